@@ -49,9 +49,25 @@ local on_disconnect, set_on_disconnect = trigger_list()
 local on_access_denied, set_on_access_denied = trigger_list(function(list) internal.watch_denied(#list > 0) end)
 function internal.access_denied(...) if #on_access_denied > 0 then run_list(on_access_denied, ...) end end
 
+-- The number of a session that a function was asked about.
+local function session_number(name, ...)
+    local id = ...
+    if select('#', ...) == 0 then return session_id() end
+    if select('#', ...) ~= 1 then error(('session.%s(sid): bad arguments'):format(name), 3) end
+    if type(id) ~= 'number' and (type(id) ~= 'cdata' or not tonumber(id)) then error('expected int64_t as -1 argument', 3) end
+    return math.floor(tonumber(id))
+end
+
+local function is_session(id) return id == session_id() or connected[id] == true or storages[id] ~= nil end
+
 local session = {
     id = session_id,
-    peer = function(other)
+    peer = function(...)
+        local other = ...
+        if select('#', ...) > 1 then error('session.peer(sid): bad arguments', 2) end
+        if select('#', ...) == 1 and (type(other) == 'cdata' or not tonumber(other)) then
+            error(("bad argument #1 to '?' (number expected, got %s)"):format(type(other)), 2)
+        end
         local id, peer = internal.session()
         if other ~= nil and other ~= id then error('session.peer(): session does not exist', 0) end
         return peer ~= '' and not closing[id] and peer or nil
@@ -61,21 +77,29 @@ local session = {
     uid = function() local _, _, user = internal.session() return user end,
     euid = function() local _, _, _, user = internal.session() return user end,
     sync = internal.sync,
-    fd = function() return -1 end,
-    exists = function(id) return id == nil or id == session_id() or connected[id] == true or storages[id] ~= nil end,
+    -- Descriptors are the server's own.
+    fd = function(...)
+        if not is_session(session_number('fd', ...)) then error('session.fd(): session does not exist', 2) end
+        return -1
+    end,
+    exists = function(...) return is_session(session_number('exists', ...)) end,
     type = function() local _, peer = internal.session() return peer ~= '' and 'binary' or 'background' end,
     push = function(...)
         if select('#', ...) ~= 1 then error('Usage: box.session.push(data)', 2) end
         local done, message = pcall(internal.push, (...))
         if done then return true end
+        if not box.error.is(message) then message = internal.new_error('LuajitError', nil, message) end
         return nil, message
     end,
     on_connect = set_on_connect,
     on_disconnect = set_on_disconnect,
     on_auth = set_on_auth,
     on_access_denied = set_on_access_denied,
-    su = function(name, body, ...)
+    su = function(name, ...)
         local row
+        if select('#', ...) > 0 and type((...)) ~= 'function' then
+            error(("bad argument #2 to '?' (function expected, got %s)"):format(type((...))), 2)
+        end
         if type(name) == 'number' then
             row = internal.find_user(name)
         elseif type(name) == 'string' then
@@ -87,8 +111,8 @@ local session = {
         if not row or row[4] ~= 'user' then
             client_error('NO_SUCH_USER', ("User '%s' is not found"):format(row and row[3] or tostring(name)))
         end
-        if body == nil then return internal.set_user(row[1]) end
-        return internal.as_user(row[1], body, ...)
+        if select('#', ...) == 0 then return internal.set_user(row[1]) end
+        return internal.as_user(row[1], ...)
     end,
 }
 function internal.release_session(uuid)
@@ -456,6 +480,7 @@ internal.guarded = GUARDED
 require('box.tuple')
 require('box.schema')
 require('box.index')
+require('box.named')
 require('box.sequence')
 require('box.func')
 require('box.sql')

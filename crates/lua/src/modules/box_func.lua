@@ -18,7 +18,7 @@ end
 
 function methods.call(func, args)
     check(func, 'call')
-    if args ~= nil and type(args) ~= 'table' then error('Use func:call(table)', 2) end
+    if type(args) ~= 'nil' and type(args) ~= 'table' then error('Use func:call(table)', 2) end
     args = args or {}
     local count = table.maxn(args)
     if func.language ~= 'LUA' then
@@ -33,6 +33,7 @@ end
 
 function methods.drop(func, options)
     check(func, 'drop')
+    options = internal.check_options(options, {})
     return internal.native('box.schema.func.drop', func.name, options)
 end
 
@@ -135,7 +136,8 @@ end
 
 function schema.func.create(name, options)
     options = internal.check_options(options, OPTIONS)
-    if type(name) ~= 'string' then
+    internal.check_key(name, 'string')
+    if type(name) == 'nil' then
         client_error('EXACT_MATCH', 'Invalid key part count in an exact match (expected 1, got 0)')
     end
     if internal.system_row(FUNC, 2, name) then
@@ -158,15 +160,19 @@ function schema.func.create(name, options)
 end
 
 function schema.func.call(name, ...)
+    if type(name) ~= 'string' and type(name) ~= 'number' then error('Use func:call(...)', 2) end
+    name = tostring(name)
     local func = guarded.func[name]
-    if func == nil then client_error('NO_SUCH_FUNCTION', ("Function '%s' does not exist"):format(tostring(name))) end
+    if func == nil then client_error('NO_SUCH_FUNCTION', ("Function '%s' does not exist"):format(name)) end
     return func:call({ ... })
 end
 
 -- Modules in C are refused, so there is none to load again.
-function schema.func.reload(name)
+function schema.func.reload(...)
+    local name = ...
+    if type(name) == 'number' then name = tostring(name) end
     if type(name) ~= 'string' then
-        error(("bad argument #1 to '?' (string expected, got %s)"):format(name == nil and 'no value' or type(name)), 0)
+        error(("bad argument #1 to '?' (string expected, got %s)"):format(select('#', ...) == 0 and 'no value' or type(name)), 0)
     end
     client_error('NO_SUCH_MODULE', ("Module '%s' does not exist"):format(name))
 end

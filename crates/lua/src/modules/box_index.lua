@@ -224,6 +224,7 @@ end
 
 function index_methods.rename(index, name)
     check_index(index, 'rename')
+    if type(name) ~= 'string' then client_error('ILLEGAL_PARAMS', 'Illegal parameters, name should be a string') end
     schema_statement(index.space_id, 'update', INDEX, { index.space_id, index.id }, { { '=', 3, name } })
 end
 

@@ -41,9 +41,17 @@ local function is_empty_key(key)
     return key == nil or (type(key) == 'table' and next(key) == nil)
 end
 
+-- Options are a table or the name of an iterator.
 local function iterator_of(options, key)
     local given
-    if type(options) == 'table' then given = options.iterator else given = options end
+    local kind = type(options)
+    if kind == 'table' then
+        given = options.iterator
+    elseif kind == 'string' or kind == 'nil' then
+        given = options
+    else
+        error(kind == 'cdata' and "'void *' has no member named 'iterator'" or ('attempt to index a %s value'):format(kind), 3)
+    end
     if given == nil then return is_empty_key(key) and ITERATORS.ALL or ITERATORS.EQ end
     if type(given) == 'number' then return given end
     local number = ITERATORS[tostring(given):upper()]
@@ -272,6 +280,9 @@ end
 
 function space_methods.upsert(space, tuple, operations)
     check_space(space, 'upsert')
+    if not is_list(tuple) and type(tuple) ~= 'number' and type(tuple) ~= 'string' then
+        error('Usage space:upsert(tuple_key, ops)', 0)
+    end
     if not is_list(operations) then error('Usage space:upsert(tuple_key, ops)', 0) end
     -- It returns a tuple only where a `before_replace` trigger has made it a REPLACE.
     return change('upsert', space.id, 0, tuple, operations_of(space.id, operations))
@@ -320,14 +331,15 @@ end
 function space_methods.auto_increment(space, tuple)
     check_space(space, 'auto_increment')
     local last = index_methods.max(primary(space))
+    if type(tuple) ~= 'table' then error(("bad argument #1 to 'insert' (table expected, got %s)"):format(type(tuple)), 2) end
     local new = { last and last[1] + 1 or 1 }
     for _, value in ipairs(tuple) do new[#new + 1] = value end
     return space:insert(new)
 end
 
-function space_methods.frommap(space, map, options)
-    check_space(space, 'frommap')
-    if type(map) ~= 'table' or (options ~= nil and type(options) ~= 'table') then
+function space_methods.frommap(space, map, ...)
+    local options = ...
+    if type(space) ~= 'table' or type(map) ~= 'table' or (select('#', ...) > 0 and type(options) ~= 'table') then
         error('Usage: space:frommap(map, opts)', 0)
     end
     local names = names_by_space[space.id] or {}
@@ -348,17 +360,23 @@ function space_methods.frommap(space, map, options)
 end
 
 function internal.on_replace(space, ...)
+    if type(space) ~= 'table' then error('usage: space:on_replace(function | nil, [function | nil])', 2) end
     check_space(space, 'on_replace')
     return internal.set_on_replace(space.id, ...)
 end
 
 function internal.before_replace(space, ...)
+    if type(space) ~= 'table' then error('usage: space:before_replace(function | nil, [function | nil])', 2) end
     check_space(space, 'before_replace')
     return internal.set_before_replace(space.id, ...)
 end
 
 function space_methods.run_triggers(space, enabled)
     check_space(space, 'run_triggers')
+    if type(enabled) ~= 'boolean' and not (type(enabled) ~= 'string' and tonumber(enabled)) then
+        local kind = type(enabled) == 'cdata' and 'void *' or type(enabled)
+        error(("bad argument #2 to 'space_run_triggers' (cannot convert '%s' to 'bool')"):format(kind), 2)
+    end
     internal.run_triggers(space.id, enabled and true or false)
 end
 
@@ -551,7 +569,11 @@ schema.space_mt, schema.index_mt = space_methods, index_methods
 schema.memtx_index_mt, schema.vinyl_index_mt = index_methods, index_methods
 for _, name in ipairs({ 'space', 'index', 'sequence', 'func' }) do
     -- Objects have their methods from the beginning.
-    schema[name].bless = function() end
+    schema[name].bless = function(object)
+        if type(object) == 'table' then return end
+        if name == 'space' then error(('attempt to index a %s value'):format(type(object)), 2) end
+        error(("bad argument #1 to 'setmetatable' (table expected, got %s)"):format(type(object)), 2)
+    end
 end
 
 -- Index methods.
@@ -643,7 +665,11 @@ function index_methods.random(index, seed)
     if index.type ~= 'TREE' and index.type ~= 'HASH' then refuse(index, 'random') end
     local count = index:len()
     if count == 0 then return nil end
-    return internal.first(index.space_id, index.id, ITERATORS.ALL, nil, (seed or 0) % count)
+    local number = (type(seed) == 'boolean' or type(seed) == 'nil') and 0 or tonumber(seed)
+    if type(seed) == 'string' or not number or (type(seed) == 'cdata' and seed == nil) then
+        error(("bad argument #3 to 'box_index_random' (cannot convert '%s' to 'unsigned int')"):format(type(seed) == 'cdata' and 'void *' or type(seed)), 2)
+    end
+    return internal.first(index.space_id, index.id, ITERATORS.ALL, nil, number % count)
 end
 
 function index_methods.update(index, key, operations)
@@ -657,13 +683,20 @@ function index_methods.delete(index, key)
     return change('delete', index.space_id, index.id, key)
 end
 
+local function check_object(index)
+    if type(index) ~= 'table' then error(('attempt to index a %s value'):format(type(index)), 3) end
+end
+
 -- Bytes that the index takes beside the tuples.
 function index_methods.bsize(index)
     check_index(index, 'bsize')
     return internal.index_bsize(index.space_id, index.id)
 end
-function index_methods.stat() return {} end
-function index_methods.compact() end
+function index_methods.stat(index)
+    check_object(index)
+    return {}
+end
+function index_methods.compact(index) check_object(index) end
 
 box.index = ITERATORS
 
@@ -681,80 +714,3 @@ end
 internal.check_space, internal.check_index, internal.check_options = check_space, check_index, check_options
 internal.lookup_space, internal.reload_space, internal.detach_sequence = lookup, reload, detach_sequence
 internal.schema_statement = schema_statement
-
--- Users, roles and functions by their numbers too, as in Tarantool.
-
-local NO_SUCH = {
-    user = { 'NO_SUCH_USER', "User '%s' is not found" },
-    role = { 'NO_SUCH_ROLE', "Role '%s' is not found" },
-    func = { 'NO_SUCH_FUNCTION', "Function '%s' does not exist" },
-}
-
--- The row of an object of this kind, by its number.
-local function numbered(kind, number)
-    if kind == 'func' then return internal.system_row(FUNCTION, 0, number) end
-    local row = internal.find_user(number)
-    return row ~= nil and row[4] == kind and row or nil
-end
-
-for _, kind in ipairs({ 'user', 'role', 'func' }) do
-    local exists = schema[kind].exists
-    schema[kind].exists = function(name)
-        if type(name) == 'number' then return numbered(kind, name) ~= nil end
-        if name == nil or (kind == 'func' and type(name) ~= 'string') then return false end
-        return exists(name)
-    end
-    for _, call in ipairs({ 'drop', 'info' }) do
-        local by_name = schema[kind][call]
-        schema[kind][call] = by_name and function(...)
-            local name, options = ...
-            if type(name) ~= 'number' then return by_name(...) end
-            local row = numbered(kind, name)
-            if row then return by_name(row[3], options) end
-            if type(options) == 'table' and options.if_exists then return end
-            client_error(NO_SUCH[kind][1], NO_SUCH[kind][2]:format(name))
-        end
-    end
-end
-
--- The rows of the schema are those of the newest version that is known here.
-function schema.upgrade() end
-
--- A user who is disabled can neither open a session nor use anything. Both are no error where nothing is to be done.
-function schema.user.disable(name)
-    return schema.user.revoke(name, 'session,usage', 'universe', nil, { if_exists = true })
-end
-function schema.user.enable(name)
-    return schema.user.grant(name, 'session,usage', 'universe', nil, { if_not_exists = true })
-end
-
-function schema.user.password(password)
-    local digest = require('digest')
-    return digest.base64_encode(digest.sha1(digest.sha1(password)))
-end
-
--- Functions of the schema that name their object instead of being called on it.
-
-local function space_called(id)
-    local space = lookup(id)
-    if space == nil then client_error('NO_SUCH_SPACE', ("Space '%s' does not exist"):format('#' .. tostring(id))) end
-    return space
-end
-
-function schema.space.drop(id, _, options)
-    if lookup(id) == nil and options and options.if_exists then return end
-    space_called(id):drop()
-end
-function schema.space.rename(id, name) space_called(id):rename(name) end
-function schema.space.format(id, format) return space_called(id):format(format) end
-
-for _, name in ipairs({ 'drop', 'rename', 'alter' }) do
-    schema.index[name] = function(space_id, index_id, ...)
-        local index = space_called(space_id).index[index_id]
-        if index == nil then
-            client_error('NO_SUCH_INDEX_ID',
-                ("No index #%s is defined in space '%s'"):format(tostring(index_id), space_called(space_id).name))
-        end
-        return index[name](index, ...)
-    end
-end

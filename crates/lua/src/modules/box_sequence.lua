@@ -73,7 +73,7 @@ function schema.sequence.create(name, options)
     local start = options.start or (descending and max or min)
     schema_statement(nil, 'insert', SEQUENCE,
         { id, box.session.euid(), name, step, min, max, start, options.cache or 0, options.cycle or false })
-    return find_sequence(name), 'created'
+    return find_sequence(name)
 end
 
 -- The sequence as it is now.
@@ -86,7 +86,7 @@ end
 local function as_number(value) return value > -1e14 and value < 1e14 and tonumber(value) or value end
 
 function sequence_methods.next(sequence)
-    if type(sequence) ~= 'table' then error("attempt to index local 'self' (a nil value)", 2) end
+    if type(sequence) ~= 'table' then error(("attempt to index local 'self' (a %s value)"):format(type(sequence)), 2) end
     local known = existing(sequence)
     local row = internal.get(SEQUENCE_DATA, 0, { sequence.id })
     local step, min, max = int64_t(known.step), int64_t(known.min), int64_t(known.max)
@@ -123,8 +123,11 @@ function sequence_methods.current(sequence)
 end
 
 function sequence_methods.set(sequence, value)
-    if type(value) ~= 'number' and type(value) ~= 'cdata' then error('expected int64_t as 2 argument', 0) end
     existing(sequence)
+    if type(value) ~= 'number' and (type(value) ~= 'cdata' or not tonumber(value)) then
+        error('expected int64_t as 2 argument', 0)
+    end
+    if type(value) == 'number' then value = value - value % 1 end
     change('replace', SEQUENCE_DATA, 0, { sequence.id, value })
 end
 
@@ -139,6 +142,7 @@ function sequence_methods.drop(sequence)
 end
 
 function sequence_methods.alter(sequence, options)
+    local _ = sequence.id
     options = check_sequence(options)
     local operations = {}
     for place, name in ipairs({ 'step', 'min', 'max', 'start', 'cache', 'cycle' }) do
@@ -150,6 +154,8 @@ function sequence_methods.alter(sequence, options)
 end
 
 local function sequence_called(name, options)
+    options = options ~= nil and check_options(options, { if_exists = 'boolean' }) or nil
+    internal.check_key(name, 'unsigned')
     local sequence = find_sequence(name)
     if sequence == nil and not (options and options.if_exists) then
         client_error('NO_SUCH_SEQUENCE', ("Sequence '%s' does not exist"):format(tostring(name)))
@@ -157,7 +163,10 @@ local function sequence_called(name, options)
     return sequence
 end
 
-function schema.sequence.alter(name, options) sequence_called(name):alter(options) end
+function schema.sequence.alter(name, options)
+    check_sequence(options)
+    sequence_called(name):alter(options)
+end
 function schema.sequence.drop(name, options)
     local sequence = sequence_called(name, options)
     if sequence then sequence:drop() end

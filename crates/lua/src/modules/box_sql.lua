@@ -320,6 +320,7 @@ function internal.guarded.execute(...)
         error('Usage: box.execute(sqlstring[, params]) or box.execute(stmt_id[, params])', 0)
     end
     if select('#', ...) == 2 and type(given) ~= 'table' then error('Second argument must be a table', 0) end
+    if kind == 'number' and statement < 0 then error("Statement id can't be negative", 0) end
     return answer(pcall(execute, statement, given or {}))
 end
 
@@ -338,7 +339,11 @@ end
 
 function internal.guarded.unprepare(...)
     local id = ...
-    if type(id) == 'table' then id = id.stmt_id end
+    if type(id) == 'table' then
+        id = id.stmt_id
+        if type(id) ~= 'number' then error('Statement id is expected to be numeric', 0) end
+    end
     if select('#', ...) ~= 1 or type(id) ~= 'number' then error('Usage: statement:unprepare() or box.unprepare(stmt_id)', 0) end
+    if id < 0 then error("Statement id can't be negative", 0) end
     return answer(pcall(unprepare, id))
 end

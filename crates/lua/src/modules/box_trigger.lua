@@ -18,12 +18,12 @@ end
 local function trigger_list(changed)
     local list = {}
     local function set(new, old)
-        if new == nil and old == nil then
+        if type(new) == 'nil' and type(old) == 'nil' then
             local shown = {}
             for i = #list, 1, -1 do shown[#shown + 1] = list[i] end
             return shown
         end
-        if (new ~= nil and not is_callable(new)) or (old ~= nil and not is_callable(old)) then
+        if not (is_callable(new) or (new == nil and is_callable(old))) or not (is_callable(old) or type(old) == 'nil') then
             error('trigger reset: incorrect arguments', 0)
         end
         if old ~= nil then
@@ -157,7 +157,11 @@ function box.rollback_to_savepoint(savepoint)
     end
     return internal.rollback_to(savepoint)
 end
-box.is_in_txn = internal.in_txn
+local in_txn = internal.in_txn
+function box.is_in_txn(...)
+    if select('#', ...) > 0 then error('wrong number of arguments for function call', 2) end
+    return in_txn()
+end
 
 local function finish_atomic(done, ...)
     if done then

@@ -44,49 +44,62 @@ local function check(value, usage)
     if not is_tuple(value) then error('Usage: ' .. usage, 3) end
 end
 
+-- The functions that are C there name the argument.
+local function check_first(value)
+    if not is_tuple(value) then error(('Invalid argument #1 (box.tuple expected, got %s)'):format(type(value)), 3) end
+end
+
 local function next_field(tuple, position)
-    check(tuple, 'tuple:next(tuple, pos)')
+    check(tuple, 'tuple:next(tuple[, pos])')
+    if type(position) == 'string' then error("bad argument #2 to '?' (cannot convert 'string' to 'unsigned int')", 2) end
     position = (position or 0) + 1
     if position < 1 or position > length(tuple) then return nil end
     return position, field(tuple, position)
 end
 
 function methods.next(tuple, position) return next_field(tuple, position) end
-function methods.ipairs(tuple)
-    check(tuple, 'tuple:ipairs()')
-    return next_field, tuple, nil
-end
+local function walk(tuple) return next_field, tuple, nil end
 
-function methods.pairs(tuple)
-    check(tuple, 'tuple:pairs(tuple)')
+function methods.pairs(tuple, position)
+    check(tuple, 'tuple:pairs(tuple[, pos])')
     local loaded, fun = pcall(require, 'fun')
-    if loaded then return fun.wrap(next_field, tuple, nil) end
-    return next_field, tuple, nil
+    if loaded then return fun.wrap(next_field, tuple, position) end
+    return next_field, tuple, position
+end
+methods.ipairs = methods.pairs
+
+-- The numbers of the first and the last field of a part.
+local function range(tuple, first, last)
+    for place, number in pairs({ second = first, third = last }) do
+        if type(number) ~= 'number' then error('attempt to compare ' .. type(number) .. ' with number', 3) end
+        if number < 1 then error(('tuple.totable: invalid %s argument'):format(place), 3) end
+    end
+    local count = length(tuple)
+    return first or 1, math.min(last or count, count)
 end
 
 function methods.totable(tuple, first, last)
     check(tuple, 'tuple:totable([from[, to]])')
     local all = to_table(tuple)
-    if first == nil then return all end
-    if type(first) ~= 'number' then error('attempt to compare ' .. type(first) .. ' with number', 2) end
-    if first < 1 then error('tuple.totable: invalid second argument', 2) end
-    local count, part = length(tuple), {}
-    if last ~= nil and last < 1 then error('tuple.totable: invalid third argument', 2) end
-    for i = first, math.min(last or count, count) do part[#part + 1] = all[i] end
+    if first == nil and last == nil then return all end
+    local part = {}
+    first, last = range(tuple, first, last)
+    for i = first, last do part[#part + 1] = all[i] end
     return part
 end
 
 function methods.unpack(tuple, first, last)
-    check(tuple, 'tuple:unpack([from[, to]])')
-    local all, count = to_table(tuple), length(tuple)
-    return unpack(all, first or 1, math.min(last or count, count))
+    check(tuple, 'tuple:totable([from[, to]])')
+    return unpack(to_table(tuple), range(tuple, first, last))
 end
 
-function methods.tomap(tuple, options)
-    check(tuple, 'tuple:tomap(opts)')
+function methods.tomap(...)
+    local tuple, options = ...
+    local given = select('#', ...)
+    if given < 1 or given > 2 or (given == 2 and type(options) ~= 'table') then error('Usage: tuple:tomap(opts)', 2) end
+    check_first(tuple)
     local only = false
     if options ~= nil then
-        if type(options) ~= 'table' then error('Usage: tuple:tomap(opts)', 0) end
         only = options.names_only
         if only ~= nil and type(only) ~= 'boolean' then error('Usage: tuple:tomap(opts)', 0) end
     end
@@ -115,7 +128,8 @@ local function whole(value)
 end
 
 function methods.slice(tuple, ...)
-    if not is_tuple(tuple) or select('#', ...) < 1 or select('#', ...) > 2 then
+    check_first(tuple)
+    if select('#', ...) < 1 or select('#', ...) > 2 then
         error('tuple.slice(): bad arguments', 0)
     end
     local first, last = ...
@@ -140,11 +154,14 @@ function methods.slice(tuple, ...)
     return methods.unpack(tuple, first + 1, last)
 end
 
-methods.transform = internal.tuple_transform
+function methods.transform(tuple, ...)
+    check_first(tuple)
+    return internal.tuple_transform(tuple, ...)
+end
 
 -- The numbers of the fields behind `offset` that are equal to the value.
 local function places(tuple, name, ...)
-    check(tuple, ('tuple:%s([offset, ]value)'):format(name))
+    check(tuple, ('tuple:%s([offset, ]val)'):format(name))
     local offset, value = ...
     if value == nil then offset, value = 0, offset end
     if type(offset) ~= 'number' or offset < 0 or offset > length(tuple) then error("error: invalid key to 'next'", 3) end
@@ -213,8 +230,8 @@ tuple_t = ffi.metatype('struct tuple', {
     __len = function(tuple) return length(tuple) end,
     __eq = function(one, other) return is_tuple(one) and is_tuple(other) and internal.tuple_equal(one, other) end,
     __tostring = internal.tuple_display,
-    __pairs = methods.ipairs,
-    __ipairs = methods.ipairs,
+    __pairs = walk,
+    __ipairs = walk,
 })
 methods.__serialize = to_table
 internal.set_tuple_type(tonumber(ffi.typeof('struct tuple')))

@@ -80,6 +80,9 @@ fn key(lua: Lua, index: i32) -> Result<Vec<u8>, Error> {
     if lua.is_null(index) {
         return Ok(vec![0x90]);
     }
+    if matches!(lua.kind(index), Kind::Function | Kind::Userdata | Kind::Thread) {
+        return Err(Error::text(format!("can not encode Lua type: '{}'", lua.type_name(index))));
+    }
     array(lua, index, USUAL_KEY)
 }
 
@@ -106,7 +109,11 @@ fn array(lua: Lua, index: i32, room: usize) -> Result<Vec<u8>, Error> {
 /// A tuple: a `box.tuple` or a table.
 fn tuple(lua: Lua, index: i32) -> Result<Vec<u8>, Error> {
     match lua.kind(index) {
-        Kind::Table | Kind::Cdata if !lua.is_null(index) => array(lua, index, USUAL_TUPLE),
+        Kind::Table => array(lua, index, USUAL_TUPLE),
+        Kind::Cdata if lua.tuple(index).is_some() => array(lua, index, USUAL_TUPLE),
+        Kind::Function | Kind::Userdata | Kind::Thread => {
+            Err(Error::text(format!("unsupported Lua type '{}'", lua.type_name(index))))
+        }
         _ => Err(not_an_array()),
     }
 }

@@ -501,14 +501,19 @@ function console.attach(address, user, password)
 end
 
 function console.on_start(body)
-    if body ~= nil and type(body) ~= 'function' then error('Usage: console.on_start(function)', 2) end
+    if body ~= nil and type(body) ~= 'function' then error('Wrong type of on_start hook: ' .. type(body), 2) end
     start_trigger = body
 end
 
 -- Consoles for others.
 
 local disconnect_trigger
-function console.on_client_disconnect(body) disconnect_trigger = body end
+function console.on_client_disconnect(body)
+    if body ~= nil and type(body) ~= 'function' then
+        error('Wrong type of on_client_disconnect hook: ' .. type(body), 2)
+    end
+    disconnect_trigger = body
+end
 
 -- A web page makes a browser send requests to loopback addresses, and lines of their bodies would run. So the first line
 -- that is not blank decides: a request of HTTP gets an answer that says what this port is, bytes that are no text get none.

@@ -84,7 +84,13 @@ fn argument(lua: Lua, index: i32) -> Result<Decimal, Error> {
 fn own(lua: Lua, usage: &str) -> Result<Decimal, Error> {
     match lua.kind(1) {
         Kind::None => Err(Error::here(usage)),
-        _ => lua.decimal(1).ok_or_else(|| Error::here("expected cdata as 1 argument")),
+        _ => lua.decimal(1).ok_or_else(|| {
+            Error::here(if lua.kind(1) == Kind::Cdata {
+                "expected decimal as 1 argument"
+            } else {
+                "expected cdata as 1 argument"
+            })
+        }),
     }
 }
 

@@ -66,7 +66,7 @@ digest.crc32 = setmetatable({
 })
 
 function digest.crc32_update(value, text)
-    if type(text) ~= 'string' then error('Usage string:crc32_update(string)', 2) end
+    if type(text) ~= 'string' then error('Usage: digest.crc32_update(string)', 2) end
     return native.crc32c(tonumber(value), text)
 end
 
@@ -92,7 +92,7 @@ digest.murmur = setmetatable({
     end,
 }, {
     __call = function(_, text)
-        if type(text) ~= 'string' then error('Usage digest.murmur(string)', 2) end
+        if type(text) ~= 'string' then error('Usage: digest.murhash(string)', 2) end
         return native.murmur(text, DEFAULT_SEED)
     end,
 })
@@ -110,13 +110,14 @@ end
 --- A key from a password (PBKDF2 with HMAC-SHA256).
 function digest.pbkdf2(password, salt, iterations, length)
     if type(password) ~= 'string' or type(salt) ~= 'string' then
-        error('Usage: digest.pbkdf2(pass, salt[, iters][, digest_len])', 2)
+        error('Usage: digest.pbkdf2(pass, salt[,iters][,digest_len])', 2)
     end
     return native.pbkdf2(password, salt, iterations or 100000, length or 128)
 end
 
-function digest.pbkdf2_hex(...)
-    return digest.pbkdf2(...):hex()
+function digest.pbkdf2_hex(password, salt, ...)
+    if type(password) ~= 'string' or type(salt) ~= 'string' then error('Usage: digest.pbkdf2_hex(pass, salt)', 2) end
+    return digest.pbkdf2(password, salt, ...):hex()
 end
 
 local function cipher(name)

@@ -31,7 +31,9 @@ return setmetatable({
     --- The text of a number, or of the last error.
     strerror = function(number)
         if number == nil then number = ffi.errno() end
-        return strerror(tonumber(number))
+        local code = tonumber(number)
+        if not code then error("bad argument #1 to 'strerror' (cannot convert 'nil' to 'int')", 2) end
+        return strerror(code)
     end,
 }, {
     __call = function(_, ...)

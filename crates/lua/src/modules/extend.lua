@@ -100,8 +100,8 @@ end
 
 --- Whether `text`, or the part between two positions, ends with `tail`.
 function string.endswith(text, tail, from, to)
+    if type(tail) ~= 'string' then error(('attempt to get length of a %s value'):format(type(tail)), 2) end
     want_string(text, 1, 'string.endswith')
-    want_string(tail, 2, 'string.endswith')
     from, to = bounds(text, from, to, 'string.endswith')
     return to - from + 1 >= #tail and text:sub(to - #tail + 1, to) == tail
 end

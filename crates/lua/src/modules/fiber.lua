@@ -93,10 +93,10 @@ local cond_mt = {
     __serialize = function() return 'cond' end,
 }
 
-local function check_cond(cond, name)
-    if getmetatable(cond) ~= cond_mt then
-        error(('usage: cond:%s()'):format(name), 3)
-    end
+local function check_cond(cond, usage)
+    if type(cond) == 'table' and getmetatable(cond) == cond_mt then return end
+    if usage then error('usage: cond:' .. usage, 3) end
+    error(("bad argument #1 to '?' (fiber.cond expected, got %s)"):format(type(cond)), 3)
 end
 
 function fiber.cond()
@@ -117,13 +117,13 @@ function cond_methods:wait(timeout)
 end
 
 function cond_methods:signal()
-    check_cond(self, 'signal')
+    check_cond(self)
     local entry = front(self.waiters)
     if entry then finish(self.waiters, entry) end
 end
 
 function cond_methods:broadcast()
-    check_cond(self, 'broadcast')
+    check_cond(self)
     local entry = front(self.waiters)
     while entry do
         finish(self.waiters, entry)
@@ -141,7 +141,9 @@ local channel_mt = {
 }
 
 local function check_channel(channel, usage)
-    if getmetatable(channel) ~= channel_mt then error('usage: channel:' .. usage, 3) end
+    if type(channel) == 'table' and getmetatable(channel) == channel_mt then return end
+    if usage then error('usage: channel:' .. usage, 3) end
+    error(("bad argument #1 to '?' (fiber.channel expected, got %s)"):format(type(channel)), 3)
 end
 
 function fiber.channel(capacity)
@@ -167,8 +169,10 @@ local function check_timeout(timeout, usage)
     return timeout
 end
 
-function channel_methods:put(value, timeout)
+function channel_methods:put(...)
     check_channel(self, 'put(var [, timeout])')
+    if select('#', ...) == 0 then error('usage: channel:put(var [, timeout])', 2) end
+    local value, timeout = ...
     timeout = check_timeout(timeout, 'put(var [, timeout])')
     if self.closed then return false end
     local reader = front(self.readers)
@@ -216,23 +220,43 @@ function channel_methods:get(timeout)
 end
 
 function channel_methods:has_readers()
-    check_channel(self, 'has_readers()')
+    check_channel(self)
     return front(self.readers) ~= nil
 end
 
 function channel_methods:has_writers()
-    check_channel(self, 'has_writers()')
+    check_channel(self)
     return front(self.writers) ~= nil
 end
 
-function channel_methods:size() return self.capacity end
-function channel_methods:count() return self.length end
-function channel_methods:is_empty() return self.length == 0 end
-function channel_methods:is_full() return self.length >= self.capacity end
-function channel_methods:is_closed() return self.closed end
+function channel_methods:size()
+    check_channel(self)
+    return self.capacity
+end
+
+function channel_methods:count()
+    check_channel(self)
+    return self.length
+end
+
+function channel_methods:is_empty()
+    check_channel(self)
+    return self.length == 0
+end
+
+function channel_methods:is_full()
+    check_channel(self)
+    return self.length >= self.capacity
+end
+
+function channel_methods:is_closed()
+    check_channel(self)
+    return self.closed
+end
+
 
 function channel_methods:close()
-    check_channel(self, 'close()')
+    check_channel(self)
     self.closed = true
     self.items, self.length = {}, 0
     for _, list in ipairs({ self.readers, self.writers }) do

@@ -150,6 +150,10 @@ fn new(lua: Lua) -> Result<i32, Error> {
 }
 
 fn is_callable(lua: Lua, index: i32) -> bool {
+    // All C data share one metatable, and few can be called.
+    if lua.kind(index) == Kind::Cdata {
+        return false;
+    }
     let callable = lua.metafield(index, "__call");
     if callable {
         lua.pop(1);
@@ -164,7 +168,7 @@ fn self_(lua: Lua) -> Result<i32, Error> {
 }
 
 fn find(lua: Lua) -> Result<i32, Error> {
-    if lua.top() == 0 {
+    if lua.top() != 1 {
         return Err(Error::here("fiber.find(id): bad arguments"));
     }
     let id = number_at(lua, 1).unwrap_or_default() as FiberId;
@@ -176,7 +180,7 @@ fn find(lua: Lua) -> Result<i32, Error> {
 }
 
 fn sleep(lua: Lua) -> Result<i32, Error> {
-    let Some(delay) = number_at(lua, 1) else {
+    let Some(delay) = number_at(lua, 1).filter(|_| lua.top() == 1) else {
         return Err(Error::here("fiber.sleep(delay): bad arguments"));
     };
     if delay <= 0.0 {
@@ -200,6 +204,9 @@ fn pause(lua: Lua) -> Result<i32, Error> {
 }
 
 fn test_cancel(lua: Lua) -> Result<i32, Error> {
+    if lua.top() != 0 {
+        return Err(Error::here("fiber.testcancel(): bad arguments"));
+    }
     lua.test_cancel()?;
     Ok(0)
 }
@@ -243,9 +250,14 @@ fn name(lua: Lua) -> Result<i32, Error> {
     if lua.userdata::<Handle>(1).is_some() && fiber.status() == Status::Dead {
         return Err(Error::here("the fiber is dead"));
     }
-    let Some(new) = lua.text(at) else {
+    if lua.kind(at) == Kind::None {
         lua.push_str(fiber.name());
         return Ok(1);
+    }
+    let number = lua.number(at).filter(|_| lua.kind(at) == Kind::Number).map(|_| lua.display(at));
+    let Some(new) = lua.text(at).or(number) else {
+        let kind = lua.type_name(at);
+        return Err(Error::here(format!("bad argument #{at} to '?' (string expected, got {kind})")));
     };
     const LONGEST: usize = 255;
     if new.len() > LONGEST {
@@ -279,7 +291,7 @@ fn wakeup(lua: Lua) -> Result<i32, Error> {
 }
 
 fn set_joinable(lua: Lua) -> Result<i32, Error> {
-    if lua.top() < 2 {
+    if lua.top() != 2 {
         return Err(Error::here("fiber.set_joinable(id, yesno): bad arguments"));
     }
     let fiber = fiber_at(lua, 1)?;
@@ -420,7 +432,7 @@ fn time(lua: Lua) -> Result<i32, Error> {
 }
 
 fn time64(lua: Lua) -> Result<i32, Error> {
-    lua.push_int(round_time(lua).cast_signed());
+    lua.push_uint64(round_time(lua));
     Ok(1)
 }
 

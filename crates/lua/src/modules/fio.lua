@@ -82,6 +82,12 @@ local function want(kind, value, usage)
     if type(value) ~= kind then error('Usage: ' .. usage, 3) end
 end
 
+-- A path: a text, or a number as a text.
+local function want_path(value, usage)
+    if type(value) ~= 'string' and type(value) ~= 'number' then error('Usage: ' .. usage, 3) end
+    return tostring(value)
+end
+
 -- Flags or a mode: a number, a name, or a list of names.
 local function combined(value, names, what, default)
     if value == nil then return default end
@@ -128,13 +134,13 @@ local function status(fd, path, flags)
 end
 
 function fio.stat(path)
-    if type(path) == 'number' then return status(path, '', AT_EMPTY_PATH) end
-    want('string', path, 'fio.stat(pathname)')
+    path = want_path(path, 'fio.stat(pathname)')
     return status(AT_FDCWD, path, 0)
 end
 
 function fio.lstat(path)
-    want('string', path, 'fio.lstat(pathname)')
+    if type(path) ~= 'string' and type(path) ~= 'number' then error('pathname is absent', 2) end
+    path = tostring(path)
     return status(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW)
 end
 
@@ -228,12 +234,12 @@ end
 function handle.seek(self, offset, whence)
     whence = whence == nil and 0 or fio.c.seek[whence] or whence
     if type(whence) ~= 'number' then error(('fio.seek(): unknown whence: %s'):format(tostring(whence)), 2) end
-    local place = C.fio_lseek(self.fh, offset, whence)
+    local place = C.fio_lseek(self.fh, tonumber(offset) or 0, whence)
     if place < 0 then return failure(nil) end
     return tonumber(place)
 end
 
-function handle.truncate(self, size) return done(C.fio_ftruncate(self.fh, size or 0)) end
+function handle.truncate(self, size) return done(C.fio_ftruncate(self.fh, tonumber(size) or 0)) end
 function handle.fsync(self) return done(C.fsync(self.fh)) end
 function handle.fdatasync(self) return done(C.fdatasync(self.fh)) end
 function handle.stat(self) return status(self.fh, '', AT_EMPTY_PATH) end
@@ -287,8 +293,11 @@ function fio.cwd()
 end
 
 function fio.abspath(path)
-    if type(path) == 'number' then path = tostring(path) end
-    want('string', path, 'fio.abspath(path)')
+    if path == nil then error('Usage: fio.abspath(path)', 2) end
+    if type(path) ~= 'string' and type(path) ~= 'number' then
+        error(("bad argument #1 to 'sub' (string expected, got %s)"):format(type(path)), 2)
+    end
+    path = tostring(path)
     if path:sub(1, 1) ~= '/' then path = assert(fio.cwd()) .. '/' .. path end
     local parts = {}
     for part in path:gmatch('[^/]+') do
@@ -310,9 +319,9 @@ function fio.path.is_link(path) local found = fio.lstat(path) return found ~= ni
 -- Folders and names
 
 for _, name in ipairs({ 'rmdir', 'unlink', 'chdir' }) do
-    local usage = ('fio.%s(pathname)'):format(name)
+    local usage = ('fio.%s(%s)'):format(name, name == 'chdir' and 'path' or 'pathname')
     fio[name] = function(path)
-        want('string', path, usage)
+        if name == 'chdir' then want('string', path, usage) else path = want_path(path, usage) end
         return done(C[name](path))
     end
 end
@@ -320,24 +329,27 @@ end
 for _, name in ipairs({ 'rename', 'link', 'symlink' }) do
     local usage = name == 'rename' and 'fio.rename(oldpath, newpath)' or ('fio.%s(target, linkpath)'):format(name)
     fio[name] = function(from, to)
-        want('string', from, usage)
-        want('string', to, usage)
+        from = want_path(from, usage)
+        to = want_path(to, usage)
         return done(C[name](from, to))
     end
 end
 
 function fio.mkdir(path, mode)
-    if type(path) ~= 'string' then error('Usage fio.mkdir(pathname[, mode])', 2) end
-    return done(C.mkdir(path, mode or 511))
+    if type(path) ~= 'string' and type(path) ~= 'number' then error('Usage fio.mkdir(pathname[, mode])', 2) end
+    path = tostring(path)
+    return done(C.mkdir(path, tonumber(mode) or 511))
 end
 
 function fio.chmod(path, mode)
-    want('string', path, 'fio.chmod(pathname, mode)')
+    path = want_path(path, 'fio.chmod(pathname, mode)')
+    if mode == nil then error('Usage: fio.chmod(pathname, mode)', 2) end
     return done(C.chmod(path, combined(mode, fio.c.mode, 'mode', 0)))
 end
 
 function fio.chown(path, owner, group)
-    want('string', path, 'fio.chown(pathname, owner, group)')
+    path = want_path(path, 'fio.chown(pathname, owner, group)')
+    if owner == nil or group == nil then error('Usage: fio.chown(pathname, owner, group)', 2) end
     local pwd = require('pwd')
     if type(owner) == 'string' then owner = assert(pwd.getpw(owner), 'user was not found').uid end
     if type(group) == 'string' then group = assert(pwd.getgr(group), 'group was not found').gid end
@@ -345,7 +357,7 @@ function fio.chown(path, owner, group)
 end
 
 function fio.readlink(path)
-    want('string', path, 'fio.readlink(pathname)')
+    path = want_path(path, 'fio.readlink(pathname)')
     local buffer = ffi.new('char[?]', MAX_PATH)
     local length = C.readlink(path, buffer, MAX_PATH)
     if length < 0 then return failure(nil) end
@@ -353,12 +365,16 @@ function fio.readlink(path)
 end
 
 function fio.truncate(path, size)
-    want('string', path, 'fio.truncate(path[, newlen])')
-    return done(C.fio_truncate(path, size or 0))
+    path = want_path(path, 'fio.truncate(pathname[, newlen])')
+    return done(C.fio_truncate(path, tonumber(size) or 0))
 end
 
 function fio.umask(mask)
-    if mask ~= nil then return C.umask(mask) end
+    if mask ~= nil then
+        local number = tonumber(mask)
+        if not number then error("bad argument #1 to '?' (cannot convert 'nil' to 'int')", 2) end
+        return C.umask(bit.band(number, 511))
+    end
     local former = C.umask(0)
     C.umask(former)
     return former
@@ -379,6 +395,8 @@ end
 function fio.utime(path, accessed, modified)
     want('string', path, 'fio.utime(filepath[, atime[, mtime]])')
     local now = require('clock').time()
+    if accessed ~= nil and type(accessed) ~= 'number' then error('fio.utime: atime should be a number', 2) end
+    if modified ~= nil and type(modified) ~= 'number' then error('fio.utime: mtime should be a number', 2) end
     accessed = accessed or now
     modified = modified or accessed
     local times = ffi.new('struct fio_timespec[2]')
@@ -405,7 +423,7 @@ function fio.listdir(path)
 end
 
 function fio.glob(pattern)
-    want('string', pattern, 'fio.glob(pattern)')
+    pattern = want_path(pattern, 'fio.glob(pattern)')
     local found, paths = ffi.new('struct fio_glob'), {}
     if C.glob(pattern, 0, nil, found) == 0 then
         for at = 0, tonumber(found.count) - 1 do paths[#paths + 1] = ffi.string(found.paths[at]) end
@@ -455,8 +473,8 @@ function fio.rmtree(path)
 end
 
 function fio.copyfile(from, to)
-    want('string', from, 'fio.copyfile(source, destination)')
-    want('string', to, 'fio.copyfile(source, destination)')
+    want('string', from, 'fio.copyfile(from, to)')
+    want('string', to, 'fio.copyfile(from, to)')
     if fio.path.is_dir(to) then to = fio.pathjoin(to, fio.basename(from)) end
     local function refuse(message)
         return false, ('failed to copy %s to %s: %s'):format(from, to, tostring(message))

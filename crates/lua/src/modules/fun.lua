@@ -146,6 +146,7 @@ end
 fun.xrepeat, fun.replicate = fun.duplicate, fun.duplicate
 
 function fun.tabulate(call)
+    assert(type(call) == 'function')
     return wrap(function(_, count) return count + 1, call(count) end, call, 0)
 end
 
@@ -168,7 +169,7 @@ function fun.rands(low, high)
         assert(type(high) == 'number', 'invalid second arg to rands')
     end
     assert(low < high, 'empty interval')
-    return wrap(function() return 0, math.random(low, high - 1) end, 0, 0)
+    return wrap(function() return 0, math.random(low, high - 1) end, { low, high - 1 }, 0)
 end
 
 -- Slicing
@@ -184,7 +185,11 @@ local function nth(count, step, param, state)
         state = step(param, state)
         if state == nil then return nil end
     end
-    return select(2, step(param, state))
+    local function values(next_state, ...)
+        if next_state == nil then return nil end
+        return ...
+    end
+    return values(step(param, state))
 end
 export('nth', 1, nth)
 
@@ -209,7 +214,7 @@ local function take_n(count, step, param, state)
     return wrap(function(_, at)
         if at[1] >= count then return nil end
         return run(at[1], step(param, at[2]))
-    end, param, { 0, state })
+    end, { step, param }, { 0, state })
 end
 export('take_n', 1, take_n)
 
@@ -219,7 +224,7 @@ local function take_while(test, step, param, state)
         if next_state == nil or not test(...) then return nil end
         return next_state, ...
     end
-    return wrap(function(_, at) return run(step(param, at)) end, param, state)
+    return wrap(function(_, at) return run(step(param, at)) end, { step, param }, state)
 end
 export('take_while', 1, take_while)
 
@@ -260,9 +265,9 @@ end)
 
 local function span(what, step, param, state)
     if type(what) == 'number' then
-        return (take_n(what, step, param, state)), (drop_n(what, step, param, state))
+        return (take_n(what, step, param, state)), drop_n(what, step, param, state)
     end
-    return (take_while(what, step, param, state)), (drop_while(what, step, param, state))
+    return (take_while(what, step, param, state)), drop_while(what, step, param, state)
 end
 export('span split split_at', 1, span)
 
@@ -290,7 +295,7 @@ export('indexes elem_indexes indices elem_indices', 1, function(value, step, par
             count = count + 1
             if found == value then return { count, state }, count end
         end
-    end, param, { 0, state })
+    end, { step, param }, { 0, state })
 end)
 
 -- Filtering
@@ -312,7 +317,7 @@ local function filter(test, step, param, state)
             at = next_state
         end
     end
-    return wrap(one, param, state)
+    return wrap(one, { test, step, param }, state)
 end
 export('filter remove_if', 1, filter)
 
@@ -324,7 +329,7 @@ end)
 
 export('partition', 1, function(test, step, param, state)
     local function negated(...) return not test(...) end
-    return (filter(test, step, param, state)), (filter(negated, step, param, state))
+    return (filter(test, step, param, state)), filter(negated, step, param, state)
 end)
 
 -- Reducing
@@ -449,7 +454,7 @@ export('map', 1, function(call, step, param, state)
         if next_state == nil then return nil end
         return next_state, call(...)
     end
-    return wrap(function(_, at) return run(step(param, at)) end, param, state)
+    return wrap(function(_, at) return run(step(param, at)) end, { step, param }, state)
 end)
 
 export('enumerate', 0, function(step, param, state)
@@ -457,7 +462,7 @@ export('enumerate', 0, function(step, param, state)
         if next_state == nil then return nil end
         return { count + 1, next_state }, count, ...
     end
-    return wrap(function(_, at) return run(at[1], step(param, at[2])) end, param, { 1, state })
+    return wrap(function(_, at) return run(at[1], step(param, at[2])) end, { step, param }, { 1, state })
 end)
 
 export('intersperse', 1, function(between, step, param, state)
@@ -468,14 +473,14 @@ export('intersperse', 1, function(between, step, param, state)
     return wrap(function(_, at)
         if at[2] then return { at[1], false }, between end
         return run(step(param, at[1]))
-    end, param, { state, false })
+    end, { step, param }, { state, false })
 end)
 
 -- Compositions
 
 -- The iterators among arguments. A call such as `fun.range(3)` as the last argument gives three values: the iterator,
 -- and the parameter and state that it holds already.
-local function parts(...)
+local function parts(is_last_first, ...)
     local list, count = {}, select('#', ...)
     if count >= 3 then
         local last, param, state = select(count - 2, ...)
@@ -483,12 +488,15 @@ local function parts(...)
             count = count - 2
         end
     end
-    for at = 1, count do list[at] = { raw((select(at, ...))) } end
+    -- The order in which Tarantool refuses what is no iterator.
+    local from, to, by = 1, count, 1
+    if is_last_first then from, to, by = count, 1, -1 end
+    for at = from, to, by do list[at] = { raw((select(at, ...))) } end
     return list
 end
 
 function fun.zip(...)
-    local list = parts(...)
+    local list = parts(true, ...)
     local count = #list
     if count == 0 then return wrap(over_nothing, nil, nil) end
     local start = {}
@@ -511,11 +519,11 @@ export('cycle', 0, function(step, param, state)
         if next_state == nil then return step(param, start) end
         return next_state, ...
     end
-    return wrap(function(_, at) return run(step(param, at)) end, param, state)
+    return wrap(function(_, at) return run(step(param, at)) end, { step, param }, state)
 end)
 
 function fun.chain(...)
-    local list = parts(...)
+    local list = parts(false, ...)
     if #list == 0 then return wrap(over_nothing, nil, nil) end
     local run
     local function go_on(at, next_state, ...)
@@ -548,11 +556,12 @@ local operator = {
     floordiv = function(a, b) return math.floor(a / b) end,
     intdiv = function(a, b)
         local quotient = a / b
-        return quotient >= 0 and math.floor(quotient) or math.ceil(quotient)
+        -- The sum takes the sign off a zero.
+        return a >= 0 and math.floor(quotient) or math.ceil(quotient) + 0
     end,
     mod = function(a, b) return a % b end,
     unm = function(a) return -a end,
-    pow = math.pow,
+    pow = function(a, b) return a ^ b end,
     concat = function(a, b) return a .. b end,
     len = function(a) return #a end,
     length = function(a) return #a end,
@@ -561,7 +570,8 @@ local operator = {
     lnot = function(a) return not a end,
     truth = function(a) return not not a end,
 }
-operator.truediv, operator.neq = operator.div, operator.ne
+-- In Tarantool `neq` is the negative of a number too.
+operator.truediv, operator.neq = operator.div, operator.unm
 fun.operator, fun.op = operator, operator
 methods.operator, methods.op = operator, operator
 

@@ -12,6 +12,9 @@ local function illegal(message)
     error(internal.new_error('IllegalParams', nil, message), 0)
 end
 
+-- A wrong call raises a text, a wrong definition an error object, as in Tarantool.
+local function usage(message) error(message, 3) end
+
 -- The row of a collation by its name or number. There is none before box.cfg, but the two that need no table.
 local function collation_of(name, id)
     if name == nil and id == nil then return nil end
@@ -57,10 +60,12 @@ local function make(parts)
     return setmetatable({ _native = native.make(described), _parts = parts }, key_def_mt)
 end
 
-local function new(parts)
-    if type(parts) ~= 'table' then illegal(USAGE) end
+local function new(...)
+    local parts = ...
+    if select('#', ...) ~= 1 then usage(USAGE) end
+    if type(parts) ~= 'table' then usage(USAGE) end
     if #parts == 0 then
-        if next(parts) ~= nil then illegal(USAGE) end
+        if next(parts) ~= nil then usage(USAGE) end
         illegal('Key definition can only be constructed by using at least 1 key_part')
     end
     local list = {}
@@ -71,23 +76,23 @@ end
 local function is_key_def(object) return type(object) == 'table' and getmetatable(object) == key_def_mt end
 
 function methods.extract_key(object, ...)
-    if not is_key_def(object) or select('#', ...) < 1 then illegal('Usage: key_def:extract_key(tuple)') end
+    if not is_key_def(object) or select('#', ...) < 1 then usage('Usage: key_def:extract_key(tuple)') end
     return native.extract_key(object._native, (...))
 end
 
 function methods.compare(object, ...)
-    if not is_key_def(object) or select('#', ...) ~= 2 then illegal('Usage: key_def:compare(tuple_a, tuple_b)') end
+    if not is_key_def(object) or select('#', ...) ~= 2 then usage('Usage: key_def:compare(tuple_a, tuple_b)') end
     return native.compare(object._native, ...)
 end
 
 function methods.compare_with_key(object, ...)
-    if not is_key_def(object) or select('#', ...) ~= 2 then illegal('Usage: key_def:compare_with_key(tuple, key)') end
+    if not is_key_def(object) or select('#', ...) ~= 2 then usage('Usage: key_def:compare_with_key(tuple, key)') end
     return native.compare_with_key(object._native, ...)
 end
 
 --- The parts of both, each place once.
 function methods.merge(object, other)
-    if not is_key_def(object) or not is_key_def(other) then illegal('Usage: key_def:merge(second_key_def)') end
+    if not is_key_def(object) or not is_key_def(other) then usage('Usage: key_def:merge(second_key_def)') end
     local list, seen = {}, {}
     for _, parts in ipairs({ object._parts, other._parts }) do
         for _, part in ipairs(parts) do
@@ -102,7 +107,7 @@ function methods.merge(object, other)
 end
 
 function methods.totable(object)
-    if not is_key_def(object) then illegal('Usage: key_def:totable()') end
+    if not is_key_def(object) then usage('Usage: key_def:totable()') end
     local shown = {}
     for place, part in ipairs(object._parts) do
         shown[place] = {

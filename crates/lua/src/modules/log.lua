@@ -5,6 +5,9 @@ local LEVELS = { fatal = 0, syserror = 1, error = 2, crit = 3, warn = 4, info = 
 local current = LEVELS.info
 
 local function text_of(format, ...)
+    if select('#', ...) > 0 and type(format) ~= 'string' and type(format) ~= 'number' then
+        error(("bad argument #1 to '?' (string expected, got %s)"):format(type(format)), 3)
+    end
     if type(format) == 'table' then
         local loaded, json = pcall(require, 'json')
         return loaded and json.encode(format) or tostring(format)
@@ -41,16 +44,16 @@ log.error, log.warn, log.info = writer('error'), writer('warn'), writer('info')
 log.verbose, log.debug, log.crit = writer('verbose'), writer('debug'), writer('crit')
 
 function log.level(level)
-    if level == nil then return current end
+    if type(level) ~= 'number' and type(level) ~= 'string' then error('must be a number or a string', 2) end
     local number = type(level) == 'string' and (LEVELS[level] or tonumber(level)) or level
     if type(number) ~= 'number' then
-        error(("log.level: %s is no level; use 0 to 7 or a name such as 'info'"):format(tostring(level)), 2)
+        error('expected crit,warn,info,debug,syserror,verbose,fatal,error', 2)
     end
     current = number
 end
 
 function log.log_format(format)
-    if format ~= 'plain' and format ~= 'json' then error('log_format: expected plain or json', 2) end
+    if format ~= 'plain' and format ~= 'json' then error('expected json,plain', 2) end
 end
 
 function log.pid() return require('lycosa.system').pid() end

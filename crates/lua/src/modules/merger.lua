@@ -1,5 +1,6 @@
 -- merger: sorted sources of tuples as one sorted source.
-local buffer = require('buffer')
+local ffi = require('ffi')
+require('buffer')
 local fun = require('fun')
 local internal = require('lycosa.box')
 local key_def = require('key_def')
@@ -12,6 +13,9 @@ local methods = {}
 local source_mt = { __index = methods }
 
 local function illegal(message) error(internal.new_error('IllegalParams', nil, message), 0) end
+
+-- A wrong call raises a text, as in Tarantool.
+local function usage(message) error(message, 3) end
 
 local function is_source(object) return type(object) == 'table' and getmetatable(object) == source_mt end
 
@@ -68,13 +72,12 @@ local function over_buffer(buf)
     return over_table(list)
 end
 
-local function is_buffer(value) return buffer.is_ibuf and buffer.is_ibuf(value) or (type(value) ~= 'string'
-    and pcall(function() return value.rpos ~= nil and value.alloc ~= nil and value:size() end)) end
+local function is_buffer(value) return type(value) == 'cdata' and ffi.istype('struct ibuf', value) end
 
 local function is_callable(value) return type(value) == 'function' or type((getmetatable(value) or {}).__call) == 'function' end
 
 local function check_generator(name, gen)
-    if not is_callable(gen) then illegal(('Usage: merger.%s(gen, param, state)'):format(name)) end
+    if not is_callable(gen) then error(('Usage: merger.%s(gen, param, state)'):format(name), 3) end
 end
 
 local module = {}
@@ -101,12 +104,12 @@ function module.new_tuple_source(gen, param, state)
 end
 
 function module.new_source_fromtable(list)
-    if type(list) ~= 'table' then illegal('Usage: merger.new_source_fromtable(<table>)') end
+    if type(list) ~= 'table' then usage('Usage: merger.new_source_fromtable(<table>)') end
     return new_source(over_table(list))
 end
 
 function module.new_source_frombuffer(buf)
-    if not is_buffer(buf) then illegal('Usage: merger.new_source_frombuffer(<cdata<struct ibuf>>)') end
+    if not is_buffer(buf) then usage('Usage: merger.new_source_frombuffer(<cdata<struct ibuf>>)') end
     local step
     return new_source(function()
         step = step or over_buffer(buf)
@@ -139,11 +142,11 @@ end
 
 --- One source of several that are sorted by the key.
 function module.new(key, sources, options)
-    if not key_def.is_key_def(key) or type(sources) ~= 'table' then illegal(USAGE) end
-    if options ~= nil and type(options) ~= 'table' then illegal(USAGE) end
+    if not key_def.is_key_def(key) or type(sources) ~= 'table' then usage(USAGE) end
+    if options ~= nil and type(options) ~= 'table' then usage(USAGE) end
     local reverse = options and options.reverse
     if reverse ~= nil and type(reverse) ~= 'boolean' then illegal('Bad param "reverse", ' .. USAGE:match('use: .*')) end
-    for _, source in ipairs(sources) do if not is_source(source) then illegal(USAGE) end end
+    for _, source in ipairs(sources) do if not is_source(source) then usage(USAGE) end end
     local function before(left, right)
         local order = key:compare(left.tuple, right.tuple)
         if order == 0 then return left.number < right.number end
@@ -176,7 +179,7 @@ function module.new(key, sources, options)
 end
 
 function methods.select(source, options)
-    if not is_source(source) then illegal('Usage: merge_source:select([opts])') end
+    if not is_source(source) then usage('Usage: merge_source:select([opts])') end
     if options ~= nil and type(options) ~= 'table' then illegal('Bad params, ' .. SELECT_OPTIONS) end
     options = options or {}
     if options.limit ~= nil and type(options.limit) ~= 'number' then illegal('Bad param "limit", ' .. SELECT_OPTIONS) end
@@ -192,7 +195,7 @@ function methods.select(source, options)
 end
 
 function methods.pairs(source)
-    if not is_source(source) then illegal('Usage: merge_source:pairs()') end
+    if not is_source(source) then usage('Usage: merge_source:pairs()') end
     return fun.wrap(function(param)
         local tuple = param._step()
         if tuple ~= nil then return 0, tuple end

@@ -1,9 +1,12 @@
 -- msgpack: values as MessagePack and back.
 local ffi = require('ffi')
 local native = require('lycosa.msgpack')
+require('buffer')
 local serializer = require('serializer')
 
 local POINTERS = { ffi.typeof('char *'), ffi.typeof('const char *') }
+
+local function is_buffer(value) return type(value) == 'cdata' and ffi.istype('struct ibuf', value) end
 
 -- Anything else that is cast to a pointer would be read as an address.
 local function is_text(value)
@@ -18,15 +21,22 @@ return serializer.new(function(msgpack, cfg)
     function msgpack.encode(...)
         if select('#', ...) < 1 then error('msgpack.encode: a Lua object expected', 2) end
         local value, buffer = ...
+        if select('#', ...) == 1 then return native.encode(value, cfg) end
+        if not is_buffer(buffer) then error("msgpack.encode: argument 2 must be of type 'struct ibuf'", 2) end
         local bytes = native.encode(value, cfg)
-        if buffer == nil then return bytes end
         ffi.copy(buffer:alloc(#bytes), bytes, #bytes)
         return #bytes
     end
 
     --- A value and the offset behind it; of a pointer and a size, a value and the pointer behind it.
-    function msgpack.decode(bytes, offset)
-        if type(bytes) ~= 'cdata' then return native.decode(bytes, offset, cfg) end
+    function msgpack.decode(bytes, ...)
+        local offset = ...
+        if type(bytes) ~= 'cdata' then
+            if type(bytes) == 'string' and select('#', ...) > 0 and type(offset) ~= 'number' then
+                error(("bad argument #2 to '?' (number expected, got %s)"):format(type(offset)), 2)
+            end
+            return native.decode(bytes, offset, cfg)
+        end
         if not is_text(bytes) then error("msgpack.decode: a Lua string or 'char *' expected", 2) end
         local start = ffi.cast('const char *', bytes)
         if type(offset) ~= 'number' or offset < 0 then
@@ -40,7 +50,9 @@ return serializer.new(function(msgpack, cfg)
     msgpack.decode_unchecked = msgpack.decode
 
     local function header(name, short, from16)
-        return function(bytes, size)
+        return function(...)
+            local bytes, size = ...
+            if select('#', ...) ~= 2 then error(('Usage: %s(ptr, size)'):format(name), 2) end
             if type(bytes) == 'string' then
                 size = math.min(tonumber(size) or #bytes, #bytes)
             elseif not is_text(bytes) then

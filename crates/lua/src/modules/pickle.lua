@@ -22,8 +22,13 @@ local function pack_number(value, size, is_big)
     return table.concat(bytes)
 end
 
-local function pack(format, ...)
-    if type(format) ~= 'string' then error('Usage: pack(format, ...)', 2) end
+local function check_string(place, value, given)
+    if type(value) == 'string' or type(value) == 'number' then return tostring(value) end
+    local kind = given < place and 'no value' or type(value)
+    error(("bad argument #%d to '?' (string expected, got %s)"):format(place, kind), 3)
+end
+
+local function packed(format, ...)
     local pieces, given = {}, 0
     for letter in format:gmatch('.') do
         given = given + 1
@@ -43,6 +48,8 @@ local function pack(format, ...)
     return table.concat(pieces)
 end
 
+local function pack(...) return packed(check_string(1, (...), select('#', ...)), select(2, ...)) end
+
 local function unpack_number(text, at, size, is_big)
     local value = 0ULL
     for place = 1, size do
@@ -53,8 +60,9 @@ local function unpack_number(text, at, size, is_big)
     return tonumber(value)
 end
 
-local function unpack(format, text)
-    if type(format) ~= 'string' or type(text) ~= 'string' then error('Usage: unpack(format, data)', 2) end
+local function unpack(...)
+    local format, text = ...
+    format, text = check_string(1, format, select('#', ...)), check_string(2, text, select('#', ...))
     local values, at = {}, 1
     for letter in format:gmatch('.') do
         local size = SIZES[letter] or (FLOATS[letter] and ffi.sizeof(FLOATS[letter]))
@@ -70,7 +78,7 @@ local function unpack(format, text)
             values[#values + 1] = text:sub(at)
             size = #text - at + 1
         else
-            error(("pickle.unpack: unsupported pack format specifier '%s'"):format(letter), 2)
+            error(("pickle.unpack: unsupported format specifier '%s'"):format(letter), 2)
         end
         at = at + size
     end

@@ -64,6 +64,7 @@ local function find(name)
 end
 
 function program.call(name, ...)
+    name = tostring(name)
     local body, object = find(name)
     if type(body) == 'table' and (getmetatable(body) or {}).__call == nil then
         error('attempt to call a table value', 0)

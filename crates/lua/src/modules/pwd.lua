@@ -49,6 +49,7 @@ end
 function pwd.getpw(key)
     if key == nil then key = tonumber(ffi.C.geteuid()) end
     check(key, 'uid')
+    if type(key) == 'number' then key = math.floor(key) end
     return find('/etc/passwd', key, account)
 end
 
@@ -56,6 +57,7 @@ end
 function pwd.getgr(key)
     if key == nil then key = tonumber(ffi.C.getegid()) end
     check(key, 'gid')
+    if type(key) == 'number' then key = math.floor(key) end
     return find('/etc/group', key, group)
 end
 

@@ -49,8 +49,12 @@ end
 function serializer.new(open)
     local cfg = table.copy(DEFAULTS)
     setmetatable(cfg, {
-        __call = function(self, given)
-            if type(given) ~= 'table' then error('cfg: expected a table of options', 2) end
+        __call = function(self, ...)
+            local given = ...
+            if type(given) ~= 'table' then
+                local kind = select('#', ...) == 0 and 'no value' or type(given)
+                error(("bad argument #2 to '?' (table expected, got %s)"):format(kind), 2)
+            end
             assign(self, given, 2)
         end,
         __serialize = 'map',

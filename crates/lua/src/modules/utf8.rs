@@ -119,7 +119,11 @@ fn next(lua: Lua) -> Result<i32, Error> {
 }
 
 fn map(lua: Lua, name: &str, map: fn(&str) -> String) -> Result<i32, Error> {
-    let text = string(lua, 1, &format!("Usage: utf8.{name}(<string>)"))?;
+    let usage = format!("Usage: utf8.{name}(<string>)");
+    if lua.top() != 1 {
+        return Err(Error::here(usage));
+    }
+    let text = string(lua, 1, &usage)?;
     let mut out = Vec::with_capacity(text.len());
     for chunk in text.utf8_chunks() {
         out.extend(map(chunk.valid()).into_bytes());
@@ -131,7 +135,7 @@ fn map(lua: Lua, name: &str, map: fn(&str) -> String) -> Result<i32, Error> {
 
 /// Whether a text of one character, or a code point, is in a group of categories.
 fn is_in(lua: Lua, name: &str, group: GeneralCategoryGroup) -> Result<i32, Error> {
-    let code = if lua.top() == 0 {
+    let code = if lua.top() != 1 {
         return Err(Error::here(format!("Usage: utf8.{name}(<string> or <one symbol code>)")));
     } else if let Some(text) = lua.bytes(1) {
         match decode(text, 0) {
@@ -148,6 +152,9 @@ fn is_in(lua: Lua, name: &str, group: GeneralCategoryGroup) -> Result<i32, Error
 
 fn compare(lua: Lua, name: &str, collation: &Collation) -> Result<i32, Error> {
     let usage = format!("Usage: utf8.{name}(<string1>, <string2>)");
+    if lua.top() != 2 {
+        return Err(Error::here(usage));
+    }
     let (left, right) = (string(lua, 1, &usage)?, string(lua, 2, &usage)?);
     lua.push_int(on_big_stack(|| collation.compare(&left, &right)) as i64);
     Ok(1)

@@ -41,7 +41,7 @@ end
 local function is_swapped(order)
     if order == nil or order == 'l' or order == 'h' or order == 'host' then return false end
     if order == 'b' or order == 'n' or order == 'network' then return true end
-    error(("invalid byteorder, valid is l, b, h, n; got %s"):format(tostring(order)), 3)
+    error('invalid byteorder, valid is l, b, h, n', 3)
 end
 
 local function swap(value)

@@ -17,13 +17,14 @@ return serializer.new(function(yaml, cfg)
     function yaml.decode(...)
         local count = select('#', ...)
         local text, options = ...
-        if count < 1 or count > 2 or (options ~= nil and type(options) ~= 'table') then
+        local is_text = type(text) == 'string' or type(text) == 'number'
+        if count < 1 or count > 2 or not is_text or (options ~= nil and type(options) ~= 'table') then
             error('Usage: yaml.decode(document, [{tag_only = boolean}])', 2)
         end
         if options ~= nil and options.tag_only then
             local handle, prefix = tostring(text):match('^%%TAG%s+(%S+)%s+(%S+)')
             return handle, prefix
         end
-        return native.decode(text, cfg)
+        return native.decode(tostring(text), cfg)
     end
 end)

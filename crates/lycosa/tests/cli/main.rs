@@ -20,6 +20,7 @@ mod http;
 mod leases;
 mod look;
 mod lua;
+mod odd;
 mod programs;
 mod reload;
 mod service;

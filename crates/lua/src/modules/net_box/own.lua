@@ -33,12 +33,20 @@ local function as_error(done, ...)
     error(errors.new(box.error.PROC_LUA, tostring(message)), 0)
 end
 
-function own.call(_, name, arguments)
+local function check_self(self, name)
+    if type(self) == 'table' then return end
+    local reason = ('Use remote:%s(...) instead of remote.%s(...):'):format(name, name)
+    error(errors.new(box.error.PROC_LUA, reason), 0)
+end
+
+function own.call(self, name, arguments)
+    check_self(self, 'call')
     arguments = arguments_of(arguments, 'call', 'func_name')
     return as_error(pcall(require('lycosa.program').call, name, unpack(arguments, 1, table.maxn(arguments))))
 end
 
-function own.eval(_, text, arguments)
+function own.eval(self, text, arguments)
+    check_self(self, 'eval')
     arguments = arguments_of(arguments, 'eval', 'expression')
     return as_error(pcall(require('lycosa.program').eval, text, unpack(arguments, 1, table.maxn(arguments))))
 end
