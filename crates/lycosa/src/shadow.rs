@@ -71,6 +71,8 @@ struct Sessions {
     ends: HashMap<Vec<u8>, u64>,
     /// Session by tube and task.
     owners: HashMap<(u64, u64), Vec<u8>>,
+    /// Ends of leases by tube and task, in microseconds since the epoch.
+    leases: HashMap<(u64, u64), u64>,
 }
 
 struct Look<'a> {
@@ -170,8 +172,13 @@ pub(crate) fn run(
         ),
         (true, false) => "queue.ttr is 0: all queue sessions end, and their tasks become ready".to_owned(),
         (false, _) => {
-            "queue.in_replicaset is off: owners are not replicated, so all taken tasks become ready"
-                .to_owned()
+            let but = match sessions.leases.len() {
+                0 => String::new(),
+                count => format!(", but for {count} with a lease"),
+            };
+            format!(
+                "queue.in_replicaset is off: owners are not replicated, so all taken tasks become ready{but}"
+            )
         }
     })?;
     if sessions.is_old_module {
@@ -217,7 +224,15 @@ fn sessions(look: &mut Look<'_>, now: u64) -> anyhow::Result<Sessions> {
         ttr,
         ends: HashMap::new(),
         owners: HashMap::new(),
+        leases: HashMap::new(),
     };
+    if let Some((leases, _)) = look.space("_lycosa_leases")? {
+        for row in tuples(&look.page(leases, 0, ALL, Vec::new())?) {
+            if let (Some(tube), Some(task), Some(end)) = (number(row, 0), number(row, 1), number(row, 4)) {
+                sessions.leases.insert((tube, task), end);
+            }
+        }
+    }
     let (Some((shared, _)), Some((taken, is_temporary))) =
         (look.space("_queue_shared_sessions")?, look.space("_queue_taken_2")?)
     else {
@@ -252,6 +267,11 @@ fn rehearse(
     let taken: HashSet<u64> = tuples(&page).filter_map(|row| number(row, 0)).collect();
     line.taken = taken.len() as u64;
     for task in taken {
+        if let Some(end) = sessions.leases.get(&(id, task)).filter(|_| !is_temporary) {
+            // In tubes with deadlines the end of a lease is counted below, as the task's next event.
+            line.ttr_over += u64::from(*end <= until);
+            continue;
+        }
         let owner = sessions.owners.get(&(id, task)).filter(|_| sessions.in_replicaset);
         match owner.and_then(|owner| sessions.ends.get(owner)) {
             None => line.released += 1,

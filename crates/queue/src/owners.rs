@@ -41,7 +41,7 @@ const MOMENT: u32 = 4;
 /// A task: the id of its tube and its own.
 pub(crate) type TaskKey = (u64, u64);
 
-/// Who has taken a task, and when.
+/// The session that has taken a task, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) connection: u64,
@@ -212,7 +212,7 @@ impl Owners {
         self.leases.forget_tube(store, tube)
     }
 
-    /// The session that owns a task. None: nobody does, or a lease.
+    /// The session that owns a task. None: the task has no owner, or a lease owns it.
     pub(crate) fn session_of(&self, store: &Store, task: TaskKey) -> Result<Option<SessionId>, Error> {
         if let Some(owner) = self.cached.get(&task) {
             return Ok(Some(owner.session));

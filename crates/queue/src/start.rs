@@ -2,7 +2,7 @@
 //!
 //! 1. The queue's spaces are created, or brought into the configured mode.
 //! 2. Each row of `_queue` becomes a tube. A tube that the process already knows keeps its counters.
-//! 3. Tasks that are taken by nobody who could ever come back become ready. A lease outlives the process.
+//! 3. Taken tasks whose owner cannot come back become ready. A lease outlives the process.
 //! 4. Sessions without a connection begin to expire, or end.
 //! 5. Rows that the Lua module left wrong are corrected ([`Amiss`](crate::follow::Amiss)).
 //! 6. Calls that wait are served.
@@ -41,7 +41,7 @@ pub struct StartReport {
     pub tubes: usize,
     /// Rows of `_queue` that could not become tubes; the log names them.
     pub unavailable: usize,
-    /// Tasks that nobody held any more and that became ready.
+    /// Tasks whose owners were gone, and that became ready.
     pub released: u64,
 }
 

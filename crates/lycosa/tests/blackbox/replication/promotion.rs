@@ -14,6 +14,10 @@ pub(super) fn promotion() -> Result<()> {
     some_work(&old, 0)?;
     let mut new = start_replica(Peer::Lycosa, &old)?;
     some_work(&old, 1)?;
+    let lease = Value::Map(vec![(Value::str("lease"), Value::Int(3600))]);
+    let leased = Client::open(&old)?.ask("queue.tube.plain:take", vec![Value::Int(0), lease])?.to_string();
+    let token = leased.split("\"lease\": \"").nth(1).and_then(|rest| rest.split('"').next());
+    let token = token.ok_or_else(|| format!("no token is in {leased}"))?.to_owned();
     compare(&old, &mut new)?;
     let waiting = Client::open(&old)?.ask("queue.statistics", vec![Value::str("plain")])?;
     let clock = command(&old, &["demote", "--json"])?;
@@ -47,6 +51,12 @@ pub(super) fn promotion() -> Result<()> {
         return Err("the new master has no task".to_owned());
     }
     client.ask("queue.tube.plain:put", vec![Value::str("on the new master")])?;
+    // A lease of the old master goes on, once.
+    client.ask("queue.tube.plain:ack", vec![Value::str(&token)])?;
+    let again = client.ask("queue.tube.plain:ack", vec![Value::str(&token)]);
+    if !again.as_ref().is_err_and(|error| error.contains("is stale")) {
+        return Err(format!("a token settles twice: {again:?}"));
+    }
     old.kill();
     let uri = format!("admin:{}@{}", ADMIN_PASSWORD.replace(' ', "%20"), new.address());
     old.replicate(uri);
@@ -66,6 +76,9 @@ pub(super) fn rehearsal() -> Result<()> {
     }
     let delay = Value::Map(vec![(Value::str("delay"), Value::Int(3600))]);
     client.ask("queue.tube.timed:put", vec![Value::str("later"), delay])?;
+    client.ask("queue.tube.plain:put", vec![Value::str("leased")])?;
+    let lease = Value::Map(vec![(Value::str("lease"), Value::Int(3600))]);
+    client.ask("queue.tube.plain:take", vec![Value::Int(0), lease])?;
     let refused = command(&master, &["promote", "--shadow"]);
     if !refused.as_ref().is_err_and(|error| error.contains("takes writes already")) {
         return Err(format!("a master rehearses: {refused:?}"));
@@ -87,7 +100,9 @@ pub(super) fn rehearsal() -> Result<()> {
         }
     }
     let text = command(&replica, &["promote", "--shadow"])?;
-    if !text.contains("nothing is changed") || !text.contains("all taken tasks become ready") {
+    if !text.contains("nothing is changed")
+        || !text.contains("all taken tasks become ready, but for 1 with a lease")
+    {
         return Err(format!("it says {text}"));
     }
     let stats = command(&replica, &["stats"])?;
