@@ -12,25 +12,31 @@
 //!   news: the journal drops these, and has no other news before;
 //! - after [`News::Failed`] there is no other news, and the journal takes nothing more.
 //!
-//! # How a replicated log sits here
+//! # How a group's log sits here
 //!
-//! The crate `raft` 0.7 has no I/O and no clock, as an instance. A `Journal` around its `RawNode` does this:
+//! The crate `group` has no I/O and no clock, as an instance. A `Journal` around its `Node` does this:
 //!
 //! | here | there |
 //! |---|---|
-//! | `submit(batch)` | `propose(context = previous and lsn, data = rows and ends)`; the term and the index of the entry are noted beside the batch's LSN |
-//! | several batches in flight | entries that are appended and not committed; `Pipelined(n)` is `max_inflight_msgs` or less |
-//! | `Durable { lsn }` | an own entry comes out of `committed_entries` |
-//! | `Lost { from, confirmed }` | `SoftState` says that the node leads no more, and an entry of another term (or a snapshot) has taken the index of an own one: `from` is the LSN of the last own entry that was committed |
-//! | rows of another leader | its committed entries go through [`Instance::apply`](lycosa_instance::Instance::apply), with the stamps that they carry; they are journaled as they came |
-//! | `confirmed` | the newest snapshot and the committed entries behind it, through [`crate::replay::Replay`] |
-//! | `Failed` | the storage of the Raft log has failed: this node leaves the group |
+//! | `submit(batch)` | `Node::propose`, with rows and ends as the entry's data; the position that it returns is noted beside the batch's LSN |
+//! | several batches in flight | proposals that are not confirmed; `Limits::uncommitted_bytes` bounds them |
+//! | `Durable { lsn }` | `Event::Confirmed`. `Event::Committed` would come later: it also waits for the leader's own disk |
+//! | `Lost { from, confirmed }` | `Event::Lost`: `from` is the LSN of the last own entry that was confirmed |
+//! | rows of another leader | `Event::Committed` at a position that is no own one, through [`Instance::apply`](lycosa_instance::Instance::apply), with the stamps that they carry |
+//! | `confirmed` | the newest snapshot (`Event::Installed`, or the node's own) and the committed entries behind it, through [`crate::replay::Replay`] |
+//! | `Failed` | the group's log has failed, or a `StepError` says that it lost entries: this node leaves its service |
 //!
-//! The Raft log is a file of its own, never an `.xlog`: a Tarantool would take entries that are not committed for truth. The
-//! `.xlog` gets committed entries only. A node that does not lead is read-only
+//! The group's log takes the place of the `.xlog`: each row is written once. A node that does not lead is read-only
 //! ([`Instance::set_read_only`](lycosa_instance::Instance::set_read_only)).
 //!
-//! Absent: such a journal. The tests of this crate have one that loses what it likes (`tests/losses.rs`).
+//! # Still missing for that
+//!
+//! - News of the role, of another leader's entries, and of confirmed reads (`Node::read`, once a turn).
+//! - Rows that the instance applies and does not journal again; `Instance::apply` puts them into a batch.
+//! - Data ahead of the last batch, after a snapshot of the leader.
+//! - `Lost` without data, which come later: the old store could be freed before the new one is built.
+//!
+//! Absent: such a journal. The tests of this crate have one that loses arbitrary batches (`tests/losses.rs`).
 
 use lycosa_instance::{Batch, Buffers, Confirmed, Lsn, Room};
 

@@ -15,6 +15,7 @@
 //! | reads ask the majority | a process that was stopped would answer from an expired lease |
 //! | a group begins at term and index 1, with a snapshot; a joiner at term 1 | otherwise a joiner fails ("removed all voters"), and a refused pre-vote of term 0 panics |
 //! | a joint step is ended by an entry of this crate | `raft` forgets to end it if the leader changes at the wrong time |
+//! | a dropped change of the members leaves no trace | `raft` would take it for one under way until the log grows, and refuse others |
 //! | a second end of a step is ignored, by every node alike | two leaders may both propose it |
 //! | a leader is never outside the members | `raft` panics when such a leader commits. It is not removed by its own proposal; where it was elected meanwhile, it hands over first, and steps down if it is late |
 //! | a snapshot counts once it is durable | the receiver's answer waits for it as for entries |
@@ -150,6 +151,10 @@ pub struct Node {
     standing: (Role, NodeId, u64),
     confirmed: u64,
     is_halted: bool,
+    /// The disk is short of free space.
+    is_scarce: bool,
+    /// When the node last handed over because of its disk.
+    handed_over: Option<u64>,
     events: VecDeque<Event>,
 }
 
@@ -212,6 +217,8 @@ impl Node {
             standing: (Role::Follower, 0, ballot.term),
             confirmed: applied,
             is_halted: false,
+            is_scarce: false,
+            handed_over: None,
             events: VecDeque::new(),
         };
         node.account();
@@ -286,6 +293,9 @@ impl Node {
         }
         let log = &self.raw.raft.raft_log;
         match message.get_msg_type() {
+            // The leader sends the entries again. Of a snapshot it has to hear that it is lost.
+            MessageType::MsgAppend if self.is_scarce && !message.entries.is_empty() => return Ok(()),
+            MessageType::MsgSnapshot if self.is_scarce => return Err(StepError::NoSpace),
             MessageType::MsgHeartbeat
                 if message.term >= self.raw.raft.term && message.commit > log.last_index() =>
             {
@@ -317,6 +327,12 @@ impl Node {
         Ok(())
     }
 
+    /// Says whether the disk has less free space than its reserve. While it has, a follower takes no entries and goes on
+    /// later; a leader refuses proposals and hands over. Votes are still written: the reserve is for them.
+    pub fn set_scarce(&mut self, is_scarce: bool) {
+        self.is_scarce = is_scarce;
+    }
+
     /// Proposes rows: returns where in the log they will stand, if the group takes them.
     ///
     /// # Errors
@@ -325,6 +341,9 @@ impl Node {
         self.check_leader()?;
         if rows.is_empty() {
             return Err(Refusal::Empty);
+        }
+        if self.is_scarce {
+            return Err(Refusal::NoSpace);
         }
         self.propose_entry(Vec::new(), rows)
     }

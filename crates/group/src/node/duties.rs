@@ -78,7 +78,13 @@ impl Node {
     fn propose_change(&mut self, change: &Change) -> Result<(), Refusal> {
         let mut context = Vec::new();
         change.encode(&mut context);
-        self.raw.propose_conf_change(context, change.conf_change()).map_err(|_| Refusal::Busy)?;
+        // raft takes a change that it drops for one that is under way, until the log grows.
+        let pending = self.raw.raft.pending_conf_index;
+        let proposed = self.raw.propose_conf_change(context, change.conf_change());
+        if proposed.is_err() {
+            self.raw.raft.pending_conf_index = pending;
+            return Err(Refusal::Busy);
+        }
         self.account();
         Ok(())
     }
@@ -101,7 +107,15 @@ impl Node {
         let oldest = self.flights.iter().find(|flight| flight.is_write);
         let is_disk_slow = oldest.is_some_and(|flight| self.now.saturating_sub(flight.since) >= patience);
         let stays = self.members.get(self.identity.node).is_some_and(|member| member.standing.stays_voter());
-        if is_disk_slow || !stays {
+        if is_disk_slow || self.is_scarce {
+            // Where all disks are bad, the leadership does not go round faster than that.
+            let was_long_ago =
+                self.handed_over.is_none_or(|before| self.now.saturating_sub(before) >= patience);
+            if was_long_ago && self.transfer(None).is_ok() {
+                self.handed_over = Some(self.now);
+            }
+        }
+        if !stays {
             // Without a successor the present leader is still the best one.
             let _ = self.transfer(None);
             return;

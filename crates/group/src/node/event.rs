@@ -141,6 +141,11 @@ pub enum Refusal {
     /// More is proposed and not committed than the window takes.
     #[error("the group has more uncommitted rows than its window takes: try again in a moment")]
     Busy,
+    /// The leader's disk is short of free space.
+    #[error(
+        "the leader's disk has less free space than its reserve: make space, or try again once another node leads"
+    )]
+    NoSpace,
     /// A proposal without rows.
     #[error("a proposal needs at least one row")]
     Empty,
@@ -215,6 +220,9 @@ pub enum StepError {
         /// Which entry.
         index: u64,
     },
+    /// A snapshot for a disk that is short of free space. The link is to be closed, so that the sender hears of the loss.
+    #[error("a snapshot came, and the disk has less free space than its reserve: make space")]
+    NoSpace,
     /// A level that the program does not know.
     #[error("the group has risen to level {found}, this program knows level {known}: start a newer version")]
     Level {

@@ -52,7 +52,8 @@ struct Net {
 }
 
 fn settings(knows: u32) -> Settings {
-    let limits = Limits { memory_bytes: 2_000, message_bytes: 1_000, ..Limits::default() };
+    let limits =
+        Limits { memory_bytes: 2_000, message_bytes: 1_000, uncommitted_bytes: 50_000, ..Limits::default() };
     Settings { limits, knows, ..Settings::default() }
 }
 
@@ -489,6 +490,50 @@ fn a_leader_that_is_being_removed_hands_over_first() {
     net.put(b"after");
     net.pass();
     assert_eq!((net.data(1), net.data(3)), (vec![b"after".to_vec()], vec![b"after".to_vec()]));
+}
+
+#[test]
+fn a_full_disk_takes_nothing_and_goes_on_later() {
+    let mut net = Net::grown(3);
+    let leader = net.leader().expect("a leader");
+    let follower = if leader == 3 { 2 } else { 3 };
+    net.server(follower).node.set_scarce(true);
+    let last = net.put(b"a");
+    net.pass();
+    assert!(net.server(leader).events.contains(&Event::Confirmed(last)));
+    assert_eq!((net.data(leader).len(), net.data(follower).len()), (1, 0));
+    net.server(follower).node.set_scarce(false);
+    net.until(|net| net.data(follower) == [b"a"]);
+
+    net.server(leader).node.set_scarce(true);
+    assert_eq!(net.server(leader).node.propose(b"b".to_vec()), Err(Refusal::NoSpace));
+    net.until(|net| net.leader().is_some_and(|now| now != leader));
+    net.put(b"b");
+    net.pass();
+    net.server(leader).node.set_scarce(false);
+    net.until(|net| net.data(leader).len() == 2);
+    // Where every disk is full, the leadership stays for a while where it is.
+    for server in net.servers.values_mut() {
+        server.node.set_scarce(true);
+    }
+    let term = net.lead().node.status().term;
+    (0..150).for_each(|_| net.pass());
+    assert!(net.lead().node.status().term <= term + 3);
+}
+
+/// A change that the window refuses must not stand in the way of the next one, though the log does not grow meanwhile.
+#[test]
+fn a_change_that_was_refused_can_be_asked_for_again() {
+    let mut net = Net::grown(3);
+    let leader = net.leader().expect("a leader");
+    net.cut = net.servers.keys().copied().filter(|node| *node != leader).collect();
+    net.put(&vec![7; 60_000]);
+    assert_eq!(net.server(leader).node.propose(b"b".to_vec()), Err(Refusal::Busy));
+    assert_eq!(net.server(leader).node.add("n9:1"), Err(Refusal::Busy));
+    net.cut.clear();
+    net.until(|net| net.data(leader).len() == 1);
+    assert_eq!(net.leader(), Some(leader));
+    assert_eq!(net.server(leader).node.add("n9:1"), Ok((4, 3)));
 }
 
 #[test]

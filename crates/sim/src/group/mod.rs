@@ -64,6 +64,8 @@ pub struct GroupTotals {
     pub torn_writes: u64,
     /// Disks that refused.
     pub faults: u64,
+    /// Disks that were short of free space for a while.
+    pub shortages: u64,
     /// Links that broke or swallowed messages.
     pub cuts: u64,
     /// Messages of an older connection that arrived behind a newer one, and were dropped.

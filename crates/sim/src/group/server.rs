@@ -55,6 +55,8 @@ pub(super) struct Server {
     pub(super) stopped_until: u64,
     /// Its disk does nothing until then.
     pub(super) stalled_until: u64,
+    /// Its disk is short of free space until then.
+    pub(super) scarce_until: u64,
     /// The group has removed it.
     pub(super) is_removed: bool,
 }
@@ -134,6 +136,7 @@ impl Server {
             drift: 0,
             stopped_until: 0,
             stalled_until: 0,
+            scarce_until: 0,
             is_removed: false,
         })
     }

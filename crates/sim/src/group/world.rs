@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lycosa_group::link::{ConnectionNumber, Hello, HelloError};
 use lycosa_group::members::{MAX_MEMBERS, NodeId, Standing};
-use lycosa_group::node::{Committed, Event, Incoming, Outgoing, Payload, Role};
+use lycosa_group::node::{Committed, Event, Incoming, Outgoing, Payload, Role, StepError};
 use lycosa_journal::memory::{Crash, Fault};
 
 use super::GroupTotals;
@@ -32,6 +32,7 @@ enum Action {
     Heal,
     Stop,
     Stall,
+    Scarce,
     Refuse,
     Kill,
     Crash,
@@ -42,7 +43,7 @@ enum Action {
     Raise,
 }
 
-const ACTIONS: [(u32, Action); 18] = [
+const ACTIONS: [(u32, Action); 19] = [
     (600, Action::Advance),
     (120, Action::Propose),
     (30, Action::Read),
@@ -53,6 +54,7 @@ const ACTIONS: [(u32, Action); 18] = [
     (24, Action::Heal),
     (5, Action::Stop),
     (4, Action::Stall),
+    (3, Action::Scarce),
     (3, Action::Refuse),
     (3, Action::Kill),
     (5, Action::Crash),
@@ -187,6 +189,13 @@ impl<'a> World<'a> {
                 self.server(node).stalled_until = until;
                 Ok(())
             }
+            Action::Scarce => {
+                self.totals.shortages += 1;
+                let until = self.now + self.random.between(50_000, 7_000_000);
+                self.trace.line(format_args!("the disk of {node} is full"));
+                self.server(node).scarce_until = until;
+                Ok(())
+            }
             Action::Refuse => {
                 let operations = self.random.below(6);
                 self.trace.line(format_args!("the disk of {node} refuses something"));
@@ -240,9 +249,11 @@ impl<'a> World<'a> {
             }
             let server = self.server(node);
             let (local, mut due) = (server.local(now), None);
+            let is_scarce = server.scarce_until > now;
             if let Some(running) = &mut server.running
                 && running.next_tick <= now
             {
+                running.node.set_scarce(is_scarce);
                 due = Some(running.node.tick(local));
             }
             if let Some(due) = due {
@@ -306,11 +317,16 @@ impl<'a> World<'a> {
                         running.staged.push((base.clone(), content));
                     }
                     self.trace.bytes(&bytes);
-                    running
-                        .node
-                        .step(incoming)
-                        .map_err(|error| violation(format!("{to} from {from}: {error}")))?;
+                    let taken = running.node.step(incoming);
                     self.events(to, brings_snapshot)?;
+                    match taken {
+                        Ok(()) => {}
+                        Err(StepError::NoSpace) => {
+                            self.totals.lost_snapshots += 1;
+                            self.cut(from, to)?;
+                        }
+                        Err(error) => return Err(violation(format!("{to} from {from}: {error}"))),
+                    }
                 }
             }
         }
@@ -738,7 +754,7 @@ impl<'a> World<'a> {
         (self.latency, self.sync) = (self.latency.min(2_000), self.sync.min(5_000));
         for node in self.servers.keys().copied().collect::<Vec<_>>() {
             let server = self.server(node);
-            (server.stopped_until, server.stalled_until) = (0, 0);
+            (server.stopped_until, server.stalled_until, server.scarce_until) = (0, 0, 0);
             server.disk.fail_after(u64::MAX / 2, Fault::Freeze);
             self.start(node)?;
         }
