@@ -42,6 +42,7 @@ pub use front::gates::LoginAttempt;
 pub use front::invoke::{Invoke, InvokeKind, OwnedStatement};
 pub use front::loop_time::{LongestTurn, TurnPart};
 pub use front::measures::Programs;
+pub use front::once::Once;
 pub use front::output::Excess;
 pub use front::replica::ReplicaRequest;
 pub use front::status::{RequestCounts, Status};

@@ -19,6 +19,7 @@ pub(crate) mod logins;
 pub(crate) mod loop_time;
 pub(crate) mod loss;
 pub(crate) mod measures;
+pub(crate) mod once;
 pub(crate) mod output;
 pub(crate) mod replica;
 pub(crate) mod replies;

@@ -128,41 +128,47 @@ impl Instance {
         args: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
-        let token = self.token(id).ok_or_else(invalid)?;
-        let text = String::from_utf8_lossy(name);
-        let (role, tube) = needed(&text);
-        let mut is_restricted = false;
-        match (tube, LISTS.contains(&&*text)) {
-            (None, true) => {
-                // A list about one tube names it; of all tubes it shows the token's.
-                let named = Value::decode(args).ok();
-                let named = named.as_ref().and_then(Value::as_array).and_then(<[Value]>::first);
-                let named = named.and_then(|named| named.as_str().or_else(|| named.get("tube")?.as_str()));
-                is_restricted = named.is_none() && !token.is_of_every_tube();
-                admit_role(&token, role, &text)?;
-                named.map_or(Ok(()), |tube| admit_tube(&token, Some(tube), &text))?;
-            }
-            (tube, _) => {
-                admit_role(&token, role, &text)?;
-                admit_tube(&token, tube, &text)?;
-                // A move puts tasks into another tube.
-                if tube.is_some()
-                    && text.ends_with(":apply")
-                    && let Some(to) = destination(args)
-                {
-                    admit_tube(&token, Some(&to), &text)?;
-                }
-            }
-        }
+        let restriction = self.admit_token(id, name, args)?;
         let target = self.find(name).ok_or_else(|| not_defined(name))?;
         let start = out.len();
         let called = self.call_admitted(caller, name, Some(target), args, out)?;
-        if is_restricted && matches!(called, Called::Done { .. }) {
+        if let (Some(token), Called::Done { .. }) = (restriction, called) {
             let shown = Value::decode(&out[start..]).map(|shown| restrict(shown, &token));
             out.truncate(start);
             shown.unwrap_or(Value::Nil).write(out);
         }
         Ok(called)
+    }
+
+    /// Whether a token admits a call. Returns the token if the answer is to be restricted to the token's tubes.
+    pub(crate) fn admit_token(
+        &self,
+        id: TokenId,
+        name: &[u8],
+        args: &[u8],
+    ) -> Result<Option<Token>, ErrorObject> {
+        let token = self.token(id).ok_or_else(invalid)?;
+        let text = String::from_utf8_lossy(name);
+        let (role, tube) = needed(&text);
+        admit_role(&token, role, &text)?;
+        if tube.is_some() || !LISTS.contains(&&*text) {
+            admit_tube(&token, tube, &text)?;
+            // A move puts tasks into another tube.
+            if tube.is_some()
+                && text.ends_with(":apply")
+                && let Some(to) = destination(args)
+            {
+                admit_tube(&token, Some(&to), &text)?;
+            }
+            return Ok(None);
+        }
+        // A list about one tube names it; of all tubes it shows the token's.
+        let named = Value::decode(args).ok();
+        let named = named.as_ref().and_then(Value::as_array).and_then(<[Value]>::first);
+        match named.and_then(|named| named.as_str().or_else(|| named.get("tube")?.as_str())) {
+            Some(tube) => admit_tube(&token, Some(tube), &text).map(|()| None),
+            None => Ok(Some(token).filter(|token| !token.is_of_every_tube())),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod data;
 pub(crate) mod expiring;
 pub(crate) mod lineage;
 pub(crate) mod loss;
+pub(crate) mod once;
 pub(crate) mod replication;
 pub(crate) mod role;
 pub(crate) mod room;

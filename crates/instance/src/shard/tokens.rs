@@ -45,6 +45,13 @@ const FIELDS: [FieldSpec<'static>; 7] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenId(u64);
 
+impl TokenId {
+    /// As its row has it.
+    pub(crate) const fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// The SHA-256 of a token's secret, as hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TokenDigest(String);

@@ -14,6 +14,7 @@ mod failure;
 mod foreign;
 mod limits;
 mod malformed;
+mod once;
 mod read_only;
 mod rig;
 mod room;

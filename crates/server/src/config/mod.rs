@@ -192,6 +192,8 @@ settings! {
         "Largest body of an HTTP request; all bodies together have at most 4 times that";
     http_timeout: Duration = "30", "http.timeout", false,
         "Seconds that the head or the body of an HTTP request, a reader that does not read, or the answer to a call may take";
+    http_idempotency_window: Duration = "86400", "http.idempotency_window", false,
+        "Seconds for which the answer to a put with an Idempotency-Key is kept, so that a repeated put changes nothing";
     data_dir: PathBuf = "data", "data_dir", false,
         "Folder of the journal and the snapshots; created if missing";
     wal_mode: WalMode = "fsync", "wal_mode", false,

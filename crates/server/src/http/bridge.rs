@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lycosa_instance::{Called, Caller, Instance, Lsn, RequestId, TokenDigest, TokenId};
+use lycosa_instance::{Called, Caller, Instance, Lsn, Once, RequestId, TokenDigest, TokenId};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_tuple::value::Value;
 use tokio::sync::{mpsc, oneshot};
@@ -66,6 +66,8 @@ type Returns = Option<String>;
 struct Order {
     token: TokenDigest,
     calls: Vec<Call>,
+    /// The key of the only call, if it has one.
+    once: Option<Once>,
     returns: Returns,
     /// Names the order in [`Gone`].
     ticket: u64,
@@ -141,7 +143,22 @@ impl Bridge {
         args: Vec<u8>,
         limit: Duration,
     ) -> Result<Values, Problem> {
-        let outcomes = self.order(access, vec![Call { function, args }], None, limit).await?;
+        let outcomes = self.order(access, vec![Call { function, args }], (None, None), limit).await?;
+        outcomes.into_iter().next().ok_or_else(stopping)?.map_err(Problem::from)
+    }
+
+    /// As [`Self::call`]; with a key the call is made once, see [`Instance::call_once`].
+    ///
+    /// # Errors
+    /// As [`Self::call`]; the key was used for another request.
+    pub(crate) async fn call_once(
+        &self,
+        access: &Access,
+        once: Option<Once>,
+        call: Call,
+        limit: Duration,
+    ) -> Result<Values, Problem> {
+        let outcomes = self.order(access, vec![call], (once, None), limit).await?;
         outcomes.into_iter().next().ok_or_else(stopping)?.map_err(Problem::from)
     }
 
@@ -156,7 +173,7 @@ impl Bridge {
         call: Call,
         limit: Duration,
     ) -> Result<Values, Problem> {
-        let outcomes = self.order(access, vec![call], Some(tube.to_owned()), limit).await?;
+        let outcomes = self.order(access, vec![call], (None, Some(tube.to_owned())), limit).await?;
         outcomes.into_iter().next().ok_or_else(stopping)?.map_err(Problem::from)
     }
 
@@ -170,7 +187,7 @@ impl Bridge {
         calls: Vec<Call>,
         limit: Duration,
     ) -> Result<Vec<Result<Values, Problem>>, Problem> {
-        let outcomes = self.order(access, calls, None, limit).await?;
+        let outcomes = self.order(access, calls, (None, None), limit).await?;
         Ok(outcomes.into_iter().map(|outcome| outcome.map_err(Problem::from)).collect())
     }
 
@@ -178,13 +195,13 @@ impl Bridge {
         &self,
         access: &Access,
         calls: Vec<Call>,
-        returns: Returns,
+        (once, returns): (Option<Once>, Returns),
         limit: Duration,
     ) -> Result<Vec<Outcome>, Problem> {
         let (reply, answer) = oneshot::channel();
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
         let token = access.0.clone();
-        self.send(Job::Order(Order { token, calls, returns: returns.clone(), ticket, reply }))?;
+        self.send(Job::Order(Order { token, calls, once, returns: returns.clone(), ticket, reply }))?;
         let mut guard = Guard { bridge: self, ticket, returns, answer, is_answered: false };
         let answered = tokio::time::timeout(limit, &mut guard.answer).await;
         guard.is_answered = answered.is_ok();
@@ -306,7 +323,7 @@ impl Desk {
 
     fn handle(&mut self, instance: &mut Instance, job: Job) {
         instance.set_now(now());
-        let Order { token, calls, returns, ticket, reply } = match job {
+        let Order { token, calls, once, returns, ticket, reply } = match job {
             Job::Order(order) => order,
             Job::Look(look) => return look(instance),
         };
@@ -324,7 +341,11 @@ impl Desk {
         let mut outcomes = Vec::with_capacity(calls.len());
         for Call { function, args } in calls {
             let mut bytes = Vec::new();
-            outcomes.push(match instance.call(&caller, function.as_bytes(), &args, &mut bytes) {
+            let called = match &once {
+                Some(once) => instance.call_once(&caller, once, function.as_bytes(), &args, &mut bytes),
+                None => instance.call(&caller, function.as_bytes(), &args, &mut bytes),
+            };
+            outcomes.push(match called {
                 // The only call of its order.
                 Ok(Called::Parked(request)) => {
                     self.by_ticket.insert(ticket, request);

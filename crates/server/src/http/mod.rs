@@ -45,6 +45,8 @@ pub(crate) struct Limits {
     pub(crate) max_body_total: usize,
     /// How long a head, a body, a write that makes no progress, and the loop's answer may take.
     pub(crate) timeout: Duration,
+    /// How long the answer to a put with an `Idempotency-Key` is kept.
+    pub(crate) window: Duration,
     /// Host names, besides `localhost` and addresses, under which clients reach the door.
     pub(crate) hosts: Vec<String>,
 }
@@ -62,6 +64,7 @@ impl Limits {
             max_body,
             max_body_total: max_body.saturating_mul(LARGEST_BODIES),
             timeout: config.http_timeout,
+            window: config.http_idempotency_window,
             hosts: config.http_hosts.0.clone(),
         }
     }

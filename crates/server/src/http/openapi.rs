@@ -45,7 +45,10 @@ fn operation(route: &Route) -> Json {
     let in_query = route.query.iter().map(|(name, kind, meaning)| {
         json!({ "name": name, "in": "query", "schema": { "type": kind }, "description": meaning })
     });
-    let parameters: Vec<Json> = in_path.chain(in_query).collect();
+    let in_head = route.headers.iter().map(|(name, meaning)| {
+        json!({ "name": name, "in": "header", "schema": { "type": "string" }, "description": meaning })
+    });
+    let parameters: Vec<Json> = in_path.chain(in_query).chain(in_head).collect();
     let mut shown = json!({ "operationId": route.operation, "summary": route.summary });
     if !parameters.is_empty() {
         shown["parameters"] = parameters.into();

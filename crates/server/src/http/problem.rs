@@ -56,6 +56,7 @@ kinds! {
     Conflict = "conflict", CONFLICT, "What exists stands against the request";
     TooLarge = "too-large", PAYLOAD_TOO_LARGE, "The body is too large";
     WrongType = "wrong-type", UNSUPPORTED_MEDIA_TYPE, "The body's type is not understood";
+    OtherRequest = "other-request", UNPROCESSABLE_ENTITY, "The idempotency key was used for another request";
     Full = "full", TOO_MANY_REQUESTS, "A bound is met: try again later";
     Busy = "busy", TOO_MANY_REQUESTS, "Too many requests are on their way";
     ReadOnly = "read-only", SERVICE_UNAVAILABLE, "This server takes no writes";
@@ -128,6 +129,7 @@ impl From<ErrorObject> for Problem {
             Some("NO_SUCH_TASK") => Kind::NoSuchTask,
             Some("NO_SUCH_TOKEN") => Kind::NoSuchToken,
             Some("TASK_NOT_TAKEN") => Kind::NotTaken,
+            Some("OTHER_REQUEST") => Kind::OtherRequest,
             Some("STALE_LEASE") => Kind::StaleLease,
             Some("TASK_NOT_BURIED" | "TUBE_EXISTS" | "TUBE_IN_USE" | "TOKEN_EXISTS") => Kind::Conflict,
             Some("READ_ONLY") => Kind::ReadOnly,

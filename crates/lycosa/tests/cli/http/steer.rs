@@ -114,3 +114,42 @@ fn an_administrator_makes_and_revokes_tokens() {
     assert_eq!(door.ask("GET /v1/tubes", &secret, "", b"").problem(), "invalid-token");
     assert_eq!(door.ask("DELETE /v1/tokens/page", &token, "", b"").problem(), "no-such-token");
 }
+
+#[test]
+fn tasks_are_found_and_all_that_match_are_changed_and_brought_back() {
+    let (door, token) = door();
+    let put: Vec<Json> = (0..5).map(|number| json!({"payload": {"n": number}, "delay": 600})).collect();
+    assert_eq!(door.ask_json("POST /v1/tubes/mail/tasks", &token, &put.into()).status, 201);
+    let find = |body: Json| door.ask_json("POST /v1/tubes/mail/find", &token, &body).json();
+    let page = find(json!({"filter": {"field": "n", "equals": 3}}));
+    assert_eq!((&page["tasks"][0]["id"], &page["tasks"][0]["payload"]), (&json!("3"), &json!({"n": 3})));
+    let first = find(json!({"limit": 2}));
+    assert_eq!(first["tasks"].as_array().unwrap().len(), 2);
+    let next = find(json!({"limit": 2, "cursor": first["cursor"]}));
+    assert_eq!(next["tasks"][0]["id"], "2");
+    let begin = |job: &Json| door.ask_json("POST /v1/tubes/mail/jobs", &token, job);
+    let done = |job: &Json| {
+        let path = format!("/v1/tubes/mail/jobs/{}", job["id"]);
+        let mut last = Json::Null;
+        crate::support::wait_until("the job to be done", || {
+            last = get(&door, &token, &path);
+            last["state"] == "done"
+        });
+        last
+    };
+    assert_eq!(begin(&json!({"operation": "delete", "filter": {}})).status, 400);
+    let filter = json!({"id_from": "1", "id_to": "3"});
+    let counted = begin(&json!({"operation": "count", "filter": filter}));
+    assert_eq!((counted.status, done(&counted.json())["matched"].as_u64()), (202, Some(3)));
+    let job = begin(&json!({"operation": "delete", "filter": filter, "reason": "spam"})).json();
+    assert_eq!(done(&job)["changed"], 3);
+    let total = || get(&door, &token, "/v1/tubes/mail")["tasks"]["total"].as_u64();
+    assert_eq!(total(), Some(2));
+    let path = format!("POST /v1/tubes/mail/jobs/{}/undo", job["id"]);
+    let undo = door.ask_json(&path, &token, &json!({})).json();
+    assert_eq!(done(&undo)["undone"], 3);
+    assert_eq!(total(), Some(5));
+    assert_eq!(get(&door, &token, "/v1/tubes/mail/jobs")["jobs"].as_array().unwrap().len(), 3);
+    let path = format!("POST /v1/tubes/mail/jobs/{}/control", job["id"]);
+    assert_eq!(door.ask_json(&path, &token, &json!({"action": "explode"})).status, 400);
+}

@@ -88,3 +88,33 @@ fn a_full_tube_asks_to_come_again() {
     let full = put();
     assert_eq!((full.status, full.problem().as_str(), full.field("retry-after")), (429, "full", Some("1")));
 }
+
+/// A put with a key is done once, also when the server is killed between the two requests.
+#[test]
+fn a_put_with_a_key_is_done_once() {
+    let (door, token) = door();
+    let put = |door: &Door, token: &str, key: &str, body: &serde_json::Value| {
+        let fields = format!("Content-Type: application/json\r\n{key}");
+        door.ask("POST /v1/tubes/mail/tasks", token, &fields, body.to_string().as_bytes())
+    };
+    let key = "Idempotency-Key: order-7\r\n";
+    let batch = json!([{"payload": 1}, {"payload": 2, "delay": 60}]);
+    let first = put(&door, &token, key, &batch).json();
+    assert_eq!(put(&door, &token, key, &batch).json(), first);
+    let other = put(&door, &token, key, &json!({"payload": 1}));
+    assert_eq!((other.status, other.problem().as_str()), (422, "other-request"));
+    let door = Door::of(door.server.restart(&["--http-listen", "127.0.0.1:0"]));
+    let again = put(&door, &token, key, &batch);
+    assert_eq!((again.status, again.json()), (201, first));
+    assert_eq!(door.ask("GET /v1/tubes/mail", &token, "", b"").json()["tasks"]["total"], 2);
+    // Keys of other tokens are others.
+    let second = door.token("second", "operator", "mail");
+    assert_eq!(put(&door, &second, key, &batch).json()["tasks"][0]["id"], "2");
+    for wrong in [
+        "Idempotency-Key: \r\n".to_owned(),
+        format!("Idempotency-Key: {}\r\n", "x".repeat(256)),
+        "Idempotency-Key: a\r\nIdempotency-Key: b\r\n".to_owned(),
+    ] {
+        assert_eq!(put(&door, &token, &wrong, &batch).problem(), "malformed", "{wrong}");
+    }
+}

@@ -43,6 +43,8 @@ pub(crate) struct Route {
     pub(crate) role: Option<TokenRole>,
     /// Parameters of the query: name, type of its schema, what it means.
     pub(crate) query: &'static [(&'static str, &'static str, &'static str)],
+    /// Header fields: name, what it means.
+    pub(crate) headers: &'static [(&'static str, &'static str)],
     /// Bodies that it takes: media type and name of the schema.
     pub(crate) bodies: &'static [(&'static str, &'static str)],
     /// Its answers: status and name of the schema, empty for no body.

@@ -1,17 +1,20 @@
 //! Tasks: put, looked at, deleted.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
-use lycosa_instance::TokenRole;
+use lycosa_instance::{Once, TokenRole};
 use lycosa_tuple::mp::{self, Reader};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value as Json, json};
 
 use super::{Args, Named, Params, Route, answer, method, silent, task_id, unexpected};
 use crate::http::access::Access;
+use crate::http::bridge::Call;
 use crate::http::problem::{Kind, Problem};
 use crate::http::{Shared, body, json};
 
@@ -23,6 +26,10 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "Puts a task, or several in one transaction",
         role: Some(TokenRole::Operator),
         query: PUT_QUERY,
+        headers: &[(
+            "Idempotency-Key",
+            "a repetition with the same key puts nothing, and has the first answer",
+        )],
         bodies: &[
             ("application/json", "NewTaskOrTasks"),
             ("application/x-ndjson", "NewTaskLines"),
@@ -39,6 +46,7 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "A task in whatever state, without taking it",
         role: Some(TokenRole::Viewer),
         query: &[],
+        headers: &[],
         bodies: &[],
         answers: &[(200, "Task")],
         attach: || get(peek),
@@ -50,11 +58,17 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "Deletes a task in whatever state",
         role: Some(TokenRole::Operator),
         query: &[],
+        headers: &[],
         bodies: &[],
         answers: &[(200, "Task")],
         attach: || delete(remove),
     },
 ];
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The longest key, in bytes.
+const MAX_KEY: usize = 255;
 
 const PUT_QUERY: &[(&str, &str, &str)] = &[
     ("delay", "number", "seconds before the task is ready; of a text or bytes body, as the others"),
@@ -200,6 +214,17 @@ fn tasks(content: &str, body: &[u8], params: &PutParams, has_params: bool) -> Re
     }
 }
 
+/// The key of a request that is done once, if it has one.
+fn once(headers: &HeaderMap, request: [&[u8]; 3], window: Duration) -> Result<Option<Once>, Problem> {
+    let mut named = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(key) = named.next() else { return Ok(None) };
+    let key = key.to_str().ok().filter(|key| (1..=MAX_KEY).contains(&key.len()) && named.next().is_none());
+    let wrong = || format!("a request has one Idempotency-Key of 1 to {MAX_KEY} visible ASCII characters");
+    let key = key.ok_or_else(|| Problem::new(Kind::Malformed, wrong()))?.to_owned();
+    let window = u64::try_from(window.as_micros()).unwrap_or(u64::MAX);
+    Ok(Some(Once { key, fingerprint: Once::fingerprint(&request), window }))
+}
+
 async fn put(
     State(state): State<Shared>,
     access: Access,
@@ -227,7 +252,9 @@ async fn put(
         }
     };
     let function = method(&tube, name);
-    let values = state.bridge.call(&access, function.clone(), args.finish(), state.limits.timeout).await?;
+    let once = once(&headers, [uri.to_string().as_bytes(), content.as_bytes(), &body], state.limits.window)?;
+    let call = Call { function: function.clone(), args: args.finish() };
+    let values = state.bridge.call_once(&access, once, call, state.limits.timeout).await?;
     let mut reader = Reader::new(&values.bytes);
     if reader.nil().is_ok() || values.count == 0 {
         return Err(silent(&state).await?.unwrap_or_else(|| {
