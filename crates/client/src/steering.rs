@@ -102,7 +102,7 @@ impl AuditEntry {
     }
 }
 
-/// Which tasks of a tube: those that match every member.
+/// Chooses tasks of a tube: a task matches if every member does.
 ///
 /// ```
 /// use std::time::Duration;
@@ -121,7 +121,7 @@ impl Filter {
         Self::default()
     }
 
-    /// Every task, said in so many words.
+    /// Every task.
     pub fn all() -> Self {
         Self::new().with("all", true)
     }

@@ -1,6 +1,6 @@
 //! `explain`: why a task, a sub-queue or a tube hands out no task, and until when.
 //!
-//! Each explanation costs a few look-ups in indexes, whatever the tube holds. The first reason is the decisive one: a task
+//! Each explanation costs a few look-ups in indexes in a tube of any size. The first reason is the decisive one: a task
 //! that is delayed in a paused tube is `delayed` first and `paused` then.
 
 use lycosa_store::{IndexId, IteratorType};

@@ -1,7 +1,7 @@
 //! `pause` and `resume`: whether a tube hands out tasks.
 //!
 //! A paused tube is a row of [`PAUSED`], so the pause survives a restart and reaches replicas. A running queue keeps
-//! [`Tube::paused`](crate::tube::Tube) in step with the rows, whoever has written them. The driver of a paused tube finds no
+//! [`Tube::paused`](crate::tube::Tube) in step with the rows of every origin. The driver of a paused tube finds no
 //! next task ([`crate::driver::Paused`]); nothing else changes.
 
 use lycosa_store::{SpaceId, Statement, Store};

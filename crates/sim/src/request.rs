@@ -164,6 +164,11 @@ pub(crate) enum Request {
     ReleaseAll {
         tube: usize,
     },
+    /// `pause` or `resume`
+    Pause {
+        tube: usize,
+        paused: bool,
+    },
     Truncate {
         tube: usize,
     },
@@ -212,6 +217,7 @@ impl Request {
             | Self::Delete { tube, .. }
             | Self::Peek { tube, .. }
             | Self::ReleaseAll { tube }
+            | Self::Pause { tube, .. }
             | Self::Truncate { tube }
             | Self::Statistics { tube }
             | Self::Row { tube, .. } => Some(tube),
@@ -301,6 +307,7 @@ impl Request {
             Self::Delete { tube, id } => of_task(*tube, "delete", *id),
             Self::Peek { tube, id } => of_task(*tube, "peek", *id),
             Self::ReleaseAll { tube } => (method(*tube, "release_all"), vec![]),
+            Self::Pause { tube, paused } => (method(*tube, if *paused { "pause" } else { "resume" }), vec![]),
             Self::Truncate { tube } => (method(*tube, "truncate"), vec![]),
             Self::Statistics { tube } => (function("statistics"), vec![Value::str(&tubes[*tube].name)]),
             Self::Identify { session } => (function("identify"), session.iter().map(Value::str).collect()),

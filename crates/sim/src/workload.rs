@@ -122,6 +122,8 @@ impl Workload {
             Wish::Delete => Request::Delete { tube, id: id(random, known, |_| true) },
             Wish::Peek => Request::Peek { tube, id: id(random, known, |_| true) },
             Wish::ReleaseAll => Request::ReleaseAll { tube },
+            Wish::Pause => Request::Pause { tube, paused: true },
+            Wish::Resume => Request::Pause { tube, paused: false },
             Wish::Truncate => Request::Truncate { tube },
             Wish::Statistics => Request::Statistics { tube },
             Wish::Identify => Request::Identify { session: session(random, view.sessions) },

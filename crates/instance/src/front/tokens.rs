@@ -172,10 +172,14 @@ impl Instance {
     }
 }
 
-/// The tube that the arguments of `apply` name as the destination.
+/// The tube that the arguments of `apply` name as the destination. Of an option that is given twice the queue takes the last,
+/// and a binary string is a name, too.
 fn destination(args: &[u8]) -> Option<String> {
     let args = Value::decode(args).ok()?;
-    args.as_array()?.get(2)?.get("to")?.as_str().map(str::to_owned)
+    let Value::Map(options) = args.as_array()?.get(2)? else { return None };
+    let mut named =
+        options.iter().filter(|(name, value)| name.as_bytes() == Some(b"to") && *value != Value::Nil);
+    Some(String::from_utf8_lossy(named.next_back()?.1.as_bytes()?).into_owned())
 }
 
 fn admit_role(token: &Token, role: TokenRole, what: &str) -> Result<(), ErrorObject> {

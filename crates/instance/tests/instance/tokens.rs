@@ -56,10 +56,15 @@ fn each_role_may_call_what_the_roles_before_it_may() {
         caller(&mut rig, &secret).expect("a caller")
     });
     // A call that each role may make, and the place of the first role that may.
-    let calls: [(usize, &str, Value); 8] = [
+    let calls: [(usize, &str, Value); 13] = [
         (0, "queue.tube.mail:list", values![]),
         (0, "queue.statistics", values![]),
         (0, "box.info", values![]),
+        (0, "queue.tube.mail:find", values![options! {state: "ready"}]),
+        (0, "queue.tube.mail:explain", values![]),
+        (0, "queue.tube.mail:jobs", values![]),
+        (1, "queue.tube.mail:apply", values!["kick", options! {all: true}]),
+        (0, "queue.audit", values![]),
         (1, "queue.tube.mail:put", values!["x"]),
         (1, "queue.tube.mail:kick", values![1u64]),
         (2, "queue.create_tube", values!["new", "fifo", options! {if_not_exists: true}]),
@@ -201,5 +206,20 @@ fn only_who_may_write_everything_makes_tokens() {
     // `internal` is trusted as a guest on loopback is.
     for name in ["lycosa.token.add", "lycosa.token.revoke", "lycosa.token.list"] {
         call(&mut rig, &guest, name, args.clone()).expect_err(name);
+    }
+}
+
+#[test]
+fn a_token_moves_tasks_only_between_its_tubes() {
+    let mut rig = rig();
+    let secret = add(&mut rig, "mailer", "operator", &["mail", "mail-late"], None);
+    let mailer = caller(&mut rig, &secret).expect("a caller");
+    let moving = |to: &str| values!["move", options! {all: true}, options! {to: to}];
+    call(&mut rig, &mailer, "queue.tube.mail:apply", moving("mail-late")).expect("its own tubes");
+    assert_eq!(kind(call(&mut rig, &mailer, "queue.tube.mail:apply", moving("crawl"))), "TOKEN_DENIED");
+    let twice = Value::Map(vec![("to".into(), "mail-late".into()), ("to".into(), "crawl".into())]);
+    for hidden in [twice, options! {to: Value::Bin(b"crawl".to_vec())}] {
+        let args = values!["move", options! {all: true}, hidden];
+        assert_eq!(kind(call(&mut rig, &mailer, "queue.tube.mail:apply", args)), "TOKEN_DENIED");
     }
 }

@@ -194,9 +194,9 @@ impl Turn<'_> {
 
     fn bring_back(&mut self, source: &Record, index: TubeIndex, kept: &Kept<'_>) -> Result<Outcome, Error> {
         match source.action {
-            Action::Kick => self.tube(index)?.turn_back(kept, State::Ready, Operation::Bury),
-            Action::Run => self.tube(index)?.turn_back(kept, State::Ready, Operation::Release),
-            Action::Bury => self.tube(index)?.turn_back(kept, State::Buried, Operation::Kick),
+            Action::Kick => self.tube(index)?.turn_back(kept, State::Ready, Some(Operation::Bury)),
+            Action::Run => self.tube(index)?.turn_back(kept, State::Ready, None),
+            Action::Bury => self.tube(index)?.turn_back(kept, State::Buried, Some(Operation::Kick)),
             Action::Delete => self.tube(index)?.put_back(kept),
             Action::Move => {
                 let to = source.to_id.and_then(|to| self.tube_of_job(to, &source.to));
@@ -257,8 +257,14 @@ impl Turn<'_> {
 }
 
 impl TubeTurn<'_> {
-    /// Gives a task that is still in the state in which the job left it its former state, and that state's deadline.
-    fn turn_back(&mut self, kept: &Kept<'_>, left_in: State, operation: Operation) -> Result<Outcome, Error> {
+    /// Gives a task that is still in the state in which the job left it its former state, and that state's deadline. It counts as the
+    /// operation that has the same effect; to delay a task again is none.
+    fn turn_back(
+        &mut self,
+        kept: &Kept<'_>,
+        left_in: State,
+        operation: Option<Operation>,
+    ) -> Result<Outcome, Error> {
         let kind = Arc::clone(&self.tube.kind);
         let layout = kind.layout();
         let Some(present) = self.tasks().get(kept.id)?.and_then(|tuple| Task::read(tuple, layout)) else {
@@ -289,7 +295,6 @@ impl TubeTurn<'_> {
         let key = ShortKey::id(kept.id);
         let changed = store.execute(&common.assignments.statement(tube.space, &key))?;
         let tuple = changed.filter(|_| tube.observed).map(<[u8]>::to_vec);
-        let operation = Some(operation);
         self.account(TaskChange { id: kept.id, old, new, operation, taken_by: None, created: 0, tuple })?;
         self.restore_attempts(kept)?;
         Ok(Outcome::Undone)

@@ -43,7 +43,7 @@ impl Span {
     }
 }
 
-/// What is asked of a value in a payload.
+/// A test of one value in a payload.
 #[derive(Debug, Clone, PartialEq)]
 enum Test {
     Exists,

@@ -1,15 +1,14 @@
 //! Jobs over many tasks: `count`, `apply`, `undo`, and how they are controlled; and `find`, which looks at a page at once.
 //!
 //! A job is a row ([`record`]). [`Queue::tick`](crate::Queue::tick) works on running jobs in turn, a *slice* each: one transaction that
-//! looks at some tasks behind the job's position, checks the filter for each, changes those that it admits, keeps what `undo` needs
+//! looks at some tasks behind the job's position, checks the filter for each, changes the admitted ones, keeps what `undo` needs
 //! ([`bin`]), and writes the row. Progress commits with the changes. So a job goes on after a restart or a promotion where it
 //! was, and touches no task twice.
 //!
 //! Invariants:
 //! - a job changes no task that was put after it began, and none that its filter does not admit at that moment;
 //! - a walk never goes back ([`filter`]), so a task that comes back into the filter's state is not met again;
-//! - when ids begin anew (truncate) or a tube goes, its unfinished jobs fail in the same transaction, and the others cannot be
-//!   undone any more;
+//! - a truncated or dropped tube fails its unfinished jobs in the same transaction; its finished jobs cannot be undone any more;
 //! - the row is the truth; [`Bulk`] only knows which rows to look at, and when.
 
 pub(crate) mod bin;
@@ -261,6 +260,9 @@ impl Turn<'_> {
         }
         if self.is_being_undone(id)? {
             return Err(unfit("undo", format!("job {id} is being undone already")));
+        }
+        if undone.to_id.is_some() {
+            self.destination(call, undone.to.as_bytes())?;
         }
         let mut job = Record::new(undone.tube_id, &undone.tube, Action::Undo, self.now);
         (job.undoes, job.total, job.reason) = (Some(id), undone.kept, reason);

@@ -1,4 +1,4 @@
-//! What is known of a job: a row of [`JOBS`], which its slices read and write in their own transactions.
+//! The record of a job: a row of [`JOBS`], which its slices read and write in their own transactions.
 
 use lycosa_tuple::mp::{self, Reader};
 

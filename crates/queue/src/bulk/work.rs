@@ -233,8 +233,8 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Puts a task into another tube, with its priority, sub-queue, remaining times and attempts as far as the tube has such, and removes it
-    /// here. Returns its new id.
+    /// Puts a task into another tube and removes it here. Priority, sub-queue, remaining times and attempts go with it, as far as
+    /// the tube has such. Returns its new id.
     fn move_task(&mut self, (from, to): (TubeIndex, TubeIndex), id: u64, tuple: &[u8]) -> Result<u64, Error> {
         let TubeTurn { tube, store, common, now, .. } = self.tube(from)?;
         let layout = tube.kind.layout();

@@ -7,7 +7,7 @@ use super::{Candidates, Change, Driver, Event, NewTask, Tasks};
 use crate::error::Error;
 use crate::task::Task;
 
-/// A driver that hands out no task. Whatever else is asked, the tube's own driver says.
+/// A driver that hands out no task. The tube's own driver answers everything else.
 #[derive(Debug)]
 pub(crate) struct Paused(Box<dyn Driver>);
 

@@ -196,6 +196,12 @@ impl Model {
                 }
                 Answer::nothing()
             }),
+            Request::Pause { tube, paused } => {
+                self.with_tube(tube, if paused { "pause" } else { "resume" }, |tube| {
+                    let has_changed = std::mem::replace(&mut tube.paused, paused) != paused;
+                    Answer::one(|out| mp::write_bool(out, has_changed))
+                })
+            }
             Request::Truncate { tube } => self.with_tube(tube, "truncate", |tube| {
                 tube.tasks.clear();
                 (tube.next_id, tube.reserved) = (0, 0);

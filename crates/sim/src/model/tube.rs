@@ -126,6 +126,8 @@ pub(crate) struct Tube {
     /// Where the ids of a temporary tube go on after a restart.
     pub(crate) reserved: u64,
     pub(crate) waiters: Vec<Waiter>,
+    /// It hands out no tasks.
+    pub(crate) paused: bool,
     counts: [u64; Operation::ALL.len()],
     done: u64,
 }
@@ -139,6 +141,7 @@ impl Tube {
             next_id: 0,
             reserved: 0,
             waiters: Vec::new(),
+            paused: false,
             counts: [0; Operation::ALL.len()],
             done: 0,
         }
@@ -206,7 +209,10 @@ impl Tube {
 
     /// The task that the next take gets, dead or alive.
     pub(crate) fn next(&self) -> Option<u64> {
-        self.in_state('r').into_iter().find(|id| !self.is_busy(&self.tasks[id].utube))
+        self.in_state('r')
+            .into_iter()
+            .filter(|_| !self.paused)
+            .find(|id| !self.is_busy(&self.tasks[id].utube))
     }
 
     pub(crate) fn is_dead(&self, id: u64, now: u64) -> bool {
