@@ -173,13 +173,17 @@ impl Instance {
 }
 
 /// The tube that the arguments of `apply` name as the destination. Of an option that is given twice the queue takes the last,
-/// and a binary string is a name, too.
+/// and binary strings are names, too.
 fn destination(args: &[u8]) -> Option<String> {
     let args = Value::decode(args).ok()?;
     let Value::Map(options) = args.as_array()?.get(2)? else { return None };
-    let mut named =
-        options.iter().filter(|(name, value)| name.as_bytes() == Some(b"to") && *value != Value::Nil);
-    Some(String::from_utf8_lossy(named.next_back()?.1.as_bytes()?).into_owned())
+    let text = |value: &Value| match value {
+        Value::Str(bytes) | Value::Bin(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        _ => None,
+    };
+    let is_named =
+        |(name, value): &&(Value, Value)| text(name).as_deref() == Some("to") && *value != Value::Nil;
+    text(&options.iter().rfind(is_named)?.1)
 }
 
 fn admit_role(token: &Token, role: TokenRole, what: &str) -> Result<(), ErrorObject> {

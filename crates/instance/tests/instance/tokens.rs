@@ -218,7 +218,8 @@ fn a_token_moves_tasks_only_between_its_tubes() {
     call(&mut rig, &mailer, "queue.tube.mail:apply", moving("mail-late")).expect("its own tubes");
     assert_eq!(kind(call(&mut rig, &mailer, "queue.tube.mail:apply", moving("crawl"))), "TOKEN_DENIED");
     let twice = Value::Map(vec![("to".into(), "mail-late".into()), ("to".into(), "crawl".into())]);
-    for hidden in [twice, options! {to: Value::Bin(b"crawl".to_vec())}] {
+    let binary = Value::Map(vec![(Value::Bin(b"to".to_vec()), Value::Bin(b"crawl".to_vec()))]);
+    for hidden in [twice, binary] {
         let args = values!["move", options! {all: true}, hidden];
         assert_eq!(kind(call(&mut rig, &mailer, "queue.tube.mail:apply", args)), "TOKEN_DENIED");
     }
