@@ -350,8 +350,11 @@ local function loading()
     return { version = _TARANTOOL, status = 'loading', ro = true, lsn = -1, pid = require('log').pid() }
 end
 
-local function asks(name)
-    return setmetatable({}, {
+local function net_statistics() return native('box.stat.net') end
+
+-- A table that asks when a key is not among its own, which `pairs` shows.
+local function asks(name, own)
+    return setmetatable(own, {
         __index = function(_, key)
             if name == 'box.info' then
                 if not internal.configured() then return loading()[key] end
@@ -359,21 +362,6 @@ local function asks(name)
                 if key == 'listen' then return internal.listening() end
                 if key == 'vinyl' or key == 'sql' or key == 'gc' then return own_info[key] end
                 return internal.info_part(key)
-            end
-            if name == 'box.slab.info' then
-                if key == 'info' then return function() return native(name) end end
-                -- Tuples lie in slabs of their own kind: there are no classes to list, and no cache to check.
-                if key == 'stats' then return function() return {} end end
-                if key == 'check' then return function() end end
-            end
-            if name == 'box.stat' and (key == 'vinyl' or key == 'sql' or key == 'reset') then
-                return ({ vinyl = function() return {} end, sql = function() return {} end, reset = function() end })[key]
-            end
-            if key == 'net' and name == 'box.stat' then
-                return setmetatable({}, {
-                    __call = function() return native('box.stat.net') end,
-                    __index = function(_, inner) return native('box.stat.net')[inner] end,
-                })
             end
             return native(name)[key]
         end,
@@ -385,9 +373,23 @@ local function asks(name)
     })
 end
 
-GUARDED.info = asks('box.info')
-GUARDED.stat = asks('box.stat')
-GUARDED.slab = asks('box.slab.info')
+GUARDED.info = asks('box.info', { version = _TARANTOOL, package = require('tarantool').package })
+GUARDED.stat = asks('box.stat', {
+    vinyl = function() return {} end,
+    sql = function() return {} end,
+    reset = function() end,
+    net = setmetatable({}, {
+        __call = net_statistics,
+        __index = function(_, key) return net_statistics()[key] end,
+        __serialize = net_statistics,
+    }),
+})
+GUARDED.slab = asks('box.slab.info', {
+    info = function() return native('box.slab.info') end,
+    -- Tuples lie in slabs of their own kind: there are no classes to list, and no cache to check.
+    stats = function() return {} end,
+    check = function() end,
+})
 GUARDED.runtime = {
     info = function()
         return { used = internal.memory(), lua = internal.memory(), maxalloc = 0, hook_errors = internal.hook_errors() }

@@ -1,8 +1,9 @@
-//! The compatibility table of `docs/lua-compatibility.md`: which of Tarantool's functions exist here, and which of them the
-//! tests compare with Tarantool.
+//! The compatibility tables of `docs/lua-compatibility.md`: which of Tarantool's functions, fields and constants exist here, and
+//! which functions the tests compare with Tarantool.
 //!
 //! `programs/api.lua` lists the functions that a program can call. Tarantool's list is recorded in `programs/api.tarantool`, so
-//! that the table needs no Tarantool; where one is installed, the record is checked too. A function counts as compared if a
+//! that the table needs no Tarantool; where one is installed, the record is checked too. `programs/fields.lua` and its record
+//! do the same for what `pairs` shows beside functions. A function counts as compared if a
 //! program that runs under both and has to print the same names it. `LYCOSA_TEST_UPDATE=1` writes record and table anew.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,43 @@ fn programs() -> PathBuf {
 
 fn is_updating() -> bool {
     std::env::var_os("LYCOSA_TEST_UPDATE").is_some()
+}
+
+/// The lines that `fields.lua` writes under one of the two.
+fn fields(binary: &str) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(binary);
+    command.arg(programs().join("fields.lua")).arg("list").current_dir(folder.path()).stdin(Stdio::null());
+    let output = command.output().expect("the program runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    fs::read_to_string(folder.path().join("list")).unwrap_or_else(|_| panic!("{binary}: {errors}"))
+}
+
+/// The table of fields: a row for each field that one of the two does not have, or that is something else there.
+fn field_table(theirs: &str, ours: &str) -> String {
+    let parse = |text: &str| -> BTreeMap<String, String> {
+        let lines = text.lines().filter_map(|line| line.split_once(' '));
+        lines.map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect()
+    };
+    let (theirs, ours) = (parse(theirs), parse(ours));
+    let same = theirs.iter().filter(|(name, kind)| ours.get(*name) == Some(kind)).count();
+    let mut text = format!(
+        "\n## Fields and constants\n\n\
+         What `pairs` shows of modules and of `box` beside functions, by type, and the values of constants. Of {} fields {same} are the\n\
+         same in Lycosa. A dash stands for a field that does not exist.\n\n\
+         | field | Tarantool 2.6 | Lycosa |\n|---|---|---|\n",
+        theirs.len()
+    );
+    let names: BTreeSet<_> = theirs.keys().chain(ours.keys()).collect();
+    for name in names {
+        let (their, our) = (theirs.get(name), ours.get(name));
+        if their != our {
+            let shown =
+                |kind: Option<&String>| kind.map_or("–".to_owned(), |kind| kind.replace('|', "\\|"));
+            let _ = writeln!(text, "| `{name}` | {} | {} |", shown(their), shown(our));
+        }
+    }
+    text
 }
 
 /// What the program lists under one of the two.
@@ -124,8 +162,8 @@ fn table(theirs: &BTreeSet<String>, ours: &BTreeSet<String>) -> String {
     }
     let sum = |place: usize| groups.values().map(|group| group[place].len()).sum::<usize>();
     let mut text = format!(
-        "# Functions of Tarantool 2.6 and of Lycosa\n\n\
-         A test writes this table (`crates/lycosa/tests/cli/compatibility.rs`). *Compared*: a program that names the function runs under both\n\
+        "# Functions and fields of Tarantool 2.6 and of Lycosa\n\n\
+         A test writes these tables (`crates/lycosa/tests/cli/compatibility.rs`). *Compared*: a program that names the function runs under both\n\
          servers and has to print the same. *Present*: the function exists, and no such program names it. *Absent*: it does not exist\n\
          here. Of {} functions and methods {} are compared, {} are present and {} are absent. What differs on purpose stands in\n\
          [lua.md](lua.md#what-a-program-finds).\n\n\
@@ -147,8 +185,9 @@ fn table(theirs: &BTreeSet<String>, ours: &BTreeSet<String>) -> String {
 }
 
 #[test]
-fn the_table_of_functions_is_up_to_date() {
+fn the_tables_are_up_to_date() {
     let record = programs().join("api.tarantool");
+    let field_record = programs().join("fields.tarantool");
     let has_tarantool = Command::new("tarantool").arg("--version").output().is_ok();
     if has_tarantool {
         let text: String = list("tarantool").iter().map(|name| format!("{name}\n")).collect();
@@ -160,10 +199,21 @@ fn the_table_of_functions_is_up_to_date() {
             fs::read_to_string(&record).expect("the record"),
             "set LYCOSA_TEST_UPDATE=1 to record it"
         );
+        let text = fields("tarantool");
+        if is_updating() {
+            fs::write(&field_record, &text).expect("the record can be written");
+        }
+        assert_eq!(
+            text,
+            fs::read_to_string(&field_record).expect("the record"),
+            "set LYCOSA_TEST_UPDATE=1 to record it"
+        );
     }
     let recorded = fs::read_to_string(&record).expect("the record");
     let theirs = recorded.lines().map(str::to_owned).collect();
-    let wanted = table(&theirs, &list(env!("CARGO_BIN_EXE_lycosa")));
+    let their_fields = fs::read_to_string(&field_record).expect("the record");
+    let own = env!("CARGO_BIN_EXE_lycosa");
+    let wanted = table(&theirs, &list(own)) + &field_table(&their_fields, &fields(own));
     let path = root().join("docs/lua-compatibility.md");
     if is_updating() {
         fs::write(&path, &wanted).expect("the table can be written");

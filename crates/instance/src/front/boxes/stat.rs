@@ -8,7 +8,7 @@ use super::arguments::Arguments;
 use crate::Instance;
 
 /// The rows of `box.stat` in Tarantool's words; CALL_16 counts as CALL.
-const ROWS: [(&str, &[RequestType]); 10] = [
+const ROWS: [(&str, &[RequestType]); 11] = [
     ("SELECT", &[RequestType::Select]),
     ("INSERT", &[RequestType::Insert]),
     ("REPLACE", &[RequestType::Replace]),
@@ -19,6 +19,7 @@ const ROWS: [(&str, &[RequestType]); 10] = [
     ("EVAL", &[RequestType::Eval]),
     ("AUTH", &[RequestType::Auth]),
     ("EXECUTE", &[RequestType::Execute]),
+    ("PREPARE", &[RequestType::Prepare]),
 ];
 
 impl Instance {
