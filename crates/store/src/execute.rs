@@ -235,7 +235,14 @@ impl Store {
             }
             Some(old) => {
                 let old_tuple = TupleRef::trusted(self.arena.get(old));
-                let result = update::apply(operations, old_tuple, &space.format, base, update::Mode::Upsert)?;
+                let result = update::apply(
+                    operations,
+                    old_tuple,
+                    &space.format,
+                    base,
+                    update::Mode::Upsert,
+                    self.step_limit(),
+                )?;
                 space.check_as(&result, self.is_history())?;
                 if primary.index.compare_tuples(old_tuple.bytes(), &result) == Ordering::Equal {
                     let new = self.allocate(id, &result, Some(old))?;

@@ -243,14 +243,28 @@ impl Store {
                 let space = self.space(id)?;
                 update::check(operations, &space.format, base)?;
                 let old = TupleRef::trusted(self.arena.get(old));
-                let new = update::apply(operations, old, &space.format, base, update::Mode::Upsert)?;
+                let new = update::apply(
+                    operations,
+                    old,
+                    &space.format,
+                    base,
+                    update::Mode::Upsert,
+                    self.step_limit(),
+                )?;
                 propose(Some(old.bytes()), Some(&new))
             }
             Statement::Update { index, key, operations, base, .. } => {
                 let space = self.space(id)?;
                 let Some(old) = space.find(&self.arena, index, key)? else { return Ok(None) };
                 let old = TupleRef::trusted(self.arena.get(old));
-                let new = update::apply(operations, old, &space.format, base, update::Mode::Update)?;
+                let new = update::apply(
+                    operations,
+                    old,
+                    &space.format,
+                    base,
+                    update::Mode::Update,
+                    self.step_limit(),
+                )?;
                 propose(Some(old.bytes()), Some(&new))
             }
             Statement::Delete { index, key, .. } => {

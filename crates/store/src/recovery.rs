@@ -23,7 +23,7 @@ use lycosa_tuple::tuple::TupleRef;
 
 use crate::error::Error;
 use crate::read_view::is_persistent;
-use crate::space::key_values;
+use crate::space::{key_values, step_limit};
 use crate::statement::Statement;
 use crate::{SpaceId, Store, system, user};
 
@@ -63,6 +63,11 @@ impl Store {
     /// Whether rows are history that cannot be refused for what the store does not support.
     pub(crate) fn is_history(&self) -> bool {
         self.is_recovering() || self.takes_history
+    }
+
+    /// The most values of a tuple that the operations of a statement may step over.
+    pub(crate) fn step_limit(&self) -> u64 {
+        step_limit(self.is_history())
     }
 
     /// Says whether a master has accepted the statements to come, see [`Origin`].

@@ -97,6 +97,11 @@ impl SpaceDef {
     }
 }
 
+/// The most values of a tuple that the operations of a statement may step over: rows that were accepted before are not refused.
+pub(crate) const fn step_limit(is_history: bool) -> u64 {
+    if is_history { u64::MAX } else { update::STEP_LIMIT }
+}
+
 impl Space {
     pub(crate) fn new(def: SpaceDef) -> Self {
         let format = def.plain_format();
@@ -375,7 +380,8 @@ impl Space {
     ) -> Result<Option<Assigned>, Error> {
         let assigned = update::assign(operations, tuple, &self.format, base, in_place, out);
         if assigned.is_none() {
-            *out = update::apply(operations, tuple, &self.format, base, update::Mode::Update)?;
+            let steps = step_limit(is_history);
+            *out = update::apply(operations, tuple, &self.format, base, update::Mode::Update, steps)?;
             let was_odd = || self.check(tuple.bytes()).is_err();
             self.check(out).or_else(|refused| {
                 let is_stored = self.check_as(out, true).is_ok() && (is_history || was_odd());

@@ -30,8 +30,8 @@ pub fn update_operations(data: &[u8]) {
     let format = format(bits & NAMES != 0);
     let base = i64::from(bits & BASE_ONE);
     let readable = check(operations, &format, base);
-    let updated = apply(operations, tuple, &format, base, Mode::Update);
-    let upserted = apply(operations, tuple, &format, base, Mode::Upsert);
+    let updated = apply(operations, tuple, &format, base, Mode::Update, u64::MAX);
+    let upserted = apply(operations, tuple, &format, base, Mode::Upsert, u64::MAX);
     for result in [&updated, &upserted] {
         match result {
             Ok(bytes) => {

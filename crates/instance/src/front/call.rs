@@ -44,6 +44,12 @@ pub(crate) struct Right {
     every_tube: bool,
 }
 
+/// Bytes of the longest name that a function can have, as of everything else in the schema.
+const MAX_NAME: usize = 65_000;
+
+/// How much of a longer name its error shows, in bytes.
+const NAME_SHOWN: usize = 64;
+
 /// Functions that read and change no data.
 const ABOUT_INSTANCE: [&[u8]; 7] = [
     b"box.info",
@@ -84,6 +90,9 @@ impl Instance {
         args: &[u8],
         is_call_16: bool,
     ) -> Result<(), ErrorObject> {
+        if name.len() > MAX_NAME {
+            return Err(name_too_long(name));
+        }
         match self.resolve(slot, name)? {
             Some(Callee::Queue(procedure, right)) if procedure.is_of_one_task() => {
                 self.call_for_reply(slot, sync, &procedure, right, args, is_call_16)
@@ -635,6 +644,16 @@ pub(crate) fn loading_error() -> ErrorObject {
 pub(crate) fn not_defined(name: &[u8]) -> ErrorObject {
     let text = format!("Procedure '{}' is not defined", String::from_utf8_lossy(name));
     not_defined_as(name, text)
+}
+
+/// The error of a name that no function can have. The name is neither looked up nor shown as a whole: a frame has 16 MiB of it.
+fn name_too_long(name: &[u8]) -> ErrorObject {
+    let shown = String::from_utf8_lossy(&name[..NAME_SHOWN]);
+    let text = format!(
+        "Procedure '{shown}…' is not defined: its name has {} bytes, and a name has at most {MAX_NAME}",
+        name.len()
+    );
+    ErrorObject::client(ErrorCode::NoSuchProc, text)
 }
 
 /// The error of a function that does not exist, with the one that may have been meant.

@@ -191,7 +191,7 @@ fn key_code(error: &KeyError) -> C {
 
 fn update_code(error: &UpdateError) -> C {
     match error {
-        UpdateError::IllegalParams(..) => C::IllegalParams,
+        UpdateError::IllegalParams(..) | UpdateError::TooManySteps => C::IllegalParams,
         UpdateError::InvalidMsgpack => C::InvalidMsgpack,
         UpdateError::UpdateSplice { .. } => C::UpdateSplice,
         UpdateError::UpdateArgType { .. } => C::UpdateArgType,

@@ -28,6 +28,27 @@ fn unknown_names() {
     assert_eq!(refused(invalid).0, ErrorCode::NoSuchProc);
 }
 
+/// A frame has 16 MiB of a name: it is refused without a look at what stands in it, and not shown as a whole.
+#[test]
+fn a_name_longer_than_any_function_s_is_refused_by_its_length() {
+    let mut rig = Rig::new();
+    let mut guest = rig.guest();
+    let args = values![].encode();
+    for (begin, repeated) in [("", "x"), ("queue.", "a."), ("queue.tube.", ":"), ("box.", "é"), ("", "a:")] {
+        let longest = format!("{begin}{}", repeated.repeat(65_001)).into_bytes();
+        let name = &longest[..65_000];
+        let refusal = refused(rig.ask(&mut guest, &Body::Call { name, args: &args }));
+        assert!(refusal.1.contains(&String::from_utf8_lossy(name)[..100]), "{begin:?}");
+        let name = &longest[..65_001];
+        for body in [Body::Call { name, args: &args }, Body::Call16 { name, args: &args }] {
+            let (code, text) = refused(rig.ask(&mut guest, &body));
+            assert_eq!(code, ErrorCode::NoSuchProc);
+            assert!(text.ends_with("its name has 65001 bytes, and a name has at most 65000"), "{text}");
+            assert!(text.len() < 400, "{} bytes", text.len());
+        }
+    }
+}
+
 #[test]
 fn a_name_that_is_a_slip_of_the_pen_comes_with_the_one_that_was_meant() {
     let mut rig = Rig::new();

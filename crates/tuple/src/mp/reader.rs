@@ -114,6 +114,24 @@ impl<'a> Reader<'a> {
         Ok(kind)
     }
 
+    /// [`Self::skip`] that returns how many values it has stepped over: 1 for a value that holds no others.
+    pub fn skip_counted(&mut self) -> Result<u64, MpError> {
+        let (mut pending, mut count) = (1_u64, 0_u64);
+        while pending > 0 {
+            let inner = match self.kind()? {
+                Kind::Array => u64::from(self.array()?),
+                Kind::Map => 2 * u64::from(self.map()?),
+                _ => {
+                    self.skip()?;
+                    0
+                }
+            };
+            pending = (pending - 1).saturating_add(inner);
+            count += 1;
+        }
+        Ok(count)
+    }
+
     /// [`Self::skip`] for values that say their length behind the first byte, or are containers.
     ///
     /// A row of the log has a dozen values, and the framing for replicas is little else than this loop: what fits into the table

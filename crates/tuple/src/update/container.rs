@@ -5,6 +5,7 @@
 
 use super::UpdateError;
 use super::draft::{Edit, Node, Piece};
+use super::steps::Steps;
 use crate::mp::{self, Kind, Reader};
 use crate::path::Step;
 
@@ -76,30 +77,32 @@ impl<'a> Array<'a> {
 
     /// Makes a run begin with element `index`, which is at most the count, and returns that run's number: that of the
     /// end, if there is no such element.
-    fn cut(&mut self, index: u32) -> Result<usize, UpdateError> {
+    fn cut(&mut self, index: u32, steps: &Steps) -> Result<usize, UpdateError> {
         let (mut at, mut left) = (0, index);
         while left > 0 && at < self.runs.len() {
             let count = self.runs[at].count();
             if count > left {
                 // The elements stepped over now are in short runs the next time: many operations do not cost many long walks.
                 let step = left.min(STRIDE);
-                self.split(at, step)?;
+                self.split(at, step, steps)?;
                 left -= step;
             } else {
                 left -= count;
             }
             at += 1;
         }
+        steps.runs(at)?;
         Ok(at)
     }
 
     /// Splits a run of more than `count` elements behind the first `count`.
-    fn split(&mut self, at: usize, count: u32) -> Result<(), UpdateError> {
+    fn split(&mut self, at: usize, count: u32, steps: &Steps) -> Result<(), UpdateError> {
         if let Run::Untouched { bytes, count: all } = self.runs[at] {
             let mut reader = Reader::new(bytes);
             for _ in 0..count {
-                reader.skip()?;
+                steps.skip(&mut reader)?;
             }
+            steps.runs(self.runs.len() - at)?;
             let (before, after) = bytes.split_at(reader.position());
             self.runs[at] = Run::Untouched { bytes: before, count };
             self.runs.insert(at + 1, Run::Untouched { bytes: after, count: all - count });
@@ -108,12 +111,12 @@ impl<'a> Array<'a> {
     }
 
     /// Gives element `index` a run of its own, and returns that; `None` if there is no such element.
-    pub(super) fn isolate(&mut self, index: u32) -> Result<Option<usize>, UpdateError> {
+    pub(super) fn isolate(&mut self, index: u32, steps: &Steps) -> Result<Option<usize>, UpdateError> {
         if index >= self.count {
             return Ok(None);
         }
-        let at = self.cut(index)?;
-        self.cut(index + 1)?;
+        let at = self.cut(index, steps)?;
+        self.cut(index + 1, steps)?;
         if let Run::Untouched { bytes, .. } = self.runs[at] {
             self.runs[at] = Run::Touched(Node::Plain(bytes));
         }
@@ -121,22 +124,24 @@ impl<'a> Array<'a> {
     }
 
     /// Changes the array at `index`, which is at most the count, and below it unless something is inserted.
-    pub(super) fn edit(&mut self, index: u32, edit: Edit<'a>) -> Result<(), UpdateError> {
+    pub(super) fn edit(&mut self, index: u32, edit: Edit<'a>, steps: &Steps) -> Result<(), UpdateError> {
         match edit {
             Edit::Replace(node) => {
-                if let Some(at) = self.isolate(index)? {
+                if let Some(at) = self.isolate(index, steps)? {
                     self.runs[at] = Run::Touched(node);
                 }
             }
             Edit::Insert(bytes) => {
-                let at = self.cut(index)?;
+                let at = self.cut(index, steps)?;
+                steps.runs(self.runs.len() - at)?;
                 self.runs.insert(at, Run::Touched(Node::Plain(bytes)));
                 self.count = self.count.saturating_add(1);
             }
             Edit::Delete(count) => {
                 let count = count.min(self.count - index);
-                let begin = self.cut(index)?;
-                let end = self.cut(index + count)?;
+                let begin = self.cut(index, steps)?;
+                let end = self.cut(index + count, steps)?;
+                steps.runs(self.runs.len() - begin)?;
                 self.runs.drain(begin..end);
                 self.count -= count;
             }
@@ -182,17 +187,18 @@ impl<'a> Map<'a> {
 
     /// Gives a key's pair a run of its own, and returns that; `None` if there is no such key. Of equal keys a run's
     /// own goes first, then the one nearest to the front.
-    pub(super) fn isolate(&mut self, name: &'a [u8]) -> Result<Option<usize>, UpdateError> {
+    pub(super) fn isolate(&mut self, name: &'a [u8], steps: &Steps) -> Result<Option<usize>, UpdateError> {
         if let Some(at) = self.runs.iter().rposition(|run| run.key == Some(name)) {
             return Ok(Some(at));
         }
+        steps.runs(self.runs.len())?;
         for at in (0..self.runs.len()).rev() {
             let MapRun { tail, tail_count, .. } = self.runs[at];
             let mut reader = Reader::new(tail);
             for number in 0..tail_count {
                 let begin = reader.position();
-                let key = reader.raw()?;
-                let value = reader.raw()?;
+                let key = steps.raw(&mut reader)?;
+                let value = steps.raw(&mut reader)?;
                 if !Step::Key(name).matches_key(key) {
                     continue;
                 }
@@ -216,8 +222,8 @@ impl<'a> Map<'a> {
     }
 
     /// Changes the map at a key. Nothing happens if that is not there, unless something is inserted.
-    pub(super) fn edit(&mut self, name: &'a [u8], edit: Edit<'a>) -> Result<(), UpdateError> {
-        match (edit, self.isolate(name)?) {
+    pub(super) fn edit(&mut self, name: &'a [u8], edit: Edit<'a>, steps: &Steps) -> Result<(), UpdateError> {
+        match (edit, self.isolate(name, steps)?) {
             (Edit::Insert(bytes), _) => {
                 let node = Node::Plain(bytes);
                 self.runs.push(MapRun { key: Some(name), node, tail: &[], tail_count: 0 });

@@ -14,6 +14,7 @@
 use super::arithmetic::Scalar;
 use super::container::{Array, Map, Opened, Run};
 use super::operation::{Action, Computation, Operation, UpdatePath};
+use super::steps::Steps;
 use super::trail::Trail;
 use super::{FieldFault, UpdateError};
 use crate::field::FieldType;
@@ -77,14 +78,15 @@ const ROOT: usize = 0;
 pub(super) struct Draft<'a> {
     containers: Vec<Container<'a>>,
     scalars: Vec<Scalar>,
+    steps: &'a Steps,
 }
 
 impl<'a> Draft<'a> {
-    pub(super) fn new(tuple: TupleRef<'a>) -> Result<Self, UpdateError> {
+    pub(super) fn new(tuple: TupleRef<'a>, steps: &'a Steps) -> Result<Self, UpdateError> {
         let mut reader = Reader::new(tuple.bytes());
         let count = reader.array()?;
         let fields = Array::new(reader.rest(), count);
-        Ok(Self { containers: vec![Container::Array(fields)], scalars: Vec::new() })
+        Ok(Self { containers: vec![Container::Array(fields)], scalars: Vec::new(), steps })
     }
 
     /// Applies one operation. One that fails changes nothing that [`Self::finish`] would show, but the headers of
@@ -106,7 +108,8 @@ impl<'a> Draft<'a> {
         if path.is_at_end() {
             return self.edit_array(ROOT, index, operation);
         }
-        let position = self.array(ROOT).isolate(index)?.ok_or_else(|| target.not_found())?;
+        let steps = self.steps;
+        let position = self.array(ROOT).isolate(index, steps)?.ok_or_else(|| target.not_found())?;
         self.apply_inside(NodePosition { container: ROOT, position }, path, operation)
     }
 
@@ -121,7 +124,7 @@ impl<'a> Draft<'a> {
         loop {
             let id = match self.node(position) {
                 Node::Plain(value) => {
-                    let trail = Trail::start(value, path, operation, |computation, old| {
+                    let trail = Trail::start(value, path, operation, self.steps, |computation, old| {
                         compute(&mut self.scalars, computation, old, target)
                     })?;
                     let node = Node::Inner(self.adopt(Container::Trail(trail)));
@@ -178,21 +181,21 @@ impl<'a> Draft<'a> {
     fn part(&mut self, id: usize, at: usize, target: &UpdatePath<'_>) -> Result<usize, UpdateError> {
         let trail = self.trail(id);
         let station = trail.stations[at];
-        let (below, own_edit) = (trail.below(at)?, trail.edit);
+        let (below, own_edit) = (trail.below(at, self.steps)?, trail.edit);
         let edit = match below {
             Some(below) => Edit::Replace(Node::Inner(self.adopt(Container::Trail(below)))),
             None => own_edit,
         };
-        let opened = Opened::new(station.value()?).ok_or_else(|| target.not_found())?;
+        let opened = Opened::new(station.value(self.steps)?).ok_or_else(|| target.not_found())?;
         let container = match station.step {
             Step::Key(key) => {
                 let mut map = Map::new(opened.content, opened.count);
-                map.edit(key, edit)?;
+                map.edit(key, edit, self.steps)?;
                 Container::Map(map)
             }
             Step::Index(index) => {
                 let mut array = Array::new(opened.content, opened.count);
-                array.edit(index, edit)?;
+                array.edit(index, edit, self.steps)?;
                 Container::Array(array)
             }
             Step::Any => return Err(target.not_found()),
@@ -202,7 +205,7 @@ impl<'a> Draft<'a> {
             return Ok(id);
         }
         let parted = self.adopt(container);
-        let above = self.trail(id).above(at, Node::Inner(parted))?;
+        let above = self.trail(id).above(at, Node::Inner(parted), self.steps)?;
         self.containers[id] = Container::Trail(above);
         Ok(parted)
     }
@@ -216,7 +219,7 @@ impl<'a> Draft<'a> {
         path: Lexer<'a>,
         operation: &Operation<'a>,
     ) -> Result<Option<NodePosition>, UpdateError> {
-        let target = &operation.target;
+        let (target, steps) = (&operation.target, self.steps);
         let found = match (&mut self.containers[id], step) {
             (Container::Array(_), Some(Step::Index(index))) if path.is_at_end() => {
                 return self.edit_array(id, index, operation).map(|()| None);
@@ -224,8 +227,8 @@ impl<'a> Draft<'a> {
             (Container::Map(_), Some(Step::Key(key))) if path.is_at_end() => {
                 return self.edit_map(id, key, operation).map(|()| None);
             }
-            (Container::Array(array), Some(Step::Index(index))) => array.isolate(index)?,
-            (Container::Map(map), Some(Step::Key(key))) => map.isolate(key)?,
+            (Container::Array(array), Some(Step::Index(index))) => array.isolate(index, steps)?,
+            (Container::Map(map), Some(Step::Key(key))) => map.isolate(key, steps)?,
             (Container::Array(_), Some(_)) => return Err(target.fault(FieldFault::KeyInArray)),
             (Container::Map(_), Some(_)) => return Err(target.fault(FieldFault::IndexInMap)),
             (_, None) | (Container::Trail(_), _) => None,
@@ -237,7 +240,7 @@ impl<'a> Draft<'a> {
     }
 
     fn edit_array(&mut self, id: usize, index: u32, operation: &Operation<'a>) -> Result<(), UpdateError> {
-        let target = &operation.target;
+        let (target, steps) = (&operation.target, self.steps);
         let array = self.array(id);
         let edit = match operation.action {
             _ if index > array.count => return Err(target.not_found()),
@@ -247,17 +250,17 @@ impl<'a> Draft<'a> {
             Action::Set(value) => Edit::Replace(Node::Assigned(value)),
             Action::Delete(count) => Edit::Delete(count),
             Action::Compute(ref computation) => {
-                let position = array.isolate(index)?.ok_or_else(|| target.not_found())?;
+                let position = array.isolate(index, steps)?.ok_or_else(|| target.not_found())?;
                 return self.compute(NodePosition { container: id, position }, computation, target);
             }
         };
-        array.edit(index, edit)
+        array.edit(index, edit, steps)
     }
 
     fn edit_map(&mut self, id: usize, key: &'a [u8], operation: &Operation<'a>) -> Result<(), UpdateError> {
-        let target = &operation.target;
+        let (target, steps) = (&operation.target, self.steps);
         let map = self.map(id);
-        let edit = match (&operation.action, map.isolate(key)?) {
+        let edit = match (&operation.action, map.isolate(key, steps)?) {
             (Action::Set(value) | Action::Insert(value), None) => Edit::Insert(value),
             (Action::Insert(_), Some(_)) => return Err(target.fault(FieldFault::KeyExists)),
             (Action::Set(value), Some(_)) => Edit::Replace(Node::Assigned(value)),
@@ -269,7 +272,7 @@ impl<'a> Draft<'a> {
             }
             (Action::Compute(_), None) => return Err(target.not_found()),
         };
-        map.edit(key, edit)
+        map.edit(key, edit, steps)
     }
 
     fn compute(

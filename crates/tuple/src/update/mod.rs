@@ -32,16 +32,19 @@ mod assignment;
 mod container;
 mod draft;
 mod operation;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod trail;
 
 pub use assignment::{Assigned, assign};
+pub use steps::STEP_LIMIT;
 
 use crate::format::Format;
 use crate::mp::MpError;
 use crate::tuple::TupleRef;
 use draft::Draft;
+use steps::Steps;
 
 /// The most operations that one request may carry.
 pub const OPERATION_LIMIT: u32 = 4000;
@@ -63,6 +66,12 @@ pub enum UpdateError {
     /// Code 1.
     #[error("Illegal parameters, {0}")]
     IllegalParams(&'static str),
+    /// Code 1: the operations step over more than [`STEP_LIMIT`] values.
+    #[error(
+        "Illegal parameters, the operations step over more than {STEP_LIMIT} values of the tuple: send fewer operations \
+         by path in one request, or keep such a large map or array as tuples of a space"
+    )]
+    TooManySteps,
     /// Code 20: the operations are not one MessagePack array.
     #[error("Invalid MsgPack - packet body")]
     InvalidMsgpack,
@@ -174,20 +183,23 @@ impl From<MpError> for UpdateError {
 
 /// Applies `operations`, a MessagePack array, to `tuple`. Names are those of `format`, and its fields of type double
 /// keep doubles. `index_base`, cut to 32 bits, is subtracted from field numbers and splice positions that are not
-/// negative.
+/// negative. `step_limit` is the most values of `tuple` that the operations may step over together ([`STEP_LIMIT`] for a
+/// client's request, none for a row that was accepted before).
 ///
 /// # Errors
-/// The first operation that cannot be read, else, in [`Mode::Update`], the first that cannot be applied.
+/// The first operation that cannot be read, else, in [`Mode::Update`], the first that cannot be applied. In both modes
+/// operations that step over too many values.
 pub fn apply(
     operations: &[u8],
     tuple: TupleRef<'_>,
     format: &Format,
     index_base: i64,
     mode: Mode,
+    step_limit: u64,
 ) -> Result<Vec<u8>, UpdateError> {
     match assignment::apply(operations, tuple, index_base) {
         Some(result) => Ok(result),
-        None => apply_any(operations, tuple, format, index_base, mode),
+        None => apply_any(operations, tuple, format, index_base, mode, step_limit),
     }
 }
 
@@ -198,12 +210,15 @@ fn apply_any(
     format: &Format,
     index_base: i64,
     mode: Mode,
+    step_limit: u64,
 ) -> Result<Vec<u8>, UpdateError> {
+    let steps = Steps::new(step_limit);
     let mut read = operation::read_all(operations, format, index_base)?;
-    let mut draft = Draft::new(tuple)?;
+    let mut draft = Draft::new(tuple, &steps)?;
     for operation in &mut read {
         match draft.apply(operation) {
-            Err(error) if mode == Mode::Update || error == UpdateError::InvalidMsgpack => return Err(error),
+            Err(error @ (UpdateError::InvalidMsgpack | UpdateError::TooManySteps)) => return Err(error),
+            Err(error) if mode == Mode::Update => return Err(error),
             Ok(()) | Err(_) => {}
         }
     }

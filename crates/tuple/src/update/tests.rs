@@ -45,7 +45,7 @@ fn answers_what_tarantool_answers() {
         let mode = if mode == "update" { Mode::Update } else { Mode::Upsert };
         let (tuple, operations) = (unhex(tuple), unhex(operations));
         let (names, base) = (named(names), base.parse().unwrap());
-        let found = apply(&operations, TupleRef::new(&tuple).unwrap(), &names, base, mode);
+        let found = apply(&operations, TupleRef::new(&tuple).unwrap(), &names, base, mode, STEP_LIMIT);
         let expected = match expected.strip_prefix("! ") {
             Some(error) => Err(error.to_owned()),
             None => Ok(unhex(expected)),
@@ -67,8 +67,14 @@ fn set(field: impl Into<Value>, value: impl Into<Value>) -> Value {
 
 fn update(tuple: &Value, operations: &[Value]) -> Result<Value, String> {
     let tuple = tuple.encode();
-    let result =
-        apply(&encode(operations), TupleRef::new(&tuple).unwrap(), &Format::default(), 1, Mode::Update);
+    let result = apply(
+        &encode(operations),
+        TupleRef::new(&tuple).unwrap(),
+        &Format::default(),
+        1,
+        Mode::Update,
+        STEP_LIMIT,
+    );
     result.map(|bytes| Value::decode(&bytes).unwrap()).map_err(|error| error.to_string())
 }
 
@@ -119,6 +125,7 @@ fn counts_that_lie_do_no_harm() {
                 &Format::default(),
                 1,
                 Mode::Update,
+                STEP_LIMIT,
             );
         }
     }
@@ -141,9 +148,15 @@ fn a_path_of_any_depth_needs_no_stack() {
             vec![0x92, 0x08, 0x09],
         ),
     ] {
-        let result =
-            apply(&encode(&operations), TupleRef::new(&tuple).unwrap(), &Format::default(), 1, Mode::Update)
-                .unwrap();
+        let result = apply(
+            &encode(&operations),
+            TupleRef::new(&tuple).unwrap(),
+            &Format::default(),
+            1,
+            Mode::Update,
+            STEP_LIMIT,
+        )
+        .unwrap();
         assert!(result.ends_with(&last));
         assert!(TupleRef::new(&result).is_ok());
     }
@@ -263,7 +276,7 @@ proptest! {
         let tuple = TupleRef::new(&tuple).unwrap();
         let sent: Vec<Value> = assignments.iter().map(|(field, value)| set(*field, value.clone())).collect();
         let sent = encode(&sent);
-        let general = apply_any(&sent, tuple, &Format::default(), base, Mode::Update);
+        let general = apply_any(&sent, tuple, &Format::default(), base, Mode::Update, STEP_LIMIT);
         if let Some(shortcut) = assignment::apply(&sent, tuple, base) {
             prop_assert_eq!(Ok(shortcut), general);
         } else if general.is_ok() {
@@ -290,7 +303,7 @@ proptest! {
         let sent = encode(&sent);
         let mut updated = Vec::new();
         let assigned = assign(&sent, tuple, &format, base, |_| in_place, &mut updated);
-        let general = apply_any(&sent, tuple, &format, base, Mode::Update);
+        let general = apply_any(&sent, tuple, &format, base, Mode::Update, STEP_LIMIT);
         let fits = general.as_ref().is_ok_and(|result| format.check(TupleRef::new(result).unwrap()).is_ok());
         if let Some(assigned) = assigned {
             prop_assert!(fits);
@@ -324,7 +337,7 @@ proptest! {
         let (tuple, operations) = (tuple.encode(), encode(&operations));
         let tuple = TupleRef::new(&tuple).unwrap();
         for mode in [Mode::Update, Mode::Upsert] {
-            if let Ok(result) = apply(&operations, tuple, &named("names"), 1, mode) {
+            if let Ok(result) = apply(&operations, tuple, &named("names"), 1, mode, STEP_LIMIT) {
                 prop_assert!(TupleRef::new(&result).is_ok(), "{:02x?}", result);
             }
         }
@@ -332,15 +345,15 @@ proptest! {
 
     #[test]
     fn bytes_of_any_kind_do_no_harm(tuple in vec(any::<u8>(), 0..40), operations in vec(any::<u8>(), 0..60)) {
-        let _ = apply(&operations, TupleRef::trusted(&tuple), &Format::default(), 1, Mode::Upsert);
+        let _ = apply(&operations, TupleRef::trusted(&tuple), &Format::default(), 1, Mode::Upsert, STEP_LIMIT);
     }
 
     #[test]
     fn cut_operations_do_no_harm(tuple in tuples(), operations in operations(), cut in 0_usize..200) {
         let (tuple, mut operations) = (tuple.encode(), encode(&operations));
         operations.truncate(cut);
-        let _ = apply(&operations, TupleRef::new(&tuple).unwrap(), &Format::default(), 1, Mode::Update);
-        let _ = apply(&encode(&[set("[1][1]", 1_u64), set("[1][2]", 1_u64)]), TupleRef::trusted(&tuple[..cut.min(tuple.len())]), &Format::default(), 1, Mode::Update);
+        let _ = apply(&operations, TupleRef::new(&tuple).unwrap(), &Format::default(), 1, Mode::Update, STEP_LIMIT);
+        let _ = apply(&encode(&[set("[1][1]", 1_u64), set("[1][2]", 1_u64)]), TupleRef::trusted(&tuple[..cut.min(tuple.len())]), &Format::default(), 1, Mode::Update, STEP_LIMIT);
     }
 
     #[test]
@@ -351,8 +364,51 @@ proptest! {
             (1..).zip(fields).map(|(number, value)| set(format!("[{number}]").as_str(), value.clone())).collect();
         for operations in [by_number, by_path] {
             let encoded = tuple.encode();
-            let result = apply(&encode(&operations), TupleRef::new(&encoded).unwrap(), &Format::default(), 1, Mode::Update);
+            let result = apply(&encode(&operations), TupleRef::new(&encoded).unwrap(), &Format::default(), 1, Mode::Update, STEP_LIMIT);
             prop_assert_eq!(result, Ok(encoded));
         }
     }
+}
+
+/// Paths that find their places by walking a large map or a deep value again and again end with an error, in both modes;
+/// without a limit, as when a log is replayed, they are applied.
+#[test]
+fn walking_a_tuple_again_and_again_has_a_limit() {
+    const PAIRS: u64 = 4000;
+    let pairs = (0..PAIRS).map(|number| (Value::str(format!("k{number:05}")), Value::Nil)).collect();
+    let map = encode(&[Value::Uint(1), Value::Map(pairs)]);
+    let late: Vec<_> =
+        (0..300).map(|back| set(format!("[2].k{:05}", PAIRS - 1 - back).as_str(), 1_u64)).collect();
+    // Every path ends one level above the path before it, and each level holds a long array behind the place.
+    let long = Value::Array(vec![Value::Nil; 5000]);
+    let tower = (0..100).fold(long, |below, _| Value::Array(vec![below, Value::Nil]));
+    let tower = encode(&[Value::Uint(1), tower]);
+    let partings: Vec<_> = (1..=100)
+        .rev()
+        .map(|depth| set(format!("[2]{}[2]", "[1]".repeat(depth - 1)).as_str(), 1_u64))
+        .collect();
+    for (tuple, operations) in [(map, encode(&late)), (tower, encode(&partings))] {
+        let tuple = TupleRef::new(&tuple).unwrap();
+        let applied = |mode, limit| apply(&operations, tuple, &Format::default(), 1, mode, limit);
+        for mode in [Mode::Update, Mode::Upsert] {
+            assert_eq!(applied(mode, 100_000), Err(UpdateError::TooManySteps));
+        }
+        let unlimited = applied(Mode::Update, u64::MAX).unwrap();
+        assert_eq!(applied(Mode::Upsert, u64::MAX), Ok(unlimited));
+    }
+}
+
+/// Operations on as many places as a request may name, each of them once, are far below the limit.
+#[test]
+fn operations_on_fields_by_number_are_far_below_the_limit() {
+    let fields = vec![Value::Uint(1); 900_000];
+    let tuple = encode(&fields);
+    let operations: Vec<_> = (0..u64::from(OPERATION_LIMIT))
+        .map(|number| {
+            let field = 899_990 - number * 200;
+            Value::Array(vec![Value::str("+"), Value::Uint(field), Value::Uint(1)])
+        })
+        .collect();
+    let tuple = TupleRef::new(&tuple).unwrap();
+    apply(&encode(&operations), tuple, &Format::default(), 1, Mode::Update, STEP_LIMIT).unwrap();
 }

@@ -10,6 +10,7 @@ use std::ops::Range;
 use super::container::Opened;
 use super::draft::{Edit, Node, Piece};
 use super::operation::{Action, Computation, Operation};
+use super::steps::Steps;
 use super::{FieldFault, UpdateError};
 use crate::mp::{self, Kind, Reader};
 use crate::path::{Lexer, PathError, Step};
@@ -58,6 +59,7 @@ impl<'a> Trail<'a> {
         value: &'a [u8],
         mut path: Lexer<'a>,
         operation: &Operation<'a>,
+        steps: &Steps,
         compute: impl FnOnce(&Computation<'a>, &'a [u8]) -> Result<Node<'a>, UpdateError>,
     ) -> Result<Self, UpdateError> {
         let target = &operation.target;
@@ -74,14 +76,14 @@ impl<'a> Trail<'a> {
             }
             let station = Station { step, container, offset };
             stations.push(station);
-            let found = station.find()?;
+            let found = station.find(steps)?;
             if !reads_ahead && !matches!(found, Found::At { .. }) {
                 return Err(target.not_found());
             }
             let ahead = path.step().map_err(|error| target.fault(error))?;
             characters = path.position();
             let Some(next) = ahead else {
-                let (place, edit) = station.edit(found, operation, compute)?;
+                let (place, edit) = station.edit(found, operation, steps, compute)?;
                 return Ok(Self { value, stations, place, edit });
             };
             let Found::At { value: element, .. } = found else {
@@ -94,23 +96,26 @@ impl<'a> Trail<'a> {
     }
 
     /// The trail up to station number `at`, which is not the first, with `node` in the place of that container.
-    pub(super) fn above(&self, at: usize, node: Node<'a>) -> Result<Self, UpdateError> {
+    pub(super) fn above(&self, at: usize, node: Node<'a>, steps: &Steps) -> Result<Self, UpdateError> {
         let (cut, parent) = (self.stations[at], self.stations[at - 1]);
         let start = cut.offset - parent.offset;
+        let length = cut.value(steps)?.len();
+        steps.take(at as u64)?;
         Ok(Self {
             value: self.value,
             stations: self.stations[..at].to_vec(),
-            place: start..start + mp::value_len(cut.container)?,
+            place: start..start + length,
             edit: Edit::Replace(node),
         })
     }
 
     /// The trail from the element on that station number `at` leads to; `None` if that is the last.
-    pub(super) fn below(&self, at: usize) -> Result<Option<Self>, UpdateError> {
+    pub(super) fn below(&self, at: usize, steps: &Steps) -> Result<Option<Self>, UpdateError> {
         let Some(first) = self.stations.get(at + 1) else {
             return Ok(None);
         };
-        let value = first.value()?;
+        let value = first.value(steps)?;
+        steps.take((self.stations.len() - at) as u64)?;
         let mut stations = self.stations[at + 1..].to_vec();
         for station in &mut stations {
             station.offset -= first.offset;
@@ -156,8 +161,8 @@ impl<'a> Trail<'a> {
 
 impl<'a> Station<'a> {
     /// The container and no more.
-    pub(super) fn value(&self) -> Result<&'a [u8], UpdateError> {
-        Ok(Reader::new(self.container).raw()?)
+    pub(super) fn value(&self, steps: &Steps) -> Result<&'a [u8], UpdateError> {
+        steps.raw(&mut Reader::new(self.container))
     }
 
     /// Whether the container is a map.
@@ -166,7 +171,7 @@ impl<'a> Station<'a> {
     }
 
     /// Looks for what the step means.
-    fn find(&self) -> Result<Found, UpdateError> {
+    fn find(&self, steps: &Steps) -> Result<Found, UpdateError> {
         let mut reader = Reader::new(self.container);
         match (reader.kind()?, self.step) {
             (Kind::Array, Step::Index(index)) => {
@@ -175,7 +180,7 @@ impl<'a> Station<'a> {
                     return Ok(Found::Nowhere);
                 }
                 for _ in 0..index {
-                    reader.skip()?;
+                    steps.skip(&mut reader)?;
                 }
                 let begin = reader.position();
                 Ok(if index == count { Found::End(begin) } else { Found::At { value: begin, begin } })
@@ -183,11 +188,11 @@ impl<'a> Station<'a> {
             (Kind::Map, Step::Index(_) | Step::Key(_)) => {
                 for _ in 0..reader.map()? {
                     let begin = reader.position();
-                    let key = reader.raw()?;
+                    let key = steps.raw(&mut reader)?;
                     if self.step.matches_key(key) {
                         return Ok(Found::At { value: reader.position(), begin });
                     }
-                    reader.skip()?;
+                    steps.skip(&mut reader)?;
                 }
                 Ok(Found::Nowhere)
             }
@@ -200,6 +205,7 @@ impl<'a> Station<'a> {
         &self,
         found: Found,
         operation: &Operation<'a>,
+        steps: &Steps,
         compute: impl FnOnce(&Computation<'a>, &'a [u8]) -> Result<Node<'a>, UpdateError>,
     ) -> Result<(Range<usize>, Edit<'a>), UpdateError> {
         let target = &operation.target;
@@ -208,7 +214,7 @@ impl<'a> Station<'a> {
         // This number of values, starting with one.
         let extent = |begin: usize, count: u32| {
             let mut reader = Reader::new(&self.container[begin..]);
-            (0..count).try_for_each(|_| reader.skip())?;
+            (0..count).try_for_each(|_| steps.skip(&mut reader))?;
             Ok::<_, UpdateError>(begin..begin + reader.position())
         };
         Ok(match (&operation.action, found) {

@@ -209,7 +209,14 @@ fn tuple_update(lua: Lua) -> Result<i32, Error> {
     let space = lua.number(3).unwrap_or(0.0) as u32;
     let base = lua.number(4).map_or(1, |base| base as i64);
     let mode = if lua.truth(5) { update::Mode::Upsert } else { update::Mode::Update };
-    let updated = update::apply(&operations, TupleRef::trusted(&bytes), &Format::default(), base, mode);
+    let updated = update::apply(
+        &operations,
+        TupleRef::trusted(&bytes),
+        &Format::default(),
+        base,
+        mode,
+        update::STEP_LIMIT,
+    );
     let updated = updated.map_err(|error| to_error(of_store(&lycosa_store::Error::Update(error))))?;
     lua.push_tuple_of(space, &updated)?;
     Ok(1)
