@@ -10,6 +10,7 @@ mod crypto;
 mod decimal;
 mod digest;
 mod fiber;
+mod fio;
 mod json;
 mod key_def;
 pub(crate) mod log;
@@ -35,6 +36,7 @@ const NATIVE: &[(&str, Native)] = &[
     ("lycosa.decimal", decimal::open),
     ("lycosa.digest", digest::open),
     ("lycosa.fiber", fiber::open),
+    ("lycosa.fio", fio::open),
     ("lycosa.json", json::open),
     ("lycosa.key_def", key_def::open),
     ("lycosa.log", log::open),

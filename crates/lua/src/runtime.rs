@@ -333,6 +333,12 @@ impl Runtime {
         self.watchdog.watch(self.shared.main(), limits.time_budget, limits.hook_time_budget);
     }
 
+    /// The log says of code without a time limit that it has run for longer than `from` without a pause, and where it is. For a
+    /// runtime that has a limit of anything, of hooks for example.
+    pub fn report_long_runs(&self, from: Duration) {
+        self.shared.watch.report_from(from);
+    }
+
     /// Bytes of memory that Lua uses.
     pub fn memory(&self) -> u64 {
         self.shared.used.get() as u64

@@ -84,6 +84,51 @@ void lycosa_vm_call(lua_State *L, TValue *base, int results)
   lj_vm_call(L, base, results);
 }
 
+/*
+** Finalizers share one budget in a slice (watchdog.rs). gc_call_finalizer() is the only function that calls a finalizer,
+** with HOOK_GC and the object as the only argument; calls within the finalizer find `runs` set.
+*/
+int lycosa_finalizer_begins(lua_State *L);
+void lycosa_finalizer_ends(lua_State *L);
+
+static _Thread_local struct {
+  int watched;	/* A finalizer of this thread was ended: those that follow are counted. */
+  int runs;
+} finalizers;
+
+void lycosa_watch_finalizers(void)
+{
+  finalizers.watched = 1;
+}
+
+/*
+** Leaves the finalizer of an object to the next collection: the object is as it was before this one, so that it is found
+** dead again. Its entry among the finalizers of C data was cleared a moment ago and takes no memory.
+*/
+static void defer_finalizer(lua_State *L, TValue *base, TValue *function)
+{
+  GCobj *o = gcV(base);
+  if (tvisudata(base)) o->gch.marked &= (uint8_t)~LJ_GC_FINALIZED;
+  else lj_cdata_setfin(L, gco2cd(o), gcV(function), itype(function));
+}
+
+/* Returns as lj_vm_pcall does. */
+static int call_finalizer(lua_State *L, TValue *base, int results, ptrdiff_t handler)
+{
+  int status;
+  if (LJ_UNLIKELY(finalizers.watched) && !lycosa_finalizer_begins(L)) {
+    TValue *function = base - 1 - LJ_FR2;
+    defer_finalizer(L, base, function);
+    L->top = function;
+    return LUA_OK;
+  }
+  finalizers.runs = 1;
+  status = lj_vm_pcall(L, base, results, handler);
+  finalizers.runs = 0;
+  if (LJ_UNLIKELY(finalizers.watched)) lycosa_finalizer_ends(L);
+  return status;
+}
+
 /* Instead of lj_vm_pcall: returns the error as a failed call does, in place of function and arguments. */
 int lycosa_vm_pcall(lua_State *L, TValue *base, int results, ptrdiff_t handler)
 {
@@ -93,6 +138,7 @@ int lycosa_vm_pcall(lua_State *L, TValue *base, int results, ptrdiff_t handler)
     L->top = function + 1;
     return LUA_ERRRUN;
   }
+  if (LJ_UNLIKELY(G(L)->hookmask & HOOK_GC) && !finalizers.runs) return call_finalizer(L, base, results, handler);
   return lj_vm_pcall(L, base, results, handler);
 }
 

@@ -10,6 +10,13 @@
 //! the error until the slice ends, so that no `pcall` in a loop holds the loop. In a finalizer the first error is the last, and the
 //! code that it interrupts goes on.
 //!
+//! Finalizers are the work of no fiber, and a collection calls any number of them. After the first one that was ended all of
+//! a slice share [`FINALIZERS`]; those that would begin when it is used up are left to a later collection in another slice
+//! (`shim.c`). So 3000 finalizers that never end hold the loop for a moment each, and others are served in between.
+//!
+//! A slice without a budget (a program's own code) runs as long as it likes. From [`Watch::report_from`] on the log says how
+//! long it has run, and where, each time that this has doubled.
+//!
 //! A fiber that another one starts runs within the slice of that one, and a hook within a hook runs within the outer one's
 //! budget: otherwise code that starts fibers or calls hooks in a loop would have a new budget each time, and never end.
 //!
@@ -33,6 +40,9 @@ const SIGNAL: c_int = libc::SIGURG;
 
 /// Errors of a slice that may be caught.
 const MAX_CAUGHT: u32 = 1;
+
+/// What finalizers may take in one slice, in microseconds, once one was ended.
+const FINALIZERS: u64 = 20_000;
 
 /// After this number of looks at which no Lua ran the thread sleeps until some does.
 const MAX_IDLE_LOOKS: u32 = 50;
@@ -65,6 +75,16 @@ pub(crate) struct Watch {
     verdicts: AtomicU32,
     /// A finalizer was ended, and what follows it has not run yet.
     finalizer: AtomicBool,
+    /// A finalizer was ended, in this slice or an earlier one.
+    counts_finalizers: AtomicBool,
+    /// Microseconds that finalizers have left in this slice; counted once one was ended.
+    finalizers: AtomicU64,
+    /// When the finalizer that runs began, 0 for none, and what `slice` and `budget` were then.
+    finalizer_began: [AtomicU64; 3],
+    /// From how long on the log says that a slice without a budget runs, in microseconds; 0 for never.
+    report: AtomicU64,
+    /// The same for the slice that runs: doubled with each line.
+    next_report: AtomicU64,
     /// The thread of the fibers takes the hook away, which the signal's handler must not interrupt.
     changes: AtomicBool,
 }
@@ -128,6 +148,8 @@ impl Watch {
         self.verdicts.store(0, Ordering::Relaxed);
         self.hooks.store(0, Ordering::Relaxed);
         self.finalizer.store(false, Ordering::Relaxed);
+        self.finalizers.store(FINALIZERS, Ordering::Relaxed);
+        self.next_report.store(self.report.load(Ordering::Relaxed), Ordering::Relaxed);
         self.slices.fetch_add(1, Ordering::Relaxed);
         self.budget.store(self.base.load(Ordering::Relaxed), Ordering::Relaxed);
         self.slice.store(self.since_begin(at), Ordering::SeqCst);
@@ -211,9 +233,61 @@ impl Watch {
         self.look_again();
     }
 
+    /// A finalizer begins, if finalizers have time left.
+    fn begin_finalizer(&self) -> bool {
+        if !self.counts_finalizers.load(Ordering::Relaxed) || self.slice.load(Ordering::Relaxed) == 0 {
+            return true;
+        }
+        let left = self.finalizers.load(Ordering::Relaxed);
+        if left == 0 {
+            return false;
+        }
+        let now = self.now();
+        let budget = self.budget.load(Ordering::Relaxed);
+        let [began, slice, outer] = &self.finalizer_began;
+        began.store(now, Ordering::Relaxed);
+        slice.store(self.slice.swap(now, Ordering::Relaxed), Ordering::Relaxed);
+        outer.store(budget, Ordering::Relaxed);
+        self.budget.store(if budget == 0 { left } else { budget.min(left) }, Ordering::Relaxed);
+        true
+    }
+
+    /// A finalizer has ended. If finalizers were not counted yet when it began, the time of this slice's is used up.
+    fn end_finalizer(&self) {
+        if !self.counts_finalizers.load(Ordering::Relaxed) || self.slice.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let [began, slice, budget] = &self.finalizer_began;
+        let began = began.swap(0, Ordering::Relaxed);
+        if began == 0 {
+            self.finalizers.store(0, Ordering::Relaxed);
+            return;
+        }
+        let used = self.now().saturating_sub(began);
+        let left = self.finalizers.load(Ordering::Relaxed);
+        self.finalizers.store(left.saturating_sub(used.max(1)), Ordering::Relaxed);
+        self.slice.store(slice.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.budget.store(budget.load(Ordering::Relaxed), Ordering::Relaxed);
+        // Its time was its own, and the code that goes on has the rest of the slice's.
+        self.finalizer.store(false, Ordering::Relaxed);
+        self.look_again();
+    }
+
     fn is_over(&self) -> bool {
         let (slice, budget) = (self.slice.load(Ordering::Relaxed), self.budget.load(Ordering::Relaxed));
         slice != 0 && budget != 0 && self.now().saturating_sub(slice) > budget
+    }
+
+    /// The log says of slices that have no budget, from the next one on, that they run longer than `from`.
+    pub(crate) fn report_from(&self, from: Duration) {
+        self.report.store(u64::try_from(from.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Whether the slice has no budget, and has run for longer than the log has said.
+    fn is_worth_report(&self) -> bool {
+        let (slice, report) = (self.slice.load(Ordering::Relaxed), self.next_report.load(Ordering::Relaxed));
+        let has_budget = self.budget.load(Ordering::Relaxed) != 0;
+        slice != 0 && report != 0 && !has_budget && self.now().saturating_sub(slice) > report
     }
 
     /// Tells the thread of the fibers; called by the watchdog's.
@@ -226,7 +300,7 @@ impl Watch {
 
     /// Sets the hook. Only calls that are safe in a handler of signals.
     fn arm(&self) {
-        if self.changes.load(Ordering::Relaxed) || !self.is_over() {
+        if self.changes.load(Ordering::Relaxed) || !(self.is_over() || self.is_worth_report()) {
             return;
         }
         self.armed.store(true, Ordering::Relaxed);
@@ -270,6 +344,20 @@ fn hear_signal() {
             }
         }
     });
+}
+
+/// Whether a finalizer may begin now. Called by the shim.
+#[unsafe(no_mangle)]
+extern "C" fn lycosa_finalizer_begins(l: *mut lua_State) -> c_int {
+    // SAFETY: the state is live.
+    c_int::from(unsafe { Lua::new(l) }.shared().watch.begin_finalizer())
+}
+
+/// A finalizer has ended. Called by the shim.
+#[unsafe(no_mangle)]
+extern "C" fn lycosa_finalizer_ends(l: *mut lua_State) {
+    // SAFETY: the state is live.
+    unsafe { Lua::new(l) }.shared().watch.end_finalizer();
 }
 
 /// The hook: raises an error if the slice is really over its budget. Functions in C call it without `activation`.
@@ -322,12 +410,18 @@ fn verdict(lua: Lua, level: c_int) -> Option<Error> {
         watch.slice.store(watch.now(), Ordering::Relaxed);
     }
     if !watch.is_over() {
+        if watch.is_worth_report() {
+            report(lua, level);
+        }
         watch.disarm();
         return None;
     }
     let budget = watch.budget.load(Ordering::Relaxed) / 1000;
     let is_first = if finalizes {
         // Nothing in a finalizer may catch the error.
+        watch.counts_finalizers.store(true, Ordering::Relaxed);
+        // SAFETY: sets a flag of this thread.
+        unsafe { sys::lycosa_watch_finalizers() };
         !watch.finalizer.swap(true, Ordering::Relaxed)
     } else {
         watch.verdicts.fetch_add(1, Ordering::Relaxed) < MAX_CAUGHT
@@ -351,6 +445,22 @@ fn verdict(lua: Lua, level: c_int) -> Option<Error> {
     Some(Error::text(text))
 }
 
+/// Says in the log that the slice runs without a pause, and where it is now.
+fn report(lua: Lua, level: c_int) {
+    let watch = &lua.shared().watch;
+    let took = watch.now().saturating_sub(watch.slice.load(Ordering::Relaxed));
+    watch.next_report.store(took.saturating_mul(2), Ordering::Relaxed);
+    let native = lua.shared().in_native.replace(true);
+    let place = lua.place(level);
+    lua.shared().in_native.set(native);
+    tracing::warn!(
+        target: "lua",
+        "{place}Lua code has run for {} ms without a pause, and nothing else is served meanwhile: \
+         call fiber.yield() in long loops",
+        took / 1000
+    );
+}
+
 impl Watchdog {
     /// Starts the thread.
     pub(crate) fn start() -> Watchdog {
@@ -370,6 +480,11 @@ impl Watchdog {
             hooks: AtomicU32::new(0),
             verdicts: AtomicU32::new(0),
             finalizer: AtomicBool::new(false),
+            counts_finalizers: AtomicBool::new(false),
+            finalizers: AtomicU64::new(FINALIZERS),
+            report: AtomicU64::new(0),
+            next_report: AtomicU64::new(0),
+            finalizer_began: [const { AtomicU64::new(0) }; 3],
             changes: AtomicBool::new(false),
         });
         Watchdog { watch, thread: None }
@@ -400,7 +515,7 @@ impl Watchdog {
                     watch.sleep();
                     idle = 0;
                 }
-                if watch.is_over() {
+                if watch.is_over() || watch.is_worth_report() {
                     watch.tell();
                 }
             }

@@ -459,6 +459,9 @@ pub fn run(script: Script) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1)))
 }
 
+/// From how long on the log says that code of a program with data keeps everything waiting.
+const LONG_RUN: Duration = Duration::from_secs(3);
+
 async fn run_script(script: Script) -> anyhow::Result<i32> {
     let (program, mut events) = Program::new();
     program.no_native_queue.set(script.no_native_queue);
@@ -551,6 +554,9 @@ async fn drive(
     let mut is_over = false;
     loop {
         let begun = Instant::now();
+        if program.server.borrow().is_some() {
+            runtime.report_long_runs(LONG_RUN);
+        }
         let next = work(program, runtime);
         let spell = begun.elapsed();
         if let Some(code) = program.exit.get() {

@@ -1,10 +1,12 @@
 -- fio: files, folders and paths.
 --
--- The calls go to the C library directly. They hold up the loop while the disk works, so large copies belong into a
--- program of their own.
+-- The calls for files and folders go to the C library directly. They hold up the loop while the disk works, so large copies
+-- belong into a program of their own. A FIFO or a device may keep its caller waiting without a limit: it is opened by a
+-- thread, and the fiber waits for its bytes while others run.
 local bit = require('bit')
 local ffi = require('ffi')
 local errno = require('errno')
+local native = require('lycosa.fio')
 
 local C = ffi.C
 ffi.cdef([[
@@ -45,6 +47,7 @@ local AT_FDCWD, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH = -100, 0x100, 0x1000
 local STATX_BASIC = 0x7ff
 local CHUNK = 65536
 local MAX_PATH = 4096
+local PAGE = 4096
 
 local fio = {
     c = {
@@ -146,6 +149,28 @@ end
 
 -- Open files
 
+local READABLE, WRITABLE = 1, 2
+
+-- Whether an open of the path, and reads and writes of what is opened, may wait for somebody else.
+local function may_wait(path)
+    local found = ffi.new('struct fio_statx')
+    if C.fio_statx(AT_FDCWD, path, 0, STATX_BASIC, found) < 0 then return false end
+    local kind = bit.rshift(bit.band(found.mode, 0xf000), 12)
+    return kind == 1 or kind == 2 or kind == 6
+end
+
+-- The descriptor; -1 and the number of the error.
+local function open_waiting(path, flags, mode)
+    local opening, wait_for = native.begin(path, flags, mode)
+    if opening == nil then return -1, wait_for end
+    local fd, number
+    repeat
+        native.wait(wait_for, READABLE)
+        fd, number = native.opened(opening)
+    until fd or number ~= 0
+    return fd or -1, number
+end
+
 local handle = {}
 local handle_meta = { __index = handle, __tostring = function(self) return 'fio_handle: ' .. self.fh end }
 
@@ -153,17 +178,27 @@ function fio.open(path, flags, mode)
     want('string', path, 'fio.open(path[, flags[, mode]])')
     flags = combined(flags, fio.c.flag, 'flag', 0)
     mode = combined(mode, fio.c.mode, 'mode', 511)
-    local fd = C.fio_open(path, bit.bor(flags, fio.c.flag.O_CLOEXEC), mode)
+    flags = bit.bor(flags, fio.c.flag.O_CLOEXEC)
+    local waits = bit.band(flags, fio.c.flag.O_NONBLOCK) == 0 and may_wait(path)
+    local fd
+    if waits then
+        local number
+        fd, number = open_waiting(path, flags, mode)
+        if fd < 0 then ffi.errno(number) end
+    else
+        fd = C.fio_open(path, flags, mode)
+    end
     if fd < 0 then return failure(nil) end
-    return setmetatable({ fh = fd }, handle_meta)
+    return setmetatable({ fh = fd, waits = waits or nil }, handle_meta)
 end
 
-local function read_all(fd, count, position)
+local function read_all(fd, count, position, waits)
     local buffer = ffi.new('char[?]', math.min(count or CHUNK, CHUNK))
     local parts, total = {}, 0
     while count == nil or total < count do
         local wanted = math.min(count and count - total or CHUNK, CHUNK)
         local got
+        if waits then native.wait(fd, READABLE) end
         if position then
             got = C.fio_pread(fd, buffer, wanted, position + total)
         else
@@ -181,13 +216,17 @@ local function read_all(fd, count, position)
     return table.concat(parts)
 end
 
-local function write_all(fd, data, position)
+local function write_all(fd, data, position, waits)
     if type(data) ~= 'string' then data = tostring(data) end
     local start, total = ffi.cast('const char *', data), 0
     while total < #data do
         local put
         if position then
             put = C.fio_pwrite(fd, start + total, #data - total, position + total)
+        elseif waits then
+            -- A writable pipe takes a page without waiting.
+            native.wait(fd, WRITABLE)
+            put = C.fio_write(fd, start + total, math.min(#data - total, PAGE))
         else
             put = C.fio_write(fd, start + total, #data - total)
         end
@@ -203,12 +242,12 @@ end
 -- `read()`, `read(count)`, or `read(buffer, count)`, which returns how many bytes came.
 function handle.read(self, first, second)
     if type(first) == 'cdata' and first ~= nil then
-        local text, message = read_all(self.fh, second)
+        local text, message = read_all(self.fh, second, nil, self.waits)
         if text == nil then return nil, message end
         ffi.copy(first, text, #text)
         return #text
     end
-    return read_all(self.fh, first)
+    return read_all(self.fh, first, nil, self.waits)
 end
 
 function handle.pread(self, first, second, third)
@@ -223,7 +262,7 @@ end
 
 function handle.write(self, data, count)
     if type(data) == 'cdata' and data ~= nil then data = ffi.string(data, count) end
-    return write_all(self.fh, data)
+    return write_all(self.fh, data, nil, self.waits)
 end
 
 function handle.pwrite(self, data, second, third)

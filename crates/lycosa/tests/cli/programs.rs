@@ -52,6 +52,29 @@ fn a_program_sees_the_box_that_it_knows() {
     compare("box.lua", &["one", "two"]);
 }
 
+/// A program's own code has no time limit, so the log says which line keeps everything else waiting, in Lua and in a pattern.
+#[test]
+fn a_loop_that_never_pauses_is_told_with_its_place() {
+    use std::io::{BufRead, BufReader};
+
+    for endless in ["while true do end", "('a'):rep(60):find(('a*'):rep(30) .. 'b')"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = folder.path().join("busy.lua");
+        std::fs::write(&script, format!("box.cfg{{}}\nrequire('fiber').yield()\n{endless}\n"))
+            .expect("a program");
+        let mut command = Command::new(lycosa());
+        command.arg(&script).current_dir(folder.path()).stdin(std::process::Stdio::null());
+        let mut program = command.stderr(std::process::Stdio::piped()).spawn().expect("the program runs");
+        let log = BufReader::new(program.stderr.take().expect("its standard error"));
+        let mut lines = log.lines().map_while(Result::ok);
+        let told = lines.find(|line| line.contains("without a pause, and nothing else is served meanwhile"));
+        program.kill().expect("it runs");
+        program.wait().expect("it ends");
+        let told = told.expect("the log says so before the program ends");
+        assert!(told.contains("busy.lua:3: Lua code has run for"), "{told}");
+    }
+}
+
 /// What stands on the command line before a program, and a program on standard input.
 #[test]
 fn the_command_line_of_a_program_is_theirs() {
