@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lycosa_iproto::auth;
 use lycosa_iproto::frame::{self, Split};
-use lycosa_iproto::greeting::{GREETING_SIZE, Greeting, REFUSAL_PREFIX};
+use lycosa_iproto::greeting::{GREETING_SIZE, Greeting, GreetingError, REFUSAL_PREFIX};
 use lycosa_iproto::keys;
 use lycosa_iproto::reply::{self, Content};
 use lycosa_iproto::request::{self, AuthTuple, Body};
@@ -259,10 +259,7 @@ impl Connection {
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        let mut greeting = [0; GREETING_SIZE];
-        reader.read_exact(&mut greeting).await.map_err(lost)?;
-        let greeting =
-            Greeting::decode(&greeting).map_err(|error| refusal(&greeting).unwrap_or(error.into()))?;
+        let greeting = read_greeting(&mut reader).await?;
         let mut input = Vec::with_capacity(READ_SIZE);
         if let Some(user) = &options.user {
             let scramble = auth::scramble(options.password.as_bytes(), &greeting.salt);
@@ -694,6 +691,52 @@ async fn within<T>(timeout: Duration, work: impl Future<Output = Result<T>>) -> 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
 fn lost(error: io::Error) -> Error {
     Error::disconnected(reason(&error))
+}
+
+/// Reads the first words of the peer.
+async fn read_greeting<R: AsyncRead + Unpin>(reader: &mut R) -> Result<Greeting> {
+    let mut bytes = [0; GREETING_SIZE];
+    let mut length = 0;
+    while length < GREETING_SIZE {
+        match reader.read(&mut bytes[length..]).await.map_err(lost)? {
+            0 => return Err(Error::disconnected(foreign(&bytes[..length]))),
+            more => length += more,
+        }
+    }
+    Greeting::decode(&bytes).map_err(|error| {
+        refusal(&bytes).unwrap_or_else(|| match error {
+            GreetingError::Program => Error::disconnected(foreign(&bytes)),
+            error => error.into(),
+        })
+    })
+}
+
+/// How the first words of other servers begin, and what they speak.
+const FOREIGN: [(&[u8], &str); 7] = [
+    (b"HTTP/", "HTTP"),
+    (b"SSH-", "SSH"),
+    (b"-", "the protocol of Redis"),
+    (b"220", "SMTP or FTP"),
+    (b"AMQP", "AMQP"),
+    (b"\x15\x03", "TLS: the address begins with tls:// then"),
+    (b"\x16\x03", "TLS: the address begins with tls:// then"),
+];
+
+/// The most bytes of a foreign answer that are shown.
+const SHOWN: usize = 40;
+
+/// What a peer is that has said this, which is no greeting, and no more.
+fn foreign(said: &[u8]) -> String {
+    if said.is_empty() {
+        return "the peer closed the connection without a greeting: it is no Lycosa or Tarantool (one of TLS or HTTP waits for \
+                the client to begin), or it ended just now"
+            .to_owned();
+    }
+    let shown = said[..said.len().min(SHOWN)].escape_ascii();
+    let more = if said.len() > SHOWN { "…" } else { "" };
+    let speaks = FOREIGN.iter().find(|(begin, _)| said.starts_with(begin));
+    let speaks = speaks.map_or_else(String::new, |(_, name)| format!(", it speaks {name}"));
+    format!("the peer is no Lycosa or Tarantool{speaks}: it answers \"{shown}{more}\"")
 }
 
 /// Why a stream ended, for people.

@@ -45,6 +45,18 @@ mod handshake {
     use super::TlsOptions;
     use crate::error::{Error, Result};
 
+    /// Why a stream ended during the handshake.
+    fn of_stream(error: &std::io::Error) -> String {
+        use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+        match error.kind() {
+            BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof => {
+                "the peer closed the connection during the handshake: does it speak TLS on this port?"
+                    .to_owned()
+            }
+            _ => error.to_string(),
+        }
+    }
+
     impl TlsOptions {
         /// Speaks TLS over `stream` from now on. `address` names the server. The files are read each time, so that a
         /// renewed certificate needs no new client.
@@ -67,7 +79,7 @@ mod handshake {
                 lycosa_tls::server_name(self.server_name.as_deref().unwrap_or(address)).map_err(of_file)?;
             TlsConnector::from(config).connect(name, stream).await.map_err(|error| {
                 let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
-                failed(cause.map_or_else(|| error.to_string(), lycosa_tls::explain))
+                failed(cause.map_or_else(|| of_stream(&error), lycosa_tls::explain))
             })
         }
     }

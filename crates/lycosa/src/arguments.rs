@@ -98,6 +98,9 @@ pub(crate) fn command() -> clap::Command {
 #[derive(Debug, Parser)]
 #[command(name = "lycosa", version, about, after_help = EXAMPLES, max_term_width = 110)]
 pub(crate) struct Arguments {
+    /// Colors in tables, help and errors: auto is on a terminal without NO_COLOR
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: clap::ColorChoice,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -264,5 +267,12 @@ pub(crate) enum Command {
     Completions {
         /// The shell
         shell: clap_complete::Shell,
+    },
+    /// Print the names that the last of these words may become; the scripts of `lycosa completions` run it
+    #[command(hide = true)]
+    CompleteNames {
+        /// The words of the command line up to the cursor, "lycosa" first
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
     },
 }

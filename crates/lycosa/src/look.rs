@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use lycosa_client::{Kind, Value};
 use serde_json::{Value as Json, json};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::arguments::{Choice, ClientArguments, ListArguments, TaskState};
 use crate::commands::method;
@@ -130,13 +131,18 @@ pub(crate) fn distance(moment: &Value) -> Option<Duration> {
     Duration::try_from_secs_f64((now - moment).abs()).ok()
 }
 
-/// A text without what would break a table or move a terminal's cursor.
+/// A text without what would break a table or move a terminal's cursor, at most `limit` places of a terminal wide.
 pub(crate) fn one_line(text: &str, limit: usize) -> String {
     let plain: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-    if plain.chars().count() <= limit {
+    if plain.width() <= limit {
         return plain;
     }
-    plain.chars().take(limit - 1).chain(['…']).collect()
+    let mut width = 1;
+    let fits = |letter: &char| {
+        width += letter.width().unwrap_or(0);
+        width <= limit
+    };
+    plain.chars().take_while(fits).chain(['…']).collect()
 }
 
 fn data(task: &Value) -> String {
@@ -371,5 +377,10 @@ mod tests {
     fn a_text_in_a_table_is_one_short_line() {
         assert_eq!(one_line("a\nb\u{1b}[2J", 60), "a b [2J");
         assert_eq!(one_line("abcdef", 4), "abc…");
+        // Characters that take two places of a terminal, and those that take none.
+        assert_eq!(one_line("任务队列", 8), "任务队列");
+        assert_eq!(one_line("任务队列", 7), "任务队…");
+        assert_eq!(one_line("任务队列", 6), "任务…");
+        assert_eq!(one_line("e\u{301}e\u{301}", 2), "e\u{301}e\u{301}");
     }
 }

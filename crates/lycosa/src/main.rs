@@ -14,6 +14,7 @@ mod check;
 mod checkpoint;
 mod commands;
 mod compare;
+mod complete;
 mod expiration;
 mod explain;
 mod fits;
@@ -68,23 +69,20 @@ fn main() -> ExitCode {
         Ok(None) => {}
         Err(usage) => return outcome::exit_code(Err(usage.into())),
     }
-    let parsed = arguments::command().try_get_matches_from(with_default_command(std::env::args_os()));
+    let color = terminal::color_of(std::env::args_os());
+    let parsed =
+        arguments::command().color(color).try_get_matches_from(with_default_command(std::env::args_os()));
     let arguments = match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => return show_usage(&error),
     };
+    terminal::set_color(arguments.color);
     let outcome = match arguments.command {
         Command::Serve(arguments) => run_server(arguments),
         Command::Config(arguments) => print_config(&arguments),
         Command::Man { folder } => write_man_pages(&folder),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut arguments::command(), "lycosa", &mut script);
-            // A reader that has seen enough, such as head, is no error.
-            std::io::Write::write_all(&mut std::io::stdout(), &script)
-                .map(|()| Outcome::Done)
-                .map_err(Into::into)
-        }
+        Command::Completions { shell } => complete::script(shell),
+        Command::CompleteNames { words } => complete::names(&words),
         Command::Tube(command) => commands::tube(command),
         Command::Expiration(command) => expiration::run(command),
         Command::Put(arguments) => put::run(&arguments),
@@ -134,11 +132,19 @@ fn main() -> ExitCode {
 /// `lycosa` and `lycosa --flag` mean `lycosa serve` and `lycosa serve --flag`.
 fn with_default_command(arguments: impl Iterator<Item = std::ffi::OsString>) -> Vec<std::ffi::OsString> {
     let mut arguments: Vec<_> = arguments.collect();
-    let first = arguments.get(1).and_then(|first| first.to_str());
+    let mut place = 1;
+    while let Some(word) = arguments.get(place).and_then(|word| word.to_str()) {
+        match word {
+            "--color" => place += 2,
+            _ if word.starts_with("--color=") => place += 1,
+            _ => break,
+        }
+    }
+    let first = arguments.get(place).and_then(|first| first.to_str());
     let is_flag_of_serve = first
         .is_some_and(|first| first.starts_with('-') && !["-h", "--help", "-V", "--version"].contains(&first));
-    if arguments.len() < 2 || is_flag_of_serve {
-        arguments.insert(arguments.len().min(1), "serve".into());
+    if arguments.len() <= place || is_flag_of_serve {
+        arguments.insert(arguments.len().min(place), "serve".into());
     }
     arguments
 }
@@ -228,6 +234,12 @@ mod tests {
         assert_eq!(with_default("lycosa --listen 127.0.0.1:1"), words("lycosa serve --listen 127.0.0.1:1"));
         assert_eq!(with_default("lycosa --help"), words("lycosa --help"));
         assert_eq!(with_default("lycosa put t x"), words("lycosa put t x"));
+        assert_eq!(with_default("lycosa --color never put t"), words("lycosa --color never put t"));
+        assert_eq!(
+            with_default("lycosa --color=never --lua false"),
+            words("lycosa --color=never serve --lua false")
+        );
+        assert_eq!(with_default("lycosa --color=never"), words("lycosa --color=never serve"));
     }
 
     #[test]

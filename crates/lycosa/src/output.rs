@@ -7,6 +7,7 @@ use lycosa_client::Value;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_server::config::Config;
 use serde_json::{Value as Json, json};
+use unicode_width::UnicodeWidthStr;
 
 use crate::payload;
 use crate::terminal;
@@ -91,19 +92,30 @@ pub(crate) fn vclock(vclock: &Vclock) -> Json {
     Json::Object(vclock.iter().map(|(id, lsn)| (id.to_string(), lsn.into())).collect())
 }
 
-/// Prints rows under a heading, columns aligned; numbers to the right.
+/// Prints rows under a heading, columns aligned as a terminal shows them (a character of Chinese takes two places); numbers to
+/// the right.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
+    let mut out = terminal::stdout();
+    let mut lines = aligned(heading, rows).into_iter();
+    if let Some(heading) = lines.next() {
+        out.heading(&heading)?;
+    }
+    lines.try_for_each(|line| writeln!(out, "{line}"))
+}
+
+/// The lines of a table, the heading first.
+fn aligned(heading: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([heading[column].chars().count()]).max().unwrap_or(0)
+        let cells = rows.iter().map(|row| row[column].width());
+        cells.chain([heading[column].width()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..heading.len()).map(width).collect();
-    let mut out = terminal::stdout();
+    let mut lines = Vec::with_capacity(rows.len() + 1);
     let heading: Vec<String> = heading.iter().map(|name| (*name).to_owned()).collect();
     for row in std::iter::once(&heading).chain(rows) {
         let mut text = String::new();
         for (column, cell) in row.iter().enumerate() {
-            let pad = " ".repeat(widths[column] - cell.chars().count());
+            let pad = " ".repeat(widths[column] - cell.width());
             let is_number = rows.iter().all(|row| row[column].parse::<f64>().is_ok());
             let (before, after) = if is_number { (pad.as_str(), "") } else { ("", pad.as_str()) };
             text.push_str(before);
@@ -111,9 +123,9 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
             text.push_str(after);
             text.push_str("  ");
         }
-        writeln!(out, "{}", text.trim_end())?;
+        lines.push(text.trim_end().to_owned());
     }
-    Ok(())
+    lines
 }
 
 /// Prints the effective configuration.
@@ -148,4 +160,17 @@ pub(crate) fn config(config: &Config, as_json: bool) -> io::Result<()> {
 
 fn list(items: &[String]) -> String {
     if items.is_empty() { "none".to_owned() } else { items.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_a_terminal_shows_them() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let rows = [row(["1", "任务", "x"]), row(["10", "🚀 ab", "y"]), row(["7", "e\u{301}", "z"])];
+        let lines = aligned(&["id", "data", "last"], &rows);
+        assert_eq!(lines, ["id  data   last", " 1  任务   x", "10  🚀 ab  y", " 7  e\u{301}      z"]);
+    }
 }

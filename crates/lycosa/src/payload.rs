@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use anyhow::Context;
 use lycosa_client::Value;
 use serde_json::{Map, Value as Json};
 
@@ -16,13 +15,22 @@ pub(crate) fn from_bytes(bytes: Vec<u8>, kind: PayloadType) -> anyhow::Result<Va
             Ok(text) => Value::from(text),
             Err(_) => anyhow::bail!("the payload is not UTF-8 text; use --as binary"),
         },
-        PayloadType::Json => from_json(&serde_json::from_slice(&bytes).context("the payload is not JSON")?),
+        PayloadType::Json => match serde_json::from_slice(&bytes) {
+            Ok(json) => from_json(&json),
+            Err(error) => anyhow::bail!("the payload is not JSON: {}", json_error(&error)),
+        },
     })
 }
 
 /// A value of the command line: JSON if it is that, else the text as it stands.
 pub(crate) fn from_argument(text: &str) -> Value {
     serde_json::from_str(text).map_or_else(|_| Value::from(text), |json| from_json(&json))
+}
+
+/// What is wrong with a text of JSON. Where it has one line its place is the column alone: the number of the line is that of
+/// the input.
+pub(crate) fn json_error(error: &serde_json::Error) -> String {
+    error.to_string().replace(" at line 1 column ", " at column ")
 }
 
 fn from_json(json: &Json) -> Value {

@@ -75,14 +75,14 @@ impl Server {
             ("status", text(info, &["status"])),
             ("failure", text(info, &["failure"])),
             ("version", text(info, &["lycosa"])),
-            ("uptime", values::time(Duration::from_secs(uptime))),
+            ("uptime", uptime_text(uptime)),
             ("rows journaled", text(info, &["signature"])),
             ("role", role(info)),
             ("memory", format!("{} of {}", size(&["memory", "data"]), size(&["memory", "limit"]))),
             ("expiration", expiration(info)),
             ("connections", text(net, &["CONNECTIONS", "current"])),
             ("unread replies", part_of_limit(net, "OUTPUT")),
-            ("half requests", part_of_limit(net, "INPUT")),
+            ("partial requests", part_of_limit(net, "INPUT")),
             ("waiting calls", text(net, &["REQUESTS", "current"])),
             ("requests", text(net, &["REQUESTS", "total"])),
             ("errors", text(stat, &["ERROR", "total"])),
@@ -90,12 +90,20 @@ impl Server {
             ("longest turn", longest_turn(info)),
         ];
         for (name, value) in rows.iter().filter(|(name, value)| *name != "failure" || value != "-") {
-            output::line(format_args!("{name:<16}{value}"))?;
+            output::line(format_args!("{name:<18}{value}"))?;
         }
         for (name, value) in peers(info) {
-            output::line(format_args!("{name:<16}{value}"))?;
+            output::line(format_args!("{name:<18}{value}"))?;
         }
         Ok(())
+    }
+}
+
+/// How long the server has run, which it tells in whole seconds.
+fn uptime_text(seconds: u64) -> String {
+    match seconds {
+        0 => "less than 1s".to_owned(),
+        seconds => values::time(Duration::from_secs(seconds)),
     }
 }
 

@@ -6,6 +6,9 @@
 //! is.
 
 use std::io::{self, IsTerminal, StderrLock, StdoutLock, Write};
+use std::sync::OnceLock;
+
+use clap::ColorChoice;
 
 use lycosa_server::logging::is_harmless;
 
@@ -14,6 +17,39 @@ const LONGEST: usize = 4;
 
 /// Standard output, as long as it is held.
 pub(crate) type Stdout = Output<StdoutLock<'static>>;
+
+/// What `--color` says.
+static COLOR: OnceLock<ColorChoice> = OnceLock::new();
+
+/// The choice of `--color` in a command line that is not parsed yet, because its errors have colors too. What stands
+/// behind `--` is for another command.
+pub(crate) fn color_of(arguments: impl Iterator<Item = std::ffi::OsString>) -> ColorChoice {
+    let mut words = arguments.map(|word| word.to_string_lossy().into_owned()).take_while(|word| word != "--");
+    let mut choice = None;
+    while let Some(word) = words.next() {
+        let value =
+            if word == "--color" { words.next() } else { word.strip_prefix("--color=").map(str::to_owned) };
+        choice = value.and_then(|value| value.parse().ok()).or(choice);
+    }
+    choice.unwrap_or(ColorChoice::Auto)
+}
+
+/// Sets what `--color` says, once.
+pub(crate) fn set_color(choice: ColorChoice) {
+    let _ = COLOR.set(choice);
+}
+
+/// Whether standard output gets colors. By itself it does on a terminal that knows them, unless NO_COLOR is set.
+fn has_color(is_terminal: bool) -> bool {
+    match COLOR.get().copied().unwrap_or(ColorChoice::Auto) {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => {
+            let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+            is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+        }
+    }
+}
 
 /// Standard output.
 pub(crate) fn stdout() -> Stdout {
@@ -40,6 +76,20 @@ pub(crate) struct Output<W: Write> {
     escapes: bool,
     /// The beginning of a character whose rest comes with the next write.
     cut: Vec<u8>,
+}
+
+impl Stdout {
+    /// Writes the heading of a table as a line of its own, bold where there are colors.
+    pub(crate) fn heading(&mut self, text: &str) -> io::Result<()> {
+        if !has_color(self.escapes) {
+            return writeln!(self, "{text}");
+        }
+        self.flush()?;
+        self.inner.write_all(b"\x1b[1m")?;
+        write!(self, "{text}")?;
+        self.flush()?;
+        self.inner.write_all(b"\x1b[0m\n")
+    }
 }
 
 impl<W: Write> Write for Output<W> {
@@ -107,6 +157,16 @@ fn escape(text: &str, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_choice_of_colors_stands_anywhere_before_another_command() {
+        let choice = |line: &str| color_of(line.split(' ').map(Into::into));
+        assert_eq!(choice("lycosa list mail"), ColorChoice::Auto);
+        assert_eq!(choice("lycosa list --color never mail"), ColorChoice::Never);
+        assert_eq!(choice("lycosa --color=always list"), ColorChoice::Always);
+        assert_eq!(choice("lycosa list --color=loud"), ColorChoice::Auto);
+        assert_eq!(choice("lycosa work mail -- ls --color=always"), ColorChoice::Auto);
+    }
 
     fn shown(escapes: bool, pieces: &[&[u8]]) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -131,6 +131,15 @@ fn revoke(session: &Session, user: &str, roles: &[String], tubes: &[String]) -> 
     Ok(())
 }
 
+/// The names of all users, without roles.
+pub(crate) fn names(session: &Session) -> anyhow::Result<Vec<String>> {
+    let (runtime, connection) = session.parts();
+    let users = runtime.block_on(connection.select(USER_SPACE, 0, 2, (), 0, u32::MAX))?.values()?;
+    let fields = users.iter().filter_map(Value::as_array);
+    let users = fields.filter(|fields| fields.get(3).and_then(Value::as_str) == Some("user"));
+    Ok(users.filter_map(|fields| fields.get(2)?.as_str().map(str::to_owned)).collect())
+}
+
 fn list(session: &Session, as_json: bool) -> anyhow::Result<Outcome> {
     let (runtime, connection) = session.parts();
     let users = runtime.block_on(connection.select(USER_SPACE, 0, 2, (), 0, u32::MAX))?.values()?;

@@ -20,6 +20,7 @@ use crate::arguments::ImportArguments;
 use crate::commands::{create_tube, method, progress_bar};
 use crate::outcome::Outcome;
 use crate::output;
+use crate::payload::json_error;
 use crate::put::prompt;
 use crate::session::Session;
 use crate::tally::Tally;
@@ -47,6 +48,14 @@ pub(crate) fn run(arguments: &ImportArguments) -> anyhow::Result<Outcome> {
     }
     let input = arguments.file.as_ref().map_or("INPUT".to_owned(), |path| path.display().to_string());
     import.finish(&input, arguments.client.json)
+}
+
+/// What is wrong with a line.
+fn wrong_line(error: &serde_json::Error) -> String {
+    match error.classify() {
+        serde_json::error::Category::Data => json_error(error),
+        _ => format!("the line is not JSON: {}", json_error(error)),
+    }
 }
 
 /// What became of a line.
@@ -126,7 +135,7 @@ impl<'a> Import<'a> {
     }
 
     fn line(&mut self, text: &[u8]) -> anyhow::Result<()> {
-        match Line::parse(text)? {
+        match Line::parse(text).map_err(|error| anyhow::anyhow!(wrong_line(&error)))? {
             Line::Tube(tube) => self.tube(&tube),
             Line::Task(task) => self.task(&task),
         }
@@ -305,6 +314,14 @@ mod tests {
         let arguments = arguments.as_array().unwrap();
         assert_eq!(arguments[0], Value::array([1.0]));
         Some(arguments[1].clone())
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_said_by_its_column() {
+        let wrong = |line: &str| wrong_line(&Line::parse(line.as_bytes()).expect_err("no line"));
+        assert_eq!(wrong("{bad"), "the line is not JSON: key must be a string at column 2");
+        assert_eq!(wrong("[1]"), "a line is a JSON object");
+        assert_eq!(wrong(r#"{"tube": 1}"#), "invalid type: integer `1`, expected a string");
     }
 
     #[test]

@@ -27,7 +27,7 @@ fn commands(help: &str) -> Vec<&str> {
         true => help.split_once("Commands:\n").and_then(|(_, rest)| rest.split("\n\n").next()),
         false => help.split_once("\n\n").and_then(|(_, rest)| rest.split("\nOptions:").next()),
     };
-    let is_top = help.contains("Usage: lycosa <COMMAND>");
+    let is_top = help.contains("Usage: lycosa [OPTIONS] <COMMAND>");
     let listed = listed.filter(|_| is_top || help.contains("\nCommands:\n")).unwrap_or_default();
     // A line that is indented further goes on with the description of the command before it.
     let names = listed

@@ -221,3 +221,48 @@ fn a_tube_that_exists_is_told_with_its_type() {
         assert!(said(&run, 2).contains("expected the id of a task"), "{run:?}");
     }
 }
+
+/// A port that something else listens at, or nothing that speaks first.
+#[test]
+fn what_answers_at_another_s_port_is_said() {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    let answers: [(&[u8], &str); 6] = [
+        (b"", "the peer closed the connection without a greeting: it is no Lycosa or Tarantool"),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            "it speaks HTTP: it answers \"HTTP/1.1 400 Bad Request\\r\\n\\r\\n\"",
+        ),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "it speaks SSH: it answers"),
+        (b"-ERR unknown command\r\n", "it speaks the protocol of Redis: it answers"),
+        (b"\x15\x03\x01\x00\x02\x02\x46", "it speaks TLS: the address begins with tls:// then"),
+        (&[b'z'; 200], "the peer is no Lycosa or Tarantool: it answers \"zzzz"),
+    ];
+    for (answer, text) in answers {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let peer = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(answer).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            // Until the client has gone.
+            let _ = stream.read(&mut [0; 64]);
+        });
+        let run = lycosa(&["ping", "-a", &address]);
+        assert!(said(&run, 4).contains(text), "{run:?}");
+        assert!(!run.stderr.contains("early eof"), "{run:?}");
+        peer.join().unwrap();
+    }
+}
+
+#[test]
+fn a_line_that_is_no_json_is_named_by_its_own_number() {
+    let server = Server::start();
+    let run = server.run_with(&["import", "--json"], "{\"tube\":\"t\",\"type\":\"fifo\"}\n{bad\n");
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(
+        run.stderr.contains("line 2 was refused: the line is not JSON: key must be a string at column 2"),
+        "{run:?}"
+    );
+}

@@ -10,6 +10,7 @@ mod bench;
 mod checkpoint;
 mod clock;
 mod compatibility;
+mod completion;
 mod declared;
 mod documented;
 mod documents;

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use crate::support::{Run, Server, command, finish, lycosa};
+use crate::support::{Run, Server, command, finish, lycosa, wait_until};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
@@ -643,7 +643,7 @@ mod batches {
         assert_eq!(answer(&server, 0, &["put", "t", ""]).stdout, "1\n");
         let counts = server.ok(&["stats"]);
         assert!(
-            counts.contains("unread replies  0 B of 256 MiB\nhalf requests   0 B of 256 MiB\n"),
+            counts.contains("unread replies    0 B of 256 MiB\npartial requests  0 B of 256 MiB\n"),
             "{counts}"
         );
     }
@@ -805,6 +805,65 @@ mod backup {
         ]);
         assert_eq!(run.code, 74, "{run:?}");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "no half of a backup is left");
+    }
+
+    /// Backups of a server that takes writes all the time, beside checkpoints that collect the files under them: each has
+    /// every task that was acknowledged before it began.
+    #[test]
+    fn a_backup_beside_writes_and_checkpoints_has_all_that_was_acknowledged_before() {
+        use std::io::{BufRead, BufReader, Write};
+        use std::process::Stdio;
+        use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+        let server = Server::configured(&["--checkpoint-count", "1"]);
+        server.ok(&["tube", "create", "mail"]);
+        let data = folder(&server.data);
+        let (acknowledged, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let mut command = server.command(&["put", "mail", "--lines", "--json"]);
+        let mut writer = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (mut lines, replies) = (writer.stdin.take().unwrap(), writer.stdout.take().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    writeln!(lines, "{}", "x".repeat(200)).unwrap();
+                }
+                drop(lines);
+            });
+            scope.spawn(|| {
+                for _ in BufReader::new(replies).lines().map_while(Result::ok) {
+                    acknowledged.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_eq!(lycosa(&["checkpoint", "--data-dir", data]).code, 0);
+                }
+            });
+            let backed_up = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                for number in 1..=3_u64 {
+                    wait_until("more tasks are acknowledged", || {
+                        acknowledged.load(Ordering::SeqCst) > 1000 * number
+                    });
+                    let before = acknowledged.load(Ordering::SeqCst);
+                    let place = tempfile::tempdir().unwrap();
+                    let (saved, restored) = (path(&place, "saved"), path(&place, "restored"));
+                    let run = lycosa(&["backup", &saved, "--data-dir", data]);
+                    assert_eq!(run.code, 0, "{run:?}");
+                    let run = lycosa(&["restore", &saved, "--data-dir", &restored]);
+                    assert_eq!(run.code, 0, "{run:?}");
+                    let again = Server::over(at(&restored), &[]);
+                    let stats = again.ok(&["stats", "mail", "--json"]);
+                    let stats: Json = serde_json::from_str(stats.lines().next().unwrap()).unwrap();
+                    let total = stats["statistics"]["tasks"]["total"].as_u64().unwrap();
+                    assert!(total >= before, "{total} of {before} tasks are in backup {number}");
+                }
+            }));
+            is_over.store(true, Ordering::Relaxed);
+            if let Err(panic) = backed_up {
+                std::panic::resume_unwind(panic);
+            }
+        });
+        assert!(writer.wait().unwrap().success());
     }
 
     #[test]
