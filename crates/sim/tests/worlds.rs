@@ -20,7 +20,7 @@ fn a_seed_is_a_world() {
 
 #[test]
 fn everything_happens_in_some_world() {
-    let mut sum = [0; 13];
+    let mut sum = [0; 15];
     let mut seed = 75;
     while sum.contains(&0) {
         assert!(seed < 160, "in worlds 75 to {seed} some things never happen: {sum:?}");
@@ -38,6 +38,8 @@ fn everything_happens_in_some_world() {
             crashes_collecting,
             losses,
             waits,
+            leases,
+            stale,
         } = totals(seed);
         assert!(crashes_writing <= crashes && crashes_unreported <= crashes, "seed {seed}");
         let counts = [
@@ -54,6 +56,8 @@ fn everything_happens_in_some_world() {
             crashes_collecting,
             losses,
             waits,
+            leases,
+            stale,
         ];
         sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         seed += 1;
