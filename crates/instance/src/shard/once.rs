@@ -1,12 +1,12 @@
 //! Calls that are made once: what a call answered, kept under its caller's key for some time.
 //!
 //! A client that does not hear the answer repeats its call with the same key, and has the first answer instead of a second
-//! effect. The answer is a row of [`SPACE_NAME`], written in the transaction of the effect: after a crash both are there or
-//! neither, and both reach replicas. A row is `[owner, key, fingerprint, expires, answer]`; the owner is the caller's token.
+//! effect. The answer is a row of [`SPACE_NAME`], written in the transaction of the effect: after a crash both exist or neither
+//! does, and both reach replicas. A row is `[owner, key, fingerprint, expires, answer]`; the owner is the caller's token.
 //! Payloads are left out of answers, which the client has sent itself.
 //!
 //! Invariants: of an owner's key at most one row exists; each new row removes up to [`PRUNED`] expired ones, so rows do not
-//! outnumber the calls of two windows. Absent: what is called, see [`crate::front::once`].
+//! outnumber the calls of two windows. Absent: the call itself, see [`crate::front::once`].
 
 use lycosa_iproto::error::ErrorObject;
 use lycosa_store::ddl::{self, FieldSpec, IndexSpec, PartSpec, SpaceSpec};

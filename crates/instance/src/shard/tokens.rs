@@ -4,9 +4,9 @@
 //! first token. Rows are replicated and journaled like all others, so a token is valid on every replica and survives a
 //! restart. The secret itself is stored nowhere: the row has its SHA-256, and 256 random bits need no slower hash.
 //!
-//! Each call looks the row up again, so a token that is revoked or expired is refused from the next call on, also
-//! when a statement or a master removes the row. Invariants: an id is random and never used again; a row that is not a token's is no token. Absent: what a role may
-//! call, see [`crate::front::tokens`].
+//! Each call looks the row up again, so a token that is revoked or expired is refused from the next call on, also when a
+//! statement or a master removes the row. Invariants: an id is random and never used again; a row of another form is no
+//! token. Absent: the functions that a role may call, see [`crate::front::tokens`].
 
 use std::ops::ControlFlow;
 

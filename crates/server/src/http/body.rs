@@ -1,6 +1,6 @@
 //! Bodies of requests: read whole, within the bounds of [`Limits`](super::Limits).
 //!
-//! Each body takes its bytes from one [`Budget`], so that many large bodies do not take all memory, and returns the bytes when
+//! Each body takes its bytes from one [`Budget`], which bounds the memory of many large bodies, and returns the bytes when
 //! the request ends.
 
 use std::pin::pin;
