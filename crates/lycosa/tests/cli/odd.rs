@@ -2,8 +2,8 @@
 //! same: it raises the same error or returns values of the same types.
 //!
 //! Differences that stay are in `docs/lua-differences.md`, each with its reason. The test refuses a difference that the page
-//! does not list and, if all pairs of arguments are tried, a line of the page that stands for no difference. Without a Tarantool only the calls are made, none of
-//! which may end the process.
+//! does not list. If all pairs of arguments are tried, it also refuses a line of the page that stands for no difference.
+//! Without a Tarantool only the calls are made, none of which may end the process.
 
 use std::collections::BTreeMap;
 use std::fs;
