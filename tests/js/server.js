@@ -44,9 +44,12 @@ function greets(port) {
 }
 
 class Server {
-  static async start() {
+  /** `settings`: further lines of the configuration, before its tables. */
+  static async start({ settings = [] } = {}) {
     const server = new Server();
+    server.settings = settings;
     server.port = await freePort();
+    server.httpPort = await freePort();
     server.folder = fs.mkdtempSync(path.join(os.tmpdir(), 'lycosa-test-'));
     await server.launch();
     return server;
@@ -59,6 +62,8 @@ class Server {
       [
         `listen = "127.0.0.1:${this.port}"`,
         `data_dir = ${JSON.stringify(path.join(this.folder, 'data'))}`,
+        `http.listen = "127.0.0.1:${this.httpPort}"`,
+        ...this.settings,
         '[[user]]',
         'name = "admin"',
         `password = "${ADMIN_PASSWORD}"`,

@@ -1,4 +1,4 @@
-//! What the tests need beside Rust: a real Tarantool, valgrind, Python and JavaScript clients. Each is left alone where it is
+//! What the tests need beside Rust: a real Tarantool, valgrind, Chromium, Python and JavaScript clients. Each is left alone where it is
 //! already there and right. Client packages go under `.test-env/`, which git does not see.
 
 use std::fs;
@@ -16,6 +16,7 @@ pub(crate) fn all() -> Result<()> {
     debian_package("strace", "-V")?;
     debian_package("faketime", "--version")?;
     debian_package("valgrind", "--version")?;
+    debian_package("chromium", "--version")?;
     python_clients()?;
     javascript_clients()
 }
@@ -98,7 +99,7 @@ fn javascript_clients() -> Result<()> {
     let wanted = top().join("tests/js/package-lock.json");
     let folder = environment().join("node");
     let stamp = folder.join("installed.json");
-    if is_same(&wanted, &stamp) && node_modules().join("tarantool-driver").exists() {
+    if is_same(&wanted, &stamp) && node_modules().join("playwright-core").exists() {
         println!("javascript clients: there");
         return Ok(());
     }

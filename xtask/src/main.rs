@@ -44,7 +44,7 @@ enum Task {
         #[arg(long)]
         fail_fast: bool,
     },
-    /// Install what the tests need: Tarantool (apt), Python and JavaScript clients (under .test-env)
+    /// Install what the tests need: Tarantool and Chromium (apt), Python and JavaScript packages (under .test-env)
     Install,
     /// Check the house rules: imports between crates, lints, dependencies, words, file sizes, links
     Tidy,

@@ -121,6 +121,7 @@ const STEPS: &[Step] = &[
     ),
     step("python", "Python clients", Binary, &["build", "install"], Tests(python)),
     step("javascript", "a JavaScript client", Binary, &["build", "install"], Tests(javascript)),
+    step("page", "the page in a browser", Binary, &["build", "install"], Tests(page)),
 ];
 
 /// Seconds of the same when they are asked for by name and nobody says for how long.
@@ -355,8 +356,17 @@ fn python() -> Result<(Runner, Program)> {
 }
 
 fn javascript() -> Result<(Runner, Program)> {
+    node("tests/js/")
+}
+
+fn page() -> Result<(Runner, Program)> {
+    node("tests/page/")
+}
+
+/// The tests of a folder by Node's runner.
+fn node(folder: &str) -> Result<(Runner, Program)> {
     let program = Program::new("node")
-        .arguments(["--test", "--test-reporter=tap", "tests/js/"])
+        .arguments(["--test", "--test-reporter=tap", folder])
         .variable("NODE_PATH", install::node_modules())
         .variable("LYCOSA_BIN", binary()?);
     Ok((Runner::Node, program))

@@ -4,7 +4,8 @@
 //! A page of another site can let a browser send requests to `127.0.0.1`, and by a name of its own that resolves to
 //! that address (DNS rebinding) it can read the answers as well. Browsers name the site in `Origin` and `Sec-Fetch-Site`,
 //! and the host in `Host`: an address, `localhost` or a name of `http.hosts` is ours, any other name is not. The check
-//! comes before the body, the token and the path, for every method.
+//! comes before the body, the token and the path, for every method. One request of another site passes: a person follows
+//! its link to the page's document.
 //!
 //! A request whose body is chunked ends its connection: hyper reads it by its chunks, also beside a length, and a front end
 //! that went by the length gains no second request.
@@ -12,11 +13,14 @@
 use std::net::IpAddr;
 
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, Request, Version, header};
+use axum::http::{HeaderMap, HeaderName, Method, Request, Version, header};
 
+use super::page;
 use super::problem::{Kind, Problem};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Refuses a request of another site, for another server, or of an unclear length.
 pub(crate) fn check<B>(request: &Request<B>, hosts: &[String]) -> Result<(), Problem> {
@@ -28,7 +32,24 @@ pub(crate) fn check<B>(request: &Request<B>, hosts: &[String]) -> Result<(), Pro
         );
         return Err(Problem::new(Kind::WrongHost, detail).closing());
     }
+    if is_visit(request) {
+        return Ok(());
+    }
     check_site(request.headers(), &host)
+}
+
+/// Whether a person follows a link to the page, in a window of its own. The page's document holds no data, and other sites
+/// may link to it.
+fn is_visit<B>(request: &Request<B>) -> bool {
+    let says = |name: &HeaderName, what: &str| {
+        let mut values = request.headers().get_all(name).iter();
+        values.next().is_some_and(|value| value == what) && values.next().is_none()
+    };
+    request.method() == Method::GET
+        && request.uri().path() == page::DOCUMENT_PATH
+        && !request.headers().contains_key(header::ORIGIN)
+        && says(&SEC_FETCH_MODE, "navigate")
+        && says(&SEC_FETCH_DEST, "document")
 }
 
 /// Whether a connection ends with this request.
@@ -142,6 +163,32 @@ mod tests {
         }
         for site in ["cross-site", "same-site", "", "same-origin "] {
             assert_eq!(kind(&[host, ("sec-fetch-site", site)]), Some(Kind::CrossSite), "{site}");
+        }
+    }
+
+    #[test]
+    fn another_site_may_link_to_the_page_and_to_nothing_else() {
+        let host = ("host", "127.0.0.1:8081");
+        let link = [
+            host,
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "document"),
+        ];
+        let refused = |method: &str, path: &str, headers: &[(&str, &str)]| {
+            let mut request = request(headers);
+            *request.method_mut() = method.parse().unwrap();
+            *request.uri_mut() = path.parse().unwrap();
+            check(&request, &[]).is_err()
+        };
+        assert!(!refused("GET", "/", &link));
+        assert!(refused("GET", "/v1/tubes", &link));
+        assert!(refused("GET", "/page/main.js", &link));
+        assert!(refused("POST", "/", &link));
+        assert!(refused("GET", "/", &[&link[..], &[("origin", "http://evil.example")]].concat()));
+        for other in [("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "iframe")] {
+            let changed = link.map(|header| if header.0 == other.0 { other } else { header });
+            assert!(refused("GET", "/", &changed), "{other:?}");
         }
     }
 

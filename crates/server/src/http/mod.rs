@@ -1,4 +1,4 @@
-//! The HTTP door: probes, and the queue as JSON, on listeners and a thread of their own.
+//! The HTTP door: probes, the queue as JSON and a page for people, on listeners and a thread of their own.
 //!
 //! ```text
 //!  main thread                                              thread "http": one tokio loop
@@ -21,6 +21,7 @@ mod guard;
 mod json;
 mod listener;
 mod openapi;
+mod page;
 mod patience;
 mod problem;
 mod routes;

@@ -9,6 +9,7 @@ mod leases;
 mod probes;
 mod steer;
 mod tasks;
+mod token;
 mod tubes;
 
 use std::time::Duration;
@@ -27,7 +28,7 @@ use serde_json::{Map, Value as Json};
 
 use super::access::Access;
 use super::problem::{Kind, Problem};
-use super::{Shared, body, json};
+use super::{Shared, body, json, page};
 
 /// A route: a method at a path.
 pub(crate) struct Route {
@@ -54,14 +55,21 @@ pub(crate) struct Route {
 }
 
 /// All routes.
-pub(crate) const TABLE: &[&[Route]] =
-    &[probes::ROUTES, tubes::ROUTES, tasks::ROUTES, leases::ROUTES, steer::ROUTES, administer::ROUTES];
+pub(crate) const TABLE: &[&[Route]] = &[
+    probes::ROUTES,
+    token::ROUTES,
+    tubes::ROUTES,
+    tasks::ROUTES,
+    leases::ROUTES,
+    steer::ROUTES,
+    administer::ROUTES,
+];
 
 /// The router of all routes.
 pub(crate) fn router(shared: Shared) -> Router {
     let routes = TABLE.iter().copied().flatten();
     let router = routes.fold(Router::new(), |router, route| router.route(route.path, (route.attach)()));
-    router.fallback(no_such_path).method_not_allowed_fallback(wrong_method).with_state(shared)
+    page::attach(router).fallback(no_such_path).method_not_allowed_fallback(wrong_method).with_state(shared)
 }
 
 async fn no_such_path(uri: Uri) -> Problem {

@@ -1,0 +1,174 @@
+// Changing the chosen tasks, or all that match: first what would happen, then the act, then its undo.
+//
+// Nothing chosen is nothing: without a choice there are no buttons, and "all that match" is a button of its own.
+
+import { Component, h } from './vendor/preact.mjs';
+import { may } from './access.js';
+import { OPERATIONS, Progress, begin, control, finished, isOver, outcome } from './jobs.js';
+import { count, of } from './format.js';
+import { Dialog, Field, Foreign, Refusal, State, tell } from './ui.js';
+
+/** Tasks of the sample in the dialog. */
+const SAMPLE = 5;
+
+/**
+ * `scope`: `{ids}` for chosen tasks, or `{filter}` for all that match. `sample`: tasks that are shown in the dialog.
+ */
+export class Bulk extends Component {
+  constructor(props) {
+    super(props);
+    this.state = { operation: null, to: '', rate: '', reason: '', counted: null, running: null, problem: null };
+  }
+
+  /** A job changes taken tasks only if the filter says so; nothing else is added to what was asked. */
+  filters() {
+    const { ids, filter } = this.props.scope;
+    return ids ? ids.map(({ id, state }) => ({ id_from: id, id_to: id, state })) : [filter];
+  }
+
+  order(filter, isDry) {
+    const { operation, to, rate, reason } = this.state;
+    return {
+      operation,
+      filter,
+      dry_run: isDry,
+      to: operation === 'move' ? to : undefined,
+      rate: rate ? Number(rate) : undefined,
+      reason: reason || undefined,
+    };
+  }
+
+  /** One job after the other; `sum` has their numbers. */
+  async runAll(isDry) {
+    const { tube } = this.props;
+    const sum = { jobs: [], scanned: 0, total: 0, matched: 0, changed: 0, dry_run: isDry, operation: this.state.operation };
+    for (const filter of this.filters()) {
+      const add = (job) => ({
+        ...sum,
+        scanned: sum.scanned + Number(job.scanned),
+        total: sum.total + Number(job.total),
+        matched: sum.matched + Number(job.matched),
+        changed: sum.changed + Number(job.changed ?? 0),
+      });
+      const job = await begin(tube, this.order(filter, isDry));
+      const step = (seen) => this.setState({ running: { ...add(seen), present: seen } });
+      const last = await finished(tube, job, step);
+      if (last.state === 'failed' || last.state === 'paused') throw new Error(last.error || `the job is ${last.state}`);
+      Object.assign(sum, add(last), { jobs: [...sum.jobs, job.id], state: last.state });
+      if (last.state === 'cancelled') break;
+    }
+    return sum;
+  }
+
+  async attempt(step) {
+    this.setState({ problem: null });
+    try {
+      await step();
+    } catch (problem) {
+      this.setState({ problem });
+    }
+    this.setState({ running: null });
+  }
+
+  count = () =>
+    this.attempt(async () => {
+      const counted = await this.runAll(true);
+      this.setState({ counted });
+    });
+
+  apply = () =>
+    this.attempt(async () => {
+      const { tube, after } = this.props;
+      const done = await this.runAll(false);
+      this.setState({ operation: null, counted: null });
+      tell(`${OPERATIONS[done.operation].name}: ${outcome(done)}${done.state === 'cancelled' ? ', then cancelled' : ''}.`);
+      after();
+      if (done.jobs.length === 1) location.hash = `#/tubes/${encodeURIComponent(tube)}/jobs/${done.jobs[0]}`;
+    });
+
+  render({ tube, label, scope, states, sample }, { operation }) {
+    if (!may('operator', tube)) return null;
+    const offered = Object.entries(OPERATIONS).filter(([, { states: changed }]) => !states || changed.some((state) => states.includes(state)));
+    return h(
+      'span',
+      { class: 'buttons bulk' },
+      h('span', null, label),
+      offered.map(([key, { name }]) =>
+        h(
+          'button',
+          {
+            type: 'button',
+            key,
+            class: `act ${key === 'delete' ? 'grave' : ''}`,
+            onClick: () => this.setState({ operation: key, counted: null, problem: null, to: '', rate: '', reason: '' }),
+          },
+          `${name}…`,
+        ),
+      ),
+      operation && this.dialog(tube, scope, sample),
+    );
+  }
+
+  dialog(tube, scope, sample) {
+    const { operation, to, rate, reason, counted, running, problem } = this.state;
+    const { name, says } = OPERATIONS[operation];
+    const what = scope.ids ? of(scope.ids.length, 'chosen task') : 'all tasks that match';
+    const close = () => !running && this.setState({ operation: null });
+    const input = (key, more = {}) =>
+      h('input', { value: this.state[key], onInput: (event) => this.setState({ [key]: event.target.value, counted: null }), ...more });
+    const submit = (event) => {
+      event.preventDefault();
+      if (running) return;
+      if (counted) this.apply();
+      else this.count();
+    };
+    const present = running?.present;
+    return h(
+      Dialog,
+      { title: `${name}: ${what}`, onClose: close },
+      h('p', null, `What happens: ${says}.`),
+      !scope.ids && h('p', null, 'Filter: ', h('code', null, h(Foreign, { text: JSON.stringify(scope.filter) }))),
+      h(
+        'form',
+        { onSubmit: submit },
+        operation === 'move' && h(Field, { name: 'To the tube' }, input('to', { required: true })),
+        !scope.ids && h(Field, { name: 'At most', hint: 'tasks a second; empty: no bound' }, input('rate', { type: 'number', min: 1, step: 1 })),
+        h(Field, { name: 'Reason, for the audit log' }, input('reason')),
+        counted && h(Counted, { counted, sample }),
+        running && h(Progress, { job: running }),
+        problem && h(Refusal, { problem }),
+        h(
+          'p',
+          { class: 'buttons' },
+          present && !isOver(present)
+            ? h('button', { type: 'button', onClick: () => control(tube, present.id, 'cancel') }, 'Cancel the job')
+            : h('button', { type: 'button', onClick: close }, 'Cancel'),
+          counted
+            ? h(
+              'button',
+              { type: 'submit', class: `act ${operation === 'delete' ? 'grave' : 'main'}`, disabled: !!running || counted.matched === 0 },
+              `${name} ${of(counted.matched, 'task')}`,
+            )
+            : h('button', { type: 'submit', class: 'act main', disabled: !!running }, 'Count first'),
+        ),
+      ),
+    );
+  }
+}
+
+function Counted({ counted, sample }) {
+  return h(
+    'div',
+    null,
+    h('p', { role: 'status' }, h('strong', null, outcome(counted)), `, of ${count(counted.total)} looked at.`),
+    counted.matched > 0 &&
+      sample.length > 0 && [
+        h('p', null, 'Among them, as the list shows:'),
+        h(
+          'ul',
+          { class: 'sample' },
+          sample.slice(0, SAMPLE).map((task) => h('li', { key: task.id }, `${task.id} `, h(State, { state: task.state }))),
+        ),
+      ],
+  );
+}

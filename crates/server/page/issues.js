@@ -1,0 +1,109 @@
+// What is wrong: each finding with its meaning and the act against it. Findings follow from what the server tells.
+
+import { count, duration, of } from './format.js';
+import { rateOf, totalOf } from './tubes.js';
+import { to } from './ui.js';
+
+/** Seconds that a ready task may wait where no call waits for it. */
+const PATIENCE = 60;
+
+/** How grave a finding is; graver ones stand first. */
+const GRAVITY = ['bad', 'warn', 'note'];
+
+function ofServer(health) {
+  return (health?.reasons ?? []).map(({ reason, detail }) => ({
+    id: `server ${reason}`,
+    gravity: reason === 'read_only' ? 'note' : 'bad',
+    title: reason === 'read_only' ? 'This server takes no writes' : `The server is not ready: ${reason}`,
+    means: detail,
+    act: reason === 'read_only' ? 'Open the page of its master to change anything.' : 'See the log of the server.',
+  }));
+}
+
+/** `info` is what /v1/info tells. */
+function ofInstance(info) {
+  if (!info) return [];
+  const found = [];
+  const { memory, checkpoint, expiration, replication } = info;
+  if (memory && Number(memory.data) + Number(memory.index) > 0.9 * Number(memory.limit)) {
+    found.push({
+      id: 'memory',
+      gravity: 'bad',
+      title: 'Memory is nearly full',
+      means: 'A put is refused when it is.',
+      act: 'Let workers finish tasks, delete buried ones, or raise memory_limit.',
+      href: '#/instance',
+    });
+  }
+  if (checkpoint?.failure) {
+    found.push({
+      id: 'checkpoint',
+      gravity: 'bad',
+      title: 'Checkpoints fail',
+      means: String(checkpoint.failure),
+      act: 'The journal grows until one succeeds: look at the disk.',
+      href: '#/instance',
+    });
+  }
+  if (Number(expiration?.failing ?? 0) > 0) {
+    found.push({
+      id: 'expiration',
+      gravity: 'warn',
+      title: of(expiration.failing, 'failing expiration task'),
+      means: 'Tuples that should expire stay.',
+      act: 'The log of the server says why.',
+      href: '#/instance',
+    });
+  }
+  for (const [id, peer] of Object.entries(replication ?? {})) {
+    const upstream = peer?.upstream;
+    if (!upstream || upstream.status === 'follow' || upstream.status === 'sync') continue;
+    found.push({
+      id: `replication ${id}`,
+      gravity: 'bad',
+      title: `Replication from ${peer.uuid ?? id} is ${upstream.status}`,
+      means: upstream.message ?? 'This server does not get the changes of its master.',
+      act: 'See docs/replication.md.',
+      href: '#/instance',
+    });
+  }
+  return found;
+}
+
+function ofTube(tube) {
+  const { name, tasks, oldest_ready_age: age, waiting_takes: waiting } = tube;
+  const found = [];
+  const add = (id, gravity, title, means, act, href = to`#/tubes/${name}`) =>
+    found.push({ id: `${id} ${name}`, gravity, tube: name, title, means, act, href });
+  if (tube.paused) {
+    add('paused', 'note', 'Paused', 'The tube hands out no task until it is resumed.', 'Resume it on its screen.');
+  } else if (Number(tasks.ready) > 0 && age > PATIENCE && waiting === 0 && !rateOf(tube, 'take')) {
+    add(
+      'left',
+      'bad',
+      `${of(tasks.ready, 'ready task')} and no worker`,
+      `The oldest has waited for ${duration(age)}, no call waits for a task, and the last minutes saw no take.`,
+      'Start workers, or see whether the tube is paused.',
+    );
+  }
+  if (Number(tasks.buried) > 0) {
+    add(
+      'buried',
+      'warn',
+      of(tasks.buried, 'buried task'),
+      'Workers gave these tasks up. They wait until a kick, or until their ttl is over.',
+      'Look at their last errors, mend the cause, then kick or delete them.',
+      to`#/tubes/${name}/tasks?state=buried`,
+    );
+  }
+  if (tube.capacity && totalOf(tube) >= Number(tube.capacity)) {
+    add('full', 'warn', `Full: ${count(tube.capacity)} tasks`, 'A put waits for a free place, up to its timeout.', 'Add workers.');
+  }
+  return found;
+}
+
+/** Everything that is wrong, the gravest first. */
+export function findIssues({ tubes, health, info }) {
+  const found = [...ofServer(health), ...ofInstance(info), ...tubes.flatMap(ofTube)];
+  return found.sort((one, other) => GRAVITY.indexOf(one.gravity) - GRAVITY.indexOf(other.gravity));
+}

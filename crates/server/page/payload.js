@@ -1,0 +1,76 @@
+// A task's payload as JSON, text or hexadecimal digits, shown up to a bound.
+
+import { Component, h } from './vendor/preact.mjs';
+import { stringify } from './api.js';
+import { bytes } from './format.js';
+import { Copy, Foreign } from './ui.js';
+
+/** Characters and bytes that are shown at first. */
+const SHOWN = 64 * 1024;
+const HEX_WIDTH = 16;
+
+function decode(base64) {
+  return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+}
+
+/** Lines of an address, the bytes as hexadecimal digits, and the printable ones. */
+function hex(data) {
+  const lines = [];
+  for (let at = 0; at < data.length; at += HEX_WIDTH) {
+    const row = [...data.subarray(at, at + HEX_WIDTH)];
+    const digits = row.map((byte) => byte.toString(16).padStart(2, '0')).join(' ');
+    const printable = row.map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte) : '.')).join('');
+    lines.push(`${at.toString(16).padStart(8, '0')}  ${digits.padEnd(HEX_WIDTH * 3 - 1)}  ${printable}`);
+  }
+  return lines.join('\n');
+}
+
+/** The ways to show a payload: name and text. */
+function views(task) {
+  if ('payload' in task) {
+    const { payload } = task;
+    const shown = [['JSON', stringify(payload, 2)]];
+    const isText = typeof payload === 'string';
+    if (isText) shown.unshift(['text', payload]);
+    const data = new TextEncoder().encode(isText ? payload : shown[0][1]);
+    return { shown: [...shown, ['hex', hex(data.subarray(0, SHOWN))]], size: data.length };
+  }
+  const data = decode(task.payload_base64 ?? task.payload_msgpack);
+  const shown = [['hex', hex(data.subarray(0, SHOWN))]];
+  if (task.payload_base64 !== undefined) shown.push(['text', new TextDecoder().decode(data)]);
+  shown.push(['base64', task.payload_base64 ?? task.payload_msgpack]);
+  return { shown, size: data.length };
+}
+
+export class Payload extends Component {
+  constructor(props) {
+    super(props);
+    this.state = { name: null, isWhole: false };
+  }
+
+  render({ task }, { name, isWhole }) {
+    const { shown, size } = views(task);
+    const [current, text] = shown.find(([one]) => one === name) ?? shown[0];
+    const isCut = !isWhole && text.length > SHOWN;
+    const kind = task.payload_msgpack !== undefined ? 'MessagePack' : task.payload_base64 !== undefined ? 'bytes' : null;
+    return h(
+      'section',
+      { class: 'panel payload' },
+      h('h2', null, 'Payload ', h('small', null, [kind, bytes(size)].filter(Boolean).join(', '))),
+      h(
+        'div',
+        { class: 'tools', role: 'group', 'aria-label': 'Show the payload as' },
+        shown.map(([one]) =>
+          h(
+            'button',
+            { type: 'button', key: one, 'aria-pressed': String(one === current), onClick: () => this.setState({ name: one }) },
+            one,
+          ),
+        ),
+        h(Copy, { text }),
+      ),
+      h('pre', { tabIndex: 0, 'aria-label': 'Payload' }, h(Foreign, { text: isCut ? text.slice(0, SHOWN) : text, lines: true })),
+      isCut && h('p', null, h('button', { type: 'button', onClick: () => this.setState({ isWhole: true }) }, `Show all ${bytes(text.length)}`)),
+    );
+  }
+}

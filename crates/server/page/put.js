@@ -1,0 +1,92 @@
+// The form that puts a task, with every option that the tube's type knows.
+
+import { Component, h } from './vendor/preact.mjs';
+import { Problem, parse, path, post } from './api.js';
+import { may } from './access.js';
+import { Field, Refusal, tell } from './ui.js';
+
+const isTimed = (type) => type.endsWith('ttl');
+
+/** Seconds that make sense as an option. */
+const SECONDS = { type: 'number', min: 0, step: 'any' };
+
+export class PutForm extends Component {
+  constructor(props) {
+    super(props);
+    this.state = { kind: 'json', problem: null, isBusy: false };
+  }
+
+  async put(form) {
+    const { tube, after } = this.props;
+    const fields = form.elements;
+    const { kind } = this.state;
+    this.setState({ isBusy: true, problem: null });
+    try {
+      const task = payloadOf(kind, fields.payload.value);
+      for (const name of ['delay', 'ttl', 'ttr', 'pri']) {
+        if (fields[name]?.value) task[name] = Number(fields[name].value);
+      }
+      if (fields.utube?.value) task.utube = fields.utube.value;
+      const { id, state } = await post(path`v1/tubes/${tube.name}/tasks`, task);
+      tell(`Task ${id} is ${state}.`);
+      this.setState({ isBusy: false });
+      after();
+    } catch (problem) {
+      this.setState({ isBusy: false, problem });
+    }
+  }
+
+  render({ tube }, { kind, problem, isBusy }) {
+    if (!may('operator', tube.name)) return null;
+    const submit = (event) => {
+      event.preventDefault();
+      this.put(event.target);
+    };
+    const timed = isTimed(tube.type);
+    return h(
+      'form',
+      { class: 'panel', onSubmit: submit },
+      h('h2', null, 'Put a task'),
+      h(
+        'fieldset',
+        { class: 'choice' },
+        h('legend', null, 'The payload is'),
+        [
+          ['json', 'JSON'],
+          ['text', 'text'],
+          ['base64', 'bytes in base64'],
+        ].map(([value, name]) =>
+          h(
+            'label',
+            { class: 'inline', key: value },
+            h('input', { type: 'radio', name: 'kind', value, checked: kind === value, onChange: () => this.setState({ kind: value }) }),
+            h('span', null, name),
+          ),
+        ),
+      ),
+      h(Field, { name: 'Payload' }, h('textarea', { name: 'payload', rows: 4, spellcheck: false })),
+      timed &&
+        h(
+          'div',
+          { class: 'fields' },
+          h(Field, { name: 'Delay', hint: 'seconds' }, h('input', { name: 'delay', ...SECONDS })),
+          h(Field, { name: 'ttl', hint: 'seconds to live' }, h('input', { name: 'ttl', ...SECONDS })),
+          h(Field, { name: 'ttr', hint: 'seconds to run' }, h('input', { name: 'ttr', ...SECONDS })),
+          h(Field, { name: 'Priority', hint: 'lower first' }, h('input', { name: 'pri', type: 'number', min: 0, step: 1 })),
+        ),
+      tube.type.startsWith('utube') && h(Field, { name: 'Sub-queue' }, h('input', { name: 'utube' })),
+      problem && h(Refusal, { problem }),
+      h('p', { class: 'buttons' }, h('button', { type: 'submit', class: 'act main', disabled: isBusy }, 'Put')),
+    );
+  }
+}
+
+function payloadOf(kind, text) {
+  if (kind === 'text') return { payload: text };
+  if (kind === 'base64') return { payload_base64: text.trim() };
+  try {
+    return { payload: parse(text) };
+  } catch (error) {
+    throw new Problem(400, { detail: `The payload is no JSON: ${error.message}` });
+  }
+}

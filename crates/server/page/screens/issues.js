@@ -1,0 +1,54 @@
+// Issues: what is wrong, what it means, what to do.
+
+import { h } from '../vendor/preact.mjs';
+import { get } from '../api.js';
+import { of } from '../format.js';
+import { findIssues } from '../issues.js';
+import { loadStatus } from '../tubes.js';
+import { Foreign } from '../ui.js';
+
+export const title = () => 'Issues · Lycosa';
+
+/** Findings on the overview; the screen has all. */
+const SHORT = 5;
+
+const WORDS = { bad: 'Act now', warn: 'Look at it', note: 'Know it' };
+
+export async function load(route, signal) {
+  const status = await loadStatus(signal);
+  return { ...status, info: status.instance ? await get('v1/info', signal) : null };
+}
+
+export function draw(route, { tubes, info }) {
+  return [
+    h('h1', null, 'Issues'),
+    h(IssueList, { issues: findIssues({ tubes, health: route.health, info }) }),
+    !info && h('p', { class: 'hint' }, 'This token sees its own tubes; a token for every tube sees the server too.'),
+  ];
+}
+
+export function IssueList({ issues, isShort = false }) {
+  if (issues.length === 0) return h('p', { class: 'fine' }, 'Nothing is wrong that the page can see.');
+  const shown = isShort ? issues.slice(0, SHORT) : issues;
+  return h(
+    'section',
+    { class: 'issues', 'aria-label': 'What is wrong' },
+    h('ul', null, shown.map((issue) => h(Issue, { key: issue.id, issue }))),
+    shown.length < issues.length && h('p', null, h('a', { href: '#/issues' }, `All ${of(issues.length, 'issue')}`)),
+  );
+}
+
+function Issue({ issue }) {
+  const { gravity, tube, title, means, act, href } = issue;
+  return h(
+    'li',
+    { class: gravity },
+    h('b', { class: 'gravity' }, WORDS[gravity]),
+    h(
+      'div',
+      null,
+      h('p', { class: 'title' }, tube !== undefined && h('span', null, h(Foreign, { text: tube }), ': '), title),
+      h('p', { class: 'means' }, h(Foreign, { text: means }), ' ', act, ' ', href && h('a', { href }, 'Look')),
+    ),
+  );
+}

@@ -1,0 +1,98 @@
+// Overview: what is wrong, which stands on top, and the flow.
+
+import { h } from '../vendor/preact.mjs';
+import { get, now } from '../api.js';
+import { Curve } from '../curve.js';
+import { bytes, count, duration, rate } from '../format.js';
+import { findIssues } from '../issues.js';
+import { levels, rates } from '../rates.js';
+import { ALL, FLOW, STATES, historyOf, loadStatus, quantile, rateOf } from '../tubes.js';
+import { Empty, Figure } from '../ui.js';
+import { IssueList } from './issues.js';
+
+export const title = () => 'Overview · Lycosa';
+
+/** Spans of the curves: name, seconds, and the part of the server's history; without one the page's own samples. */
+const SPANS = [
+  ['minute', 60, null],
+  ['hour', 3600, 'fine'],
+  ['day', 86400, 'coarse'],
+];
+
+export async function load(route, signal) {
+  const status = await loadStatus(signal, { history: true });
+  return { ...status, info: status.instance ? await get('v1/info', signal) : null };
+}
+
+export function draw(route, { tubes, instance, info }) {
+  const issues = findIssues({ tubes, health: route.health, info });
+  const { span, grain } = spanOf(route);
+  const total = (state) => tubes.reduce((sum, tube) => sum + Number(tube.tasks[state]), 0);
+  const flow = (name) => (instance ? rateOf(instance.queue, name) : tubes.reduce((sum, tube) => sum + (rateOf(tube, name) ?? 0), 0));
+  const oldest = Math.max(...tubes.map(({ oldest_ready_age: age }) => age ?? -1));
+  return [
+    h('h1', { class: 'hidden' }, 'Overview'),
+    h(IssueList, { issues, isShort: true }),
+    h(
+      'div',
+      { class: 'figures' },
+      FLOW.map((name) => h(Figure, { key: name, name, kind: name, value: rate(flow(name)) })),
+      h(Figure, { name: 'waiting calls', value: count(tubes.reduce((sum, tube) => sum + tube.waiting_takes, 0)) }),
+      h(Figure, { name: 'oldest ready', value: oldest < 0 ? '–' : duration(oldest) }),
+      instance && h(Figure, { name: 'sync p99', value: duration(quantile(instance.journal_sync, 0.99)) }),
+      instance && h(Figure, { name: 'turn p99', value: duration(quantile(instance.turn, 0.99)) }),
+      instance && h(Figure, { name: 'memory', value: bytes(instance.memory_used), note: `of ${bytes(instance.memory_limit)}`, href: '#/instance' }),
+    ),
+    h('div', { class: 'figures' }, STATES.map((state) => h(Figure, { key: state, name: state, kind: state, value: count(total(state)) }))),
+    tubes.length === 0 && h(Empty, { kind: 'none' }, 'The server has no tube that this token may look at.'),
+    h(Spans, { route, current: span }),
+    h(Curves, { history: instance?.queue.history, tasks: Object.fromEntries(STATES.map((state) => [state, total(state)])), subject: ALL, span, grain }),
+    h('p', null, h('a', { href: '#/tubes' }, `All ${count(tubes.length)} tubes`)),
+  ];
+}
+
+/** Buttons for the span of the curves. */
+export function Spans({ route, current }) {
+  return h(
+    'div',
+    { class: 'spans', role: 'group', 'aria-label': 'Span of the curves' },
+    SPANS.map(([name, seconds]) =>
+      h(
+        'button',
+        { type: 'button', key: name, 'aria-pressed': String(seconds === current), onClick: () => route.setQuery({ span: name }) },
+        `Last ${name}`,
+      ),
+    ),
+  );
+}
+
+/** What a point of a curve is, by the part of the history. */
+const GRAINS = { fine: 'by 10 s', coarse: 'by 5 min' };
+
+/**
+ * The flow and the tasks of a subject; `tasks` are its present ones. Without a history of the server there is what the page
+ * has seen itself.
+ */
+export function Curves({ history, tasks, subject, span, grain }) {
+  const end = now();
+  const isSeen = !grain || !history;
+  const within = (points) => points.filter(([time]) => time > end - span);
+  const flow = (name) => (isSeen ? rates(subject, name) : historyOf(history, grain, name));
+  const level = (state) => (isSeen ? levels(subject, state) : [...historyOf(history, grain, state), [end, Number(tasks[state])]]);
+  const series = (names, points) => names.map((name) => ({ name, kind: name, points: within(points(name)) }));
+  const label = `Flow ${isSeen ? 'by second' : GRAINS[grain]}`;
+  return [
+    h(
+      'div',
+      { class: 'curves' },
+      h(Curve, { label, span, end, show: rate, series: series(FLOW, flow) }),
+      h(Curve, { label: 'Tasks', span, end, show: count, series: series(STATES, level) }),
+    ),
+    isSeen && h('p', { class: 'hint' }, 'These curves begin when the page was opened.'),
+  ];
+}
+
+export function spanOf(route) {
+  const [, span, grain] = SPANS.find(([name]) => name === (route.query.get('span') ?? 'hour')) ?? SPANS[1];
+  return { span, grain };
+}

@@ -1,0 +1,43 @@
+//! The token of the request: what its holder may do.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::get;
+use lycosa_instance::{Instance, TokenRole};
+use serde_json::json;
+
+use super::{Route, answer};
+use crate::clock::now;
+use crate::http::Shared;
+use crate::http::access::Access;
+use crate::http::problem::Problem;
+
+pub(super) const ROUTES: &[Route] = &[Route {
+    method: "get",
+    path: "/v1/token",
+    operation: "getToken",
+    summary: "The token of this request: its name, role, tubes and end",
+    role: Some(TokenRole::Viewer),
+    query: &[],
+    headers: &[],
+    bodies: &[],
+    answers: &[(200, "Token")],
+    attach: || get(show),
+}];
+
+async fn show(State(state): State<Shared>, Access(digest): Access) -> Result<Response, Problem> {
+    let look = move |instance: &mut Instance| {
+        instance.set_now(now());
+        let id = instance.token_caller(&digest, 0)?.token;
+        let token = id.and_then(|id| instance.token(id)).ok_or_else(Instance::invalid_token)?;
+        Ok::<_, Problem>(json!({
+            "name": token.name,
+            "role": token.role.name(),
+            "tubes": token.tubes,
+            "expires": token.expires.map(|expires| expires as f64 / 1e6),
+        }))
+    };
+    let shown = state.bridge.look(state.limits.timeout, look).await??;
+    Ok(answer(StatusCode::OK, &shown))
+}

@@ -1,0 +1,110 @@
+'use strict';
+// A Chromium of the test's own, and pages that note everything that a page must not do.
+
+const fs = require('node:fs');
+const http = require('node:http');
+const path = require('node:path');
+
+const { chromium } = require('playwright-core');
+
+const AXE = require.resolve('axe-core/axe.min.js');
+const PICTURES = path.resolve(__dirname, '../../target/page');
+
+/** Debian's browser, or the one that LYCOSA_TEST_CHROMIUM names. */
+function launch() {
+  return chromium.launch({
+    executablePath: process.env.LYCOSA_TEST_CHROMIUM || '/usr/bin/chromium',
+    args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu'],
+  });
+}
+
+/** A tab that has typed a token, on a screen of this size. `faults` collects what went wrong in it. */
+async function open(browser, address, { token, width = 1440, scheme = 'light' } = {}) {
+  const context = await browser.newContext({
+    viewport: { width, height: 900 },
+    colorScheme: scheme,
+    reducedMotion: 'reduce',
+    serviceWorkers: 'block',
+    timezoneId: 'Europe/Berlin',
+    locale: 'en-US',
+  });
+  const faults = [];
+  context.on('request', (request) => {
+    if (new URL(request.url()).host !== new URL(address).host) faults.push(`asks another host: ${request.url()}`);
+    if (token && request.url().includes(token)) faults.push(`a token stands in an address: ${request.url()}`);
+  });
+  await context.exposeBinding('noteFault', (_, text) => faults.push(text));
+  await context.addInitScript((secret) => {
+    document.addEventListener('securitypolicyviolation', (event) =>
+      window.noteFault(`policy: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`),
+    );
+    // A blank page has no storage.
+    if (location.protocol === 'about:') return;
+    if (secret && !sessionStorage.getItem('lycosa.token')) sessionStorage.setItem('lycosa.token', secret);
+  }, token);
+  await context.addInitScript({ path: AXE });
+  const page = await context.newPage();
+  page.on('pageerror', (error) => faults.push(`script: ${error.stack ?? error}`));
+  page.on('dialog', (dialog) => {
+    faults.push(`a dialog of a payload: ${dialog.message()}`);
+    dialog.dismiss();
+  });
+  page.on('console', (message) => {
+    const isRefusal = message.text().includes('the server responded with a status of');
+    if (message.type() === 'error' && !isRefusal) faults.push(`console: ${message.text()}`);
+  });
+  return { context, page, faults };
+}
+
+/** Goes to a screen and waits until it shows what the server said. */
+async function visit(page, address, route) {
+  await page.goto('about:blank');
+  await page.goto(`${address}#/${route}`);
+  await page.locator('main h1').first().waitFor({ state: 'attached' });
+  await page.locator('.health').waitFor();
+  await page.waitForFunction(() => !document.querySelector('.loading'));
+}
+
+/** What axe-core finds, a line for each element. */
+async function inaccessible(page) {
+  const violations = await page.evaluate(async () => {
+    const options = { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'], resultTypes: ['violations'] };
+    const { violations } = await window.axe.run(document, options);
+    return violations.map(({ id, nodes }) => nodes.map(({ html, failureSummary }) => `${id}: ${html}: ${failureSummary}`));
+  });
+  return violations.flat();
+}
+
+/** The page is no wider than its window. */
+function overflow(page) {
+  return page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+}
+
+async function picture(page, name) {
+  fs.mkdirSync(PICTURES, { recursive: true });
+  await page.screenshot({ path: path.join(PICTURES, `${name}.png`), fullPage: true });
+}
+
+/** A proxy that serves everything of `port` below a prefix and nothing beside it. */
+async function prefixed(port, prefix) {
+  const strays = [];
+  const server = http.createServer((request, response) => {
+    if (!request.url.startsWith(prefix)) {
+      strays.push(request.url);
+      response.writeHead(404).end();
+      return;
+    }
+    const options = { port, host: '127.0.0.1', method: request.method, headers: request.headers };
+    const onward = http.request({ ...options, path: `/${request.url.slice(prefix.length)}` }, (answer) => {
+      response.writeHead(answer.statusCode, answer.headers);
+      answer.pipe(response);
+    });
+    onward.on('error', () => response.destroy());
+    request.pipe(onward);
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = `http://127.0.0.1:${server.address().port}${prefix}`;
+  return { address, strays, close: () => server.close() };
+}
+
+module.exports = { inaccessible, launch, open, overflow, picture, prefixed, visit };

@@ -1,0 +1,505 @@
+'use strict';
+// The page in a browser: every screen in every size, scheme and role; what it does; what it must never do.
+
+const assert = require('node:assert/strict');
+const { after, before, describe, it } = require('node:test');
+
+const Tarantool = require('tarantool-driver');
+
+const { ADMIN_PASSWORD, Server } = require('../js/server');
+const { inaccessible, launch, open, overflow, picture, prefixed, visit } = require('./browser');
+
+/** 2^53 + 1, which a double cannot hold. */
+const LONG = '9007199254740993';
+const HOSTILE = '<img src=x onerror="noteFault(\'a payload ran\')"><script>noteFault("a payload ran")</script>';
+const TURNED = 'abc\u202edef\u0007\u200bghi';
+
+/** The secret in the answer of `lycosa.token.add`; the driver may wrap each value in an array. */
+const secretOf = (made) => made.flat()[0].secret;
+
+const WIDTHS = [375, 1440];
+const SCHEMES = ['light', 'dark'];
+const ROLES = ['viewer', 'administrator'];
+
+/** Milliseconds; a bound against hanging, no measure. */
+const TIMEOUT = { timeout: 180_000 };
+
+describe('the page', () => {
+  let server;
+  let browser;
+  let address;
+  let admin;
+  const tokens = {};
+
+  /** Asks the HTTP door as the administrator. */
+  const ask = async (method, place, body) => {
+    const response = await fetch(`${address}${place}`, {
+      method,
+      headers: { Authorization: `Bearer ${tokens.administrator}`, 'Content-Type': 'application/json' },
+      body: typeof body === 'string' ? body : JSON.stringify(body),
+    });
+    const text = await response.text();
+    assert.ok(response.ok, `${method} ${place}: ${response.status} ${text}`);
+    return JSON.parse(text);
+  };
+  const put = async (tube, task) => (await ask('POST', `v1/tubes/${encodeURIComponent(tube)}/tasks`, task)).id;
+  const stateOf = async (tube, id) => (await ask('GET', `v1/tubes/${tube}/tasks/${id}`)).state;
+  const call = (name, ...args) => admin.call(name, ...args);
+
+  before(async () => {
+    server = await Server.start();
+    address = `http://127.0.0.1:${server.httpPort}/`;
+    browser = await launch();
+    admin = new Tarantool({
+      host: '127.0.0.1',
+      port: server.port,
+      username: 'admin',
+      password: ADMIN_PASSWORD,
+      lazyConnect: true,
+      retryStrategy: null,
+    });
+    await admin.connect();
+    for (const role of ['viewer', 'operator', 'administrator']) {
+      const made = await call('lycosa.token.add', `test-${role}`, { role, tubes: ['*'] });
+      tokens[role] = secretOf(made);
+    }
+    const made = await call('lycosa.token.add', 'mail-only', { role: 'operator', tubes: ['mail'] });
+    tokens.mail = secretOf(made);
+    await call('queue.create_tube', 'mail', 'fifottl');
+    await call('queue.create_tube', 'orders', 'utubettl');
+    await call('queue.create_tube', 'plain', 'fifo');
+    await call('queue.create_tube', 'paused', 'fifottl');
+    await call('queue.create_tube', 'bulk', 'fifottl');
+    await call('queue.create_tube', 'single', 'fifottl');
+    await call('queue.create_tube', 'many', 'fifottl');
+    await call('queue.create_tube', 'empty', 'fifo');
+    for (let number = 0; number < 12; number += 1) await put('mail', { payload: { to: 'ann', number } });
+    await put('mail', { payload: HOSTILE });
+    await put('mail', `{"payload": {"id": ${LONG}, "text": ${JSON.stringify(TURNED)}}}`);
+    await put('mail', { payload_base64: Buffer.from([0, 1, 2, 255, 254]).toString('base64') });
+    await put('mail', { payload: 'later', delay: 3600 });
+    await call('queue.tube.mail:take', 0, { extended: true });
+    await call('queue.tube.mail:bury', 0, { reason: `exit code 3: ${HOSTILE} ${TURNED}` });
+    await call('queue.tube.mail:take', 0, { extended: true });
+    for (const utube of ['ann', 'ann', 'bob']) await put('orders', { payload: { for: utube }, utube });
+    await call('queue.tube.orders:take', 0);
+    await put('paused', { payload: 1 });
+    await call('queue.tube.paused:pause', { reason: HOSTILE });
+    await put('bulk', { payload: 0 });
+    await call('queue.tube.mail:apply', 'kick', { state: 'buried', error: 'nothing' }, { reason: 'a job for the list' });
+    const tasks = Array.from({ length: 120 }, (_, number) => ({ payload: { number } }));
+    await ask('POST', 'v1/tubes/many/tasks', tasks);
+  });
+
+  after(async () => {
+    await browser?.close();
+    admin?.disconnect();
+    await server?.stop();
+  });
+
+  const SHOWN = [
+    ['overview', '', 'Flow'],
+    ['tubes', 'tubes', 'mail'],
+    ['tubes-filtered-out', 'tubes?filter=nothing', 'Nothing matches'],
+    ['tube', 'tubes/mail', 'Why no task is handed out'],
+    ['tube-paused', 'tubes/paused', 'paused'],
+    ['tube-with-sub-queues', 'tubes/orders', 'Why no task is handed out'],
+    ['task-buried', 'tubes/mail/tasks/0', 'exit code 3'],
+    ['task-taken', 'tubes/mail/tasks/1', 'taken'],
+    ['task-blocked', 'tubes/orders/tasks/1', 'blocked'],
+    ['task-gone', 'tubes/mail/tasks/4711', 'finished or deleted'],
+    ['tasks', 'tubes/mail/tasks', 'looked at'],
+    ['tasks-filtered', 'tubes/mail/tasks?state=buried&attempts_from=1', 'exit code 3'],
+    ['tasks-filtered-out', 'tubes/mail/tasks?error=nothing', 'Nothing matches'],
+    ['tasks-none', 'tubes/empty/tasks', 'The tube has no task'],
+    ['jobs', 'tubes/mail/jobs', 'Kick'],
+    ['job', 'tubes/mail/jobs/1', 'looked at'],
+    ['issues', 'issues', 'buried task'],
+    ['sessions', 'sessions', 'orders'],
+    ['instance', 'instance', 'Turns of the loop'],
+    ['audit', 'audit', 'pause'],
+  ];
+
+  for (const scheme of SCHEMES) {
+    for (const width of WIDTHS) {
+      for (const role of ROLES) {
+        it(`is whole and accessible: ${scheme}, ${width} px, ${role}`, TIMEOUT, async () => {
+          const { context, page, faults } = await open(browser, address, { token: tokens[role], width, scheme });
+          for (const [name, route, text] of SHOWN) {
+            await visit(page, address, route);
+            await page.locator('main').getByText(text).first().waitFor();
+            await picture(page, `${name}-${width}-${scheme}-${role}`);
+            assert.deepEqual(await inaccessible(page), [], `${name}: axe`);
+            assert.ok((await overflow(page)) <= 0, `${name} is wider than ${width} px`);
+            if (role === 'viewer') assert.equal(await page.locator('.act').count(), 0, `${name} has a button for a viewer`);
+          }
+          assert.deepEqual(faults, []);
+          await context.close();
+        });
+      }
+    }
+  }
+
+  it('asks for a token, keeps it in the tab, and forgets it', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address);
+    await page.goto(address);
+    const field = page.getByLabel('The secret of a token');
+    await field.waitFor();
+    await picture(page, 'token');
+    assert.deepEqual(await inaccessible(page), []);
+    await field.fill('lycosa_wrong');
+    await page.getByRole('button', { name: 'Open' }).click();
+    await page.getByRole('alert').getByText('token').waitFor();
+    await field.fill(tokens.viewer);
+    await page.getByRole('button', { name: 'Open' }).click();
+    await page.getByText('test-viewer').waitFor();
+    await page.reload();
+    await page.getByText('test-viewer').waitFor();
+    assert.deepEqual(await context.cookies(), []);
+    await page.getByRole('button', { name: 'Forget token' }).click();
+    await field.waitFor();
+    assert.equal(await page.evaluate(() => Object.values(sessionStorage).join() + Object.values(localStorage).join()), '');
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('shows what others wrote as text', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.administrator });
+    const pre = page.getByLabel('Payload', { exact: true }).and(page.locator('pre'));
+    await visit(page, address, 'tubes/mail/tasks/12');
+    assert.equal(await pre.textContent(), HOSTILE);
+    await visit(page, address, 'tubes/mail/tasks/13');
+    const shown = await pre.textContent();
+    assert.ok(shown.includes(`"id": ${LONG}`), shown);
+    assert.ok(shown.includes('abc⟨U+202E⟩def\\u0007⟨U+200B⟩ghi'), shown);
+    await visit(page, address, 'tubes/mail/tasks/14');
+    assert.ok((await pre.textContent()).startsWith('00000000  00 01 02 ff fe'));
+    await visit(page, address, 'tubes/mail/tasks/0');
+    assert.ok((await page.getByLabel('Last error').textContent()).includes(`${HOSTILE} abc⟨U+202E⟩def⟨U+0007⟩`));
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('shows a large payload up to a bound, and all of it when asked', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.viewer });
+    const id = await put('bulk', { payload: 'x'.repeat(1_000_000) });
+    await visit(page, address, `tubes/bulk/tasks/${id}`);
+    const pre = page.getByLabel('Payload', { exact: true }).and(page.locator('pre'));
+    assert.equal((await pre.textContent()).length, 64 * 1024);
+    await page.getByRole('button', { name: 'Show all 977 KiB' }).click();
+    await page.waitForFunction(() => document.querySelector('pre').textContent.length === 1_000_000);
+    await ask('DELETE', `v1/tubes/bulk/tasks/${id}`);
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('puts a task with its options', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.operator });
+    await visit(page, address, 'tubes/orders');
+    await page.getByLabel('Payload', { exact: true }).fill(`{"big": ${LONG}}`);
+    await page.getByLabel('Delay seconds').fill('1800');
+    await page.getByLabel('Priority').fill('7');
+    await page.getByRole('textbox', { name: 'Sub-queue' }).fill('zoe');
+    await page.getByRole('button', { name: 'Put', exact: true }).click();
+    const told = await page.getByText(/Task \d+ is delayed/).textContent();
+    const [, id] = /Task (\d+)/.exec(told);
+    const response = await fetch(`${address}v1/tubes/orders/tasks/${id}`, { headers: { Authorization: `Bearer ${tokens.viewer}` } });
+    const text = await response.text();
+    assert.ok(text.includes(`"big":${LONG}`), text);
+    const task = JSON.parse(text);
+    assert.deepEqual([task.state, task.pri, task.utube], ['delayed', 7, 'zoe']);
+    await page.getByLabel('Payload', { exact: true }).fill('{nonsense');
+    await page.getByRole('button', { name: 'Put', exact: true }).click();
+    await page.getByText('The payload is no JSON').waitFor();
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('pauses and resumes a tube, with a reason', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.operator });
+    await visit(page, address, 'tubes/plain');
+    await page.getByRole('button', { name: 'Pause', exact: true }).click();
+    await page.getByLabel('Reason, for the audit log').fill('deployment');
+    await picture(page, 'dialog-pause');
+    assert.deepEqual(await inaccessible(page), []);
+    await page.getByRole('dialog').getByRole('button', { name: 'Pause' }).click();
+    await page.getByRole('button', { name: 'Resume', exact: true }).waitFor();
+    await page.getByText('deployment').first().waitFor();
+    await page.getByRole('button', { name: 'Resume', exact: true }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Resume' }).click();
+    await page.getByRole('button', { name: 'Pause', exact: true }).waitFor();
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('truncates only what was typed, and only for an administrator', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.administrator });
+    await visit(page, address, 'tubes/bulk');
+    await page.getByRole('button', { name: 'Truncate' }).click();
+    const dialog = page.getByRole('dialog');
+    const sure = dialog.getByRole('button', { name: 'Truncate' });
+    assert.ok(await sure.isDisabled());
+    await dialog.getByLabel('to confirm').fill('bulky');
+    assert.ok(await sure.isDisabled());
+    await dialog.getByLabel('to confirm').press('Enter');
+    assert.equal(await stateOf('bulk', 0), 'ready');
+    await dialog.getByLabel('to confirm').fill('bulk');
+    await sure.click();
+    await page.getByText('Truncated bulk.').waitFor();
+    assert.equal(Number((await ask('GET', 'v1/tubes/bulk')).tasks.total), 0);
+    await context.close();
+    const other = await open(browser, address, { token: tokens.operator });
+    await visit(other.page, address, 'tubes/bulk');
+    await other.page.getByRole('button', { name: 'Pause', exact: true }).waitFor();
+    assert.equal(await other.page.getByRole('button', { name: 'Truncate' }).count(), 0);
+    assert.deepEqual([...faults, ...other.faults], []);
+    await other.context.close();
+  });
+
+  it('kicks, buries, releases, moves and deletes a task, and undoes it', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.operator });
+    const act = async (name, fill = async () => {}) => {
+      await page.getByRole('button', { name, exact: true }).click();
+      await fill();
+      await page.getByRole('dialog').getByRole('button', { name, exact: true }).click();
+      await page.getByRole('dialog').waitFor({ state: 'detached' });
+    };
+    const id = await put('single', { payload: 'x' });
+    await visit(page, address, `tubes/single/tasks/${id}`);
+    await act('Bury');
+    assert.equal(await stateOf('single', id), 'buried');
+    await act('Kick');
+    assert.equal(await stateOf('single', id), 'ready');
+    await call('queue.tube.single:take', 0);
+    assert.equal(await stateOf('single', id), 'taken');
+    await act('Release');
+    assert.equal(await stateOf('single', id), 'ready');
+    await act('Delete');
+    await page.getByText('1 task changed').first().waitFor();
+    await act('Undo');
+    await page.getByText('1 of 1 task undone').first().waitFor();
+    assert.equal(await stateOf('single', id), 'ready');
+    await visit(page, address, `tubes/single/tasks/${id}`);
+    await act('Move', () => page.getByLabel('To the tube').fill('paused'));
+    await page.getByText('1 task changed').first().waitFor();
+    assert.equal(Number((await ask('GET', 'v1/tubes/paused/status')).tasks.ready), 2);
+    await visit(page, address, `tubes/single/tasks/${id}`);
+    await page.getByText('finished or deleted').waitFor();
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('counts first, changes all that match, and undoes it', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.operator });
+    await visit(page, address, 'tubes/many/tasks?field=number&equals=7');
+    await page.getByText('1 on this page').waitFor();
+    await visit(page, address, 'tubes/many/tasks');
+    await page.getByText('50 on this page').waitFor();
+    assert.equal(await page.getByText('chosen:').count(), 0, 'nothing is chosen, and there are buttons for it');
+    await page.getByText('All tasks of the tube:').locator('..').getByRole('button', { name: 'Bury…' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Reason, for the audit log').fill('a drill');
+    await dialog.getByRole('button', { name: 'Count first' }).click();
+    await dialog.getByText('120 tasks would be changed').waitFor();
+    await picture(page, 'dialog-bulk');
+    assert.deepEqual(await inaccessible(page), []);
+    assert.equal(Number((await ask('GET', 'v1/tubes/many/status')).tasks.buried), 0);
+    await dialog.getByRole('button', { name: 'Bury 120 tasks' }).click();
+    await page.waitForURL(/#\/tubes\/many\/jobs\/\d+$/);
+    await page.getByText('120 tasks changed').first().waitFor();
+    assert.equal(Number((await ask('GET', 'v1/tubes/many/status')).tasks.buried), 120);
+    await ask('DELETE', 'v1/tubes/many/tasks/0');
+    await page.getByRole('button', { name: 'Undo' }).click();
+    await dialog.getByRole('button', { name: 'Undo' }).click();
+    await page.getByText('119 of 120 tasks undone; 1 no longer exist').first().waitFor();
+    await picture(page, 'job-undo');
+    assert.equal(Number((await ask('GET', 'v1/tubes/many/status')).tasks.ready), 119);
+    const { entries } = await ask('GET', 'v1/audit?tube=many');
+    assert.ok(entries.some(({ reason }) => reason === 'a drill'));
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('changes the chosen tasks alone', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.operator });
+    await visit(page, address, 'tubes/many/tasks?state=ready&id_from=50&id_to=60');
+    await page.getByText('11 on this page').waitFor();
+    await page.getByLabel('Choose task 51').check();
+    await page.getByLabel('Choose task 53').check();
+    await page.getByText('2 chosen:').locator('..').getByRole('button', { name: 'Delete…' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('button', { name: 'Count first' }).click();
+    await dialog.getByRole('button', { name: 'Delete 2 tasks' }).click();
+    await page.getByText('Delete: 2 tasks changed').waitFor();
+    await page.getByText('9 on this page').waitFor();
+    const found = await ask('POST', 'v1/tubes/many/find', { filter: { id_from: 50, id_to: 54 } });
+    assert.deepEqual(found.tasks.map(({ id }) => id), ['50', '52', '54']);
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('goes through pages of tasks, back and forth', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.viewer });
+    await visit(page, address, 'tubes/mail/tasks');
+    await page.getByLabel('State').selectOption('ready');
+    await page.waitForURL(/state=ready/);
+    await page.goBack();
+    await page.waitForURL((url) => !url.hash.includes('state'));
+    await visit(page, address, 'tubes/many/tasks');
+    await page.getByRole('button', { name: 'Next page' }).click();
+    await page.waitForURL(/cursor=/);
+    await page.getByRole('button', { name: 'First page' }).waitFor();
+    await page.goBack();
+    await page.waitForURL((url) => !url.hash.includes('cursor'));
+    await page.getByText('50 on this page').waitFor();
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('filters and sorts tubes in the address, with a tally', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.viewer });
+    await visit(page, address, 'tubes');
+    await page.getByLabel('Filter').fill('a');
+    await page.getByText(/^\d of 8$/).waitFor();
+    await page.waitForURL(/#\/tubes\?filter=a$/);
+    await page.getByRole('button', { name: 'ready', exact: true }).click();
+    await page.waitForURL(/sort=-ready/);
+    const first = page.locator('tbody tr').first();
+    await first.getByText('many').waitFor();
+    assert.equal(await page.locator('th[aria-sort=descending]').count(), 1);
+    assert.ok(await page.getByLabel('Filter').evaluate((field) => field.value === 'a'));
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('shows a token its own tubes, and says what it may not see', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.mail });
+    await visit(page, address, 'tubes');
+    await page.getByText('1 of 1').waitFor();
+    await page.goto(`${address}#/tubes/orders`);
+    await page.locator('main').getByText(/may not|not for it|Not allowed|not for/).first().waitFor();
+    assert.equal(await page.locator('.act').count(), 0);
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('asks once a second, stops while it is hidden, and stays paused until it is resumed', TIMEOUT, async () => {
+    const { context, page } = await open(browser, address, { token: tokens.viewer });
+    let asked = 0;
+    page.on('request', (request) => (asked += Number(request.url().includes('/v1/tubes'))));
+    await visit(page, address, 'tubes');
+    const grows = async () => {
+      const before = asked;
+      await page.waitForFunction(() => new Promise((resolve) => setTimeout(() => resolve(true), 2500)));
+      return asked > before;
+    };
+    assert.ok(await grows());
+    await page.getByRole('button', { name: 'Pause refresh' }).click();
+    await page.waitForLoadState('networkidle');
+    assert.ok(!(await grows()));
+    const hide = (isHidden) =>
+      page.evaluate((hidden) => {
+        Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });
+        document.dispatchEvent(new Event('visibilitychange'));
+      }, isHidden);
+    await hide(true);
+    await hide(false);
+    await page.evaluate(() => window.dispatchEvent(new Event('focus')));
+    assert.ok(!(await grows()), 'the focus has ended the pause');
+    await page.getByRole('button', { name: 'resume' }).click();
+    assert.ok(await grows());
+    await hide(true);
+    await page.waitForLoadState('networkidle');
+    assert.ok(!(await grows()), 'a hidden page asks');
+    await hide(false);
+    assert.ok(await grows());
+    await context.close();
+  });
+
+  it('works below a prefix', TIMEOUT, async () => {
+    const proxy = await prefixed(server.httpPort, '/queues/main/');
+    const { context, page, faults } = await open(browser, proxy.address, { token: tokens.viewer });
+    await visit(page, proxy.address, 'tubes/mail');
+    await page.getByText('Why no task is handed out').waitFor();
+    assert.deepEqual([...proxy.strays, ...faults], []);
+    await context.close();
+    proxy.close();
+  });
+
+  it('is used by keyboard alone', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.operator });
+    await visit(page, address, 'tubes');
+    await page.keyboard.press('Tab');
+    assert.equal(await page.evaluate(() => document.activeElement.className), 'skip');
+    await page.keyboard.press('Enter');
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'main');
+    await page.getByRole('link', { name: 'plain' }).focus();
+    await page.keyboard.press('Enter');
+    const pause = page.getByRole('button', { name: 'Pause', exact: true });
+    await pause.waitFor();
+    await pause.focus();
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    assert.ok(await pause.evaluate((button) => document.activeElement === button));
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('keeps what it has when the server goes away, and says how old it is', TIMEOUT, async () => {
+    const { context, page } = await open(browser, address, { token: tokens.viewer });
+    await visit(page, address, 'tubes');
+    await context.setOffline(true);
+    await page.getByText('The server does not answer').waitFor();
+    assert.ok(await page.getByRole('link', { name: 'mail' }).isVisible());
+    await context.setOffline(false);
+    await page.getByText('The server does not answer').waitFor({ state: 'detached' });
+    await context.close();
+  });
+});
+
+describe('the page of a server with 2 000 tubes', () => {
+  const TUBES = 2000;
+  let server;
+  let browser;
+
+  before(async () => {
+    server = await Server.start({ settings: ['wal_mode = "none"'] });
+    browser = await launch();
+  });
+
+  after(async () => {
+    await browser?.close();
+    await server?.stop();
+  });
+
+  it('filters, sorts and counts them', TIMEOUT, async () => {
+    const admin = new Tarantool({
+      host: '127.0.0.1',
+      port: server.port,
+      username: 'admin',
+      password: ADMIN_PASSWORD,
+      lazyConnect: true,
+      retryStrategy: null,
+    });
+    await admin.connect();
+    const token = secretOf(await admin.call('lycosa.token.add', 'viewer', { role: 'viewer', tubes: ['*'] }));
+    for (let number = 0; number < TUBES; number += 1) await admin.call('queue.create_tube', `tube-${number}`, 'fifo');
+    await admin.call('queue.tube.tube-1234:put', 'x');
+    const address = `http://127.0.0.1:${server.httpPort}/`;
+    const { context, page, faults } = await open(browser, address, { token });
+    await visit(page, address, 'tubes?sort=-ready');
+    await page.getByText('2,000 of 2,000').waitFor();
+    assert.equal(await page.locator('tbody tr').count(), 100);
+    await page.locator('tbody tr').first().getByText('tube-1234').waitFor();
+    await page.getByLabel('Filter').fill('tube-19');
+    await page.getByText('111 of 2,000').waitFor();
+    await page.getByRole('button', { name: 'Show all 111' }).click();
+    await page.waitForFunction(() => document.querySelectorAll('tbody tr').length === 111);
+    await picture(page, 'tubes-many');
+    assert.deepEqual(faults, []);
+    admin.disconnect();
+    await context.close();
+  });
+});
