@@ -210,7 +210,8 @@ impl Turn<'_> {
         let limit = u32::try_from(limit).map_or(MAX_BATCH, |limit| limit.min(MAX_BATCH));
         let deadline = take_deadline(arguments.present(1), self.now)?;
         let waits = deadline > self.now && !self.store.in_transaction();
-        let form = Form::parse(arguments.present(2))?;
+        let options = arguments.present(2);
+        let form = options.map_or(Ok(Form::Plain), Form::parse)?;
         let taken = self.transact_at(index, |tube| {
             let taken = tube.take_many(caller.client(), (limit, form), out)?;
             if taken == 0 && waits {

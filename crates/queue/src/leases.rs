@@ -84,8 +84,7 @@ pub(crate) enum Form {
 
 impl Form {
     /// What the options of `take` and `take_many` ask for.
-    pub(crate) fn parse(options: Option<&[u8]>) -> Result<Self, Error> {
-        let Some(options) = options else { return Ok(Self::Plain) };
+    pub(crate) fn parse(options: &[u8]) -> Result<Self, Error> {
         match Table::parse(Some(options)).ok().and_then(|table| table.get(b"lease")) {
             Some(lease) => span(lease).map(Self::Leased).ok_or(Error::LeaseSpan),
             None if is_extended(Some(options)) => Ok(Self::Extended),

@@ -101,6 +101,30 @@ impl Tube {
         }
     }
 
+    /// Counts a truncation, the end of an owner's session, or the move of a task by a statement.
+    #[cold]
+    fn count_without_operation(&mut self, counted: &Counted, total: &mut KeptTasks, totals: &mut Totals) {
+        if counted.from == Place::Everywhere {
+            self.count_truncation(total);
+        } else {
+            total.apply(counted.from, counted.to);
+            self.counts.apply(counted.from, counted.to);
+        }
+        if counted.event == Event::Disconnected {
+            self.counters.add_disconnect();
+            totals.counters.add_disconnect();
+        }
+        if counted.from == Place::Taken
+            && counted.to != Place::Taken
+            && let Some(meter) = &mut self.meter
+        {
+            meter.takes.remove(counted.id);
+        }
+        if let Some(recount) = &mut self.recount {
+            recount.apply(counted);
+        }
+    }
+
     /// Its period has ended. Returns the tube whose history ends because this one is busier.
     #[cold]
     fn close_period(&mut self, index: TubeIndex, histories: &mut Histories, now: u64) -> Option<TubeIndex> {
@@ -213,32 +237,36 @@ impl Tubes {
         let Self { slots, total, .. } = self;
         let Some(slot) = slots.get_mut(counted.tube as usize) else { return };
         let Some(tube) = slot.tube.as_deref_mut() else { return };
-        let mut replaced = None;
         // Before anything of the new period is counted.
         if tube.meter.as_ref().is_some_and(|meter| meter.pace.is_due(now)) {
-            replaced = tube.close_period(counted.tube, histories, now);
+            return self.count_in_new_period(counted, totals, histories, now);
         }
-        if counted.from == Place::Everywhere {
-            tube.count_truncation(total);
-        } else {
-            total.apply(counted.from, counted.to);
-            tube.counts.apply(counted.from, counted.to);
-        }
-        match counted.event {
-            Event::Silent => {}
-            Event::Operation(operation) => tube.counters.add(operation),
-            Event::Disconnected => {
-                tube.counters.add_disconnect();
-                totals.counters.add_disconnect();
-            }
-        }
-        totals.measure(tube.meter.as_deref_mut(), counted, tube.kind.layout().timed, now);
+        let Event::Operation(operation) = counted.event else {
+            return tube.count_without_operation(counted, total, totals);
+        };
+        total.apply(counted.from, counted.to);
+        tube.counts.apply(counted.from, counted.to);
+        tube.counters.add(operation);
+        totals.measure(tube.meter.as_deref_mut(), operation, counted, tube.kind.layout().timed, now);
         if let Some(recount) = &mut tube.recount {
             recount.apply(counted);
         }
+    }
+
+    #[cold]
+    fn count_in_new_period(
+        &mut self,
+        counted: &Counted,
+        totals: &mut Totals,
+        histories: &mut Histories,
+        now: u64,
+    ) {
+        let closed = self.at_mut(counted.tube);
+        let replaced = closed.and_then(|tube| tube.close_period(counted.tube, histories, now));
         if let Some(meter) = replaced.and_then(|index| self.at_mut(index)?.meter.as_deref_mut()) {
             meter.history = None;
         }
+        self.count(counted, totals, histories, now);
     }
 
     /// Tasks of all tubes.

@@ -15,7 +15,7 @@ use super::histogram::{Histogram, bucket_of};
 use super::history::{History, MAX_HISTORIES};
 use super::rates::{Counts, PERIOD, Rates};
 use super::sample::Sample;
-use crate::counted::{Counted, Event, Place};
+use crate::counted::{Counted, Place};
 use crate::statistics::{Counters, Operation, TaskCounts};
 
 /// Tubes with a meter at most.
@@ -126,25 +126,20 @@ impl Totals {
         }
     }
 
-    /// Measures something that was committed, for the tube with this meter and for the queue.
+    /// Measures an operation that was committed, for the tube with this meter and for the queue.
     #[inline]
     pub(crate) fn measure(
         &mut self,
         meter: Option<&mut Meter>,
+        operation: Operation,
         counted: &Counted,
         knows_puts: bool,
         now: u64,
     ) {
-        let Counted { event, id, since, from, to, .. } = *counted;
-        let Event::Operation(operation) = event else {
-            if from == Place::Taken && to != Place::Taken {
-                meter.into_iter().for_each(|meter| _ = meter.takes.remove(id));
-            }
-            return;
-        };
+        let Counted { id, since, to, .. } = *counted;
         self.counters.add(operation);
         let Some(meter) = meter else {
-            self.measure_alone(event, since, now);
+            self.measure_alone(operation, since, now);
             return;
         };
         match operation {
@@ -173,10 +168,10 @@ impl Totals {
     }
 
     #[cold]
-    fn measure_alone(&mut self, event: Event, since: u64, now: u64) {
-        match event {
-            Event::Operation(Operation::Take) if since > 0 => self.wait.record(now.saturating_sub(since)),
-            Event::Operation(Operation::Ack) if since > 0 => self.work.record(now.saturating_sub(since)),
+    fn measure_alone(&mut self, operation: Operation, since: u64, now: u64) {
+        match operation {
+            Operation::Take if since > 0 => self.wait.record(now.saturating_sub(since)),
+            Operation::Ack if since > 0 => self.work.record(now.saturating_sub(since)),
             _ => {}
         }
     }
