@@ -74,8 +74,10 @@ impl Turn<'_> {
         let Call { index, caller, .. } = *call;
         let deadline = take_deadline(call.arguments.present(0), self.now)?;
         let waits = deadline > self.now && !self.store.in_transaction();
-        let options = call.arguments.present(1);
-        let form = options.map_or(Ok(Form::Plain), Form::parse)?;
+        let form = match call.arguments.present(1) {
+            None => Form::Plain,
+            Some(options) => Form::parse(options)?,
+        };
         let taken = self.transact_at(index, |tube| {
             let taken = tube.take(caller.client(), form, out)?;
             if !taken && waits {
