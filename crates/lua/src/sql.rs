@@ -81,8 +81,8 @@ pub(crate) struct Asker<'a> {
     pub(crate) is_hidden: &'a dyn Fn(SpaceId) -> bool,
 }
 
-/// Parses a text and resolves its names. Who lacks the right to the space is told that, and nothing of its columns. Who must
-/// not know of a space is told what is told of a space that does not exist.
+    /// Parses a text and resolves its names. A user without a right to the space gets an error that says nothing of its
+    /// columns. A user who must not know of a space gets the error of a space that does not exist.
 ///
 /// # Errors
 /// Text that is no SQL, or SQL that is not supported; names that do not exist; the right that is lacking.
@@ -185,7 +185,7 @@ mod tests {
         assert!(plan(&format!("SELECT {}1", "- ".repeat(1_500)), &store).is_err());
     }
 
-    /// What a client sizes has a bound, and what is long is resolved in a time that grows with its length alone. The second
+    /// Everything that a client sizes has a bound, and long lists are resolved in a time that grows with their length alone. The second
     /// statements are as long as is accepted: with a quadratic resolver, or a plan that doubles with each level, this test
     /// would not end.
     #[test]

@@ -11,7 +11,7 @@
 //! code that it interrupts goes on.
 //!
 //! Finalizers are the work of no fiber, and a collection calls any number of them. After the first one that was ended all of
-//! a slice share [`FINALIZERS`]; those that would begin when it is used up are left to a later collection in another slice
+//! a slice share [`FINALIZERS`]; finalizers that would begin when it is used up are left to a later collection in another slice
 //! (`shim.c`). So 3000 finalizers that never end hold the loop for a moment each, and others are served in between.
 //!
 //! A slice without a budget (a program's own code) runs as long as it likes. From [`Watch::report_from`] on the log says how

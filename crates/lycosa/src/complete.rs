@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 const OF_THE_SERVER: [&str; 7] =
     ["address", "user", "password_file", "tls_ca", "tls_certificate", "tls_key", "tls_server_name"];
 
-/// What is completed.
+/// The kind of name that is completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Names {
     Tubes,
@@ -61,7 +61,7 @@ pub(crate) fn script(shell: Shell) -> anyhow::Result<Outcome> {
 pub(crate) fn names(words: &[String]) -> anyhow::Result<Outcome> {
     let Some((current, before)) = words.split_last() else { return Ok(Outcome::Done) };
     let Some(place) = place(before, current) else { return Ok(Outcome::Done) };
-    // What is wrong is said by the command itself, once it is typed.
+    // The command itself names the fault, once it is typed.
     let mut found = ask(&place).unwrap_or_default();
     found.sort_unstable();
     let mut out = io::stdout().lock();

@@ -377,7 +377,7 @@ mod tests {
     fn a_text_in_a_table_is_one_short_line() {
         assert_eq!(one_line("a\nb\u{1b}[2J", 60), "a b [2J");
         assert_eq!(one_line("abcdef", 4), "abc…");
-        // Characters that take two places of a terminal, and those that take none.
+        // Characters that take two places of a terminal, and characters that take none.
         assert_eq!(one_line("任务队列", 8), "任务队列");
         assert_eq!(one_line("任务队列", 7), "任务队…");
         assert_eq!(one_line("任务队列", 6), "任务…");

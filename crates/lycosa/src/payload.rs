@@ -27,7 +27,7 @@ pub(crate) fn from_argument(text: &str) -> Value {
     serde_json::from_str(text).map_or_else(|_| Value::from(text), |json| from_json(&json))
 }
 
-/// What is wrong with a text of JSON. Where it has one line its place is the column alone: the number of the line is that of
+/// The fault of a text of JSON. Where it has one line its place is the column alone: the number of the line is that of
 /// the input.
 pub(crate) fn json_error(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")

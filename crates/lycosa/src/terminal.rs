@@ -39,7 +39,7 @@ pub(crate) fn set_color(choice: ColorChoice) {
     let _ = COLOR.set(choice);
 }
 
-/// Whether standard output gets colors. By itself it does on a terminal that knows them, unless NO_COLOR is set.
+/// Whether standard output gets colors. Without the option it does on a terminal that knows them, unless NO_COLOR is set.
 fn has_color(is_terminal: bool) -> bool {
     match COLOR.get().copied().unwrap_or(ColorChoice::Auto) {
         ColorChoice::Always => true,

@@ -107,7 +107,7 @@ pub struct Status {
     pub unread_output: usize,
     /// Bytes of replies that may.
     pub max_output_total: usize,
-    /// Connections that were closed because nobody fetched their replies.
+    /// Connections that were closed because their clients did not fetch replies.
     pub closed_for_output: u64,
     /// Bytes of requests that have not come as a whole.
     pub incomplete_input: usize,

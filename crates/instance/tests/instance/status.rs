@@ -185,7 +185,7 @@ fn an_instance_knows_whether_anyone_can_log_in() {
     assert!(rig.instance.has_users());
 }
 
-/// The first page has the instance, the others have tubes only; a caller sees the tubes that it may look at.
+/// The first page has the instance, all further ones have tubes only; a caller sees the tubes that it may look at.
 #[test]
 fn the_status_has_the_instance_and_its_tubes() {
     let mut rig = Rig::new();

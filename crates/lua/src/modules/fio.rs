@@ -129,7 +129,7 @@ fn opened(lua: Lua) -> Result<i32, Error> {
     }
 }
 
-/// `wait(fd, events, timeout)`: suspends the fiber until one of the events happens; those that happened, 0 for none.
+/// `wait(fd, events, timeout)`: suspends the fiber until one of the events happens; returns these events, 0 for none.
 fn wait(lua: Lua) -> Result<i32, Error> {
     let fd = int_at(lua, 1, "the descriptor")?;
     let events = lua.number(2).unwrap_or(0.0) as u8;

@@ -1,4 +1,4 @@
-//! `lycosa stats` and `lycosa session`: how the server is and who is connected.
+//! `lycosa stats` and `lycosa session`: the state of the server, and its sessions.
 
 use std::time::Duration;
 

@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &ImportArguments) -> anyhow::Result<Outcome> {
     import.finish(&input, arguments.client.json)
 }
 
-/// What is wrong with a line.
+/// The fault of a line.
 fn wrong_line(error: &serde_json::Error) -> String {
     match error.classify() {
         serde_json::error::Category::Data => json_error(error),

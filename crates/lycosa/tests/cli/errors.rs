@@ -246,7 +246,7 @@ fn what_answers_at_another_s_port_is_said() {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(answer).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
-            // Until the client has gone.
+            // Until the client has closed the connection.
             let _ = stream.read(&mut [0; 64]);
         });
         let run = lycosa(&["ping", "-a", &address]);

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use super::UpdateError;
 use crate::mp::Reader;
 
-/// The most values of the old tuple that the operations of a client's request may step over, those that are stepped over
+/// The most values of the old tuple that the operations of a client's request may step over, values that are stepped over
 /// again included.
 pub const STEP_LIMIT: u64 = 8_000_000;
 
