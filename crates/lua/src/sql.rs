@@ -81,8 +81,8 @@ pub(crate) struct Asker<'a> {
     pub(crate) is_hidden: &'a dyn Fn(SpaceId) -> bool,
 }
 
-    /// Parses a text and resolves its names. A user without a right to the space gets an error that says nothing of its
-    /// columns. A user who must not know of a space gets the error of a space that does not exist.
+/// Parses a text and resolves its names. A user without a right to the space gets an error that says nothing of its
+/// columns. A user who must not know of a space gets the error of a space that does not exist.
 ///
 /// # Errors
 /// Text that is no SQL, or SQL that is not supported; names that do not exist; the right that is lacking.
