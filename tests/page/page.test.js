@@ -386,7 +386,7 @@ describe('the page', () => {
   it('asks once a second, stops while it is hidden, and stays paused until it is resumed', TIMEOUT, async () => {
     const { context, page } = await open(browser, address, { token: tokens.viewer });
     let asked = 0;
-    page.on('request', (request) => (asked += Number(request.url().includes('/v1/tubes'))));
+    page.on('request', (request) => (asked += Number(request.url().includes('/v1/'))));
     await visit(page, address, 'tubes');
     const grows = async () => {
       const before = asked;

@@ -36,7 +36,7 @@ export function draw(route, { tubes, instance, info }) {
     h(
       'div',
       { class: 'figures' },
-      FLOW.map((name) => h(Figure, { key: name, name, kind: name, value: rate(flow(name)) })),
+      FLOW.map((name) => h(Figure, { key: name, name, kind: name, value: rate(flow(name)), note: 'mean of 1 min' })),
       h(Figure, { name: 'waiting calls', value: count(tubes.reduce((sum, tube) => sum + tube.waiting_takes, 0)) }),
       h(Figure, { name: 'oldest ready', value: oldest < 0 ? '–' : duration(oldest) }),
       instance && h(Figure, { name: 'sync p99', value: duration(quantile(instance.journal_sync, 0.99)) }),
@@ -47,7 +47,7 @@ export function draw(route, { tubes, instance, info }) {
     tubes.length === 0 && h(Empty, { kind: 'none' }, 'The server has no tube that this token may look at.'),
     h(Spans, { route, current: span }),
     h(Curves, { history: instance?.queue.history, tasks: Object.fromEntries(STATES.map((state) => [state, total(state)])), subject: ALL, span, grain }),
-    h('p', null, h('a', { href: '#/tubes' }, `All ${count(tubes.length)} tubes`)),
+    h('p', null, h('a', { href: '#/tubes' }, `All tubes: ${count(tubes.length)}`)),
   ];
 }
 

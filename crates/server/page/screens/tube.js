@@ -40,7 +40,7 @@ export function draw(route, { tube, explanation }) {
       STATES.map((state) =>
         h(Figure, { key: state, name: state, kind: state, value: count(tasks[state]), href: to`#/tubes/${name}/tasks?state=${state}` }),
       ),
-      FLOW.map((flow) => h(Figure, { key: flow, name: flow, kind: flow, value: rate(rateOf(tube, flow)) })),
+      FLOW.map((flow) => h(Figure, { key: flow, name: flow, kind: flow, value: rate(rateOf(tube, flow)), note: 'mean of 1 min' })),
       h(Figure, { name: 'waiting calls', value: count(tube.waiting_takes) }),
     ),
     h('p', null, h('a', { href: to`#/tubes/${name}/tasks` }, 'All tasks'), ' · ', h('a', { href: to`#/tubes/${name}/jobs` }, 'Jobs')),
