@@ -17,6 +17,8 @@ pub(crate) fn all() -> Result<()> {
     debian_package("faketime", "--version")?;
     debian_package("valgrind", "--version")?;
     debian_package("chromium", "--version")?;
+    // With promtool, which reads metrics as Prometheus does.
+    debian_package("prometheus", "--version")?;
     python_clients()?;
     javascript_clients()
 }

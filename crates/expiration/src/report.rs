@@ -15,6 +15,8 @@ pub struct Summary {
     pub failing: u64,
     /// Of them, tasks that have more to delete than a slice could.
     pub behind: u64,
+    /// Tuples looked at since the process began, by the tasks that there are.
+    pub scanned: u64,
     /// Tuples deleted since the process began, by the tasks that there are.
     pub expired: u64,
     /// The largest lag, µs: the time since the deadline of the oldest tuple that is due.
@@ -36,6 +38,7 @@ impl Expiration {
             summary.tasks += 1;
             summary.failing += u64::from(task.state() == State::Failing);
             summary.behind += u64::from(task.state() == State::Behind);
+            summary.scanned += task.statistics.scanned;
             summary.expired += task.statistics.expired;
             summary.lag_us = summary.lag_us.max(task.measure(store, now).0);
             summary.longest_hold_us = summary.longest_hold_us.max(task.statistics.longest_hold_us);

@@ -5,6 +5,7 @@ mod connection;
 mod expiration;
 mod file;
 mod follow;
+mod metrics;
 mod role;
 mod serve;
 mod status;
@@ -26,6 +27,7 @@ pub(crate) use file::{
     RowType,
 };
 pub(crate) use follow::FollowArguments;
+pub(crate) use metrics::{MetricsArguments, MetricsFormat};
 pub(crate) use role::{DemoteArguments, PromoteArguments};
 pub(crate) use serve::{ConfigArguments, ServeArguments};
 pub(crate) use status::{SessionCommand, StatsArguments};
@@ -190,6 +192,9 @@ pub(crate) enum Command {
     /// Show how the server and its tubes are
     #[command(after_help = status::STATS_EXAMPLES)]
     Stats(StatsArguments),
+    /// Print everything that is measured, for monitors
+    #[command(after_help = metrics::METRICS_EXAMPLES)]
+    Metrics(MetricsArguments),
     /// Show who is connected to the queue, and who holds which tasks
     #[command(subcommand, after_help = status::SESSION_EXAMPLES)]
     Session(SessionCommand),

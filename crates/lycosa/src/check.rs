@@ -17,6 +17,7 @@ use serde_json::{Value as Json, json};
 
 use crate::arguments::CheckArguments;
 use crate::commands::progress_bar;
+use crate::metrics;
 use crate::outcome::Outcome;
 use crate::output::{line, table, vclock};
 use crate::verify::{self, Fault, FileReport, State};
@@ -32,6 +33,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<Outcome> {
     let folder = &arguments.folder;
+    if arguments.recount {
+        return metrics::recount(folder, arguments.json);
+    }
     let directory = match Directory::inspect(folder) {
         Ok(directory) => directory,
         Err(error @ DirectoryError::Io { .. }) => {

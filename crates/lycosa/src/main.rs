@@ -20,6 +20,7 @@ mod explain;
 mod fits;
 mod follow;
 mod look;
+mod metrics;
 mod outcome;
 mod output;
 mod pages;
@@ -106,6 +107,7 @@ fn main() -> ExitCode {
         Command::Explain(arguments) => steer::explain(&arguments),
         Command::Audit(arguments) => steer::audit(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
+        Command::Metrics(arguments) => metrics::run(&arguments),
         Command::Session(command) => who::run(&command),
         Command::Ping(arguments) => commands::ping(&arguments),
         Command::Console(arguments) => return script::run_console(&arguments),

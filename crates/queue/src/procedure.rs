@@ -37,6 +37,8 @@ pub enum TubeMethod {
     List,
     /// `recount()`
     Recount,
+    /// `status()`
+    Status,
     /// `bury(id)`
     Bury,
     /// `kick([count])`
@@ -91,7 +93,7 @@ pub enum TubeMethod {
 
 impl TubeMethod {
     /// All methods.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::Put,
         Self::Take,
         Self::Touch,
@@ -100,6 +102,7 @@ impl TubeMethod {
         Self::Peek,
         Self::List,
         Self::Recount,
+        Self::Status,
         Self::Bury,
         Self::Kick,
         Self::Delete,
@@ -139,6 +142,7 @@ impl TubeMethod {
             Self::Peek => "peek",
             Self::List => "list",
             Self::Recount => "recount",
+            Self::Status => "status",
             Self::Bury => "bury",
             Self::Kick => "kick",
             Self::Delete => "delete",
@@ -188,6 +192,7 @@ impl TubeMethod {
             Self::List
             | Self::Explain
             | Self::Recount
+            | Self::Status
             | Self::Find
             | Self::Count
             | Self::Job
@@ -421,6 +426,7 @@ impl Turn<'_> {
             TubeMethod::Peek => self.peek(call, out),
             TubeMethod::List => self.tube(index)?.list(call, out),
             TubeMethod::Recount => self.recount(call, out),
+            TubeMethod::Status => self.write_tube_status(index, out),
             TubeMethod::Bury => self.bury(call, out),
             TubeMethod::Kick => self.kick(call, out),
             TubeMethod::Delete => self.delete(call, out),

@@ -47,6 +47,7 @@ use crate::certificates::Certificates;
 use crate::checkpoint_thread::{CheckpointThread, Holds, SnapshotFolder};
 use crate::clock::now;
 use crate::config::{Addresses, Config, Flags, WalMode};
+use crate::graphite;
 use crate::http::{self, Door};
 use crate::journal::{Appender, Appends, Journal, RoomWatch};
 use crate::journal_thread::JournalThread;
@@ -259,6 +260,7 @@ pub(crate) struct Running {
     accepting: Vec<tokio::task::JoinHandle<()>>,
     /// Handles calls over HTTP, if it is served.
     bridge: Option<tokio::task::JoinHandle<()>>,
+    graphite: Option<tokio::task::JoinHandle<()>>,
     journal_thread: Option<JournalThread>,
     checkpoints: CheckpointThread,
     admin_path: Option<PathBuf>,
@@ -327,6 +329,7 @@ async fn start_with(
     let hub = Hub::new(files, config.data_dir.clone(), holds, replication::Settings::of(config), masters);
     let core = Core::new(instance, Journal::new(appends), orders, hub);
     let bridge = open_door(&core, config, http, &certificates)?;
+    let graphite = graphite::start(&core, config)?;
     present(&core, certificates);
     core.hub.appliers.borrow_mut().start(&core, &config.replication.0);
 
@@ -354,6 +357,7 @@ async fn start_with(
         turns,
         accepting,
         bridge,
+        graphite,
         journal_thread,
         checkpoints,
         admin_path,
@@ -384,7 +388,7 @@ impl Running {
     pub(crate) async fn stop(self, config: &Config) -> anyhow::Result<()> {
         let core = &self.core;
         core.hub.appliers.borrow_mut().stop();
-        self.accepting.iter().for_each(tokio::task::JoinHandle::abort);
+        self.accepting.iter().chain(&self.graphite).for_each(tokio::task::JoinHandle::abort);
         let door = core.door.borrow_mut().take();
         if let Some(door) = &door {
             door.close();

@@ -16,7 +16,7 @@ use crate::shard::{tokens, wire_error};
 use crate::{Called, Caller, CallerKind, Instance, Token, TokenDigest, TokenId, TokenRole};
 
 /// Methods of tubes that only look. A count leaves a job, which tells the numbers.
-const LOOKING: [&str; 8] = ["peek", "list", "find", "count", "explain", "job", "jobs", "recount"];
+const LOOKING: [&str; 9] = ["peek", "list", "find", "count", "explain", "job", "jobs", "status", "recount"];
 
 /// Methods of tubes that add, finish and steer tasks.
 const OPERATING: [&str; 21] = [

@@ -69,6 +69,7 @@ impl Need {
                     | TubeMethod::List
                     | TubeMethod::Explain
                     | TubeMethod::Recount
+                    | TubeMethod::Status
                     | TubeMethod::Find
                     | TubeMethod::Job
                     | TubeMethod::Jobs,

@@ -176,6 +176,11 @@ pub(crate) struct CheckArguments {
     /// Also say what a Tarantool 2.6 would refuse of it; exit code 78 if there is anything
     #[arg(long)]
     pub(crate) for_tarantool: bool,
+    /// Count the tasks of the server that runs on the folder again, and compare: nothing else is checked
+    ///
+    /// The server goes on meanwhile. Needs the administrator's socket, on the server's machine.
+    #[arg(long, conflicts_with = "for_tarantool")]
+    pub(crate) recount: bool,
     /// Print JSON, one object a line
     #[arg(long)]
     pub(crate) json: bool,

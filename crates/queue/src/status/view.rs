@@ -10,8 +10,9 @@ use crate::look::may_look;
 use crate::statistics::{Counters, Operation, TaskCounts};
 use crate::task::{NameKey, ShortKey, State, Task, id_of};
 use crate::tube::{Tube, TubeIndex};
+use crate::turn::{Common, Turn};
 use crate::waiter::Line;
-use crate::{Caller, Queue};
+use crate::{Answer, Caller, Queue};
 
 /// Priorities that are looked at for the oldest ready task; with more of them it may be missed.
 const MAX_PRIORITIES: usize = 16;
@@ -150,34 +151,11 @@ impl Queue {
     fn status_of(
         &self,
         store: &Store,
-        (index, tube): (TubeIndex, &Tube),
+        tube: (TubeIndex, &Tube),
         page: Page<'_>,
         now: u64,
     ) -> Result<TubeStatus, Error> {
-        let meter = tube.meter.as_deref();
-        let candidates = tube.driver.candidates();
-        let age = |since: u64| now.saturating_sub(since);
-        Ok(TubeStatus {
-            name: tube.name.clone(),
-            kind: tube.kind.name().to_owned(),
-            id: tube.id,
-            tasks: tube.counts.shown(),
-            counters: tube.counters,
-            bytes: store.space(tube.space)?.bytes(),
-            capacity: tube.driver.capacity(),
-            paused: tube.paused,
-            waiting_takes: self.common.waiters.count(index, Line::Takes),
-            waiting_puts: self.common.waiters.count(index, Line::Puts),
-            oldest_ready_age: tube.oldest_ready(store)?.map(age),
-            oldest_taken_age: self.oldest_taken(store, tube)?.map(age),
-            ready_keys: candidates.map(|candidates| candidates.len() as u64),
-            busy_keys: candidates.map(|candidates| candidates.busy() as u64),
-            wait: meter.map(|meter| meter.wait.clone()),
-            work: meter.map(|meter| meter.work.clone()),
-            rates: meter.map(|meter| meter.pace.rates(now, &tube.counters)),
-            sub_queues: if page.tube.is_some() { tube.sub_queues(store)? } else { Vec::new() },
-            history: meter.filter(|_| page.history).and_then(|meter| meter.history.as_deref().cloned()),
-        })
+        self.common.status_of(store, tube, page, now)
     }
 
     /// The whole queue.
@@ -204,6 +182,41 @@ impl Queue {
         let due = self.common.deadlines.due(now).take(MAX_OVERDUE_TUBES);
         due.filter_map(|index| self.tubes.at(index)).map(|tube| tube.overdue(store, now)).sum()
     }
+}
+
+impl Common {
+    fn status_of(
+        &self,
+        store: &Store,
+        (index, tube): (TubeIndex, &Tube),
+        page: Page<'_>,
+        now: u64,
+    ) -> Result<TubeStatus, Error> {
+        let meter = tube.meter.as_deref();
+        let candidates = tube.driver.candidates();
+        let age = |since: u64| now.saturating_sub(since);
+        Ok(TubeStatus {
+            name: tube.name.clone(),
+            kind: tube.kind.name().to_owned(),
+            id: tube.id,
+            tasks: tube.counts.shown(),
+            counters: tube.counters,
+            bytes: store.space(tube.space)?.bytes(),
+            capacity: tube.driver.capacity(),
+            paused: tube.paused,
+            waiting_takes: self.waiters.count(index, Line::Takes),
+            waiting_puts: self.waiters.count(index, Line::Puts),
+            oldest_ready_age: tube.oldest_ready(store)?.map(age),
+            oldest_taken_age: self.oldest_taken(store, tube)?.map(age),
+            ready_keys: candidates.map(|candidates| candidates.len() as u64),
+            busy_keys: candidates.map(|candidates| candidates.busy() as u64),
+            wait: meter.map(|meter| meter.wait.clone()),
+            work: meter.map(|meter| meter.work.clone()),
+            rates: meter.map(|meter| meter.pace.rates(now, &tube.counters)),
+            sub_queues: if page.tube.is_some() { tube.sub_queues(store)? } else { Vec::new() },
+            history: meter.filter(|_| page.history).and_then(|meter| meter.history.as_deref().cloned()),
+        })
+    }
 
     /// When the task was taken that is taken longest: the first of the sample, or the owner of the first taken task if that is
     /// older, as after a restart.
@@ -212,9 +225,19 @@ impl Queue {
             return Ok(None);
         }
         let first = tube.tasks(store).first_in_state(State::Taken)?.and_then(id_of);
-        let owner = first.map_or(Ok(None), |id| self.common.owners.taken_at(store, (tube.id, id)))?;
+        let owner = first.map_or(Ok(None), |id| self.owners.taken_at(store, (tube.id, id)))?;
         let sampled = tube.meter.as_deref().and_then(|meter| meter.takes.first());
         Ok(owner.into_iter().chain(sampled).min())
+    }
+}
+
+impl Turn<'_> {
+    /// `status()`: the map of one tube, with its sub-queues and its history.
+    pub(crate) fn write_tube_status(&self, index: TubeIndex, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let tube = self.tubes.at(index).ok_or(Error::Stale)?;
+        let page = Page { tube: Some(&tube.name), history: true, ..Page::default() };
+        self.common.status_of(self.store, (index, tube), page, self.now)?.write(out);
+        Ok(Answer::one())
     }
 }
 

@@ -31,6 +31,8 @@ const BOUNDS: &[(&str, Unit, f64, u64)] = &[
     ("http.max_body", Bytes, KIB as f64, GIB),
     ("http.timeout", Seconds, 0.1, DAY),
     ("http.idempotency_window", Seconds, 1.0, YEAR),
+    ("metrics.tubes", Things, 0.0, 100_000),
+    ("graphite.period", Seconds, 0.1, DAY),
     ("wal_max_size", Bytes, KIB as f64, 1024 * GIB),
     ("checkpoint_interval", Seconds, 0.1, YEAR),
     ("checkpoint_wal_threshold", Bytes, KIB as f64, 1024 * 1024 * GIB),

@@ -194,6 +194,16 @@ settings! {
         "Seconds that the head or the body of an HTTP request, a reader that does not read, or the answer to a call may take";
     http_idempotency_window: Duration = "86400", "http.idempotency_window", false,
         "Seconds for which the answer to a put with an Idempotency-Key is kept, so that a repeated put changes nothing";
+    metrics_tubes: u64 = "100", "metrics.tubes", false,
+        "Tubes with labels of their own in /metrics, the busiest ones; the others are summed";
+    metrics_tarantool: bool = "false", "metrics.tarantool", false,
+        "Whether /metrics has the names of Tarantool's Grafana board too";
+    graphite_server: String = "", "graphite.server", false,
+        "Where numbers of tubes are sent for Graphite: udp://HOST:PORT or tcp://HOST:PORT; nothing for nowhere";
+    graphite_period: Duration = "60", "graphite.period", false,
+        "Seconds between two reports to Graphite";
+    graphite_prefix: String = "queue.stats", "graphite.prefix", false,
+        "Beginning of the keys in Graphite: queue.stats.TUBE.tasks.ready";
     data_dir: PathBuf = "data", "data_dir", false,
         "Folder of the journal and the snapshots; created if missing";
     wal_mode: WalMode = "fsync", "wal_mode", false,

@@ -1,6 +1,6 @@
 //! Bearer tokens as requests carry them. The instance decides what they are worth.
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::header;
 use axum::http::request::Parts;
 use lycosa_instance::TokenDigest;
@@ -10,6 +10,18 @@ use super::problem::{Kind, Problem};
 /// The token of a request: its digest, since nothing else is needed of the secret.
 #[derive(Debug, Clone)]
 pub(crate) struct Access(pub(crate) TokenDigest);
+
+impl<S: Send + Sync> OptionalFromRequestParts<S> for Access {
+    type Rejection = Problem;
+
+    /// None: the request has no token. One that is malformed is refused.
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Option<Self>, Problem> {
+        if !parts.headers.contains_key(header::AUTHORIZATION) {
+            return Ok(None);
+        }
+        <Self as FromRequestParts<S>>::from_request_parts(parts, state).await.map(Some)
+    }
+}
 
 impl<S: Send + Sync> FromRequestParts<S> for Access {
     type Rejection = Problem;

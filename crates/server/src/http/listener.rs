@@ -25,7 +25,7 @@ use tower_service::Service;
 
 use super::bridge::Bridge;
 use super::patience::Patient;
-use super::{Limits, Shared, State, body, guard, routes};
+use super::{Limits, Peer, Shared, State, body, guard, routes};
 use crate::config::Config;
 
 /// Pause after an error that a retry at once would repeat.
@@ -110,7 +110,8 @@ impl Door {
         let (tls, certificates) = watch::channel(tls);
         let (end, ended) = oneshot::channel();
         let bodies = body::Budget::new(limits.max_body_total);
-        let shared = Arc::new(State { bridge, limits, bodies });
+        let places = Arc::new(Semaphore::new(limits.max_connections));
+        let shared = Arc::new(State { bridge, limits, bodies, places });
         let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
             runtime.block_on(accept_all(bound, &shared, &certificates, &stopping));
             drop(shared);
@@ -145,7 +146,7 @@ async fn accept_all(
     tls: &watch::Receiver<Option<Arc<ServerConfig>>>,
     stopping: &watch::Receiver<bool>,
 ) {
-    let connections = Arc::new(Semaphore::new(shared.limits.max_connections));
+    let connections = shared.places.clone();
     let router = routes::router(shared.clone());
     let acceptors: Vec<_> = bound
         .into_iter()
@@ -237,7 +238,10 @@ impl Acceptor {
             .max_buf_size(limits.max_header.max(LEAST_BUFFER))
             .max_headers(MAX_FIELDS)
             .half_close(false);
-        let service = service_fn(|request| self.respond(request));
+        let service = service_fn(|mut request: Request<Incoming>| {
+            request.extensions_mut().insert(Peer(peer));
+            self.respond(request)
+        });
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let early = tokio::select! {

@@ -26,8 +26,11 @@ mod patience;
 mod problem;
 mod routes;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::Semaphore;
 
 use crate::config::Config;
 
@@ -50,6 +53,10 @@ pub(crate) struct Limits {
     pub(crate) window: Duration,
     /// Host names, besides `localhost` and addresses, under which clients reach the door.
     pub(crate) hosts: Vec<String>,
+    /// Tubes with labels of their own in `/metrics`.
+    pub(crate) metrics_tubes: usize,
+    /// Whether `/metrics` has Tarantool's names too.
+    pub(crate) tarantool_metrics: bool,
 }
 
 /// How many of the largest bodies may be read at the same time.
@@ -67,6 +74,8 @@ impl Limits {
             timeout: config.http_timeout,
             window: config.http_idempotency_window,
             hosts: config.http_hosts.0.clone(),
+            metrics_tubes: size(config.metrics_tubes),
+            tarantool_metrics: config.metrics_tarantool,
         }
     }
 }
@@ -77,6 +86,19 @@ pub(crate) struct State {
     pub(crate) bridge: bridge::Bridge,
     pub(crate) limits: Limits,
     pub(crate) bodies: body::Budget,
+    /// Free places for connections.
+    pub(crate) places: Arc<Semaphore>,
 }
+
+impl State {
+    /// Connections at the moment.
+    pub(crate) fn connections(&self) -> u64 {
+        self.limits.max_connections.saturating_sub(self.places.available_permits()) as u64
+    }
+}
+
+/// The address of a request's client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
 
 pub(crate) type Shared = Arc<State>;

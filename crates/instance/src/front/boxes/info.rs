@@ -11,6 +11,7 @@ fn expiration(summary: &lycosa_expiration::Summary) -> Value {
         ("tasks", Value::from(summary.tasks)),
         ("behind", summary.behind.into()),
         ("failing", summary.failing.into()),
+        ("scanned", summary.scanned.into()),
         ("expired", summary.expired.into()),
         ("lag_us", summary.lag_us.into()),
         ("longest_hold_us", summary.longest_hold_us.into()),

@@ -60,7 +60,8 @@ impl Instance {
         Ok(1)
     }
 
-    /// Appends what `queue.status` answers to the caller; the host of the instance asks so for its metrics.
+    /// Appends what `queue.status` answers to the caller, and returns the `after` of the next page, if there is one. The host of
+    /// the instance asks so for its metrics.
     ///
     /// # Errors
     /// A space of a tube is gone.
@@ -69,7 +70,7 @@ impl Instance {
         caller: &Caller,
         page: Page<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<Option<u64>, ErrorObject> {
         let Page { history, .. } = page;
         let queue_caller = lycosa_queue::Caller {
             connection: caller.session,
@@ -97,7 +98,7 @@ impl Instance {
             mp::write_str(out, b"instance");
             self.write_instance(history, out);
         }
-        Ok(())
+        Ok(next)
     }
 
     fn write_instance(&self, history: bool, out: &mut Vec<u8>) {

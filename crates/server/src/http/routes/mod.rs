@@ -6,6 +6,7 @@
 
 mod administer;
 mod leases;
+mod metrics;
 mod probes;
 mod steer;
 mod tasks;
@@ -58,6 +59,7 @@ pub(crate) struct Route {
 pub(crate) const TABLE: &[&[Route]] = &[
     probes::ROUTES,
     token::ROUTES,
+    metrics::ROUTES,
     tubes::ROUTES,
     tasks::ROUTES,
     leases::ROUTES,

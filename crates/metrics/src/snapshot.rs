@@ -1,0 +1,419 @@
+//! What `queue.status` answers, read.
+
+use std::collections::BTreeMap;
+
+use lycosa_queue::status::histogram::BUCKETS;
+use serde::Deserialize;
+
+/// A page is none.
+#[derive(Debug, thiserror::Error)]
+#[error("a page of the status is malformed: {0}")]
+pub struct Malformed(#[from] rmp_serde::decode::Error);
+
+/// Numbers of tasks by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub struct Tasks {
+    /// May be taken.
+    pub ready: u64,
+    /// Held.
+    pub taken: u64,
+    /// Ready later.
+    pub delayed: u64,
+    /// Set aside.
+    pub buried: u64,
+}
+
+impl Tasks {
+    /// With their names.
+    pub(crate) fn named(self) -> [(&'static str, u64); 4] {
+        [("ready", self.ready), ("taken", self.taken), ("delayed", self.delayed), ("buried", self.buried)]
+    }
+
+    fn add(&mut self, other: Self) {
+        self.ready += other.ready;
+        self.taken += other.taken;
+        self.delayed += other.delayed;
+        self.buried += other.buried;
+    }
+}
+
+macro_rules! counted {
+    ($(#[$doc:meta])* $name:ident { $($field:ident),* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+        pub struct $name {
+            $(
+                #[doc = concat!("How often: ", stringify!($field), ".")]
+                pub $field: u64,
+            )*
+        }
+
+        impl $name {
+            /// With their names.
+            pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($field), self.$field)),*].into_iter()
+            }
+
+            fn add(&mut self, other: &Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    };
+}
+
+counted! {
+    /// Operations of a tube.
+    Operations { put, take, ack, release, bury, kick, delete, touch, ttl, ttr, delay }
+}
+
+counted! {
+    /// Taken tasks that became ready again, by the reason.
+    Redeliveries { release, disconnect, ttr }
+}
+
+/// Durations: the sum in µs, and pairs of a bucket's number and its count.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct Histogram {
+    /// µs.
+    pub sum: u64,
+    buckets: Vec<u64>,
+}
+
+impl Histogram {
+    /// Counts by bucket, see [`lycosa_queue::status::histogram::bound`].
+    #[must_use]
+    pub fn counts(&self) -> [u64; BUCKETS] {
+        let mut counts = [0; BUCKETS];
+        for pair in self.buckets.chunks_exact(2) {
+            if let Some(count) = usize::try_from(pair[0]).ok().and_then(|bucket| counts.get_mut(bucket)) {
+                *count += pair[1];
+            }
+        }
+        counts
+    }
+
+    /// How many durations.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.chunks_exact(2).map(|pair| pair[1]).sum()
+    }
+
+    /// The mean, in seconds.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        let count = self.count();
+        (count > 0).then(|| self.sum as f64 / 1e6 / count as f64)
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.sum += other.sum;
+        self.buckets.extend_from_slice(&other.buckets);
+    }
+}
+
+/// Operations a second over 1, 5 and 15 minutes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+pub struct Rates {
+    /// Of puts.
+    pub puts: [f64; 3],
+    /// Of takes.
+    pub takes: [f64; 3],
+    /// Of acks.
+    pub acks: [f64; 3],
+}
+
+/// A tube.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Tube {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Tasks by state.
+    pub tasks: Tasks,
+    /// Operations since the start.
+    pub operations: Operations,
+    /// Tasks that were taken and became ready again.
+    pub redeliveries: Redeliveries,
+    /// Bytes of all tasks.
+    pub bytes: u64,
+    /// Tasks that it may hold.
+    pub capacity: Option<u64>,
+    /// Whether it hands out no tasks.
+    #[serde(default)]
+    pub paused: bool,
+    /// Calls that wait for tasks.
+    pub waiting_takes: u64,
+    /// Calls that wait for free space.
+    pub waiting_puts: u64,
+    /// Seconds.
+    pub oldest_ready_age: Option<f64>,
+    /// Seconds.
+    pub oldest_taken_age: Option<f64>,
+    /// Free sub-queues with a ready task.
+    pub ready_keys: Option<u64>,
+    /// Sub-queues with a taken task.
+    pub busy_keys: Option<u64>,
+    /// Seconds until no task is ready any more.
+    pub drain: Option<f64>,
+    /// From put to take.
+    pub wait: Option<Histogram>,
+    /// From take to ack.
+    pub work: Option<Histogram>,
+    /// Operations a second.
+    pub rates: Option<Rates>,
+}
+
+fn larger(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.into_iter().chain(b).reduce(f64::max)
+}
+
+fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).reduce(|a, b| a + b)
+}
+
+impl Tube {
+    /// Reads what `queue.tube.T:status` has answered, one map.
+    ///
+    /// # Errors
+    /// It is not what that answers.
+    pub fn read(status: &[u8]) -> Result<Self, Malformed> {
+        Ok(rmp_serde::from_slice(status)?)
+    }
+
+    /// How much it is used: by that tubes are ordered.
+    fn business(&self) -> (f64, u64) {
+        let rates = self.rates.unwrap_or_default();
+        let recent = rates.puts[2] + rates.takes[2] + rates.acks[2];
+        (recent, self.operations.named().map(|(_, count)| count).sum::<u64>())
+    }
+
+    /// Adds another tube to a sum.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.tasks.add(other.tasks);
+        self.operations.add(&other.operations);
+        self.redeliveries.add(&other.redeliveries);
+        self.bytes += other.bytes;
+        self.capacity = sum(self.capacity, other.capacity);
+        self.waiting_takes += other.waiting_takes;
+        self.waiting_puts += other.waiting_puts;
+        self.oldest_ready_age = larger(self.oldest_ready_age, other.oldest_ready_age);
+        self.oldest_taken_age = larger(self.oldest_taken_age, other.oldest_taken_age);
+        self.ready_keys = sum(self.ready_keys, other.ready_keys);
+        self.busy_keys = sum(self.busy_keys, other.busy_keys);
+        for (own, other) in [(&mut self.wait, &other.wait), (&mut self.work, &other.work)] {
+            if let Some(other) = other {
+                own.get_or_insert_default().add(other);
+            }
+        }
+    }
+}
+
+/// Requests of one type.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub struct Requests {
+    /// All.
+    pub total: u64,
+    /// Answered with an error.
+    pub errors: u64,
+}
+
+/// The whole queue.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Queue {
+    /// Number of tubes.
+    pub tubes: u64,
+    /// Tasks of all tubes.
+    pub tasks: Tasks,
+    /// Operations of all tubes, dropped ones included.
+    pub operations: Operations,
+    /// Connections with a queue session.
+    pub sessions: u64,
+    /// How late deadlines fired.
+    pub lateness: Histogram,
+    /// Tasks whose deadlines have passed without an effect yet.
+    pub overdue: u64,
+}
+
+/// The last checkpoint.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+pub struct LastCheckpoint {
+    /// Seconds since the epoch.
+    pub time: f64,
+}
+
+/// Checkpoints and the disk.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Checkpoint {
+    /// Given up since the start.
+    pub failures: u64,
+    /// Bytes of snapshots and journals.
+    pub disk_used: u64,
+    /// What they may take.
+    pub disk_bound: u64,
+    /// None since the start.
+    pub last: Option<LastCheckpoint>,
+}
+
+/// A master, as this instance hears it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Upstream {
+    /// `follow` if its rows come.
+    pub status: String,
+    /// Seconds by which its rows come late.
+    pub lag: f64,
+}
+
+/// Another instance of the replica set.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Peer {
+    /// Its id.
+    pub id: u64,
+    /// Its LSN.
+    pub lsn: u64,
+    /// If it is a master of this one.
+    pub upstream: Option<Upstream>,
+}
+
+/// Expiration tasks.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Expiration {
+    /// Tuples looked at.
+    #[serde(default)]
+    pub scanned: u64,
+    /// Tuples deleted.
+    pub expired: u64,
+    /// The largest lag, µs.
+    pub lag_us: u64,
+}
+
+/// Bytes of the data.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Memory {
+    /// Of tuples.
+    pub data: u64,
+    /// Of indexes.
+    pub index: u64,
+}
+
+/// The instance.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Instance {
+    /// Of the program.
+    pub version: String,
+    /// Its UUID.
+    pub uuid: String,
+    /// Its id in the replica set.
+    pub id: u64,
+    /// `running`, `orphan` or `failed`.
+    pub state: String,
+    /// Whether it takes no writes.
+    pub read_only: bool,
+    /// Seconds.
+    pub uptime: f64,
+    /// Seconds since the epoch.
+    pub now: f64,
+    /// Open at the moment.
+    pub connections: u64,
+    /// Accepted since the start.
+    pub connections_total: u64,
+    /// Requests by type.
+    pub requests: BTreeMap<String, Requests>,
+    /// Bytes of frames.
+    pub received_bytes: u64,
+    /// Bytes of replies.
+    pub sent_bytes: u64,
+    /// Bytes of the data.
+    pub memory_used: u64,
+    /// What they may take.
+    pub memory_limit: u64,
+    /// Bytes that the system has given for tuples.
+    pub memory_reserved: u64,
+    /// By kind.
+    pub memory: Memory,
+    /// Rows since the beginning of the data.
+    pub journal_rows: u64,
+    /// Bytes since the start.
+    pub journal_bytes: u64,
+    /// Failures since the start.
+    pub journal_errors: u64,
+    /// Bytes.
+    pub lua_memory: u64,
+    /// Since the start.
+    pub lua_errors: u64,
+    /// Checkpoints.
+    pub checkpoint: Checkpoint,
+    /// The replica set, by id.
+    #[serde(default)]
+    pub replication: BTreeMap<u64, Peer>,
+    /// Expiration tasks.
+    pub expiration: Expiration,
+    /// All tubes.
+    pub queue: Queue,
+    /// Lengths of turns.
+    pub turn: Histogram,
+    /// From a batch's hand-over to its confirmation.
+    pub journal_sync: Histogram,
+}
+
+#[derive(Debug, Deserialize)]
+struct Page {
+    tubes: Vec<Tube>,
+    next: Option<u64>,
+    instance: Option<Instance>,
+}
+
+/// What the host knows about its process.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Process {
+    /// Seconds of the processor.
+    pub cpu_seconds: f64,
+    /// Bytes in memory.
+    pub resident_bytes: u64,
+    /// Bytes of address space.
+    pub virtual_bytes: u64,
+    /// Open file descriptors.
+    pub open_files: u64,
+    /// What they may be.
+    pub max_files: u64,
+    /// Seconds since the epoch.
+    pub start_time: f64,
+    /// Open connections of the HTTP door, if there is one.
+    pub http_connections: Option<u64>,
+}
+
+/// All pages together.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// The instance, if its page is there.
+    pub instance: Option<Instance>,
+    /// The tubes in the order of their ids.
+    pub tubes: Vec<Tube>,
+}
+
+impl Snapshot {
+    /// Reads what `queue.status` has answered, one map. Returns the `after` of the next page, if there is one.
+    ///
+    /// # Errors
+    /// It is not what `queue.status` answers.
+    pub fn add_page(&mut self, page: &[u8]) -> Result<Option<u64>, Malformed> {
+        let Page { tubes, next, instance } = rmp_serde::from_slice(page)?;
+        self.tubes.extend(tubes);
+        self.instance = instance.or(self.instance.take());
+        Ok(next)
+    }
+
+    /// The busiest tubes, at most `limit`, and the number of others and their sum.
+    pub(crate) fn busiest(&self, limit: usize) -> (Vec<&Tube>, usize, Tube) {
+        let mut tubes: Vec<&Tube> = self.tubes.iter().collect();
+        tubes.sort_by(|a, b| {
+            let ((recent_a, all_a), (recent_b, all_b)) = (a.business(), b.business());
+            recent_b.total_cmp(&recent_a).then(all_b.cmp(&all_a)).then_with(|| a.name.cmp(&b.name))
+        });
+        let others = tubes.split_off(limit.min(tubes.len()));
+        let mut sum = Tube::default();
+        others.iter().for_each(|tube| sum.add(tube));
+        (tubes, others.len(), sum)
+    }
+}
