@@ -45,8 +45,8 @@ pub(super) const ROUTES: &[Route] = &[
     },
     Route {
         method: "get",
-        path: "/v1/tubes/{tube}/status",
-        operation: "getTubeStatus",
+        path: "/v1/tubes/{tube}/scale",
+        operation: "getTubeScale",
         summary: "Flat numbers of a tube, for autoscalers",
         role: Some(TokenRole::Viewer),
         query: &[(
@@ -55,8 +55,8 @@ pub(super) const ROUTES: &[Route] = &[
             "seconds below which the oldest ready task is to stay, for desired_workers; 60 by default",
         )],
         bodies: &[],
-        answers: &[(200, "TubeStatus")],
-        attach: || get(status),
+        answers: &[(200, "TubeScale")],
+        attach: || get(scale),
     },
 ];
 
@@ -68,7 +68,13 @@ async fn admit(state: &Shared, peer: Peer, access: Option<Access>) -> Result<(),
     let missing = || Problem::new(Kind::NoToken, "metrics need a token, but for clients of this machine");
     let access = access.ok_or_else(missing)?;
     let args = Args::new().raw(&[0x81, 0xa5, b'l', b'i', b'm', b'i', b't', 1]).finish();
-    state.bridge.call(&access, "queue.status".to_owned(), args, state.limits.timeout).await.map(drop)
+    let page = state.bridge.call(&access, "queue.status".to_owned(), args, state.limits.timeout).await?;
+    // A token of some tubes is told nothing of the instance.
+    let mut snapshot = Snapshot::default();
+    match snapshot.add_page(&page.bytes) {
+        Ok(_) if snapshot.instance.is_some() => Ok(()),
+        _ => Err(Problem::new(Kind::Forbidden, "metrics need a token for every tube")),
+    }
 }
 
 /// A page of the status, as the instance itself sees it.
@@ -145,7 +151,7 @@ struct Wanted {
     age: Option<f64>,
 }
 
-async fn status(
+async fn scale(
     State(state): State<Shared>,
     access: Access,
     Named(tube): Named<String>,
