@@ -89,6 +89,8 @@ pub(crate) struct Shared {
     pub(crate) watch: Arc<Watch>,
     /// Triggers and callbacks that failed.
     pub(crate) hook_failures: Cell<u64>,
+    /// Requests of clients that ended with an error of the program.
+    pub(crate) call_failures: Cell<u64>,
     /// Which error lines of the modules are logged.
     pub(crate) lines: SampledLines,
     pub(crate) scheduler: Scheduler,
@@ -173,6 +175,7 @@ impl Runtime {
             make_error: RefCell::default(),
             watch: watchdog.watch.clone(),
             hook_failures: Cell::new(0),
+            call_failures: Cell::new(0),
             lines: SampledLines::default(),
             scheduler: Scheduler::default(),
             files,
@@ -342,6 +345,11 @@ impl Runtime {
     /// Bytes of memory that Lua uses.
     pub fn memory(&self) -> u64 {
         self.shared.used.get() as u64
+    }
+
+    /// Requests of clients, triggers and callbacks that ended with an error, since the start.
+    pub fn errors(&self) -> u64 {
+        self.shared.hook_failures.get() + self.shared.call_failures.get()
     }
 
     /// Number of fibers, dead ones that were not joined included.

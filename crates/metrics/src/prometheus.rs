@@ -205,7 +205,7 @@ fn write_instance(instance: &Instance, process: Option<&Process>, exposition: &m
     exposition.gauge("lycosa_memory_used_bytes", "Bytes of tuples and indexes.", instance.memory_used as f64);
     exposition.gauge("lycosa_memory_limit_bytes", "What these may take.", instance.memory_limit as f64);
     exposition.gauge("lycosa_lua_memory_bytes", "Bytes that Lua has allocated.", instance.lua_memory as f64);
-    let help = "Lua functions that raised an error.";
+    let help = "Calls, triggers and callbacks that ended with an error of Lua.";
     exposition.counter("lycosa_lua_errors_total", help, instance.lua_errors as f64);
 }
 

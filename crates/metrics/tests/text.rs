@@ -121,7 +121,7 @@ fn workers_do_what_arrives_and_what_waits() {
 fn ten_thousand_tubes_are_summed_to_a_bounded_text() {
     let mut snapshot = Snapshot::default();
     let tubes: Vec<_> = (0..10_000).map(|number| status(&format!("t{number}"), 1, number as f32)).collect();
-    tubes.chunks(10).for_each(|tubes| drop(snapshot.add_page(&page(tubes)).expect("a page")));
+    tubes.chunks(10).for_each(|tubes| _ = snapshot.add_page(&page(tubes)).expect("a page"));
     let mut text = String::new();
     write_prometheus(&snapshot, None, Scope::All(100), Target::default(), &mut text);
     assert!(text.contains(&format!("lycosa_tube_tasks{{tube=\"{OTHERS}\",state=\"ready\"}} 9900\n")));

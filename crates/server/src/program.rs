@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use lycosa_instance::{Caller, Instance, Invoke, LoginAttempt};
+use lycosa_instance::{Caller, Instance, Invoke, LoginAttempt, Programs};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_lua::fiber::Ticket;
 use lycosa_lua::{Host, Input, Limits, Runtime, SessionEvent};
@@ -690,6 +690,10 @@ fn work(program: &Program, runtime: &Runtime) -> Option<u64> {
             break Some(time);
         }
     };
+    if let Some(core) = program.core.get() {
+        let programs = Programs { memory: runtime.memory(), errors: runtime.errors() };
+        core.instance.borrow_mut().set_programs(programs);
+    }
     program.works.set(false);
     next
 }

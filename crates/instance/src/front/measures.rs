@@ -26,7 +26,7 @@ pub(crate) struct Measures {
 pub struct Programs {
     /// Bytes that Lua has allocated.
     pub memory: u64,
-    /// Lua functions that raised an error, since the start.
+    /// Calls, triggers and callbacks that ended with an error of Lua, since the start.
     pub errors: u64,
 }
 

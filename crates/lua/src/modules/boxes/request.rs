@@ -25,6 +25,10 @@ pub(crate) fn run_invoke(lua: Lua, invoke: &Invoke) -> Result<i32, Error> {
     let has_body = matches!(invoke.kind, InvokeKind::Sql { .. });
     // The reply itself waits until what the program has seen is durable.
     let result = result.map_err(|error| error_object(lua, error));
+    if result.is_err() && !has_body {
+        let failures = &lua.shared().call_failures;
+        failures.set(failures.get() + 1);
+    }
     lua.with_instance(|instance| {
         match result {
             Ok((_, ref body)) if has_body => instance.finish_invoke_with_body(invoke.request, body),
