@@ -19,7 +19,7 @@ impl Default for Target {
 }
 
 impl Target {
-    /// Workers that do what arrives, and what is ready within the target age. A worker holds one task at a time for the mean
+    /// Workers that do the arriving tasks, and the ready ones within the target age. A worker holds one task at a time for the mean
     /// time of work. None: no task was finished yet, or nothing is measured of the tube.
     #[must_use]
     pub fn desired_workers(&self, tube: &Tube) -> Option<u64> {

@@ -10,10 +10,10 @@ pub const DEFAULT_TUBES: usize = 100;
 /// The label `tube` of the sum of all tubes without labels of their own. No tube has this name: it is no identifier of a space.
 pub const OTHERS: &str = "\u{2026}others";
 
-/// What is written.
+/// The extent of an exposition.
 #[derive(Debug, Clone, Copy)]
 pub enum Scope {
-    /// The instance, this number of its busiest tubes, and the sum of the others.
+    /// The instance, this number of its busiest tubes, and the sum of all further ones.
     All(usize),
     /// The tubes of the snapshot, without the instance.
     Tubes,

@@ -386,7 +386,7 @@ pub struct Process {
 /// All pages together.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
-    /// The instance, if its page is there.
+    /// The instance, if its page was read.
     pub instance: Option<Instance>,
     /// The tubes in the order of their ids.
     pub tubes: Vec<Tube>,

@@ -26,7 +26,7 @@ pub(crate) struct MetricsArguments {
     /// Only this tube
     #[arg(long)]
     pub(crate) tube: Option<String>,
-    /// Tubes with labels of their own, the busiest ones; the others are summed
+    /// Tubes with labels of their own, the busiest ones; all further ones are summed
     #[arg(long, value_name = "COUNT", default_value_t = lycosa_metrics::DEFAULT_TUBES)]
     pub(crate) tubes: usize,
     /// The form

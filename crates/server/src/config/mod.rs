@@ -195,7 +195,7 @@ settings! {
     http_idempotency_window: Duration = "86400", "http.idempotency_window", false,
         "Seconds for which the answer to a put with an Idempotency-Key is kept, so that a repeated put changes nothing";
     metrics_tubes: u64 = "100", "metrics.tubes", false,
-        "Tubes with labels of their own in /metrics, the busiest ones; the others are summed";
+        "Tubes with labels of their own in /metrics, the busiest ones; all further ones are summed";
     metrics_tarantool: bool = "false", "metrics.tarantool", false,
         "Whether /metrics has the names of Tarantool's Grafana board too";
     graphite_server: String = "", "graphite.server", false,

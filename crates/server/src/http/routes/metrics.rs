@@ -72,7 +72,7 @@ async fn admit(state: &Shared, peer: Peer, access: Option<Access>) -> Result<(),
     let access = access.ok_or_else(missing)?;
     let args = Args::new().raw(&[0x81, 0xa5, b'l', b'i', b'm', b'i', b't', 1]).finish();
     let page = state.bridge.call(&access, "queue.status".to_owned(), args, state.limits.timeout).await?;
-    // A token of some tubes is told nothing of the instance.
+    // A token of some tubes gets nothing of the instance.
     let mut snapshot = Snapshot::default();
     match snapshot.add_page(&page.bytes) {
         Ok(_) if snapshot.instance.is_some() => Ok(()),
