@@ -4,6 +4,7 @@
 //! sends them. The loop therefore never waits for Graphite: while the thread is busy a period is left out. A connection that
 //! fails is opened again in the next period, and the log says so once until it works again.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
 use std::rc::Rc;
@@ -33,6 +34,15 @@ const DATAGRAM: usize = 1400;
 enum Destination {
     Udp(String),
     Tcp(String),
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Udp(address) => write!(f, "udp://{address}"),
+            Self::Tcp(address) => write!(f, "tcp://{address}"),
+        }
+    }
 }
 
 impl Destination {
@@ -119,7 +129,7 @@ fn send_all(reports: &Receiver<Report>, destination: &Destination, prefix: &str)
         match &sent {
             Ok(()) if is_failing => tracing::info!("Graphite takes numbers again"),
             Err(error) if !is_failing => {
-                tracing::warn!("Graphite at {destination:?} takes no numbers: {error}");
+                tracing::warn!("Graphite at {destination} takes no numbers: {error}");
             }
             _ => {}
         }

@@ -3,6 +3,7 @@
 mod client;
 mod hostile;
 mod leases;
+mod metrics;
 mod steer;
 mod tasks;
 mod tokens;
