@@ -318,7 +318,7 @@ impl Finding {
     pub fn advice(&self, decision: Decision) -> &'static str {
         match (self, decision) {
             (Self::Stranger { .. }, _) => "left alone",
-            (Self::LeftOver { .. }, _) => "removed: whatever is in it stands elsewhere too",
+            (Self::LeftOver { .. }, _) => "removed: its rows stand elsewhere too",
             (Self::NoSnapshot { .. }, _) => {
                 "put the snapshot back, or move the xlogs away to begin with an empty database"
             }

@@ -67,7 +67,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 7] = [
     ("Tubes and spaces", &["tube", "export", "import", "expiration"]),
     ("Tasks", &["put", "take", "ack", "release", "bury", "kick", "delete", "touch", "peek", "list", "work"]),
     ("Steering", &["find", "apply", "undo", "job", "pause", "resume", "explain", "audit"]),
-    ("Looking", &["ping", "stats", "session", "cat", "check", "console"]),
+    ("Looking", &["ping", "stats", "metrics", "session", "cat", "check", "console"]),
     ("Replicas and other servers", &["promote", "demote", "follow", "compare"]),
     ("Tools", &["bench", "completions", "man"]),
 ];

@@ -191,12 +191,18 @@ async fn what_is_no_answer_ends_the_connection() {
 
 #[tokio::test]
 async fn another_protocol() {
-    for greeting in ["HTTP/1.1 400 Bad Request\r\n".repeat(9), GREETING.replace("Binary", "Lua con")] {
+    let refused = async |greeting: String| {
         let (client, mut server) = tokio::io::duplex(1024);
-        server.write_all(greeting.as_bytes()).await.expect("room");
-        let error = Connection::over(client, &ConnectOptions::new("")).await.expect_err("no greeting");
-        assert!(matches!(error, Error::Greeting(_)), "{error}");
-    }
+        server.write_all(greeting.as_bytes()).await.expect("the pipe is long enough");
+        Connection::over(client, &ConnectOptions::new("")).await.expect_err("no greeting")
+    };
+    let error = refused("HTTP/1.1 400 Bad Request\r\n".repeat(9)).await;
+    assert!(error.is_disconnected() && error.to_string().contains("it speaks HTTP"), "{error}");
+    let error = refused(GREETING.replace("Binary", "Lua con")).await;
+    assert!(
+        error.is_disconnected() && error.to_string().contains("it answers \"Tarantool 2.6.0 (Lua con"),
+        "{error}"
+    );
     let (client, _server) = tokio::io::duplex(1024);
     let error =
         Connection::over(client, &ConnectOptions::new("").connect_timeout(SHORT)).await.expect_err("silence");

@@ -205,7 +205,7 @@ fn every_block_says_what_it_is_and_names_commands_that_exist() {
         for block in blocks(&document) {
             count += 1;
             let place = format!("{document}:{}", block.line);
-            let known = ["sh", "console", "python", "lua", "rust", "toml", "json", "ini", "text"];
+            let known = ["sh", "console", "python", "lua", "rust", "toml", "yaml", "json", "ini", "text"];
             if !known.contains(&block.kind()) {
                 faults.push(format!("{place}: the block says {:?}, not what it is", block.info.join(" ")));
             }

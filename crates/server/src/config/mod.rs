@@ -217,13 +217,13 @@ settings! {
     checkpoint_wal_threshold: ByteSize = "256MiB", "checkpoint_wal_threshold", true,
         "Journal since the last snapshot before its size makes one due; the files take at most twice the data and 4 times this";
     checkpoint_count: u64 = "2", "checkpoint_count", true,
-        "Snapshots that are kept, with the journal since the oldest, as long as there is room";
+        "Snapshots that are kept, with the journal since the oldest, as long as the disk has space";
     disk_reserve: ByteSize = "64MiB", "disk_reserve", false,
-        "Room kept free on the disk: below it new tasks are refused; ack, release, bury and delete work down to a quarter of it; 0 never looks";
+        "Bytes kept free on the disk: below the reserve new tasks are refused; ack, release, bury and delete work down to a quarter of it; 0 never looks";
     force_recovery: bool = "false", "force_recovery", false,
-        "Start on damaged files: skip what cannot be read and say what was lost";
+        "Start on damaged files: skip unreadable rows and log which are lost";
     memory_limit: ByteSize = "256MiB", "memory_limit", true,
-        "Memory for tuples; beyond it `put` and inserts are refused. Existing tasks can be taken, finished and failed with a reason; what was accepted is always loaded";
+        "Memory for tuples; beyond it `put` and inserts are refused. Existing tasks can be taken, finished and failed with a reason; accepted tuples are always loaded";
     max_tuple_size: ByteSize = "1MiB", "max_tuple_size", true,
         "Largest tuple";
     read_only: bool = "false", "read_only", true,
@@ -245,7 +245,7 @@ settings! {
     replication_anon: bool = "false", "replication_anon", false,
         "Join without a number in _cluster: a replica that can never take writes";
     replication_window: ByteSize = "64MiB", "replication_window", false,
-        "Memory for the newest rows, from which replicas are served; those that are further behind are served from files";
+        "Memory for the newest rows, from which replicas are served; replicas that are further behind are served from files";
     replication_journal_limit: ByteSize = "1GiB", "replication_journal_limit", true,
         "Journal kept for replicas alone; a replica that is further behind has to join again";
     replicas_before_reply: u64 = "0", "replicas_before_reply", true,
@@ -253,7 +253,7 @@ settings! {
     replicas_missing: ReplicasMissing = "wait", "replicas_missing", true,
         "What happens to changes while fewer than replicas_before_reply replicas are connected: wait or refuse";
     replication_rejoin: bool = "true", "replication_rejoin", true,
-        "Join again by itself when the masters' journals do not reach back to this replica; its files are set aside";
+        "Join again without a command when the masters' journals do not reach back to this replica; its files are set aside";
     max_connections: u64 = "10240", "max_connections", true,
         "Connections at a time; further ones are closed at once, except 16 on admin.sock";
     max_frame_size: ByteSize = "16MiB", "max_frame_size", true,
@@ -265,7 +265,7 @@ settings! {
     max_output: ByteSize = "16MiB", "max_output", true,
         "Bytes that wait for a slow reader; reading from it pauses beyond that";
     max_output_total: ByteSize = "256MiB", "max_output_total", true,
-        "The same of all connections together: each may have a quarter of what is left; beyond it the worst reader is closed";
+        "The same of all connections together: each may have a quarter of the rest; beyond the bound the worst reader is closed";
     max_input_total: ByteSize = "256MiB", "max_input_total", true,
         "Bytes of requests of all connections that have not come as a whole, at least 4 times max_frame_size; beyond it the worst sender is closed";
     guest_on_loopback: bool = "true", "guest_on_loopback", true,
@@ -273,7 +273,7 @@ settings! {
     drain_timeout: Duration = "5", "drain_timeout", true,
         "Seconds that SIGTERM waits for replies to reach their clients";
     log_level: String = "info", "log_level", true,
-        "What is logged: error, warn, info, debug, trace, or a filter such as info,lycosa_server=debug";
+        "Lines in the log: error, warn, info, debug, trace, or a filter such as info,lycosa_server=debug";
     log_format: LogFormat = "text", "log_format", false,
         "How log lines look: text or json";
     lua: bool = "true", "lua", false,
