@@ -96,6 +96,9 @@ pub(super) fn too_far_behind_together() -> Result<()> {
         replica.launch()?;
     }
     for replica in &mut replicas {
+        // While it joins it accepts no connections.
+        wait_for("the join", || Ok(replica.log().contains("were set aside")))?;
+        wait_for("the second life", || Ok(Client::open(replica).is_ok()))?;
         compare(&master, replica)?;
     }
     Ok(())
