@@ -2,12 +2,8 @@
 //! says which. Each is run again by `lycosa-sim --kept`, because a fault comes back where it was.
 
 use std::num::NonZero;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
-use crate::runner::STACK;
-use crate::{Broken, Kind, Trace};
+use crate::{Broken, Kind, Order, Until, run_order};
 
 /// A world and what it is kept for.
 #[derive(Debug, Clone, Copy)]
@@ -89,30 +85,33 @@ pub const ALL: &[Kept] = &[
 /// A thread cannot be started.
 #[must_use]
 pub fn run(jobs: NonZero<usize>) -> Vec<Broken> {
-    let next = AtomicUsize::new(0);
-    let broken = Mutex::new(Vec::new());
-    let work = || {
-        while let Some((place, kept)) = next_of(&next) {
-            let mut trace = Trace::new(false);
-            if let Err(failure) = kept.kind.run(kept.seed, kept.steps, &mut trace) {
-                let recent = trace.recent().map(str::to_owned).collect();
-                let found = Broken { kind: kept.kind, failure, recent };
-                broken.lock().expect("no thread panics with the lock").push((place, found));
-            }
-        }
+    // The runner's seeds are places in the list, and its one kind stands for all.
+    let order = Order {
+        kinds: vec![Kind::Queue],
+        first: 0,
+        until: Until::Worlds(ALL.len() as u64),
+        jobs: jobs.get(),
+        stops_at_failure: false,
+        verbose: false,
     };
-    thread::scope(|scope| {
-        for _ in 0..jobs.get() {
-            let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
-            thread.expect("the system has a thread for each job");
-        }
+    let outcome = run_order(&order, |_, place, trace| {
+        let Kept { kind, seed, steps, .. } = ALL[place as usize];
+        kind.run(seed, steps, trace)
     });
-    let mut broken = broken.into_inner().expect("no thread panics with the lock");
-    broken.sort_by_key(|(place, _)| *place);
-    broken.into_iter().map(|(_, broken)| broken).collect()
+    let kind_of = |seed| ALL.iter().find(|kept| kept.seed == seed).map_or(Kind::Queue, |kept| kept.kind);
+    let named = |broken: Broken| Broken { kind: kind_of(broken.failure.seed), ..broken };
+    outcome.broken.into_iter().map(named).collect()
 }
 
-fn next_of(next: &AtomicUsize) -> Option<(usize, &'static Kept)> {
-    let place = next.fetch_add(1, Ordering::Relaxed);
-    ALL.get(place).map(|kept| (place, kept))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A failure names its seed alone.
+    #[test]
+    fn no_seed_is_kept_twice() {
+        let mut seeds = ALL.iter().map(|kept| kept.seed).collect::<Vec<_>>();
+        seeds.sort_unstable();
+        assert!(seeds.windows(2).all(|pair| pair[0] < pair[1]), "{seeds:?}");
+    }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::{Counts, Failure, Kind, Summary, Trace};
 
 /// Bytes of a thread's stack, as many as a main thread usually has.
-pub(crate) const STACK: usize = 8 << 20;
+const STACK: usize = 8 << 20;
 
 /// Which worlds run.
 #[derive(Debug, Clone)]

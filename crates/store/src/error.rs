@@ -482,31 +482,6 @@ pub enum Error {
         /// What keeps it.
         reason: String,
     },
-    /// Code 198: the function of a functional index failed.
-    #[error("Failed to build a key for functional index '{index}' of space '{space}': {reason}")]
-    FuncIndexFunc {
-        /// Name of the index.
-        index: Box<str>,
-        /// Name of the space.
-        space: Box<str>,
-        /// What the function raised, or why it returned no keys.
-        reason: Box<str>,
-    },
-    /// Code 199: a key that the function of a functional index returned does not fit the index.
-    #[error(
-        "Key format doesn't match one defined in functional index '{index}' of space '{space}': {reason}"
-    )]
-    FuncIndexFormat {
-        /// Name of the index.
-        index: Box<str>,
-        /// Name of the space.
-        space: Box<str>,
-        /// The fault of the key.
-        reason: Box<str>,
-    },
-    /// Code 200.
-    #[error("Wrong functional index definition: {0}")]
-    FuncIndexParts(&'static str),
     /// Code 209.
     #[error("Session setting {setting} expected a value of type {expected}")]
     SessionSettingInvalidValue {

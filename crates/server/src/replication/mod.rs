@@ -1,8 +1,8 @@
 //! Replication with sockets, files and threads around the machines of `lycosa-replication`.
 //!
 //! As master: a connection that asks for replication becomes a [`Replica`], served by its own task. Rows that it has missed are
-//! read from files by a thread of its own with a bounded channel to the task; new rows come from the [`Hub`]'s window,
-//! which is filled when a batch becomes durable and exists only while a replica is subscribed.
+//! read from files by a thread of its own with a bounded channel to the task. New rows come from the [`Hub`]'s window.
+//! The window is filled when a batch becomes durable, and exists only while a replica is subscribed.
 //!
 //! As replica: one task for each master ([`applier`]); a new instance gets its data by [`bootstrap`] before it serves.
 //!
