@@ -155,13 +155,12 @@ fn read_worlds(output: &str, outcome: Result<()>) -> Result<Slice> {
             slice.findings.push(sums.trim_end_matches(" --verbose").to_owned());
             continue;
         }
-        let worlds = match kind {
-            "queue" => Column::Queue,
-            "expiration" => Column::Expiration,
-            "replicas" => Column::Replicas,
-            "masters" => Column::Masters,
-            _ => continue,
-        };
+        if !sums.contains(" simulated hours") {
+            continue;
+        }
+        let worlds = Column::of_worlds(kind);
+        let worlds =
+            worlds.with_context(|| format!("the record has no column for worlds of the kind `{kind}`"))?;
         let numbers = [
             (worlds, "worlds"),
             (worlds, "world"),
@@ -275,7 +274,8 @@ mod tests {
 
     const PRINTED: &str = "queue: 100 worlds, 10.83 simulated hours, 26 crashes, 14 losses, 20 faults, 9 crashes while a \
                            snapshot was written, 4846 requests; hash adb66e35b78e8680\n\
-                           masters: 1 world, 0.04 simulated hours, 106 crashes, 116 cuts; hash ebac83ecc46e97e3\n";
+                           masters: 1 world, 0.04 simulated hours, 106 crashes, 116 cuts; hash ebac83ecc46e97e3\n\
+                           group: 3 worlds, 0.05 simulated hours, 2 crashes, 1 faults; hash 0badc0de0badc0de\n";
 
     #[test]
     fn sums_of_the_simulator_are_read() {
@@ -284,15 +284,16 @@ mod tests {
             (Column::Queue, 100.0),
             (Column::Masters, 1.0),
             (Column::Replicas, 0.0),
-            (Column::Crashes, 132.0),
+            (Column::Group, 3.0),
+            (Column::Crashes, 134.0),
             (Column::Losses, 14.0),
-            (Column::Faults, 20.0),
+            (Column::Faults, 21.0),
             (Column::Cuts, 116.0),
         ];
         for (column, number) in wanted {
             assert_eq!(slice.row[column], number, "{column:?}");
         }
-        assert!((slice.row[Column::SimulatedTime] - 10.87).abs() < 1e-9);
+        assert!((slice.row[Column::SimulatedTime] - 10.92).abs() < 1e-9);
         assert_eq!(slice.findings, Vec::<String>::new());
     }
 
@@ -304,6 +305,13 @@ mod tests {
         let slice = read_worlds(output, failed()).unwrap();
         assert_eq!(slice.findings, ["cargo xtask sim --world queue --seed 5 --steps 7"]);
         assert!(read_worlds("", failed()).is_err());
+    }
+
+    #[test]
+    fn worlds_of_a_kind_without_a_column_are_not_left_out_silently() {
+        let error =
+            read_worlds("rings: 4 worlds, 0.10 simulated hours, 1 crashes; hash 1\n", Ok(())).unwrap_err();
+        assert!(error.to_string().contains("no column for worlds of the kind `rings`"), "{error}");
     }
 
     #[test]

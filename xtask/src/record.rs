@@ -2,6 +2,9 @@
 //!
 //! The table of runs is read back from the file, so that a row of another checkout can be pasted in; the sums follow with
 //! the next run, or with `cargo xtask endure --hours 0`. What became of a finding is written by hand.
+//!
+//! A file from before a column existed gets the column with the next write. Its old rows have 0 there: their runs counted
+//! nothing of it. A row is pasted into a table of the same columns.
 
 use std::fs;
 use std::ops::{AddAssign, Index, IndexMut};
@@ -24,6 +27,7 @@ pub(crate) enum Column {
     Expiration,
     Replicas,
     Masters,
+    Group,
     /// Simulated processes and machines that died.
     Crashes,
     /// Simulated machines whose death took rows without breaking a promise.
@@ -41,7 +45,7 @@ pub(crate) enum Column {
 }
 
 impl Column {
-    const ALL: [(Self, &str); 15] = [
+    const ALL: [(Self, &str); 16] = [
         (Self::WorldsTime, "worlds, CPU h"),
         (Self::FuzzTime, "fuzz, CPU h"),
         (Self::KillsTime, "kills, CPU h"),
@@ -50,6 +54,7 @@ impl Column {
         (Self::Expiration, "expiration"),
         (Self::Replicas, "replicas"),
         (Self::Masters, "masters"),
+        (Self::Group, "group"),
         (Self::Crashes, "crashes"),
         (Self::Losses, "losses"),
         (Self::Faults, "faults"),
@@ -61,6 +66,15 @@ impl Column {
 
     fn is_time(self) -> bool {
         matches!(self, Self::WorldsTime | Self::FuzzTime | Self::KillsTime | Self::SimulatedTime)
+    }
+
+    /// The column of the worlds that the simulator calls `kind`.
+    pub(crate) fn of_worlds(kind: &str) -> Option<Self> {
+        let worlds = [Self::Queue, Self::Expiration, Self::Replicas, Self::Masters, Self::Group];
+        Self::ALL
+            .into_iter()
+            .find(|(column, name)| worlds.contains(column) && *name == kind)
+            .map(|(column, _)| column)
     }
 }
 
@@ -171,8 +185,10 @@ impl Record {
         self.write(&with_sums(&self.text()?)?)
     }
 
+    /// The file's text, with every column in the table of runs.
     fn text(&self) -> Result<String> {
-        fs::read_to_string(&self.path).with_context(|| format!("cannot read {}", self.path.display()))
+        let text = fs::read_to_string(&self.path);
+        with_all_columns(&text.with_context(|| format!("cannot read {}", self.path.display()))?)
     }
 
     /// The file is the old one or the new one, whenever the machine stops.
@@ -208,6 +224,48 @@ fn runs(text: &str) -> Result<(Vec<String>, usize, usize)> {
     Ok((lines, from, to))
 }
 
+/// The text with a table of runs that has every column, from one that may lack some. Missing numbers are 0.
+fn with_all_columns(text: &str) -> Result<String> {
+    let head = |line: &str| line.starts_with(FIRST) && line.ends_with(LAST);
+    let (mut lines, from, to) = table(text, head, FIRST)?;
+    let names = cells(&lines[from - 2]).map(str::to_owned).collect::<Vec<_>>();
+    let [first @ .., findings] = &names[..] else { bail!("the table of runs has no columns") };
+    let own = first.get(2..).unwrap_or_default();
+    let known = |name: &String| Column::ALL.iter().any(|(_, column)| column == name);
+    if let Some(unknown) = own.iter().find(|name| !known(name)) {
+        bail!("the table of runs has a column `{unknown}`, which this program does not know");
+    }
+    let places = Column::ALL.map(|(_, name)| own.iter().position(|column| column == name));
+    if own.len() == places.len() && places.iter().enumerate().all(|(at, place)| *place == Some(at)) {
+        return Ok(text.to_owned());
+    }
+    let columns = Column::ALL.map(|(_, name)| name).join(" | ");
+    lines[from - 2] = format!("{FIRST} {columns} | {findings} |");
+    lines[from - 1] = format!("|---|---|{}", "--:|".repeat(Column::ALL.len() + 1));
+    for line in &mut lines[from..to] {
+        let cells = cells(line).collect::<Vec<_>>();
+        ensure!(
+            cells.len() == names.len(),
+            "the row `{line}` has {} cells, its table {}",
+            cells.len(),
+            names.len()
+        );
+        let empty = Row::default().cells();
+        let numbers =
+            places.iter().zip(empty.split(" | ")).map(|(place, zero)| place.map_or(zero, |at| cells[at + 2]));
+        let numbers = numbers.collect::<Vec<_>>().join(" | ");
+        *line = format!("| {} | {} | {numbers} | {} |", cells[0], cells[1], cells[cells.len() - 1])
+            .replace("|  |", "| |");
+    }
+    Ok(joined(&lines))
+}
+
+/// The cells of a row.
+fn cells(line: &str) -> impl Iterator<Item = &str> {
+    let line = line.strip_prefix('|').unwrap_or(line);
+    line.strip_suffix('|').unwrap_or(line).split('|').map(str::trim)
+}
+
 fn joined(lines: &[String]) -> String {
     lines.iter().fold(String::new(), |text, line| text + line + "\n")
 }
@@ -227,7 +285,7 @@ fn with_sums(text: &str) -> Result<String> {
     let (mut lines, from, to) = runs(text)?;
     let (mut sum, mut findings) = (Row::default(), 0_u64);
     for line in lines[from..to].iter().filter(|line| !line.contains(SUMS)) {
-        let cells = line.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>();
+        let cells = cells(line).collect::<Vec<_>>();
         let [_, _, numbers @ .., found] = &cells[..] else { bail!("the row `{line}` is too short") };
         sum += Row::read(numbers).with_context(|| format!("the row `{line}`"))?;
         findings += found.parse::<u64>().with_context(|| format!("the findings of the row `{line}`"))?;
@@ -309,6 +367,31 @@ mod tests {
         let rows = rows(&fs::read_to_string(&path).unwrap());
         assert_eq!(rows.len(), 2);
         assert!(rows[0].contains(" | 30 | ") && rows[0].ends_with("| 2 |"), "{}", rows[0]);
+    }
+
+    #[test]
+    fn a_file_from_before_a_column_gets_it_with_zeros() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("record.md");
+        let mut old = row(30.0);
+        old[Column::Masters] = 4.0;
+        old[Column::Crashes] = 77.0;
+        let cells = old.cells();
+        // The table as it was before worlds of groups: the cell between those of masters and of crashes did not exist.
+        let text =
+            with_run(&empty(), "| x |", &format!("| 2026-01-01 00:00:00 | ccc | {cells} | 2 |")).unwrap();
+        let text = text.replace(" | group | ", " | ").replace(" | 4 | 0 | 77 | ", " | 4 | 77 | ");
+        assert!(runs(&text).is_err(), "the column is gone");
+        fs::write(&path, text).unwrap();
+        let mut record = Record::begin(&path, "ddd").unwrap();
+        let mut new = Row::default();
+        new[Column::Group] = 5.0;
+        record.add(&new, &[]).unwrap();
+        let rows = rows(&fs::read_to_string(&path).unwrap());
+        assert_eq!(rows.len(), 3, "{rows:?}");
+        assert!(rows[0].contains(" | 4 | 5 | 77 | ") && rows[0].ends_with("| 2 |"), "{}", rows[0]);
+        assert_eq!(rows[1], format!("| 2026-01-01 00:00:00 | ccc | {cells} | 2 |"));
+        assert!(rows[2].contains(" | 0 | 5 | 0 | "), "{}", rows[2]);
     }
 
     #[test]
