@@ -12,31 +12,13 @@
 //!   news: the journal drops these, and has no other news before;
 //! - after [`News::Failed`] there is no other news, and the journal takes nothing more.
 //!
-//! # How a group's log sits here
+//! A journal that is a member of a group ([`crate::group`]) has news beyond that: of its role, of entries that another leader
+//! has decided ([`News::Entry`]), of reads that the majority has confirmed ([`News::Read`]), and of data that are loaded anew
+//! ([`News::Suspended`], [`News::Restored`]). The turn asks it for a read where the replies of a turn wait for no new row
+//! ([`Journal::read`]). Journals of one server leave these methods as they are.
 //!
-//! The crate `group` has no I/O and no clock, as an instance. A `Journal` around its `Node` does this:
-//!
-//! | here | there |
-//! |---|---|
-//! | `submit(batch)` | `Node::propose`, with rows and ends as the entry's data; the position that it returns is noted beside the batch's LSN |
-//! | several batches in flight | proposals that are not confirmed; `Limits::uncommitted_bytes` bounds them |
-//! | `Durable { lsn }` | `Event::Confirmed`. `Event::Committed` would come later: it also waits for the leader's own disk |
-//! | `Lost { from, confirmed }` | `Event::Lost`: `from` is the LSN of the last own entry that was confirmed |
-//! | rows of another leader | `Event::Committed` at a position that is no own one, through [`Instance::apply`](lycosa_instance::Instance::apply), with the stamps that they carry |
-//! | `confirmed` | the newest snapshot (`Event::Installed`, or the node's own) and the committed entries behind it, through [`crate::replay::Replay`] |
-//! | `Failed` | the group's log has failed, or a `StepError` says that it lost entries: this node leaves its service |
-//!
-//! The group's log takes the place of the `.xlog`: each row is written once. A node that does not lead is read-only
-//! ([`Instance::set_read_only`](lycosa_instance::Instance::set_read_only)).
-//!
-//! # Still missing for that
-//!
-//! - News of the role, of another leader's entries, and of confirmed reads (`Node::read`, once a turn).
-//! - Rows that the instance applies and does not journal again; `Instance::apply` puts them into a batch.
-//! - Data ahead of the last batch, after a snapshot of the leader.
-//! - `Lost` without data, which come later: the old store could be freed before the new one is built.
-//!
-//! Absent: such a journal. The tests of this crate have one that loses arbitrary batches (`tests/losses.rs`).
+//! Absent: what makes rows durable. The tests of this crate have a journal that loses arbitrary batches
+//! (`tests/losses.rs`).
 
 use lycosa_instance::{Batch, Buffers, Confirmed, Lsn, Room};
 
@@ -67,6 +49,33 @@ pub enum News {
         /// The data at that LSN.
         confirmed: Box<Confirmed>,
     },
+    /// This node leads its group from now on, and the data hold every entry of earlier leaders: the instance takes writes.
+    Leads,
+    /// This node follows the leader of its group, if it knows one. The instance takes no writes; if its data have rows that are
+    /// not confirmed, the turn asks for others ([`Journal::restore`]).
+    Follows {
+        /// The leader's number.
+        leader: Option<u64>,
+    },
+    /// The next entry of another leader, for [`Instance::apply_entry`](lycosa_instance::Instance::apply_entry).
+    Entry {
+        /// See [`crate::group::entry`].
+        data: Vec<u8>,
+    },
+    /// This node led when [`Journal::read`] was called with that LSN: what waits for it may be told.
+    Read {
+        /// The LSN.
+        lsn: Lsn,
+    },
+    /// The data give way to others, which come with [`News::Restored`].
+    Suspended,
+    /// The data, loaded anew; they may be ahead of everything that the instance has seen.
+    Restored {
+        /// The data.
+        confirmed: Box<Confirmed>,
+    },
+    /// A follower needs a snapshot: a new one, or another state of the newest one ([`Journal::restate`]).
+    SnapshotWanted,
     /// The journal has failed for good, for this reason.
     Failed(String),
     /// The free space where the journal is, while it is short, and once when it is not any more.
@@ -90,4 +99,23 @@ pub trait Journal {
 
     /// The next news, if there are any.
     fn poll(&mut self) -> Option<News>;
+
+    /// Asks whether this node still leads: [`News::Read`] answers, or the news that it does not. Journals of one server are
+    /// never asked ([`Instance::begin_read`](lycosa_instance::Instance::begin_read)).
+    fn read(&mut self, lsn: Lsn) {
+        let _ = lsn;
+    }
+
+    /// The instance has rows that nothing will confirm: data without them are to be loaded. Only after [`News::Follows`].
+    fn restore(&mut self) {}
+
+    /// The instance can take no news of entries and roles for the moment, or can again.
+    fn pause(&mut self, is_paused: bool) {
+        let _ = is_paused;
+    }
+
+    /// Nothing has changed since the snapshot with that number: it is to get the group's present state.
+    fn restate(&mut self, signature: u64) {
+        let _ = signature;
+    }
 }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`files`] | the journal in the data folder |
 //! | [`folder`] | begins a data folder, and opens it again |
+//! | [`group`] | a member of a group of servers: consensus as the journal |
 //! | [`inspect`] | reports the content of a data folder, and the parts of it that this server does not run |
 //! | [`journal`] | the seam to the journal that makes rows durable |
 //! | [`replay`] | makes a store of recovered or received rows |
@@ -18,6 +19,7 @@
 
 pub mod files;
 pub mod folder;
+pub mod group;
 mod group_commit;
 pub mod inspect;
 pub mod journal;

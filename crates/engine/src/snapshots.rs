@@ -17,6 +17,7 @@
 
 use std::io;
 
+use lycosa_group::base::Base;
 use lycosa_instance::{CheckpointOrder, Chunk, Files, Instance, Keep, Room, Written};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::directory::{Directory, file_name};
@@ -202,6 +203,8 @@ pub struct Snapshots<S> {
     settings: Settings,
     surroundings: S,
     writing: Option<Writing>,
+    /// The group's state of the snapshot that is being written.
+    seal: Option<Base>,
     /// The last order about files to keep.
     keep: Option<Keep>,
 }
@@ -219,7 +222,7 @@ struct Writing {
 impl<S: Surroundings> Snapshots<S> {
     /// Nothing is being written yet.
     pub fn new(settings: Settings, surroundings: S) -> Self {
-        Self { settings, surroundings, writing: None, keep: None }
+        Self { settings, surroundings, writing: None, seal: None, keep: None }
     }
 
     /// Signature of the newest snapshot that is known to be sound.
@@ -243,6 +246,12 @@ impl<S: Surroundings> Snapshots<S> {
     /// The folder cannot be read.
     pub fn files(&self) -> io::Result<Files> {
         Ok(measure(&Inventory::of(&self.settings.directory)?, self.settings.sound))
+    }
+
+    /// In a group: the state of the snapshot that the next order completes
+    /// ([`GroupJournal::base_of`](crate::group::GroupJournal::base_of)). It is written before the snapshot gets its name.
+    pub fn seal_with(&mut self, base: Base) {
+        self.seal = Some(base);
     }
 
     /// Carries out an order and adds to `news` what came of it.
@@ -344,6 +353,13 @@ impl<S: Surroundings> Snapshots<S> {
     ) -> Result<Written, String> {
         let Writing { writer, vclock, .. } = writing;
         self.collect_ended(keep, news);
+        if let Some(base) = self.seal.take() {
+            let signature = vclock.signature();
+            if base.signature != signature {
+                return Err(format!("the group's state is of snapshot {}, not {signature}", base.signature));
+            }
+            base.write(&self.settings.directory, b"").map_err(|error| error.to_string())?;
+        }
         let snapshot = writer.finish().map_err(|error| error.to_string())?;
         self.settings.sound = vclock.signature();
         let (rows, bytes) = (snapshot.rows, snapshot.bytes);

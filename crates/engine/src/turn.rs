@@ -20,11 +20,12 @@
 use std::time::{Duration, Instant};
 
 use lycosa_instance::{
-    Batch, CheckpointOrder, ConnectionSlot, Excess, Instance, Lsn, Released, Room, TurnPart,
+    Batch, CheckpointOrder, ConnectionSlot, Excess, Followed, Instance, Lsn, Released, Room, TurnPart,
 };
 use lycosa_queue::LogLine;
 use lycosa_store::Budget;
 
+use crate::group::entry;
 use crate::group_commit::GroupCommit;
 use crate::journal::{Journal, News, Pace};
 
@@ -165,6 +166,25 @@ pub trait Host {
         Ok(())
     }
 
+    /// This node leads its group, and the instance takes writes. The time of the leader before it is `ahead` microseconds ahead
+    /// of the time that the turns were given: they continue it, so that no deadline notices a jump.
+    ///
+    /// # Errors
+    /// Ends the turn.
+    fn leads(&mut self, ahead: i64) -> Result<(), Self::Stop> {
+        let _ = ahead;
+        Ok(())
+    }
+
+    /// This node follows the leader of its group, if it knows one; the instance takes no writes.
+    ///
+    /// # Errors
+    /// Ends the turn.
+    fn follows(&mut self, leader: Option<u64>) -> Result<(), Self::Stop> {
+        let _ = leader;
+        Ok(())
+    }
+
     /// The journal has failed, and the instance knows.
     ///
     /// # Errors
@@ -269,7 +289,13 @@ fn submit<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Option<Dura
                 host.parts().journal.submit(batch);
                 hear(host, now, clock)?;
             }
-            Err(Duration::MAX) => return Ok(None),
+            Err(Duration::MAX) => {
+                if let Some(lsn) = instance.begin_read() {
+                    journal.read(lsn);
+                    hear(host, now, clock)?;
+                }
+                return Ok(None);
+            }
             Err(duration) => {
                 host.waits(duration);
                 return Ok(Some(duration));
@@ -280,8 +306,59 @@ fn submit<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Option<Dura
 
 /// Hears what the journal has to say.
 fn hear<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<(), H::Stop> {
-    while let Some(news) = host.parts().journal.poll() {
+    loop {
+        let Parts { instance, journal, .. } = host.parts();
+        journal.pause(instance.is_rebuilding());
+        let Some(news) = journal.poll() else { return Ok(()) };
         match news {
+            News::Entry { data } => {
+                let transactions = match entry::decode(&data) {
+                    Ok(transactions) => transactions,
+                    Err(error) => {
+                        fail(host, &error.to_string())?;
+                        continue;
+                    }
+                };
+                let applied = host.parts().instance.apply_entry(&transactions, now);
+                if let Err(error) = applied {
+                    let cause =
+                        format!("an entry that the group has confirmed cannot be applied: {}", error.message);
+                    fail(host, &cause)?;
+                }
+            }
+            News::Read { lsn } => host.parts().instance.handle_read(lsn),
+            News::Leads => {
+                let ahead = host.parts().instance.handle_leads(now);
+                host.leads(ahead)?;
+            }
+            News::Follows { leader } => {
+                let Parts { instance, turn, journal } = host.parts();
+                match instance.handle_follows(now) {
+                    Followed::Unchanged => {}
+                    Followed::Clean => turn.in_flight = 0,
+                    Followed::Ahead => {
+                        turn.in_flight = 0;
+                        journal.restore();
+                    }
+                }
+                host.follows(leader)?;
+            }
+            News::Suspended => {
+                let Parts { instance, turn, .. } = host.parts();
+                turn.in_flight = 0;
+                instance.handle_suspended(now);
+            }
+            News::Restored { confirmed } => {
+                let Parts { instance, turn, .. } = host.parts();
+                turn.in_flight = 0;
+                instance.handle_restored(*confirmed, now);
+            }
+            News::SnapshotWanted => {
+                let Parts { instance, journal, .. } = host.parts();
+                if !instance.request_checkpoint() {
+                    journal.restate(instance.durable_vclock().signature());
+                }
+            }
             News::Durable { lsn, buffers } => {
                 host.durable(lsn, &buffers.rows)?;
                 let Parts { instance, turn, journal } = host.parts();
@@ -294,12 +371,7 @@ fn hear<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<(), H::Stop> 
                 instance.handle_lost(from, *confirmed, now);
                 host.lost(from)?;
             }
-            News::Failed(cause) => {
-                let Parts { instance, turn, .. } = host.parts();
-                turn.in_flight = 0;
-                instance.handle_failed(&cause);
-                host.failed(&cause)?;
-            }
+            News::Failed(cause) => fail(host, &cause)?,
             News::Displaced(displaced) => {
                 if host.parts().instance.handle_displaced(displaced.as_deref()) {
                     host.displaced(displaced.as_deref());
@@ -312,5 +384,11 @@ fn hear<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<(), H::Stop> 
             }
         }
     }
-    Ok(())
+}
+
+fn fail<H: Host>(host: &mut H, cause: &str) -> Result<(), H::Stop> {
+    let Parts { instance, turn, .. } = host.parts();
+    turn.in_flight = 0;
+    instance.handle_failed(cause);
+    host.failed(cause)
 }

@@ -14,8 +14,7 @@
 //! - nothing that a message promises is less durable than it says: answers wait for the node's own disk;
 //! - bytes from a network or a disk are read by this crate alone, never by a parser of protobuf.
 //!
-//! Absent: sockets, threads, the clock, and what a row means. No server has a group yet: `crates/sim/src/group/` is
-//! the one owner.
+//! Absent: sockets, threads, the clock, and what a row means.
 
 pub mod base;
 pub mod codec;

@@ -31,7 +31,7 @@ use lycosa_journal::writer::{Settings, XlogWriter};
 use lycosa_tuple::mp::Reader;
 use raft::eraftpb::Entry;
 
-pub use replay::{OpenLogError, Opened};
+pub use replay::{OpenLogError, Opened, ReadBack};
 
 use crate::base::{Base, BaseError};
 use crate::record::{Ballot, Begin, Identity, Position, Record, write_entry_record};
@@ -201,6 +201,12 @@ impl GroupLog {
             cursor: None,
             batch: Batch::default(),
         })
+    }
+
+    /// The folder of its files.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.directory
     }
 
     /// Whose log it is.

@@ -237,8 +237,15 @@ impl Node {
         &self.members
     }
 
+    /// The term in which this node leads, if it does.
+    #[must_use]
+    pub fn leads(&self) -> Option<u64> {
+        (self.standing.0 == Role::Leader).then_some(self.standing.2)
+    }
+
     /// Microseconds between two ticks.
-    fn period(&self) -> u64 {
+    #[must_use]
+    pub fn period(&self) -> u64 {
         (self.settings.election_timeout / ELECTION_TICKS as u64).max(1)
     }
 
@@ -725,7 +732,8 @@ fn is_answer(message: &Message) -> bool {
     )
 }
 
-fn payload(entry: Entry) -> Payload {
+/// What an entry holds.
+pub(crate) fn payload(entry: Entry) -> Payload {
     if entry.get_entry_type() != EntryType::EntryNormal {
         // The entry was read by this crate's codec or made by this node.
         return Change::decode(&entry.context).map_or(Payload::Nothing, Payload::Change);

@@ -9,10 +9,11 @@ use lycosa_journal::meta::FileKind;
 use lycosa_journal::reader::{OpenError, Step};
 use lycosa_journal::writer::Settings;
 use lycosa_tuple::mp::Reader;
-use raft::eraftpb::Entry;
+use raft::eraftpb::{Entry, EntryType};
 
 use super::{GroupLog, Records, Span};
 use crate::base::{Base, BaseError};
+use crate::node::{Payload, payload};
 use crate::record::{Ballot, Begin, Identity, Position, Record};
 
 /// What an operator does about a node that cannot start.
@@ -28,6 +29,65 @@ pub struct Opened {
     pub(crate) ballot: Ballot,
     /// All entries behind the snapshot.
     pub(crate) entries: Vec<Entry>,
+}
+
+impl Opened {
+    /// Entries up to this index are known to be committed.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.ballot.commit
+    }
+
+    /// The rows of the entries behind the snapshot, up to `index`, as they were proposed.
+    pub fn rows(&self, index: u64) -> impl Iterator<Item = &[u8]> {
+        rows(&self.entries, index)
+    }
+}
+
+/// A log that was read, and is not written on by the reader.
+#[derive(Debug)]
+pub struct ReadBack {
+    /// The newest snapshot's state.
+    pub base: Base,
+    committed: u64,
+    entries: Vec<Entry>,
+}
+
+impl ReadBack {
+    /// Entries up to this index are known to be committed.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// The state behind the last entry of the files, of a snapshot with the number `signature`.
+    #[must_use]
+    pub fn state_at_end(&self, signature: u64) -> Base {
+        let mut state = Base { signature, ..self.base.clone() };
+        for entry in &self.entries {
+            (state.index, state.term) = (entry.index, entry.term);
+            match payload(entry.clone()) {
+                // A change that does not fit is none, as in a node.
+                Payload::Change(change) => _ = state.members.apply(&change),
+                Payload::Level(level) => state.level = state.level.max(level),
+                Payload::Nothing | Payload::Rows(_) => {}
+            }
+        }
+        state
+    }
+
+    /// The rows of the entries behind the snapshot, up to `index`, as they were proposed.
+    pub fn rows(&self, index: u64) -> impl Iterator<Item = &[u8]> {
+        rows(&self.entries, index)
+    }
+}
+
+/// The data of entries with rows, up to `index`.
+fn rows(entries: &[Entry], index: u64) -> impl Iterator<Item = &[u8]> {
+    let has_rows =
+        |entry: &&Entry| entry.get_entry_type() == EntryType::EntryNormal && !entry.data.is_empty();
+    let upto = entries.partition_point(|entry| entry.index <= index);
+    entries[..upto].iter().filter(has_rows).map(|entry| &entry.data[..])
 }
 
 /// Why a node's log cannot be read.
@@ -100,6 +160,20 @@ struct Replay {
 }
 
 impl Replay {
+    fn new(base: Position) -> Self {
+        Self {
+            base,
+            begin: None,
+            is_late: false,
+            last: Position::default(),
+            ballot: Ballot::default(),
+            entries: Vec::new(),
+            term_at_base: None,
+            count: 0,
+            highest: 0,
+        }
+    }
+
     fn apply(&mut self, record: Record) -> Result<(), String> {
         let is_first = self.begin.is_none();
         match record {
@@ -156,20 +230,8 @@ impl GroupLog {
     pub fn open(directory: Directory, settings: Settings, known: u32) -> Result<Opened, OpenLogError> {
         directory.remove_left_overs()?;
         let base = Base::newest(&directory)?;
-        let position = base
-            .as_ref()
-            .map_or(Position::default(), |(base, _)| Position { term: base.term, index: base.index });
-        let mut replay = Replay {
-            base: position,
-            begin: None,
-            is_late: false,
-            last: Position::default(),
-            ballot: Ballot::default(),
-            entries: Vec::new(),
-            term_at_base: None,
-            count: 0,
-            highest: 0,
-        };
+        let position = position_of(base.as_ref());
+        let mut replay = Replay::new(position);
         let signatures = directory.list()?.group_logs;
         let mut files = VecDeque::new();
         for (at, &signature) in signatures.iter().enumerate() {
@@ -220,6 +282,46 @@ impl GroupLog {
         log.sync()?;
         Ok(Opened { log, base, ballot, entries: replay.entries })
     }
+}
+
+impl GroupLog {
+    /// Whose log is in `directory`, if there is one.
+    ///
+    /// # Errors
+    /// [`OpenLogError`].
+    pub fn find(directory: &Directory) -> Result<Option<Identity>, OpenLogError> {
+        let mut replay = Replay::new(Position::default());
+        if let Some(&signature) = directory.list()?.group_logs.first() {
+            // A file that was begun and holds nothing belongs to an attempt that did not end.
+            read_file(directory, signature, true, &mut replay)?;
+        }
+        Ok(replay.begin.map(|begin| begin.identity))
+    }
+
+    /// Reads the newest snapshot's state and the entries behind it, also while the log is being written on, between two
+    /// rounds. `None` before the first snapshot.
+    ///
+    /// # Errors
+    /// [`OpenLogError`].
+    pub fn read_back(directory: &Directory) -> Result<Option<ReadBack>, OpenLogError> {
+        let base = Base::newest(directory)?;
+        let mut replay = Replay::new(position_of(base.as_ref()));
+        let Some((base, _)) = base else { return Ok(None) };
+        let signatures = directory.list()?.group_logs;
+        for (at, &signature) in signatures.iter().enumerate() {
+            read_file(directory, signature, at + 1 == signatures.len(), &mut replay)?;
+            replay.highest = replay.last.index;
+        }
+        let is_continued = replay.term_at_base == Some(base.term);
+        let entries = if is_continued { replay.entries } else { Vec::new() };
+        let last = entries.last().map_or(base.index, |entry| entry.index);
+        let committed = replay.ballot.commit.clamp(base.index, last);
+        Ok(Some(ReadBack { base, committed, entries }))
+    }
+}
+
+fn position_of(base: Option<&(Base, Vec<u8>)>) -> Position {
+    base.map_or(Position::default(), |(base, _)| Position { term: base.term, index: base.index })
 }
 
 /// The ballot of a start. Entries of a round may be durable without its ballot, and a ballot without the entries behind it.

@@ -12,6 +12,7 @@ pub(crate) mod connection;
 pub(crate) mod deadlines;
 pub(crate) mod declare;
 pub(crate) mod gates;
+pub(crate) mod group;
 pub(crate) mod input;
 pub(crate) mod invoke;
 pub(crate) mod lineage;

@@ -22,7 +22,7 @@ use crate::front::call::too_many_waiting;
 use crate::front::caller::{ParkedCall, ReplyTo};
 use crate::shard::data::{MAX_SELECTED, Select, too_much_selected};
 use crate::shard::wire_error;
-use crate::{ConnectionSlot, Instance, RequestId, WalkError};
+use crate::{ConnectionSlot, Instance, Lsn, RequestId, WalkError};
 
 /// What a SELECT may read in one step.
 const SLICE: Budget = Budget { rows: 1024, bytes: 256 << 10 };
@@ -41,8 +41,8 @@ struct LongSelect {
     cursor: Cursor,
     chunks: Vec<Vec<u8>>,
     bytes: usize,
-    /// When all tuples were found, in microseconds since the epoch.
-    assembled_at: Option<u64>,
+    /// When all tuples were found, in microseconds since the epoch, and the LSN that the reply waits for.
+    assembled_at: Option<(u64, Lsn)>,
 }
 
 /// The SELECTs that take more than a turn. Each step goes to the next one.
@@ -54,6 +54,11 @@ pub(crate) struct LongSelects {
 impl LongSelects {
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// The calls that wait for them.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = RequestId> {
+        self.queue.iter().map(|select| select.request)
     }
 
     /// Bytes of the replies that are being assembled.
@@ -120,7 +125,9 @@ impl Instance {
         if select.assembled_at.is_none() {
             match self.advance_select(&mut select) {
                 Ok(Progress::More) => {}
-                Ok(Progress::End) => select.assembled_at = Some(self.shard.data.now),
+                Ok(Progress::End) => {
+                    select.assembled_at = Some((self.shard.data.now, self.shard.data.journaling.awaited()));
+                }
                 Err(error) => {
                     self.answer(select.request, Err(error));
                     return !self.selects.is_empty();
@@ -129,10 +136,9 @@ impl Instance {
         }
         match select.assembled_at {
             None => self.selects.queue.push_back(select),
-            Some(since) => {
+            Some((since, awaited)) => {
                 let is_free = self.connections.get(slot).is_some_and(|connection| {
-                    connection.replies.may_adopt()
-                        && self.shard.data.journaling.awaited() <= self.shard.data.journaling.released()
+                    connection.replies.may_adopt() && awaited <= self.shard.data.journaling.released()
                 });
                 if is_free {
                     self.hand_over(slot, sync, select);

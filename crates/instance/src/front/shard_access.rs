@@ -132,6 +132,11 @@ impl Instance {
         self.shard.request_checkpoint()
     }
 
+    /// The number of the snapshot that is under way: the signature of its vclock.
+    pub fn checkpoint_signature(&self) -> Option<u64> {
+        self.shard.checkpoint_signature()
+    }
+
     /// Whether a checkpoint is under way, about to begin or about to be given up.
     pub fn has_checkpoint(&self) -> bool {
         self.shard.has_checkpoint()

@@ -115,7 +115,11 @@ fn growth_of(statement: &Statement<'_>) -> Growth {
 pub(crate) struct Conditions {
     failure: Option<String>,
     is_rebuilding: bool,
+    /// The data wait for others to take their place.
+    is_suspended: bool,
     is_read_only: bool,
+    /// Rows of local spaces are the group's.
+    is_member: bool,
     displaced: Option<String>,
     missing_replicas: Option<(usize, usize)>,
     scarce_room: Option<Room>,
@@ -136,6 +140,11 @@ impl Conditions {
     /// Whether the queue comes up after a loss of rows.
     pub(crate) fn is_rebuilding(&self) -> bool {
         self.is_rebuilding
+    }
+
+    /// Whether the data wait for others to take their place.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.is_suspended
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
@@ -178,6 +187,16 @@ impl Conditions {
         self.update();
     }
 
+    pub(crate) fn set_suspended(&mut self, is_suspended: bool) {
+        self.is_suspended = is_suspended;
+        self.update();
+    }
+
+    /// The instance is a member of a group.
+    pub(crate) fn set_member(&mut self) {
+        self.is_member = true;
+    }
+
     fn set_rebuilding(&mut self, is_rebuilding: bool) {
         self.is_rebuilding = is_rebuilding;
         self.update();
@@ -186,6 +205,7 @@ impl Conditions {
     fn update(&mut self) {
         self.is_restricted = self.failure.is_some()
             || self.is_rebuilding
+            || self.is_suspended
             || self.is_read_only
             || self.displaced.is_some()
             || self.missing_replicas.is_some()
@@ -210,7 +230,7 @@ impl Conditions {
     #[cold]
     fn check_each(&self, need: Need) -> Result<(), ErrorObject> {
         self.check_journal()?;
-        if self.is_rebuilding {
+        if self.is_rebuilding || self.is_suspended {
             return Err(rebuilding_error());
         }
         let growth = match need {
@@ -221,7 +241,9 @@ impl Conditions {
         if growth == Growth::Nothing {
             return Ok(());
         }
-        if self.is_read_only && matches!(need, Need::Change(_) | Need::Register) {
+        let is_replicated = matches!(need, Need::Change(_) | Need::Register)
+            || self.is_member && matches!(need, Need::Local(_));
+        if self.is_read_only && is_replicated {
             return Err(read_only_error());
         }
         self.check_place()?;
@@ -527,6 +549,13 @@ impl Admitted<'_> {
     /// Moves the rows committed so far into the journal's batch, for an entry that measures the cost of that.
     pub(crate) fn collect(&mut self) {
         self.journaling.collect(self.store, self.now);
+    }
+
+    /// Commits the open transaction, which holds these rows of a decided entry. False: it has changed more than they say.
+    pub(crate) fn commit_decided(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<bool, ErrorObject> {
+        let effects = self.store.open_effects();
+        self.commit()?;
+        Ok(self.journaling.collect_decided(self.store, rows, effects))
     }
 
     /// Takes the rows of another instance's transaction, which the open transaction holds, and commits it.

@@ -10,6 +10,8 @@ use lycosa_iproto::row::{self, RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_store::{Committed, Effect, Statement, Store, system};
 
+use group::Reads;
+
 /// Rows that become durable together: whole transactions, in the order of their commit.
 #[derive(Debug)]
 pub struct Batch {
@@ -94,6 +96,11 @@ pub(crate) struct Journaling {
     closed_bytes: u64,
     /// The journal takes no more rows.
     has_failed: bool,
+    /// The data wait for others to take their place ([`Self::suspend`]): rows are dropped.
+    is_suspended: bool,
+    /// Replies wait for new rows and nothing else: no group confirms reads, and the journal has not failed.
+    is_plain: bool,
+    reads: Reads,
 }
 
 impl Journaling {
@@ -120,6 +127,9 @@ impl Journaling {
             spare: Buffers::default(),
             closed_bytes: 0,
             has_failed: false,
+            is_suspended: false,
+            is_plain: true,
+            reads: Reads::default(),
         }
     }
 
@@ -150,9 +160,10 @@ impl Journaling {
     }
 
     /// What a reply that is encoded now waits for: every row so far, because it may have seen any of them. Nothing once
-    /// the journal has failed, when no reply shows data any more.
+    /// the journal has failed, when no reply shows data any more. In a group's leader, a row of this turn or a read.
+    #[inline]
     pub(crate) fn awaited(&self) -> u64 {
-        if self.has_failed { 0 } else { self.lsn }
+        if self.is_plain { self.lsn } else { self.awaited_beyond_rows() }
     }
 
     /// Whether every row is durable, or never will be.
@@ -214,6 +225,7 @@ impl Journaling {
     /// The journal takes no more rows: forgets those that wait for it, and all to come.
     pub(crate) fn fail(&mut self) {
         self.has_failed = true;
+        self.is_plain = false;
         self.rows = Vec::new();
         self.ends = Vec::new();
         self.full.clear();
@@ -269,7 +281,7 @@ impl Journaling {
 
     /// Takes over what the store has committed since the last call.
     pub(crate) fn collect(&mut self, store: &mut Store, now: u64) {
-        if self.has_failed {
+        if self.has_failed || self.is_suspended {
             return store.drain_committed(&mut |_| {});
         }
         let timestamp = now as f64 / 1e6;
@@ -430,6 +442,7 @@ impl Journaling {
         );
         self.durable = lsn;
         self.confirmed = lsn;
+        self.advance_reads();
         while let Some((_, vclock)) = self.taken.pop_front_if(|(taken, _)| *taken <= lsn) {
             self.durable_vclock = vclock;
         }
@@ -474,5 +487,6 @@ pub fn statement<'a>(body: &RowBody<'a>) -> Option<Statement<'a>> {
     })
 }
 
+mod group;
 #[cfg(test)]
 mod tests;

@@ -203,6 +203,11 @@ impl Shard {
         self.checkpoints.is_forced || self.checkpoints.base.signature != self.data.journaling.signature()
     }
 
+    /// The signature of the checkpoint that is under way.
+    pub(crate) fn checkpoint_signature(&self) -> Option<u64> {
+        self.checkpoints.running.as_ref().map(|running| running.signature)
+    }
+
     /// Whether a checkpoint is under way, about to begin or about to be given up.
     pub(crate) fn has_checkpoint(&self) -> bool {
         let Checkpoints { is_wanted, given_up, .. } = &self.checkpoints;

@@ -266,6 +266,43 @@ impl Data {
         Ok(self.journaling.awaited())
     }
 
+    /// Applies a transaction that the group has decided on. Its rows are durable and enter no batch.
+    pub(crate) fn apply_decided(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<(), ErrorObject> {
+        let refuse = |reason: &str| Err(ErrorObject::client(ErrorCode::Protocol, reason.to_owned()));
+        if rows.iter().any(|(header, _)| header.replica_id as usize >= VCLOCK_MAX) {
+            return refuse("a row has a replica id that no clock has");
+        }
+        let known = self.journaling.vclock();
+        if rows.iter().any(|(header, _)| header.lsn <= known.get(header.replica_id)) {
+            return refuse("a row is known already");
+        }
+        let mut admitted = self.admit(Need::Read)?;
+        admitted.begin(user::ADMIN)?;
+        let (_, store) = admitted.queue();
+        // The leader had the memory for it, and this node must not fall behind.
+        let former = store.lift_limit(true);
+        let applied = rows.iter().try_for_each(|(_, body)| apply_row(store, body));
+        store.lift_limit(former);
+        if let Err(error) = applied {
+            admitted.rollback();
+            return Err(error);
+        }
+        if admitted.commit_decided(rows)? {
+            Ok(())
+        } else {
+            refuse("the queue of a follower has changed data")
+        }
+    }
+
+    /// Goes on with other data, which the journal has confirmed. The queue begins to come up on them; [`Self::rebuild_step`] goes
+    /// on. Returns the former data.
+    pub(crate) fn restore(&mut self, confirmed: Confirmed, replica_id: u32) -> Store {
+        let Confirmed { store, vclock } = confirmed;
+        self.journaling.restore(vclock);
+        self.conditions.set_suspended(false);
+        self.replace(store, replica_id)
+    }
+
     /// Refuses rows behind others that were lost here.
     fn check_gap(&self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<(), ErrorObject> {
         let Some((header, _)) =

@@ -39,9 +39,20 @@ impl Shard {
         &mut self,
         from: Lsn,
         confirmed: Confirmed,
-        mut users: HashSet<UserId>,
+        users: HashSet<UserId>,
     ) -> HashSet<UserId> {
         let former = self.data.lose(from, confirmed, self.identity.replica_id);
+        self.follow_data(former, users)
+    }
+
+    /// The data that the journal has confirmed are loaded anew: goes on with them. As [`Self::lose`].
+    pub(crate) fn restore(&mut self, confirmed: Confirmed, users: HashSet<UserId>) -> HashSet<UserId> {
+        let former = self.data.restore(confirmed, self.identity.replica_id);
+        self.follow_data(former, users)
+    }
+
+    /// Other data have taken the place of `former`.
+    fn follow_data(&mut self, former: Store, mut users: HashSet<UserId>) -> HashSet<UserId> {
         // Its row may be lost, too.
         self.roles.has_begun_epoch = false;
         self.expiring.restart();

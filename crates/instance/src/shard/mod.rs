@@ -13,6 +13,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod clocks;
 pub(crate) mod data;
 pub(crate) mod expiring;
+pub(crate) mod group;
 pub(crate) mod lineage;
 pub(crate) mod loss;
 pub(crate) mod once;
@@ -116,6 +117,7 @@ pub(crate) struct Shard {
     former: Vec<Retired>,
     checkpoints: Checkpoints,
     role: RoleDeadlines,
+    leader_time: group::LeaderTime,
     pub(crate) roles: Roles,
     pub(crate) expiring: Expiring,
     pub(crate) replication: Replication,
@@ -161,6 +163,7 @@ impl Shard {
             former: Vec::new(),
             checkpoints: Checkpoints::new(signature, now),
             role: RoleDeadlines::default(),
+            leader_time: group::LeaderTime::default(),
             roles: Roles::new(mark),
             expiring: Expiring::default(),
             replication: Replication::default(),

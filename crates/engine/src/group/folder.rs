@@ -1,0 +1,303 @@
+//! The data folder of a member: begun from a single server's, joined, opened, and given back to a single server.
+//!
+//! A member's folder has snapshots (`N.snap`), their states in the group (`S.group`) and the group's log (`N.grouplog`), and no
+//! `.xlog`. A start without group would not see what stands in the log, so the server refuses it.
+//!
+//! Absent: locks of the folder, forced starts, and progress of long ones, which are the server's.
+
+use std::io;
+
+use lycosa_group::base::{Base, BaseError};
+use lycosa_group::log::{GroupLog, OpenLogError};
+use lycosa_group::node::{Node, Settings as NodeSettings};
+use lycosa_group::record::Identity as NodeIdentity;
+use lycosa_instance::{Confirmed, Identity};
+use lycosa_iproto::vclock::Vclock;
+use lycosa_journal::decision::Mode;
+use lycosa_journal::directory::{Directory, file_name};
+use lycosa_journal::log::LogError;
+use lycosa_journal::meta::FileKind;
+use lycosa_journal::recovery::{Recovered, Recovery};
+use lycosa_journal::snap::SnapshotError;
+use lycosa_journal::writer::{Settings as WriterSettings, XlogWriter};
+use lycosa_store::{Settings as StoreSettings, Store};
+use uuid::Uuid;
+
+use super::disk::GroupDisk;
+use super::entry::{self, EntryError};
+use super::journal::GroupJournal;
+use crate::folder::write_snapshot;
+use crate::replay::{LoadError, Replay};
+
+/// A member that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The data of all entries that are known to be committed, once the member has a snapshot. An empty server that joins has
+    /// none: its host moves messages and orders until [`GroupJournal::has_snapshot`], then opens the folder anew.
+    pub data: Option<Confirmed>,
+    /// The UUID in the snapshot, which is that of every member's instance.
+    pub instance: Option<Uuid>,
+    /// Signature of the snapshot.
+    pub snapshot: u64,
+    /// The node.
+    pub journal: GroupJournal,
+    /// Its disk.
+    pub disk: GroupDisk,
+}
+
+/// Why a folder does not become a member's, or a single server's again.
+#[derive(Debug, thiserror::Error)]
+pub enum BeginError {
+    /// It has the log of a group.
+    #[error("the folder belongs to a group already: node {}, group {}", .0.node, .0.group)]
+    Member(NodeIdentity),
+    /// It is not empty.
+    #[error(
+        "the folder is not empty: a server that joins a group gets all data from there. Give it an empty folder"
+    )]
+    NotEmpty,
+    /// The group has other members.
+    #[error("the group has {0} members: remove the others first, or their data part from these")]
+    Members(usize),
+    /// The folder cannot be read or changed.
+    #[error("can't change the folder: {0}")]
+    Io(#[from] io::Error),
+    /// The files cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The member's files cannot be loaded.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A snapshot cannot be written.
+    #[error("can't write a snapshot: {0}")]
+    Snapshot(#[from] SnapshotError),
+    /// The state of the snapshot cannot be written.
+    #[error(transparent)]
+    Base(#[from] BaseError),
+    /// The log cannot be begun.
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+/// Why a member's folder was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The log.
+    #[error(transparent)]
+    Log(#[from] OpenLogError),
+    /// The snapshot.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The newest snapshot is damaged, and an older one stands in for it.
+    #[error(
+        "the snapshot {expected} of the group's state cannot be used, recovery came to {found}. Remove this node from the group, and add an empty server in its place"
+    )]
+    Snapshot {
+        /// Signature in the state.
+        expected: u64,
+        /// Signature that recovery came to.
+        found: u64,
+    },
+    /// The folder has no snapshot.
+    #[error("the folder has no snapshot of the group yet")]
+    NoSnapshot,
+    /// An entry.
+    #[error(transparent)]
+    Entry(#[from] EntryError),
+}
+
+/// Whose log the folder has, if it has the log of a group.
+///
+/// # Errors
+/// The log cannot be read.
+pub fn member_of(directory: &Directory) -> Result<Option<NodeIdentity>, OpenLogError> {
+    GroupLog::find(directory)
+}
+
+/// Makes a single server's folder the first member of the new group `group`; other members reach it at `address`. Nobody may have
+/// the folder open. A crash in the middle leaves a folder of a single server, or of a member; a second call goes on.
+///
+/// # Errors
+/// [`BeginError`].
+pub fn begin(
+    directory: &Directory,
+    store: StoreSettings,
+    log: WriterSettings,
+    identity: &Identity,
+    group: Uuid,
+    address: String,
+    now: u64,
+) -> Result<(), BeginError> {
+    if let Some(identity) = member_of(directory).map_err(OpenError::from)? {
+        return Err(BeginError::Member(identity));
+    }
+    directory.remove_left_overs()?;
+    let listing = directory.list()?;
+    for state in listing.group_states {
+        // A left-over of an attempt: without a log it belongs to no group.
+        directory.disk().remove(&file_name(FileKind::GroupState, state))?;
+    }
+    let (data, vclock, snapshot) = match Recovery::open(directory, Mode::Strict).map_err(LoadError::from)? {
+        None => {
+            let mut data = Store::new(store);
+            let bootstrapped = data.bootstrap(&identity.cluster.to_string(), &identity.instance.to_string());
+            bootstrapped.map_err(LoadError::from)?;
+            (data, Vclock::new(), None)
+        }
+        Some(recovery) => {
+            let (data, recovered) = recover(recovery, store)?;
+            (data, recovered.vclock, Some(recovered.snapshot.signature()))
+        }
+    };
+    let base = Base::first(group, vclock.signature(), address);
+    base.write(directory, b"")?;
+    if snapshot != Some(vclock.signature()) {
+        write_snapshot(directory, &data, identity, &vclock, now)?;
+    }
+    let node = NodeIdentity { group, node: 1, rank: 0 };
+    GroupLog::create(directory.clone(), log, node, Some(&base))?;
+    remove_xlogs(directory)?;
+    Ok(())
+}
+
+fn remove_xlogs(directory: &Directory) -> io::Result<()> {
+    for xlog in directory.list()?.xlogs {
+        directory.disk().remove(&file_name(FileKind::Xlog, xlog))?;
+    }
+    directory.disk().sync()
+}
+
+/// Makes an empty folder that of a member which joins: its number and rank come from
+/// [`GroupJournal::add`] on the leader.
+///
+/// # Errors
+/// [`BeginError`].
+pub fn join(directory: &Directory, log: WriterSettings, identity: NodeIdentity) -> Result<(), BeginError> {
+    if let Some(identity) = member_of(directory).map_err(OpenError::from)? {
+        return Err(BeginError::Member(identity));
+    }
+    directory.remove_left_overs()?;
+    let listing = directory.list()?;
+    if !listing.snapshots.is_empty() || !listing.xlogs.is_empty() {
+        return Err(BeginError::NotEmpty);
+    }
+    GroupLog::create(directory.clone(), log, identity, None)?;
+    Ok(())
+}
+
+/// Makes the folder of the last member that of a single server: a snapshot of everything that its log holds, and no
+/// log of a group. With `forced` the other members are given up: what they have confirmed and this one does not have is
+/// missing, and what this one has and they did not confirm is there. Nobody may have the folder open. A crash in the middle leaves a folder of a member or of a single server; a
+/// second call goes on.
+///
+/// # Errors
+/// [`BeginError`].
+pub fn leave(
+    directory: &Directory,
+    store: StoreSettings,
+    log: WriterSettings,
+    identity: &Identity,
+    forced: bool,
+    now: u64,
+) -> Result<(), BeginError> {
+    directory.remove_left_overs()?;
+    let read = GroupLog::read_back(directory).map_err(OpenError::from)?.ok_or(OpenError::NoSnapshot)?;
+    // Alone, or with the other members given up, what the disk has is what there is.
+    let last = read.state_at_end(0);
+    if !forced && last.members.len() > 1 {
+        return Err(BeginError::Members(last.members.len()));
+    }
+    let (_, Confirmed { store: data, vclock }) = load(directory, store, last.index)?;
+    let signature = vclock.signature();
+    if !directory.list()?.snapshots.contains(&signature) {
+        read.state_at_end(signature).write(directory, b"")?;
+        write_snapshot(directory, &data, identity, &vclock, now)?;
+    }
+    let listing = directory.list()?;
+    for (kind, files) in
+        [(FileKind::GroupLog, listing.group_logs), (FileKind::GroupState, listing.group_states)]
+    {
+        // The newest log goes first: without it the others are no member's.
+        for file in files.into_iter().rev() {
+            directory.disk().remove(&file_name(kind, file))?;
+        }
+        directory.disk().sync()?;
+    }
+    XlogWriter::create(directory.clone(), log, identity.instance, vclock)?;
+    Ok(())
+}
+
+/// Opens a member's folder.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open(
+    directory: &Directory,
+    store: StoreSettings,
+    log: WriterSettings,
+    settings: NodeSettings,
+) -> Result<Opened, OpenError> {
+    let opened = GroupLog::open(directory.clone(), log, settings.knows)?;
+    let committed = opened.committed();
+    let Some(base) = opened.base.as_ref().map(|(base, _)| base.clone()) else {
+        let (node, log) = Node::new(opened, settings);
+        let journal = GroupJournal::new(node, None, 0);
+        let disk = GroupDisk::new(log, store);
+        return Ok(Opened { data: None, instance: None, snapshot: 0, journal, disk });
+    };
+    let held = committed.max(base.index);
+    let (data, instance) = load_entries(directory, store, &base, opened.rows(held))?;
+    let (node, log) = Node::new(opened, settings);
+    let snapshot = base.signature;
+    Ok(Opened {
+        data: Some(data),
+        instance: Some(instance),
+        snapshot,
+        journal: GroupJournal::new(node, Some(base), held),
+        disk: GroupDisk::new(log, store),
+    })
+}
+
+/// The data of everything up to `index`, or of the newest snapshot if that holds more. Returns the last entry in them.
+pub(super) fn load(
+    directory: &Directory,
+    store: StoreSettings,
+    index: u64,
+) -> Result<(u64, Confirmed), OpenError> {
+    let read = GroupLog::read_back(directory)?.ok_or(OpenError::NoSnapshot)?;
+    let index = index.max(read.base.index);
+    let (data, _) = load_entries(directory, store, &read.base, read.rows(index))?;
+    Ok((index, data))
+}
+
+fn recover(recovery: Recovery, store: StoreSettings) -> Result<(Store, Recovered), LoadError> {
+    let mut replay = Replay::new(Store::new(store));
+    let recovered = recovery.run(&mut replay)?;
+    Ok((replay.finish()?, recovered))
+}
+
+fn load_entries<'a>(
+    directory: &Directory,
+    store: StoreSettings,
+    base: &Base,
+    entries: impl Iterator<Item = &'a [u8]>,
+) -> Result<(Confirmed, Uuid), OpenError> {
+    let recovery = Recovery::open(directory, Mode::Strict).map_err(LoadError::from)?;
+    let recovery = recovery.ok_or(OpenError::NoSnapshot)?;
+    let mut replay = Replay::new(Store::new(store));
+    let recovered = recovery.run(&mut replay).map_err(LoadError::from)?;
+    let found = recovered.vclock.signature();
+    if found != base.signature {
+        return Err(OpenError::Snapshot { expected: base.signature, found });
+    }
+    let mut vclock = recovered.vclock;
+    for entry in entries {
+        for (header, body) in entry::decode(entry)?.iter().flatten() {
+            replay.apply(body).map_err(LoadError::from)?;
+            let known = vclock.set(header.replica_id, header.lsn);
+            known.map_err(|error| EntryError::Damaged(error.to_string()))?;
+        }
+    }
+    let store = replay.finish().map_err(LoadError::from)?;
+    Ok((Confirmed { store, vclock }, recovered.instance))
+}

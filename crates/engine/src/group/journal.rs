@@ -1,0 +1,593 @@
+//! The node of a group as a journal: batches become proposals, and entries of other leaders come as news.
+//!
+//! Entries are numbered by the group, rows by the instance. The journal keeps which entry the data hold ([`GroupJournal::held`]):
+//! a committed entry behind it is handed to the instance, one up to it is in the data already, as an own proposal or as a
+//! part of what was loaded.
+//!
+//! Batches may be proposed while this node leads in the very term of which the instance was told. A batch that cannot be proposed
+//! waits: for free space in the group's window, or for the end of a hand-over.
+//!
+//! Invariants:
+//! - a batch is [`News::Durable`] when the majority has it; the batch at which a snapshot is taken, once this node has handed
+//!   it out, so that the snapshot's state is known;
+//! - an event of the node is taken when the news before it are taken. While the data are loaded or the queue comes up on
+//!   them no event is taken, so entries reach the instance in order and only when it can apply them;
+//! - while data are loaded the node does not campaign.
+//!
+//! Absent: the log's disk ([`super::disk`]), links, the clock.
+
+use std::collections::VecDeque;
+use std::mem::take;
+
+use lycosa_group::base::Base;
+use lycosa_group::members::{Members, NodeId};
+use lycosa_group::node::{
+    Committed, Event, Incoming, Node, Outgoing, Payload, Refusal, Role, Status, StepError,
+};
+use lycosa_group::record::{Identity, Position};
+use lycosa_instance::{Batch, Buffers, Lsn};
+
+use super::disk::{Done, Order};
+use super::entry;
+use crate::journal::{Journal, News, Pace};
+
+/// Batches in flight at most. Further rows gather for the next one.
+const MAX_IN_FLIGHT: usize = 32;
+
+/// Where the node stands, as far as the instance knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Follows,
+    /// The node leads in that term and has not handed out every entry of earlier ones.
+    Elected(u64),
+    /// The instance takes writes.
+    Leads(u64),
+}
+
+/// A batch that was proposed.
+#[derive(Debug)]
+struct Own {
+    position: Position,
+    lsn: Lsn,
+    buffers: Buffers,
+    /// The number of the snapshot that is taken behind it.
+    snapshot: Option<u64>,
+}
+
+/// Where a member stands, for people and metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// The node.
+    pub identity: Identity,
+    /// What the node says.
+    pub node: Status,
+    /// The members, as of the entries that the data hold.
+    pub members: Members,
+    /// The instance takes writes here.
+    pub leads: bool,
+    /// The data are being loaded: after a loss of unconfirmed rows, or from the leader's snapshot.
+    pub is_loading: bool,
+    /// The data hold every entry up to here.
+    pub held: u64,
+    /// Batches that are not confirmed.
+    pub in_flight: usize,
+    /// The group has removed this node.
+    pub is_removed: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct GroupJournal {
+    node: Node,
+    now: u64,
+    /// As of the last event that was taken from the node.
+    members: Members,
+    level: u32,
+    taken: Position,
+    /// The data hold every entry up to here.
+    held: u64,
+    phase: Phase,
+    leader: Option<NodeId>,
+    /// Proposals that were not handed out, the oldest first, and how many of them the instance knows to be durable.
+    own: VecDeque<Own>,
+    told: usize,
+    confirmed: u64,
+    /// Batches that are not proposed yet.
+    waiting: VecDeque<Batch>,
+    /// Batches are dropped until the instance has heard of its loss.
+    is_losing: bool,
+    /// The data are being loaded.
+    is_loading: bool,
+    /// The queue comes up on loaded data.
+    is_paused: bool,
+    is_removed: bool,
+    has_failed: bool,
+    /// States of snapshots that are being taken, the newest last.
+    bases: VecDeque<Base>,
+    /// The newest snapshot.
+    snapshot: Option<Base>,
+    reads: VecDeque<(u64, Lsn)>,
+    news: VecDeque<News>,
+    orders: VecDeque<Order>,
+    messages: VecDeque<Outgoing>,
+    notes: VecDeque<String>,
+}
+
+impl GroupJournal {
+    /// `base` is the newest snapshot's; the data hold every entry up to `held`.
+    pub(super) fn new(node: Node, base: Option<Base>, held: u64) -> Self {
+        let members = base.as_ref().map_or(Members::default(), |base| base.members.clone());
+        let level = base.as_ref().map_or(0, |base| base.level);
+        let taken =
+            base.as_ref().map_or(Position::default(), |base| Position { term: base.term, index: base.index });
+        Self {
+            node,
+            now: 0,
+            members,
+            level,
+            taken,
+            held,
+            phase: Phase::Follows,
+            leader: None,
+            own: VecDeque::new(),
+            told: 0,
+            confirmed: 0,
+            waiting: VecDeque::new(),
+            is_losing: false,
+            is_loading: false,
+            is_paused: false,
+            is_removed: false,
+            has_failed: false,
+            bases: VecDeque::new(),
+            snapshot: base,
+            reads: VecDeque::new(),
+            news: VecDeque::new(),
+            orders: VecDeque::new(),
+            messages: VecDeque::new(),
+            notes: VecDeque::new(),
+        }
+    }
+
+    /// Lets time pass: `now` is in microseconds of a clock that never goes back. Returns when to call again.
+    pub fn tick(&mut self, now: u64) -> u64 {
+        self.now = self.now.max(now);
+        let next = if self.is_loading {
+            // A campaign would be won by a node that cannot serve.
+            self.now + self.node.period()
+        } else {
+            self.node.tick(self.now)
+        };
+        self.propose_waiting();
+        self.work();
+        next
+    }
+
+    /// Takes a message of another member. Of a snapshot, the file must have arrived.
+    ///
+    /// # Errors
+    /// [`StepError`]: the link is to be closed. Where this node's log contradicts the group's, or lacks what it has confirmed,
+    /// or its program is too old, there is also [`News::Failed`].
+    pub fn receive(&mut self, message: Incoming) -> Result<(), StepError> {
+        let taken = self.node.step(message);
+        if let Err(
+            error @ (StepError::LostEntries { .. }
+            | StepError::Contradiction { .. }
+            | StepError::Level { .. }),
+        ) = &taken
+        {
+            self.fail(error.to_string());
+        }
+        self.work();
+        taken
+    }
+
+    /// What came of an order.
+    pub fn handle(&mut self, done: Done) {
+        match done {
+            Done::Written(number) => self.messages.extend(self.node.persisted(number)),
+            Done::Read(wanted, found) => self.node.found(&wanted, found),
+            Done::Restored { index, confirmed } => {
+                self.is_loading = false;
+                self.held = index;
+                self.news.push_back(News::Restored { confirmed });
+            }
+            Done::State(base) => self.take_snapshot(*base),
+            Done::Failed(cause) => self.fail(cause),
+            Done::Note(text) => self.notes.push_back(text),
+        }
+        self.work();
+    }
+
+    /// The next thing for the disk, in order.
+    pub fn poll_order(&mut self) -> Option<Order> {
+        self.orders.pop_front()
+    }
+
+    /// The next message for another member, in order.
+    pub fn poll_message(&mut self) -> Option<Outgoing> {
+        self.messages.pop_front()
+    }
+
+    /// Something for the log of the process.
+    pub fn poll_note(&mut self) -> Option<String> {
+        self.notes.pop_front()
+    }
+
+    /// The link to a member broke: messages that were on it are lost.
+    pub fn link_lost(&mut self, node: NodeId) {
+        self.node.link_lost(node);
+        self.work();
+    }
+
+    /// Whether the disk has less free space than its reserve: see [`Node::set_scarce`].
+    pub fn set_scarce(&mut self, is_scarce: bool) {
+        self.node.set_scarce(is_scarce);
+    }
+
+    /// Takes the empty server at `address` in: it catches up, then it becomes a voter. Returns its number and rank, for
+    /// [`join`](super::join).
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn add(&mut self, address: &str) -> Result<(NodeId, u8), Refusal> {
+        let added = self.node.add(address);
+        self.work();
+        added
+    }
+
+    /// Begins to remove a member.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn remove(&mut self, node: NodeId) -> Result<(), Refusal> {
+        let removed = self.node.remove(node);
+        self.work();
+        removed
+    }
+
+    /// Hands over to a voter, or to the one whose log is the longest. Returns which. Rows that the instance makes meanwhile wait;
+    /// they are lost if the other node leads.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn transfer(&mut self, to: Option<NodeId>) -> Result<NodeId, Refusal> {
+        let successor = self.node.transfer(to);
+        self.work();
+        successor
+    }
+
+    /// Asks the group to rise to a level of rows that every member knows.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn raise_level(&mut self, level: u32) -> Result<(), Refusal> {
+        let raised = self.node.raise_level(level);
+        self.work();
+        raised.map(drop)
+    }
+
+    /// Who this node is in the group.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.node.identity()
+    }
+
+    /// The members, as of the entries that the instance has heard of.
+    #[must_use]
+    pub fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// The leader that the node knows, perhaps this one.
+    #[must_use]
+    pub fn leader(&self) -> Option<NodeId> {
+        self.node.leader()
+    }
+
+    /// Whether the instance takes writes here.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        matches!(self.phase, Phase::Leads(_))
+    }
+
+    /// Whether the group has removed this node.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        self.is_removed
+    }
+
+    /// Whether the folder has a snapshot. A server that joins gets its first one from the leader.
+    #[must_use]
+    pub fn has_snapshot(&self) -> bool {
+        self.snapshot.is_some()
+    }
+
+    /// The data hold every entry up to here.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Where the node stands.
+    #[must_use]
+    pub fn status(&self) -> GroupStatus {
+        GroupStatus {
+            identity: self.node.identity(),
+            node: self.node.status(),
+            members: self.members.clone(),
+            leads: self.leads(),
+            is_loading: self.is_loading,
+            held: self.held,
+            in_flight: self.own.len() - self.told + self.waiting.len(),
+            is_removed: self.is_removed,
+        }
+    }
+
+    /// The state of the snapshot with that number, which is being taken. It has to be durable ([`Base::write`]) before the
+    /// snapshot gets its name: see [`Snapshots::seal_with`](crate::snapshots::Snapshots::seal_with). Known once the instance
+    /// orders to complete the snapshot.
+    #[must_use]
+    pub fn base_of(&self, signature: u64) -> Option<&Base> {
+        self.bases.iter().rev().find(|base| base.signature == signature)
+    }
+
+    /// The snapshot with that number is complete, with its state. Followers that are far behind get it from now on, and older
+    /// entries may go.
+    pub fn snapshot_taken(&mut self, signature: u64) {
+        let Some(at) = self.bases.iter().position(|base| base.signature == signature) else { return };
+        let base = self.bases.remove(at).expect("it was found");
+        self.bases.retain(|other| other.index > base.index);
+        self.take_snapshot(base);
+        self.work();
+    }
+
+    fn take_snapshot(&mut self, base: Base) {
+        // Members that answer and are a little behind are spared a snapshot, for at most one more.
+        let status = self.node.status();
+        let active = status.progress.iter().filter(|member| member.is_active && !member.awaits_snapshot);
+        let slowest = active.map(|member| member.matched).min().unwrap_or(base.index);
+        let before = self.snapshot.as_ref().map_or(base.index, |before| before.index);
+        let index = base.index.min(slowest.max(before));
+        self.node.snapshot_taken(base.clone());
+        self.node.forget(index);
+        self.snapshot = Some(base.clone());
+        self.orders.push_back(Order::Forget { base: Box::new(base), index });
+    }
+
+    /// The node leaves its service.
+    fn fail(&mut self, cause: String) {
+        if !std::mem::replace(&mut self.has_failed, true) {
+            self.news.push_back(News::Failed(cause));
+        }
+    }
+
+    /// Takes what the node has to send and to write.
+    fn work(&mut self) {
+        while !self.has_failed
+            && let Some(round) = self.node.poll(self.now)
+        {
+            self.messages.extend(round.messages);
+            self.orders.extend(round.write.map(Order::Write));
+        }
+        if self.snapshot.is_none() {
+            self.await_snapshot();
+        }
+    }
+
+    /// A server that joins has no instance that would take events. All but its first snapshot come again once it has one.
+    fn await_snapshot(&mut self) {
+        while let Some(event) = self.node.next_event() {
+            if let Event::Installed(base) = event {
+                self.snapshot = Some(*base);
+            }
+        }
+    }
+
+    fn propose_waiting(&mut self) {
+        while let Some(batch) = self.waiting.front() {
+            let last = self.own.back().map_or(self.taken, |own| own.position);
+            let position = if batch.rows.is_empty() {
+                last
+            } else {
+                match self.phase {
+                    Phase::Leads(term) if self.node.leads() == Some(term) => {}
+                    _ => return,
+                }
+                match self.node.propose(entry::encode(&batch.rows, &batch.ends)) {
+                    Ok(position) => position,
+                    // It is tried again at the next tick.
+                    Err(_) => return,
+                }
+            };
+            let Some(Batch { rows, ends, vclock, lsn, ends_file, .. }) = self.waiting.pop_front() else {
+                return;
+            };
+            let snapshot = ends_file.then(|| vclock.signature());
+            self.own.push_back(Own { position, lsn, buffers: Buffers { rows, ends }, snapshot });
+        }
+        self.hand_out_own();
+    }
+
+    /// Tells the instance of own batches that are durable, and forgets those that were handed out.
+    fn hand_out_own(&mut self) {
+        while let Some(own) = self.own.get_mut(self.told) {
+            let is_taken = own.position.index <= self.taken.index;
+            if !is_taken && (own.position.index > self.confirmed || own.snapshot.is_some()) {
+                break;
+            }
+            if let Some(signature) = own.snapshot {
+                let Position { term, index } = own.position;
+                let group = self.node.identity().group;
+                let (level, members) = (self.level, self.members.clone());
+                self.bases.push_back(Base { group, index, term, signature, level, members });
+                if self.bases.len() > 2 {
+                    self.bases.pop_front();
+                }
+            }
+            self.news.push_back(News::Durable { lsn: own.lsn, buffers: take(&mut own.buffers) });
+            self.told += 1;
+        }
+        while self.told > 0 && self.own.front().is_some_and(|own| own.position.index <= self.taken.index) {
+            self.own.pop_front();
+            self.told -= 1;
+        }
+    }
+
+    /// Takes an event of the node.
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Role { role, leader, term } => self.role(role, leader, term),
+            Event::Confirmed(position) => {
+                self.confirmed = self.confirmed.max(position.index);
+                self.hand_out_own();
+            }
+            Event::Committed(committed) => self.committed(committed),
+            Event::Read { number, .. } => {
+                let asked = self.reads.iter().rposition(|(read, _)| *read == number);
+                if let Some(at) = asked {
+                    let lsn = self.reads[at].1;
+                    self.reads.drain(..=at);
+                    self.news.push_back(News::Read { lsn });
+                }
+            }
+            // The role has changed, and with it everything is void that was asked.
+            Event::Lost(_) | Event::ReadLost { .. } => {}
+            Event::Installed(base) => {
+                self.taken = Position { term: base.term, index: base.index };
+                (self.members, self.level) = (base.members.clone(), self.level.max(base.level));
+                let index = base.index;
+                self.snapshot = Some(*base.clone());
+                if index > self.held {
+                    self.news.push_back(News::Suspended);
+                    self.load(index);
+                }
+                self.orders.push_back(Order::Forget { base, index });
+            }
+            Event::Members(members) => self.members = members,
+            Event::Removed => self.is_removed = true,
+            Event::EntriesWanted(wanted) => self.orders.push_back(Order::Read(wanted)),
+            Event::SnapshotWanted { .. } => self.news.push_back(News::SnapshotWanted),
+            Event::Halted { level } => {
+                self.fail(format!(
+                    "the group has risen to level {level}, which this program does not know: start a newer version"
+                ));
+            }
+        }
+    }
+
+    fn role(&mut self, role: Role, leader: Option<NodeId>, term: u64) {
+        let is_another = match self.phase {
+            Phase::Follows => leader != self.leader,
+            Phase::Elected(own) | Phase::Leads(own) => role != Role::Leader || own != term,
+        };
+        self.leader = leader;
+        if is_another {
+            if let Phase::Leads(_) = std::mem::replace(&mut self.phase, Phase::Follows) {
+                // Of batches with rows the instance says that its data are ahead; the others end a file for a snapshot that
+                // is given up.
+                self.own.truncate(self.told);
+                self.waiting.clear();
+            }
+            self.reads.clear();
+            self.news.push_back(News::Follows { leader });
+        }
+        if role == Role::Leader && self.phase == Phase::Follows {
+            self.phase = Phase::Elected(term);
+        }
+    }
+
+    fn committed(&mut self, committed: Committed) {
+        let Committed { position, payload } = committed;
+        self.taken = position;
+        if let Payload::Level(level) = payload {
+            self.level = self.level.max(level);
+            self.orders.push_back(Order::Level(level));
+        }
+        let is_own = self.own.iter().any(|own| own.position == position);
+        if position.index > self.held {
+            self.held = position.index;
+            if let Payload::Rows(data) = payload
+                && !is_own
+            {
+                self.news.push_back(News::Entry { data });
+            }
+        }
+        self.hand_out_own();
+        if self.phase == Phase::Elected(position.term) {
+            self.phase = Phase::Leads(position.term);
+            self.news.push_back(News::Leads);
+        }
+    }
+
+    fn load(&mut self, index: u64) {
+        self.own.clear();
+        self.told = 0;
+        self.waiting.clear();
+        self.reads.clear();
+        self.is_losing = true;
+        self.is_loading = true;
+        self.orders.push_back(Order::Restore { index });
+    }
+}
+
+impl Journal for GroupJournal {
+    fn pace(&self) -> Pace {
+        Pace::Pipelined(MAX_IN_FLIGHT)
+    }
+
+    fn submit(&mut self, batch: Batch) {
+        if self.is_losing || self.has_failed {
+            return;
+        }
+        self.waiting.push_back(batch);
+        self.propose_waiting();
+        self.work();
+    }
+
+    fn poll(&mut self) -> Option<News> {
+        loop {
+            if let Some(news) = self.news.pop_front() {
+                if matches!(news, News::Restored { .. }) {
+                    self.is_losing = false;
+                }
+                return Some(news);
+            }
+            if self.is_loading || self.is_paused || self.has_failed {
+                return None;
+            }
+            let event = self.node.next_event()?;
+            self.event(event);
+        }
+    }
+
+    fn read(&mut self, lsn: Lsn) {
+        if let Phase::Leads(term) = self.phase
+            && self.node.leads() == Some(term)
+            && let Ok(number) = self.node.read()
+        {
+            self.reads.push_back((number, lsn));
+            self.work();
+        }
+    }
+
+    fn restore(&mut self) {
+        self.load(self.taken.index);
+    }
+
+    fn pause(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+    }
+
+    fn restate(&mut self, signature: u64) {
+        let is_clean = self.own.is_empty() && self.waiting.is_empty();
+        let Position { term, index } = self.taken;
+        if is_clean
+            && self.snapshot.as_ref().is_some_and(|base| base.signature == signature && base.index < index)
+        {
+            let group = self.node.identity().group;
+            let base =
+                Base { group, index, term, signature, level: self.level, members: self.members.clone() };
+            self.orders.push_back(Order::State(Box::new(base)));
+        }
+    }
+}

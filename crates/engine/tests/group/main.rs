@@ -1,0 +1,170 @@
+//! Members of a group: instances whose journal is the group's log.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod world;
+
+use std::sync::Arc;
+
+use lycosa_engine::group;
+use lycosa_instance::OUTCOME_UNKNOWN;
+use lycosa_journal::directory::Directory;
+use lycosa_tuple::value::Value;
+
+use world::{BEGINNING, IDENTITY, World};
+
+fn put(world: &mut World, node: u64, payload: u64) {
+    let told = world.call(node, "queue.tube.work:put", &[Value::from(payload)]);
+    assert!(told.is_ok(), "{told:?}");
+}
+
+fn create(world: &mut World, node: u64) {
+    world.call(node, "queue.create_tube", &[Value::from("work"), Value::from("fifo")]).unwrap();
+}
+
+fn payload_of(told: &world::Told) -> Option<u64> {
+    let values = told.as_ref().ok()?;
+    values.first()?.as_array()?.get(2)?.as_u64()
+}
+
+#[test]
+fn a_group_of_one_serves_and_is_found_again_after_a_restart() {
+    let mut world = World::new();
+    create(&mut world, 1);
+    for payload in 0..20 {
+        put(&mut world, 1, payload);
+    }
+    let taken = world.call(1, "queue.tube.work:take", &[Value::from(0_u64)]);
+    assert_eq!(payload_of(&taken), Some(0));
+    world.kill(1);
+    world.start(1);
+    world.until("it leads again", |world| world.leads(1));
+    put(&mut world, 1, 99);
+    // The connection that had taken a task is gone, and so is its session.
+    for payload in (0..20).chain([99]) {
+        let taken = world.call(1, "queue.tube.work:take", &[Value::from(0_u64)]);
+        assert_eq!(payload_of(&taken), Some(payload));
+    }
+}
+
+#[test]
+fn followers_apply_what_the_leader_confirms_and_the_next_leader_goes_on() {
+    let mut world = World::of(3);
+    create(&mut world, 1);
+    for payload in 0..10 {
+        put(&mut world, 1, payload);
+    }
+    world.pass(20);
+    let digest = world.digest(1);
+    assert_eq!((world.digest(2), world.digest(3)), (digest, digest));
+    let refused = world.call(2, "box.space._queue:insert", &[Value::array([Value::from(1_u64)])]);
+    assert!(refused.is_err(), "a follower takes no writes: {refused:?}");
+    world.kill(1);
+    world.until("another node leads", |world| world.leader().is_some());
+    let leader = world.leader().unwrap();
+    let taken = world.call(leader, "queue.tube.work:take", &[Value::from(1_u64)]);
+    assert_eq!(payload_of(&taken), Some(0));
+    world.start(1);
+    world.until("the old leader has everything", |world| {
+        world.digest(1) == world.digest(leader) && world.digest(2) == world.digest(3)
+    });
+}
+
+#[test]
+fn a_leader_that_was_stopped_confirms_nothing_and_loads_what_the_group_decided() {
+    let mut world = World::of(3);
+    create(&mut world, 1);
+    put(&mut world, 1, 1);
+    world.pass(20);
+    world.stop(1, true);
+    world.until("another node leads", |world| world.leader().is_some());
+    let leader = world.leader().unwrap();
+    let acked = world.call(leader, "queue.tube.work:take", &[Value::from(1_u64)]);
+    assert_eq!(payload_of(&acked), Some(1));
+    // The requests wait at the door of the process that was stopped.
+    let (read, write) = (
+        world.send(1, "queue.tube.work:peek", &[Value::from(0_u64)]),
+        world.send(1, "queue.tube.work:put", &[Value::from(2_u64)]),
+    );
+    world.stop(1, false);
+    world.until("both are answered", |world| {
+        [read, write].iter().all(|sync| world.running(1).told.iter().any(|(told, _)| told == sync))
+    });
+    for sync in [read, write] {
+        assert_eq!(world.told(1, sync), Some(Err(OUTCOME_UNKNOWN.to_owned())));
+    }
+    world.until("it has the group's data", |world| world.digest(1) == world.digest(leader));
+    assert!(!world.running(1).instance.is_suspended());
+}
+
+#[test]
+fn a_read_waits_for_the_majority() {
+    let mut world = World::of(3);
+    create(&mut world, 1);
+    put(&mut world, 1, 1);
+    world.pass(20);
+    world.stop(2, true);
+    world.stop(3, true);
+    let read = world.send(1, "queue.tube.work:peek", &[Value::from(0_u64)]);
+    world.pass(10);
+    assert_eq!(world.told(1, read), None, "nobody has confirmed that the node leads");
+    world.stop(3, false);
+    world.until("the read is answered", |world| !world.running(1).told.is_empty());
+    assert!(world.told(1, read).is_some_and(|told| told.is_ok()));
+}
+
+#[test]
+fn a_follower_that_is_far_behind_gets_a_snapshot_and_goes_on_behind_it() {
+    let mut world = World::of(3);
+    create(&mut world, 1);
+    world.kill(3);
+    for payload in 0..30 {
+        put(&mut world, 1, payload);
+    }
+    for _ in 0..2 {
+        put(&mut world, 1, 77);
+        assert!(world.running(1).instance.request_checkpoint());
+        world.until("the snapshot is complete", |world| !world.running(1).instance.has_checkpoint());
+    }
+    let kept = world.running(1).disk.directory().list().unwrap();
+    assert!(kept.xlogs.is_empty() && !kept.group_states.is_empty(), "{kept:?}");
+    world.start(3);
+    world.until("it has everything", |world| world.digest(3) == world.digest(1));
+    put(&mut world, 1, 1000);
+    world.until("it follows", |world| world.digest(3) == world.digest(1));
+    world.kill(3);
+    world.start(3);
+    world.until("its own disk has it", |world| world.digest(3) == world.digest(1));
+}
+
+#[test]
+fn the_time_of_the_next_leader_goes_on_from_that_of_the_last() {
+    let mut world = World::of(1);
+    world.servers.get_mut(&1).unwrap().ahead = 3_600_000_000;
+    world.grow(3);
+    create(&mut world, 1);
+    put(&mut world, 1, 1);
+    world.pass(200);
+    world.kill(1);
+    world.until("another node leads", |world| world.leader().is_some());
+    let leader = world.leader().unwrap();
+    let behind = world.running(leader).ahead_by;
+    let hour = 3_600_000_000_i64;
+    assert!((behind - hour).abs() < 1_000_000, "{behind}");
+}
+
+#[test]
+fn the_last_member_leaves_with_everything() {
+    let mut world = World::new();
+    create(&mut world, 1);
+    (0..5).for_each(|payload| put(&mut world, 1, payload));
+    let digest = world.digest(1);
+    world.kill(1);
+    let folder = Directory::on(Arc::new(world.servers[&1].folder.clone()));
+    let (store, writer) = (lycosa_store::Settings::default(), lycosa_journal::writer::Settings::default());
+    group::leave(&folder, store, writer, &IDENTITY, false, BEGINNING).unwrap();
+    let opened = lycosa_engine::folder::open(&folder, store, writer, &IDENTITY, BEGINNING).unwrap();
+    assert_eq!(opened.store.digest(), digest);
+    let listing = folder.list().unwrap();
+    assert!(listing.group_logs.is_empty() && listing.group_states.is_empty(), "{listing:?}");
+}

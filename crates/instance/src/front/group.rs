@@ -1,0 +1,130 @@
+//! An instance as a member of a group: what the group's journal tells it, and what becomes of connections and calls.
+//!
+//! | what | then |
+//! |---|---|
+//! | the node leads | the instance takes writes and its queue comes up. A reply waits for a row of its turn; without one, for a read that the majority confirms |
+//! | it stops leading | replies that wait for either become the error [`OUTCOME_UNKNOWN`](crate::OUTCOME_UNKNOWN); open transactions and long SELECTs end. Data with unconfirmed rows are suspended |
+//! | data are suspended | nothing is read or changed; requests are refused with `ER_LOADING` |
+//! | data are restored | as after a loss of rows (`front/loss.rs`): connections and log-ins stay, the queue comes up in portions |
+//! | an entry of another leader | is applied with the stamps that it carries, and is in no batch |
+//!
+//! Invariants: a node that was stopped answers nothing from before, since no majority confirms its reads; an entry is applied
+//! to data that hold everything before it.
+//!
+//! Absent: the node itself, and forwarding of requests to the leader.
+
+use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::reply;
+use lycosa_iproto::row::{RowBody, RowHeader};
+
+use crate::shard::group::Followed;
+use crate::shard::loss::{Confirmed, outcome_unknown};
+use crate::{Instance, Lsn};
+
+impl Instance {
+    /// The instance is a member of a group: it takes no writes until [`Self::handle_leads`]. To be called before anything
+    /// connects.
+    pub fn join_group(&mut self, now: u64) {
+        self.input(now, |instance| instance.shard.join_group(now));
+    }
+
+    /// The node leads its group, and the data hold every entry of earlier leaders: the instance takes writes. Returns by how
+    /// many microseconds the time of the leader before is ahead of `now`. The caller's time goes on from there.
+    pub fn handle_leads(&mut self, now: u64) -> i64 {
+        self.input(now, |instance| instance.shard.lead(now))
+    }
+
+    /// The node does not lead its group, or not any more. If [`Followed::Ahead`] comes of it, [`Self::handle_restored`] is to
+    /// follow.
+    pub fn handle_follows(&mut self, now: u64) -> Followed {
+        self.input(now, |instance| {
+            let followed = instance.shard.stop_leading(now);
+            match followed {
+                Followed::Unchanged => {}
+                Followed::Clean => {
+                    instance.settle(|instance| instance.shard.abandon_checkpoint("another node leads"));
+                    instance.void_replies();
+                }
+                Followed::Ahead => instance.suspend(),
+            }
+            followed
+        })
+    }
+
+    /// The data give way to others, which [`Self::handle_restored`] brings.
+    pub fn handle_suspended(&mut self, now: u64) {
+        self.input(now, Self::suspend);
+    }
+
+    fn suspend(&mut self) {
+        self.measures.journal_errors += 1;
+        self.settle(|instance| instance.shard.abandon_checkpoint("the data are loaded anew"));
+        self.void_replies();
+        self.shard.suspend();
+    }
+
+    /// What waits for a row or a read that is not confirmed has an unknown outcome.
+    fn void_replies(&mut self) {
+        let error = outcome_unknown();
+        let schema_version = self.store().schema_version();
+        let kept = self.shard.data.journaling.void();
+        self.shard.await_replicas();
+        self.connections.lose(kept, |frame, out| {
+            if !reply::is_push(frame) {
+                reply::error(out, reply::sync_of(frame).unwrap_or(0), schema_version, &error);
+            }
+        });
+        self.parked.void_answers(&error);
+        for request in std::mem::take(&mut self.selects).requests() {
+            self.answer(request, Err(error.clone()));
+        }
+        self.connections.release(self.shard.data.journaling.released());
+    }
+
+    /// The data are these now: as after a loss of rows, but perhaps ahead of everything before.
+    pub fn handle_restored(&mut self, confirmed: Confirmed, now: u64) {
+        if self.shard.data.conditions.has_failed() {
+            return;
+        }
+        self.input(now, |instance| {
+            instance.settle(|instance| instance.shard.abandon_checkpoint("the data are loaded anew"));
+            instance.void_replies();
+            let users = instance.connections.iter().map(|connection| connection.user).collect();
+            let changed = instance.settle(|instance| instance.shard.restore(confirmed, users));
+            instance.connections.break_off(|connection| changed.contains(&connection.user));
+            instance.connections.release(instance.shard.data.journaling.released());
+        });
+    }
+
+    /// Applies an entry that the group has decided on: its transactions in order, each with the stamps that it carries.
+    ///
+    /// # Errors
+    /// The data do not take it, so they are not those of the group: the node must leave its service.
+    pub fn apply_entry(
+        &mut self,
+        transactions: &[Vec<(RowHeader, RowBody<'_>)>],
+        now: u64,
+    ) -> Result<(), ErrorObject> {
+        let applied = self.input(now, |instance| instance.shard.apply_entry(transactions, now));
+        self.release_replies();
+        applied
+    }
+
+    /// At the end of a turn: the number of a read that the turn's replies wait for, if they have seen no new row. The
+    /// journal is to confirm it ([`Self::handle_read`]).
+    pub fn begin_read(&mut self) -> Option<Lsn> {
+        self.shard.data.journaling.begin_read()
+    }
+
+    /// The majority has confirmed that this node led when [`Self::begin_read`] returned `lsn`.
+    pub fn handle_read(&mut self, lsn: Lsn) {
+        self.shard.data.journaling.confirm_read(lsn);
+        self.shard.await_replicas();
+        self.release_replies();
+    }
+
+    /// Whether the data give way to others, which are not loaded yet.
+    pub fn is_suspended(&self) -> bool {
+        self.shard.data.conditions.is_suspended()
+    }
+}

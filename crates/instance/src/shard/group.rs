@@ -1,0 +1,98 @@
+//! A shard as a member of a group: its role, entries of other leaders, and data that are loaded anew.
+//!
+//! The group's journal decides when; `front/group.rs` has what becomes of connections and calls.
+
+use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::row::{RowBody, RowHeader};
+
+use crate::shard::Shard;
+
+/// What a member's data are once it follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Followed {
+    /// It has not led.
+    Unchanged,
+    /// It has led, and all its rows are confirmed.
+    Clean,
+    /// They have rows that nothing will confirm, and are suspended.
+    Ahead,
+}
+
+/// What a member knows of the time of its leaders.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LeaderTime {
+    /// By how many microseconds the last row's time was ahead of the own time when it came.
+    ahead: i64,
+    /// The time of the last row, in microseconds since the epoch.
+    last: u64,
+}
+
+impl LeaderTime {
+    fn hear(&mut self, timestamp: f64, now: u64) {
+        let at = (timestamp * 1e6) as u64;
+        self.last = self.last.max(at);
+        self.ahead = at.cast_signed() - now.cast_signed();
+    }
+
+    /// By how many microseconds the leader's time is ahead of `now`. No row is older than the ones before it.
+    fn ahead_of(&self, now: u64) -> i64 {
+        if self.last == 0 { 0 } else { self.ahead.max(self.last.cast_signed() - now.cast_signed()) }
+    }
+}
+
+impl Shard {
+    /// The shard is a member: it takes no writes until it leads.
+    pub(crate) fn join_group(&mut self, now: u64) {
+        self.data.conditions.set_member();
+        self.set_read_only(true, now);
+    }
+
+    /// The member leads: it takes writes. Returns by how many microseconds the leader before was ahead of `now`.
+    pub(crate) fn lead(&mut self, now: u64) -> i64 {
+        let ahead = self.leader_time.ahead_of(now);
+        self.data.now = now.saturating_add_signed(ahead);
+        self.data.journaling.confirm_reads(true);
+        self.set_read_only(false, self.data.now);
+        ahead
+    }
+
+    /// The member follows: it takes no writes.
+    pub(crate) fn stop_leading(&mut self, now: u64) -> Followed {
+        let has_led = self.data.journaling.confirms_reads();
+        self.data.journaling.confirm_reads(false);
+        self.set_read_only(true, now);
+        // What the queue does about the change of its role is as void as the rows before.
+        match self.data.journaling.has_unconfirmed_rows() {
+            true => Followed::Ahead,
+            false if has_led => Followed::Clean,
+            false => Followed::Unchanged,
+        }
+    }
+
+    /// The data give way to others: until then they are neither read nor changed.
+    pub(crate) fn suspend(&mut self) {
+        self.data.journaling.suspend();
+        self.data.conditions.set_suspended(true);
+    }
+
+    /// Applies the transactions of an entry that the group has decided on.
+    pub(crate) fn apply_entry(
+        &mut self,
+        transactions: &[Vec<(RowHeader, RowBody<'_>)>],
+        now: u64,
+    ) -> Result<(), ErrorObject> {
+        let version = self.data.journaling.system_version();
+        for rows in transactions {
+            self.data.apply_decided(rows)?;
+        }
+        self.data.journaling.decided();
+        if let Some((header, _)) = transactions.last().and_then(|rows| rows.last()) {
+            self.leader_time.hear(header.timestamp, now);
+        }
+        self.await_replicas();
+        if self.data.journaling.system_version() != version {
+            self.update_read_only(now);
+        }
+        Ok(())
+    }
+}
