@@ -1,7 +1,8 @@
 //! Cycles of put, take and ack through a whole instance, for the gate on instructions (`cargo xtask count`).
 //!
 //! The program is the loop of a server without sockets, files and threads: eight connections with 32 requests under way on
-//! each, turn by turn, every reply checked. Nothing in it depends on time or on other processes, so two runs of one binary
+//! each, turn by turn, every reply checked. `fifo:100` sends batches instead: each connection has one request of 100 tasks
+//! under way (`put_many`, `take_many`, `ack_many`), and a cycle is still that of one task. Nothing in it depends on time or on other processes, so two runs of one binary
 //! execute the same instructions. Valgrind counts those below [`serve_counted`], which are the instance's alone.
 //!
 //! ```sh no_run
@@ -24,7 +25,7 @@ use uuid::Uuid;
 
 /// Connections.
 const CONNECTIONS: usize = 8;
-/// Requests under way on each.
+/// Requests under way on each, where a request is about one task.
 const DEPTH: usize = 32;
 /// Bytes of a payload.
 const PAYLOAD: usize = 100;
@@ -41,16 +42,35 @@ const START: u64 = 1_700_000_000;
 const STEPS: [&str; 3] = ["put", "take", "ack"];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let tube_type = std::env::args().nth(1).ok_or("usage: cycles TUBE_TYPE")?;
-    let mut load = Load::new(&tube_type)?;
+    let what = std::env::args().nth(1).ok_or("usage: cycles TUBE_TYPE[:TASKS_OF_A_BATCH]")?;
+    let (tube_type, batch) = match what.split_once(':') {
+        Some((tube_type, batch)) => (tube_type, Some(batch.parse()?)),
+        None => (what.as_str(), None),
+    };
+    let mut load = Load::new(tube_type, batch)?;
     for _ in 0..WARMUP * STEPS.len() {
         load.step(serve)?;
     }
     for _ in 0..COUNTED * STEPS.len() {
         load.step(serve_counted)?;
     }
-    println!("{}", CONNECTIONS * DEPTH * COUNTED);
+    println!("{}", CONNECTIONS * load.form.tasks() * COUNTED);
     Ok(())
+}
+
+/// What the requests of the load are like.
+#[derive(Clone, Copy)]
+struct Form {
+    has_sub_queues: bool,
+    /// Tasks of a request that is about many; `None`: each request is about one task.
+    batch: Option<usize>,
+}
+
+impl Form {
+    /// Tasks in flight on a connection.
+    fn tasks(self) -> usize {
+        self.batch.unwrap_or(DEPTH)
+    }
 }
 
 /// One connection of the load.
@@ -68,11 +88,11 @@ struct Load {
     clients: Vec<Client>,
     /// Microseconds since the epoch.
     now: u64,
-    has_sub_queues: bool,
+    form: Form,
 }
 
 impl Load {
-    fn new(tube_type: &str) -> Result<Self, Box<dyn Error>> {
+    fn new(tube_type: &str, batch: Option<usize>) -> Result<Self, Box<dyn Error>> {
         let identity = Identity {
             instance: Uuid::from_bytes([0x11; 16]),
             cluster: Uuid::from_bytes([0x22; 16]),
@@ -91,12 +111,12 @@ impl Load {
         let mut instance =
             Instance::new(Settings::default(), identity, process, store, queue, Vclock::new(), now);
         instance.start(now)?;
-        let mut load =
-            Self { instance, clients: Vec::new(), now, has_sub_queues: tube_type.starts_with("utube") };
+        let form = Form { has_sub_queues: tube_type.starts_with("utube"), batch };
+        let mut load = Self { instance, clients: Vec::new(), now, form };
         for number in 0..CONNECTIONS {
             let origin = Origin { peer: "127.0.0.1:40000".to_owned(), trust: Trust::Admin };
             let slot = load.instance.connect(origin, load.now)?;
-            let first = (number * DEPTH) as u64;
+            let first = (number * form.tasks()) as u64;
             load.clients.push(Client { slot, first, step: 0, taken: Vec::new() });
         }
         load.serve_frames(0, &[], serve);
@@ -111,9 +131,12 @@ impl Load {
     /// Lets every connection do one step with all its tasks, one connection a turn.
     fn step(&mut self, serve: Serve) -> Result<(), Box<dyn Error>> {
         for number in 0..self.clients.len() {
-            let frames = self.clients[number].requests(self.has_sub_queues);
+            let frames = match self.form.batch {
+                Some(tasks) => self.clients[number].batch(tasks, self.form.has_sub_queues),
+                None => self.clients[number].requests(self.form.has_sub_queues),
+            };
             let replies = self.serve_frames(number, &frames, serve);
-            self.clients[number].note(&replies)?;
+            self.clients[number].note(&replies, self.form)?;
         }
         Ok(())
     }
@@ -138,9 +161,7 @@ impl Client {
                     mp::write_array(&mut arguments, 1 + u32::from(has_sub_queues));
                     mp::write_str(&mut arguments, &[b'x'; PAYLOAD]);
                     if has_sub_queues {
-                        mp::write_map(&mut arguments, 1);
-                        mp::write_str(&mut arguments, b"utube");
-                        mp::write_uint(&mut arguments, self.first + slot as u64);
+                        self.write_sub_queue(slot, &mut arguments);
                     }
                 }
                 "take" => arguments.extend_from_slice(&[0x91, 0]),
@@ -156,24 +177,67 @@ impl Client {
         frames
     }
 
-    /// Checks the replies to the present step, and goes on to the next.
-    fn note(&mut self, replies: &[u8]) -> Result<(), Box<dyn Error>> {
-        let state = ["r", "t", "-"][self.step].as_bytes();
-        let tasks = values(replies)?;
-        self.taken.clear();
-        for task in &tasks {
-            let mut reader = Reader::new(task);
-            if reader.array()? != 1 || reader.array()? != 3 {
-                return Err(format!("{} was answered with {task:02x?}", STEPS[self.step]).into());
+    /// The request of the present step about all tasks of a batch.
+    fn batch(&self, tasks: usize, has_sub_queues: bool) -> Vec<u8> {
+        let (mut frame, mut arguments) = (Vec::new(), Vec::new());
+        let count = u32::try_from(tasks).unwrap_or(u32::MAX);
+        match STEPS[self.step] {
+            "put" => {
+                mp::write_array(&mut arguments, 1 + u32::from(has_sub_queues));
+                mp::write_array(&mut arguments, count);
+                (0..tasks).for_each(|_| mp::write_str(&mut arguments, &[b'x'; PAYLOAD]));
+                if has_sub_queues {
+                    mp::write_array(&mut arguments, count);
+                    (0..tasks).for_each(|slot| self.write_sub_queue(slot, &mut arguments));
+                }
             }
-            let id = reader.raw()?;
-            if reader.str()? != state || reader.str()? != [b'x'; PAYLOAD] {
-                return Err(format!("{} has shown {task:02x?}", STEPS[self.step]).into());
+            "take" => {
+                mp::write_array(&mut arguments, 2);
+                mp::write_uint(&mut arguments, count.into());
+                mp::write_uint(&mut arguments, 0);
             }
-            self.taken.push(id.to_vec());
+            _ => {
+                mp::write_array(&mut arguments, 1);
+                mp::write_array(&mut arguments, count);
+                self.taken.iter().for_each(|id| arguments.extend_from_slice(id));
+            }
         }
-        if tasks.len() != DEPTH {
-            return Err(format!("{} requests were answered {} times", DEPTH, tasks.len()).into());
+        let name = format!("queue.tube.bench:{}_many", STEPS[self.step]);
+        let body = Body::Call { name: name.as_bytes(), args: &arguments };
+        request::encode(&mut frame, self.step as u64, &body);
+        frame
+    }
+
+    fn write_sub_queue(&self, slot: usize, out: &mut Vec<u8>) {
+        mp::write_map(out, 1);
+        mp::write_str(out, b"utube");
+        mp::write_uint(out, self.first + slot as u64);
+    }
+
+    /// Checks the replies to the present step, and goes on to the next.
+    fn note(&mut self, replies: &[u8], form: Form) -> Result<(), Box<dyn Error>> {
+        let state = ["r", "t", "-"][self.step].as_bytes();
+        self.taken.clear();
+        for values in values(replies)? {
+            let mut reader = Reader::new(&values);
+            let shown = || format!("{} was answered with {values:02x?}", STEPS[self.step]);
+            if reader.array()? != 1 {
+                return Err(shown().into());
+            }
+            let tasks = if form.batch.is_some() { reader.array()? } else { 1 };
+            for _ in 0..tasks {
+                if reader.array()? != 3 {
+                    return Err(shown().into());
+                }
+                let id = reader.raw()?;
+                if reader.str()? != state || reader.str()? != [b'x'; PAYLOAD] {
+                    return Err(shown().into());
+                }
+                self.taken.push(id.to_vec());
+            }
+        }
+        if self.taken.len() != form.tasks() {
+            return Err(format!("{} tasks were asked for, {} shown", form.tasks(), self.taken.len()).into());
         }
         self.step = (self.step + 1) % STEPS.len();
         Ok(())

@@ -21,7 +21,7 @@ use crate::leases::{Form, Token};
 use crate::lua_text;
 use crate::procedure::Call;
 use crate::statistics::Operation;
-use crate::task::{Assignments, NEXT_EVENT, ShortKey, Shown, State, TTL, TTR, Task};
+use crate::task::{Assignments, ShortKey, Shown, State, Task};
 use crate::time::{NEVER, Seconds};
 use crate::tube::{Tube, TubeIndex};
 use crate::turn::{Common, TubeTurn, Turn};
@@ -329,12 +329,12 @@ impl TubeTurn<'_> {
         Ok(true)
     }
 
-    /// Executes what was decided, as one UPDATE of small fields: the assignments are in `common.assignments`, the name of
+    /// Executes what was decided, as one change of small fields: the assignments are in `common.assignments`, the name of
     /// the sub-queue in `common.name`.
     pub(crate) fn carry_out(&mut self, decided: &Decided, taken_by: Option<Client>) -> Result<(), Error> {
         let Self { store, tube, common, now, .. } = self;
         let key = ShortKey::id(decided.id);
-        let changed = store.execute(&common.assignments.statement(tube.space, &key))?;
+        let changed = common.assignments.carry_out(store, tube.space, &key)?;
         let tuple = changed.filter(|_| tube.observed).map(<[u8]>::to_vec);
         let name = std::mem::take(&mut common.name);
         let Decided { id, former, state, next_event, pri, created, operation } = *decided;
@@ -508,15 +508,7 @@ impl Decided {
         operation: Operation,
         assignments: &mut Assignments,
     ) -> Self {
-        assignments.clear();
-        if task.state() != Some(change.state) {
-            assignments.state(change.state);
-        }
-        for (field, value) in [(NEXT_EVENT, change.next_event), (TTL, change.ttl), (TTR, change.ttr)] {
-            if let Some(value) = value {
-                assignments.number(field, value);
-            }
-        }
+        assignments.set(task, &change);
         let next_event = change.next_event.unwrap_or(task.times.next_event);
         let (id, former, pri) = (task.id, task.state(), task.pri);
         let created = if operation == Operation::Take { task.times.created } else { 0 };

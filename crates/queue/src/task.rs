@@ -7,9 +7,12 @@
 
 use std::ops::Deref;
 
-use lycosa_store::{IndexId, SpaceId, Statement};
+use lycosa_store::{Overwrite, SpaceId, Statement, Store};
+use lycosa_tuple::field::FieldSet;
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
+
+use crate::driver::Change;
 
 /// Number of the id's field, from 0. Every layout begins with it.
 pub const TASK_ID: u32 = 0;
@@ -218,6 +221,17 @@ pub struct Task<'a> {
     pub utube: &'a [u8],
     /// The payload, byte for byte.
     pub data: &'a [u8],
+    head: Head,
+}
+
+/// Where the fields of a stored task lie that its changes assign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Head {
+    status: usize,
+    /// The end of the status; in tubes with deadlines the field of the next event begins here.
+    next_event: usize,
+    /// The end of the next event; in tubes without deadlines the end of the status.
+    end: usize,
 }
 
 /// Times of a task, in microseconds.
@@ -251,11 +265,15 @@ impl<'a> Task<'a> {
             return None;
         }
         let id = reader.uint().ok()?;
+        let mut head = Head { status: reader.position(), next_event: 0, end: 0 };
         let status = reader.str().ok()?;
+        head.next_event = reader.position();
+        head.end = head.next_event;
         let mut times = Times::default();
         let mut pri = 0;
         if layout.timed {
             times.next_event = reader.uint().ok()?;
+            head.end = reader.position();
             times.ttl = reader.uint().ok()?;
             times.ttr = reader.uint().ok()?;
             pri = reader.uint().ok()?;
@@ -263,7 +281,7 @@ impl<'a> Task<'a> {
         }
         let utube = if layout.utube.is_some() { reader.str().ok()? } else { &[] };
         let data = if count == layout.data() + 1 { reader.rest() } else { reader.raw().ok()? };
-        Some(Self { id, status, times, pri, utube, data })
+        Some(Self { id, status, times, pri, utube, data, head })
     }
 
     /// The state, unless a user has written another status.
@@ -472,38 +490,97 @@ pub(crate) fn string_key(text: &[u8]) -> Vec<u8> {
     key
 }
 
-/// An update of a task's small fields.
+/// A change of a task's small fields, as the operations of an UPDATE and, if the new values are as long as the old ones, as
+/// the bytes that it puts into the tuple.
 #[derive(Debug, Default)]
 pub(crate) struct Assignments {
-    bytes: Vec<u8>,
+    operations: Vec<u8>,
+    fields: FieldSet,
+    /// Where the bytes belong; `None`: only the operations say what changes.
+    offset: Option<usize>,
+    bytes: [u8; Self::HEAD],
+    length: usize,
 }
 
 impl Assignments {
-    pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
-        self.bytes.push(0x90);
+    /// Bytes of a status and a next event, at most.
+    const HEAD: usize = 2 + mp::MAX_UINT;
+
+    /// Takes over what becomes of a task.
+    #[inline]
+    pub(crate) fn set(&mut self, task: &Task<'_>, change: &Change) {
+        self.clear();
+        let Head { status, next_event, end } = task.head;
+        let is_moved = task.state() != Some(change.state);
+        let (begin, mut fits) =
+            if is_moved { (status, next_event - status == 2) } else { (next_event, true) };
+        if is_moved {
+            let state = change.state.encoded();
+            self.assign(STATUS, &state);
+            mp::overwrite(&mut self.bytes, 0, state);
+            self.fields.insert(STATUS);
+            self.length = state.len();
+        }
+        if let Some(value) = change.next_event {
+            let (value, width) = mp::uint_bytes(value);
+            self.assign(NEXT_EVENT, &value[..width]);
+            mp::overwrite(&mut self.bytes, self.length, value);
+            self.fields.insert(NEXT_EVENT);
+            self.length += width;
+            fits &= width == end - next_event;
+        }
+        for (field, value) in [(TTL, change.ttl), (TTR, change.ttr)] {
+            if let Some(value) = value {
+                let (value, width) = mp::uint_bytes(value);
+                self.assign(field, &value[..width]);
+                fits = false;
+            }
+        }
+        self.offset = (fits && self.length > 0).then_some(begin);
     }
 
-    fn begin(&mut self, field: u32) {
-        self.bytes[0] += 1;
-        self.bytes.extend_from_slice(&[0x93, 0xa1, b'=']);
-        mp::write_uint(&mut self.bytes, field.into());
+    /// Takes over these values, for a caller that has not read the task.
+    pub(crate) fn set_unread(&mut self, state: Option<State>, next_event: Option<u64>) {
+        self.clear();
+        if let Some(state) = state {
+            self.assign(STATUS, &state.encoded());
+        }
+        if let Some(value) = next_event {
+            let (value, width) = mp::uint_bytes(value);
+            self.assign(NEXT_EVENT, &value[..width]);
+        }
     }
 
-    pub(crate) fn state(&mut self, state: State) {
-        self.begin(STATUS);
-        self.bytes.extend_from_slice(&state.encoded());
+    fn clear(&mut self) {
+        self.operations.clear();
+        self.operations.push(0x90);
+        self.fields = FieldSet::default();
+        self.offset = None;
+        self.length = 0;
     }
 
-    pub(crate) fn number(&mut self, field: u32, value: u64) {
-        self.begin(field);
-        mp::write_uint(&mut self.bytes, value);
+    fn assign(&mut self, field: u32, value: &[u8]) {
+        self.operations[0] += 1;
+        // The numbers of the fields are small: each is one byte.
+        self.operations.extend_from_slice(&[0x93, 0xa1, b'=', field as u8]);
+        self.operations.extend_from_slice(value);
     }
 
-    /// The statement on the task with the key `key`. Field numbers count from 0.
-    pub(crate) fn statement<'a>(&'a self, space: SpaceId, key: &'a [u8]) -> Statement<'a> {
-        const PRIMARY: IndexId = 0;
-        Statement::Update { space, index: PRIMARY, key, operations: &self.bytes, base: 0 }
+    /// Changes the task with the key `key` in the space of its tube.
+    pub(crate) fn carry_out<'s>(
+        &mut self,
+        store: &'s mut Store,
+        space: SpaceId,
+        key: &[u8],
+    ) -> Result<Option<&'s [u8]>, lycosa_store::Error> {
+        let Self { operations, fields, offset, bytes, length } = self;
+        match *offset {
+            Some(offset) => {
+                let change = Overwrite { fields: *fields, offset, bytes: &mut bytes[..*length], operations };
+                store.overwrite(space, key, change)
+            }
+            None => store.execute(&Statement::Update { space, index: 0, key, operations, base: 0 }),
+        }
     }
 }
 

@@ -5,13 +5,11 @@
 //! task whose life ends while it is held becomes ready first and is removed then. The most overdue tube goes first,
 //! in portions, so that a tube with a million due tasks does not keep the others waiting.
 
-use lycosa_store::Statement;
-
 use crate::account::{Side, TaskChange};
 use crate::driver::Event;
 use crate::error::Error;
 use crate::statistics::Operation;
-use crate::task::{NEXT_EVENT, ShortKey, State, Task};
+use crate::task::{ShortKey, State, Task};
 use crate::time::{BEYOND, MICROSECONDS, NEVER};
 use crate::tube::{Tube, TubeIndex};
 use crate::turn::{Common, TubeTurn, Turn};
@@ -152,10 +150,8 @@ impl TubeTurn<'_> {
     pub(crate) fn postpone(&mut self, id: u64, state: State, death: u64) -> Result<(), Error> {
         let Self { store, tube, common, .. } = self;
         let key = ShortKey::id(id);
-        common.assignments.clear();
-        common.assignments.number(NEXT_EVENT, death);
-        let statement: Statement<'_> = common.assignments.statement(tube.space, &key);
-        store.execute(&statement)?;
+        common.assignments.set_unread(None, Some(death));
+        common.assignments.carry_out(store, tube.space, &key)?;
         let side = Some(Side { state: Some(state), next_event: death, pri: 0, utube: &[] });
         self.account(TaskChange {
             id,

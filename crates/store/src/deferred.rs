@@ -33,7 +33,6 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use lycosa_tuple::field::FieldSet;
 use lycosa_tuple::tuple::TupleRef;
 
 use crate::arena::Handle;
@@ -174,15 +173,22 @@ impl DeferredEntries {
         self.beyond.as_ref().is_some_and(|beyond| beyond.members.len() > 0)
     }
 
-    /// Whether a change of these fields may change how a tuple is deferred.
+    /// Whether a tuple is deferred for lying beyond the bound.
     #[inline]
-    pub(crate) fn depends_on(&self, fields: FieldSet) -> bool {
-        let scope = match self.scope {
-            Scope::All => None,
-            Scope::Part { field, .. } => Some(field),
+    pub(crate) fn is_beyond(&self, handle: Handle) -> bool {
+        self.beyond.as_ref().is_some_and(|beyond| beyond.members.contains(handle))
+    }
+
+    /// Whether a tuple that has changed lay beyond the bound and still does. One that does not any more is taken out.
+    #[inline]
+    pub(crate) fn keep_beyond(&mut self, handle: Handle, tuple: &[u8]) -> bool {
+        let Some(beyond) = self.beyond.as_mut().filter(|beyond| beyond.members.contains(handle)) else {
+            return false;
         };
-        let beyond = self.beyond.as_ref().map(|beyond| beyond.field);
-        !fields.is_disjoint(scope.into_iter().chain(beyond).collect())
+        beyond.includes(tuple) || {
+            beyond.members.remove(handle);
+            false
+        }
     }
 
     /// How many tuples whose key begins with these values are deferred; `None` if that takes a look at each.

@@ -181,8 +181,7 @@ impl Store {
             }
             return Ok(None);
         };
-        let is_plain = !space.hooks.any() && !space.has_special;
-        let is_open_to_change = id > system::MAX && is_plain && !self.transaction.has_record(old);
+        let is_open_to_change = self.may_overwrite(id, old, FieldSet::default());
         let space = self.space(id)?;
         let old_tuple = TupleRef::trusted(self.arena.get(old));
         let primary = space.primary()?;
@@ -190,7 +189,7 @@ impl Store {
         let in_place = |fields| is_open_to_change && keeps_key(fields);
         let assigned = space.updated(old_tuple, (operations, base), in_place, self.is_history(), updated)?;
         if let Some(Assigned { fields, offset: Some(offset) }) = assigned {
-            self.overwrite(id, old, fields, offset, updated)?;
+            self.put_bytes(id, old, (fields, offset), updated)?;
             if !temporary {
                 self.log_keyed(id, old, Some((operations, base)), local);
             }
@@ -430,26 +429,7 @@ impl Store {
         self.row_changed(id, old, Some(new))
     }
 
-    /// Changes a tuple in place: these fields, to which the bytes from `offset` on belong. `bytes` are then what
-    /// stood there.
-    fn overwrite(
-        &mut self,
-        id: SpaceId,
-        handle: Handle,
-        fields: FieldSet,
-        offset: usize,
-        bytes: &mut [u8],
-    ) -> Result<(), Error> {
-        self.notify_read_view(id, Some(handle), Some(handle));
-        let Some(space) = self.catalog.get_mut(id) else { return Err(Error::NoSuchSpace(id.to_string())) };
-        let swap = |arena: &mut Arena| arena.swap(handle, offset, bytes);
-        space.overwrite(&mut self.arena, handle, fields, swap)?;
-        self.record_overwritten(id, handle, fields, offset, bytes);
-        self.count_statement();
-        Ok(())
-    }
-
-    fn count_statement(&mut self) {
+    pub(crate) fn count_statement(&mut self) {
         self.statements_since_gauge += 1;
         if self.statements_since_gauge >= GAUGE_EVERY {
             self.gauge_indexes();
@@ -484,7 +464,13 @@ impl Store {
     ///
     /// The key is the tuple's, not the client's, even if it came through the primary index: Tarantool compares integers of
     /// different widths as different when it replays a log, so that `cf 00…05` would not find a `05`.
-    fn log_keyed(&mut self, space: SpaceId, hit: Handle, update: Option<(&[u8], i64)>, local: bool) {
+    pub(crate) fn log_keyed(
+        &mut self,
+        space: SpaceId,
+        hit: Handle,
+        update: Option<(&[u8], i64)>,
+        local: bool,
+    ) {
         if !self.is_logging {
             return;
         }

@@ -406,10 +406,14 @@ impl Space {
     ) -> Result<(), Error> {
         let secondary = self.indexes.get_mut(1..).unwrap_or_default();
         for index in secondary.iter_mut().filter(|index| index.depends_on(fields)) {
-            index.remove(arena, handle);
+            if !index.is_beyond(handle) {
+                index.remove(arena, handle);
+            }
         }
         swap(arena);
-        let put = |index: &mut SpaceIndex| index.put(arena, None, handle);
+        let put = |index: &mut SpaceIndex| {
+            if index.stays_beyond(arena, handle) { Ok(()) } else { index.put(arena, None, handle) }
+        };
         let refused = secondary.iter_mut().position(|index| index.depends_on(fields) && put(index).is_err());
         let Some(refused) = refused else {
             self.revision += 1;

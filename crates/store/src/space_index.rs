@@ -31,6 +31,8 @@ pub struct SpaceIndex {
     pub(crate) written_in: u64,
     /// Of an index that defers entries.
     deferred: Option<Box<DeferredEntries>>,
+    /// The fields of the key, and those that tell how a tuple is deferred.
+    fields: FieldSet,
 }
 
 impl SpaceIndex {
@@ -44,7 +46,8 @@ impl SpaceIndex {
             _ => Index::tree(def.key.clone(), def.key.part_count(), def.unique),
         };
         let special = Special::new(&def, primary);
-        Self { identity: 0, def, index, special, written_in: 0, deferred: None }
+        let fields = def.key.fields();
+        Self { identity: 0, def, index, special, written_in: 0, deferred: None, fields }
     }
 
     /// An empty index like this one.
@@ -52,6 +55,7 @@ impl SpaceIndex {
         Self {
             identity: self.identity,
             deferred: self.deferred.as_ref().map(|deferred| Box::new(deferred.emptied())),
+            fields: self.fields,
             ..Self::new(self.def.clone(), primary)
         }
     }
@@ -68,6 +72,9 @@ impl SpaceIndex {
         }
         let first =
             self.def.key.parts().first().filter(|part| part.path.is_none() && part.collation.is_binary());
+        if let Deferral::Beyond { field, .. } = deferral {
+            self.fields.insert(field);
+        }
         let deferred = match (deferral, first) {
             (Deferral::Parts { cached, deferred }, Some(part)) => {
                 let scope = Scope::Part { field: part.field, value: deferred.into() };
@@ -501,8 +508,20 @@ impl SpaceIndex {
     /// Whether an equally long tuple that differs in these fields could have another place in the index.
     #[inline]
     pub(crate) fn depends_on(&self, fields: FieldSet) -> bool {
-        !fields.is_disjoint(self.def.key.fields())
-            || self.deferred.as_ref().is_some_and(|deferred| deferred.depends_on(fields))
+        !fields.is_disjoint(self.fields)
+    }
+
+    /// Whether a tuple is deferred for lying beyond the bound.
+    #[inline]
+    pub(crate) fn is_beyond(&self, handle: Handle) -> bool {
+        self.deferred.as_ref().is_some_and(|deferred| deferred.is_beyond(handle))
+    }
+
+    /// Whether a tuple that has changed in place lay beyond the bound and still does. Otherwise it has to be put into the
+    /// index again.
+    #[inline]
+    pub(crate) fn stays_beyond(&mut self, arena: &Arena, handle: Handle) -> bool {
+        self.deferred.as_mut().is_some_and(|deferred| deferred.keep_beyond(handle, arena.get(handle)))
     }
 
     /// Takes back [`SpaceIndex::put`] or [`SpaceIndex::remove`].

@@ -17,7 +17,7 @@ use crate::attempts::Record as Attempts;
 use crate::error::Error;
 use crate::statistics::Operation;
 use crate::system::{SystemSpace, rows_after};
-use crate::task::{NEXT_EVENT, ShortKey, State, Task};
+use crate::task::{ShortKey, State, Task};
 use crate::tube::TubeIndex;
 use crate::turn::{TubeTurn, Turn};
 
@@ -287,13 +287,8 @@ impl TubeTurn<'_> {
         let side = |state, next_event| Some(Side { state: Some(state), next_event, pri, utube: &name });
         let (old, new) = (side(left_in, old_event), side(state, next_event));
         let Self { store, tube, common, .. } = self;
-        common.assignments.clear();
-        common.assignments.state(state);
-        if layout.timed {
-            common.assignments.number(NEXT_EVENT, next_event);
-        }
-        let key = ShortKey::id(kept.id);
-        let changed = store.execute(&common.assignments.statement(tube.space, &key))?;
+        common.assignments.set_unread(Some(state), layout.timed.then_some(next_event));
+        let changed = common.assignments.carry_out(store, tube.space, &ShortKey::id(kept.id))?;
         let tuple = changed.filter(|_| tube.observed).map(<[u8]>::to_vec);
         self.account(TaskChange { id: kept.id, old, new, operation, taken_by: None, created: 0, tuple })?;
         self.restore_attempts(kept)?;

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use lycosa_tuple::tuple::TupleRef;
+use lycosa_tuple::update::{self, Assigned};
 use proptest::prelude::*;
 
 use super::*;
 use crate::ddl::{self, IndexSpec, PartSpec, SpaceSpec};
-use crate::{Deferral, IndexKind, system};
+use crate::{Deferral, IndexKind, Overwrite, system};
 
 /// A tuple `[id, name, number or nil]`. As it is stored it has a fourth field, the [`half`] of the alphabet.
 type Tuple = (u8, u8, Option<u8>);
@@ -140,6 +142,20 @@ impl Model {
     }
 }
 
+/// The bytes that an UPDATE puts into a tuple.
+fn assigned_bytes(
+    store: &Store,
+    space: SpaceId,
+    key: &[u8],
+    operations: &[u8],
+) -> Option<(Assigned, Vec<u8>)> {
+    let tuple = TupleRef::trusted(store.get(space, 0, key).unwrap()?);
+    let mut bytes = Vec::new();
+    let format = store.space(space).unwrap().format();
+    let assigned = update::assign(operations, tuple, format, 0, |_| true, &mut bytes)?;
+    Some((assigned, bytes))
+}
+
 fn execute(store: &mut Store, space: SpaceId, step: &Step) -> bool {
     let text = |name: u8| char::from(b'a' + name);
     let result = match *step {
@@ -157,9 +173,20 @@ fn execute(store: &mut Store, space: SpaceId, step: &Step) -> bool {
                 half(name)
             ));
             let key = row(&format!("[{id}]"));
-            store
-                .execute(&Statement::Update { space, index: 0, key: &key, operations: &operations, base: 0 })
-                .map(drop)
+            // Half of the updates come as the bytes that they put into the tuple, where that is possible.
+            let bytes = (id % 2 == 0).then(|| assigned_bytes(store, space, &key, &operations)).flatten();
+            match bytes {
+                Some((Assigned { fields, offset: Some(offset) }, mut bytes)) => {
+                    let change = Overwrite { fields, offset, bytes: &mut bytes, operations: &operations };
+                    store.overwrite(space, &key, change).map(drop)
+                }
+                _ => {
+                    let operations = &operations;
+                    store
+                        .execute(&Statement::Update { space, index: 0, key: &key, operations, base: 0 })
+                        .map(drop)
+                }
+            }
         }
         Step::Delete(name) => {
             let key = row(&format!(r#"["{}"]"#, text(name)));
