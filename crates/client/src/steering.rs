@@ -83,6 +83,10 @@ pub struct AuditEntry {
     pub job: Option<u64>,
     /// Why.
     pub reason: Option<String>,
+    /// The name of the token that acted, if it was a call over HTTP.
+    pub token: Option<String>,
+    /// The role of that token.
+    pub role: Option<String>,
 }
 
 impl AuditEntry {
@@ -98,6 +102,8 @@ impl AuditEntry {
             operation: word("operation"),
             job: number("job"),
             reason: text(value.get("reason")),
+            token: text(value.get("token")),
+            role: text(value.get("role")),
         })
     }
 }

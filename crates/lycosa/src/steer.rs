@@ -112,5 +112,10 @@ fn row(entry: &Value) -> Vec<String> {
     let number =
         |name: &str| entry.get(name).and_then(Value::as_u64).map_or(String::new(), |n| n.to_string());
     let ago = entry.get("time").and_then(distance).map_or(String::new(), time);
-    vec![number("id"), ago, text("user"), text("tube"), text("operation"), number("job"), text("reason")]
+    // A call over HTTP acts as `admin`; the token says who.
+    let user = match (text("token"), text("role")) {
+        (token, _) if token.is_empty() => text("user"),
+        (token, role) => format!("token {token} ({role})"),
+    };
+    vec![number("id"), ago, user, text("tube"), text("operation"), number("job"), text("reason")]
 }

@@ -19,8 +19,15 @@ struct Bench {
     arguments: Vec<u8>,
 }
 
-const CALLER: Caller =
-    Caller { connection: 1, user: user::ADMIN, trusted: true, granted: false, request: 1, may_wait: true };
+const CALLER: Caller<'static> = Caller {
+    connection: 1,
+    user: user::ADMIN,
+    trusted: true,
+    granted: false,
+    request: 1,
+    may_wait: true,
+    token: None,
+};
 
 impl Bench {
     fn new(tube_type: &str, temporary: bool) -> Self {

@@ -14,7 +14,7 @@ use crate::look::{may_look, write_seconds};
 use crate::system::{LateSpace, SystemSpace};
 use crate::task::{ShortKey, id_of};
 use crate::turn::Turn;
-use crate::{Answer, Caller};
+use crate::{ActingToken, Answer, Caller};
 
 /// Entries that the space holds at most. The oldest ones make way.
 pub(crate) const MAX_ENTRIES: u64 = 10_000;
@@ -36,9 +36,14 @@ pub(crate) static AUDIT: SystemSpace = SystemSpace {
         ("operation", "string"),
         ("job", "*"),
         ("reason", "string"),
+        ("token", "string"),
+        ("role", "string"),
     ],
     indexes: &[("pk", true, &[0])],
 };
+
+/// Fields of an entry that names no token: rows of versions that did not know of tokens here.
+const FIRST_FIELDS: u32 = 8;
 
 /// What an entry tells of.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +73,7 @@ impl Audit {
     pub(crate) fn note(
         &mut self,
         store: &mut Store,
-        caller: &Caller,
+        caller: &Caller<'_>,
         now: u64,
         entry: &Steered<'_>,
     ) -> Result<(), Error> {
@@ -77,7 +82,8 @@ impl Audit {
         let id = last.map_or(0, |last| last.saturating_add(1));
         let user = store.user(caller.user).map_or_else(String::new, |user| user.name.clone());
         let mut row = Vec::new();
-        mp::write_array(&mut row, 8);
+        let token = caller.token.unwrap_or(ActingToken { name: "", role: "" });
+        mp::write_array(&mut row, AUDIT.fields.len() as u32);
         mp::write_uint(&mut row, id);
         mp::write_uint(&mut row, now);
         mp::write_str(&mut row, user.as_bytes());
@@ -89,6 +95,8 @@ impl Audit {
             None => mp::write_nil(&mut row),
         }
         mp::write_str(&mut row, entry.reason);
+        mp::write_str(&mut row, token.name.as_bytes());
+        mp::write_str(&mut row, token.role.as_bytes());
         store.execute(&Statement::Replace { space, tuple: &row })?;
         while store.space(space)?.len() > MAX_ENTRIES
             && let Some(oldest) = store.first(space, 0, IteratorType::Ge, &[0x90])?.and_then(id_of)
@@ -115,10 +123,10 @@ pub(crate) fn reason(method: &'static str, options: Option<&[u8]>) -> Result<Vec
 /// Appends an entry as a map: the row with names, the time in seconds.
 fn write_entry(row: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut reader = Reader::new(row);
-    reader.array().ok().filter(|count| *count as usize >= AUDIT.fields.len())?;
+    let fields = reader.array().ok().filter(|fields| *fields >= FIRST_FIELDS)?;
     let mut entry = Vec::new();
     let mut count = 0;
-    for (name, _) in AUDIT.fields {
+    for (name, _) in AUDIT.fields.iter().take(fields as usize) {
         let value = reader.raw().ok()?;
         if is_nil(value) || string(value).is_some_and(<[u8]>::is_empty) {
             continue;
@@ -148,7 +156,7 @@ impl Turn<'_> {
     /// were dropped only `admin` sees entries.
     pub(crate) fn write_audit(
         &self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {

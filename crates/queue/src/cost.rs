@@ -59,6 +59,7 @@ impl Rig {
             granted: false,
             request: 1,
             may_wait: true,
+            token: None,
         };
         let procedure = self.queue.resolve(name.as_bytes()).expect("a procedure");
         let arguments = Value::from(arguments).encode();

@@ -89,7 +89,7 @@ impl Turn<'_> {
     /// `queue.create_tube(name, type[, options])`. Answers a map with the tube's name, type and id.
     pub(crate) fn create_tube(
         &mut self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
@@ -150,7 +150,7 @@ impl Turn<'_> {
 
     fn create_in_transaction(
         &mut self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         wish: &Wish<'_>,
         driver: Box<dyn Driver>,
     ) -> Result<TubeIndex, Error> {
@@ -270,7 +270,7 @@ impl Turn<'_> {
     /// `drop()`
     pub(crate) fn drop_tube(
         &mut self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         index: TubeIndex,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {

@@ -157,7 +157,7 @@ pub(crate) enum Grantee {
     Role,
 }
 
-impl Caller {
+impl Caller<'_> {
     /// Who acts in statements that need the caller's own rights.
     pub(crate) fn acting(&self) -> UserId {
         if self.trusted { user::ADMIN } else { self.user }
@@ -166,7 +166,7 @@ impl Caller {
 
 impl TubeTurn<'_> {
     /// Refuses a method that the caller has not the rights for.
-    pub(crate) fn check_access(&self, caller: &Caller, method: TubeMethod) -> Result<(), Error> {
+    pub(crate) fn check_access(&self, caller: &Caller<'_>, method: TubeMethod) -> Result<(), Error> {
         if caller.trusted || caller.user == user::ADMIN {
             return Ok(());
         }
@@ -241,7 +241,7 @@ impl TubeTurn<'_> {
 
 impl Turn<'_> {
     /// Refuses a caller who may not read a space.
-    pub(crate) fn check_readable(&self, caller: &Caller, space: SpaceId) -> Result<(), Error> {
+    pub(crate) fn check_readable(&self, caller: &Caller<'_>, space: SpaceId) -> Result<(), Error> {
         if caller.trusted {
             return Ok(());
         }
@@ -252,7 +252,7 @@ impl Turn<'_> {
     /// to everything were taken away that an older version had granted, `revoke` whether there was anything to take.
     pub(crate) fn grant_by_name(
         &mut self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         arguments: Arguments<'_>,
         is_grant: bool,
         out: &mut Vec<u8>,

@@ -165,7 +165,7 @@ impl Turn<'_> {
     /// As [`Self::note_ignored`], for the tube that was just created.
     pub(crate) fn note_ignored_of_tube(
         &mut self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         arguments: Arguments<'_>,
         ignored: &Ignored<'_>,
     ) {
@@ -173,7 +173,7 @@ impl Turn<'_> {
         self.log_ignored(caller, "create_tube", (&name, &kind), ignored);
     }
 
-    fn log_ignored(&mut self, caller: &Caller, method: &str, tube: (&str, &str), ignored: &Ignored<'_>) {
+    fn log_ignored(&mut self, caller: &Caller<'_>, method: &str, tube: (&str, &str), ignored: &Ignored<'_>) {
         let user = self.store.user(caller.user).map_or("", |user| user.name.as_str());
         self.common.log_ignored(self.now, || ignored.line(method, tube, user));
     }

@@ -102,7 +102,7 @@ use turn::{Common, Turn};
 
 /// Who calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caller {
+pub struct Caller<'a> {
     /// Number of the connection, never used again for another one.
     pub connection: u64,
     /// Whose rights count.
@@ -116,6 +116,17 @@ pub struct Caller {
     pub request: u64,
     /// The call may be parked. If not, it is refused with [`Error::MayNotWait`] when it would have to be.
     pub may_wait: bool,
+    /// The token that admits the call, for the audit log.
+    pub token: Option<ActingToken<'a>>,
+}
+
+/// A token with which a caller acts: `admin` is the user of all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ActingToken<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its role.
+    pub role: &'a str,
 }
 
 /// Whose connection something is done for.
@@ -125,7 +136,14 @@ pub(crate) struct Client {
     pub(crate) user: UserId,
 }
 
-impl Caller {
+impl Caller<'_> {
+    /// The instance itself, as `admin`. It does not wait.
+    #[must_use]
+    pub const fn internal() -> Self {
+        let user = lycosa_store::user::ADMIN;
+        Self { connection: 0, user, trusted: true, granted: false, request: 0, may_wait: false, token: None }
+    }
+
     pub(crate) const fn client(&self) -> Client {
         Client { connection: self.connection, user: self.user }
     }

@@ -268,7 +268,11 @@ impl TubeTurn<'_> {
 impl Turn<'_> {
     /// `queue.tubes()`: a map of the tubes that the caller may look at: type, numbers of tasks and calls, the age of the
     /// task with the smallest id.
-    pub(crate) fn write_visible_tubes(&self, caller: &Caller, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn write_visible_tubes(
+        &self,
+        caller: &Caller<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
         let visible: Vec<&Tube> = self
             .tubes
             .iter()
@@ -315,7 +319,7 @@ impl Queue {
     ///
     /// # Errors
     /// A space of the queue is gone.
-    pub fn sessions(&self, store: &Store, caller: &Caller) -> Result<(Vec<SessionView>, bool), Error> {
+    pub fn sessions(&self, store: &Store, caller: &Caller<'_>) -> Result<(Vec<SessionView>, bool), Error> {
         let is_admin = caller.trusted || caller.user == user::ADMIN;
         let everyone = Object::Space(self.common.spaces.shared_sessions);
         let sees_all = is_admin || store.check_access(caller.user, everyone, Access::READ).is_ok();
@@ -368,7 +372,7 @@ impl Queue {
 }
 
 /// Whether a caller may look at a tube's tasks: read its space, or call its `peek`.
-pub(crate) fn may_look(store: &Store, caller: &Caller, tube: &Tube) -> bool {
+pub(crate) fn may_look(store: &Store, caller: &Caller<'_>, tube: &Tube) -> bool {
     if caller.trusted || caller.user == user::ADMIN {
         return true;
     }

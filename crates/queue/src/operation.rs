@@ -404,7 +404,7 @@ impl TubeTurn<'_> {
     }
 
     /// The id argument of a method that only the owner may call, or the token of the lease that owns the task.
-    pub(crate) fn owned_task(&self, caller: &Caller, argument: Option<&[u8]>) -> Result<u64, Error> {
+    pub(crate) fn owned_task(&self, caller: &Caller<'_>, argument: Option<&[u8]>) -> Result<u64, Error> {
         let Common { owners, sessions, spaces, .. } = &*self.common;
         let id = match Id::parse(argument) {
             Id::Number(id) => id,

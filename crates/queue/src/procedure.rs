@@ -272,7 +272,7 @@ enum ProcedureKind {
 /// One call of a tube's method.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {
-    pub(crate) caller: Caller,
+    pub(crate) caller: Caller<'a>,
     /// The tube.
     pub(crate) index: TubeIndex,
     pub(crate) arguments: Arguments<'a>,
@@ -367,7 +367,7 @@ impl Queue {
     pub fn call(
         &mut self,
         store: &mut Store,
-        caller: &Caller,
+        caller: &Caller<'_>,
         procedure: &Procedure,
         arguments: &[u8],
         now: u64,
@@ -405,7 +405,7 @@ impl Queue {
 impl Turn<'_> {
     fn call_tube(
         &mut self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         (index, method): (TubeIndex, TubeMethod),
         raw: &[u8],
         out: &mut Vec<u8>,
@@ -462,7 +462,7 @@ impl Turn<'_> {
 
     fn call_queue(
         &mut self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         method: QueueMethod,
         arguments: &[u8],
         out: &mut Vec<u8>,
@@ -500,7 +500,7 @@ impl Turn<'_> {
 
     fn write_statistics(
         &self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
@@ -530,7 +530,7 @@ impl Turn<'_> {
 
     fn write_tubes(
         &self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {

@@ -218,7 +218,7 @@ impl Turn<'_> {
     /// `queue.identify([uuid])`
     pub(crate) fn identify(
         &mut self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
@@ -566,7 +566,7 @@ impl Common {
     }
 
     /// Refuses a session that another user has opened, unless the caller may read and change every user's sessions.
-    fn check_opener(&self, store: &Store, caller: &Caller, session: &SessionId) -> Result<(), Error> {
+    fn check_opener(&self, store: &Store, caller: &Caller<'_>, session: &SessionId) -> Result<(), Error> {
         let Some(opener) = self.sessions.openers.get(session) else { return Ok(()) };
         if store.user(caller.user).is_some_and(|user| *user.name == **opener) {
             return Ok(());

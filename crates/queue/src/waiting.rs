@@ -17,7 +17,7 @@ use crate::waiter::{Line, Waiter, Wanted};
 use crate::{Answer, Caller, Client, Woken};
 
 /// Refuses a call that would have to be parked and may not.
-pub(crate) fn check_may_wait(caller: &Caller) -> Result<(), Error> {
+pub(crate) fn check_may_wait(caller: &Caller<'_>) -> Result<(), Error> {
     if caller.may_wait { Ok(()) } else { Err(Error::MayNotWait) }
 }
 

@@ -6,8 +6,8 @@
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::reply;
 use lycosa_queue::{
-    Answer, EVERY_TUBE, Procedure, QueueMethod, QueueState, TubeMethod, gives_rights, is_of_every_tube,
-    misspelt,
+    ActingToken, Answer, EVERY_TUBE, Procedure, QueueMethod, QueueState, TubeMethod, gives_rights,
+    is_of_every_tube, misspelt,
 };
 use lycosa_store::{Access, Object, UserId, user};
 use lycosa_tuple::mp::{self, Kind, Reader};
@@ -210,7 +210,11 @@ impl Instance {
         self.settle(|instance| {
             let start = out.len();
             let request = instance.parked.next_request();
-            let queue_caller = queue_caller(caller, procedure, right, request);
+            let token = caller.token.and_then(|id| instance.token(id));
+            let token =
+                token.as_ref().map(|token| ActingToken { name: &token.name, role: token.role.name() });
+            let queue_caller =
+                lycosa_queue::Caller { token, ..queue_caller(caller, procedure, right, request) };
             let mut admitted = instance.shard.data.admit_call(procedure)?;
             let answer = admitted.call(&queue_caller, procedure, args, out);
             drop(admitted);
@@ -361,23 +365,14 @@ impl Instance {
         args: &[u8],
         is_call_16: bool,
     ) -> Result<(), ErrorObject> {
+        let Some(caller) = self.caller(slot) else { return Ok(()) };
         let wanted = match wish::of_call(procedure, args)? {
             None => None,
-            wanted => {
-                let may_wait = self.caller(slot).is_some_and(|caller| caller.may_wait);
-                self.admit_wish(wanted, may_wait)?
-            }
+            wanted => self.admit_wish(wanted, caller.may_wait)?,
         };
         let request = self.parked.next_request();
+        let caller = queue_caller(&caller, procedure, right, request);
         let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
-        let caller = lycosa_queue::Caller {
-            connection: connection.id,
-            user: connection.user,
-            trusted: right.every_tube || is_trusted(&self.settings, connection) && !gives_rights(procedure),
-            granted: right.granted,
-            request,
-            may_wait: connection.waiting < self.settings.max_waiting,
-        };
         let mut admitted = self.shard.data.admit_call(procedure)?;
         let out = connection.replies.buffer();
         let undo = out.len();
@@ -618,17 +613,17 @@ pub(crate) fn is_trusted(settings: &Settings, connection: &Connection) -> bool {
     settings.guest_on_loopback && connection.user == user::GUEST && connection.origin.trust == Trust::Loopback
 }
 
-/// The caller as the queue sees it. The rule for `guest` reaches no procedure that writes privileges.
+/// The caller of a procedure as the queue sees it. The rule for `guest` reaches no procedure that writes privileges.
+#[inline]
 fn queue_caller(
     caller: &Caller,
     procedure: &Procedure,
     right: Right,
     request: RequestId,
-) -> lycosa_queue::Caller {
-    let Caller { session, effective, may_wait, .. } = *caller;
-    let trusted = caller.trusted && !(effective == user::GUEST && gives_rights(procedure));
-    let (trusted, granted) = (trusted || right.every_tube, right.granted);
-    lycosa_queue::Caller { connection: session, user: effective, trusted, granted, request, may_wait }
+) -> lycosa_queue::Caller<'static> {
+    let is_trusted = caller.trusted && !(caller.effective == user::GUEST && gives_rights(procedure));
+    let caller = caller.in_queue(is_trusted || right.every_tube);
+    lycosa_queue::Caller { granted: right.granted, request, ..caller }
 }
 
 /// Whether a name is that of a function that makes, lists or counts tubes of all types.

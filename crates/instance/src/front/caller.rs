@@ -71,6 +71,17 @@ impl Caller {
         Self { kind: CallerKind::Fiber, may_wait: true, ..self }
     }
 
+    /// The caller as the queue sees it: its session, its rights, and whether it may wait.
+    pub(crate) const fn in_queue(&self, trusted: bool) -> lycosa_queue::Caller<'static> {
+        lycosa_queue::Caller {
+            connection: self.session,
+            user: self.effective,
+            trusted,
+            may_wait: self.may_wait,
+            ..lycosa_queue::Caller::internal()
+        }
+    }
+
     /// The same caller with the rights of another user.
     #[must_use]
     pub const fn acting_as(self, effective: UserId) -> Self {

@@ -538,7 +538,7 @@ impl Admitted<'_> {
     #[inline]
     pub(crate) fn call(
         &mut self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         procedure: &Procedure,
         args: &[u8],
         out: &mut Vec<u8>,

@@ -133,14 +133,7 @@ impl Host for SliceHost<'_> {
         let name = format!("queue.tube.{tube}:put");
         let procedure = self.queue.resolve(name.as_bytes()).ok_or_else(missing)?;
         self.conditions.check(Need::of_call(&procedure)).map_err(|error| error.message)?;
-        let caller = lycosa_queue::Caller {
-            connection: 0,
-            user: user::ADMIN,
-            trusted: true,
-            granted: false,
-            request: 0,
-            may_wait: false,
-        };
+        let caller = lycosa_queue::Caller::internal();
         let (mut args, mut out) = (Vec::with_capacity(payload.len() + 1), Vec::new());
         mp::write_array(&mut args, 1);
         args.extend_from_slice(payload);

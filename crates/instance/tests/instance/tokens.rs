@@ -118,9 +118,23 @@ fn a_token_reaches_its_own_tubes_only() {
         let pause = format!("queue.tube.{tube}:pause");
         call(&mut rig, &Caller::internal(), &pause, values![]).expect("paused");
     }
+    let caller_names = |entry: &Value| ["user", "token", "role"].map(|name| entry.get(name).cloned());
+    let operator = add(&mut rig, "night shift", "operator", &["mail*"], None);
+    let operator = self::caller(&mut rig, &operator).expect("a caller");
+    call(&mut rig, &operator, "queue.tube.mail-late:pause", values![]).expect("paused");
+    let late = call(&mut rig, &caller, "queue.audit", one("mail-late")).expect("entries");
+    let late = late.as_array().and_then(<[Value]>::first).map(caller_names).expect("an entry");
+    assert_eq!(late, ["admin", "night shift", "operator"].map(|name| Some(name.into())));
+    call(&mut rig, &Caller::internal(), "queue.tube.mail-late:resume", values![]).expect("resumed");
+    let late = call(&mut rig, &caller, "queue.audit", one("mail-late")).expect("entries");
+    let late = late.as_array().and_then(<[Value]>::first).map(caller_names).expect("an entry");
+    assert_eq!(late, [Some("admin".into()), None, None]);
     let entries = call(&mut rig, &caller, "queue.audit", values![]).expect("entries");
     let entries = entries.as_array().expect("an array");
-    assert_eq!(entries.iter().filter_map(|entry| entry.get("tube")?.as_str()).collect::<Vec<_>>(), ["mail"]);
+    assert_eq!(
+        entries.iter().filter_map(|entry| entry.get("tube")?.as_str()).collect::<Vec<_>>(),
+        ["mail-late", "mail-late", "mail"]
+    );
     assert_eq!(kind(call(&mut rig, &caller, "queue.audit", one("crawl"))), "TOKEN_DENIED");
     let elsewhere = values!["move", options! {all: true}, options! {to: "crawl"}];
     assert_eq!(kind(call(&mut rig, &caller, "queue.tube.mail:apply", elsewhere)), "TOKEN_DENIED");

@@ -350,7 +350,7 @@ impl Turn<'_> {
 
     fn note_steered(
         &mut self,
-        caller: &Caller,
+        caller: &Caller<'_>,
         job: &Record,
         operation: &str,
         reason: &[u8],

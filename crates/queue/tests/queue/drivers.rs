@@ -279,6 +279,7 @@ fn before_the_start_only_state_and_cfg_answer() {
         granted: false,
         request: 1,
         may_wait: true,
+        token: None,
     };
     let mut out = Vec::new();
     for (name, expected) in [

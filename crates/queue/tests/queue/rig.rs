@@ -327,7 +327,7 @@ impl Rig {
         self.users.get(&connection).copied().unwrap_or(user::ADMIN)
     }
 
-    pub(crate) fn caller(&mut self, connection: u64) -> Caller {
+    pub(crate) fn caller(&mut self, connection: u64) -> Caller<'static> {
         self.last_request += 1;
         Caller {
             connection,
@@ -336,6 +336,7 @@ impl Rig {
             granted: false,
             request: self.last_request,
             may_wait: true,
+            token: None,
         }
     }
 

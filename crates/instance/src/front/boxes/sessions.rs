@@ -20,14 +20,7 @@ impl Instance {
     /// # Errors
     /// A space of the queue is gone.
     pub(super) fn queue_sessions(&self, caller: &Caller) -> Result<Value, ErrorObject> {
-        let queue_caller = lycosa_queue::Caller {
-            connection: caller.session,
-            user: caller.effective,
-            trusted: caller.trusted,
-            granted: false,
-            request: 0,
-            may_wait: false,
-        };
+        let queue_caller = caller.in_queue(caller.trusted);
         let (views, is_all) = self
             .shard
             .data

@@ -72,14 +72,7 @@ impl Instance {
         out: &mut Vec<u8>,
     ) -> Result<Option<u64>, ErrorObject> {
         let Page { history, .. } = page;
-        let queue_caller = lycosa_queue::Caller {
-            connection: caller.session,
-            user: caller.effective,
-            trusted: caller.trusted,
-            granted: false,
-            request: 0,
-            may_wait: false,
-        };
+        let queue_caller = caller.in_queue(caller.trusted);
         let (store, now) = (self.shard.data.store(), self.shard.data.now);
         let queue = self.shard.data.queue();
         let (tubes, next) =
