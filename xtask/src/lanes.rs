@@ -1,8 +1,9 @@
 //! Steps that run beside each other: lanes, and what a step of one lane waits for in another.
 //!
-//! Steps that compile wait for each other anyway, because cargo locks its folder. Steps that run a finished binary mostly wait
-//! for servers, and an installation mostly waits for the network: each of the three has a lane. A lane runs its steps in
-//! their order. A step begins once every step that it needs has passed, and does not run if one of these has failed.
+//! Steps that compile with one profile wait for each other anyway, because cargo locks the profile's folder; another profile has
+//! another lock. Steps that run finished tests mostly wait for servers, and an installation waits for the network. So there are
+//! five lanes. A lane runs its steps in their order. A step begins once every step that it needs has passed, and does not
+//! run if one of these has failed.
 //!
 //! Invariant: the same steps run, with the same verdicts, whichever lane is faster.
 
@@ -17,14 +18,18 @@ use anyhow::{Result, bail};
 pub(crate) enum Lane {
     /// Installing.
     Network,
-    /// Compiling, or running what only cargo finds.
+    /// Compiling for development, or running what only cargo finds.
     Cargo,
+    /// Compiling and running optimised programs.
+    Optimised,
+    /// Running the tests beside the code, once they are compiled.
+    Tests,
     /// Running finished binaries.
     Binary,
 }
 
 impl Lane {
-    const ALL: [Self; 3] = [Self::Network, Self::Cargo, Self::Binary];
+    const ALL: [Self; 5] = [Self::Network, Self::Cargo, Self::Optimised, Self::Tests, Self::Binary];
 }
 
 /// A step as the lanes see it.
@@ -108,8 +113,8 @@ mod tests {
     const STEPS: [Fake; 6] = [
         Fake("install", Lane::Network, &[]),
         Fake("build", Lane::Cargo, &[]),
-        Fake("unit", Lane::Cargo, &["install", "build"]),
-        Fake("doc", Lane::Cargo, &[]),
+        Fake("clippy", Lane::Cargo, &[]),
+        Fake("unit", Lane::Tests, &["install", "build"]),
         Fake("doors", Lane::Binary, &["build"]),
         Fake("python", Lane::Binary, &["build", "install"]),
     ];
@@ -143,7 +148,7 @@ mod tests {
             for step in &STEPS {
                 assert!(step.2.iter().all(|&need| place(need) < place(step.0)), "{ran:?}");
             }
-            assert!(place("build") < place("unit") && place("unit") < place("doc"), "{ran:?}");
+            assert!(place("build") < place("unit") && place("build") < place("clippy"), "{ran:?}");
         }
     }
 
@@ -162,7 +167,7 @@ mod tests {
 
     #[test]
     fn nothing_begins_after_a_failure_when_the_first_ends_the_run() {
-        let (ran, skipped) = outcome(&["build", "unit", "doc"], "build", true);
-        assert_eq!((ran, skipped), (vec!["build"], vec!["doc", "unit"]));
+        let (ran, skipped) = outcome(&["build", "unit", "clippy"], "build", true);
+        assert_eq!((ran, skipped), (vec!["build"], vec!["clippy", "unit"]));
     }
 }

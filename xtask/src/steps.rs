@@ -1,7 +1,9 @@
 //! The steps of `cargo xtask test`, in their order and by [lane](crate::lanes).
 
+use std::fs;
 use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -64,22 +66,24 @@ const fn step(
 }
 
 use Action::{Chore, PerhapsTests, Tests};
-use Lane::{Binary, Cargo, Network};
+use Lane::{Binary, Cargo, Network, Optimised};
 
 const STEPS: &[Step] = &[
     step("install", "what the tests need", Network, &[], Chore(install::all)),
     step("fmt", "formatting", Cargo, &[], Chore(|| format(true))),
     step("tidy", "the house rules", Cargo, &[], Chore(tidy::check)),
     step("build", "the server's binary and its tests", Cargo, &[], Chore(build_tests)),
+    step("compile", "all other tests", Cargo, &[], Chore(compile_tests)),
     step("clippy", "lints, warnings as errors", Cargo, &[], Chore(clippy)),
-    step("unit", "tests beside the code", Cargo, &["install", "build"], Tests(unit)),
     step("doc", "examples in the documentation", Cargo, &[], PerhapsTests(documentation)),
-    step("sim", "whole lives from seeds", Cargo, &[], Chore(sim::check)),
-    step("fuzz", "changed bytes for everything that reads bytes", Cargo, &[], Chore(fuzz::check)),
+    step("unit", "tests beside the code", Lane::Tests, &["install", "build", "compile"], Tests(unit)),
+    // The binary is what the steps of finished binaries wait for: what is compiled for other steps comes behind it.
+    step("sim", "whole lives from seeds", Optimised, &["build"], Chore(sim::check)),
+    step("fuzz", "changed bytes for everything that reads bytes", Optimised, &["build"], Chore(fuzz::check)),
     step(
         "count",
         "instructions of a cycle, as recorded",
-        Cargo,
+        Optimised,
         &["install", "build"],
         Chore(|| instructions::check(false)),
     ),
@@ -285,21 +289,64 @@ fn build_tests() -> Result<()> {
     blackbox_binary().map(drop)
 }
 
-/// All tests but the black-box ones, which have steps of their own.
-fn unit() -> Result<(Runner, Program)> {
-    if Program::cargo().arguments(["nextest", "--version"]).succeeds() {
-        let arguments = ["nextest", "run", "--workspace", "--no-fail-fast", "--status-level", "fail"];
-        // Half of the time of these tests is waiting, for servers and for what they do later.
-        let threads = 3 * thread::available_parallelism().map_or(1, NonZero::get);
-        let program = Program::cargo()
-            .arguments(arguments)
-            .arguments(["--test-threads", &threads.to_string()])
-            .arguments(["--filterset", "not binary(blackbox)"]);
-        return Ok((Runner::Nextest, program));
+/// Which tests the step `unit` has: those of the black-box program have steps of their own.
+const UNIT: [&str; 2] = ["--filterset", "not binary(blackbox)"];
+
+fn has_nextest() -> bool {
+    Program::cargo().arguments(["nextest", "--version"]).succeeds()
+}
+
+/// Compiles all tests, once in a run. For nextest it says where they are, so that running them needs no cargo, which waits while another one
+/// compiles.
+fn compile_tests() -> Result<()> {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.load(Ordering::Acquire) {
+        return Ok(());
     }
-    let arguments = ["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast", "--"];
-    let skip = BLACKBOX.into_iter().flat_map(|prefix| ["--skip", prefix]);
-    Ok((Runner::Libtest, Program::cargo().arguments(arguments).arguments(skip)))
+    if !has_nextest() {
+        return Program::cargo().arguments(UNIT_LIBTEST).arguments(["--no-run"]).run();
+    }
+    let list = ["nextest", "list", "--workspace", "--list-type", "binaries-only", "--message-format", "json"];
+    let binaries = Program::cargo().arguments(list).arguments(UNIT).output()?;
+    let metadata = Program::cargo().arguments(["metadata", "--format-version", "1"]).output()?;
+    for (file, text) in [(binaries_file()?, binaries), (metadata_file()?, metadata)] {
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    DONE.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// Where nextest's list of compiled tests is.
+fn binaries_file() -> Result<PathBuf> {
+    Ok(target_folder()?.join("debug/nextest-binaries.json"))
+}
+
+/// Where `cargo metadata` is kept for nextest.
+fn metadata_file() -> Result<PathBuf> {
+    Ok(target_folder()?.join("debug/nextest-metadata.json"))
+}
+
+const UNIT_LIBTEST: [&str; 6] = ["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"];
+
+/// All tests but the black-box ones.
+fn unit() -> Result<(Runner, Program)> {
+    if !has_nextest() {
+        let skip = BLACKBOX.into_iter().flat_map(|prefix| ["--skip", prefix]);
+        let program = Program::cargo().arguments(UNIT_LIBTEST).arguments(["--"]).arguments(skip);
+        return Ok((Runner::Libtest, program));
+    }
+    // Where the step `compile` was not chosen.
+    compile_tests()?;
+    let (binaries, metadata) = (binaries_file()?, metadata_file()?);
+    // Half of the time of these tests is waiting, for servers and for what they do later.
+    let threads = 3 * thread::available_parallelism().map_or(1, NonZero::get);
+    let program = Program::cargo()
+        .arguments(["nextest", "run", "--no-fail-fast", "--status-level", "fail"])
+        .arguments(["--binaries-metadata".as_ref(), binaries.as_os_str()])
+        .arguments(["--cargo-metadata".as_ref(), metadata.as_os_str()])
+        .arguments(["--test-threads", &threads.to_string()])
+        .arguments(UNIT);
+    Ok((Runner::Nextest, program))
 }
 
 fn documentation() -> Result<(Runner, Program)> {

@@ -17,7 +17,7 @@
 //! Invariants: at most [`MAX_PLACES`] places are remembered, the least recent one is forgotten first; a connection
 //! whose log-in is delayed is not read, so that nothing overtakes it; the administrator's socket knows no delay.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use lycosa_iproto::auth::{self, Hash};
@@ -51,12 +51,15 @@ const MAX_WAIT: u64 = 4_000_000;
 /// Places whose failures are counted.
 const MAX_PLACES: usize = 16_384;
 
-/// Bytes of a name that the log and an answer show.
+/// Bytes of a name beyond which it is nobody's: no user can be made with a longer one. A client may send a frame full.
+const MAX_NAME: usize = 65_000;
+
+/// Bytes of a name that the log and an answer show, and by which failures are counted together.
 const SHOWN_NAME: usize = 256;
 
 /// Where logins come from, as far as failures are counted together: an IPv4 address, an IPv6 network of 64 bits, or
 /// this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum LoginSource {
     Loopback,
     Address(IpAddr),
@@ -78,7 +81,7 @@ impl LoginSource {
 }
 
 /// Where failures are counted together: an address, and a name by a part of its hash, whether or not there is such a user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Place {
     source: LoginSource,
     name: u8,
@@ -86,6 +89,7 @@ struct Place {
 
 impl Place {
     fn of(peer: &str, name: &[u8]) -> Option<Self> {
+        let name = &name[..name.len().min(SHOWN_NAME)];
         // FNV-1a. Names that share a place share its delay, which allows no further guesses.
         let hash = name
             .iter()
@@ -126,7 +130,6 @@ struct Delayed {
     /// The connection's number, which tells it from a later one in its slot.
     connection: u64,
     sync: u64,
-    at: u64,
     name: String,
     outcome: Outcome,
 }
@@ -138,7 +141,12 @@ pub(crate) type Outcome = Result<UserId, ErrorObject>;
 #[derive(Debug, Default)]
 pub(crate) struct Logins {
     failures: HashMap<Place, Failures>,
-    delayed: Vec<Delayed>,
+    /// The places of `failures` by the time of their last failure.
+    recent: BTreeSet<(u64, Place)>,
+    /// By the time of the answer, and a number that tells answers of one time apart.
+    delayed: BTreeMap<(u64, u64), Delayed>,
+    /// The number of the next delayed answer.
+    next: u64,
     sampled: Sampled,
     log: VecDeque<LogLine>,
 }
@@ -169,17 +177,21 @@ impl Logins {
             self.log(with_held_back(text, held_back));
         }
         let Some(place) = Place::of(peer, name) else { return };
-        let is_new = !self.failures.contains_key(&place);
-        if is_new && self.failures.len() >= MAX_PLACES {
-            self.failures.retain(|_, failures| failures.at(now) > 0);
-            let oldest = self.failures.iter().min_by_key(|(_, failures)| failures.last);
-            if let Some(place) = oldest.map(|(place, _)| *place).filter(|_| self.failures.len() >= MAX_PLACES)
-            {
-                self.failures.remove(&place);
+        let mut failures = match self.failures.remove(&place) {
+            Some(failures) => {
+                self.recent.remove(&(failures.last, place));
+                failures
             }
+            None => Failures { count: 0, last: now, next: [0; 2] },
+        };
+        if self.failures.len() >= MAX_PLACES
+            && let Some((_, oldest)) = self.recent.pop_first()
+        {
+            self.failures.remove(&oldest);
         }
-        let failures = self.failures.entry(place).or_insert(Failures { count: 0, last: now, next: [0; 2] });
         (failures.count, failures.last) = (failures.at(now).saturating_add(1), now);
+        self.recent.insert((now, place));
+        self.failures.insert(place, failures);
     }
 
     fn log(&mut self, text: String) {
@@ -192,12 +204,17 @@ impl Logins {
 
     /// When the next delayed answer is due.
     pub(crate) fn next(&self) -> Option<u64> {
-        self.delayed.iter().map(|delayed| delayed.at).min()
+        self.delayed.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    fn hold(&mut self, at: u64, delayed: Delayed) {
+        self.delayed.insert((at, self.next), delayed);
+        self.next += 1;
     }
 
     fn take_due(&mut self, now: u64) -> Option<Delayed> {
-        let place = self.delayed.iter().position(|delayed| delayed.at <= now)?;
-        Some(self.delayed.swap_remove(place))
+        let first = self.delayed.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
     }
 }
 
@@ -235,14 +252,8 @@ impl Instance {
         if let Some(connection) = self.connections.get_mut(slot) {
             connection.is_logging_in = true;
         }
-        self.logins.delayed.push(Delayed {
-            slot,
-            connection: id,
-            sync: header.sync,
-            at: now + delay,
-            name: shown(name),
-            outcome,
-        });
+        let delayed = Delayed { slot, connection: id, sync: header.sync, name: shown(name), outcome };
+        self.logins.hold(now + delay, delayed);
         Ok(())
     }
 
@@ -253,6 +264,7 @@ impl Instance {
         scramble: AuthTuple<'_>,
         salt: &[u8; SALT_SIZE],
     ) -> Result<Option<UserId>, ErrorObject> {
+        let name = if name.len() <= MAX_NAME { name } else { &[] };
         let known =
             std::str::from_utf8(name).ok().and_then(|name| self.shard.data.store().user_by_name(name));
         let account = known.filter(|account| account.kind == UserKind::User);
@@ -410,6 +422,29 @@ mod tests {
     }
 
     #[test]
+    fn delayed_answers_leave_in_the_order_of_their_times() {
+        let mut logins = Logins::default();
+        for (sync, at) in [(1, 30), (2, 10), (3, 20), (4, 10)] {
+            let outcome = Err(wrong_credentials(b"ann"));
+            let slot = ConnectionSlot(0);
+            logins.hold(at, Delayed { slot, connection: 7, sync, name: "ann".to_owned(), outcome });
+        }
+        assert_eq!(logins.next(), Some(10));
+        let mut due =
+            |now: u64| std::iter::from_fn(|| logins.take_due(now)).map(|due| due.sync).collect::<Vec<_>>();
+        assert_eq!(due(9), []);
+        assert_eq!(due(20), [2, 4, 3]);
+        assert_eq!(due(30), [1]);
+        assert_eq!(logins.next(), None);
+    }
+
+    #[test]
+    fn names_beyond_what_a_user_can_have_are_one_place() {
+        let (long, longer) = (vec![b'x'; SHOWN_NAME], vec![b'x'; 15 << 20]);
+        assert_eq!(Place::of("192.0.2.1:1", &long), Place::of("192.0.2.1:1", &longer));
+    }
+
+    #[test]
     fn the_table_and_the_log_are_bounded() {
         let mut logins = Logins::default();
         for number in 0..2 * MAX_PLACES as u64 {
@@ -417,8 +452,19 @@ mod tests {
             logins.failed(&peer, b"ann", NOW + number);
         }
         assert_eq!(logins.failures.len(), MAX_PLACES);
-        assert!(logins.failures.values().all(|failures| failures.last >= NOW + MAX_PLACES as u64));
         assert_eq!(logins.log.len(), Sampled::BURST as usize);
+        assert!(logins.failures.values().all(|failures| failures.last >= NOW + MAX_PLACES as u64));
+        assert_eq!(logins.recent.len(), MAX_PLACES);
+        // A place that fails again is the most recent one.
+        let peer = |number: u64| format!("10.{}.{}.1:1", number / 256, number % 256);
+        let (oldest, second) = (MAX_PLACES as u64, MAX_PLACES as u64 + 1);
+        logins.failed(&peer(oldest), b"ann", 2 * NOW);
+        logins.failed("192.0.2.1:1", b"ann", 2 * NOW + 1);
+        let known = |number: u64| {
+            logins.failures.contains_key(&Place::of(&peer(number), b"ann").expect("it has an address"))
+        };
+        assert!(known(oldest) && !known(second) && known(second + 1));
+        assert_eq!((logins.failures.len(), logins.recent.len()), (MAX_PLACES, MAX_PLACES));
         assert_eq!(shown(&[b'x'; 1000]).len(), SHOWN_NAME);
     }
 }
