@@ -126,6 +126,7 @@ Examples:
   lycosa bench lycosa:fifo:write --connections 50 --depth 1
   lycosa bench --address 127.0.0.1:3301 --tube-type utube --seconds 10
   lycosa bench redis-list --workload payload-64k --json
+  lycosa bench --seconds 60 --svg course.svg           the rate over a minute as a drawing
   lycosa bench compare --install                       with everything that is installed";
 
 const COMPARE_EXAMPLES: &str = "\
@@ -295,6 +296,9 @@ pub(crate) struct RunArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Draw the rate over the time, and the latencies by percentile, into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) length: LengthArguments,
     #[command(flatten)]

@@ -12,7 +12,9 @@
 //! retry, so a number that comes out is a number of flawless cycles.
 
 mod connection;
+mod course;
 mod phase;
+mod progress;
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,6 +30,7 @@ use crate::protocol::Protocol;
 use crate::wire::Wire;
 use connection::Connection;
 use phase::Phase;
+use progress::Progress;
 
 /// So long may a server say nothing while requests are under way.
 const LONGEST_SILENCE: Duration = Duration::from_secs(60);
@@ -89,6 +92,15 @@ impl Load {
     ///
     /// After [`Plan::Wake`] the connections still wait for tasks, so that nothing can follow.
     pub(crate) fn run(&mut self, plan: Plan, shape: Shape) -> Result<Outcome> {
+        self.run_with(Progress::new(None), plan, shape)
+    }
+
+    /// The same. A terminal is told how far it is, under the name `what`.
+    pub(crate) fn run_shown(&mut self, what: &str, plan: Plan, shape: Shape) -> Result<Outcome> {
+        self.run_with(Progress::new(Some(what)), plan, shape)
+    }
+
+    fn run_with(&mut self, mut progress: Progress<'_>, plan: Plan, shape: Shape) -> Result<Outcome> {
         let taken_before = self.account.taken();
         let mut phase = Phase::new(plan, &mut self.account, &mut self.payload)?;
         let last = self.connections.len().min(shape.connections) - 1;
@@ -102,6 +114,7 @@ impl Load {
                 result => result.context("cannot wait for the server")?,
             }
             phase.look_at_clock();
+            progress.show(&phase);
             if self.events.is_empty() {
                 let silence = last_sign_of_life.elapsed();
                 ensure!(

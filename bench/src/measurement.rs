@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use lycosa_picture::{Panel, Scale, Series};
 use serde_json::{Value as Json, json};
 
 use crate::load::Outcome;
@@ -110,6 +111,46 @@ impl Measurement {
         text
     }
 
+    /// The rate over the time, and the latencies by percentile, where there are any.
+    pub(crate) fn panels(&self) -> Vec<Panel> {
+        let course = &self.outcome.course;
+        let rates = course.rates();
+        let mut panels = Vec::new();
+        if rates.len() > 1 {
+            panels.push(Panel {
+                title: format!("Rounds a second, by {} ms", course.slice().as_millis()),
+                begin: "0 s".to_owned(),
+                end: format!("{:.1} s", course.slice().as_secs_f64() * rates.len() as f64),
+                scale: Scale::Shared,
+                series: vec![Series {
+                    name: "rounds".to_owned(),
+                    points: rates.into_iter().map(Some).collect(),
+                }],
+                show: |rate| format!("{rate:.0}/s"),
+            });
+        }
+        let by_percentile = |latencies: &Histogram<u64>| {
+            let at = |percentile: u32| latencies.value_at_percentile(percentile.into()) as f64 / 1e3;
+            (1..=99).map(|percentile| Some(at(percentile))).collect()
+        };
+        let latencies = self.latencies().map(|(operation, latencies)| Series {
+            name: operation.name().to_owned(),
+            points: by_percentile(latencies),
+        });
+        let latencies: Vec<Series> = latencies.collect();
+        if !latencies.is_empty() {
+            panels.push(Panel {
+                title: "Latency by percentile".to_owned(),
+                begin: "p1".to_owned(),
+                end: "p99".to_owned(),
+                scale: Scale::Shared,
+                series: latencies,
+                show: |micros| format!("{micros:.0} µs"),
+            });
+        }
+        panels
+    }
+
     pub(crate) fn json(&self) -> Json {
         let latencies = self.latencies().map(|(operation, latencies)| {
             let of_percentile = |(name, percentile): (&str, f64)| {
@@ -133,6 +174,10 @@ impl Measurement {
             "load_share_of_core": self.load_share(),
             "cores_used_by_others": self.other_cores(),
             "bytes_per_task": self.memory_per_round,
+            "course": {
+                "seconds": self.outcome.course.slice().as_secs_f64(),
+                "rounds_per_second": self.outcome.course.rates(),
+            },
             "latency_us": Json::Object(latencies.collect()),
         })
     }

@@ -1,14 +1,30 @@
 //! `run`: one contender under one workload, once.
 
+use std::fs;
+use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use lycosa_picture::svg;
 use rustix::process::Pid;
+use rustix::termios::tcgetwinsize;
 use serde_json::json;
 
 use crate::arguments::RunArguments;
 use crate::contender::Program;
 use crate::trial::Subject;
+
+/// Columns of curves that do not go to a terminal.
+const PIPED_COLUMNS: usize = 100;
+/// Lines of a curve.
+const CURVE_LINES: usize = 3;
+
+/// Columns of standard output.
+fn columns() -> usize {
+    let output = io::stdout();
+    let size = output.is_terminal().then(|| tcgetwinsize(&output).ok()).flatten();
+    size.filter(|size| size.ws_col > 0).map_or(PIPED_COLUMNS, |size| size.ws_col.into())
+}
 
 pub(crate) fn run(arguments: &RunArguments, server: Option<&Path>) -> Result<()> {
     let workload = arguments.workload()?;
@@ -30,6 +46,14 @@ pub(crate) fn run(arguments: &RunArguments, server: Option<&Path>) -> Result<()>
             arguments.servers.ground(files)?.hold_trial(contender, &workload, length)?
         }
     };
+    // The configuration of a server that the benchmark did not start is unknown.
+    let shown = if arguments.target().is_some() { named.tube_name() } else { contender.to_string() };
+    let panels = measurement.panels();
+    if let Some(file) = &arguments.svg {
+        let title = format!("{shown}: {}", workload.about);
+        fs::write(file, svg(&title, &panels))
+            .with_context(|| format!("cannot write the drawing to {}", file.display()))?;
+    }
     if arguments.json {
         let mut json = measurement.json();
         json["contender"] = json!(contender.to_string());
@@ -39,9 +63,10 @@ pub(crate) fn run(arguments: &RunArguments, server: Option<&Path>) -> Result<()>
         json["payload"] = json!(workload.payload);
         println!("{json}");
     } else {
-        // The configuration of a server that the benchmark did not start is unknown.
-        let shown = if arguments.target().is_some() { named.tube_name() } else { contender.to_string() };
         println!("{shown}: {}\n{}", workload.about, measurement.text());
+        for panel in &panels {
+            println!("\n{}", panel.text(columns(), CURVE_LINES).join("\n"));
+        }
     }
     if let Some(warning) = measurement.warning() {
         eprintln!("{warning}");

@@ -149,7 +149,8 @@ impl Subject {
         let protocol = self.protocol();
         let mut load = Load::connect(&*protocol, self.address, workload.connected(), workload.payload)?;
         for &plan in &workload.before {
-            load.run(self.adapted(plan), workload.connected()).context("the preparation failed")?;
+            load.run_shown("preparing", self.adapted(plan), workload.connected())
+                .context("the preparation failed")?;
         }
         if self.access.is_own() && !workload.before.is_empty() {
             // What the preparation has written must not go to the disk while something else is measured.
@@ -185,7 +186,7 @@ impl Subject {
             Measured::Start(_) => bail!("`{}` needs a server that can be started anew", workload.name),
         };
         if let Some(warmup) = warmup {
-            load.run(warmup, workload.shape).context("the warm-up failed")?;
+            load.run_shown("warming up", warmup, workload.shape).context("the warm-up failed")?;
         }
         let measurement = self.measure_plan(&mut load, plan, workload.shape)?;
         self.check_count(load.account().waiting())?;
@@ -214,7 +215,7 @@ impl Subject {
     fn measure_plan(&self, load: &mut Load, plan: Plan, shape: Shape) -> Result<Measurement> {
         let before = Reading::take(self.pid)?;
         let threads_before = self.threads()?;
-        let outcome = load.run(plan, shape)?;
+        let outcome = load.run_shown("measuring", plan, shape)?;
         let spent = Reading::take(self.pid)?.since(before);
         let mut threads = self.threads()?;
         for (name, time) in &mut threads {

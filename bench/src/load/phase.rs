@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
+use super::course::Course;
 use crate::account::{Account, Payload};
 use crate::protocol::{Operation, PutOptions};
 
@@ -121,12 +122,14 @@ pub(crate) struct Outcome {
     /// Nanoseconds from request to answer, one histogram for each of [`Operation::ALL`]. With [`Plan::Wake`] that of
     /// take counts from the put of the task.
     pub(crate) latencies: [Histogram<u64>; 3],
+    /// How the rounds were spread over the time.
+    pub(crate) course: Course,
 }
 
 impl Outcome {
     /// That of something that took so long and did `rounds` without a request.
     pub(crate) fn without_requests(rounds: u64, elapsed: Duration) -> Result<Self> {
-        Ok(Self { rounds, elapsed, latencies: new_histograms()? })
+        Ok(Self { rounds, elapsed, latencies: new_histograms()?, course: Course::new() })
     }
 }
 
@@ -154,6 +157,7 @@ pub(super) struct Phase<'a> {
     /// Slots that have to finish before the phase can.
     active: usize,
     latencies: [Histogram<u64>; 3],
+    course: Course,
     /// The sub-queues of the tasks under way, with [`Putting::OwnSubQueue`].
     sub_queues: HashMap<u64, u64>,
     awaited: Awaited,
@@ -172,6 +176,7 @@ impl<'a> Phase<'a> {
             is_over: false,
             active: 0,
             latencies: new_histograms()?,
+            course: Course::new(),
             sub_queues: HashMap::new(),
             awaited: Awaited::default(),
         })
@@ -202,7 +207,18 @@ impl<'a> Phase<'a> {
     pub(super) fn look_at_clock(&mut self) {
         let elapsed = self.began.elapsed();
         self.now = elapsed.as_nanos() as u64;
+        self.course.note(self.now, self.rounds_done);
         self.is_over |= matches!(self.plan.bound(), Bound::For(length) if elapsed >= length);
+    }
+
+    /// How far it is, and the rate so far, in words.
+    pub(super) fn progress(&self) -> String {
+        let (seconds, done) = (self.now as f64 / 1e9, self.rounds_done);
+        let far = match self.plan.bound() {
+            Bound::For(length) => format!("{seconds:.1} of {:.1} s", length.as_secs_f64()),
+            Bound::Rounds(count) => format!("{done} of {count} rounds"),
+        };
+        format!("{far}, {:.0} per second", done as f64 / seconds.max(f64::MIN_POSITIVE))
     }
 
     /// Nanoseconds since the phase began, as of the last look at the clock.
@@ -292,7 +308,12 @@ impl<'a> Phase<'a> {
     }
 
     pub(super) fn finish(self) -> Outcome {
-        Outcome { rounds: self.rounds_done, elapsed: self.began.elapsed(), latencies: self.latencies }
+        Outcome {
+            rounds: self.rounds_done,
+            elapsed: self.began.elapsed(),
+            latencies: self.latencies,
+            course: self.course,
+        }
     }
 }
 

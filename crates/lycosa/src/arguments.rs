@@ -30,7 +30,7 @@ pub(crate) use follow::FollowArguments;
 pub(crate) use metrics::{MetricsArguments, MetricsFormat};
 pub(crate) use role::{DemoteArguments, PromoteArguments};
 pub(crate) use serve::{ConfigArguments, ServeArguments};
-pub(crate) use status::{SessionCommand, StatsArguments};
+pub(crate) use status::{HistorySpan, SessionCommand, StatsArguments};
 pub(crate) use steer::{
     ApplyArguments, AuditArguments, ExplainArguments, FindArguments, JobArguments, PauseArguments,
     TaskFilter, UndoArguments,

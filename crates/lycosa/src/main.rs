@@ -15,6 +15,7 @@ mod checkpoint;
 mod commands;
 mod compare;
 mod complete;
+mod curves;
 mod expiration;
 mod explain;
 mod fits;

@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 
 use crate::arguments::{ClientArguments, StatsArguments};
 use crate::commands;
+use crate::curves;
 use crate::look::{self, TubeLine};
 use crate::outcome::Outcome;
 use crate::output;
@@ -208,6 +209,9 @@ fn part_of_limit(net: &Value, name: &str) -> String {
 
 /// `lycosa stats`
 pub(crate) fn run(arguments: &StatsArguments) -> anyhow::Result<Outcome> {
+    if let Some(span) = arguments.history {
+        return curves::run(arguments, span);
+    }
     if let Some(tube) = &arguments.tube {
         return commands::tube_stats(Some(tube), &arguments.client);
     }

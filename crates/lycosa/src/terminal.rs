@@ -39,8 +39,14 @@ pub(crate) fn set_color(choice: ColorChoice) {
     let _ = COLOR.set(choice);
 }
 
+/// Columns and lines of the terminal that standard output is.
+pub(crate) fn size() -> Option<(u16, u16)> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
+}
+
 /// Whether standard output gets colors. Without the option it does on a terminal that knows them, unless NO_COLOR is set.
-fn has_color(is_terminal: bool) -> bool {
+pub(crate) fn has_color(is_terminal: bool) -> bool {
     match COLOR.get().copied().unwrap_or(ColorChoice::Auto) {
         ColorChoice::Always => true,
         ColorChoice::Never => false,

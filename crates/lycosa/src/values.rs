@@ -106,6 +106,28 @@ pub(crate) fn bytes(count: u64) -> String {
     }
 }
 
+/// A whole number for people: `1,234,567`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Operations a second for people: `0.5/s`, `1,234/s`.
+pub(crate) fn rate(number: f64) -> String {
+    match number {
+        number if number > 0.0 && number < 0.05 => "<0.1/s".to_owned(),
+        number if number < 99.95 => format!("{number:.1}/s"),
+        number => format!("{}/s", count(number.round() as u64)),
+    }
+}
+
 /// A time span for people: its two largest units, such as `1h 30m`.
 pub(crate) fn time(span: Duration) -> String {
     let seconds = span.as_secs();
@@ -131,6 +153,15 @@ mod tests {
             [0, 1, 59, 60, 5_400, 86_400, 90_061].map(|s| time(Duration::from_secs(s))).into();
         assert_eq!(times, ["0 ms", "1s", "59s", "1m", "1h 30m", "1d", "1d 1h"]);
         assert_eq!(time(Duration::from_millis(250)), "250 ms");
+    }
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [0.0, 0.01, 0.5, 99.9, 1_234.4].map(rate),
+            ["0.0/s", "<0.1/s", "0.5/s", "99.9/s", "1,234/s"]
+        );
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! What `queue.status` answers, read.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use lycosa_queue::status::histogram::BUCKETS;
-use serde::Deserialize;
+use lycosa_queue::status::histogram::{BUCKETS, bound};
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer};
 
 /// A page is none.
 #[derive(Debug, thiserror::Error)]
@@ -25,8 +27,15 @@ pub struct Tasks {
 
 impl Tasks {
     /// With their names.
-    pub(crate) fn named(self) -> [(&'static str, u64); 4] {
+    #[must_use]
+    pub fn named(self) -> [(&'static str, u64); 4] {
         [("ready", self.ready), ("taken", self.taken), ("delayed", self.delayed), ("buried", self.buried)]
+    }
+
+    /// All together.
+    #[must_use]
+    pub fn total(self) -> u64 {
+        self.ready + self.taken + self.delayed + self.buried
     }
 
     fn add(&mut self, other: Self) {
@@ -50,7 +59,7 @@ macro_rules! counted {
 
         impl $name {
             /// With their names.
-            pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($field), self.$field)),*].into_iter()
             }
 
@@ -105,6 +114,21 @@ impl Histogram {
         (count > 0).then(|| self.sum as f64 / 1e6 / count as f64)
     }
 
+    /// The bound of the bucket in which the quantile (0 to 1) lies, in seconds. `None`: nothing was counted, or it lies in the
+    /// last bucket, which has no bound.
+    #[must_use]
+    pub fn quantile(&self, quantile: f64) -> Option<f64> {
+        let counts = self.counts();
+        let count: u64 = counts.iter().sum();
+        let rank = ((count as f64 * quantile).ceil() as u64).clamp(1, count.max(1));
+        let mut below = 0;
+        let bucket = counts.iter().position(|counted| {
+            below += counted;
+            below >= rank
+        });
+        bound(bucket?).map(|micros| micros as f64 / 1e6)
+    }
+
     fn add(&mut self, other: &Self) {
         self.sum += other.sum;
         self.buckets.extend_from_slice(&other.buckets);
@@ -120,6 +144,53 @@ pub struct Rates {
     pub takes: [f64; 3],
     /// Of acks.
     pub acks: [f64; 3],
+}
+
+/// A period of a [`History`]: ready, taken, delayed and buried tasks at its end; puts, takes and acks in it.
+pub type Point = [u32; 7];
+
+/// Tasks by state and operations over the last day. The last period stands at the end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct History {
+    /// The end of the last fine period, in seconds since the epoch.
+    pub until: u64,
+    /// Periods of 10 s: an hour at most.
+    pub fine: Vec<Point>,
+    /// Periods of 5 min, which end at full five minutes: a day at most.
+    pub coarse: Vec<Point>,
+}
+
+/// One of the sub-queues of a tube into which the most is put.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct SubQueue {
+    /// Its name. Bytes that are no UTF-8 are replaced.
+    #[serde(deserialize_with = "lossy")]
+    pub name: String,
+    /// Its tasks by state.
+    pub tasks: Tasks,
+}
+
+/// Reads a string of MessagePack that may hold any bytes.
+fn lossy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    struct Text;
+
+    impl Visitor<'_> for Text {
+        type Value = String;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+            Ok(text.to_owned())
+        }
+
+        fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<String, E> {
+            Ok(String::from_utf8_lossy(bytes).into_owned())
+        }
+    }
+
+    deserializer.deserialize_any(Text)
 }
 
 /// A tube.
@@ -163,6 +234,11 @@ pub struct Tube {
     pub work: Option<Histogram>,
     /// Operations a second.
     pub rates: Option<Rates>,
+    /// Of a tube that was asked for by its name.
+    #[serde(default)]
+    pub sub_queues: Vec<SubQueue>,
+    /// If it was asked for, and the tube is one of the busiest.
+    pub history: Option<History>,
 }
 
 fn larger(a: Option<f64>, b: Option<f64>) -> Option<f64> {
@@ -234,6 +310,20 @@ pub struct Queue {
     pub lateness: Histogram,
     /// Tasks whose deadlines have passed without an effect yet.
     pub overdue: u64,
+    /// From put to take.
+    #[serde(default)]
+    pub wait: Histogram,
+    /// From take to ack.
+    #[serde(default)]
+    pub work: Histogram,
+    /// Operations a second.
+    #[serde(default)]
+    pub rates: Rates,
+    /// Calls that wait.
+    #[serde(default)]
+    pub waiting: u64,
+    /// If it was asked for.
+    pub history: Option<History>,
 }
 
 /// The last checkpoint.
@@ -254,6 +344,8 @@ pub struct Checkpoint {
     pub disk_bound: u64,
     /// None since the start.
     pub last: Option<LastCheckpoint>,
+    /// Why the last attempt was given up, until one succeeds.
+    pub failure: Option<String>,
 }
 
 /// A master, as this instance hears it.
@@ -263,6 +355,8 @@ pub struct Upstream {
     pub status: String,
     /// Seconds by which its rows come late.
     pub lag: f64,
+    /// What went wrong.
+    pub message: Option<String>,
 }
 
 /// Another instance of the replica set.
@@ -286,6 +380,9 @@ pub struct Expiration {
     pub expired: u64,
     /// The largest lag, µs.
     pub lag_us: u64,
+    /// Tasks whose last run failed.
+    #[serde(default)]
+    pub failing: u64,
 }
 
 /// Bytes of the data.
@@ -308,6 +405,8 @@ pub struct Instance {
     pub id: u64,
     /// `running`, `orphan` or `failed`.
     pub state: String,
+    /// What has ended the journal, if it has failed.
+    pub failure: Option<String>,
     /// Whether it takes no writes.
     pub read_only: bool,
     /// Seconds.
@@ -415,5 +514,45 @@ impl Snapshot {
         let mut sum = Tube::default();
         others.iter().for_each(|tube| sum.add(tube));
         (tubes, others.len(), sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An array of a small map with a name of these bytes.
+    fn sub_queue(name: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0x82, 0xa4];
+        bytes.extend_from_slice(b"name");
+        bytes.push(0xa0 | name.len() as u8);
+        bytes.extend_from_slice(name);
+        bytes.push(0xa5);
+        bytes.extend_from_slice(b"tasks");
+        bytes.push(0x84);
+        for state in ["ready", "taken", "delayed", "buried"] {
+            bytes.push(0xa0 | state.len() as u8);
+            bytes.extend_from_slice(state.as_bytes());
+            bytes.push(3);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_sub_queue_may_have_any_name() {
+        let name = |bytes: &[u8]| {
+            let read: SubQueue = rmp_serde::from_slice(&sub_queue(bytes)).expect("a sub-queue");
+            assert_eq!(read.tasks.total(), 12);
+            read.name
+        };
+        assert_eq!(name("user ä".as_bytes()), "user ä");
+        assert_eq!(name(b"a\xff"), "a\u{fffd}");
+    }
+
+    #[test]
+    fn quantiles_are_the_bounds_of_their_buckets() {
+        let histogram = Histogram { sum: 0, buckets: vec![1, 99, 12, 1] };
+        assert_eq!((histogram.quantile(0.5), histogram.quantile(1.0)), (Some(24e-6), Some(1024e-6)));
+        assert_eq!(Histogram::default().quantile(0.5), None);
     }
 }

@@ -1,8 +1,9 @@
 //! `lycosa stats` and `lycosa session`: the state of the server, and its sessions.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::ClientArguments;
 use crate::values::{pause, positive, span};
@@ -12,7 +13,9 @@ Examples:
   lycosa stats                        the server, then the tubes, the largest backlog first
   lycosa stats mail                   one tube: tasks by state, calls by kind
   lycosa stats --watch                tasks a second in and out, every 2 seconds, until Ctrl-C
-  lycosa stats --watch=10s --json     one object for each look";
+  lycosa stats --watch=10s --json     one object for each look
+  lycosa stats --history              the last hour as curves
+  lycosa stats mail --history=day --svg mail.svg";
 
 pub(super) const SESSION_EXAMPLES: &str = "\
 Examples:
@@ -35,6 +38,15 @@ pub(super) const RELOAD_EXAMPLES: &str = "\
 Examples:
   lycosa reload --data-dir /var/lib/lycosa";
 
+/// The part of the history that is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HistorySpan {
+    /// By ten seconds
+    Hour,
+    /// By five minutes
+    Day,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct StatsArguments {
     /// Only this tube: its tasks by state and its calls by kind
@@ -48,6 +60,13 @@ pub(crate) struct StatsArguments {
     #[arg(long, short = 'n', value_name = "COUNT", requires = "watch",
         value_parser = positive, allow_negative_numbers = true)]
     pub(crate) looks: Option<u64>,
+    /// Show the last hour, or day, as curves: puts, takes and acks a second, tasks by state
+    #[arg(long, value_name = "SPAN", num_args = 0..=1, require_equals = true, default_missing_value = "hour",
+        conflicts_with = "watch")]
+    pub(crate) history: Option<HistorySpan>,
+    /// With --history: draw the curves into this file too
+    #[arg(long, value_name = "FILE", requires = "history")]
+    pub(crate) svg: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) client: ClientArguments,
 }

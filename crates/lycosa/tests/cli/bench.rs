@@ -24,6 +24,24 @@ fn the_binary_measures_itself() {
 }
 
 #[test]
+fn a_run_is_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("course.svg");
+    let length = ["--seconds", "0.5", "--warmup", "0", "--svg", file.to_str().unwrap()];
+    let output = lycosa(&[&["bench", "lycosa:fifo:write"][..], &length].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["\nRounds a second, by 100 ms\n", "\nrounds ", "\nLatency by percentile\n", "\nack ", " p99"]
+    {
+        assert!(text.contains(part), "{part:?} is missing: {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 130), "{text}");
+    let drawing = std::fs::read_to_string(file).unwrap();
+    assert!(drawing.starts_with("<svg ") && drawing.contains(">Latency by percentile<"), "{drawing}");
+    assert!(!drawing.contains("NaN") && !drawing.contains("inf"), "{drawing}");
+}
+
+#[test]
 fn tuples_expire_while_tasks_go_through_a_tube() {
     for flags in [&["--spread", "1"][..], &["--scan", "--scan-time", "0"][..]] {
         let short = [

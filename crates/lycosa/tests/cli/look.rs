@@ -248,3 +248,34 @@ fn a_user_that_cannot_be_given_everything_is_not_added() {
     let users = crate::support::finish(list, "");
     assert!(users.lines().iter().all(|user| user["user"] != "ann"), "{users:?}");
 }
+
+#[test]
+fn the_history_is_drawn() {
+    let server = with_tasks();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("history.svg");
+    let text = server.ok(&["stats", "--history", "--svg", file.to_str().unwrap()]);
+    for part in
+        ["All tubes\n", "\nFlow by 10 s\n", "\nput ", "\nack ", "\nTasks by 10 s\n", "\nburied ", "1h ago"]
+    {
+        assert!(text.contains(part), "{part:?} is missing: {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    let drawing = std::fs::read_to_string(&file).unwrap();
+    assert!(drawing.starts_with("<svg ") && drawing.contains(">Flow by 10 s<"), "{drawing}");
+
+    let periods = |arguments: &[&str]| server.run(&[&["stats", "--json"], arguments].concat()).lines();
+    let (hour, day) = (periods(&["--history"]), periods(&["--history=day"]));
+    assert_eq!((hour.len(), day.len()), (360, 288));
+    assert_eq!(
+        (&hour[0]["ago"], &hour[359]["ago"], &day[0]["ago"]),
+        (&3590.into(), &0.into(), &86_100.into())
+    );
+    assert!(
+        hour.iter().all(|period| period["put"].is_null() || period["put"].as_f64() >= Some(0.0)),
+        "{hour:?}"
+    );
+
+    let missing = server.run(&["stats", "nosuch", "--history"]);
+    assert!(missing.code == 1 && missing.stderr.contains("\"nosuch\" does not exist"), "{missing:?}");
+}
