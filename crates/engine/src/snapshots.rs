@@ -230,6 +230,11 @@ impl<S: Surroundings> Snapshots<S> {
         self.settings.sound
     }
 
+    /// In a group: a snapshot was received and is the one that the data come from.
+    pub fn set_sound(&mut self, signature: u64) {
+        self.settings.sound = signature;
+    }
+
     /// What files were last to be kept, but for those of replicas.
     pub fn rule(&self) -> Option<Rule> {
         self.keep.map(|keep| self.rule_of(keep))

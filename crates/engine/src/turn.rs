@@ -185,6 +185,16 @@ pub trait Host {
         Ok(())
     }
 
+    /// The data were loaded anew, perhaps from a snapshot that this node has received: the writer of snapshots is to know it
+    /// ([`Snapshots::set_sound`](crate::snapshots::Snapshots::set_sound)), and the instance its files
+    /// ([`Instance::set_checkpoint_base`]).
+    ///
+    /// # Errors
+    /// Ends the turn.
+    fn restored(&mut self) -> Result<(), Self::Stop> {
+        Ok(())
+    }
+
     /// The journal has failed, and the instance knows.
     ///
     /// # Errors
@@ -226,13 +236,15 @@ pub struct Ended {
     pub was_long: bool,
 }
 
-/// Ends a turn. `now` is the time in microseconds since the epoch; `clock` never goes back.
+/// Ends a turn. `now` is the time in microseconds since the epoch; `clock` never goes back. Where the turn hears that this node
+/// leads its group, it goes on with the time of the leader before ([`Host::leads`]), and so do the turns that follow.
 ///
 /// # Errors
 /// Of the host.
 pub fn end<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Ended, H::Stop> {
+    let mut now = now;
     host.parts().instance.begin_turn(now);
-    hear(host, now, clock)?;
+    hear(host, &mut now, clock)?;
     host.parts().instance.end_part(TurnPart::Journal);
     let next = host.parts().instance.tick(now);
     host.ticked(next)?;
@@ -240,7 +252,7 @@ pub fn end<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Ended, H::
     if was_long {
         host.parts().instance.end_part(TurnPart::Snapshot);
     }
-    let waits = submit(host, now, clock)?;
+    let waits = submit(host, &mut now, clock)?;
     host.parts().instance.end_part(TurnPart::Journal);
     let has_output = write_replies(host)?;
     host.parts().instance.end_part(TurnPart::Replies);
@@ -280,7 +292,7 @@ fn advance_checkpoint<H: Host>(host: &mut H) -> Result<bool, H::Stop> {
 }
 
 /// Submits batches as far as the journal takes them. If rows wait for more: for how long.
-fn submit<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Option<Duration>, H::Stop> {
+fn submit<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<Option<Duration>, H::Stop> {
     loop {
         let Parts { instance, turn, journal } = host.parts();
         match turn.next_batch(instance, journal.pace(), clock) {
@@ -305,7 +317,7 @@ fn submit<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Option<Dura
 }
 
 /// Hears what the journal has to say.
-fn hear<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<(), H::Stop> {
+fn hear<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<(), H::Stop> {
     loop {
         let Parts { instance, journal, .. } = host.parts();
         journal.pause(instance.is_rebuilding());
@@ -319,7 +331,7 @@ fn hear<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<(), H::Stop> 
                         continue;
                     }
                 };
-                let applied = host.parts().instance.apply_entry(&transactions, now);
+                let applied = host.parts().instance.apply_entry(&transactions, *now);
                 if let Err(error) = applied {
                     let cause =
                         format!("an entry that the group has confirmed cannot be applied: {}", error.message);
@@ -328,12 +340,13 @@ fn hear<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<(), H::Stop> 
             }
             News::Read { lsn } => host.parts().instance.handle_read(lsn),
             News::Leads => {
-                let ahead = host.parts().instance.handle_leads(now);
+                let ahead = host.parts().instance.handle_leads(*now);
+                *now = now.saturating_add_signed(ahead);
                 host.leads(ahead)?;
             }
             News::Follows { leader } => {
                 let Parts { instance, turn, journal } = host.parts();
-                match instance.handle_follows(now) {
+                match instance.handle_follows(*now) {
                     Followed::Unchanged => {}
                     Followed::Clean => turn.in_flight = 0,
                     Followed::Ahead => {
@@ -346,12 +359,13 @@ fn hear<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<(), H::Stop> 
             News::Suspended => {
                 let Parts { instance, turn, .. } = host.parts();
                 turn.in_flight = 0;
-                instance.handle_suspended(now);
+                instance.handle_suspended(*now);
             }
             News::Restored { confirmed } => {
                 let Parts { instance, turn, .. } = host.parts();
                 turn.in_flight = 0;
-                instance.handle_restored(*confirmed, now);
+                instance.handle_restored(*confirmed, *now);
+                host.restored()?;
             }
             News::SnapshotWanted => {
                 let Parts { instance, journal, .. } = host.parts();
@@ -368,7 +382,7 @@ fn hear<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<(), H::Stop> 
             News::Lost { from, confirmed } => {
                 let Parts { instance, turn, .. } = host.parts();
                 turn.in_flight = 0;
-                instance.handle_lost(from, *confirmed, now);
+                instance.handle_lost(from, *confirmed, *now);
                 host.lost(from)?;
             }
             News::Failed(cause) => fail(host, &cause)?,

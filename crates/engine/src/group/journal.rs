@@ -302,6 +302,12 @@ impl GroupJournal {
         self.snapshot.is_some()
     }
 
+    /// The state of the newest snapshot: one that is complete here, or was received and is durable.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<&Base> {
+        self.snapshot.as_ref()
+    }
+
     /// The data hold every entry up to here.
     #[must_use]
     pub fn held(&self) -> u64 {

@@ -192,6 +192,11 @@ impl Conditions {
         self.update();
     }
 
+    /// Whether the instance is a member of a group.
+    pub(crate) fn is_member(&self) -> bool {
+        self.is_member
+    }
+
     /// The instance is a member of a group.
     pub(crate) fn set_member(&mut self) {
         self.is_member = true;

@@ -271,7 +271,9 @@ impl Shard {
         }
         if self.checkpoints.base.signature == self.data.journaling.signature() {
             // Two snapshots cannot have one moment.
-            if !std::mem::take(&mut self.checkpoints.is_forced) {
+            // A member of a group makes no row of its own for that.
+            let is_forced = std::mem::take(&mut self.checkpoints.is_forced);
+            if !is_forced || self.data.conditions.is_member() {
                 // It was wanted while the one that holds everything was being written.
                 self.checkpoints.is_wanted = false;
                 self.answer_snapshots(&Ok(()));
@@ -301,7 +303,7 @@ impl Shard {
             wanted: VecDeque::new(),
             stage: Stage::Walking,
         }));
-        if keep.scarce.is_some() {
+        if keep.scarce.is_some() && !self.data.conditions.is_member() {
             // The file that ends here can only go when there is a next one, and nobody may add anything to begin it.
             self.data.journaling.add_nop(self.data.now);
             if let Some(running) = &mut self.checkpoints.running {
