@@ -4,19 +4,20 @@
 //! the place is named; a torn tail is left by a killed writer, and no fault. Rows of a transaction that has no end
 //! are not printed: a start would not recover them either.
 
-mod names;
 mod print;
 
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use lycosa_folder::file::JournalFile;
+use lycosa_folder::names::SpaceNames;
+use lycosa_folder::walk::Stop;
 use lycosa_journal::decision::Category;
-use lycosa_journal::directory::{Directory, DirectoryError, file_name};
 use lycosa_journal::meta::{FileKind, Meta, MetaError};
-use lycosa_journal::reader::{End, FileReader, OpenError};
+use lycosa_journal::reader::{End, OpenError};
 use lycosa_journal::transaction::Row;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -26,8 +27,6 @@ use crate::outcome::{Outcome, Usage};
 use crate::output;
 use crate::session::runtime;
 use crate::terminal;
-use crate::walk::{Stop, Walk};
-use names::SpaceNames;
 use print::RowPosition;
 
 /// How often a file that is followed is looked at.
@@ -81,7 +80,7 @@ fn follow(cat: &mut Cat<'_>) -> anyhow::Result<()> {
         let next = file.next()?;
         let Some(end) = cat.read(&mut file)? else { return Ok(()) };
         match next {
-            Some(next) if !matches!(open_file(&next)?, Err(OpenError::Torn(_))) => {
+            Some(next) if !matches!(JournalFile::open(&next)?, Err(OpenError::Torn(_))) => {
                 cat.say_end(&file, end)?;
                 let Some(successor) = cat.open(&next)? else { return Ok(()) };
                 file = successor;
@@ -100,24 +99,6 @@ fn follow(cat: &mut Cat<'_>) -> anyhow::Result<()> {
 /// Waits for a moment; whether Ctrl-C came.
 async fn is_interrupted(interrupt: &mut Signal) -> bool {
     tokio::time::timeout(FOLLOW_INTERVAL, interrupt.recv()).await.is_ok()
-}
-
-/// A file that is being printed.
-struct OpenFile {
-    path: PathBuf,
-    directory: Directory,
-    reader: FileReader,
-    walk: Walk,
-}
-
-impl OpenFile {
-    /// The file that continues this one, if there is one.
-    fn next(&self) -> io::Result<Option<PathBuf>> {
-        let signature = self.reader.meta().vclock.signature();
-        let xlogs = self.directory.list()?.xlogs;
-        let next = xlogs.into_iter().find(|&xlog| xlog > signature);
-        Ok(next.map(|xlog| self.directory.path(&file_name(FileKind::Xlog, xlog))))
-    }
 }
 
 /// The printing of files.
@@ -161,8 +142,8 @@ impl<'a> Cat<'a> {
     }
 
     /// Opens a file and prints its header if it is asked for. `None` if there is nothing to read, which has been said.
-    fn open(&mut self, path: &Path) -> anyhow::Result<Option<OpenFile>> {
-        match open_file(path)? {
+    fn open(&mut self, path: &Path) -> anyhow::Result<Option<JournalFile>> {
+        match JournalFile::open(path)? {
             Ok(file) => {
                 self.begin(&file)?;
                 return Ok(Some(file));
@@ -186,7 +167,7 @@ impl<'a> Cat<'a> {
         Ok(None)
     }
 
-    fn begin(&mut self, file: &OpenFile) -> anyhow::Result<()> {
+    fn begin(&mut self, file: &JournalFile) -> anyhow::Result<()> {
         self.names.turn_to(&file.directory, file.reader.meta().vclock.signature());
         if !self.arguments.header {
             return Ok(());
@@ -205,8 +186,8 @@ impl<'a> Cat<'a> {
 
     /// Prints the rows from the reader's place on. `None` when no more will follow: enough rows were
     /// printed, or damage ended it.
-    fn read(&mut self, file: &mut OpenFile) -> anyhow::Result<Option<End>> {
-        let OpenFile { path, reader, walk, .. } = file;
+    fn read(&mut self, file: &mut JournalFile) -> anyhow::Result<Option<End>> {
+        let JournalFile { path, reader, walk, .. } = file;
         loop {
             let stop = walk.go(reader, &mut |rows, _| self.transaction(path, rows));
             let damage = match stop.with_context(|| format!("cannot print {}", path.display()))? {
@@ -267,7 +248,7 @@ impl<'a> Cat<'a> {
     }
 
     /// Says how a file ends, if it is not in order.
-    fn say_end(&mut self, file: &OpenFile, end: End) -> io::Result<()> {
+    fn say_end(&mut self, file: &JournalFile, end: End) -> io::Result<()> {
         match end {
             End::Marker => Ok(()),
             End::Open if file.reader.meta().kind == FileKind::Snapshot => self.fault(
@@ -287,35 +268,6 @@ impl<'a> Cat<'a> {
             eprintln!("lycosa: no row of a space '{name}' was seen");
         }
     }
-}
-
-/// Opens a journal file of any name: its first line says its type.
-fn open_file(path: &Path) -> anyhow::Result<Result<OpenFile, OpenError>> {
-    let name = path.file_name().and_then(|name| name.to_str());
-    let name = name.with_context(|| format!("{} is not the name of a file", path.display()))?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let directory = match Directory::inspect(folder) {
-        Ok(directory) => directory,
-        Err(DirectoryError::Io { cause, .. }) => return Ok(Err(cause.into())),
-        Err(error) => return Err(error.into()),
-    };
-    let file = match directory.disk().open(name) {
-        Ok(file) => file,
-        Err(error) => return Ok(Err(error.into())),
-    };
-    let mut title = [0; 5];
-    let kind = match file.read_at(&mut title, 0) {
-        Ok(5) if title == *b"SNAP\n" => FileKind::Snapshot,
-        Ok(_) if name.contains(FileKind::Snapshot.suffix()) && title != *b"XLOG\n" => FileKind::Snapshot,
-        Ok(_) => FileKind::Xlog,
-        Err(error) => return Ok(Err(error.into())),
-    };
-    Ok(FileReader::open(file, kind).map(|reader| OpenFile {
-        path: path.to_owned(),
-        directory,
-        reader,
-        walk: Walk::default(),
-    }))
 }
 
 fn header_json(meta: &Meta) -> serde_json::Value {

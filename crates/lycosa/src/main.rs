@@ -41,8 +41,6 @@ mod token;
 mod transfer;
 mod user;
 mod values;
-mod verify;
-mod walk;
 mod who;
 mod work;
 

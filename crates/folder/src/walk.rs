@@ -8,7 +8,7 @@ use lycosa_journal::transaction::{Next, Row, Transactions};
 
 /// Why a walk stands still.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub enum Stop {
     /// The file ends here. Asked again, the walk sees rows that were written since.
     End(End),
     /// Something is wrong here; [`Walk::skip`] goes on after it.
@@ -22,7 +22,7 @@ type Visit<'a> = dyn FnMut(&[Row<'_>], u64) -> io::Result<ControlFlow<()>> + 'a;
 
 /// The rows that a walk through a file has read and not handed out, because their transaction goes on.
 #[derive(Debug, Default)]
-pub(crate) struct Walk {
+pub struct Walk {
     carried: Vec<u8>,
     /// The block in which they begin.
     carried_from: u64,
@@ -33,7 +33,7 @@ impl Walk {
     ///
     /// # Errors
     /// When the disk cannot be read.
-    pub(crate) fn go(&mut self, reader: &mut FileReader, visit: &mut Visit<'_>) -> io::Result<Stop> {
+    pub fn go(&mut self, reader: &mut FileReader, visit: &mut Visit<'_>) -> io::Result<Stop> {
         loop {
             match reader.next_block()? {
                 Step::Block(block) => {
@@ -54,7 +54,7 @@ impl Walk {
     ///
     /// # Errors
     /// When the disk cannot be read.
-    pub(crate) fn skip(&mut self, reader: &mut FileReader, damage: &Damage) -> io::Result<Option<u64>> {
+    pub fn skip(&mut self, reader: &mut FileReader, damage: &Damage) -> io::Result<Option<u64>> {
         self.carried.clear();
         // A block whose rows are wrong has been passed already; any other still lies ahead.
         if reader.offset() > damage.offset { Ok(Some(reader.offset())) } else { reader.skip_damage() }

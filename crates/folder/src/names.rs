@@ -21,7 +21,7 @@ const NAME: u32 = 2;
 
 /// The names that are known.
 #[derive(Debug, Default)]
-pub(crate) struct SpaceNames {
+pub struct SpaceNames {
     known: HashMap<u32, String>,
     /// Where the names of older files can be looked up: once for each file that is printed.
     history: Option<(Directory, u64)>,
@@ -29,19 +29,19 @@ pub(crate) struct SpaceNames {
 
 impl SpaceNames {
     /// Another file is to be printed: the one with that signature in `directory`.
-    pub(crate) fn turn_to(&mut self, directory: &Directory, signature: u64) {
+    pub fn turn_to(&mut self, directory: &Directory, signature: u64) {
         self.history = Some((directory.clone(), signature));
     }
 
     /// Looks at a row that is printed or passed over.
-    pub(crate) fn learn(&mut self, body: &RowBody<'_>) {
+    pub fn learn(&mut self, body: &RowBody<'_>) {
         if let Some((id, name)) = definition(body) {
             self.known.insert(id, name);
         }
     }
 
     /// The name of a space, if some file says it.
-    pub(crate) fn of(&mut self, space: u32) -> Option<&str> {
+    pub fn of(&mut self, space: u32) -> Option<&str> {
         if !self.known.contains_key(&space)
             && let Some((directory, signature)) = self.history.take()
         {

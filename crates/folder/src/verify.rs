@@ -24,7 +24,7 @@ const MOST_NOTES: usize = 10;
 
 /// How a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub enum State {
     /// Whole, with its end marker.
     Closed,
     /// Without an end marker: it is still written, or its writer was stopped between two writes.
@@ -44,7 +44,9 @@ pub(crate) enum State {
 }
 
 impl State {
-    pub(crate) fn name(self) -> &'static str {
+    /// The state in a word or two, in capitals where it is a fault.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             State::Closed => "sound",
             State::Open => "open",
@@ -60,25 +62,34 @@ impl State {
 
 /// Something that nothing explains but damage or loss.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fault {
-    pub(crate) category: Category,
-    pub(crate) text: String,
+pub struct Fault {
+    /// What kind of fault, which decides an exit code.
+    pub category: Category,
+    /// The fault, its place included.
+    pub text: String,
 }
 
 /// The findings about a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FileReport {
-    pub(crate) name: String,
-    pub(crate) state: State,
-    pub(crate) bytes: u64,
-    pub(crate) rows: u64,
-    pub(crate) transactions: u64,
+pub struct FileReport {
+    /// The file's name.
+    pub name: String,
+    /// How it is.
+    pub state: State,
+    /// Its size.
+    pub bytes: u64,
+    /// Its rows, as far as they could be read.
+    pub rows: u64,
+    /// Its transactions, as far as they could be read.
+    pub transactions: u64,
     /// The clock in its header.
-    pub(crate) begins: Option<Vclock>,
+    pub begins: Option<Vclock>,
     /// The clock after its last row.
-    pub(crate) ends: Option<Vclock>,
-    pub(crate) faults: Vec<Fault>,
-    pub(crate) notes: Vec<String>,
+    pub ends: Option<Vclock>,
+    /// What nothing explains but damage or loss.
+    pub faults: Vec<Fault>,
+    /// Remarks without a fault.
+    pub notes: Vec<String>,
 }
 
 impl FileReport {
@@ -108,7 +119,7 @@ impl FileReport {
 }
 
 /// The verification of one folder.
-pub(crate) struct Verification<'a> {
+struct Verification<'a> {
     directory: &'a Directory,
     /// Bytes of the files before the one that is read, and rows of all so far.
     done: (u64, u64),
@@ -135,7 +146,7 @@ struct Gap {
 ///
 /// # Errors
 /// When the folder cannot be read. A file that cannot be is a fault.
-pub(crate) fn verify(
+pub fn verify(
     directory: &Directory,
     listing: Listing,
     progress: &mut dyn FnMut(u64, u64),
