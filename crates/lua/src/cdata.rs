@@ -10,8 +10,10 @@ pub enum Cdata {
     Int(i64),
     /// A `uint64_t`.
     Uint(u64),
-    /// A `float` or `double`.
+    /// A `double`.
     Number(f64),
+    /// A `float`.
+    Float(f32),
     /// A `bool`.
     Bool(bool),
     /// A null pointer: `box.NULL`.
@@ -32,6 +34,7 @@ mod kind {
     pub(super) const NUMBER: u32 = 4;
     pub(super) const BOOL: u32 = 5;
     pub(super) const STRUCT: u32 = 6;
+    pub(super) const FLOAT: u32 = 7;
 }
 
 impl Lua {
@@ -54,6 +57,7 @@ impl Lua {
             kind::POINTER if raw.bits == 0 => Cdata::Null,
             kind::POINTER => Cdata::Pointer(raw.bits as usize),
             kind::NUMBER => Cdata::Number(raw.number),
+            kind::FLOAT => Cdata::Float(raw.number as f32),
             kind::BOOL => Cdata::Bool(raw.bits != 0),
             kind::STRUCT => Cdata::Struct(raw.type_id, raw.data.cast()),
             _ => Cdata::Other(raw.type_id),

@@ -56,6 +56,8 @@ pub struct Options {
     pub max_depth: usize,
     /// Whether what lies deeper becomes `nil`; else it is an error.
     pub deep_as_nil: bool,
+    /// Whether `__serialize` of tables, userdata and C data is obeyed.
+    pub load_metatables: bool,
 }
 
 impl Options {
@@ -69,6 +71,7 @@ impl Options {
         use_tostring: false,
         max_depth: MAX_NESTING,
         deep_as_nil: false,
+        load_metatables: true,
     };
 }
 
@@ -167,7 +170,7 @@ impl Lua {
             Kind::Table => return self.encode_table(index, out, options, depth),
             Kind::Cdata => return self.encode_cdata(index, out, options, depth),
             Kind::Pointer if self.pointer(index) == 0 => mp::write_nil(out),
-            Kind::Userdata if self.metafield(index, "__serialize") => {
+            Kind::Userdata if options.load_metatables && self.metafield(index, "__serialize") => {
                 return self.encode_serialized(index, out, options, depth);
             }
             Kind::Pointer | Kind::Userdata | Kind::Function | Kind::Thread => {
@@ -200,6 +203,7 @@ impl Lua {
             Some(Cdata::Int(value)) => mp::write_int(out, value),
             Some(Cdata::Uint(value)) => mp::write_uint(out, value),
             Some(Cdata::Number(value)) => mp::write_double(out, value),
+            Some(Cdata::Float(value)) => mp::write_float(out, value),
             Some(Cdata::Bool(value)) => mp::write_bool(out, value),
             Some(Cdata::Null) => mp::write_nil(out),
             Some(Cdata::Struct(id, _)) if id == types.tuple && id != 0 => {
@@ -222,7 +226,7 @@ impl Lua {
                 mp::write_ext(out, EXT_ERROR, &bytes);
             }
             _ => {
-                if self.cdata_metafield(index, "__serialize")? {
+                if options.load_metatables && self.cdata_metafield(index, "__serialize")? {
                     return self.encode_serialized(index, out, options, depth);
                 }
                 return self.encode_invalid(index, out, options);
@@ -292,18 +296,18 @@ impl Lua {
         }
         self.reserve(6)?;
         let mut hint = None;
-        if self.metafield(index, "__serialize") {
+        if options.load_metatables && self.metafield(index, "__serialize") {
             match self.bytes(-1) {
                 Some(b"map" | b"mapping") => hint = Some(false),
                 Some(b"seq" | b"sequence" | b"array") => hint = Some(true),
                 Some(_) => {
                     self.pop(1);
-                    return Err(Error::text("invalid __serialize value"));
+                    return Err(Error::luajit("invalid __serialize value"));
                 }
                 None if self.is_callable(-1) => return self.encode_serialized(index, out, options, depth),
                 None => {
                     self.pop(1);
-                    return Err(Error::text("invalid __serialize value"));
+                    return Err(Error::luajit("invalid __serialize value"));
                 }
             }
             self.pop(1);
@@ -367,7 +371,7 @@ impl Lua {
         if options.sparse_convert {
             Ok(Shape::Map(count))
         } else {
-            Err(Error::text("excessively sparse array"))
+            Err(Error::luajit("excessively sparse array"))
         }
     }
 
@@ -376,10 +380,18 @@ impl Lua {
     /// # Errors
     /// Bytes that are no MessagePack, an unknown extension, too deep a nesting.
     pub fn decode(self, reader: &mut Reader<'_>) -> Result<(), Error> {
-        self.decode_at(reader, 0)
+        self.decode_at(reader, true, 0)
     }
 
-    fn decode_at(self, reader: &mut Reader<'_>, depth: usize) -> Result<(), Error> {
+    /// [`Lua::decode`]; `marks` says whether arrays and maps get the metatables that tell them apart.
+    ///
+    /// # Errors
+    /// As [`Lua::decode`].
+    pub(crate) fn decode_as(self, reader: &mut Reader<'_>, marks: bool) -> Result<(), Error> {
+        self.decode_at(reader, marks, 0)
+    }
+
+    fn decode_at(self, reader: &mut Reader<'_>, marks: bool, depth: usize) -> Result<(), Error> {
         let invalid = |error: mp::MpError| Error::text(format!("Invalid MsgPack - {error}"));
         match reader.kind().map_err(invalid)? {
             MpKind::Nil => {
@@ -401,26 +413,30 @@ impl Lua {
                 let count = reader.array().map_err(invalid)?;
                 self.new_table(reserve_for(count), 0);
                 for number in 1..=count {
-                    self.decode_at(reader, depth + 1)?;
+                    self.decode_at(reader, marks, depth + 1)?;
                     check_time(self)?;
                     self.raw_set_item(-2, i32::try_from(number).unwrap_or(i32::MAX));
                 }
-                self.push_hint(true);
+                if marks {
+                    self.push_hint(true);
+                }
             }
             MpKind::Map => {
                 self.check_depth(depth)?;
                 let count = reader.map().map_err(invalid)?;
                 self.new_table(0, reserve_for(count));
                 for _ in 0..count {
-                    self.decode_at(reader, depth + 1)?;
+                    self.decode_at(reader, marks, depth + 1)?;
                     if self.number(-1).is_some_and(f64::is_nan) {
                         return Err(Error::text("a map has a key that is not a number (NaN)"));
                     }
-                    self.decode_at(reader, depth + 1)?;
+                    self.decode_at(reader, marks, depth + 1)?;
                     check_time(self)?;
                     self.raw_set(-3);
                 }
-                self.push_hint(false);
+                if marks {
+                    self.push_hint(false);
+                }
             }
             MpKind::Ext => self.decode_ext(reader)?,
             MpKind::Invalid => return Err(Error::text("Invalid MsgPack - the byte c1")),
@@ -575,7 +591,7 @@ fn reserve_for(count: u32) -> usize {
 
 fn encode_invalid_number(out: &mut Vec<u8>, options: &Options) -> Result<(), Error> {
     if !options.invalid_as_nil {
-        return Err(Error::text("number must not be NaN or Inf"));
+        return Err(Error::luajit("number must not be NaN or Inf"));
     }
     mp::write_nil(out);
     Ok(())

@@ -18,6 +18,8 @@ pub enum Error {
     },
     /// An error of the instance; Lua sees a `box.error` object.
     Object(Box<lycosa_iproto::error::ErrorObject>),
+    /// An error of a serializer; Lua sees an error object of the type `LuajitError`.
+    Luajit(&'static str),
     /// A value that Lua raised, to be raised again.
     Raised(Ref),
     /// The fiber was cancelled.
@@ -35,6 +37,11 @@ impl Error {
         Error::Text(text.into())
     }
 
+    /// An error object of the type `LuajitError`.
+    pub(crate) fn luajit(text: &'static str) -> Error {
+        Error::Luajit(text)
+    }
+
     /// Pushes the value that Lua is to see.
     pub(crate) fn push(self, lua: Lua) {
         match self {
@@ -48,6 +55,7 @@ impl Error {
                 lua.push_error_object(&error);
                 lua.tell_denied(&error);
             }
+            Error::Luajit(text) => lua.shared().push_box_error(lua, "LuajitError", 0, text),
             Error::Raised(value) => lua.push_ref(&value),
             Error::Cancelled => {
                 lua.shared().push_box_error(lua, "FiberIsCancelled", 0, "fiber is cancelled");
@@ -60,6 +68,7 @@ impl Error {
         match self {
             Error::Text(text) | Error::Here(text) | Error::Box { message: text, .. } => text.clone(),
             Error::Object(error) => error.message.clone(),
+            Error::Luajit(text) => (*text).to_owned(),
             Error::Cancelled => "fiber is cancelled".to_owned(),
             Error::Raised(value) => {
                 lua.push_ref(value);

@@ -136,7 +136,12 @@ impl Shared {
         };
         if made {
             lua.push_str(kind);
-            lua.push_number(f64::from(code));
+            // Errors without a number of the protocol have no `code`.
+            if code == 0 {
+                lua.push_nil();
+            } else {
+                lua.push_number(f64::from(code));
+            }
             lua.push_str(message);
             if lua.call(3, 1).is_ok() {
                 return;

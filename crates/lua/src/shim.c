@@ -396,13 +396,13 @@ int lycosa_table_keys(lua_State *L, int index, uint32_t *count, uint32_t *larges
   return table_keys(tabV(lycosa_value(L, index)), count, largest);
 }
 
-enum { KIND_OTHER, KIND_INT64, KIND_UINT64, KIND_POINTER, KIND_NUMBER, KIND_BOOL, KIND_STRUCT };
+enum { KIND_OTHER, KIND_INT64, KIND_UINT64, KIND_POINTER, KIND_NUMBER, KIND_BOOL, KIND_STRUCT, KIND_FLOAT };
 
 typedef struct lycosa_cdata {
   uint32_t type;	/* CTypeID */
   uint32_t kind;
   uint64_t bits;	/* KIND_INT64, KIND_UINT64, KIND_POINTER, KIND_BOOL */
-  double number;	/* KIND_NUMBER */
+  double number;	/* KIND_NUMBER, KIND_FLOAT */
   void *data;		/* KIND_STRUCT: the structure */
 } lycosa_cdata;
 
@@ -455,7 +455,7 @@ int lycosa_cdata_get(lua_State *L, int index, lycosa_cdata *out)
     }
   } else if (ctype_isfp(ct->info)) {
     if (ct->size == 8) { out->kind = KIND_NUMBER; out->number = *(double *)p; }
-    else if (ct->size == 4) { out->kind = KIND_NUMBER; out->number = *(float *)p; }
+    else if (ct->size == 4) { out->kind = KIND_FLOAT; out->number = *(float *)p; }
   } else if (ctype_isptr(ct->info)) {
     out->kind = KIND_POINTER;
     out->bits = (uint64_t)(uintptr_t)*(void **)p;

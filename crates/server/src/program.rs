@@ -406,9 +406,7 @@ impl Program {
                     );
                 }
                 _ => {
-                    return Err(format!(
-                        "Can't set option '{name}' dynamically: set it in the first box.cfg and restart"
-                    ));
+                    return Err(format!("Can't set option '{name}' dynamically"));
                 }
             }
         }

@@ -119,6 +119,19 @@ mod tests {
             (364, r#"[600, "c", true, "SQL", "1", true]"#, "deferred ck constraints"),
             (364, r#"[600, "d", false, "SQL", "1", true]"#, ""),
             (600, "[1]", ""),
+            (
+                280,
+                r#"[603, 1, "p", "memtx", 0, {}, [{"name": "a", "type": "unsigned"}, {"name": "b", "type": "map", "is_nullable": true}]]"#,
+                "",
+            ),
+            (288, r#"[603, 0, "pk", "tree", {}, [[0, "unsigned"]]]"#, ""),
+            (
+                288,
+                r#"[603, 1, "path", "tree", {"unique": false}, [{"field": 1, "type": "string", "path": "x", "is_nullable": true}]]"#,
+                "",
+            ),
+            (603, "[1]", ""),
+            (603, "[2, null]", "Tuple field 2 type does not match"),
         ];
         for (space, text, expected) in rows {
             let tuple = crate::tests::row(text);

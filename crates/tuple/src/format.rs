@@ -183,8 +183,8 @@ struct Rule {
     refusal: Refusal,
     /// Whether an index has a part at or below this place.
     indexed: bool,
-    /// Whether a path leads on from here. Such a place may be absent (though not nil, unless it is declared nullable):
-    /// the places below are asked for themselves.
+    /// Whether a path leads on from here. Such a place may be absent: the places below are asked for themselves. A field is
+    /// not nil then, although it is declared nullable: a Tarantool refuses such a tuple, even when it reads a snapshot.
     container: bool,
 }
 
@@ -479,8 +479,18 @@ impl Format {
     pub fn check_stored(&self, tuple: TupleRef<'_>) -> Result<(), FormatError> {
         match self.check(tuple) {
             Err(FormatError::FieldType { expected: FieldType::Any, .. }) => Ok(()),
+            // Versions up to 0.1 took nil for a nullable field with paths inside.
+            Err(FormatError::FieldType { ref field, .. }) if self.has_odd_nil(tuple, field) => Ok(()),
             checked => checked,
         }
+    }
+
+    /// Whether the field is nil, and refused only because paths lead into it.
+    fn has_odd_nil(&self, tuple: TupleRef<'_>, path: &FieldPath) -> bool {
+        let rule = self.rules.get(path.field as usize);
+        path.tokens.is_empty()
+            && rule.is_some_and(|rule| rule.container && rule.nullable)
+            && tuple.field(path.field).is_some_and(|value| value.first() == Some(&NIL))
     }
 
     /// Whether a field may get this value, as far as its first byte tells: `false` says nothing. Where paths lead into
@@ -496,7 +506,7 @@ impl Format {
     #[cold]
     fn check_field(&self, number: u32, mut cursor: Reader<'_>) -> Result<(), FormatError> {
         let (Some(rule), Ok(value)) = (self.rules.get(number as usize), cursor.raw()) else { return Ok(()) };
-        if !rule.accepts(value) {
+        if !rule.accepts(value) || rule.container && value.first() == Some(&NIL) {
             let field = FieldPath { field: number, tokens: Vec::new() };
             return Err(FormatError::FieldType { field, expected: rule.ty });
         }
@@ -725,7 +735,12 @@ mod tests {
         );
         let checked = |value: Value| check(&format, &[1.into(), value]);
         assert_eq!(check(&format, &[1.into()]), Ok(()));
-        assert_eq!(checked(Value::Nil), Ok(()));
+        assert_eq!(checked(Value::Nil), wrong("2", "map"));
+        let stored = Value::Array(vec![1.into(), Value::Nil]).encode();
+        assert!(
+            format.check_stored(TupleRef::new(&stored).unwrap()).is_ok(),
+            "an older version has taken it"
+        );
         assert_eq!(checked(map([("a", map([("c", 1.into())]))])), Ok(()));
         assert_eq!(checked(map([("a", map([("b", Value::Nil)]))])), Ok(()));
         assert_eq!(checked(map([("a", 5.into())])), wrong(r#"[2]["a"]"#, "map"));

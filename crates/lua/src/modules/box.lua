@@ -285,6 +285,24 @@ local function configure(options)
     if checked.net_msg_max ~= nil and checked.net_msg_max < 2 then
         client_error('CFG', "Incorrect value for option 'net_msg_max': minimal value is 2")
     end
+    local format = checked.log_format
+    if format ~= nil and format ~= 'json' and format ~= 'plain' then
+        client_error('CFG', "Incorrect value for option 'log_format': expected json,plain")
+    end
+    if checked.readahead ~= nil and (checked.readahead < 128 or checked.readahead > 2147483647) then
+        client_error('CFG', "Incorrect value for option 'readahead': specified value is out of bounds")
+    end
+    for _, name in ipairs({ 'replication_timeout', 'replication_connect_timeout', 'replication_sync_lag',
+        'replication_sync_timeout' }) do
+        local seconds = checked[name]
+        if seconds ~= nil and (seconds < 0 or (seconds == 0 and name ~= 'replication_sync_timeout')) then
+            client_error('CFG', ("Incorrect value for option '%s': the value must be great%s than 0"):format(name,
+                name:match('timeout$') and name ~= 'replication_sync_timeout' and 'her' or 'er'))
+        end
+    end
+    if checked.replication_connect_quorum ~= nil and checked.replication_connect_quorum < 0 then
+        client_error('CFG', "Incorrect value for option 'replication_connect_quorum': the value must be greater or equal to 0")
+    end
     local quorum = checked.replication_synchro_quorum
     if quorum ~= nil and (quorum <= 0 or quorum >= 32) then
         client_error('CFG', "Incorrect value for option 'replication_synchro_quorum': "
@@ -315,6 +333,8 @@ local function configure(options)
     if checked.log_level ~= nil then require('log').level(checked.log_level) end
     for name, value in pairs(checked) do current[name] = value end
     if internal.has_own_queue then internal.set_native_queue(false) end
+    -- The rows of the data's own files are loaded by now: a trigger on a system space sees the changes that follow.
+    if is_first then internal.run_list(internal.on_schema_init) end
     if internal.after_cfg then internal.after_cfg() end
 end
 

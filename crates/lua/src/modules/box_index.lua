@@ -201,6 +201,10 @@ function space_methods.create_index(space, name, options)
     if unique == nil then unique = kind ~= 'rtree' and kind ~= 'bitset' end
     local parts = normalize_parts(space, options.parts or default_parts(space, kind))
     local row = row_options(options, unique)
+    if options.sequence and id ~= 0 then
+        client_error('MODIFY_INDEX', ("Can't create or modify index '%s' in space '%s': sequence cannot be used with a "
+            .. 'secondary key'):format(name, space.name))
+    end
     local source = options.sequence and sequence_of_index(space, name, parts, options.sequence)
     schema_statement(space.id, 'insert', INDEX, { space.id, id, name, kind, row, parts })
     if row.func ~= nil then schema_statement(space.id, 'insert', FUNC_INDEX, { space.id, id, row.func }) end

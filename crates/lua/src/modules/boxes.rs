@@ -154,11 +154,23 @@ fn configure(lua: Lua) -> Result<i32, Error> {
         .map(|(name, value)| (name.as_str().unwrap_or_default().to_owned(), value))
         .collect();
     let host = lua.host()?;
-    if !host.configure(&options, lua.ticket()?).map_err(Error::Text)? {
+    if !host.configure(&options, lua.ticket()?).map_err(of_configuration)? {
         let _ = lua.park(None)?;
-        host.configured().map_err(Error::Text)?;
+        host.configured().map_err(of_configuration)?;
     }
     Ok(0)
+}
+
+/// What Tarantool reports as an error object is one here; other faults, of files for example, are texts.
+fn of_configuration(message: String) -> Error {
+    let code = if message.starts_with("Incorrect value for option '") {
+        ErrorCode::Cfg
+    } else if message.starts_with("Can't set option '") {
+        ErrorCode::ReloadCfg
+    } else {
+        return Error::Text(message);
+    };
+    Error::Box { code: code.into(), message }
 }
 
 /// `listening()`: where connections are accepted; nil if nowhere.

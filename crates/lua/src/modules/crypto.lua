@@ -7,6 +7,12 @@ local HASHES = { 'md4', 'md5', 'ripemd160', 'sha1', 'sha224', 'sha256', 'sha384'
 -- Bytes of a key and of a block.
 local CIPHERS = { aes128 = { 16, 16 }, aes192 = { 24, 16 }, aes256 = { 32, 16 }, des = { 8, 8 } }
 
+-- Raises an error object, or a text in a state without `box`.
+local function fail(text)
+    local new_error = require('lycosa.box').new_error
+    error(new_error and new_error('CryptoError', nil, text) or text, 0)
+end
+
 -- Methods of a hash, whose object has a function `finish` that makes the result of a whole text.
 local function pieces(name, methods)
     function methods:update(text)
@@ -66,6 +72,7 @@ for _, name in ipairs(HASHES) do
         end,
     }, {
         __call = function(_, key, text)
+            if key == nil then error('Key should be specified for HMAC operations') end
             if type(key) ~= 'string' or type(text) ~= 'string' then
                 error(('Usage: hmac.%s(key, string)'):format(name))
             end
@@ -89,7 +96,7 @@ local function initialize(self)
     for _, part in ipairs({ { 'key', self.key }, { 'IV', self.vector } }) do
         local size = type(part[2]) == 'string' and #part[2] or -1
         if size ~= sizes[part[1]] then
-            error(('%s size expected %d, got %d'):format(part[1], sizes[part[1]], size), 0)
+            fail(('%s size expected %d, got %d'):format(part[1], sizes[part[1]], size))
         end
     end
     self.last, self.rest, self.initialized = self.vector, '', true
@@ -103,7 +110,7 @@ local function pass(self, size, is_last)
     local text = is_last and self.rest or self.rest:sub(1, size)
     local done = native.cipher(self.name, self.mode, self.encrypts, is_last, text, self.key, self.last)
     if done == nil then
-        error('the text was not encrypted with this key and IV, or its end is missing', 0)
+        fail('the text was not encrypted with this key and IV, or its end is missing')
     end
     self.rest = self.rest:sub(#text + 1)
     if self.mode == 'cbc' and #text > 0 then self.last = (self.encrypts and done or text):sub(-self.block) end

@@ -74,6 +74,7 @@ fn argument(lua: Lua, index: i32) -> Result<Decimal, Error> {
             (_, Some(Cdata::Int(number))) => Decimal::from_integer(number.into()),
             (_, Some(Cdata::Uint(number))) => Decimal::from_integer(number.into()),
             (_, Some(Cdata::Number(number))) => Decimal::from_double(number),
+            (_, Some(Cdata::Float(number))) => Decimal::from_double(f64::from(number)),
             _ => return Err(Error::here(format!("expected decimal, number or string as {index} argument"))),
         },
     };

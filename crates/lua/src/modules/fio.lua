@@ -302,7 +302,7 @@ end
 
 function fio.dirname(path)
     want('string', path, 'fio.dirname(path)')
-    if path:find('^/+$') then return '/' end
+    if path:find('^/+$') then return path == '//' and '//' or '/' end
     -- Two slashes at the beginning stay two, as the C library has it.
     local folder = path:gsub('/+$', ''):match('^(.*/)[^/]*$')
     if folder == nil then return '.' end

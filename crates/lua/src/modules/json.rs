@@ -41,7 +41,7 @@ fn decode(lua: Lua) -> Result<i32, Error> {
         let text = options::text_argument(lua, 1)?;
         Parser { lua, text: &text, at: 0, out: Vec::with_capacity(text.len()), settings: &settings }.run()?
     };
-    lua.decode(&mut Reader::new(&packed))?;
+    lua.decode_as(&mut Reader::new(&packed), settings.decode_save_metatables)?;
     Ok(1)
 }
 

@@ -51,7 +51,10 @@ fn decode(lua: Lua) -> Result<i32, Error> {
     }
     let rest = bytes.get(offset as usize - 1..).unwrap_or_default();
     let length = mp::value_len(rest).map_err(|_| Error::here("msgpack.decode: invalid MsgPack"))?;
-    lua.decode(&mut Reader::new(&rest[..length]))?;
+    // Which options there are is looked at only where a value can have a metatable.
+    let has_tables = matches!(Reader::new(rest).kind(), Ok(mp::Kind::Array | mp::Kind::Map));
+    let marks = !has_tables || Settings::read(lua, 3)?.decode_save_metatables;
+    lua.decode_as(&mut Reader::new(&rest[..length]), marks)?;
     lua.push_number(offset + length as f64);
     Ok(2)
 }

@@ -22,9 +22,17 @@ pub(super) struct Settings {
     pub(super) decode_depth: usize,
     /// Whether `nan` and `inf` are numbers.
     pub(super) decode_invalid_numbers: bool,
+    /// Whether decoded arrays and maps get the metatables that tell them apart.
+    pub(super) decode_save_metatables: bool,
 }
 
 impl Settings {
+    /// The same without the limits of nesting, which YAML does not obey in a Tarantool.
+    pub(super) fn without_depths(self) -> Settings {
+        let encoding = Options { max_depth: MAX_DEPTH, deep_as_nil: false, ..self.encoding };
+        Settings { encoding, decode_depth: MAX_DEPTH, ..self }
+    }
+
     /// Reads the table at `index`.
     ///
     /// # Errors
@@ -55,10 +63,12 @@ impl Settings {
                 use_tostring: flag("encode_use_tostring"),
                 max_depth: number("encode_max_depth", MAX_DEPTH).min(MAX_DEPTH),
                 deep_as_nil: flag("encode_deep_as_nil"),
+                load_metatables: flag("encode_load_metatables"),
             },
             precision: number("encode_number_precision", 14).clamp(1, MAX_PRECISION),
             decode_depth: number("decode_max_depth", MAX_DEPTH).min(MAX_DEPTH),
             decode_invalid_numbers: flag("decode_invalid_numbers"),
+            decode_save_metatables: flag("decode_save_metatables"),
         })
     }
 }

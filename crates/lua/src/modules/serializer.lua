@@ -22,15 +22,17 @@ local DEFAULTS = {
     encode_use_tostring = false,
 }
 
-local function assign(options, given, level)
+-- A value of another type is converted as the C functions of Lua do it: what is no number is 0.
+local function converted(value, default)
+    if type(default) == 'boolean' then return value ~= nil and value ~= false end
+    local number = tonumber(value) or 0
+    return number < 0 and math.ceil(number) or math.floor(number)
+end
+
+local function assign(options, given)
     for name, value in pairs(given) do
         local default = DEFAULTS[name]
-        if default ~= nil then
-            if type(value) ~= type(default) then
-                error(("%s is a %s, got %s"):format(name, type(default), type(value)), level + 1)
-            end
-            options[name] = value
-        end
+        if default ~= nil then options[name] = converted(value, default) end
     end
     return options
 end
@@ -42,7 +44,7 @@ function serializer.with(cfg, given)
     if type(given) ~= 'table' then error(('attempt to index a %s value'):format(type(given)), 3) end
     local merged = {}
     for name, value in pairs(cfg) do merged[name] = value end
-    return assign(merged, given, 3)
+    return assign(merged, given)
 end
 
 --- A module with options of its own; `open(module, cfg)` adds its functions.
@@ -55,7 +57,7 @@ function serializer.new(open)
                 local kind = select('#', ...) == 0 and 'no value' or type(given)
                 error(("bad argument #2 to '?' (table expected, got %s)"):format(kind), 2)
             end
-            assign(self, given, 2)
+            assign(self, given)
         end,
         __serialize = 'map',
     })

@@ -24,10 +24,17 @@ end
 -- Takes the host and the service off the front; nil if there are none where some are needed.
 local function host(text, parsed)
     local rest
-    local path = text:match('^unix/:([./].*)$') or (text:match('^/.') and text)
+    local path, rest_of_path = text:match('^unix/:([./].*)$'), nil
+    if path then
+        -- Behind a second colon stands the path of the URI.
+        local socket, behind = path:match('^([^:]*):(/.*)$')
+        if socket then path, rest_of_path = socket, behind end
+    elseif text:match('^/.') then
+        path = text
+    end
     if path then
         parsed.host, parsed.service, parsed.unix = UNIX, path, path
-        return ''
+        return rest_of_path or ''
     end
     local v6, after = text:match('^%[([%x:.]+)%](.*)$')
     if v6 then
@@ -70,7 +77,7 @@ local function parse(text)
     end
     if query ~= '' then parsed.query = query end
     if fragment ~= '' then parsed.fragment = fragment end
-    if next(parsed) == nil or (parsed.scheme and not parsed.host) then return nil end
+    if next(parsed) == nil or ((parsed.scheme or parsed.login) and not parsed.host) then return nil end
     return parsed
 end
 

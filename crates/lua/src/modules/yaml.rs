@@ -33,7 +33,7 @@ fn failed(error: &libyaml_safer::Error) -> Error {
 
 /// `encode(value, options, tag handle, tag prefix)`
 fn encode(lua: Lua) -> Result<i32, Error> {
-    let settings = Settings::read(lua, 2)?;
+    let settings = Settings::read(lua, 2)?.without_depths();
     let mut text = Vec::new();
     if let (Some(handle), Some(prefix)) = (lua.text(3), lua.text(4)) {
         text = format!("%TAG {handle} {prefix}\n").into_bytes();
@@ -100,7 +100,7 @@ enum Hint {
 impl Writer {
     fn hint(&self, index: i32) -> Result<Hint, Error> {
         let lua = self.lua;
-        if !lua.serialize_of(index)? {
+        if !self.settings.encoding.load_metatables || !lua.serialize_of(index)? {
             return Ok(Hint::Nothing);
         }
         let layout = match lua.bytes(-1) {
@@ -110,7 +110,7 @@ impl Writer {
             Some(b"mapping") => Some((false, false)),
             Some(_) => {
                 lua.pop(1);
-                return Err(Error::text("invalid __serialize value"));
+                return Err(Error::luajit("invalid __serialize value"));
             }
             None => None,
         };
@@ -347,13 +347,12 @@ fn natural(number: u64) -> Number {
 
 /// `decode(text, options)`: the values of all documents.
 fn decode(lua: Lua) -> Result<i32, Error> {
-    let settings = Settings::read(lua, 2)?;
+    let settings = Settings::read(lua, 2)?.without_depths();
     let text = options::text_argument(lua, 1)?;
     let mut input = text.as_slice();
     let mut parser = Parser::new();
     parser.set_input_string(&mut input);
-    let mut reader =
-        Documents { lua, depth: settings.decode_depth, parser, anchors: HashMap::new(), documents: 0 };
+    let mut reader = Documents { lua, settings: &settings, parser, anchors: HashMap::new(), documents: 0 };
     let base = lua.top();
     loop {
         match reader.next()? {
@@ -374,13 +373,20 @@ fn decode(lua: Lua) -> Result<i32, Error> {
 
 struct Documents<'a, 'b> {
     lua: Lua,
-    depth: usize,
+    settings: &'a Settings,
     parser: Parser<&'a mut &'b [u8]>,
     anchors: HashMap<String, Ref>,
     documents: usize,
 }
 
 impl Documents<'_, '_> {
+    /// Tells the array or map at the top from the other kind, unless an option says not to.
+    fn mark(&self, is_array: bool) {
+        if self.settings.decode_save_metatables {
+            self.lua.push_hint(is_array);
+        }
+    }
+
     fn next(&mut self) -> Result<EventData, Error> {
         check_time(self.lua)?;
         let documents = self.documents.max(1);
@@ -398,13 +404,14 @@ impl Documents<'_, '_> {
     /// Pushes the value that begins with `event`.
     fn push(&mut self, event: EventData, depth: usize) -> Result<(), Error> {
         let lua = self.lua;
-        if depth > self.depth {
-            return Err(Error::here(format!("more than {} levels of nesting", self.depth)));
+        let limit = self.settings.decode_depth;
+        if depth > limit {
+            return Err(Error::here(format!("more than {limit} levels of nesting")));
         }
         lua.reserve(6)?;
         match event {
             EventData::Scalar { anchor, tag, value, style, .. } => {
-                push_scalar(lua, tag.as_deref(), &value, style)?;
+                push_scalar(lua, tag.as_deref(), &value, style, self.settings.decode_invalid_numbers)?;
                 self.keep(anchor);
             }
             EventData::Alias { anchor } => match self.anchors.get(&anchor) {
@@ -413,7 +420,7 @@ impl Documents<'_, '_> {
             },
             EventData::SequenceStart { anchor, .. } => {
                 lua.new_table(0, 0);
-                lua.push_hint(true);
+                self.mark(true);
                 self.keep(anchor);
                 let table = lua.top();
                 for number in 1.. {
@@ -427,7 +434,7 @@ impl Documents<'_, '_> {
             }
             EventData::MappingStart { anchor, .. } => {
                 lua.new_table(0, 0);
-                lua.push_hint(false);
+                self.mark(false);
                 self.keep(anchor);
                 let table = lua.top();
                 loop {
@@ -463,7 +470,13 @@ fn at(problem: &str, document: usize, mark: Mark) -> String {
     format!("{problem} at document: {document}, line: {}, column: {}", mark.line + 1, mark.column + 1)
 }
 
-fn push_scalar(lua: Lua, tag: Option<&str>, value: &str, style: ScalarStyle) -> Result<(), Error> {
+fn push_scalar(
+    lua: Lua,
+    tag: Option<&str>,
+    value: &str,
+    style: ScalarStyle,
+    invalid_numbers: bool,
+) -> Result<(), Error> {
     match tag {
         Some(BINARY) => {
             let digits: String = value.chars().filter(|char| !char.is_ascii_whitespace()).collect();
@@ -488,6 +501,9 @@ fn push_scalar(lua: Lua, tag: Option<&str>, value: &str, style: ScalarStyle) -> 
         _ => match number_of(value) {
             Some(Number::Unsigned(number)) => lua.push_uint(number),
             Some(Number::Signed(number)) => lua.push_int(number),
+            Some(Number::Double(number)) if !number.is_finite() && !invalid_numbers => {
+                return Err(Error::here("number must not be NaN or Inf"));
+            }
             Some(Number::Double(number)) => lua.push_number(number),
             None => lua.push_str(value),
         },

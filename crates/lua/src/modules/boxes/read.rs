@@ -44,13 +44,13 @@ fn select(lua: Lua) -> Result<i32, Error> {
     let offset = lua.integer(5).and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
     let limit = lua.integer(6).and_then(|number| u64::try_from(number).ok()).unwrap_or(u64::MAX);
     let user = lua.session()?.caller.effective;
-    note_read(lua)?;
     prepare(lua, space, index)?;
     let mut out = Vec::new();
     let count = lua.with_instance(|instance| {
         let select = Select { space, index, iterator, key: &key, offset, limit };
         instance.select(user, &select, &mut out)
     })?;
+    note_read(lua, space)?;
     push_tuples(lua, space, count, &out)
 }
 
@@ -61,13 +61,16 @@ fn first(lua: Lua) -> Result<i32, Error> {
     let key = key(lua, 4)?;
     let offset = lua.integer(5).and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
     let user = lua.session()?.caller.effective;
-    note_read(lua)?;
     prepare(lua, space, index)?;
     let mut out = Vec::new();
     let count = lua.with_instance(|instance| {
         let select = Select { space, index, iterator, key: &key, offset, limit: 1 };
         instance.select(user, &select, &mut out)
     })?;
+    // `index:random` asks for an offset, and does not begin a transaction in Tarantool.
+    if lua.integer(5).is_none() {
+        note_read(lua, space)?;
+    }
     if count == 0 {
         return Ok(0);
     }
@@ -103,9 +106,10 @@ fn check_read(instance: &Instance, user: u32, space: u32) -> Result<(), ErrorObj
     checked.map_err(|error| of_store(&error))
 }
 
-/// A transaction in which something was read is ended by a yield, as in Tarantool; GET and the length of a space do not count.
-fn note_read(lua: Lua) -> Result<(), Error> {
-    if lua.in_transaction() && lua.check_not_aborted().is_ok() {
+/// A transaction in which something was read is ended by a yield, as in Tarantool; the length of a space does not count.
+/// Neither do reads of system spaces: the modules look definitions up there.
+fn note_read(lua: Lua, space: u32) -> Result<(), Error> {
+    if space > lycosa_store::system::MAX && lua.in_transaction() && lua.check_not_aborted().is_ok() {
         lua.join_transaction()?;
     }
     Ok(())
@@ -134,6 +138,9 @@ fn find(lua: Lua, user: Option<u32>) -> Result<i32, Error> {
         };
         Ok(seen.map(<[u8]>::to_vec))
     })?;
+    if user.is_some() {
+        note_read(lua, space)?;
+    }
     let Some(tuple) = found else { return Ok(0) };
     lua.push_tuple_of(space, &tuple)?;
     Ok(1)
@@ -146,7 +153,7 @@ fn count(lua: Lua) -> Result<i32, Error> {
     let key = key(lua, 4)?;
     let user = lua.session()?.caller.effective;
     if lua.top() > 3 {
-        note_read(lua)?;
+        note_read(lua, space)?;
     }
     prepare(lua, space, index)?;
     let count = lua.with_instance(|instance| {
@@ -216,7 +223,7 @@ fn advance(lua: Lua) -> Result<i32, Error> {
         (cursor.space(), cursor.index(), cursor.handed_out() == 0)
     };
     if is_at_start {
-        note_read(lua)?;
+        note_read(lua, space)?;
         prepare(lua, space, index)?;
     }
     let mut cursor = walk.cursor.borrow_mut();

@@ -210,7 +210,7 @@ local function establish(connection)
     local version, packed, uuid, salt = native.greeting(stream.take(connection._input, 128))
     if not version then return packed, true end
     connection.protocol, connection.peer_version_id, connection.peer_uuid = 'Binary', packed, uuid
-    if options.user and not (options.user == 'guest' and not connection._password) then
+    if options.user then
         set_state(connection, 'auth')
         local reply = start(connection, replies.nothing, keys.AUTH, keys.USER_NAME, options.user,
             keys.TUPLE, { 'chap-sha1', native.scramble(connection._password or '', salt) })
