@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use lycosa_client::Value;
 
-use crate::arguments::{ClientArguments, SessionCommand};
+use crate::arguments::{AdminArguments, ClientArguments, SessionCommand};
 use crate::look::{distance, member, natural, one_line};
 use crate::outcome::Outcome;
 use crate::output;
@@ -76,7 +76,32 @@ impl<'a> Holders<'a> {
 pub(crate) fn run(command: &SessionCommand) -> anyhow::Result<Outcome> {
     match command {
         SessionCommand::List { tube, older_than, client } => list(tube.as_deref(), *older_than, client),
+        SessionCommand::Release { connection, reason, admin } => {
+            steer("lycosa.session.release", "released", *connection, reason.as_deref(), admin)
+        }
+        SessionCommand::Disconnect { connection, reason, admin } => {
+            steer("lycosa.session.disconnect", "disconnected", *connection, reason.as_deref(), admin)
+        }
     }
+}
+
+/// Releases what the session of a connection holds, or closes the connection.
+fn steer(
+    function: &str,
+    done: &str,
+    connection: u64,
+    reason: Option<&str>,
+    admin: &AdminArguments,
+) -> anyhow::Result<Outcome> {
+    let session = Session::open_admin(&admin.data_dir)?;
+    let options = Value::map(reason.map(|reason| ("reason", reason)));
+    session.call(function, vec![connection.into(), options])?;
+    if admin.json {
+        output::line(serde_json::json!({ "connection": connection, "done": done }))?;
+    } else {
+        output::line(format_args!("{done} connection {connection}"))?;
+    }
+    Ok(Outcome::Done)
 }
 
 fn list(
@@ -115,11 +140,20 @@ fn list(
 
 fn row(session: &Value) -> Vec<String> {
     let connections = array(session, "connections");
-    let addresses: Vec<&str> = connections.iter().map(|one| text(one, "address")).collect();
+    let addresses: Vec<String> = connections
+        .iter()
+        .map(|one| match (one.get("id").and_then(Value::as_u64), text(one, "address")) {
+            (Some(id), "") => id.to_string(),
+            (Some(id), address) => format!("{id} at {address}"),
+            (None, address) => address.to_owned(),
+        })
+        .collect();
     let first = connections.iter().filter_map(|one| distance(one.get("since")?)).max();
-    let state = match session.get("expires").and_then(distance) {
-        Some(left) => format!("none; expires in {}", time(left)),
-        None => one_line(&addresses.join(", "), SHOWN),
+    let ends = |name: &str| session.get(name).and_then(distance);
+    let state = match (ends("expires"), ends("lease_ends")) {
+        (Some(left), _) => format!("none; expires in {}", time(left)),
+        (None, Some(left)) => format!("leases; the first ends in {}", time(left)),
+        (None, None) => one_line(&addresses.join(", "), SHOWN),
     };
     let mut tubes: Vec<(&str, u64)> = match session.get("taken") {
         Some(Value::Map(pairs)) => {
@@ -146,9 +180,15 @@ mod tests {
     fn a_session_is_a_row() {
         let session = Value::map([
             ("user", Value::from("ann")),
-            ("connections", Value::array([Value::map([("address", Value::from("10.0.0.7:4711"))])])),
+            (
+                "connections",
+                Value::array([Value::map([
+                    ("id", Value::from(17_u64)),
+                    ("address", Value::from("10.0.0.7:4711")),
+                ])]),
+            ),
             ("taken", Value::map([("mail10", Value::from(2_u64)), ("mail9", Value::from(1_u64))])),
         ]);
-        assert_eq!(row(&session), ["ann", "10.0.0.7:4711", "-", "1 of mail9, 2 of mail10", "-"]);
+        assert_eq!(row(&session), ["ann", "17 at 10.0.0.7:4711", "-", "1 of mail9, 2 of mail10", "-"]);
     }
 }

@@ -152,6 +152,11 @@ fn tube_of(row: &[u8]) -> Option<&str> {
 }
 
 impl Turn<'_> {
+    /// Writes an entry about what the caller does. Inside a transaction.
+    pub(crate) fn note_audit(&mut self, caller: &Caller<'_>, entry: &Steered<'_>) -> Result<(), Error> {
+        self.common.audit.note(self.store, caller, self.now, entry)
+    }
+
     /// `queue.audit([{tube, limit, before}])`: entries about tubes that the caller may look at, the newest first. Of tubes that
     /// were dropped only `admin` sees entries.
     pub(crate) fn write_audit(

@@ -24,6 +24,7 @@
 //! Absent: leases of temporary tubes over a restart or a change of the role, which end there: their tasks are not replicated.
 
 use std::fmt;
+use std::ops::ControlFlow;
 
 use lycosa_store::ddl::{self, SequenceSpec};
 use lycosa_store::{IteratorType, SpaceId, Statement, Store};
@@ -260,6 +261,30 @@ impl Leases {
         Ok(rows.iter().filter_map(|row| taken_key(row)).collect())
     }
 
+    /// Calls `f` for the tasks of at most `limit` leases. Returns whether those were all.
+    pub(crate) fn each(
+        &self,
+        store: &Store,
+        limit: usize,
+        mut f: impl FnMut(TaskKey, Lease),
+    ) -> Result<bool, Error> {
+        let Some(space) = self.kept(store) else { return Ok(true) };
+        let mut left = limit;
+        let mut is_all = true;
+        store.scan(space, 0, IteratorType::All, &[0x90], &mut |row| {
+            if left == 0 {
+                is_all = false;
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            if let (Some(task), Some(lease)) = (taken_key(row), Lease::read(row)) {
+                f(task, lease);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(is_all)
+    }
+
     /// The lease that ends first: its task and its end, µs since the epoch of time.
     fn first(&self, store: &Store) -> Result<Option<(TaskKey, u64)>, Error> {
         let Some(space) = self.kept(store) else { return Ok(None) };
@@ -428,7 +453,7 @@ impl TubeTurn<'_> {
         common.attempts.count(store, key)?;
         let secret = (common.new_session_id)();
         let secret = secret.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        let user = store.user(client.user).map_or_else(String::new, |user| user.name.clone());
+        let user = common.actor_name(store, client.connection, client.user);
         let leases = &mut common.owners.leases;
         let epoch = leases.next_epoch(store)?;
         let lease = Lease { epoch, secret, ends, taken_at: now, user };

@@ -357,6 +357,50 @@ impl Queue {
         self.turn(store, now).disconnect(connection);
     }
 
+    /// An operator releases everything that the session of a connection has taken before; the session goes on. More tasks than one turn
+    /// may handle are released in slices, by [`Self::tick`]. The audit log has an entry: what was done, and why. False: the
+    /// connection has no session.
+    ///
+    /// # Errors
+    /// Inside a transaction; the entry cannot be written.
+    pub fn release_session(
+        &mut self,
+        store: &mut Store,
+        caller: &Caller<'_>,
+        connection: u64,
+        (operation, reason): (&str, &[u8]),
+        now: u64,
+    ) -> Result<bool, Error> {
+        let entry = audit::Steered { tube: "", operation, job: None, reason };
+        self.turn(store, now).release_session(caller, connection, &entry)
+    }
+
+    /// Writes an entry of the audit log about something that concerns no tube.
+    ///
+    /// # Errors
+    /// The entry cannot be written.
+    pub fn note_steered(
+        &mut self,
+        store: &mut Store,
+        caller: &Caller<'_>,
+        (operation, reason): (&str, &[u8]),
+        now: u64,
+    ) -> Result<(), Error> {
+        self.turn(store, now).note_entry(caller, &audit::Steered { tube: "", operation, job: None, reason })
+    }
+
+    /// The tube into which a job moves tasks, or moved those that an undo of it would bring back.
+    #[must_use]
+    pub fn destination_of_job(&self, store: &Store, id: u64) -> Option<String> {
+        self.common.bulk.destination_of(store, id)
+    }
+
+    /// From now on pauses, jobs and leases name the callers of this connection so, in the place of their user: a token acts as a
+    /// user. Until [`Self::disconnect`].
+    pub fn name_connection(&mut self, connection: u64, name: &str) {
+        self.common.actors.insert(connection, name.into());
+    }
+
     /// Takes a parked call back; it is not answered any more. False if it does not wait: it was answered, or is a
     /// long call, which goes on. Not to be called inside a transaction.
     pub fn cancel(&mut self, store: &mut Store, connection: u64, request: u64, now: u64) -> bool {

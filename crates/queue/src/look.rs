@@ -308,10 +308,12 @@ pub struct SessionView {
     pub taken: BTreeMap<String, u64>,
     /// When it took the task that it holds longest, µs since the epoch.
     pub oldest: Option<u64>,
+    /// The tasks are held by leases of the user, not by a session: when the first of them ends, µs since the epoch.
+    pub lease_ends: Option<u64>,
 }
 
 impl Queue {
-    /// The queue sessions that `caller` may see, in the order of their connections, and whether all tasks that they hold
+    /// The queue sessions that `caller` may see, in the order of their connections, then the holders of leases, and whether all tasks that they hold
     /// were counted: with more than [`MAX_OWNERS`] taken tasks they are not.
     ///
     /// Who may read all spaces sees everything. Others see the sessions of their own user, and of other sessions what
@@ -341,6 +343,16 @@ impl Queue {
                 view.oldest = Some(view.oldest.map_or(owner.moment, |oldest| oldest.min(owner.moment)));
             }
         })?;
+        // A lease belongs to no session: those of one user stand together.
+        let mut leased: BTreeMap<String, SessionView> = BTreeMap::new();
+        let are_all_leases = self.common.owners.leases.each(store, MAX_OWNERS, |(tube, _), lease| {
+            let Some(tube) = visible.get(&tube) else { return };
+            let view = leased.entry(lease.user).or_default();
+            *view.taken.entry((*tube).to_owned()).or_default() += 1;
+            view.oldest = Some(view.oldest.map_or(lease.taken_at, |oldest| oldest.min(lease.taken_at)));
+            view.lease_ends = Some(view.lease_ends.map_or(lease.ends, |ends| ends.min(lease.ends)));
+        })?;
+        let leased = leased.into_iter().map(|(user, view)| SessionView { user: Some(user), ..view });
         let is_own = |id: &SessionId| sees_all || name.is_some_and(|name| opener(id) == Some(name));
         for (connection, id) in self.common.sessions.iter() {
             match views.get_mut(&id) {
@@ -367,7 +379,8 @@ impl Queue {
         let mut views: Vec<_> = views.into_values().collect();
         views.iter_mut().for_each(|view| view.connections.sort_unstable());
         views.sort_by_key(|view| view.connections.first().copied().unwrap_or(u64::MAX));
-        Ok((views, is_all))
+        views.extend(leased);
+        Ok((views, is_all && are_all_leases))
     }
 }
 

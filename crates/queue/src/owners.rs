@@ -52,7 +52,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     /// Reads a row of `_queue_taken_2`.
-    fn read(row: &[u8]) -> Option<Self> {
+    pub(crate) fn read(row: &[u8]) -> Option<Self> {
         Some(Self {
             connection: number(row, CONNECTION)?,
             session: session_field(row, SESSION)?,
@@ -122,9 +122,12 @@ impl Owners {
         }
     }
 
-    /// Cached tasks of a session, in order: of those that were taken first, at most `limit`.
-    pub(crate) fn cached_of(&self, session: &SessionId, limit: usize) -> BTreeSet<TaskKey> {
-        let is_owned = |task: &&TaskKey| self.cached.get(task).is_some_and(|owner| owner.session == *session);
+    /// Cached tasks of a session that were taken before, µs since the epoch, in order: of those that were taken first, at most
+    /// `limit`.
+    pub(crate) fn cached_of(&self, session: &SessionId, before: u64, limit: usize) -> BTreeSet<TaskKey> {
+        let is_owned = |task: &&TaskKey| {
+            self.cached.get(task).is_some_and(|owner| owner.session == *session && owner.moment < before)
+        };
         let mut owned = self.order.iter().filter(is_owned);
         let mut tasks = BTreeSet::new();
         // A task that was taken twice stands in the order twice.

@@ -115,14 +115,14 @@ impl Turn<'_> {
             self.transact(|turn| {
                 let Turn { store, common, now, .. } = turn;
                 if paused {
-                    let user = store.user(caller.user).map_or_else(Vec::new, |user| user.name.clone().into());
+                    let user = common.actor_name(store, caller.connection, caller.user).into_bytes();
                     let pause = Pause { since: *now, user, reason: reason.clone() };
                     common.pauses.write(store, id, &pause)?;
                 } else {
                     common.pauses.forget(store, id)?;
                 }
                 let entry = Steered { tube: &name, operation, job: None, reason: &reason };
-                common.audit.note(store, &caller, *now, &entry)
+                turn.note_audit(&caller, &entry)
             })?;
             if let Some(tube) = self.tubes.at_mut(index) {
                 tube.set_paused(paused);

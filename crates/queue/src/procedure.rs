@@ -239,6 +239,8 @@ pub enum QueueMethod {
     Revoke,
     /// `queue.audit([options])`: what was steered, of the tubes that the caller may look at
     Audit,
+    /// `queue.jobs([options])`: jobs of all tubes that the caller may look at
+    Jobs,
 }
 
 impl QueueMethod {
@@ -254,6 +256,7 @@ impl QueueMethod {
             "grant" => Self::Grant,
             "revoke" => Self::Revoke,
             "audit" => Self::Audit,
+            "jobs" => Self::Jobs,
             _ => return None,
         })
     }
@@ -485,6 +488,7 @@ impl Turn<'_> {
             QueueMethod::Grant => self.grant_by_name(caller, arguments, true, out),
             QueueMethod::Revoke => self.grant_by_name(caller, arguments, false, out),
             QueueMethod::Audit => self.write_audit(caller, arguments, out),
+            QueueMethod::Jobs => self.list_all_jobs(caller, arguments, out),
         }
     }
 

@@ -29,9 +29,10 @@ use lycosa_tuple::tuple::TupleRef;
 use uuid::Uuid;
 
 use crate::arguments::{Arguments, string};
+use crate::audit::Steered;
 use crate::error::Error;
 use crate::integer_map::IntegerMap;
-use crate::owners::TaskKey;
+use crate::owners::{Owner, TaskKey};
 use crate::state::QueueState;
 use crate::system::{SystemSpaces, TAKEN_BY_SESSION, rows, rows_after};
 use crate::task::{ShortKey, id_of, string_key};
@@ -48,6 +49,16 @@ pub(crate) fn text(session: &SessionId) -> String {
     Uuid::from_bytes_le(*session).hyphenated().to_string()
 }
 
+/// The release of everything that a session holds while it goes on: a walk over the owners, which never goes back.
+#[derive(Debug, Clone, Copy)]
+struct Relief {
+    session: SessionId,
+    /// Tasks that were taken since are left alone, µs since the epoch.
+    before: u64,
+    /// The row of `_queue_taken_2` that was looked at last.
+    after: Option<TaskKey>,
+}
+
 /// What the process knows about sessions beside the spaces.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
@@ -59,6 +70,8 @@ pub(crate) struct Sessions {
     expiring: BTreeSet<(u64, SessionId)>,
     /// Sessions whose tasks are being released.
     closing: VecDeque<SessionId>,
+    /// Sessions that go on without what they hold.
+    reliefs: VecDeque<Relief>,
     /// Tasks whose row in `_queue_taken_2` or `_lycosa_leases` a statement of a client has removed or changed.
     disowned: VecDeque<TaskKey>,
     /// After a failure, nothing is released before this moment.
@@ -127,6 +140,7 @@ impl Sessions {
     pub(crate) fn forget_rows(&mut self) {
         self.expiring.clear();
         self.closing.clear();
+        self.reliefs.clear();
         self.disowned.clear();
         self.openers.retain(|session, _| self.connections.contains_key(session));
     }
@@ -138,7 +152,8 @@ impl Sessions {
 
     /// When something has to be done about sessions.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        let closing = self.closing.front().map(|_| self.retry_at);
+        let is_closing = !self.closing.is_empty() || !self.reliefs.is_empty();
+        let closing = is_closing.then_some(self.retry_at);
         let disowned = self.disowned.front().map(|_| self.retry_at);
         let closing = closing.or(disowned);
         let expiring = self.expiring.first().map(|&(moment, _)| moment.max(self.retry_at));
@@ -259,6 +274,7 @@ impl Turn<'_> {
 
     /// The connection is gone: what it waited for is forgotten, and its session goes on without it, expires, or ends.
     pub(crate) fn disconnect(&mut self, connection: u64) {
+        self.common.actors.remove(&connection);
         self.forget_waiters(connection);
         let Some(session) = self.common.sessions.of(connection) else {
             self.serve();
@@ -279,6 +295,30 @@ impl Turn<'_> {
         }
         self.release_at_once();
         self.serve();
+    }
+
+    /// An operator releases everything that the session of a connection has taken before, in slices; the session goes on. The
+    /// audit log has an entry. False: the connection has no session.
+    pub(crate) fn release_session(
+        &mut self,
+        caller: &Caller<'_>,
+        connection: u64,
+        entry: &Steered<'_>,
+    ) -> Result<bool, Error> {
+        let Some(session) = self.common.sessions.of(connection) else { return Ok(false) };
+        if self.store.in_transaction() {
+            return Err(Error::InTransaction("release"));
+        }
+        self.note_entry(caller, entry)?;
+        self.common.sessions.reliefs.push_back(Relief { session, before: self.now, after: None });
+        self.release_at_once();
+        self.serve();
+        Ok(true)
+    }
+
+    /// Writes an entry of the audit log about something that is no tube's.
+    pub(crate) fn note_entry(&mut self, caller: &Caller<'_>, entry: &Steered<'_>) -> Result<(), Error> {
+        self.transact(|turn| turn.note_audit(caller, entry))
     }
 
     /// Ends the sessions that nobody came back to. Returns the number of sessions looked at.
@@ -347,7 +387,54 @@ impl Turn<'_> {
                 Err(error) => self.pause_sessions("release of a closed session's tasks", &error),
             }
         }
+        done + self.relieve(budget.saturating_sub(done))
+    }
+
+    /// Goes on with the release of what sessions hold that go on. Returns how many owners were looked at.
+    fn relieve(&mut self, budget: usize) -> usize {
+        let mut done = 0;
+        while done < budget
+            && self.common.sessions.retry_at <= self.now
+            && let Some(mut relief) = self.common.sessions.reliefs.front().copied()
+        {
+            let batch = (budget - done).min(Self::BATCH);
+            match self.transact(|turn| turn.relieve_some(&mut relief, batch)) {
+                Ok((count, is_over)) => {
+                    done += count;
+                    let reliefs = &mut self.common.sessions.reliefs;
+                    match is_over {
+                        true => drop(reliefs.pop_front()),
+                        false => reliefs[0] = relief,
+                    }
+                }
+                Err(error) => self.pause_sessions("release of what a session holds", &error),
+            }
+        }
         done
+    }
+
+    /// A slice of it: at how many owners it has looked, and whether it is over. Cached owners come first: those that are written
+    /// back meanwhile are met by the walk over the rows.
+    fn relieve_some(&mut self, relief: &mut Relief, limit: usize) -> Result<(usize, bool), Error> {
+        let Relief { session, before, .. } = *relief;
+        let line = |(_, id): TaskKey| {
+            move |name: &str| format!("release task {id}({name}) of session {}, as was asked", text(&session))
+        };
+        let cached = self.common.owners.cached_of(&session, before, limit);
+        if !cached.is_empty() {
+            cached.iter().try_for_each(|&task| self.release_owned(task, line(task)))?;
+            return Ok((cached.len(), false));
+        }
+        let after = relief.after.map(|task| ShortKey::numbers(&[task.0, task.1]));
+        let owners = rows_after(self.store, self.common.spaces.taken, 0, after.as_deref(), limit)?;
+        for row in &owners {
+            let Some(task) = taken_key(row) else { continue };
+            relief.after = Some(task);
+            if Owner::read(row).is_some_and(|owner| owner.session == session && owner.moment < before) {
+                self.release_owned(task, line(task))?;
+            }
+        }
+        Ok((owners.len(), owners.len() < limit))
     }
 
     /// Releases tasks whose owner's row has vanished, or names a session that does not exist. Somebody has changed
@@ -404,7 +491,7 @@ impl Turn<'_> {
             count += 1;
             self.release_owned(task, line(task))?;
         }
-        for task in self.common.owners.cached_of(session, batch - count) {
+        for task in self.common.owners.cached_of(session, u64::MAX, batch - count) {
             count += 1;
             self.release_owned(task, line(task))?;
         }
@@ -642,7 +729,7 @@ impl Common {
         let is_active = row.and_then(SharedSession::read).is_some_and(|row| row.active);
         let is_idle = !is_active
             && store.first(self.spaces.taken, TAKEN_BY_SESSION, IteratorType::Eq, &key)?.is_none()
-            && self.owners.cached_of(&session, 1).is_empty();
+            && self.owners.cached_of(&session, u64::MAX, 1).is_empty();
         if !is_idle {
             return self.bind(store, connection, session);
         }

@@ -22,6 +22,7 @@ use crate::bulk::Bulk;
 use crate::deadline::Deadlines;
 use crate::driver::{Tasks, TubeTypes};
 use crate::error::Error;
+use crate::integer_map::IntegerMap;
 use crate::job::Job;
 use crate::owners::{Owners, TaskKey};
 use crate::pause::Pauses;
@@ -54,6 +55,8 @@ pub(crate) struct Common {
     pub(crate) audit: Audit,
     pub(crate) bulk: Bulk,
     pub(crate) sessions: Sessions,
+    /// Names of connections that act as a user and are someone else.
+    pub(crate) actors: IntegerMap<u64, Box<str>>,
     pub(crate) owners: Owners,
     pub(crate) waiters: Waiters,
     pub(crate) deadlines: Deadlines,
@@ -104,6 +107,7 @@ impl Common {
             audit: Audit::default(),
             bulk: Bulk::default(),
             sessions: Sessions::default(),
+            actors: IntegerMap::default(),
             owners: Owners::default(),
             waiters: Waiters::default(),
             deadlines: Deadlines::default(),
@@ -151,6 +155,14 @@ impl Common {
         self.ready.clear();
         self.woken.clear();
         self.events.clear();
+    }
+
+    /// Who calls over a connection as a user, for logs and lists.
+    pub(crate) fn actor_name(&self, store: &Store, connection: u64, user: UserId) -> String {
+        match self.actors.get(&connection) {
+            Some(actor) => actor.to_string(),
+            None => store.user(user).map_or_else(String::new, |user| user.name.clone()),
+        }
     }
 
     pub(crate) fn is_running(&self) -> bool {

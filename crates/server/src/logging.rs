@@ -1,9 +1,11 @@
 //! Log lines: for people or as JSON, to standard error, a file or a command, with a filter that SIGHUP may change.
 //!
 //! A program names the file or the command (`log` of `box.cfg`, `log.cfg`); without one lines go to standard error. A line
-//! that a command does not take at once is dropped: the server never waits for a reader of its log.
+//! that a command does not take at once is dropped: the server never waits for a reader of its log. The newest lines stay in
+//! memory too ([`tail`]), for administrators.
 
 mod lines;
+pub(crate) mod tail;
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -137,6 +139,7 @@ struct Destination;
 
 impl Write for Destination {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        tail::keep(&without_colors(bytes));
         match locked().as_mut() {
             Some(Target::File(_, file)) => file.write_all(&without_colors(bytes))?,
             // A line that is not taken at once, or without a reader, is lost.

@@ -303,6 +303,7 @@ async fn start_with(
     let masters = if opened.is_begun { 0 } else { config.replication.0.len() };
     let mut instance = start_instance(config, opened.identity, store, opened.vclock, masters > 0)?;
     instance.set_configuration(effective_values(config));
+    instance.keep_history();
     let inventory = Inventory::of(&directory).context("cannot read the sizes of the files")?;
     instance.set_checkpoint_base(opened.snapshot, snapshots::measure(&inventory, opened.snapshot));
     if opened.is_damaged {
@@ -378,6 +379,7 @@ fn open_door(
     let (bridge, inbox) = http::bridge::bridge();
     let tls = certificates.http.clone();
     let door = Door::open(bound, http::Limits::of(config), tls, bridge).context("HTTP cannot be served")?;
+    door.show_settings(config);
     tracing::info!("HTTP on {}", door.urls.join(", "));
     *core.door.borrow_mut() = Some(door);
     Ok(Some(spawn_local(http::bridge::serve(core.clone(), inbox))))
@@ -705,6 +707,9 @@ fn apply(core: &Core, old: &Config, mut fresh: Config, log: &LogHandle) -> Confi
         instance.set_read_only(fresh.read_only, now());
     }
     instance.set_configuration(effective_values(&fresh));
+    if let Some(door) = &*core.door.borrow() {
+        door.show_settings(&fresh);
+    }
     if (&fresh.users, &fresh.tubes) != (&old.users, &old.tubes)
         && let Err(error) = declare(&mut instance, &fresh)
     {

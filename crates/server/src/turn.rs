@@ -408,9 +408,13 @@ impl Core {
         }
     }
 
-    /// Ends the connection of a client that does not read.
+    /// Ends the connection of a client that does not read, or that an administrator has ended.
     fn close_reader(&self, excess: &Excess) {
         self.close_link(excess);
+        if excess.is_dismissed {
+            tracing::info!("connection from {} closed: an administrator has ended it", excess.peer);
+            return;
+        }
         if let Some(held_back) = self.slow_readers.borrow_mut().event(now()) {
             let Excess { peer, bytes, .. } = excess;
             let text = format!(

@@ -323,7 +323,10 @@ impl Instance {
         // They show each caller the tubes and sessions that the caller may look at.
         match target {
             Some(Callee::Queue(procedure, _))
-                if matches!(procedure.queue_method(), Some(QueueMethod::Tubes | QueueMethod::Audit)) =>
+                if matches!(
+                    procedure.queue_method(),
+                    Some(QueueMethod::Tubes | QueueMethod::Audit | QueueMethod::Jobs)
+                ) =>
             {
                 return Ok(());
             }

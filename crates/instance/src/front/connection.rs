@@ -241,6 +241,12 @@ impl Connections {
         self.last_id
     }
 
+    /// The slot of the connection of that number.
+    pub(crate) fn slot_of(&self, id: u64) -> Option<ConnectionSlot> {
+        let position = self.slots.iter().position(|slot| slot.as_ref().is_some_and(|one| one.id == id))?;
+        Some(ConnectionSlot(u32::try_from(position).expect("slots are numbered so")))
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
         self.slots.iter().flatten()
     }

@@ -9,6 +9,7 @@
 //! [`crate::front::loop_time`] notes how long each source has held the loop.
 
 use crate::Instance;
+use crate::front::pulse;
 
 /// Something that has deadlines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,10 +30,12 @@ pub(crate) enum Source {
     Selects,
     /// Checkpoints that are due.
     Checkpoint,
+    /// The history of the instance.
+    History,
 }
 
 impl Source {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Rebuild,
         Self::ReadOnly,
         Self::Logins,
@@ -41,6 +44,7 @@ impl Source {
         Self::Garbage,
         Self::Selects,
         Self::Checkpoint,
+        Self::History,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -53,6 +57,7 @@ impl Source {
             Self::Garbage => "garbage",
             Self::Selects => "selects",
             Self::Checkpoint => "checkpoint",
+            Self::History => "history",
         }
     }
 }
@@ -124,7 +129,12 @@ impl Instance {
         match source {
             Source::Rebuild if self.shard.step_rebuild(REBUILD_STEP) => Due::Now,
             Source::Rebuild => Due::Never,
-            Source::ReadOnly | Source::Queue | Source::Expiration | Source::Selects | Source::Checkpoint
+            Source::ReadOnly
+            | Source::Queue
+            | Source::Expiration
+            | Source::Selects
+            | Source::Checkpoint
+            | Source::History
                 if self.is_rebuilding() =>
             {
                 Due::Never
@@ -153,6 +163,16 @@ impl Instance {
             Source::Selects if !self.selects.is_empty() => Due::At(now + SELECT_RETRY),
             Source::Selects => Due::Never,
             Source::Checkpoint => self.shard.tick_checkpoints().into(),
+            Source::History => match self.next_pulse() {
+                Some(next) if next <= now || next > now + 2 * pulse::PERIOD => {
+                    if self.step_pulse() {
+                        Due::Now
+                    } else {
+                        self.next_pulse().into()
+                    }
+                }
+                next => next.into(),
+            },
         }
     }
 }

@@ -44,6 +44,6 @@ impl Instance {
         connection.broken = true;
         let bytes = self.connections.account_input(slot, 0, now);
         self.counts.closed_for_input += 1;
-        Some(Excess { slot, peer, bytes })
+        Some(Excess { slot, peer, bytes, is_dismissed: false })
     }
 }

@@ -22,6 +22,7 @@ pub(crate) mod loss;
 pub(crate) mod measures;
 pub(crate) mod once;
 pub(crate) mod output;
+pub(crate) mod pulse;
 pub(crate) mod replica;
 pub(crate) mod replies;
 pub(crate) mod request;
@@ -71,6 +72,8 @@ pub struct Instance {
     loop_time: LoopTime,
     counts: RequestCounts,
     measures: measures::Measures,
+    /// None: no history is kept.
+    pulse: Option<Box<pulse::Pulse>>,
     logins: Logins,
     output: Output,
     /// What `box.cfg` shows, in the order of the configuration.
@@ -108,6 +111,7 @@ impl Instance {
             loop_time: LoopTime::default(),
             counts: RequestCounts::default(),
             measures: measures::Measures::default(),
+            pulse: None,
             logins: Logins::default(),
             output,
             configuration: Vec::new(),
@@ -292,6 +296,7 @@ impl Instance {
         self.input(now, |instance| {
             let Some(connection) = instance.connections.close(slot) else { return };
             instance.gates.forget(connection.id);
+            instance.forget_dismissed(slot);
             instance.measured(loop_time::Outside::Disconnect, |instance| instance.end_session(connection.id));
         });
     }

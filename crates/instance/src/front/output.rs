@@ -12,6 +12,8 @@
 //! Invariant: after each read of a socket, each write and each reply that comes by itself the sum is exact. Absent: rows
 //! for replicas, which have a window of their own, and bytes in the kernel.
 
+use std::collections::VecDeque;
+
 use crate::front::replies::Replies;
 use crate::{ConnectionSlot, Instance, Settings};
 
@@ -26,11 +28,13 @@ const PATIENCE: u64 = 1_000_000;
 pub(crate) struct Output {
     allowance: usize,
     closed: u64,
+    /// Connections that an administrator has ended, and the host has not closed yet.
+    dismissed: VecDeque<Excess>,
 }
 
 impl Output {
     pub(crate) fn new(settings: &Settings) -> Self {
-        Self { allowance: allowance(settings, 0), closed: 0 }
+        Self { allowance: allowance(settings, 0), closed: 0, dismissed: VecDeque::new() }
     }
 
     /// Bytes of replies beyond which a connection is not read.
@@ -49,7 +53,7 @@ fn allowance(settings: &Settings, unread: usize) -> usize {
     settings.max_output.min(settings.max_output_total.saturating_sub(unread) / SHARE)
 }
 
-/// A connection that was closed because its replies were not fetched.
+/// A connection that is to be closed at once: its replies were not fetched, or an administrator says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excess {
     /// Where it was.
@@ -58,6 +62,8 @@ pub struct Excess {
     pub peer: String,
     /// Bytes of its replies, which are dropped.
     pub bytes: usize,
+    /// An administrator has ended it.
+    pub is_dismissed: bool,
 }
 
 impl Instance {
@@ -80,8 +86,29 @@ impl Instance {
         self.connections.unread() + assembled
     }
 
-    /// If more bytes wait for readers than may, drops the replies of the worst reader and ends its connection.
+    /// Ends a client's connection and drops its replies. False: there is no connection of this number.
+    pub(crate) fn dismiss(&mut self, id: u64) -> bool {
+        let Some(slot) = self.connections.slot_of(id) else { return false };
+        let Some(connection) = self.connections.get_mut(slot) else { return false };
+        let (bytes, peer) = (connection.replies.pending_bytes(), connection.origin.peer.clone());
+        connection.replies = Replies::default();
+        connection.broken = true;
+        self.account_output(slot);
+        self.output.dismissed.push_back(Excess { slot, peer, bytes, is_dismissed: true });
+        true
+    }
+
+    /// The connection has closed before the host came to it.
+    pub(crate) fn forget_dismissed(&mut self, slot: ConnectionSlot) {
+        self.output.dismissed.retain(|dismissed| dismissed.slot != slot);
+    }
+
+    /// A connection that an administrator has ended. Else, if more bytes wait for readers than may, drops the replies of the worst
+    /// reader and ends its connection.
     pub fn poll_excess(&mut self) -> Option<Excess> {
+        if let Some(dismissed) = self.output.dismissed.pop_front() {
+            return Some(dismissed);
+        }
         if self.connections.unread() <= self.settings.max_output_total {
             return None;
         }
@@ -93,6 +120,6 @@ impl Instance {
         connection.broken = true;
         self.output.closed += 1;
         self.account_output(slot);
-        Some(Excess { slot, peer, bytes })
+        Some(Excess { slot, peer, bytes, is_dismissed: false })
     }
 }

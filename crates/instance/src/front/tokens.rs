@@ -43,9 +43,19 @@ const OPERATING: [&str; 21] = [
     "resume",
 ];
 
+/// Functions about the instance that steer tasks.
+const OPERATING_WHOLE: [&str; 1] = ["lycosa.session.release"];
+
 /// Functions about all tubes that show a token its own tubes only.
-const LISTS: [&str; 6] =
-    ["queue.tubes", "queue.tube", "queue.statistics", "queue.stats", "queue.status", "queue.audit"];
+const LISTS: [&str; 7] = [
+    "queue.tubes",
+    "queue.tube",
+    "queue.statistics",
+    "queue.stats",
+    "queue.status",
+    "queue.audit",
+    "queue.jobs",
+];
 
 /// Functions about the instance that change nothing.
 const TELLING: [&str; 9] = [
@@ -70,6 +80,9 @@ fn needed(name: &str) -> (TokenRole, Option<&str>) {
         };
         return (role, Some(tube));
     }
+    if OPERATING_WHOLE.contains(&name) {
+        return (TokenRole::Operator, None);
+    }
     let is_telling = LISTS.contains(&name) || TELLING.contains(&name);
     (if is_telling { TokenRole::Viewer } else { TokenRole::Administrator }, None)
 }
@@ -89,6 +102,15 @@ impl Instance {
             token: Some(token.id),
             ..Caller::internal()
         })
+    }
+
+    /// Opens a session for the callers of a token; the audit log and lists name them by it. Returns the session's number.
+    pub fn open_token_session(&mut self, id: TokenId) -> u64 {
+        let session = self.open_session();
+        if let Some(token) = self.token(id) {
+            self.shard.data.name_session(session, &format!("token {}", token.name));
+        }
+        session
     }
 
     /// The valid token with that number.
@@ -153,11 +175,17 @@ impl Instance {
         admit_role(&token, role, &text)?;
         if tube.is_some() || !LISTS.contains(&&*text) {
             admit_tube(&token, tube, &text)?;
-            // A move puts tasks into another tube.
-            if tube.is_some()
-                && text.ends_with(":apply")
-                && let Some(to) = destination(args)
-            {
+            // A move puts tasks into another tube, and its undo takes them out of there.
+            let to = match &*text {
+                _ if tube.is_none() => None,
+                text if text.ends_with(":apply") => destination(args),
+                text if text.ends_with(":undo") => {
+                    let (queue, store) = (self.shard.data.queue(), self.shard.data.store());
+                    first_number(args).and_then(|job| queue.destination_of_job(store, job))
+                }
+                _ => None,
+            };
+            if let Some(to) = to {
                 admit_tube(&token, Some(&to), &text)?;
             }
             return Ok(None);
@@ -169,6 +197,15 @@ impl Instance {
             Some(tube) => admit_tube(&token, Some(tube), &text).map(|()| None),
             None => Ok(Some(token).filter(|token| !token.is_of_every_tube())),
         }
+    }
+}
+
+/// The first argument, if it is a number that the queue takes for an id.
+fn first_number(args: &[u8]) -> Option<u64> {
+    let args = Value::decode(args).ok()?;
+    match args.as_array()?.first()? {
+        Value::Double(number) => Some(*number as u64),
+        number => number.as_u64(),
     }
 }
 

@@ -156,6 +156,37 @@ impl Data {
         queue.disconnect(store, session, now);
     }
 
+    /// Lists name the callers of a session so: see [`Queue::name_connection`].
+    pub(crate) fn name_session(&mut self, session: u64, name: &str) {
+        let mut admitted = self.bookkeep();
+        admitted.queue().0.name_connection(session, name);
+    }
+
+    /// Releases the tasks of a connection's session: see [`Queue::release_session`]. False: it has none.
+    pub(crate) fn release_session(
+        &mut self,
+        caller: &lycosa_queue::Caller<'_>,
+        connection: u64,
+        steered: (&str, &[u8]),
+    ) -> Result<bool, ErrorObject> {
+        let now = self.now;
+        let mut admitted = self.admit(Need::Change(Growth::Finishes))?;
+        let (queue, store) = admitted.queue();
+        let released = queue.release_session(store, caller, connection, steered, now);
+        released.map_err(|error| wire_error::of_queue(&error))
+    }
+
+    /// Writes an entry of the audit log, if the instance takes writes: what is done only here is done on a replica too.
+    pub(crate) fn note_steered(&mut self, caller: &lycosa_queue::Caller<'_>, steered: (&str, &[u8])) {
+        let now = self.now;
+        let Ok(mut admitted) = self.admit(Need::Change(Growth::Finishes)) else { return };
+        let (queue, store) = admitted.queue();
+        if queue.state() == lycosa_queue::QueueState::Running {
+            // The log of the process has the line in any case.
+            let _ = queue.note_steered(store, caller, steered, now);
+        }
+    }
+
     /// Takes a parked call back: see [`Queue::cancel`].
     pub(crate) fn cancel(&mut self, session: u64, request: RequestId) {
         let now = self.now;

@@ -20,6 +20,7 @@ mod rig;
 mod room;
 mod rows;
 mod selects;
+mod sessions;
 mod states;
 mod status;
 mod tokens;

@@ -56,7 +56,7 @@ fn each_role_may_call_what_the_roles_before_it_may() {
         caller(&mut rig, &secret).expect("a caller")
     });
     // A call that each role may make, and the place of the first role that may.
-    let calls: [(usize, &str, Value); 13] = [
+    let calls: [(usize, &str, Value); 14] = [
         (0, "queue.tube.mail:list", values![]),
         (0, "queue.statistics", values![]),
         (0, "box.info", values![]),
@@ -65,6 +65,7 @@ fn each_role_may_call_what_the_roles_before_it_may() {
         (0, "queue.tube.mail:jobs", values![]),
         (1, "queue.tube.mail:apply", values!["kick", options! {all: true}]),
         (0, "queue.audit", values![]),
+        (0, "queue.jobs", values![]),
         (1, "queue.tube.mail:put", values!["x"]),
         (1, "queue.tube.mail:kick", values![1u64]),
         (2, "queue.create_tube", values!["new", "fifo", options! {if_not_exists: true}]),
@@ -237,4 +238,63 @@ fn a_token_moves_tasks_only_between_its_tubes() {
         let args = values!["move", options! {all: true}, hidden];
         assert_eq!(kind(call(&mut rig, &mailer, "queue.tube.mail:apply", args)), "TOKEN_DENIED");
     }
+}
+
+/// A function about sessions is the whole server's: a session may hold tasks of every tube.
+#[test]
+fn sessions_are_released_by_operators_and_ended_by_administrators() {
+    let mut rig = rig();
+    for (name, role, tubes, released, ended) in [
+        ("one", "administrator", "mail", "TOKEN_DENIED", "TOKEN_DENIED"),
+        ("two", "viewer", "*", "TOKEN_DENIED", "TOKEN_DENIED"),
+        ("three", "operator", "*", "NO_SUCH_SESSION", "TOKEN_DENIED"),
+        ("four", "administrator", "*", "NO_SUCH_SESSION", "NO_SUCH_SESSION"),
+    ] {
+        let secret = add(&mut rig, name, role, &[tubes], None);
+        let caller = caller(&mut rig, &secret).expect("a caller");
+        let args = values![4711u64];
+        assert_eq!(kind(call(&mut rig, &caller, "lycosa.session.release", args.clone())), released, "{name}");
+        assert_eq!(kind(call(&mut rig, &caller, "lycosa.session.disconnect", args)), ended, "{name}");
+    }
+}
+
+#[test]
+fn lists_and_logs_name_the_token_and_an_undo_of_a_move_needs_both_tubes() {
+    let mut rig = rig();
+    let secret = add(&mut rig, "ops", "operator", &["*"], None);
+    let id = caller(&mut rig, &secret).expect("a caller").token.expect("a token");
+    let session = rig.instance.open_token_session(id);
+    let ops = Caller { session, ..caller(&mut rig, &secret).expect("a caller") };
+    call(&mut rig, &ops, "queue.tube.mail:put", values!["x"]).expect("a task");
+    let elsewhere = values!["move", options! {all: true}, options! {to: "crawl"}];
+    let job = call(&mut rig, &ops, "queue.tube.mail:apply", elsewhere).expect("a job");
+    for _ in 0..10 {
+        rig.advance(1000);
+    }
+    let id = job.get("id").and_then(Value::as_u64).expect("a number");
+    assert_eq!(job.get("user").and_then(Value::as_str), Some("token ops"));
+    let audit = call(&mut rig, &ops, "queue.audit", values![]).expect("entries");
+    let entry = &audit.as_array().expect("an array")[0];
+    assert_eq!(entry.get("token").and_then(Value::as_str), Some("ops"));
+    // Jobs of all tubes, restricted to the token's.
+    let listed = |rig: &mut Rig, caller: &Caller| {
+        let jobs = call(rig, caller, "queue.jobs", values![]).expect("jobs");
+        jobs.as_array()
+            .expect("an array")
+            .iter()
+            .filter_map(|job| job.get("id")?.as_u64())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&mut rig, &ops), [id]);
+    let crawler = add(&mut rig, "crawler", "operator", &["crawl"], None);
+    let crawler = caller(&mut rig, &crawler).expect("a caller");
+    assert!(listed(&mut rig, &crawler).is_empty());
+    let mailer = add(&mut rig, "mailer", "operator", &["mail"], None);
+    let mailer = caller(&mut rig, &mailer).expect("a caller");
+    assert_eq!(listed(&mut rig, &mailer), [id]);
+    for number in [Value::from(id), Value::Double(id as f64)] {
+        let undone = call(&mut rig, &mailer, "queue.tube.mail:undo", Value::Array(vec![number]));
+        assert_eq!(kind(undone), "TOKEN_DENIED", "its tasks are in another tube now");
+    }
+    call(&mut rig, &ops, "queue.tube.mail:undo", values![id]).expect("a job");
 }

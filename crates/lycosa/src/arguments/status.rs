@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::ClientArguments;
+use super::{AdminArguments, ClientArguments};
 use crate::values::{pause, positive, span};
 
 pub(super) const STATS_EXAMPLES: &str = "\
@@ -20,7 +20,9 @@ Examples:
 pub(super) const SESSION_EXAMPLES: &str = "\
 Examples:
   lycosa session list                 every session: user, addresses, tasks in hand
-  lycosa session list mail --older-than 10m";
+  lycosa session list mail --older-than 10m
+  lycosa session release 17 --reason 'stuck'        its tasks are ready again; it stays connected
+  lycosa session disconnect 17 --reason 'stuck'";
 
 const SESSION_LIST_EXAMPLES: &str = SESSION_EXAMPLES;
 
@@ -83,5 +85,27 @@ pub(crate) enum SessionCommand {
         older_than: Option<Duration>,
         #[command(flatten)]
         client: ClientArguments,
+    },
+    /// Release all tasks that a session holds; the session goes on (on the server's machine)
+    #[command(after_help = SESSION_LIST_EXAMPLES)]
+    Release {
+        /// A connection of the session: its number, as `lycosa session list` shows it
+        connection: u64,
+        /// Why, for the audit log
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+        #[command(flatten)]
+        admin: AdminArguments,
+    },
+    /// Close a client's connection at once; its session ends as if the client had gone (on the server's machine)
+    #[command(after_help = SESSION_LIST_EXAMPLES)]
+    Disconnect {
+        /// The connection's number, as `lycosa session list` shows it
+        connection: u64,
+        /// Why, for the audit log
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+        #[command(flatten)]
+        admin: AdminArguments,
     },
 }

@@ -26,9 +26,10 @@ use lycosa_tuple::mp::Kind;
 use self::bin::BIN;
 use self::filter::{Filter, write_everything};
 use self::record::{Action, JOBS, JobState, Record};
-use crate::arguments::{Number, Table, is_nil, kind, string};
+use crate::arguments::{Arguments, Number, Table, is_nil, kind, string};
 use crate::audit::{Steered, reason};
 use crate::error::Error;
+use crate::look::may_look;
 use crate::procedure::{Call, TubeMethod};
 use crate::system::{LateSpace, rows};
 use crate::task::{ShortKey, id_of};
@@ -123,6 +124,10 @@ impl Bulk {
     fn read(&self, store: &Store, id: u64) -> Result<Option<Record>, Error> {
         let Some(space) = self.jobs.existing(store) else { return Ok(None) };
         Ok(store.get(space, 0, &ShortKey::id(id))?.and_then(Record::read))
+    }
+
+    pub(crate) fn destination_of(&self, store: &Store, id: u64) -> Option<String> {
+        self.read(store, id).ok()?.filter(|job| job.to_id.is_some()).map(|job| job.to)
     }
 
     /// Writes a row. Inside a transaction, as `admin`.
@@ -279,6 +284,50 @@ impl Turn<'_> {
         Ok(false)
     }
 
+    /// `queue.jobs([{limit, before}])`: of all tubes that the caller may look at, the newest first.
+    pub(crate) fn list_all_jobs(
+        &self,
+        caller: &Caller<'_>,
+        arguments: Arguments<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let options =
+            Table::parse(arguments.present(0)).map_err(|_| unfit("jobs", "argument #1 should be a map"))?;
+        let (mut limit, mut before) = (MAX_LISTED, None);
+        for (name, value) in options.filter(|(_, value)| !is_nil(value)) {
+            let number = Number::parse(value).and_then(Number::unsigned);
+            let number = number.ok_or_else(|| unfit("jobs", "limit and before should be whole numbers"))?;
+            match name {
+                b"limit" => limit = u32::try_from(number).unwrap_or(u32::MAX).min(MAX_LISTED),
+                b"before" => before = Some(number),
+                _ => return Err(unfit("jobs", "the options are limit and before")),
+            }
+        }
+        let is_seen = |tube: u64| match self.tubes.by_id(tube).and_then(|index| self.tubes.at(index)) {
+            Some(tube) => may_look(self.store, caller, tube),
+            None => caller.trusted || caller.user == user::ADMIN,
+        };
+        let (mut jobs, mut count) = (Vec::new(), 0);
+        if let Some(space) = self.common.bulk.jobs.existing(self.store) {
+            let key = before.map(ShortKey::id);
+            let (iterator, key) =
+                key.as_deref().map_or((IteratorType::Le, &[0x90][..]), |key| (IteratorType::Lt, key));
+            self.store.scan(space, 0, iterator, key, &mut |row| {
+                if count == limit {
+                    return ControlFlow::Break(());
+                }
+                if let Some(job) = Record::read(row).filter(|job| is_seen(job.tube_id)) {
+                    job.write(&mut jobs);
+                    count += 1;
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        lycosa_tuple::mp::write_array(out, count);
+        out.extend_from_slice(&jobs);
+        Ok(Answer::one())
+    }
+
     /// `job(id)`
     pub(crate) fn show_job(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         self.job_in("job", call)?.write(out);
@@ -356,7 +405,7 @@ impl Turn<'_> {
         reason: &[u8],
     ) -> Result<(), Error> {
         let entry = Steered { tube: &job.tube, operation, job: Some(job.id), reason };
-        self.common.audit.note(self.store, caller, self.now, &entry)
+        self.note_audit(caller, &entry)
     }
 
     /// The job of the tube whose id is the first argument.
@@ -434,8 +483,7 @@ impl Turn<'_> {
             return Err(unfit(job.action.name(), text));
         }
         let caller = call.caller;
-        let user = self.store.user(caller.user).map(|user| user.name.clone());
-        job.user = user.unwrap_or_default();
+        job.user = self.common.actor_name(self.store, caller.connection, caller.user);
         self.transact(|turn| {
             let bulk = &mut turn.common.bulk;
             let space = bulk.jobs.obtain(turn.store)?;

@@ -96,6 +96,13 @@ impl Histogram {
         None
     }
 
+    /// What was counted since `before`, an earlier copy of this histogram.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let counts = std::array::from_fn(|bucket| self.counts[bucket].saturating_sub(before.counts[bucket]));
+        Self { counts, sum: self.sum.wrapping_sub(before.sum) }
+    }
+
     /// Appends a map: `sum` in µs, `buckets` as `[number of the bucket, count, …]` without empty ones.
     pub fn write(&self, out: &mut Vec<u8>) {
         mp::write_map(out, 2);
@@ -138,5 +145,10 @@ mod tests {
         assert_eq!((histogram.count(), histogram.sum()), (100, 99 * 20 + 1000));
         assert_eq!((histogram.quantile(0.5), histogram.quantile(0.99)), (Some(24), Some(24)));
         assert_eq!((histogram.quantile(0.0), histogram.quantile(1.0)), (Some(24), Some(1024)));
+        let before = histogram.clone();
+        assert_eq!(histogram.since(&before), Histogram::default());
+        histogram.record(5000);
+        let since = histogram.since(&before);
+        assert_eq!((since.count(), since.sum(), since.quantile(0.5)), (1, 5000, Some(6144)));
     }
 }

@@ -148,6 +148,27 @@ impl Queue {
         Ok((found, after.filter(|_| self.tubes.next(after, false).is_some())))
     }
 
+    /// The age of the oldest ready task among `limit` tubes behind the id `after`, µs, and the id behind which to go on, if there
+    /// are more. Tubes that do not know it are left out.
+    #[must_use]
+    pub fn oldest_ready(
+        &self,
+        store: &Store,
+        mut after: Option<u64>,
+        limit: usize,
+        now: u64,
+    ) -> (Option<u64>, Option<u64>) {
+        let mut oldest = None;
+        for _ in 0..limit {
+            let Some((id, index)) = self.tubes.next(after, false) else { return (oldest, None) };
+            after = Some(id);
+            let ready = self.tubes.at(index).filter(|tube| tube.counts.shown().ready > 0);
+            let since = ready.and_then(|tube| tube.oldest_ready(store).ok()?);
+            oldest = oldest.max(since.map(|since| now.saturating_sub(since)));
+        }
+        (oldest, after)
+    }
+
     fn status_of(
         &self,
         store: &Store,

@@ -194,6 +194,8 @@ settings! {
         "Seconds that the head or the body of an HTTP request, a reader that does not read, or the answer to a call may take";
     http_idempotency_window: Duration = "86400", "http.idempotency_window", false,
         "Seconds for which the answer to a put with an Idempotency-Key is kept, so that a repeated put changes nothing";
+    http_hide_payloads: bool = "false", "http.hide_payloads", false,
+        "Whether the page hides payloads and errors of tasks until a person asks for one; programs get them all the same";
     metrics_tubes: u64 = "100", "metrics.tubes", false,
         "Tubes with labels of their own in /metrics, the busiest ones; all further ones are summed";
     metrics_tarantool: bool = "false", "metrics.tarantool", false,

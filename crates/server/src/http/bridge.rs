@@ -336,7 +336,7 @@ impl Desk {
             Err(error) => return drop(reply.send(calls.iter().map(|_| Err(error.clone())).collect())),
         };
         let Some(token) = caller.token else { return };
-        caller.session = *self.sessions.entry(token).or_insert_with(|| instance.open_session());
+        caller.session = *self.sessions.entry(token).or_insert_with(|| instance.open_token_session(token));
         caller.may_wait = calls.len() == 1;
         let mut outcomes = Vec::with_capacity(calls.len());
         for Call { function, args } in calls {

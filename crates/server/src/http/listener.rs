@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use lycosa_tls::rustls::ServerConfig;
+use serde_json::{Value as Json, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -89,6 +90,7 @@ pub(crate) struct Door {
     stop: watch::Sender<bool>,
     ended: oneshot::Receiver<()>,
     tls: watch::Sender<Option<Arc<ServerConfig>>>,
+    settings: Arc<Mutex<Json>>,
     /// Where it is reached.
     pub(crate) urls: Vec<String>,
 }
@@ -111,18 +113,35 @@ impl Door {
         let (end, ended) = oneshot::channel();
         let bodies = body::Budget::new(limits.max_body_total);
         let places = Arc::new(Semaphore::new(limits.max_connections));
-        let shared = Arc::new(State { bridge, limits, bodies, places });
+        let settings: Arc<Mutex<Json>> = Arc::default();
+        let shared = Arc::new(State { bridge, limits, bodies, places, settings: settings.clone() });
         let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
             runtime.block_on(accept_all(bound, &shared, &certificates, &stopping));
             drop(shared);
             drop(end);
         })?;
-        Ok(Self { thread, stop, ended, tls, urls })
+        Ok(Self { thread, stop, ended, tls, settings, urls })
     }
 
     /// Presents these certificates from now on.
     pub(crate) fn present(&self, tls: Option<Arc<ServerConfig>>) {
         self.tls.send_replace(tls);
+    }
+
+    /// Shows these settings from now on, each with its source.
+    pub(crate) fn show_settings(&self, config: &Config) {
+        let shown = config.effective().map(|(setting, text, source)| {
+            json!({
+                "key": setting.key,
+                "value": text,
+                "source": source.to_string(),
+                "default": setting.default,
+                "reloads": setting.reloads,
+                "help": setting.help,
+            })
+        });
+        // A thread that panicked with the lock has at most left the former settings.
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = shown.collect();
     }
 
     /// Accepts nothing more; requests that are under way are answered.

@@ -17,6 +17,7 @@
 mod access;
 mod body;
 pub(crate) mod bridge;
+mod etag;
 mod guard;
 mod json;
 mod listener;
@@ -27,7 +28,7 @@ mod problem;
 mod routes;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -57,6 +58,8 @@ pub(crate) struct Limits {
     pub(crate) metrics_tubes: usize,
     /// Whether `/metrics` has Tarantool's names too.
     pub(crate) tarantool_metrics: bool,
+    /// Whether the page shows payloads only when a person asks for them.
+    pub(crate) hides_payloads: bool,
 }
 
 /// How many of the largest bodies may be read at the same time.
@@ -76,6 +79,7 @@ impl Limits {
             hosts: config.http_hosts.0.clone(),
             metrics_tubes: size(config.metrics_tubes),
             tarantool_metrics: config.metrics_tarantool,
+            hides_payloads: config.http_hide_payloads,
         }
     }
 }
@@ -88,6 +92,8 @@ pub(crate) struct State {
     pub(crate) bodies: body::Budget,
     /// Free places for connections.
     pub(crate) places: Arc<Semaphore>,
+    /// The settings as `/v1/settings` shows them: an array, which a reload changes.
+    pub(crate) settings: Arc<Mutex<serde_json::Value>>,
 }
 
 impl State {

@@ -49,6 +49,7 @@ kinds! {
     NoSuchTube = "no-such-tube", NOT_FOUND, "The tube does not exist";
     NoSuchTask = "no-such-task", NOT_FOUND, "The task does not exist";
     NoSuchToken = "no-such-token", NOT_FOUND, "The token does not exist";
+    NoSuchSession = "no-such-session", NOT_FOUND, "The connection has no session";
     WrongMethod = "wrong-method", METHOD_NOT_ALLOWED, "The path has no such method";
     TooSlow = "too-slow", REQUEST_TIMEOUT, "The request did not come in time";
     NotTaken = "not-taken", CONFLICT, "The task is not held by the caller";
@@ -128,6 +129,7 @@ impl From<ErrorObject> for Problem {
             Some("NO_SUCH_TUBE") => Kind::NoSuchTube,
             Some("NO_SUCH_TASK") => Kind::NoSuchTask,
             Some("NO_SUCH_TOKEN") => Kind::NoSuchToken,
+            Some("NO_SUCH_SESSION") => Kind::NoSuchSession,
             Some("TASK_NOT_TAKEN") => Kind::NotTaken,
             Some("OTHER_REQUEST") => Kind::OtherRequest,
             Some("STALE_LEASE") => Kind::StaleLease,

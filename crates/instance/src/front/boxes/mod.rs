@@ -6,7 +6,8 @@
 //! themselves): spaces are made by INSERT into `_space` and `_index`.
 //!
 //! `queue.sessions` and `queue.status` stand here too: only the instance knows the addresses of connections, and its own numbers.
-//! So do the functions of tokens, `lycosa.token.add` and others.
+//! So do the functions of tokens, `lycosa.token.add` and others, and of sessions, `lycosa.session.release` and
+//! `lycosa.session.disconnect`.
 
 mod arguments;
 mod cfg;
@@ -71,6 +72,8 @@ functions! {
     FuncDrop = "box.schema.func.drop";
     FuncExists = "box.schema.func.exists";
     Sessions = "queue.sessions";
+    SessionRelease = "lycosa.session.release";
+    SessionDisconnect = "lycosa.session.disconnect";
     TokenAdd = "lycosa.token.add";
     TokenRevoke = "lycosa.token.revoke";
     TokenList = "lycosa.token.list";
@@ -129,6 +132,8 @@ impl Instance {
             Function::SessionUser => self.user_name(caller.user).into(),
             Function::SessionId => caller.session.into(),
             Function::Sessions => self.queue_sessions(caller)?,
+            Function::SessionRelease => self.release_session(caller, args)?,
+            Function::SessionDisconnect => self.dismiss_connection(caller, args)?,
             Function::TokenAdd => self.add_token(caller, args)?,
             Function::TokenRevoke => self.revoke_token(caller, args)?,
             Function::TokenList => self.list_tokens(caller)?,

@@ -1,19 +1,27 @@
-//! `queue.sessions`: who is connected to the queue, and who holds which tasks.
+//! `queue.sessions`: who is connected to the queue, and who holds which tasks. `lycosa.session.release` and
+//! `lycosa.session.disconnect`: what an operator does about it.
 
 use std::collections::HashMap;
 
-use lycosa_iproto::error::ErrorObject;
-use lycosa_queue::SessionView;
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_queue::{ActingToken, SessionView};
+use lycosa_store::Access;
 use lycosa_tuple::value::Value;
+
+use super::arguments::{self, Arguments};
 
 use crate::front::connection::Connection;
 use crate::shard::wire_error;
-use crate::{Caller, Instance};
+use crate::{Caller, Instance, Token};
+
+/// Bytes of a reason that the audit log keeps.
+const MAX_REASON: usize = 1024;
 
 impl Instance {
     /// `queue.sessions()`: a map. `sessions` has the queue sessions that the caller may see, each a map: `user`,
     /// `connections` (each with `id`, and `user`, `address`, `since` if it is a client's), `taken` (tasks by tube),
-    /// `taken_at` of the task that is held longest, `expires`. `complete` says whether all taken tasks were counted.
+    /// `taken_at` of the task that is held longest, `expires`, and `lease_ends` where leases of the user hold the tasks: when
+    /// the first one ends. `complete` says whether all taken tasks were counted.
     ///
     /// No ids of sessions: they are secrets.
     ///
@@ -33,6 +41,50 @@ impl Instance {
         Ok(Value::map([("sessions", Value::from(sessions)), ("complete", Value::from(is_all))]))
     }
 
+    /// `lycosa.session.release(connection[, {reason}])`: releases all tasks that the session of the connection has taken
+    /// before. The session goes on, and so do its waiting calls.
+    pub(super) fn release_session(&mut self, caller: &Caller, args: &[u8]) -> Result<Value, ErrorObject> {
+        self.shard.check_universe(caller.effective, Access::WRITE)?;
+        let (id, reason) = subject("lycosa.session.release(connection[, {reason = text}])", args)?;
+        let operation = format!("release session of {}", self.describe(id));
+        let steered = (&*operation, reason.as_bytes());
+        let token = caller.token.and_then(|id| self.token(id));
+        let acting = acting(caller, token.as_ref());
+        match self.shard.data.release_session(&acting, id, steered)? {
+            true => Ok(Value::from(true)),
+            false => Err(no_such_session(id)),
+        }
+    }
+
+    /// `lycosa.session.disconnect(connection[, {reason}])`: closes a client's connection at once. Replies that it has not read
+    /// are dropped; its tasks are released as those of any connection that has closed.
+    pub(super) fn dismiss_connection(&mut self, caller: &Caller, args: &[u8]) -> Result<Value, ErrorObject> {
+        self.shard.check_universe(caller.effective, Access::WRITE)?;
+        let (id, reason) = subject("lycosa.session.disconnect(connection[, {reason = text}])", args)?;
+        if id == caller.session {
+            return Err(arguments::illegal(&format!("connection {id} is that of this call: end the client")));
+        }
+        let operation = format!("disconnect {}", self.describe(id));
+        if !self.dismiss(id) {
+            return Err(no_such_session(id));
+        }
+        let token = caller.token.and_then(|id| self.token(id));
+        let acting = acting(caller, token.as_ref());
+        self.shard.data.note_steered(&acting, (&operation, reason.as_bytes()));
+        Ok(Value::from(true))
+    }
+
+    /// A connection in words: its number, user and address.
+    fn describe(&self, id: u64) -> String {
+        match self.connections.iter().find(|connection| connection.id == id) {
+            Some(connection) => {
+                let user = self.user_name(connection.user);
+                format!("connection {id}, {user} at {}", connection.origin.peer)
+            }
+            None => format!("connection {id}"),
+        }
+    }
+
     fn session(&self, view: &SessionView, by_id: &HashMap<u64, &Connection>) -> Value {
         let connections = view.connections.iter().map(|&id| self.connection(id, by_id.get(&id).copied()));
         let connections: Vec<Value> = connections.collect();
@@ -47,6 +99,7 @@ impl Instance {
         add("user", view.user.as_deref().map(Value::from));
         add("taken_at", view.oldest.map(moment));
         add("expires", view.expires.map(moment));
+        add("lease_ends", view.lease_ends.map(moment));
         Value::Map(members)
     }
 
@@ -60,6 +113,28 @@ impl Instance {
         }
         Value::Map(members)
     }
+}
+
+/// The caller as the audit log names it.
+fn acting<'a>(caller: &Caller, token: Option<&'a Token>) -> lycosa_queue::Caller<'a> {
+    let token = token.map(|token| ActingToken { name: &token.name, role: token.role.name() });
+    lycosa_queue::Caller { token, ..caller.in_queue(caller.trusted) }
+}
+
+/// The number of a connection, and the reason.
+fn subject(usage: &'static str, args: &[u8]) -> Result<(u64, String), ErrorObject> {
+    let arguments = Arguments::decode(usage, args)?;
+    let id = arguments.get(0).and_then(Value::as_u64).ok_or_else(|| arguments.usage())?;
+    let reason = arguments.options(1, &["reason"])?.text("reason")?.unwrap_or_default();
+    let end = reason.floor_char_boundary(MAX_REASON);
+    Ok((id, reason[..end].to_owned()))
+}
+
+fn no_such_session(id: u64) -> ErrorObject {
+    let message =
+        format!("connection {id} does not exist, or has no session: queue.sessions() shows those that do");
+    let error = ErrorObject::client(ErrorCode::IllegalParams, message);
+    wire_error::named(error, Some("NO_SUCH_SESSION"))
 }
 
 /// Microseconds since the epoch as seconds.

@@ -97,7 +97,8 @@ impl Instance {
     fn write_instance(&self, history: bool, out: &mut Vec<u8>) {
         let now = self.shard.data.now;
         let members = self.instance_members();
-        mp::write_map(out, members.len() as u32 + 3);
+        let has_history = history && self.next_pulse().is_some();
+        mp::write_map(out, members.len() as u32 + 3 + u32::from(has_history));
         for (name, value) in members {
             mp::write_str(out, name.as_bytes());
             value.write(out);
@@ -109,6 +110,10 @@ impl Instance {
         for (name, histogram) in histograms {
             mp::write_str(out, name.as_bytes());
             histogram.write(out);
+        }
+        if has_history {
+            mp::write_str(out, b"history");
+            self.write_pulse(out);
         }
     }
 

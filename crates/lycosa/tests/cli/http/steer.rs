@@ -153,3 +153,91 @@ fn tasks_are_found_and_all_that_match_are_changed_and_brought_back() {
     let path = format!("POST /v1/tubes/mail/jobs/{}/control", job["id"]);
     assert_eq!(door.ask_json(&path, &token, &json!({"action": "explode"})).status, 400);
 }
+
+/// A client that waits over the binary protocol: its session is released and its connection ended, by HTTP and by the command.
+#[test]
+fn sessions_are_released_and_connections_ended() {
+    let (door, token) = door();
+    let viewer = door.token("viewer", "viewer", "*");
+    let operator = door.token("operator", "operator", "*");
+    let connection = |door: &Door| {
+        let sessions = get(door, &token, "/v1/sessions");
+        let sessions = sessions["sessions"].as_array().unwrap().clone();
+        let waiting = sessions.into_iter().find(|one| one["connections"][0]["address"].is_string())?;
+        waiting["connections"][0]["id"].as_u64()
+    };
+    for by_command in [false, true] {
+        // It has a session once it has taken the first task, and waits for the second.
+        assert_eq!(door.ask_json("POST /v1/tubes/mail/tasks", &token, &json!({"payload": 1})).status, 201);
+        let take = ["take", "mail", "--timeout", "600", "--count", "2", "--ack"];
+        let mut child = door.server.command(&take);
+        child.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let mut child = child.spawn().unwrap();
+        let mut found = None;
+        crate::support::wait_until("the client to wait", || {
+            found = connection(&door);
+            found.is_some()
+        });
+        let id = found.unwrap();
+        let release = format!("POST /v1/sessions/{id}/release");
+        let disconnect = format!("POST /v1/sessions/{id}/disconnect");
+        let reason = json!({"reason": "stuck"});
+        assert_eq!(door.ask_json(&release, &viewer, &reason).problem(), "forbidden");
+        assert_eq!(door.ask_json(&disconnect, &operator, &reason).problem(), "forbidden");
+        assert_eq!(door.ask_json(&release, &operator, &reason).json(), json!({"changed": true}));
+        assert!(child.try_wait().unwrap().is_none(), "it waits on");
+        if by_command {
+            let (id, data) = (id.to_string(), door.server.data.path().to_str().unwrap());
+            let done =
+                door.server.ok(&["session", "disconnect", &id, "--reason", "stuck", "--data-dir", data]);
+            assert!(done.contains(&format!("disconnected connection {id}")), "{done}");
+        } else {
+            assert_eq!(door.ask_json(&disconnect, &token, &reason).json(), json!({"changed": true}));
+        }
+        // Exit code 4: no connection.
+        assert_eq!(child.wait().unwrap().code(), Some(4));
+        crate::support::wait_until("its session to end", || connection(&door).is_none());
+        door.server.expect_log("an administrator has ended it");
+    }
+    let nothing = door.ask_json("POST /v1/sessions/4711/release", &token, &json!({}));
+    assert_eq!((nothing.status, nothing.problem().as_str()), (404, "no-such-session"));
+    assert_eq!(door.ask_json("POST /v1/sessions/x/release", &token, &json!({})).problem(), "no-such-session");
+    let entries = get(&door, &token, "/v1/audit?limit=1");
+    assert_eq!(entries["entries"][0]["reason"], "stuck");
+}
+
+#[test]
+fn settings_and_log_are_for_administrators_and_answers_are_not_sent_twice() {
+    let (door, token) = door();
+    let operator = door.token("operator", "operator", "*");
+    let one = door.token("one", "administrator", "mail");
+    for path in ["/v1/settings", "/v1/log"] {
+        for other in [&operator, &one] {
+            assert_eq!(door.ask(&format!("GET {path}"), other, "", b"").problem(), "forbidden", "{path}");
+        }
+    }
+    let settings = get(&door, &token, "/v1/settings");
+    let of = |key: &str| {
+        let settings = settings["settings"].as_array().unwrap();
+        settings.iter().find(|setting| setting["key"] == key).unwrap().clone()
+    };
+    assert_eq!(
+        (&of("http.listen")["source"], &of("wal_mode")["source"]),
+        (&json!("--http-listen"), &json!("default"))
+    );
+    let all = get(&door, &token, "/v1/log?limit=1000");
+    let lines = all["lines"].as_array().unwrap();
+    assert!(lines.iter().any(|line| line["text"].as_str().unwrap().contains("HTTP on")), "{all}");
+    let last = lines.last().unwrap()["number"].as_u64().unwrap();
+    let newer = get(&door, &token, &format!("/v1/log?after={last}"));
+    assert!(newer["lines"].as_array().unwrap().iter().all(|line| line["number"].as_u64() > Some(last)));
+    let first = door.ask("GET /v1/token", &token, "", b"");
+    let tag = first.field("etag").expect("an ETag").to_owned();
+    let again = door.ask("GET /v1/token", &token, &format!("If-None-Match: {tag}\r\n"), b"");
+    assert_eq!((again.status, again.field("etag"), again.body.len()), (304, Some(&*tag), 0));
+    // The answer of another token is another one.
+    let other = door.ask("GET /v1/token", &operator, &format!("If-None-Match: {tag}\r\n"), b"");
+    assert_eq!(other.status, 200);
+    let refused = door.ask("GET /v1/token", "lycosa_wrong", &format!("If-None-Match: {tag}\r\n"), b"");
+    assert_eq!(refused.status, 401);
+}

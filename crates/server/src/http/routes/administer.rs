@@ -1,5 +1,6 @@
 //! Tubes made and dropped, and the server as a whole.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,15 +12,17 @@ use lycosa_instance::TokenRole;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::{Args, Named, Params, Route, answer, given, method, read_json, report};
+use super::{Args, Named, Params, Reasoned, Route, admit, answer, given, method, read_json, report};
 use crate::http::Shared;
 use crate::http::access::Access;
 use crate::http::problem::{Kind, Problem};
+use crate::logging::tail;
 
 /// How long a snapshot may take.
 const SNAPSHOT_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 const VIEWER: Option<TokenRole> = Some(TokenRole::Viewer);
+const OPERATOR: Option<TokenRole> = Some(TokenRole::Operator);
 const ADMINISTRATOR: Option<TokenRole> = Some(TokenRole::Administrator);
 
 pub(super) const ROUTES: &[Route] = &[
@@ -72,6 +75,38 @@ pub(super) const ROUTES: &[Route] = &[
         attach: || get(|state, access| tell(state, access, "queue.sessions")),
     },
     Route {
+        method: "post",
+        path: "/v1/sessions/{connection}/release",
+        operation: "releaseSession",
+        summary: "Releases all tasks that the session of a connection holds; the session goes on",
+        role: OPERATOR,
+        query: &[],
+        headers: &[],
+        bodies: &[("application/json", "Reasoned")],
+        answers: &[(200, "Changed")],
+        attach: || {
+            post(|state, access, connection, headers, body| {
+                on_session(state, access, connection, (headers, body), "lycosa.session.release")
+            })
+        },
+    },
+    Route {
+        method: "post",
+        path: "/v1/sessions/{connection}/disconnect",
+        operation: "disconnectSession",
+        summary: "Closes a client's connection at once; replies that it has not read are dropped",
+        role: ADMINISTRATOR,
+        query: &[],
+        headers: &[],
+        bodies: &[("application/json", "Reasoned")],
+        answers: &[(200, "Changed")],
+        attach: || {
+            post(|state, access, connection, headers, body| {
+                on_session(state, access, connection, (headers, body), "lycosa.session.disconnect")
+            })
+        },
+    },
+    Route {
         method: "get",
         path: "/v1/info",
         operation: "getInfo",
@@ -82,6 +117,33 @@ pub(super) const ROUTES: &[Route] = &[
         bodies: &[],
         answers: &[(200, "Report")],
         attach: || get(|state, access| tell(state, access, "box.info")),
+    },
+    Route {
+        method: "get",
+        path: "/v1/settings",
+        operation: "listSettings",
+        summary: "The effective settings, each with its source; passwords are left out",
+        role: ADMINISTRATOR,
+        query: &[],
+        headers: &[],
+        bodies: &[],
+        answers: &[(200, "Settings")],
+        attach: || get(settings),
+    },
+    Route {
+        method: "get",
+        path: "/v1/log",
+        operation: "tailLog",
+        summary: "The newest lines of the server's log, as far as they are in memory",
+        role: ADMINISTRATOR,
+        query: &[
+            ("after", "integer", "lines with larger numbers: the last number of the answer before"),
+            ("limit", "integer", "lines at most, up to 1000; 200 without it"),
+        ],
+        headers: &[],
+        bodies: &[],
+        answers: &[(200, "Log")],
+        attach: || get(log),
     },
     Route {
         method: "get",
@@ -242,6 +304,35 @@ async fn status(
     Ok(answer(StatusCode::OK, &report(&state, &access, "queue.status", args, state.limits.timeout).await?))
 }
 
+async fn settings(State(state): State<Shared>, access: Access) -> Result<Response, Problem> {
+    admit(&state, &access, TokenRole::Administrator, "GET /v1/settings").await?;
+    // A thread that panicked with the lock has at most left the former settings.
+    let settings = state.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok(answer(StatusCode::OK, &json!({ "settings": settings })))
+}
+
+/// Lines that `/v1/log` answers unless `limit` says otherwise.
+const DEFAULT_LINES: usize = 200;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LogParams {
+    after: Option<u64>,
+    limit: Option<usize>,
+}
+
+async fn log(
+    State(state): State<Shared>,
+    access: Access,
+    Params(LogParams { after, limit }): Params<LogParams>,
+) -> Result<Response, Problem> {
+    admit(&state, &access, TokenRole::Administrator, "GET /v1/log").await?;
+    let limit = limit.unwrap_or(DEFAULT_LINES).min(tail::MAX_LINES);
+    let lines = tail::after(after, limit).into_iter();
+    let lines: Json = lines.map(|(number, text)| json!({ "number": number, "text": text })).collect();
+    Ok(answer(StatusCode::OK, &json!({ "lines": lines })))
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TubeStatusParams {
@@ -303,6 +394,24 @@ async fn tell(
     function: &'static str,
 ) -> Result<Response, Problem> {
     Ok(answer(StatusCode::OK, &report(&state, &access, function, Args::new(), state.limits.timeout).await?))
+}
+
+/// Calls a function about the session of a connection.
+async fn on_session(
+    State(state): State<Shared>,
+    access: Access,
+    Named(connection): Named<String>,
+    (headers, body): (HeaderMap, Body),
+    function: &'static str,
+) -> Result<Response, Problem> {
+    let Reasoned { reason } = read_json(&state, &headers, body).await?;
+    let missing = || {
+        Problem::new(Kind::NoSuchSession, format!("{connection:?} is no connection: they are whole numbers"))
+    };
+    let id: u64 = connection.parse().map_err(|_| missing())?;
+    let args = Args::new().json(&id.into()).json(&given([("reason", reason.into())]));
+    let changed = report(&state, &access, function, args, state.limits.timeout).await?;
+    Ok(answer(StatusCode::OK, &json!({ "changed": changed })))
 }
 
 async fn checkpoint(State(state): State<Shared>, access: Access) -> Result<Response, Problem> {

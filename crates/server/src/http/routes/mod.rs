@@ -15,21 +15,25 @@ mod tubes;
 
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{self as axum_body, Body};
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use axum::middleware::{self, Next};
+use axum::response::IntoResponse;
 use axum::routing::MethodRouter;
 use axum::{Router, response};
 use lycosa_instance::{Instance, TokenRole};
 use lycosa_queue::QueueState;
 use lycosa_tuple::mp::{self, Reader};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
 use super::access::Access;
 use super::problem::{Kind, Problem};
-use super::{Shared, body, json, page};
+use super::{Shared, body, etag, json, page};
+use crate::clock::now;
 
 /// A route: a method at a path.
 pub(crate) struct Route {
@@ -71,6 +75,7 @@ pub(crate) const TABLE: &[&[Route]] = &[
 pub(crate) fn router(shared: Shared) -> Router {
     let routes = TABLE.iter().copied().flatten();
     let router = routes.fold(Router::new(), |router, route| router.route(route.path, (route.attach)()));
+    let router = router.layer(middleware::from_fn(tag));
     page::attach(router).fallback(no_such_path).method_not_allowed_fallback(wrong_method).with_state(shared)
 }
 
@@ -105,6 +110,13 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
         read.map(|Query(params)| Self(params))
             .map_err(|error| Problem::new(Kind::Malformed, error.body_text()))
     }
+}
+
+/// Why something is done: the audit log keeps it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reasoned {
+    reason: Option<String>,
 }
 
 /// Reads a JSON body.
@@ -183,6 +195,44 @@ fn answer(status: StatusCode, body: &Json) -> response::Response {
 fn given<const N: usize>(members: [(&str, Json); N]) -> Json {
     let there = members.into_iter().filter(|(_, value)| !value.is_null());
     there.map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into()
+}
+
+/// Refuses a token without that role over the whole server: for what this door shows without a call of a function.
+async fn admit(state: &Shared, access: &Access, role: TokenRole, what: &'static str) -> Result<(), Problem> {
+    let digest = access.0.clone();
+    let look = move |instance: &mut Instance| {
+        instance.set_now(now());
+        let caller = instance.token_caller(&digest, 0)?;
+        instance.check_token_role(&caller, role, what)
+    };
+    state.bridge.look(state.limits.timeout, look).await?.map_err(Problem::from)
+}
+
+/// Gives the answer to a GET an ETag of its body, and answers nothing but "not modified" to a client that has it.
+async fn tag(request: Request<Body>, next: Next) -> Response<Body> {
+    let known = match *request.method() {
+        Method::GET => request.headers().clone(),
+        _ => return next.run(request).await,
+    };
+    let response = next.run(request).await;
+    let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    if response.status() != StatusCode::OK || !is_json {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    // A body of this door is whole: nothing is waited for.
+    let Ok(body) = axum_body::to_bytes(body, usize::MAX).await else {
+        return unexpected("the answer").into_response();
+    };
+    let tag = etag::of(&body);
+    let is_known = etag::is_known(&known, &tag);
+    parts.headers.insert(header::ETAG, tag);
+    if is_known {
+        parts.status = StatusCode::NOT_MODIFIED;
+        parts.headers.remove(header::CONTENT_TYPE);
+        return Response::from_parts(parts, Body::empty());
+    }
+    Response::from_parts(parts, Body::from(body))
 }
 
 /// Calls a function that answers a report: one value, or none.

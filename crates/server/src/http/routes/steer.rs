@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Args, Named, Params, Route, answer, given, ids_as_texts, method, read_json, report, task_id, tasks,
-    unexpected,
+    Args, Named, Params, Reasoned, Route, answer, given, ids_as_texts, method, read_json, report, task_id,
+    tasks, unexpected,
 };
 use crate::http::access::Access;
 use crate::http::problem::{Kind, Problem};
@@ -140,6 +140,21 @@ pub(super) const ROUTES: &[Route] = &[
     },
     Route {
         method: "get",
+        path: "/v1/jobs",
+        operation: "listAllJobs",
+        summary: "The jobs of all tubes of the token, the newest first",
+        role: Some(TokenRole::Viewer),
+        query: &[
+            ("limit", "integer", "jobs at most, up to 100"),
+            ("before", "integer", "jobs with smaller ids: the smallest id of the page before"),
+        ],
+        headers: &[],
+        bodies: &[],
+        answers: &[(200, "Jobs")],
+        attach: || get(all_jobs),
+    },
+    Route {
+        method: "get",
         path: "/v1/audit",
         operation: "listAudit",
         summary: "Who steered what, when and why, the newest entries first; needs a token for every tube",
@@ -236,12 +251,6 @@ async fn explain(
     Ok(answer(StatusCode::OK, &explained))
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Reasoned {
-    reason: Option<String>,
-}
-
 async fn set_paused(
     State(state): State<Shared>,
     access: Access,
@@ -299,6 +308,23 @@ async fn jobs(
     Named(tube): Named<String>,
 ) -> Result<Response, Problem> {
     let jobs = report(&state, &access, &method(&tube, "jobs"), Args::new(), state.limits.timeout).await?;
+    Ok(answer(StatusCode::OK, &json!({ "jobs": jobs })))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JobsParams {
+    limit: Option<u64>,
+    before: Option<u64>,
+}
+
+async fn all_jobs(
+    State(state): State<Shared>,
+    access: Access,
+    Params(JobsParams { limit, before }): Params<JobsParams>,
+) -> Result<Response, Problem> {
+    let args = Args::new().json(&given([("limit", limit.into()), ("before", before.into())]));
+    let jobs = report(&state, &access, "queue.jobs", args, state.limits.timeout).await?;
     Ok(answer(StatusCode::OK, &json!({ "jobs": jobs })))
 }
 

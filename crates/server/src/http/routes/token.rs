@@ -38,6 +38,7 @@ async fn show(State(state): State<Shared>, Access(digest): Access) -> Result<Res
             "expires": token.expires.map(|expires| expires as f64 / 1e6),
         }))
     };
-    let shown = state.bridge.look(state.limits.timeout, look).await??;
+    let mut shown = state.bridge.look(state.limits.timeout, look).await??;
+    shown["hides_payloads"] = state.limits.hides_payloads.into();
     Ok(answer(StatusCode::OK, &shown))
 }
