@@ -73,6 +73,10 @@ describe('the page', () => {
     await call('queue.create_tube', 'single', 'fifottl');
     await call('queue.create_tube', 'many', 'fifottl');
     await call('queue.create_tube', 'empty', 'fifo');
+    await call('queue.create_tube', 'held', 'fifottl');
+    await call('queue.create_tube', 'odd', 'fifo');
+    // A map with a number for a key, bytes, an extension: what JSON cannot say.
+    await put('odd', { payload_msgpack: Buffer.from('8407c402beef01d4057fa17803a166cb7ff8000000000000', 'hex').toString('base64') });
     for (let number = 0; number < 12; number += 1) await put('mail', { payload: { to: 'ann', number } });
     await put('mail', { payload: HOSTILE });
     await put('mail', `{"payload": {"id": ${LONG}, "text": ${JSON.stringify(TURNED)}}}`);
@@ -118,6 +122,17 @@ describe('the page', () => {
     ['sessions', 'sessions', 'orders'],
     ['instance', 'instance', 'Turns of the loop'],
     ['audit', 'audit', 'pause'],
+    ['jobs-of-all-tubes', 'jobs', 'Past'],
+    ['task-msgpack', 'tubes/odd/tasks/0', 'MessagePack'],
+  ];
+
+  /** Screens that need an administrator's token. */
+  const GUARDED = [
+    ['tokens', 'tokens', 'test-viewer'],
+    ['settings', 'settings', 'http.listen'],
+    ['settings-set', 'settings?changed=1', 'lycosa.toml'],
+    ['log', 'log', 'HTTP on'],
+    ['log-filtered-out', 'log?filter=nothing+like+this', 'Nothing matches'],
   ];
 
   for (const scheme of SCHEMES) {
@@ -125,7 +140,7 @@ describe('the page', () => {
       for (const role of ROLES) {
         it(`is whole and accessible: ${scheme}, ${width} px, ${role}`, TIMEOUT, async () => {
           const { context, page, faults } = await open(browser, address, { token: tokens[role], width, scheme });
-          for (const [name, route, text] of SHOWN) {
+          for (const [name, route, text] of role === 'administrator' ? [...SHOWN, ...GUARDED] : SHOWN) {
             await visit(page, address, route);
             await page.locator('main').getByText(text).first().waitFor();
             await picture(page, `${name}-${width}-${scheme}-${role}`);
@@ -338,6 +353,154 @@ describe('the page', () => {
     await context.close();
   });
 
+  it('says that a screen is for administrators', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.operator });
+    for (const [, route] of GUARDED) {
+      await visit(page, address, route);
+      await page.locator('main').getByText('Not allowed.').waitFor();
+      assert.equal(await page.locator('.act').count(), 0);
+    }
+    assert.equal(await page.getByRole('link', { name: 'Tokens' }).count(), 0);
+    assert.deepEqual(await inaccessible(page), []);
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('shows MessagePack that JSON cannot say', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.viewer });
+    await visit(page, address, 'tubes/odd/tasks/0');
+    const pre = page.getByLabel('Payload', { exact: true }).and(page.locator('pre'));
+    assert.equal(await pre.textContent(), `{\n  7: b64'vu8=',\n  1: ext(5, b64'fw=='),\n  "x": 3,\n  "f": NaN\n}`);
+    await page.getByRole('button', { name: 'hex', exact: true }).click();
+    await page.waitForFunction(() => document.querySelector('pre').textContent.startsWith('00000000  84 07'));
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('releases what a session holds, and ends its connection', TIMEOUT, async () => {
+    const worker = new Tarantool({ host: '127.0.0.1', port: server.port, lazyConnect: true, retryStrategy: null });
+    await worker.connect();
+    let isClosed = false;
+    worker.on('close', () => (isClosed = true));
+    const ids = [await put('held', { payload: 1 }), await put('held', { payload: 2 })];
+    for (const _ of ids) await worker.call('queue.tube.held:take', 0);
+    const { sessions } = await ask('GET', 'v1/sessions');
+    const { connections } = sessions.find(({ taken }) => taken.held === 2);
+    const { context, page, faults } = await open(browser, address, { token: tokens.administrator });
+    await visit(page, address, 'sessions');
+    const row = page.locator('tbody tr').filter({ hasText: `${connections[0].id} 127.0.0.1` });
+    await row.getByRole('button', { name: 'Release all' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByText('2 tasks that the session has taken').waitFor();
+    await dialog.getByLabel('Reason, for the audit log').fill('stuck');
+    await dialog.getByRole('button', { name: 'Release all' }).click();
+    await page.getByText('Released.').waitFor();
+    for (const id of ids) assert.equal(await stateOf('held', id), 'ready');
+    assert.ok(!isClosed, 'the worker stays connected');
+    await worker.call('queue.tube.held:take', 0);
+    await row.getByRole('button', { name: 'Disconnect' }).click();
+    await picture(page, 'dialog-disconnect');
+    assert.deepEqual(await inaccessible(page), []);
+    await dialog.getByRole('button', { name: 'Disconnect' }).click();
+    await page.getByText(`Connection ${connections[0].id} is closed.`).waitFor();
+    await row.waitFor({ state: 'detached' });
+    assert.equal(await stateOf('held', ids[0]), 'ready');
+    const { entries } = await ask('GET', 'v1/audit?limit=2');
+    assert.deepEqual(entries.map(({ operation }) => operation.split(' ')[0]), ['disconnect', 'release']);
+    assert.deepEqual([entries[1].reason, entries[1].token], ['stuck', 'test-administrator']);
+    await context.close();
+    const other = await open(browser, address, { token: tokens.operator });
+    await visit(other.page, address, 'sessions');
+    await other.page.getByRole('button', { name: 'Release all' }).first().waitFor();
+    assert.equal(await other.page.getByRole('button', { name: 'Disconnect' }).count(), 0);
+    assert.deepEqual([...faults, ...other.faults], []);
+    await other.context.close();
+    worker.disconnect();
+  });
+
+  it('makes a token, shows its secret once, and revokes it', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.administrator });
+    await visit(page, address, 'tokens');
+    const form = page.locator('form').filter({ hasText: 'Make a token' });
+    await form.getByLabel(/^Name/).fill('made-here');
+    await form.getByLabel(/^Role/).selectOption('operator');
+    await form.getByLabel(/^Tubes/).fill('mail, many-*');
+    await form.getByLabel(/^Lives for/).fill('0.5');
+    await form.getByRole('button', { name: 'Make' }).click();
+    const secret = await form.locator('.secret code').textContent();
+    await picture(page, 'token-made');
+    assert.deepEqual(await inaccessible(page), []);
+    const mine = await fetch(`${address}v1/token`, { headers: { Authorization: `Bearer ${secret}` } });
+    const made = await mine.json();
+    assert.deepEqual([made.name, made.role, made.tubes], ['made-here', 'operator', ['mail', 'many-*']]);
+    assert.ok(made.expires > Date.now() / 1000 + 1700 && made.expires < Date.now() / 1000 + 1900, String(made.expires));
+    await form.getByRole('button', { name: 'Hide' }).click();
+    await page.reload();
+    const row = page.locator('tbody tr').filter({ hasText: 'made-here' });
+    await row.waitFor();
+    assert.ok(!(await page.content()).includes(secret), 'the secret is shown once');
+    await row.getByRole('button', { name: 'Revoke' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('to confirm').fill('made-here');
+    await dialog.getByRole('button', { name: 'Revoke' }).click();
+    await row.waitFor({ state: 'detached' });
+    const after = await fetch(`${address}v1/token`, { headers: { Authorization: `Bearer ${secret}` } });
+    assert.equal(after.status, 401);
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('shows settings with their sources, and the log', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.administrator });
+    await visit(page, address, 'settings');
+    await page.getByLabel('Filter').fill('http.listen');
+    await page.waitForURL(/filter=http.listen$/);
+    const row = page.locator('tbody tr').filter({ has: page.getByText('http.listen', { exact: true }) });
+    await row.getByText(`127.0.0.1:${server.httpPort}`, { exact: true }).waitFor();
+    await row.getByText('lycosa.toml').waitFor();
+    assert.ok(!(await page.content()).includes(ADMIN_PASSWORD));
+    await visit(page, address, 'log');
+    await page.getByLabel('Filter').fill('HTTP on');
+    await page.getByText(/^1 of \d+, the newest first$/).waitFor();
+    await page.getByLabel('Level').selectOption('ERROR');
+    await page.getByText('Nothing matches.').waitFor();
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('pauses, resumes and cancels a job', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.operator });
+    const job = await ask('POST', 'v1/tubes/many/jobs', { operation: 'bury', filter: { state: 'ready' }, rate: 1, reason: 'slowly' });
+    await visit(page, address, 'jobs');
+    await page.getByText('Unfinished: 1').waitFor();
+    await page.getByRole('link', { name: new RegExp(`^${job.id} Bury`) }).click();
+    const stateOfJob = async () => (await ask('GET', `v1/tubes/many/jobs/${job.id}`)).state;
+    await page.getByRole('button', { name: 'Pause', exact: true }).click();
+    await page.getByText('Bury: paused.').waitFor();
+    assert.equal(await stateOfJob(), 'paused');
+    await page.getByRole('button', { name: 'Resume', exact: true }).click();
+    await page.getByText('Bury: running.').waitFor();
+    assert.equal(await stateOfJob(), 'running');
+    await page.getByRole('button', { name: 'Cancel the job' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Cancel the job' }).click();
+    await page.getByText('Bury: cancelled.').waitFor();
+    assert.equal(await stateOfJob(), 'cancelled');
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('runs a delayed task now', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.operator });
+    const id = await put('single', { payload: 'later', delay: 3600 });
+    await visit(page, address, `tubes/single/tasks/${id}`);
+    await page.getByRole('button', { name: 'Run now' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Run now' }).click();
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    assert.equal(await stateOf('single', id), 'ready');
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
   it('goes through pages of tasks, back and forth', TIMEOUT, async () => {
     const { context, page, faults } = await open(browser, address, { token: tokens.viewer });
     await visit(page, address, 'tubes/mail/tasks');
@@ -360,7 +523,7 @@ describe('the page', () => {
     const { context, page, faults } = await open(browser, address, { token: tokens.viewer });
     await visit(page, address, 'tubes');
     await page.getByLabel('Filter').fill('a');
-    await page.getByText(/^\d of 8$/).waitFor();
+    await page.getByText(/^\d of 10$/).waitFor();
     await page.waitForURL(/#\/tubes\?filter=a$/);
     await page.getByRole('button', { name: 'ready', exact: true }).click();
     await page.waitForURL(/sort=-ready/);
@@ -455,6 +618,72 @@ describe('the page', () => {
     assert.ok(await page.getByRole('link', { name: 'mail' }).isVisible());
     await context.setOffline(false);
     await page.getByText('The server does not answer').waitFor({ state: 'detached' });
+    await context.close();
+  });
+});
+
+describe('the page of a server with payloads that are nobody’s business', () => {
+  let server;
+  let browser;
+  let address;
+  let token;
+
+  before(async () => {
+    server = await Server.start({ settings: ['http.hide_payloads = true'] });
+    browser = await launch();
+    address = `http://127.0.0.1:${server.httpPort}/`;
+    const admin = new Tarantool({ host: '127.0.0.1', port: server.port, username: 'admin', password: ADMIN_PASSWORD, lazyConnect: true, retryStrategy: null });
+    await admin.connect();
+    token = secretOf(await admin.call('lycosa.token.add', 'admin', { role: 'administrator', tubes: ['*'] }));
+    await admin.call('queue.create_tube', 'mail', 'fifottl');
+    await admin.call('queue.tube.mail:put', 'a secret');
+    await admin.call('queue.tube.mail:take', 0, { extended: true });
+    await admin.call('queue.tube.mail:bury', 0, { reason: 'the secret was wrong' });
+    admin.disconnect();
+  });
+
+  after(async () => {
+    await browser?.close();
+    await server?.stop();
+  });
+
+  it('hides them until a person asks for one', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token });
+    await visit(page, address, 'tubes/mail/tasks');
+    await page.getByText('(hidden)').waitFor();
+    await visit(page, address, 'tubes/mail/tasks/0');
+    const show = page.getByRole('button', { name: 'Show the payload' });
+    await show.waitFor();
+    await picture(page, 'task-hidden');
+    assert.ok(!/a secret|was wrong/.test(await page.locator('.payload').textContent()));
+    await show.click();
+    await page.getByText('a secret').waitFor();
+    await page.getByRole('button', { name: 'Show the error' }).click();
+    await page.getByText('the secret was wrong').first().waitFor();
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('takes a checkpoint, demotes and promotes', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token });
+    await visit(page, address, 'instance');
+    const act = async (name) => {
+      await page.getByRole('button', { name, exact: true }).click();
+      await page.getByRole('dialog').getByRole('button', { name, exact: true }).click();
+    };
+    const info = async () => (await fetch(`${address}v1/info`, { headers: { Authorization: `Bearer ${token}` } })).json();
+    const before = (await info()).checkpoint;
+    await act('Take a checkpoint');
+    await page.getByText('The checkpoint is complete.').waitFor();
+    assert.notDeepEqual((await info()).checkpoint, before);
+    await act('Demote');
+    await page.getByText('The server takes no writes.').waitFor();
+    assert.equal((await info()).ro, true);
+    await page.getByText('read-only').first().waitFor();
+    await act('Promote');
+    await page.getByText('The server takes writes.').waitFor();
+    assert.equal((await info()).ro, false);
+    assert.deepEqual(faults, []);
     await context.close();
   });
 });

@@ -4,7 +4,7 @@ const ROLES = ['viewer', 'operator', 'administrator'];
 
 let access = null;
 
-/** `{name, role, tubes, ends}` of the token, or null. */
+/** `{name, role, tubes, expires, hides_payloads}` of the token, or null. */
 export function setAccess(value) {
   access = value;
 }
@@ -22,4 +22,9 @@ function covers(pattern, tube) {
 export function may(role, tube) {
   if (!access || ROLES.indexOf(access.role) < ROLES.indexOf(role)) return false;
   return access.tubes.some((pattern) => covers(pattern, tube));
+}
+
+/** Whether payloads and errors are hidden until a person asks for one (the setting http.hide_payloads). */
+export function hidesPayloads() {
+  return access?.hides_payloads === true;
 }

@@ -66,6 +66,11 @@ export function path(parts, ...names) {
   return parts.reduce((text, part, at) => text + encodeURIComponent(String(names[at - 1])) + part);
 }
 
+/**
+ * @param {string} method
+ * @param {string} place
+ * @param {{body?: any, type?: string, signal?: AbortSignal}} [options]
+ */
 async function send(method, place, { body, type = 'application/json', signal } = {}) {
   const url = new URL(place, new URL('.', document.baseURI));
   const headers = new Headers();
@@ -100,5 +105,6 @@ async function send(method, place, { body, type = 'application/json', signal } =
 }
 
 export const get = (place, signal) => send('GET', place, { signal });
-export const post = (place, body = {}) => send('POST', place, { body });
+/** @param {AbortSignal} [signal] */
+export const post = (place, body = {}, signal = undefined) => send('POST', place, { body, signal });
 export const remove = (place) => send('DELETE', place);

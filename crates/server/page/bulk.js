@@ -17,6 +17,7 @@ const SAMPLE = 5;
 export class Bulk extends Component {
   constructor(props) {
     super(props);
+    /** @type {Record<string, any>} */
     this.state = { operation: null, to: '', rate: '', reason: '', counted: null, running: null, problem: null };
   }
 
@@ -110,7 +111,7 @@ export class Bulk extends Component {
   }
 
   dialog(tube, scope, sample) {
-    const { operation, to, rate, reason, counted, running, problem } = this.state;
+    const { operation, counted, running, problem } = this.state;
     const { name, says } = OPERATIONS[operation];
     const what = scope.ids ? of(scope.ids.length, 'chosen task') : 'all tasks that match';
     const close = () => !running && this.setState({ operation: null });

@@ -6,10 +6,10 @@ import { duration } from './format.js';
 const WIDTH = 600;
 
 /** The next 1, 2 or 5 times a power of ten. */
-function roundUp(value) {
-  if (value <= 0) return 1;
+function roundUp(value, least) {
+  if (value <= 0) return least;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].find((step) => step * power >= value) * power;
+  return ([1, 2, 5].find((step) => step * power >= value) ?? 10) * power;
 }
 
 function line(points, xOf, yOf) {
@@ -31,7 +31,8 @@ function line(points, xOf, yOf) {
  */
 export function Curve({ label, series, span, end, show = String, height = 120 }) {
   const values = series.flatMap(({ points }) => points.map(([, value]) => value ?? 0));
-  const top = roundUp(Math.max(0, ...values));
+  // Without any value a scale of one, so that nothing lies on top.
+  const top = roundUp(Math.max(0, ...values), 1);
   const begin = end - span;
   const xOf = (time) => ((time - begin) / span) * WIDTH;
   const yOf = (value) => height - 2 - (value / top) * (height - 4);

@@ -27,6 +27,7 @@ export function bytes(number) {
   return `${unit === 0 ? whole.format(rest) : short.format(rest)} ${units[unit]}`;
 }
 
+/** @type {[number, string, number, string][]} */
 const STEPS = [
   [86400, 'd', 3600, 'h'],
   [3600, 'h', 60, 'min'],

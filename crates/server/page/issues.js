@@ -102,7 +102,10 @@ function ofTube(tube) {
   return found;
 }
 
-/** Everything that is wrong, the gravest first. */
+/**
+ * Everything that is wrong, the gravest first.
+ * @param {{tubes: any[], health?: any, info?: any}} seen
+ */
 export function findIssues({ tubes, health, info }) {
   const found = [...ofServer(health), ...ofInstance(info), ...tubes.flatMap(ofTube)];
   return found.sort((one, other) => GRAVITY.indexOf(one.gravity) - GRAVITY.indexOf(other.gravity));

@@ -32,7 +32,10 @@ export const look = (tube, id, signal) => get(jobPath(tube, id), signal);
 export const control = (tube, id, action, more = {}) => post(`${jobPath(tube, id)}/control`, { action, ...more });
 export const undo = (tube, id, reason) => post(`${jobPath(tube, id)}/undo`, { reason });
 
-/** Waits until a job is over; `onStep` sees it on the way. */
+/**
+ * Waits until a job is over; `onStep` sees it on the way.
+ * @param {(job: any) => void} [onStep]
+ */
 export async function finished(tube, job, onStep = () => {}) {
   let seen = job;
   while (!isOver(seen) && seen.state !== 'paused') {

@@ -6,7 +6,7 @@
 
 import { Component, h, render } from './vendor/preact.mjs';
 import * as api from './api.js';
-import { getAccess, setAccess } from './access.js';
+import { getAccess, may, setAccess } from './access.js';
 import { clock, duration } from './format.js';
 import { Empty, Foreign, Refusal, Told, onTold } from './ui.js';
 import * as issues from './screens/issues.js';
@@ -15,19 +15,27 @@ import * as tubes from './screens/tubes.js';
 import * as tube from './screens/tube.js';
 import * as task from './screens/task.js';
 import * as tasks from './screens/tasks.js';
-import { job, jobs } from './screens/jobs.js';
+import { allJobs, job, jobs } from './screens/jobs.js';
 import * as audit from './screens/audit.js';
 import * as instance from './screens/instance.js';
+import * as log from './screens/log.js';
 import * as sessions from './screens/sessions.js';
+import * as settings from './screens/settings.js';
+import * as tokens from './screens/tokens.js';
 
 const PERIOD = 1000;
 
+/** @type {[RegExp, any][]} */
 const SCREENS = [
   [/^$/, overview],
   [/^issues$/, issues],
   [/^sessions$/, sessions],
   [/^instance$/, instance],
+  [/^settings$/, settings],
+  [/^log$/, log],
+  [/^tokens$/, tokens],
   [/^audit$/, audit],
+  [/^jobs$/, allJobs],
   [/^tubes$/, tubes],
   [/^tubes\/([^/]+)$/, tube],
   [/^tubes\/([^/]+)\/tasks$/, tasks],
@@ -36,26 +44,35 @@ const SCREENS = [
   [/^tubes\/([^/]+)\/jobs\/(\d+)$/, job],
 ];
 
+/** Name, address, the places at which it is the present one, and the role that it needs.
+ *  @type {[string, string, RegExp, string?][]} */
 const BAR = [
   ['Overview', '#/', /^$/],
   ['Tubes', '#/tubes', /^tubes/],
   ['Issues', '#/issues', /^issues$/],
   ['Sessions', '#/sessions', /^sessions$/],
-  ['Instance', '#/instance', /^instance$/],
+  ['Jobs', '#/jobs', /^jobs$/],
   ['Audit', '#/audit', /^audit$/],
+  ['Instance', '#/instance', /^(instance|settings|log)$/],
+  ['Tokens', '#/tokens', /^tokens$/, 'administrator'],
 ];
 
 const page = {
-  route: null,
+  route: readRoute(),
+  /** @type {any} */
   data: null,
+  /** @type {any} */
   problem: null,
   /** When the last answer came, in milliseconds of this machine's clock. */
   answered: 0,
   isPaused: false,
+  /** @type {any} */
   health: null,
 };
 
-let timer = null;
+/** @type {number | undefined} */
+let timer;
+/** @type {AbortController | null} */
 let running = null;
 
 function readRoute() {
@@ -132,7 +149,7 @@ function navigate(event) {
   draw();
   refresh();
   // The first screen leaves the focus to the browser.
-  if (event) document.getElementById('main').focus({ preventScroll: true });
+  if (event) document.getElementById('main')?.focus({ preventScroll: true });
   window.scrollTo(0, 0);
 }
 
@@ -192,7 +209,7 @@ function Health({ health }) {
 
 function Bar() {
   const access = getAccess();
-  const links = BAR.map(([name, href, pattern]) =>
+  const links = BAR.filter(([, , , role]) => !role || may(role)).map(([name, href, pattern]) =>
     h('a', { href, 'aria-current': pattern.test(page.route.place) ? 'page' : undefined, key: name }, name),
   );
   return h(
@@ -224,12 +241,15 @@ function Stale() {
   return h('p', { class: 'stale', role: 'alert' }, h(Foreign, { text: problem.message }), ` What is shown is ${age} old.`);
 }
 
+/** The title of a screen without the name of the program. */
+const titleOf = (route) => route.screen.title(route).replace(/ · Lycosa$/, '');
+
 function Screen() {
   const { route, data, problem } = page;
   if (!api.token()) return h(TokenForm, { problem });
   if (!route.screen) return h(Empty, { kind: 'none' }, 'No screen has this address. ', h('a', { href: '#/' }, 'Overview'));
   if (data) return route.screen.draw({ ...route, health: page.health }, data);
-  if (problem) return h(Refusal, { problem });
+  if (problem) return [h('h1', null, titleOf(route)), h(Refusal, { problem })];
   return h('p', { class: 'loading' }, 'Loading…');
 }
 
@@ -265,7 +285,7 @@ function draw() {
 /** The fragment is the route, so the link moves the focus itself. */
 function skip(event) {
   event.preventDefault();
-  document.getElementById('main').focus();
+  document.getElementById('main')?.focus();
 }
 
 onTold(draw);

@@ -1,8 +1,10 @@
-// A task's payload as JSON, text or hexadecimal digits, shown up to a bound.
+// A task's payload as JSON, text, MessagePack or hexadecimal digits, shown up to a bound.
 
 import { Component, h } from './vendor/preact.mjs';
+import { hidesPayloads } from './access.js';
 import { stringify } from './api.js';
 import { bytes } from './format.js';
+import { diagnose } from './msgpack.js';
 import { Copy, Foreign } from './ui.js';
 
 /** Characters and bytes that are shown at first. */
@@ -37,6 +39,7 @@ function views(task) {
   }
   const data = decode(task.payload_base64 ?? task.payload_msgpack);
   const shown = [['hex', hex(data.subarray(0, SHOWN))]];
+  if (task.payload_msgpack !== undefined) shown.unshift(['MessagePack', diagnose(data)]);
   if (task.payload_base64 !== undefined) shown.push(['text', new TextDecoder().decode(data)]);
   shown.push(['base64', task.payload_base64 ?? task.payload_msgpack]);
   return { shown, size: data.length };
@@ -45,10 +48,19 @@ function views(task) {
 export class Payload extends Component {
   constructor(props) {
     super(props);
-    this.state = { name: null, isWhole: false };
+    this.state = { name: null, isWhole: false, isOpen: !hidesPayloads() };
   }
 
-  render({ task }, { name, isWhole }) {
+  render({ task }, { name, isWhole, isOpen }) {
+    if (!isOpen) {
+      return h(
+        'section',
+        { class: 'panel payload' },
+        h('h2', null, 'Payload'),
+        h('p', { class: 'hint' }, 'Hidden by the setting http.hide_payloads.'),
+        h('p', null, h('button', { type: 'button', onClick: () => this.setState({ isOpen: true }) }, 'Show the payload')),
+      );
+    }
     const { shown, size } = views(task);
     const [current, text] = shown.find(([one]) => one === name) ?? shown[0];
     const isCut = !isWhole && text.length > SHOWN;

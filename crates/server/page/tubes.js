@@ -75,6 +75,17 @@ const PERIODS = { fine: 10, coarse: 300 };
 /** Places of the states and of the flow in a point of a history. */
 const PLACES = [...STATES, ...FLOW];
 
+/** Places of the numbers in a point of the instance's own history, in seconds but for the calls. */
+const PULSE = ['waiting', 'oldest', 'turn', 'sync'];
+
+/** Points [seconds, value or null] of the instance's own history. */
+export function pulseOf(history, grain, name) {
+  const period = PERIODS[grain];
+  const points = history?.[grain] ?? [];
+  const until = Math.floor(Number(history?.until ?? 0) / period) * period;
+  return points.map((point, at) => [until - (points.length - 1 - at) * period, point?.[PULSE.indexOf(name)] ?? null]);
+}
+
 /** Points [seconds, value] of a history: tasks of a state, or operations a second. */
 export function historyOf(history, grain, name) {
   const period = PERIODS[grain];

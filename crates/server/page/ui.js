@@ -65,7 +65,7 @@ export function Table({ caption, columns, rows, sort, onSort }) {
     const next = sort === `-${key}` ? key : `-${key}`;
     const inside = onSort && title
       ? h('button', { type: 'button', class: 'sort', onClick: () => onSort(next) }, title, h('span', { 'aria-hidden': 'true' }, mark))
-      : title || h('span', { class: 'hidden' }, kind === 'choice' ? 'Choice' : 'Curve');
+      : kind === 'steer' || !title ? h('span', { class: 'hidden' }, title || (kind === 'choice' ? 'Choice' : 'Curve')) : title;
     return h('th', { key, scope: 'col', class: kind, 'aria-sort': order }, inside);
   });
   return h(

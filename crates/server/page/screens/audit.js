@@ -9,7 +9,7 @@ export const title = () => 'Audit · Lycosa';
 const LIMIT = 100;
 
 export function load({ query }, signal) {
-  const asked = new URLSearchParams({ limit: LIMIT });
+  const asked = new URLSearchParams({ limit: String(LIMIT) });
   for (const name of ['tube', 'before']) if (query.get(name)) asked.set(name, query.get(name));
   return get(`v1/audit?${asked}`, signal);
 }
@@ -25,7 +25,7 @@ export function draw(route, { entries }) {
       'tr',
       { key: entry.id },
       h('th', { scope: 'row' }, h(Moment, { at: entry.time })),
-      h('td', null, entry.user === undefined ? '–' : h(Foreign, { text: entry.user })),
+      h('td', null, entry.token !== undefined ? ['token ', h(Foreign, { text: entry.token }), ` (${entry.role})`] : entry.user === undefined ? '–' : h(Foreign, { text: entry.user })),
       h('td', null, entry.operation),
       h('td', null, entry.tube === undefined ? '–' : h('a', { href: to`#/tubes/${entry.tube}` }, h(Foreign, { text: entry.tube }))),
       h('td', null, entry.job === undefined ? '–' : h('a', { href: to`#/tubes/${entry.tube}/jobs/${entry.job}` }, String(entry.job))),

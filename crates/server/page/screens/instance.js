@@ -5,6 +5,7 @@ import { get, post } from '../api.js';
 import { Bars } from '../curve.js';
 import { bytes, count, duration, rate } from '../format.js';
 import { buckets, quantile } from '../tubes.js';
+import { may } from '../access.js';
 import { Act, Facts, Foreign, Moment, Table } from '../ui.js';
 
 export const title = () => 'Instance · Lycosa';
@@ -27,6 +28,7 @@ export function draw(route, { instance, info, expiration }) {
       h('h1', null, 'Instance'),
       h(Steering, { isReadOnly: instance.read_only, after: route.refresh }),
     ),
+    may('administrator') && h('p', null, h('a', { href: '#/settings' }, 'Settings'), ' · ', h('a', { href: '#/log' }, 'Log'), ' · ', h('a', { href: '#/tokens' }, 'Tokens')),
     h(
       'div',
       { class: 'columns' },

@@ -20,14 +20,25 @@ export const job = {
   draw: drawOne,
 };
 
+/** Jobs of all tubes that the token may see. */
+export const allJobs = {
+  title: () => 'Jobs · Lycosa',
+  load: ({ query }, signal) => get(query.get('before') ? path`v1/jobs?before=${query.get('before')}` : 'v1/jobs', signal),
+  draw: drawEvery,
+};
+
+/** Jobs that the server lists at once. */
+const LISTED = 100;
+
 const nameOf = (one) => `${OPERATIONS[one.operation]?.name ?? one.operation}${one.dry_run ? ' (dry run)' : ''}`;
 
-function drawAll({ names: [tube] }, { jobs: all }) {
+function List({ jobs: all, withTube = false }) {
   const rows = all.map((one) =>
     h(
       'tr',
       { key: one.id },
-      h('th', { scope: 'row' }, h('a', { href: to`#/tubes/${tube}/jobs/${one.id}` }, `${one.id} ${nameOf(one)}`)),
+      h('th', { scope: 'row' }, h('a', { href: to`#/tubes/${one.tube}/jobs/${one.id}` }, `${one.id} ${nameOf(one)}`)),
+      withTube && h('td', null, h('a', { href: to`#/tubes/${one.tube}` }, h(Foreign, { text: one.tube }))),
       h('td', null, one.state),
       h('td', null, outcome(one)),
       h('td', { class: 'minor' }, h(Foreign, { text: one.user ?? '' })),
@@ -35,15 +46,31 @@ function drawAll({ names: [tube] }, { jobs: all }) {
       h('td', { class: 'minor' }, one.reason ? h(Foreign, { text: one.reason }) : '–'),
     ),
   );
+  const columns = [['job', 'Job'], withTube && ['tube', 'Tube'], ['state', 'State'], ['outcome', 'Outcome'], ['user', 'User', 'minor'], ['began', 'Began', 'minor'], ['reason', 'Reason', 'minor']];
+  return h(Table, { caption: 'Jobs', columns: columns.filter(Boolean), rows });
+}
+
+function drawAll({ names: [tube] }, { jobs: all }) {
   return [
     h('h1', null, h('a', { href: to`#/tubes/${tube}` }, h(Foreign, { text: tube })), ' / Jobs'),
-    rows.length === 0
-      ? h(Empty, { kind: 'none' }, 'No job has changed or counted tasks of this tube.')
-      : h(Table, {
-        caption: 'Jobs',
-        columns: [['job', 'Job'], ['state', 'State'], ['outcome', 'Outcome'], ['user', 'User', 'minor'], ['began', 'Began', 'minor'], ['reason', 'Reason', 'minor']],
-        rows,
-      }),
+    all.length === 0 ? h(Empty, { kind: 'none' }, 'No job has changed or counted tasks of this tube.') : h(List, { jobs: all }),
+  ];
+}
+
+function drawEvery(route, { jobs: all }) {
+  const unfinished = all.filter((one) => !isOver(one));
+  const past = all.filter(isOver);
+  return [
+    h('h1', null, 'Jobs'),
+    all.length === 0 && h(Empty, { kind: 'none' }, 'No job has changed or counted tasks of a tube that this token may see.'),
+    unfinished.length > 0 && [h('h2', null, `Unfinished: ${count(unfinished.length)}`), h(List, { jobs: unfinished, withTube: true })],
+    past.length > 0 && [h('h2', null, 'Past'), h(List, { jobs: past, withTube: true })],
+    h(
+      'p',
+      { class: 'buttons' },
+      route.query.has('before') && h('button', { type: 'button', onClick: () => route.setQuery({ before: '' }) }, 'Newest'),
+      all.length === LISTED && h('button', { type: 'button', onClick: () => route.setQuery({ before: String(all.at(-1).id) }, { isStep: true }) }, 'Older'),
+    ),
   ];
 }
 

@@ -6,7 +6,7 @@ import { Curve } from '../curve.js';
 import { bytes, count, duration, rate } from '../format.js';
 import { findIssues } from '../issues.js';
 import { levels, rates } from '../rates.js';
-import { ALL, FLOW, STATES, historyOf, loadStatus, quantile, rateOf } from '../tubes.js';
+import { ALL, FLOW, STATES, historyOf, loadStatus, pulseOf, quantile, rateOf } from '../tubes.js';
 import { Empty, Figure } from '../ui.js';
 import { IssueList } from './issues.js';
 
@@ -47,6 +47,7 @@ export function draw(route, { tubes, instance, info }) {
     tubes.length === 0 && h(Empty, { kind: 'none' }, 'The server has no tube that this token may look at.'),
     h(Spans, { route, current: span }),
     h(Curves, { history: instance?.queue.history, tasks: Object.fromEntries(STATES.map((state) => [state, total(state)])), subject: ALL, span, grain }),
+    instance && grain && h(Pulse, { history: instance.history, span, grain }),
     h('p', null, h('a', { href: '#/tubes' }, `All tubes: ${count(tubes.length)}`)),
   ];
 }
@@ -90,6 +91,27 @@ export function Curves({ history, tasks, subject, span, grain }) {
     ),
     isSeen && h('p', { class: 'hint' }, 'These curves begin when the page was opened.'),
   ];
+}
+
+/** What the server has measured of itself: each with a scale of its own. */
+function Pulse({ history, span, grain }) {
+  const end = now();
+  const curve = (label, names, show) =>
+    h(Curve, {
+      key: label,
+      label: `${label} ${GRAINS[grain]}`,
+      span,
+      end,
+      show: (value) => (value === undefined ? '–' : show(value)),
+      series: names.map((name) => ({ name, kind: name, points: pulseOf(history, grain, name).filter(([time]) => time > end - span) })),
+    });
+  return h(
+    'div',
+    { class: 'curves' },
+    curve('Oldest ready task', ['oldest'], duration),
+    curve('Waiting calls', ['waiting'], count),
+    curve('p99 of a sync, of a turn', ['sync', 'turn'], duration),
+  );
 }
 
 export function spanOf(route) {

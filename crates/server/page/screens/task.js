@@ -2,6 +2,7 @@
 
 import { Component, h } from '../vendor/preact.mjs';
 import { Problem, get, path } from '../api.js';
+import { hidesPayloads } from '../access.js';
 import { count, duration } from '../format.js';
 import { Act, Facts, Field, Foreign, Moment, Refusal, State, to } from '../ui.js';
 import { Explanation } from '../explanation.js';
@@ -49,13 +50,25 @@ export function draw(route, { task, explanation, problem }) {
           { class: 'panel' },
           h('h2', null, 'Why it does not run'),
           h(Explanation, { explanation, tube, idle: 'It runs next: a take gets it at once.' }),
-          task.last_error && [h('h2', null, 'Last error'), h('pre', { tabIndex: 0, 'aria-label': 'Last error' }, h(Foreign, { text: task.last_error, lines: true }))],
+          task.last_error && [h('h2', null, 'Last error'), h(Hideable, { what: 'error' }, h('pre', { tabIndex: 0, 'aria-label': 'Last error' }, h(Foreign, { text: task.last_error, lines: true })))],
           h('h2', null, 'About'),
           h(Facts, { facts: facts(task) }),
         ),
         h(Payload, { task }),
       ),
   ];
+}
+
+/** Shown at once, or when a person asks for it. */
+class Hideable extends Component {
+  constructor(props) {
+    super(props);
+    this.state = { isOpen: !hidesPayloads() };
+  }
+
+  render({ what, children }, { isOpen }) {
+    return isOpen ? children : h('p', null, h('button', { type: 'button', onClick: () => this.setState({ isOpen: true }) }, `Show the ${what}`));
+  }
 }
 
 function facts(task) {

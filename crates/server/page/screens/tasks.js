@@ -3,7 +3,7 @@
 import { Component, h } from '../vendor/preact.mjs';
 import { parse, path, post, stringify } from '../api.js';
 import { Bulk } from '../bulk.js';
-import { may } from '../access.js';
+import { hidesPayloads, may } from '../access.js';
 import { count } from '../format.js';
 import { STATES } from '../tubes.js';
 import { Empty, Field, Foreign, Moment, State, Table, to } from '../ui.js';
@@ -169,6 +169,7 @@ function Nothing({ cursor, isFiltered, route }) {
 }
 
 function brief(task) {
+  if (hidesPayloads()) return '(hidden)';
   if (!('payload' in task)) return task.payload_base64 !== undefined ? '(bytes)' : '(MessagePack)';
   const text = typeof task.payload === 'string' ? task.payload : stringify(task.payload);
   return text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text;
@@ -191,7 +192,7 @@ function Row({ tube, task, choice, isChosen, onChoose }) {
     h('td', { class: 'minor' }, task.utube === undefined ? '–' : h(Foreign, { text: task.utube })),
     h('td', { class: 'minor' }, h(Moment, { at: task.created })),
     h('td', { class: 'minor' }, h(Moment, { at: task.due })),
-    h('td', { class: 'payload' }, h(Foreign, { text: brief(task) }), task.last_error && h('div', { class: 'error' }, h(Foreign, { text: task.last_error.slice(0, SHOWN) }))),
+    h('td', { class: 'payload' }, h(Foreign, { text: brief(task) }), task.last_error && !hidesPayloads() && h('div', { class: 'error' }, h(Foreign, { text: task.last_error.slice(0, SHOWN) }))),
   );
 }
 
