@@ -477,7 +477,8 @@ local function wait_for_mode(wanted, timeout)
         error(("bad argument #1 to '?' (number expected, got %s)"):format(type(timeout)), 0)
     end
     local deadline = fiber.clock() + (timeout or math.huge)
-    while box.info.ro ~= wanted do
+    -- Before box.cfg the instance is neither.
+    while not internal.configured() or box.info.ro ~= wanted do
         local left = deadline - fiber.clock()
         if left <= 0 then
             local failure = internal.new_error('TimedOut', nil, 'timed out')
@@ -507,6 +508,7 @@ require('box.sequence')
 require('box.func')
 require('box.sql')
 require('box.settings')
+require('box.internal')
 -- UUIDs and decimals from tuples have their methods, whatever the program requires.
 require('uuid')
 require('decimal')

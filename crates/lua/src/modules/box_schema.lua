@@ -14,6 +14,8 @@ local SPACE, INDEX, SEQUENCE, TRUNCATE, FUNCTION = 280, 288, 284, 330, 296
 local function fields(row) return row:totable() end
 
 local space_methods, index_methods = {}, {}
+-- The methods of indexes by the engine of their space.
+local engine_methods = {}
 local spaces = {}
 local names_by_space = {}
 
@@ -59,6 +61,22 @@ local function iterator_of(options, key)
     return number
 end
 
+-- A field that a program adds to the metatable of one object is a method of that object.
+local function opens_for_methods(mt)
+    local shared = mt.__index
+    return setmetatable(mt, {
+        __newindex = function(own, name, value)
+            setmetatable(own, nil)
+            own.__index = function(_, key)
+                local method = rawget(own, key)
+                if method == nil then return shared[key] end
+                return method
+            end
+            own[name] = value
+        end,
+    })
+end
+
 -- Each index, and each space, has a metatable of its own, so that a program may change one of them. `fun.iter` walks their
 -- tuples by `__pairs`; `pairs` shows their fields, as in Tarantool.
 local function own_index_mt(methods)
@@ -71,7 +89,7 @@ local function own_index_mt(methods)
         end,
     }
     shows_fields(mt)
-    return mt
+    return opens_for_methods(mt)
 end
 
 local function own_space_mt(methods)
@@ -85,7 +103,7 @@ local function own_space_mt(methods)
         end,
     }
     shows_fields(mt)
-    return mt
+    return opens_for_methods(mt)
 end
 
 local function collation_name(id)
@@ -148,7 +166,7 @@ local function load(row, version)
     end
     for _, index_row in ipairs(internal.system_rows(INDEX, id)) do
         local _, index_id, index_name, kind, options, parts = index_row:unpack()
-        local index = former[index_id] or setmetatable({}, service and service.index_mt or own_index_mt(index_methods))
+        local index = former[index_id] or setmetatable({}, service and service.index_mt or own_index_mt(engine_methods[engine] or index_methods))
         index.id, index.name, index.type = index_id, index_name, tostring(kind):upper()
         index.parts, index.space_id = describe_parts(parts), id
         local is_ordered = index.type == 'TREE' or index.type == 'HASH'
@@ -566,7 +584,23 @@ schema.create_space = schema.space.create
 space_methods.__index, space_methods.__pairs, space_methods.__ipairs = space_methods, space_methods.pairs, space_methods.pairs
 index_methods.__index, index_methods.__pairs, index_methods.__ipairs = index_methods, index_methods.pairs, index_methods.pairs
 schema.space_mt, schema.index_mt = space_methods, index_methods
-schema.memtx_index_mt, schema.vinyl_index_mt = index_methods, index_methods
+
+-- The methods of all indexes go to the engines once; what a program adds to `index_mt` later goes to both engines, and what
+-- it adds to the table of one engine stays there.
+function internal.share_index_methods()
+    for _, name in ipairs({ 'memtx', 'vinyl' }) do
+        local methods = {}
+        for key, value in pairs(index_methods) do methods[key] = value end
+        methods.__index = methods
+        engine_methods[name], schema[name .. '_index_mt'] = methods, methods
+    end
+    setmetatable(index_methods, {
+        __newindex = function(own, key, value)
+            rawset(own, key, value)
+            for _, methods in pairs(engine_methods) do methods[key] = value end
+        end,
+    })
+end
 for _, name in ipairs({ 'space', 'index', 'sequence', 'func' }) do
     -- Objects have their methods from the beginning.
     schema[name].bless = function(object)

@@ -429,9 +429,33 @@ function internal.hooked_call(name, ...)
     return unpack(results, 1, table.maxn(results))
 end
 
-return { new = function()
-    local list, set = trigger_list()
-    return setmetatable({ run = function(_, ...) internal.run_list(list, ...) end }, {
-        __call = function(_, new, old) return set(new, old) end,
+-- A program's own list of triggers is a table of its functions, the oldest first: `#list` counts them and `table.clear`
+-- empties it.
+return { new = function(name)
+    return setmetatable({}, {
+        __index = {
+            name = name,
+            run = function(own, ...)
+                for _, trigger in ipairs(table.copy(own)) do trigger(...) end
+            end,
+        },
+        -- `list(new)` adds, `list(new, old)` replaces, `list(nil, old)` removes and returns `old`, `list()` is a copy.
+        __call = function(own, new, old)
+            if new == nil and old == nil then return table.copy(own, true) end
+            if new ~= nil and not is_callable(new) or old ~= nil and not is_callable(old) then
+                error(('Usage: %s(callable)'):format(name), 2)
+            end
+            if old == nil then
+                own[#own + 1] = new
+                return
+            end
+            for place, known in ipairs(own) do
+                if known == old then
+                    if new == nil then table.remove(own, place) else own[place] = new end
+                    return old
+                end
+            end
+            error(('%s: trigger is not found'):format(name), 2)
+        end,
     })
 end }

@@ -75,7 +75,9 @@ function as_lua(value, indent, seen)
         return kind == 'cdata' and 'box.NULL' or 'nil'
     elseif kind == 'cdata' and box.tuple.is(value) then
         return table_as_lua(value:totable(), indent, seen)
-    elseif kind == 'cdata' and (tostring(value):match('^-?%d+U?LL$') or tonumber(value)) then
+    elseif kind == 'cdata' and tostring(value):match('^-?%d+U?LL$') then
+        return (tostring(value):gsub('U?LL$', ''))
+    elseif kind == 'cdata' and tonumber(value) then
         return tostring(value)
     elseif kind == 'number' or kind == 'boolean' then
         return tostring(value)
@@ -105,8 +107,8 @@ end
 function repl_methods.format(repl, ...)
     if repl.output == 'yaml' then return as_yaml(...) end
     local done, text = pcall(lua_text, repl.output == 'lua,block', repl.eos, ...)
-    if done then return text .. '\n' end
-    return lua_text(false, repl.eos, { error = text }) .. '\n'
+    if done then return text end
+    return lua_text(false, repl.eos, { error = text })
 end
 
 -- Commands that begin with a backslash.
@@ -128,6 +130,7 @@ local setters = {}
 function setters.output(repl, value)
     local format, eos = (value or ''):match('^(.-)%s*,%s*eos=(.*)$')
     format = format or value or ''
+    if format == '' then return nil, 'Specify output format: lua or yaml.' end
     if not FORMATS[format] then
         return nil, ('Invalid format %q, supported are yaml, lua, lua,line and lua,block'):format(format)
     end
@@ -350,8 +353,16 @@ local END = '$EOF$'
 
 local function send_text(remote, repl, text)
     if not remote.socket:write(text .. END .. '\n') then return nil end
-    local eos = repl.output == 'yaml' and '\n...\n' or (repl.eos or ';') .. '\n'
-    return remote.socket:read(eos)
+    if repl.output == 'yaml' then return remote.socket:read('\n...\n') end
+    -- The sign that ends a result may stand in a string too: a quote is open then.
+    local shown = ''
+    repeat
+        local piece = remote.socket:read(repl.eos or ';')
+        if piece == nil or piece == '' then return piece end
+        shown = shown .. piece
+        local _, quotes = shown:gsub('\\.', ''):gsub('"', '')
+    until quotes % 2 == 0
+    return shown
 end
 
 function textual.run(remote, repl, text)
@@ -468,7 +479,7 @@ local function loop(repl)
                 local remote = repl.remote
                 local shown = repl:run(text)
                 if shown ~= '' then
-                    io.write(shown, repl.output == 'yaml' and '\n' or '')
+                    io.write(shown, '\n')
                     io.flush()
                 end
                 if remote and remote.is_gone then break end

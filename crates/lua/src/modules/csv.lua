@@ -108,10 +108,18 @@ local function rows(source, options, name)
             else
                 for index = 1, #blanks do field[#field + 1] = blanks[index] end
                 blanks = {}
-                if char == quote then
+                if char ~= quote then
+                    field[#field + 1] = char
+                elseif #field == 0 then
                     inside = true
                 else
-                    field[#field + 1] = char
+                    -- Two quotes inside of a field are one; a single one begins a quoted part.
+                    local following = next_char()
+                    if following == quote then
+                        field[#field + 1] = quote
+                    else
+                        inside, kept = true, following
+                    end
                 end
             end
         end

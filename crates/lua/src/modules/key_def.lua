@@ -5,6 +5,8 @@ local internal = require('lycosa.box')
 local USAGE = 'Bad params, use: key_def.new({{fieldno = fieldno, type = type[, is_nullable = <boolean>]'
     .. '[, path = <string>][, collation_id = <number>][, collation = <string>]}, ...}'
 
+local client_error = internal.client_error
+
 local methods = {}
 local key_def_mt = {}
 
@@ -16,19 +18,22 @@ end
 local function usage(message) error(message, 3) end
 
 -- The row of a collation by its name or number. There is none before box.cfg, but the two that need no table.
-local function collation_of(name, id)
+local function collation_of(name, id, field)
     if name == nil and id == nil then return nil end
-    local shown = name ~= nil and ('"%s"'):format(tostring(name)) or tostring(id)
-    if not internal.configured() then
-        if name == 'none' or name == 'binary' or id == 0 or id == 3 then return nil end
-        illegal('Unknown collation: ' .. shown)
+    local row
+    if internal.configured() then
+        row = internal.system_row(276, name ~= nil and 1 or 0, name ~= nil and name or id)
+    elseif name == 'none' or name == 'binary' or id == 0 or id == 3 then
+        return nil
     end
-    local row = internal.system_row(276, name ~= nil and 1 or 0, name ~= nil and name or id)
-    if not row then illegal('Unknown collation: ' .. shown) end
+    if not row and name ~= nil then illegal(('Unknown collation: "%s"'):format(tostring(name))) end
+    if not row then
+        client_error('WRONG_INDEX_OPTIONS', ('Wrong index options (field %d): collation was not found by ID'):format(field))
+    end
     return { name = row[2], kind = row[4], locale = row[5], options = row[6] }
 end
 
-local function read_part(part)
+local function read_part(part, place)
     if type(part) ~= 'table' then error(('attempt to index a %s value'):format(type(part)), 0) end
     if part.fieldno ~= nil and part.field ~= nil then illegal('Conflicting options: fieldno and field') end
     local field = part.fieldno
@@ -41,7 +46,11 @@ local function read_part(part)
     if not known then illegal('Unknown field type: ' .. tostring(part.type)) end
     if not usable then illegal('Unsupported field type: ' .. tostring(part.type)) end
     if part.collation ~= nil and part.collation_id ~= nil then illegal('Conflicting options: collation_id and collation') end
-    local collation = collation_of(part.collation, part.collation_id)
+    local collation = collation_of(part.collation, part.collation_id, place)
+    if part.path ~= nil and not native.is_path(tostring(part.path)) then
+        client_error('WRONG_INDEX_OPTIONS', 'invalid path')
+    end
+    if tostring(part.path):find('[*]', 1, true) then illegal('multikey path is unsupported') end
     return {
         fieldno = number, type = tostring(part.type):lower(), is_nullable = part.is_nullable and true or false,
         path = part.path, collation = collation and collation.name, _order = collation,
@@ -65,11 +74,10 @@ local function new(...)
     if select('#', ...) ~= 1 then usage(USAGE) end
     if type(parts) ~= 'table' then usage(USAGE) end
     if #parts == 0 then
-        if next(parts) ~= nil then usage(USAGE) end
         illegal('Key definition can only be constructed by using at least 1 key_part')
     end
     local list = {}
-    for place, part in ipairs(parts) do list[place] = read_part(part) end
+    for place, part in ipairs(parts) do list[place] = read_part(part, place) end
     return make(list)
 end
 

@@ -28,6 +28,7 @@ pub(super) fn open(lua: Lua) -> Result<i32, Error> {
         ("compare", compare),
         ("compare_with_key", compare_with_key),
         ("is_field_type", is_field_type),
+        ("is_path", is_path),
     ]);
     Ok(1)
 }
@@ -38,6 +39,13 @@ fn is_field_type(lua: Lua) -> Result<i32, Error> {
     lua.push_bool(ty.is_some());
     lua.push_bool(ty.is_some_and(FieldType::is_indexable));
     Ok(2)
+}
+
+/// `is_path(text)`: whether a part may have this JSON path.
+fn is_path(lua: Lua) -> Result<i32, Error> {
+    let is_path = lua.text(1).is_some_and(|path| Path::parse(&path).is_ok());
+    lua.push_bool(is_path);
+    Ok(1)
 }
 
 /// `make(parts)`: an array of `{field from 0, type, is nullable, path or '', kind, locale and options of the collation}`.

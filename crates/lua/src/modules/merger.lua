@@ -56,7 +56,7 @@ local function generated(gen, param, state, over)
 end
 
 local function over_table(list)
-    if type(list) ~= 'table' then error(('A table expected, got %s'):format(type(list)), 0) end
+    if type(list) ~= 'table' then illegal('Expected <state>, <table>') end
     local place = 0
     return function()
         place = place + 1
@@ -65,14 +65,15 @@ local function over_table(list)
     end
 end
 
+local function is_buffer(value) return type(value) == 'cdata' and ffi.istype('struct ibuf', value) end
+
 -- A buffer holds an array of tuples; what is read is taken out of it.
 local function over_buffer(buf)
+    if not is_buffer(buf) then illegal('Expected <state>, <buffer>') end
     local list, position = msgpack.decode(buf.rpos, buf:size())
     buf.rpos = position
     return over_table(list)
 end
-
-local function is_buffer(value) return type(value) == 'cdata' and ffi.istype('struct ibuf', value) end
 
 local function is_callable(value) return type(value) == 'function' or type((getmetatable(value) or {}).__call) == 'function' end
 

@@ -4,11 +4,6 @@ local ffi = require('ffi')
 local tap, methods = {}, {}
 local meta = { __index = methods }
 
-local function text_of(value)
-    local done, text = pcall(function() return require('yaml').encode(value) end)
-    return done and text or tostring(value)
-end
-
 local function indented(text, blanks)
     return blanks .. text:gsub('\n', '\n' .. blanks)
 end
@@ -19,40 +14,44 @@ local function say(test, format, ...)
     io.write((' '):rep(4 * test.level), text, '\n')
 end
 
--- Where the test stands in the user's file, and how it was reached.
+-- Where the test stands in the user's program, outermost file first, and how it was reached.
 local function place(extra)
     local here = debug.getinfo(1, 'S').source
-    local trace, first, level = {}, nil, 2
+    local trace, level = {}, 2
     while true do
         local info = debug.getinfo(level, 'Sln')
         if info == nil then break end
-        if info.what ~= 'C' and (first or info.source ~= here) then
-            local frame = {
+        if info.what ~= 'C' and info.source ~= here then
+            trace[#trace + 1] = {
                 line = math.max(info.currentline or 0, 0),
                 source = info.source,
-                filename = info.source:sub(2),
+                filename = info.source:sub(1, 1) == '@' and info.source:sub(2) or 'eval',
                 what = info.what,
                 namewhat = info.namewhat,
                 name = info.name,
                 src = info.short_src,
             }
-            first = first or frame
-            trace[#trace + 1] = frame
         end
         level = level + 1
     end
-    extra = extra or {}
-    if first then extra.filename, extra.line = first.filename, first.line end
+    local outermost = trace[#trace]
+    if outermost then extra.filename, extra.line = outermost.filename, trace[1].line end
     extra.trace = trace
     return extra
 end
 
+-- Explanations may hold any value of Lua: a value without a form in YAML is shown as its text.
+local explanations = require('yaml').new()
+explanations.cfg({ encode_use_tostring = true, encode_invalid_as_nil = true, encode_load_metatables = true })
+
+local function text_of(value)
+    local done, text = pcall(function() return explanations.encode(value) end)
+    return done and text or tostring(value)
+end
+
 local function say_extra(test, extra)
-    local shown = {}
-    for key, value in pairs(extra) do
-        if key ~= 'trace' or test.trace then shown[key] = value end
-    end
-    io.write(indented(text_of(shown):gsub('\n$', ''), (' '):rep(4 * test.level + 2)), '\n')
+    if next(extra) == nil then return end
+    io.write(indented(text_of(extra):gsub('\n$', ''), (' '):rep(4 * test.level + 2)), '\n')
 end
 
 -- A message may be a format with its values.
@@ -69,7 +68,8 @@ local function result(test, holds, message, extra)
     end
     test.failed = test.failed + 1
     say(test, '%s', 'not ok - ' .. message)
-    say_extra(test, place(extra))
+    extra = extra or {}
+    say_extra(test, test.trace and place(extra) or extra)
     return false
 end
 
@@ -83,8 +83,15 @@ local function equal(one, other, strict)
     return one == other
 end
 
+-- A boolean of the FFI as one of Lua.
+local function plain(value)
+    if ffi.istype('bool', value) then return value == 1 end
+    return value
+end
+
 -- Where two values differ, as texts of what was got and what was expected; nil if they do not.
 local function difference(got, expected, strict, path)
+    got, expected = plain(got), plain(expected)
     if type(got) == 'number' and got ~= got and expected ~= expected then return nil end
     if type(got) ~= 'table' or type(expected) ~= 'table' then
         if equal(got, expected, strict) then return nil end
@@ -117,7 +124,7 @@ function methods.fail(self, message, extra)
 end
 
 function methods.skip(self, message)
-    return methods.ok(self, true, formatted(message) .. ' # skip')
+    methods.ok(self, true, formatted(message) .. ' # skip')
 end
 
 function methods.is(self, got, expected, message, extra)
@@ -162,7 +169,7 @@ for name, kind in pairs({
 }) do
     methods[name] = function(self, value, message, extra)
         extra = type(extra) == 'table' and table.copy(extra) or {}
-        local holds = type(value) == kind or kind == 'nil' and value == nil and not self.strict
+        local holds = type(value) == kind or kind == 'nil' and not value
         extra.expected, extra.got = kind, type(value)
         return result(self, holds, formatted(message), extra)
     end
@@ -191,57 +198,57 @@ function methods.diag(self, format, ...)
     say(self, '%s', '# ' .. formatted(format, ...))
 end
 
-local function new(parent, name)
-    return setmetatable({
+local function begin(parent, name, body, ...)
+    local test = setmetatable({
         name = name,
         level = parent and parent.level + 1 or 0,
         total = 0,
         failed = 0,
         planned = 0,
         trace = parent == nil and true or parent.trace,
-        strict = parent ~= nil and parent.strict or false,
+        strict = false,
         parent = parent,
     }, meta)
+    if body == nil then return test end
+    say(test, '%s', '# ' .. tostring(name))
+    body(test, ...)
+    say(test, '%s', '# ' .. tostring(name) .. ': end')
+    return test:check()
 end
 
---- Runs a function as one test that consists of several.
+--- Begins a test that consists of several: runs a function with it and checks the plan, or returns it without a function.
 function methods.test(self, name, body, ...)
-    local inner = new(self, name)
-    say(inner, '%s', '# ' .. tostring(name))
-    body(inner, ...)
-    say(inner, '%s', '# ' .. tostring(name) .. ': end')
-    if inner.failed > 0 then
-        return result(self, false, 'failed subtests', { planned = inner.planned, failed = inner.failed })
-    elseif inner.planned ~= inner.total then
-        return result(self, false, 'bad plan', { planned = inner.planned, run = inner.total })
-    end
-    return result(self, true, tostring(name))
+    return begin(self, name, body, ...)
 end
 
---- Whether all planned tests ran and none failed; says what is wrong.
+--- Whether all planned tests ran and none failed. A test inside of another one becomes a result of that one.
 function methods.check(self)
-    if self.checked then error('check called twice', 2) end
+    if self.checked then error('check called twice') end
     self.checked = true
+    local parent = self.parent
     if self.planned ~= self.total then
-        if self.parent == nil then
+        if parent then
+            result(parent, false, 'bad plan', { planned = self.planned, run = self.total })
+        else
             methods.diag(self, 'bad plan: planned %d run %d', self.planned, self.total)
         end
         return false
     elseif self.failed > 0 then
-        methods.diag(self, 'failed subtest: %d', self.failed)
+        if parent then
+            result(parent, false, 'failed subtests', { planned = self.planned, failed = self.failed })
+        else
+            methods.diag(self, 'failed subtest: %d', self.failed)
+        end
         return false
     end
+    if parent then result(parent, true, tostring(self.name)) end
     return true
 end
 
---- Begins a test of its own; with a function, runs it and checks the plan.
+--- Begins the outermost test, at no depth of its own; with a function, runs it and checks the plan.
 function tap.test(name, body, ...)
     io.write('TAP version 13\n')
-    local test = new(nil, name)
-    if body == nil then return test end
-    methods.test(test, name, body, ...)
-    test.planned = 1
-    return methods.check(test)
+    return begin(nil, name, body, ...)
 end
 
 return tap

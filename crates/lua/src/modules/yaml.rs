@@ -35,8 +35,9 @@ fn failed(error: &libyaml_safer::Error) -> Error {
 fn encode(lua: Lua) -> Result<i32, Error> {
     let settings = Settings::read(lua, 2)?.without_depths();
     let mut text = Vec::new();
+    let mut head = Vec::new();
     if let (Some(handle), Some(prefix)) = (lua.text(3), lua.text(4)) {
-        text = format!("%TAG {handle} {prefix}\n").into_bytes();
+        head = format!("%TAG {handle} {prefix}\n").into_bytes();
     }
     let mut writer = Writer { lua, settings, events: Vec::new(), seen: HashMap::new(), anchors: 0 };
     lua.push_value(1);
@@ -64,7 +65,8 @@ fn encode(lua: Lua) -> Result<i32, Error> {
     })();
     late?;
     emitted.map_err(|error| failed(&error))?;
-    lua.push_str(text);
+    head.append(&mut text);
+    lua.push_str(head);
     Ok(1)
 }
 
@@ -271,9 +273,9 @@ fn plain(text: &str) -> Event {
 }
 
 /// A string: quoted where it would be read as something else, a block where it has empty lines, base64 where it is no
-/// UTF-8.
+/// UTF-8 or has characters without a printed form.
 fn text_event(bytes: &[u8], in_flow: bool) -> Event {
-    let Ok(text) = std::str::from_utf8(bytes) else {
+    let Some(text) = std::str::from_utf8(bytes).ok().filter(|text| !text.contains(is_unprintable)) else {
         return Event::scalar(None, Some(BINARY), &STANDARD.encode(bytes), false, false, ScalarStyle::Any);
     };
     let style = if !in_flow && text.contains("\n\n") {
@@ -284,6 +286,11 @@ fn text_event(bytes: &[u8], in_flow: bool) -> Event {
         ScalarStyle::Any
     };
     Event::scalar(None, None, text, true, true, style)
+}
+
+/// Characters that libyaml does not print: a string with one of them is base64.
+fn is_unprintable(character: char) -> bool {
+    matches!(character, '\u{80}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
 /// Whether a plain scalar with this text is not a string.

@@ -8,7 +8,7 @@ io.write = function(...)
     return true
 end
 local test = tap.test('top')
-test:plan(26)
+test:plan(29)
 test:ok(true, 'ok')
 test:ok(false, 'not ok')
 test:ok(1)
@@ -36,12 +36,21 @@ test:test('sub', function(t)
 end)
 test:test('bad plan', function(t) t:plan(2) t:ok(true, 'one') end)
 test:test('failing', function(t) t:plan(1) t:ok(false, 'f') end)
+test:isnil(false, 'false')
+local open = test:test('without a body')
+open:plan(1)
+open.strict = true
+open:is(nil, nil, 'checked by hand')
+local held = open:check()
+test:test('strictness is of one test', function(t) t:plan(1) t:is_deeply({ a = box.NULL }, {}, 'null') end)
 test:diag('a remark %d', 5)
 test:skip('skipped')
 test:fail('failed')
 local passed = test:check()
+local twice = pcall(test.check, test)
+local whole = tap.test('whole', function(t) t:plan(1) t:ok(true, 'at no depth') end)
 io.write = write
-print(passed, test.failed, test.total, test.planned)
+print(held, twice, whole, passed, test.failed, test.total, test.planned)
 for line in printed:gmatch('[^\n]+') do
     if line:match('^ *ok') or line:match('^ *not ok') or line:match('^ *#') or line:match('^ *1%.%.') then
         print(line)

@@ -52,6 +52,11 @@ fn a_program_sees_the_box_that_it_knows() {
     compare("box.lua", &["one", "two"]);
 }
 
+#[test]
+fn a_library_finds_what_it_patches() {
+    compare("patch_points.lua", &[]);
+}
+
 /// A program's own code has no time limit, so the log says which line keeps everything else waiting, in Lua and in a pattern.
 #[test]
 fn a_loop_that_never_pauses_is_told_with_its_place() {

@@ -1,0 +1,46 @@
+-- box.internal: the functions of Tarantool's own that public modules call.
+--
+-- `schema_version` tells modules when to look at spaces again; the checks are what methods of Tarantool's objects begin
+-- with. Tarantool's setters of options (`cfg_set_*`) and its tables of statements are absent: `box.cfg` and the methods of
+-- spaces do the same.
+local ffi = require('ffi')
+local internal = require('lycosa.box')
+
+local version = ffi.cast('const uint32_t *', internal.schema_version_address())
+
+local own = { tuple = box.tuple, session = box.session }
+
+--- A number that every change of the schema makes another one.
+function own.schema_version() return tonumber(version[0]) end
+
+local function check_object(object, name, method)
+    if type(object) ~= 'table' or object.id == nil then error(('Use %s:%s(...) instead of %s.%s(...)'):format(
+        name, method, name, method), 3) end
+end
+
+--- Raises an error unless a method of a space was called with the space.
+function own.check_space_arg(space, method) check_object(space, 'space', method) end
+
+--- Raises an error unless a method of an index was called with the index.
+function own.check_index_arg(index, method) check_object(index, 'index', method) end
+
+--- The index of a space that statements without an index use.
+function own.check_primary_index(space)
+    local index = space.index and space.index[0]
+    if index == nil then
+        internal.client_error('NO_SUCH_INDEX_ID', ("No index #0 is defined in space '%s'"):format(tostring(space.name)))
+    end
+    return index
+end
+
+--- Modules in C are not loaded here, so that none can be loaded again.
+function own.module_reload(name)
+    if type(name) ~= 'string' and type(name) ~= 'number' then
+        local found = type(name) == 'nil' and 'no value' or type(name)
+        error(("bad argument #1 to '?' (string expected, got %s)"):format(found), 2)
+    end
+    internal.client_error('NO_SUCH_MODULE', ("Module '%s' does not exist"):format(name))
+end
+
+internal.share_index_methods()
+rawset(box, 'internal', own)
