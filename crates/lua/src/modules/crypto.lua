@@ -72,7 +72,7 @@ for _, name in ipairs(HASHES) do
         end,
     }, {
         __call = function(_, key, text)
-            if key == nil then error('Key should be specified for HMAC operations') end
+            if key == nil and type(text) == 'string' then error('Key should be specified for HMAC operations') end
             if type(key) ~= 'string' or type(text) ~= 'string' then
                 error(('Usage: hmac.%s(key, string)'):format(name))
             end
