@@ -133,6 +133,8 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         binary: Option<PathBuf>,
     },
+    /// Draw the screens of `lycosa top` into docs/pictures
+    Pictures,
     /// Build a Debian package: target/dist/lycosa_VERSION_ARCHITECTURE.deb
     Deb {
         /// Pack this binary instead of building a release
@@ -174,6 +176,7 @@ fn run(task: Task) -> Result<()> {
             endure::run(&endure::Order { hours, jobs, parts: only, keep_going, record })
         }
         Task::Dist { binary } => package::dist_binary(absolute(binary)?.as_deref()).map(drop),
+        Task::Pictures => steps::pictures(),
         Task::Man { binary } => package::man(absolute(binary)?.as_deref()).map(drop),
         Task::Deb { binary } => package::deb(absolute(binary)?.as_deref()),
         Task::Bench { arguments } => steps::bench(&arguments),

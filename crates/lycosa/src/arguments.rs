@@ -30,7 +30,7 @@ pub(crate) use follow::FollowArguments;
 pub(crate) use metrics::{MetricsArguments, MetricsFormat};
 pub(crate) use role::{DemoteArguments, PromoteArguments};
 pub(crate) use serve::{ConfigArguments, ServeArguments};
-pub(crate) use status::{HistorySpan, SessionCommand, StatsArguments};
+pub(crate) use status::{HistorySpan, SessionCommand, StatsArguments, TopArguments};
 pub(crate) use steer::{
     ApplyArguments, AuditArguments, ExplainArguments, FindArguments, JobArguments, PauseArguments,
     TaskFilter, UndoArguments,
@@ -67,7 +67,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 7] = [
     ("Tubes and spaces", &["tube", "export", "import", "expiration"]),
     ("Tasks", &["put", "take", "ack", "release", "bury", "kick", "delete", "touch", "peek", "list", "work"]),
     ("Steering", &["find", "apply", "undo", "job", "pause", "resume", "explain", "audit"]),
-    ("Looking", &["ping", "stats", "metrics", "session", "cat", "check", "console"]),
+    ("Looking", &["ping", "top", "stats", "metrics", "session", "cat", "check", "console"]),
     ("Replicas and other servers", &["promote", "demote", "follow", "compare"]),
     ("Tools", &["bench", "completions", "man"]),
 ];
@@ -192,6 +192,9 @@ pub(crate) enum Command {
     /// Show how the server and its tubes are
     #[command(after_help = status::STATS_EXAMPLES)]
     Stats(StatsArguments),
+    /// Watch the server on this terminal: what is wrong, tubes, tasks, sessions; and act
+    #[command(after_help = status::TOP_EXAMPLES)]
+    Top(TopArguments),
     /// Print everything that is measured, for monitors
     #[command(after_help = metrics::METRICS_EXAMPLES)]
     Metrics(MetricsArguments),

@@ -38,6 +38,7 @@ mod steer;
 mod tally;
 mod terminal;
 mod token;
+mod top;
 mod transfer;
 mod user;
 mod values;
@@ -105,6 +106,7 @@ fn main() -> ExitCode {
         Command::Resume(arguments) => steer::set_paused(&arguments, false),
         Command::Explain(arguments) => steer::explain(&arguments),
         Command::Audit(arguments) => steer::audit(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Metrics(arguments) => metrics::run(&arguments),
         Command::Session(command) => who::run(&command),

@@ -128,6 +128,26 @@ pub(crate) fn rate(number: f64) -> String {
     }
 }
 
+/// Seconds for people, from microseconds to days: `16 µs`, `1.5 s`, `1h 30m`.
+pub(crate) fn lapse(seconds: f64) -> String {
+    /// A digit behind the point where there is one digit before it.
+    fn short(number: f64, unit: &str) -> String {
+        if number < 9.95 && number.fract() >= 0.05 {
+            format!("{number:.1} {unit}")
+        } else {
+            format!("{number:.0} {unit}")
+        }
+    }
+
+    match seconds {
+        seconds if seconds <= 0.0 => "0 s".to_owned(),
+        seconds if seconds < 0.001 => short(seconds * 1e6, "µs"),
+        seconds if seconds < 1.0 => short(seconds * 1e3, "ms"),
+        seconds if seconds < 9.95 => short(seconds, "s"),
+        seconds => Duration::try_from_secs_f64(seconds).map_or_else(|_| "-".to_owned(), time),
+    }
+}
+
 /// A time span for people: its two largest units, such as `1h 30m`.
 pub(crate) fn time(span: Duration) -> String {
     let seconds = span.as_secs();
@@ -157,6 +177,10 @@ mod tests {
 
     #[test]
     fn numbers_for_people() {
+        assert_eq!(
+            [0.0, 16e-6, 0.0015, 0.25, 1.5, 59.4, 5_400.0, f64::INFINITY].map(lapse),
+            ["0 s", "16 µs", "1.5 ms", "250 ms", "1.5 s", "59s", "1h 30m", "-"]
+        );
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!(
             [0.0, 0.01, 0.5, 99.9, 1_234.4].map(rate),

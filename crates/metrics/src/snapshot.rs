@@ -101,6 +101,12 @@ impl Histogram {
         counts
     }
 
+    /// Buckets that have any: the bound in seconds (`None`: no bound) and the count.
+    pub fn filled(&self) -> impl Iterator<Item = (Option<f64>, u64)> {
+        let counts = self.counts().into_iter().enumerate().filter(|(_, count)| *count > 0);
+        counts.map(|(bucket, count)| (bound(bucket).map(|micros| micros as f64 / 1e6), count))
+    }
+
     /// How many durations.
     #[must_use]
     pub fn count(&self) -> u64 {

@@ -17,6 +17,13 @@ Examples:
   lycosa stats --history              the last hour as curves
   lycosa stats mail --history=day --svg mail.svg";
 
+pub(super) const TOP_EXAMPLES: &str = "\
+Examples:
+  lycosa top                          ? shows the keys
+  lycosa top mail --interval 5s       begins at a tube
+  lycosa top --once                   one screen as text
+  lycosa top --json | jq .issues      one status for scripts";
+
 pub(super) const SESSION_EXAMPLES: &str = "\
 Examples:
   lycosa session list                 every session: user, addresses, tasks in hand
@@ -69,6 +76,20 @@ pub(crate) struct StatsArguments {
     /// With --history: draw the curves into this file too
     #[arg(long, value_name = "FILE", requires = "history")]
     pub(crate) svg: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArguments {
+    /// Begin at this tube
+    pub(crate) tube: Option<String>,
+    /// Print one screen as text, with the curves of the last hour, and end
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) once: bool,
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", default_value = "1", value_parser = pause)]
+    pub(crate) interval: Duration,
     #[command(flatten)]
     pub(crate) client: ClientArguments,
 }

@@ -1,0 +1,500 @@
+//! What a screen asks the server, and the answers as screens show them. One client asks everything, on one connection.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use lycosa_client::{
+    ApplyOptions, Array, Client, Error, Explanation, Filter, Kind, Operation, Task, TaskInfo, Tube, TubeJob,
+    Value,
+};
+use lycosa_metrics::{Snapshot, Tube as TubeStatus};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::words::visible;
+use crate::payload;
+
+/// Time between two looks at a running job.
+const LOOK: Duration = Duration::from_millis(200);
+/// Pages of one answer at most: each has the server look at up to 2 000 tasks.
+const MAX_PAGES: usize = 20;
+/// Bytes of a payload that are shown.
+const SHOWN_BYTES: usize = 64 << 10;
+
+/// A question, or an order.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Ask {
+    /// All tubes and the instance; with its history if that is old.
+    Status {
+        history: bool,
+    },
+    /// One tube with its history, its sub-queues, and why it hands out no task.
+    Tube(String),
+    /// A page of tasks.
+    Tasks {
+        tube: String,
+        filter: Filter,
+        cursor: Option<String>,
+        limit: u32,
+    },
+    Task {
+        tube: String,
+        id: u64,
+    },
+    Sessions,
+    Jobs(String),
+    /// Counts what an order would change.
+    Count(Order),
+    Apply(Order),
+    Pause {
+        tube: String,
+        is_paused: bool,
+        reason: Option<String>,
+    },
+    Undo {
+        tube: String,
+        job: u64,
+    },
+    Cancel {
+        tube: String,
+        job: u64,
+    },
+}
+
+impl Ask {
+    /// Whether it changes nothing.
+    pub(super) fn is_look(&self) -> bool {
+        matches!(
+            self,
+            Self::Status { .. }
+                | Self::Tube(_)
+                | Self::Tasks { .. }
+                | Self::Task { .. }
+                | Self::Sessions
+                | Self::Jobs(_)
+        )
+    }
+}
+
+/// A change of tasks.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Order {
+    pub(super) tube: String,
+    pub(super) operation: Operation,
+    pub(super) filter: Filter,
+    pub(super) reason: Option<String>,
+}
+
+/// A task of a list.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct TaskLine {
+    pub(super) id: u64,
+    pub(super) state: String,
+    pub(super) attempts: u64,
+    pub(super) priority: Option<u64>,
+    /// Seconds since the epoch.
+    pub(super) created: Option<f64>,
+    /// Seconds since the epoch.
+    pub(super) due: Option<f64>,
+    pub(super) utube: Option<String>,
+    pub(super) payload: String,
+    pub(super) error: Option<String>,
+}
+
+/// Everything about a task.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct TaskDetail {
+    pub(super) line: TaskLine,
+    /// Names and moments, in seconds since the epoch.
+    pub(super) moments: Vec<(&'static str, f64)>,
+    pub(super) facts: Vec<(&'static str, String)>,
+    pub(super) reasons: Vec<String>,
+    /// Indented JSON, or text.
+    pub(super) text: Vec<String>,
+    pub(super) bytes: usize,
+}
+
+/// A tube in detail.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TubeDetail {
+    pub(super) status: TubeStatus,
+    pub(super) reasons: Vec<String>,
+    /// Sub-queues with why they hand out no task.
+    pub(super) blocked: Vec<(String, String)>,
+}
+
+/// A session of the queue.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct SessionLine {
+    pub(super) user: String,
+    pub(super) connections: String,
+    pub(super) held: u64,
+    /// Numbers of held tasks by tube.
+    pub(super) tubes: Vec<(String, u64)>,
+    /// Since when the oldest of them, in seconds since the epoch.
+    pub(super) since: Option<f64>,
+}
+
+/// A page of tasks.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Found {
+    pub(super) tasks: Vec<TaskLine>,
+    pub(super) scanned: u64,
+    pub(super) total: u64,
+    pub(super) next: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Answer {
+    Status(Box<Snapshot>),
+    Tube(String, Option<Box<TubeDetail>>),
+    Tasks {
+        tube: String,
+        cursor: Option<String>,
+        filter: Filter,
+        found: Found,
+    },
+    Task {
+        tube: String,
+        id: u64,
+        detail: Option<Box<TaskDetail>>,
+    },
+    Sessions(Vec<SessionLine>),
+    Jobs(String, Vec<TubeJob>),
+    Counted(TubeJob),
+    Progress(String, TubeJob),
+    /// An order is carried out; the job that did it, if a job did.
+    Done {
+        text: String,
+        job: Option<(String, TubeJob)>,
+    },
+    /// An order is refused.
+    Refused(String),
+    /// A question has no answer.
+    Failed(String),
+}
+
+/// Asks, and sends the answers.
+pub(super) async fn carry_out(client: &Client, ask: Ask, answers: &UnboundedSender<Answer>) {
+    let is_look = ask.is_look();
+    let answer = match answer(client, ask, answers).await {
+        Ok(answer) => answer,
+        Err(error) if is_look => Answer::Failed(format!("{error:#}")),
+        Err(error) => Answer::Refused(format!("{error:#}")),
+    };
+    // A screen that is closed reads no answer.
+    let _ = answers.send(answer);
+}
+
+pub(super) async fn answer(
+    client: &Client,
+    ask: Ask,
+    answers: &UnboundedSender<Answer>,
+) -> anyhow::Result<Answer> {
+    let queue = client.queue();
+    Ok(match ask {
+        Ask::Status { history } => Answer::Status(Box::new(status(client, history).await?)),
+        Ask::Tube(name) => {
+            let detail = tube(client, &queue.tube(&name)).await?;
+            Answer::Tube(name, detail.map(Box::new))
+        }
+        Ask::Tasks { tube, filter, cursor, limit } => {
+            let found = find(&queue.tube(&tube), &filter, cursor.as_deref(), limit).await?;
+            Answer::Tasks { tube, cursor, filter, found }
+        }
+        Ask::Task { tube, id } => {
+            let detail = task(&queue.tube(&tube), id).await?.map(Box::new);
+            Answer::Task { tube, id, detail }
+        }
+        Ask::Sessions => Answer::Sessions(sessions(client).await?),
+        Ask::Jobs(tube) => {
+            let jobs = queue.tube(&tube).jobs().await?;
+            Answer::Jobs(tube, jobs)
+        }
+        Ask::Count(order) => {
+            let options = ApplyOptions { dry_run: true, rate: None, reason: order.reason.clone() };
+            let tube = queue.tube(&order.tube);
+            let job = tube.apply(&order.operation, &order.filter, &options).await?;
+            Answer::Counted(finished(&tube, job, answers).await?)
+        }
+        Ask::Apply(order) => {
+            let options = ApplyOptions { dry_run: false, rate: None, reason: order.reason.clone() };
+            let tube = queue.tube(&order.tube);
+            let job = tube.apply(&order.operation, &order.filter, &options).await?;
+            let job = finished(&tube, job, answers).await?;
+            Answer::Done { text: outcome(&job), job: Some((order.tube, job)) }
+        }
+        Ask::Undo { tube: name, job } => {
+            let tube = queue.tube(&name);
+            let job = tube.undo(job, None).await?;
+            Answer::Done { text: outcome(&finished(&tube, job, answers).await?), job: None }
+        }
+        Ask::Cancel { tube, job } => {
+            let job = queue.tube(&tube).cancel_job(job).await?;
+            Answer::Done { text: outcome(&job), job: Some((tube, job)) }
+        }
+        Ask::Pause { tube, is_paused, reason } => {
+            let named = queue.tube(&tube);
+            let has_changed = match is_paused {
+                true => named.pause(reason.as_deref()).await?,
+                false => named.resume(reason.as_deref()).await?,
+            };
+            let text = match (is_paused, has_changed) {
+                (true, true) => "is paused: takes wait until it is resumed",
+                (true, false) => "was paused already",
+                (false, true) => "hands out tasks again",
+                (false, false) => "was not paused",
+            };
+            Answer::Done { text: format!("tube {} {text}", visible(&tube)), job: None }
+        }
+    })
+}
+
+/// What came of a job, in a sentence that hides nothing.
+pub(super) fn outcome(job: &TubeJob) -> String {
+    let id = job.id;
+    if job.operation == "undo" {
+        let lost = match (job.touched_since, job.gone) {
+            (0, 0) => String::new(),
+            (touched, gone) => format!("; {touched} were changed or taken since, {gone} no longer exist"),
+        };
+        return format!("job {id}: {} tasks undone{lost}", job.undone);
+    }
+    let state = match job.state {
+        lycosa_client::JobState::Cancelled => ", then cancelled",
+        lycosa_client::JobState::Failed => ", then it failed",
+        _ => "",
+    };
+    let error = job.error.as_deref().map_or(String::new(), |error| format!(": {}", visible(error)));
+    let count = if job.reply.get("dry_run") == Some(&Value::Bool(true)) || job.operation == "count" {
+        format!("{} matched", job.matched)
+    } else {
+        format!("{} changed", job.changed)
+    };
+    format!("job {id} ({}): {count}{state}{error}", job.operation)
+}
+
+/// Waits until a job is over; `answers` gets how far it is.
+async fn finished(
+    tube: &Tube,
+    mut job: TubeJob,
+    answers: &UnboundedSender<Answer>,
+) -> anyhow::Result<TubeJob> {
+    while !job.state.is_over() {
+        if job.state == lycosa_client::JobState::Paused {
+            bail!("job {} is paused: {}", job.id, job.error.as_deref().unwrap_or("by an operator"));
+        }
+        let _ = answers.send(Answer::Progress(tube.name().to_owned(), job.clone()));
+        tokio::time::sleep(LOOK).await;
+        job = tube.job(job.id).await?;
+    }
+    Ok(job)
+}
+
+/// Calls a function of the queue that returns one value.
+async fn call(client: &Client, name: &str, options: Value) -> anyhow::Result<Vec<u8>> {
+    let response = client.connection().await?.call(name, Array::from([options])).await?;
+    Ok(response.first().with_context(|| format!("the server returned nothing to {name}"))?.to_vec())
+}
+
+async fn status(client: &Client, history: bool) -> anyhow::Result<Snapshot> {
+    let mut snapshot = Snapshot::default();
+    let mut next: Option<u64> = None;
+    loop {
+        let options = next.map(|next| (Value::from("after"), Value::from(next))).into_iter().collect();
+        next = snapshot.add_page(&call(client, "queue.status", Value::Map(options)).await?)?;
+        if next.is_none() {
+            break;
+        }
+    }
+    if history {
+        // The histories of tubes are large: a page of one tube has that of the instance too.
+        let options = Value::map([("limit", Value::from(1_u64)), ("history", Value::Bool(true))]);
+        let mut first = Snapshot::default();
+        first.add_page(&call(client, "queue.status", options).await?)?;
+        let found = first.instance.and_then(|instance| instance.queue.history);
+        if let Some(instance) = &mut snapshot.instance {
+            instance.queue.history = found;
+        }
+    }
+    Ok(snapshot)
+}
+
+/// Every page of the status as one value: `instance` and `tubes`.
+pub(super) async fn whole_status(client: &Client) -> anyhow::Result<Value> {
+    let (mut instance, mut tubes, mut next) = (Value::Nil, Vec::new(), Value::Nil);
+    loop {
+        let options = match &next {
+            Value::Nil => Value::Map(Vec::new()),
+            next => Value::map([("after", next.clone())]),
+        };
+        let page = Value::decode(&call(client, "queue.status", options).await?)?;
+        tubes.extend(page.get("tubes").and_then(Value::as_array).unwrap_or_default().iter().cloned());
+        if let Some(found) = page.get("instance") {
+            instance = found.clone();
+        }
+        next = page.get("next").cloned().unwrap_or(Value::Nil);
+        if next == Value::Nil {
+            return Ok(Value::map([("instance", instance), ("tubes", Value::Array(tubes))]));
+        }
+    }
+}
+
+fn sentences(explanation: &Explanation) -> Vec<String> {
+    let mut said: Vec<String> = explanation.reasons.iter().map(|reason| visible(&reason.text)).collect();
+    if said.is_empty() && explanation.is_next {
+        said.push("the next take gets a task at once".to_owned());
+    }
+    said
+}
+
+async fn tube(client: &Client, tube: &Tube) -> anyhow::Result<Option<TubeDetail>> {
+    let options = Value::map([("tube", Value::from(tube.name())), ("history", Value::Bool(true))]);
+    let mut snapshot = Snapshot::default();
+    snapshot.add_page(&call(client, "queue.status", options).await?)?;
+    let Some(status) = snapshot.tubes.pop() else { return Ok(None) };
+    let reasons = sentences(&tube.explain().await?);
+    let mut blocked = Vec::new();
+    for sub_queue in &status.sub_queues {
+        let why = match tube.explain_sub_queue(&sub_queue.name).await {
+            Ok(explanation) => sentences(&explanation).into_iter().next().unwrap_or_default(),
+            Err(error) => error.to_string(),
+        };
+        blocked.push((sub_queue.name.clone(), why));
+    }
+    Ok(Some(TubeDetail { status, reasons, blocked }))
+}
+
+async fn find(tube: &Tube, filter: &Filter, cursor: Option<&str>, limit: u32) -> anyhow::Result<Found> {
+    let mut found = Found::default();
+    let mut next = cursor.map(str::to_owned);
+    for _ in 0..MAX_PAGES {
+        let left = limit.saturating_sub(found.tasks.len() as u32);
+        let page = tube.find(filter, left, next.as_deref()).await?;
+        found.tasks.extend(page.tasks.iter().map(line));
+        (found.scanned, found.total) = (page.scanned, page.total);
+        next = page.cursor;
+        if next.is_none() || found.tasks.len() as u32 >= limit {
+            break;
+        }
+    }
+    found.next = next;
+    Ok(found)
+}
+
+fn moment(time: Option<SystemTime>) -> Option<f64> {
+    Some(time?.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
+}
+
+/// A name of a sub-queue as text.
+fn name(value: &Value) -> String {
+    value.as_bytes().map_or_else(|| value.to_string(), |bytes| String::from_utf8_lossy(bytes).into_owned())
+}
+
+fn shown(task: &Task) -> String {
+    let mut bytes = Vec::new();
+    match task.data.value() {
+        // Writing to memory does not fail.
+        Ok(value) => drop(payload::write(&mut bytes, &value)),
+        Err(_) => bytes.extend_from_slice(b"(MessagePack that is nested too deeply)"),
+    }
+    bytes.truncate(SHOWN_BYTES);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn line(task: &Task) -> TaskLine {
+    let info = task.info.clone().unwrap_or_default();
+    let mut payload = shown(task);
+    payload.truncate(payload.floor_char_boundary(400));
+    TaskLine {
+        id: task.id,
+        state: task.state.to_string(),
+        attempts: info.attempts,
+        priority: info.priority,
+        created: moment(info.created),
+        due: moment(info.due),
+        utube: info.utube.as_ref().map(name),
+        payload,
+        error: info.last_error,
+    }
+}
+
+async fn task(tube: &Tube, id: u64) -> anyhow::Result<Option<TaskDetail>> {
+    let gone = |error: &Error| error.kind() == Some(Kind::NoSuchTask);
+    let task = match tube.peek_extended(id).await {
+        Err(error) if gone(&error) => return Ok(None),
+        task => task?,
+    };
+    let reasons = match tube.explain_task(id).await {
+        Err(error) if gone(&error) => return Ok(None),
+        explanation => sentences(&explanation?),
+    };
+    let info: TaskInfo = task.info.clone().unwrap_or_default();
+    let moments = [
+        ("put", info.created),
+        ("taken", info.taken_at),
+        ("failed", info.failed_at),
+        ("due", info.due),
+        ("lease ends", info.lease_ends),
+    ];
+    let span = |span: Option<Duration>| span.map(|span| crate::values::lapse(span.as_secs_f64()));
+    let facts = [
+        ("attempts", Some(info.attempts.to_string())),
+        ("priority", info.priority.map(|priority| priority.to_string())),
+        ("sub-queue", info.utube.as_ref().map(|utube| visible(&name(utube)))),
+        ("ttl", span(info.ttl)),
+        ("ttr", span(info.ttr)),
+        ("connection", info.connection.map(|id| id.to_string())),
+        ("last error", info.last_error.as_deref().map(visible)),
+    ];
+    let text = match task.data.value() {
+        Ok(value @ (Value::Map(_) | Value::Array(_))) => {
+            serde_json::to_string_pretty(&payload::to_json(&value)).unwrap_or_default()
+        }
+        _ => shown(&task),
+    };
+    Ok(Some(TaskDetail {
+        line: line(&task),
+        moments: moments.into_iter().filter_map(|(name, at)| Some((name, moment(at)?))).collect(),
+        facts: facts.into_iter().filter_map(|(name, fact)| Some((name, fact?))).collect(),
+        reasons,
+        text: text.lines().map(visible).collect(),
+        bytes: task.data.encoded().len(),
+    }))
+}
+
+async fn sessions(client: &Client) -> anyhow::Result<Vec<SessionLine>> {
+    let response = client.connection().await?.call("queue.sessions", ()).await?;
+    let answer = response.first_value()?;
+    let array =
+        |map: &Value, name: &str| map.get(name).and_then(Value::as_array).unwrap_or_default().to_vec();
+    let text = |map: &Value, name: &str| map.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut lines: Vec<SessionLine> = array(&answer, "sessions")
+        .iter()
+        .map(|session| {
+            let tubes: Vec<(String, u64)> = match session.get("taken") {
+                Some(Value::Map(pairs)) => {
+                    pairs.iter().filter_map(|(tube, count)| Some((name(tube), count.as_u64()?))).collect()
+                }
+                _ => Vec::new(),
+            };
+            let connections = array(session, "connections");
+            let connections: Vec<String> = connections.iter().map(|one| text(one, "address")).collect();
+            SessionLine {
+                user: text(session, "user"),
+                connections: if connections.is_empty() {
+                    "none any more".to_owned()
+                } else {
+                    connections.join(", ")
+                },
+                held: tubes.iter().map(|(_, count)| count).sum(),
+                tubes,
+                since: session.get("taken_at").and_then(|at| match at {
+                    Value::Double(seconds) => Some(*seconds),
+                    other => other.as_u64().map(|seconds| seconds as f64),
+                }),
+            }
+        })
+        .collect();
+    lines.sort_by_key(|line| std::cmp::Reverse(line.held));
+    Ok(lines)
+}

@@ -1,0 +1,142 @@
+//! A change before it is made: what happens, its fields, how many tasks it would change, and how far it is.
+
+use lycosa_client::Operation;
+use ratatui::crossterm::event::KeyCode;
+
+use super::ask::{Ask, Order};
+use super::words::visible;
+
+/// What is changed.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Subject {
+    Tasks(Order),
+    Pause { tube: String, is_paused: bool },
+    Undo { tube: String, job: u64 },
+}
+
+/// Where the change is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Stage {
+    Form,
+    /// The server was asked.
+    Waiting,
+    /// A dry run has counted.
+    Counted {
+        matched: u64,
+        scanned: u64,
+    },
+    Running {
+        tube: String,
+        job: u64,
+        scanned: u64,
+        total: u64,
+    },
+    Refused(String),
+}
+
+/// A change that is being decided.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Dialog {
+    pub(super) title: String,
+    pub(super) says: &'static str,
+    pub(super) subject: Subject,
+    /// Names and texts.
+    pub(super) fields: Vec<(&'static str, String)>,
+    pub(super) focus: usize,
+    pub(super) stage: Stage,
+    pub(super) notice: Option<String>,
+}
+
+const REASON: &str = "Reason, for the audit log";
+const TO: &str = "To the tube";
+
+fn says(operation: &Operation) -> (&'static str, &'static str) {
+    match operation {
+        Operation::Kick => ("Kick", "Buried tasks become ready; their attempts are counted anew."),
+        Operation::Release => {
+            ("Release", "Taken tasks leave their workers and become ready: work may be done twice. No undo.")
+        }
+        Operation::Run => ("Run now", "Delayed tasks become ready."),
+        Operation::Bury => ("Bury", "Tasks are set aside until a kick."),
+        Operation::Delete => ("Delete", "Tasks are deleted. For an hour U brings them back."),
+        Operation::Move { .. } => ("Move", "Tasks move to another tube, with new ids."),
+    }
+}
+
+impl Dialog {
+    fn new(title: String, says: &'static str, subject: Subject, fields: &[&'static str]) -> Self {
+        let fields = fields.iter().map(|name| (*name, String::new())).collect();
+        Self { title, says, subject, fields, focus: 0, stage: Stage::Form, notice: None }
+    }
+
+    pub(super) fn order(order: Order, what: &str) -> Self {
+        let (name, says) = says(&order.operation);
+        let title = format!("{name}: {} of {}", visible(what), visible(&order.tube));
+        let is_move = matches!(order.operation, Operation::Move { .. });
+        let fields: &[&str] = if is_move { &[TO, REASON] } else { &[REASON] };
+        Self::new(title, says, Subject::Tasks(order), fields)
+    }
+
+    pub(super) fn pause(tube: &str, is_paused: bool) -> Self {
+        let (name, says) = match is_paused {
+            true => (
+                "Pause",
+                "The tube hands out no task until it is resumed, also after a restart. Puts and acks go on.",
+            ),
+            false => ("Resume", "The tube hands out tasks again, to waiting calls at once."),
+        };
+        let subject = Subject::Pause { tube: tube.to_owned(), is_paused };
+        Self::new(format!("{name}: tube {}", visible(tube)), says, subject, &[REASON])
+    }
+
+    pub(super) fn undo(tube: &str, job: u64) -> Self {
+        let title = format!("Undo job {job} of {}", visible(tube));
+        let says = "Each task comes back to which nothing has happened since.";
+        Self::new(title, says, Subject::Undo { tube: tube.to_owned(), job }, &[])
+    }
+
+    /// What is missing.
+    pub(super) fn fault(&self) -> Option<String> {
+        let empty = self.fields.iter().find(|(name, text)| *name == TO && text.is_empty());
+        empty.map(|_| "name the tube that the tasks move to".to_owned())
+    }
+
+    /// The next step: the count, or the change itself where there is nothing to count.
+    pub(super) fn begin(&mut self) -> Ask {
+        self.stage = Stage::Waiting;
+        self.notice = None;
+        let field =
+            |wanted| self.fields.iter().find(|(name, _)| *name == wanted).map(|(_, text)| text.clone());
+        let reason = field(REASON).filter(|text| !text.is_empty());
+        let to = field(TO);
+        match &mut self.subject {
+            Subject::Tasks(order) => {
+                order.reason = reason;
+                if let (Operation::Move { to: place }, Some(to)) = (&mut order.operation, to) {
+                    *place = to;
+                }
+                Ask::Count(order.clone())
+            }
+            Subject::Pause { tube, is_paused } => {
+                Ask::Pause { tube: tube.clone(), is_paused: *is_paused, reason }
+            }
+            Subject::Undo { tube, job } => Ask::Undo { tube: tube.clone(), job: *job },
+        }
+    }
+
+    pub(super) fn type_in(&mut self, key: KeyCode) {
+        let count = self.fields.len();
+        match key {
+            KeyCode::Tab | KeyCode::Down if count > 0 => self.focus = (self.focus + 1) % count,
+            KeyCode::BackTab | KeyCode::Up if count > 0 => self.focus = (self.focus + count - 1) % count,
+            key => {
+                let Some((_, text)) = self.fields.get_mut(self.focus) else { return };
+                match key {
+                    KeyCode::Backspace => drop(text.pop()),
+                    KeyCode::Char(character) => text.push(character),
+                    _ => {}
+                }
+            }
+        }
+    }
+}

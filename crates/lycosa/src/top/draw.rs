@@ -1,0 +1,554 @@
+//! The screens, as lines. What is wrong stands on top, then the flow.
+
+mod detail;
+
+use lycosa_metrics::{Instance, Tasks};
+use lycosa_picture::{Panel, Scale, Series, lane};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span as Piece};
+use unicode_width::UnicodeWidthStr;
+
+use super::dialog::{Dialog, Stage};
+use super::issues::{self, Gravity};
+use super::model::{Model, Place, SAMPLES, SORTS, Span};
+use super::words::visible;
+use crate::arguments::HistorySpan;
+use crate::curves::{self, FLOW, STATES};
+use crate::look::one_line;
+use crate::values::{bytes, count, lapse, rate};
+
+/// Issues of the overview.
+const MAX_ISSUES: usize = 5;
+/// Places that a long text gets before columns are left out.
+const LEAST_TEXT: usize = 24;
+/// Columns of a spark-line.
+const SPARK: usize = 20;
+
+/// Styles; without colors only weight and reversal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Theme {
+    pub(super) has_color: bool,
+}
+
+impl Theme {
+    fn color(self, color: Color) -> Style {
+        if self.has_color { Style::new().fg(color) } else { Style::new() }
+    }
+
+    fn bold() -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    fn dim(self) -> Style {
+        self.color(Color::DarkGray)
+    }
+
+    fn chosen() -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    fn gravity(self, gravity: Gravity) -> Style {
+        match gravity {
+            Gravity::Bad => self.color(Color::Red).add_modifier(Modifier::BOLD),
+            Gravity::Warn => self.color(Color::Yellow),
+            Gravity::Note => self.color(Color::Cyan),
+        }
+    }
+
+    /// A state or a flow.
+    fn kind(self, name: &str) -> Style {
+        match name {
+            "ready" | "ack" => self.color(Color::Green),
+            "taken" | "take" => self.color(Color::Yellow),
+            "delayed" | "put" => self.color(Color::Cyan),
+            "buried" => self.color(Color::Red),
+            _ => Style::new(),
+        }
+    }
+}
+
+/// A column of a table: its title, whether numbers stand to the right, and its rank; columns of the largest rank go first.
+struct Column(&'static str, bool, u8);
+
+fn plain(text: impl Into<String>) -> Line<'static> {
+    Line::from(text.into())
+}
+
+fn styled(text: impl Into<String>, style: Style) -> Line<'static> {
+    Line::from(Piece::styled(text.into(), style))
+}
+
+/// Rows under a heading, at most `height` lines: the page of rows in which the chosen one is. The first column gets what
+/// the others leave; columns of high rank are left out where there is no space for them.
+fn table(
+    columns: &[Column],
+    rows: &[Vec<String>],
+    (width, height): (usize, usize),
+    chosen: Option<usize>,
+) -> Vec<Line<'static>> {
+    let page = height.saturating_sub(1).max(1);
+    let first = chosen.unwrap_or(0) / page * page;
+    let shown = &rows[first.min(rows.len())..rows.len().min(first + page)];
+    let wide = |at: usize| {
+        let cells = shown.iter().map(|row| row[at].width());
+        cells.chain([columns[at].0.width()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns.len()).map(wide).collect();
+    let mut kept: Vec<usize> = (0..columns.len()).collect();
+    let least = widths[0].min(20);
+    let needed =
+        |kept: &[usize]| least + kept.iter().skip(1).map(|at| widths[*at].min(LEAST_TEXT) + 2).sum::<usize>();
+    while needed(&kept) > width && kept.len() > 1 {
+        let worst = kept.iter().skip(1).max_by_key(|at| columns[**at].2).copied();
+        kept.retain(|at| Some(*at) != worst);
+    }
+    // The last text column may be long: what is left over is its own, else that of the first.
+    let is_long = |at: usize| !columns[at].1 && widths[at] > LEAST_TEXT;
+    let long = kept.iter().rev().copied().find(|at| *at > 0 && is_long(*at));
+    let spare = width.saturating_sub(needed(&kept));
+    let limit = |at: usize| match (at, long) {
+        (at, Some(long)) if at == long => LEAST_TEXT + spare,
+        (0, None) => widths[0].min(least + spare),
+        (0, Some(_)) => least,
+        (at, _) => widths[at].min(LEAST_TEXT),
+    };
+    let line = |row: &dyn Fn(usize) -> String| {
+        let mut text = String::new();
+        for at in &kept {
+            let cell = one_line(&row(*at), limit(*at));
+            let pad = " ".repeat(limit(*at).saturating_sub(cell.width()));
+            text += if *at == kept[0] { "" } else { "  " };
+            text += &if columns[*at].1 { format!("{pad}{cell}") } else { format!("{cell}{pad}") };
+        }
+        one_line(&text, width)
+    };
+    let mut lines = vec![styled(line(&|at| columns[at].0.to_owned()), Theme::bold())];
+    for (number, row) in shown.iter().enumerate() {
+        let style = if chosen == Some(first + number) { Theme::chosen() } else { Style::new() };
+        lines.push(styled(line(&|at| row[at].clone()), style));
+    }
+    lines
+}
+
+/// The whole screen: exactly `height` lines of at most `width` columns.
+pub(super) fn screen(model: &Model, theme: Theme, width: usize, height: usize) -> Vec<Line<'static>> {
+    let mut lines = header(model, theme, width);
+    let foot = footer(model, theme, width);
+    let space = height.saturating_sub(lines.len() + foot.len());
+    let mut body = match (&model.dialog, model.is_help) {
+        (_, true) => help(),
+        (Some(dialog), _) => dialog_lines(dialog, theme, width),
+        _ => body(model, theme, width, space),
+    };
+    body.truncate(space);
+    body.resize(space, Line::default());
+    lines.append(&mut body);
+    lines.extend(foot);
+    lines
+}
+
+fn header(model: &Model, theme: Theme, width: usize) -> Vec<Line<'static>> {
+    let state = match (&model.lost, &model.snapshot.instance) {
+        (Some(why), _) => format!("NO CONNECTION, trying again: {}", visible(why)),
+        (None, None) => "asking…".to_owned(),
+        (None, Some(instance)) => {
+            let role = if instance.read_only { "takes no writes" } else { "takes writes" };
+            format!("{}, {role}, up {}", visible(&instance.state), lapse(instance.uptime.floor()))
+        }
+    };
+    let frozen = if model.is_frozen { "  FROZEN (f goes on)" } else { "" };
+    let style = if model.lost.is_some() { theme.gravity(Gravity::Bad) } else { Style::new() };
+    let title = one_line(&format!("Lycosa {}  {state}{frozen}", model.address), width);
+    let place = match &model.stop().place {
+        Place::Overview => "Overview".to_owned(),
+        Place::Tubes => "Tubes".to_owned(),
+        Place::Tube { name, .. } => format!("Tubes › {}", visible(name)),
+        Place::Tasks(view) => format!("Tubes › {} › tasks", visible(&view.tube)),
+        Place::Task { tube, id, .. } => format!("Tubes › {} › task {id}", visible(tube)),
+        Place::Sessions(_) => "Sessions".to_owned(),
+        Place::Jobs { tube, .. } => format!("Tubes › {} › jobs", visible(tube)),
+    };
+    let tabs = "1 Overview  2 Tubes  3 Sessions  ? keys";
+    let room = width.saturating_sub(tabs.width() + 2);
+    let place = one_line(&place, room);
+    let pad = " ".repeat(width.saturating_sub(place.width() + tabs.width()));
+    vec![
+        styled(title, style),
+        Line::from(vec![
+            Piece::styled(place, Theme::bold()),
+            Piece::raw(pad),
+            Piece::styled(tabs, theme.dim()),
+        ]),
+    ]
+}
+
+fn footer(model: &Model, theme: Theme, width: usize) -> Vec<Line<'static>> {
+    if let Some(prompt) = &model.prompt {
+        let mut lines = Vec::new();
+        if let Some(fault) = &prompt.fault {
+            lines.push(styled(one_line(&visible(fault), width), theme.gravity(Gravity::Bad)));
+        }
+        lines.push(styled(one_line(&format!("/{}_", visible(&prompt.text)), width), Theme::bold()));
+        return lines;
+    }
+    let keys = match (&model.dialog, &model.stop().place) {
+        (Some(_), _) => "Esc leaves",
+        (_, Place::Overview) => "Enter tubes  h span  f freeze  q quit",
+        (_, Place::Tubes) => "Enter tube  / filter  s S sort  r t d b tasks  P pause  J jobs  q quit",
+        (_, Place::Tube { .. }) => "Enter tasks  r t d b by state  P pause  J jobs  h span  Esc back",
+        (_, Place::Tasks(_)) => "Enter task  / filter  s state  n p page  a all  K R N B D M act  U undo",
+        (_, Place::Task { .. }) => "K kick  R release  N run now  B bury  D delete  M move  U undo  Esc back",
+        (_, Place::Sessions(_)) => "Enter tasks that it holds  Esc back",
+        (_, Place::Jobs { .. }) => "U undo  C cancel  Esc back",
+    };
+    let mut lines = Vec::new();
+    if let Some(fault) = &model.fault {
+        lines.push(styled(one_line(&visible(fault), width), theme.gravity(Gravity::Bad)));
+    }
+    if let Some(notice) = &model.notice {
+        lines.push(styled(one_line(notice, width), Theme::bold()));
+    }
+    lines.push(styled(one_line(keys, width), theme.dim()));
+    lines
+}
+
+fn body(model: &Model, theme: Theme, width: usize, height: usize) -> Vec<Line<'static>> {
+    match &model.stop().place {
+        Place::Overview => overview(model, theme, width, height),
+        Place::Tubes => tubes(model, width, height),
+        Place::Tube { name, detail, is_gone } => {
+            detail::tube(model, theme, (name, detail.as_deref(), *is_gone), width)
+        }
+        Place::Tasks(view) => detail::tasks(model, view, width, height),
+        Place::Task { detail, is_gone, .. } => detail::task(model, theme, detail.as_deref(), *is_gone, width),
+        Place::Sessions(sessions) => detail::sessions(model, sessions, width, height),
+        Place::Jobs { jobs, .. } => detail::jobs(model, jobs, width, height),
+    }
+}
+
+fn overview(model: &Model, theme: Theme, width: usize, height: usize) -> Vec<Line<'static>> {
+    let Some(instance) = &model.snapshot.instance else { return Vec::new() };
+    let found = issues::find(&model.snapshot);
+    let mut lines = Vec::new();
+    if found.is_empty() {
+        lines.push(styled("Nothing is wrong that this screen can see.", theme.color(Color::Green)));
+    }
+    for issue in found.iter().take(MAX_ISSUES) {
+        let tube = issue.tube.as_deref().map_or(String::new(), |tube| format!("{}: ", visible(tube)));
+        let text = format!("! {tube}{}. {}", visible(&issue.title), issue.act);
+        lines.push(styled(one_line(&text, width), theme.gravity(issue.gravity)));
+    }
+    if found.len() > MAX_ISSUES {
+        lines.push(styled(format!("  and {} more", found.len() - MAX_ISSUES), theme.dim()));
+    }
+    lines.push(Line::default());
+    lines.extend(figures(instance, model, width));
+    lines.push(Line::default());
+    let space = height.saturating_sub(lines.len());
+    lines.extend(curves_of(model, theme, "", instance.queue.tasks, model.history.as_ref(), width, space));
+    lines
+}
+
+/// The numbers of the instance, in as many lines as they need.
+fn figures(instance: &Instance, model: &Model, width: usize) -> Vec<Line<'static>> {
+    let queue = &instance.queue;
+    let oldest = model.snapshot.tubes.iter().filter_map(|tube| tube.oldest_ready_age).reduce(f64::max);
+    let span = |span: Option<f64>| span.map_or_else(|| "-".to_owned(), lapse);
+    let rates = queue.rates;
+    let all = [
+        format!("put {}", rate(rates.puts[0])),
+        format!("take {}", rate(rates.takes[0])),
+        format!("ack {}", rate(rates.acks[0])),
+        format!("waiting calls {}", count(queue.waiting)),
+        format!("oldest ready {}", span(oldest)),
+        format!("tubes {}", count(queue.tubes)),
+        format!("connections {}", count(instance.connections)),
+        format!("sync p99 {}", span(instance.journal_sync.quantile(0.99))),
+        format!("turn p99 {}", span(instance.turn.quantile(0.99))),
+        format!("memory {} of {}", bytes(instance.memory_used), bytes(instance.memory_limit)),
+        format!("disk {}", bytes(instance.checkpoint.disk_used)),
+    ];
+    let mut lines = vec![String::new()];
+    for figure in all {
+        let last = lines.last_mut().expect("there is a line");
+        match last.is_empty() {
+            true => *last = figure,
+            false if last.width() + 3 + figure.width() <= width => *last = format!("{last}   {figure}"),
+            false => lines.push(figure),
+        }
+    }
+    lines.into_iter().map(plain).collect()
+}
+
+/// What the program itself has seen in the last minute.
+fn seen(model: &Model, name: &str) -> [Panel; 2] {
+    let samples: Vec<_> = model.samples.get(name).into_iter().flatten().copied().collect();
+    let pad = |mut points: Vec<Option<f64>>| {
+        let missing = SAMPLES.saturating_sub(points.len());
+        points.splice(0..0, vec![None; missing]);
+        points
+    };
+    let level =
+        |at: usize| pad(samples.iter().skip(1).map(|sample| Some(sample.numbers[at] as f64)).collect());
+    // A counter that falls is that of a new process.
+    let flow = |at: usize| {
+        let rates = samples.windows(2).map(|pair| {
+            let grown = pair[1].numbers[at].checked_sub(pair[0].numbers[at])?;
+            Some(grown as f64 / (pair[1].time - pair[0].time))
+        });
+        pad(rates.collect())
+    };
+    let series = |names: &[&str], points: &dyn Fn(usize) -> Vec<Option<f64>>, first: usize| {
+        names
+            .iter()
+            .enumerate()
+            .map(|(at, name)| Series { name: (*name).to_owned(), points: points(first + at) })
+            .collect()
+    };
+    let panel = |title: &str, scale, series, show| Panel {
+        title: format!("{title}, as seen since the start of this program"),
+        begin: "1m ago".to_owned(),
+        end: "now".to_owned(),
+        scale,
+        series,
+        show,
+    };
+    [
+        panel("Flow", Scale::Shared, series(&FLOW, &flow, STATES.len()), rate),
+        panel("Tasks", Scale::Own, series(&STATES, &level, 0), |tasks| count(tasks.round() as u64)),
+    ]
+}
+
+/// Curves of a tube, or of all under the empty name, in at most `space` lines.
+fn curves_of(
+    model: &Model,
+    theme: Theme,
+    name: &str,
+    tasks: Tasks,
+    history: Option<&lycosa_metrics::History>,
+    width: usize,
+    space: usize,
+) -> Vec<Line<'static>> {
+    let kept = |span| history.map(|history| curves::panels(history, tasks, model.now(), span));
+    let found = match model.span {
+        Span::Minute => Some(seen(model, name)),
+        Span::Hour => kept(HistorySpan::Hour),
+        Span::Day => kept(HistorySpan::Day),
+    };
+    let Some(panels) = found else {
+        return vec![plain(
+            "The server keeps no history of this tube: it keeps those of the 100 busiest ones.",
+        )];
+    };
+    let beside = width >= 140;
+    // Seven lanes, and a title, a heading and a time for each panel.
+    let fixed = if beside { 3 } else { 6 };
+    let lanes = if beside { 4 } else { 7 };
+    let tall = (space.saturating_sub(fixed) / lanes).clamp(1, 6);
+    let each = if beside { (width - 4) / 2 } else { width };
+    let [flow, levels] = panels.map(|panel| colored(&panel, theme, each, tall));
+    if !beside {
+        return flow.into_iter().chain(levels).collect();
+    }
+    let rows = flow.len().max(levels.len());
+    (0..rows)
+        .map(|row| {
+            let (left, right) =
+                (flow.get(row).cloned().unwrap_or_default(), levels.get(row).cloned().unwrap_or_default());
+            let pad = " ".repeat((each + 4).saturating_sub(left.width()));
+            Line::from([left.spans, vec![Piece::raw(pad)], right.spans].concat())
+        })
+        .collect()
+}
+
+/// The lines of a panel, each lane in the color of its series.
+fn colored(panel: &Panel, theme: Theme, width: usize, tall: usize) -> Vec<Line<'static>> {
+    let text = panel.text(width, tall);
+    let last = text.len() - 1;
+    text.into_iter()
+        .enumerate()
+        .map(|(at, line)| match at {
+            0 => styled(line, Theme::bold()),
+            at if at == 1 || at == last => styled(line, theme.dim()),
+            at => styled(
+                line,
+                panel.series.get((at - 2) / tall).map_or(Style::new(), |series| theme.kind(&series.name)),
+            ),
+        })
+        .collect()
+}
+
+fn tubes(model: &Model, width: usize, height: usize) -> Vec<Line<'static>> {
+    let shown = model.shown_tubes();
+    let (column, is_reversed) = model.sort;
+    let all = model.snapshot.tubes.len();
+    let filter = match model.tubes_filter.as_str() {
+        "" => String::new(),
+        text => format!(" that match {:?} (/ changes it)", visible(text)),
+    };
+    let order = if is_reversed { "falling" } else { "rising" };
+    let tally = format!(
+        "{} of {} tubes{filter}, by {}, {order}",
+        count(shown.len() as u64),
+        count(all as u64),
+        SORTS[column]
+    );
+    let mut lines = vec![plain(one_line(&tally, width))];
+    if all == 0 {
+        lines
+            .push(plain("There is no tube that this user may look at. `lycosa tube create NAME` makes one."));
+        return lines;
+    }
+    let columns = [
+        Column("tube", false, 0),
+        Column("type", false, 6),
+        Column("ready", true, 1),
+        Column("taken", true, 1),
+        Column("delayed", true, 4),
+        Column("buried", true, 1),
+        Column("put/s", true, 2),
+        Column("take/s", true, 5),
+        Column("ack/s", true, 2),
+        Column("oldest", true, 2),
+        Column("waiting", true, 3),
+        Column("ready, last minute", false, 8),
+        Column("wait p50", true, 7),
+        Column("p99", true, 7),
+        Column("drained in", true, 7),
+        Column("capacity", true, 9),
+    ];
+    let rows: Vec<Vec<String>> = shown
+        .iter()
+        .map(|tube| {
+            let span = |span: Option<f64>| span.map_or_else(|| "-".to_owned(), lapse);
+            let rates = tube.rates.map(|rates| [rates.puts[0], rates.takes[0], rates.acks[0]]);
+            let flow =
+                |at: usize| rates.map_or_else(|| "-".to_owned(), |rates| rate(rates[at]).replace("/s", ""));
+            let quantile = |part| span(tube.wait.as_ref().and_then(|wait| wait.quantile(part)));
+            let samples = model.samples.get(&tube.name).into_iter().flatten();
+            let ready: Vec<Option<f64>> = samples.map(|sample| Some(sample.numbers[0] as f64)).collect();
+            let top = ready.iter().flatten().copied().fold(1.0, f64::max);
+            let mark = if tube.paused { " (paused)" } else { "" };
+            vec![
+                format!("{}{mark}", visible(&tube.name)),
+                tube.kind.clone(),
+                count(tube.tasks.ready),
+                count(tube.tasks.taken),
+                count(tube.tasks.delayed),
+                count(tube.tasks.buried),
+                flow(0),
+                flow(1),
+                flow(2),
+                span(tube.oldest_ready_age),
+                count(tube.waiting_takes),
+                lane(&ready, SPARK, 1, top).concat(),
+                quantile(0.5),
+                quantile(0.99),
+                span(tube.drain),
+                tube.capacity.filter(|capacity| *capacity > 0).map_or_else(|| "-".to_owned(), count),
+            ]
+        })
+        .collect();
+    lines.extend(table(&columns, &rows, (width, height.saturating_sub(1)), Some(model.stop().at)));
+    lines
+}
+
+fn dialog_lines(dialog: &Dialog, theme: Theme, width: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![
+        Line::default(),
+        styled(one_line(&dialog.title, width), Theme::bold()),
+        plain(one_line(dialog.says, width)),
+        Line::default(),
+    ];
+    for (at, (name, text)) in dialog.fields.iter().enumerate() {
+        let is_focus = at == dialog.focus && dialog.stage == Stage::Form;
+        let cursor = if is_focus { "_" } else { "" };
+        let style = if is_focus { Theme::bold() } else { Style::new() };
+        lines.push(styled(one_line(&format!("{name}: {}{cursor}", visible(text)), width), style));
+    }
+    lines.push(Line::default());
+    let counts = matches!(dialog.subject, super::dialog::Subject::Tasks(_));
+    let (text, style) = match &dialog.stage {
+        Stage::Form if counts => {
+            ("Enter counts the tasks first; nothing is changed yet. Esc leaves.".to_owned(), Style::new())
+        }
+        Stage::Form => ("Enter does it. Esc leaves.".to_owned(), Style::new()),
+        Stage::Waiting => ("The server was asked…".to_owned(), Style::new()),
+        Stage::Counted { matched: 0, scanned } => {
+            (format!("No task would be changed, of {} looked at. Esc leaves.", count(*scanned)), Style::new())
+        }
+        Stage::Counted { matched, scanned } => {
+            let tasks = if *matched == 1 { "task" } else { "tasks" };
+            let text = format!(
+                "{} {tasks} would be changed, of {} looked at. y does it, Esc leaves.",
+                count(*matched),
+                count(*scanned)
+            );
+            (text, theme.gravity(Gravity::Warn))
+        }
+        Stage::Running { job, scanned, total, .. } => (
+            format!("Job {job}: {} of {} looked at. Esc cancels it.", count(*scanned), count(*total)),
+            Style::new(),
+        ),
+        Stage::Refused(why) => {
+            (format!("Refused: {}. Esc leaves.", visible(why)), theme.gravity(Gravity::Bad))
+        }
+    };
+    lines.extend(wrapped(&text, width).into_iter().map(|line| styled(line, style)));
+    if let Some(notice) = &dialog.notice {
+        lines.push(styled(one_line(notice, width), theme.gravity(Gravity::Bad)));
+    }
+    lines
+}
+
+/// A text in lines of at most `width` columns, broken at blanks where there are any.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let mut word = word.to_owned();
+        loop {
+            let last = lines.last_mut().expect("there is a line");
+            let blank = usize::from(!last.is_empty());
+            if last.width() + blank + word.width() <= width {
+                *last += if blank == 1 { " " } else { "" };
+                *last += &word;
+                break;
+            }
+            if !last.is_empty() {
+                lines.push(String::new());
+                continue;
+            }
+            let mut places = 0;
+            let cut = word.char_indices().find(|(_, letter)| {
+                places += letter.to_string().width();
+                places > width.max(2)
+            });
+            let rest = word.split_off(cut.map_or(word.len(), |(at, _)| at));
+            lines.last_mut().expect("there is a line").push_str(&word);
+            word = rest;
+        }
+    }
+    lines
+}
+
+fn help() -> Vec<Line<'static>> {
+    let text = "\
+Everywhere
+  1 2 3        overview, tubes, sessions       Enter →   go in
+  Esc ←        back                            ↑ ↓ j k   choose, scroll
+  h            curves of a minute, hour, day   f         freeze and go on
+  U            undo the last change            q         quit
+Tubes
+  /  s  S      filter, sort by the next column, turn the order
+  r t d b      tasks that are ready, taken, delayed, buried
+  P  J         pause or resume; jobs
+Tasks
+  /            filter: state=buried older_than=10m error=\"no such host\" utube=a
+               id_from id_to pri_from pri_to attempts_from field=a.b equals=5
+  s  n  p      next state, next page, page before
+  a            actions are about all tasks that match, or about the chosen one
+  K R N        kick, release, run now          B D M     bury, delete, move
+Each action says first how many tasks it would change.
+Any key closes this.";
+    text.lines().map(plain).collect()
+}

@@ -1,0 +1,307 @@
+//! The screens of one tube, of tasks, of a task, of sessions and of jobs.
+
+use lycosa_client::TubeJob;
+use lycosa_metrics::Histogram;
+
+use ratatui::style::Style;
+use ratatui::text::Line;
+
+use super::{Column, Theme, curves_of, plain, styled, table, wrapped};
+use crate::look::one_line;
+use crate::top::ask::{SessionLine, TaskDetail, TaskLine, TubeDetail};
+use crate::top::model::{Model, TasksView};
+use crate::top::words::visible;
+use crate::values::{bytes, count, lapse, rate};
+
+/// Lines of the curves of a tube.
+const CURVES: usize = 13;
+/// Columns of the longest bar of a histogram.
+const BAR: f64 = 30.0;
+
+fn span(span: Option<f64>) -> String {
+    span.map_or_else(|| "-".to_owned(), lapse)
+}
+
+/// A moment by the server's clock.
+fn relative(model: &Model, at: f64) -> String {
+    let ahead = at - model.now();
+    match ahead {
+        ahead if ahead > 50.0 * 365.0 * 86_400.0 => "never".to_owned(),
+        ahead if ahead.abs() < 1.0 => "now".to_owned(),
+        ahead if ahead > 0.0 => format!("in {}", lapse(ahead.floor())),
+        ahead => format!("{} ago", lapse((-ahead).floor())),
+    }
+}
+
+pub(super) fn tube(
+    model: &Model,
+    theme: Theme,
+    (name, detail, is_gone): (&str, Option<&TubeDetail>, bool),
+    width: usize,
+) -> Vec<Line<'static>> {
+    let Some(detail) = detail else {
+        let text =
+            if is_gone { "does not exist, or this user may not look at it" } else { "is asked for…" };
+        return vec![plain(format!("Tube {} {text}", visible(name)))];
+    };
+    let tube = &detail.status;
+    let tasks = tube.tasks;
+    let rates = tube.rates.unwrap_or_default();
+    let paused = if tube.paused { "  PAUSED" } else { "" };
+    let mut lines = vec![
+        plain(one_line(
+            &format!(
+                "{}{paused}  ready {}  taken {}  delayed {}  buried {}  in {}",
+                tube.kind,
+                count(tasks.ready),
+                count(tasks.taken),
+                count(tasks.delayed),
+                count(tasks.buried),
+                bytes(tube.bytes)
+            ),
+            width,
+        )),
+        plain(one_line(
+            &format!(
+                "put {}  take {}  ack {}  waiting takes {}  oldest ready {}  longest taken {}",
+                rate(rates.puts[0]),
+                rate(rates.takes[0]),
+                rate(rates.acks[0]),
+                count(tube.waiting_takes),
+                span(tube.oldest_ready_age),
+                span(tube.oldest_taken_age)
+            ),
+            width,
+        )),
+    ];
+    for reason in &detail.reasons {
+        lines.extend(wrapped(reason, width).into_iter().map(plain));
+    }
+    lines.push(Line::default());
+    let first = lines.len();
+    lines.extend(curves_of(model, theme, name, tasks, tube.history.as_ref(), width, CURVES));
+    lines.push(Line::default());
+    let (wait, work) = (tube.wait.as_ref(), tube.work.as_ref());
+    for (title, histogram) in [("Wait", wait), ("Work", work)] {
+        lines.extend(bars(title, histogram, theme));
+    }
+    if !detail.blocked.is_empty() {
+        lines.push(styled("Busiest sub-queues", Theme::bold()));
+        let columns = [
+            Column("sub-queue", false, 0),
+            Column("ready", true, 1),
+            Column("taken", true, 1),
+            Column("delayed", true, 3),
+            Column("buried", true, 3),
+            Column("why no task is handed out", false, 2),
+        ];
+        let rows: Vec<Vec<String>> = tube
+            .sub_queues
+            .iter()
+            .zip(&detail.blocked)
+            .map(|(one, (_, why))| {
+                let counts = one.tasks.named().map(|(_, number)| count(number));
+                [visible(&one.name)].into_iter().chain(counts).chain([why.clone()]).collect()
+            })
+            .collect();
+        lines.extend(table(&columns, &rows, (width, rows.len() + 1), None));
+    }
+    let at = model.stop().at.min(lines.len().saturating_sub(1));
+    if at > 0 { lines.split_off(at.min(first + CURVES + 40)) } else { lines }
+}
+
+/// A histogram of durations: a bar for each bucket that has any.
+fn bars(title: &str, histogram: Option<&Histogram>, theme: Theme) -> Vec<Line<'static>> {
+    let Some(histogram) = histogram.filter(|histogram| histogram.count() > 0) else {
+        return vec![plain(format!("{title}: nothing measured yet"))];
+    };
+    let heading = format!(
+        "{title}: p50 {}, p99 {}, {} measured",
+        span(histogram.quantile(0.5)),
+        span(histogram.quantile(0.99)),
+        count(histogram.count())
+    );
+    let largest = histogram.filled().map(|(_, number)| number).max().unwrap_or(1) as f64;
+    let mut lines = vec![styled(heading, Theme::bold())];
+    for (bound, number) in histogram.filled() {
+        let until = bound.map_or_else(|| "longer".to_owned(), |seconds| format!("≤ {}", lapse(seconds)));
+        let bar = "█".repeat(((number as f64 / largest * BAR).round() as usize).max(1));
+        lines.push(styled(format!("{until:>10} {bar} {}", count(number)), theme.kind("put")));
+    }
+    lines
+}
+
+fn row(model: &Model, task: &TaskLine) -> Vec<String> {
+    let moment = |at: Option<f64>| at.map_or_else(|| "-".to_owned(), |at| relative(model, at));
+    vec![
+        task.id.to_string(),
+        task.state.clone(),
+        count(task.attempts),
+        task.priority.map_or_else(|| "-".to_owned(), |priority| priority.to_string()),
+        moment(task.created),
+        moment(task.due),
+        task.utube.as_deref().map_or_else(|| "-".to_owned(), visible),
+        task.error.as_deref().map_or_else(|| "-".to_owned(), visible),
+        visible(&task.payload),
+    ]
+}
+
+pub(super) fn tasks(model: &Model, view: &TasksView, width: usize, height: usize) -> Vec<Line<'static>> {
+    let filter = if view.typed.is_empty() { "all tasks".to_owned() } else { visible(&view.typed) };
+    let Some(found) = &view.found else { return vec![plain(format!("{filter}: asked for…"))] };
+    let more = match (&found.next, view.cursors.len()) {
+        (Some(_), page) => format!(", page {page}, n: next page"),
+        (None, 1) => String::new(),
+        (None, page) => format!(", page {page}, the last one"),
+    };
+    let tally = format!(
+        "{filter}: {} shown, scanned {} of {}{more}",
+        count(found.tasks.len() as u64),
+        count(found.scanned),
+        count(found.total)
+    );
+    let mut lines = vec![plain(one_line(&tally, width))];
+    if view.is_all {
+        lines.push(styled("Actions are about ALL tasks that match (a: about the chosen one)", Theme::bold()));
+    }
+    if found.tasks.is_empty() {
+        lines.push(plain(match (&found.next, view.typed.is_empty()) {
+            (Some(_), _) => "None so far: n looks at further tasks.",
+            (None, true) => "The tube has no task.",
+            (None, false) => "No task matches this filter; / changes it, s shows other states.",
+        }));
+        return lines;
+    }
+    let columns = [
+        Column("id", true, 0),
+        Column("state", false, 0),
+        Column("tries", true, 2),
+        Column("pri", true, 5),
+        Column("put", false, 3),
+        Column("due", false, 4),
+        Column("sub-queue", false, 4),
+        Column("last error", false, 2),
+        Column("payload", false, 1),
+    ];
+    let rows: Vec<Vec<String>> = found.tasks.iter().map(|task| row(model, task)).collect();
+    let space = height.saturating_sub(lines.len());
+    lines.extend(table(&columns, &rows, (width, space), Some(model.stop().at)));
+    lines
+}
+
+pub(super) fn task(
+    model: &Model,
+    theme: Theme,
+    detail: Option<&TaskDetail>,
+    is_gone: bool,
+    width: usize,
+) -> Vec<Line<'static>> {
+    let Some(detail) = detail else {
+        let text = if is_gone {
+            "The task does not exist: it is finished or deleted, or it never was."
+        } else {
+            "Asked for…"
+        };
+        return vec![plain(text)];
+    };
+    let mut lines =
+        vec![styled(format!("{}  ", detail.line.state), theme.kind(&detail.line.state).patch(Theme::bold()))];
+    lines.push(styled("Why it does not run", Theme::bold()));
+    for reason in &detail.reasons {
+        lines.extend(
+            wrapped(reason, width.saturating_sub(2)).into_iter().map(|line| plain(format!("  {line}"))),
+        );
+    }
+    lines.push(Line::default());
+    let moments = detail.moments.iter().map(|(name, at)| {
+        let date = u64::try_from((*at * 1e3) as i64).ok().map(std::time::Duration::from_millis);
+        let date = date
+            .filter(|date| date.as_secs() < 4_000_000_000)
+            .map(|date| format!(", {}", humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + date)));
+        (*name, format!("{}{}", relative(model, *at), date.unwrap_or_default()))
+    });
+    let facts = detail.facts.iter().map(|(name, fact)| (*name, fact.clone()));
+    for (name, fact) in moments.chain(facts) {
+        for (at, line) in wrapped(&fact, width.saturating_sub(13)).into_iter().enumerate() {
+            lines.push(plain(format!("{:<12} {line}", if at == 0 { name } else { "" })));
+        }
+    }
+    lines.push(Line::default());
+    lines.push(styled(format!("Payload, {} of MessagePack", bytes(detail.bytes as u64)), Theme::bold()));
+    for text in &detail.text {
+        lines.extend(text_lines(text, width));
+    }
+    let at = model.stop().at.min(lines.len().saturating_sub(1));
+    lines.split_off(at)
+}
+
+/// A line of a payload with its indentation.
+fn text_lines(text: &str, width: usize) -> Vec<Line<'static>> {
+    let indent = text.len() - text.trim_start().len();
+    let pad = " ".repeat(indent.min(width / 2));
+    let inner = width.saturating_sub(pad.len());
+    wrapped(text.trim_start(), inner)
+        .into_iter()
+        .map(|line| styled(format!("{pad}{line}"), Style::new()))
+        .collect()
+}
+
+pub(super) fn sessions(
+    model: &Model,
+    sessions: &[SessionLine],
+    width: usize,
+    height: usize,
+) -> Vec<Line<'static>> {
+    let mut lines = vec![plain(format!("{} sessions", count(sessions.len() as u64)))];
+    let columns = [
+        Column("user", false, 0),
+        Column("holds", true, 1),
+        Column("longest", false, 1),
+        Column("of", false, 2),
+        Column("connections", false, 3),
+    ];
+    let rows: Vec<Vec<String>> = sessions
+        .iter()
+        .map(|session| {
+            let tubes: Vec<String> = session
+                .tubes
+                .iter()
+                .map(|(tube, number)| format!("{} {}", count(*number), visible(tube)))
+                .collect();
+            vec![
+                visible(&session.user),
+                count(session.held),
+                session.since.map_or_else(|| "-".to_owned(), |at| relative(model, at)),
+                if tubes.is_empty() { "-".to_owned() } else { tubes.join(", ") },
+                visible(&session.connections),
+            ]
+        })
+        .collect();
+    lines.extend(table(&columns, &rows, (width, height.saturating_sub(1)), Some(model.stop().at)));
+    lines
+}
+
+pub(super) fn jobs(model: &Model, jobs: &[TubeJob], width: usize, height: usize) -> Vec<Line<'static>> {
+    if jobs.is_empty() {
+        return vec![plain("No job has changed or counted tasks of this tube.")];
+    }
+    let columns = [
+        Column("job", true, 0),
+        Column("operation", false, 0),
+        Column("state", false, 0),
+        Column("scanned", true, 2),
+        Column("outcome", false, 1),
+        Column("kept for undo", true, 3),
+    ];
+    let rows: Vec<Vec<String>> = jobs
+        .iter()
+        .map(|job| {
+            let state = format!("{:?}", job.state).to_lowercase();
+            let scanned = format!("{} of {}", count(job.scanned), count(job.total));
+            let outcome = crate::top::ask::outcome(job);
+            let outcome = outcome.split_once(": ").map_or(outcome.clone(), |(_, outcome)| outcome.to_owned());
+            vec![job.id.to_string(), job.operation.clone(), state, scanned, outcome, count(job.kept)]
+        })
+        .collect();
+    table(&columns, &rows, (width, height), Some(model.stop().at))
+}

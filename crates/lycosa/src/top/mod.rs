@@ -1,0 +1,188 @@
+//! `lycosa top`: a server on a terminal, once a second: what is wrong, the flow, tubes, tasks, sessions, jobs, and actions.
+//!
+//! [`model`] is what the program knows and where its person is: keys and answers go in, questions come out. [`draw`] makes lines
+//! of it, [`ask`] asks the server over one connection. Invariants: only `ask` knows the server; drawing changes nothing; each
+//! action on tasks counts them first; text of others is spelled out before it is drawn.
+
+mod ask;
+mod dialog;
+mod draw;
+mod filter;
+mod issues;
+mod model;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use lycosa_client::{Client, Link};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::text::Line;
+use serde_json::json;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::arguments::TopArguments;
+use crate::explain;
+use crate::outcome::{Outcome, Usage};
+use crate::output;
+use crate::payload;
+use crate::session;
+use crate::terminal;
+use ask::{Answer, Ask};
+use draw::Theme;
+use model::{Model, Place};
+
+/// Columns and lines of `--once` without a terminal.
+const PIPED: (u16, u16) = (100, 40);
+
+/// `lycosa top`
+pub(crate) fn run(arguments: &TopArguments) -> anyhow::Result<Outcome> {
+    let options = session::connect_options(&arguments.client)?;
+    let is_interactive = !arguments.once && !arguments.client.json;
+    if is_interactive && !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
+        return Err(Usage(
+            "`lycosa top` needs a terminal; --once prints one screen, --json one status".to_owned(),
+        )
+        .into());
+    }
+    let model = Model::new(&arguments.client.address, arguments.tube.as_deref());
+    session::runtime()?.block_on(async {
+        let client = Client::connect(options).await.map_err(explain::connect)?;
+        if arguments.client.json {
+            return print_json(&client).await;
+        }
+        if arguments.once {
+            return print_screen(&client, model).await;
+        }
+        let mut terminal = ratatui::try_init()?;
+        let outcome = interact(&client, model, arguments.interval, &mut terminal).await;
+        ratatui::restore();
+        outcome
+    })
+}
+
+async fn print_json(client: &Client) -> anyhow::Result<Outcome> {
+    let status = ask::whole_status(client).await?;
+    let mut snapshot = lycosa_metrics::Snapshot::default();
+    let page = match &status {
+        lycosa_client::Value::Map(pairs) => {
+            let next = (lycosa_client::Value::from("next"), lycosa_client::Value::Nil);
+            lycosa_client::Value::Map(pairs.iter().cloned().chain([next]).collect())
+        }
+        other => other.clone(),
+    };
+    snapshot.add_page(&page.encode())?;
+    let issues: Vec<_> = issues::find(&snapshot)
+        .into_iter()
+        .map(|issue| {
+            let gravity = format!("{:?}", issue.gravity).to_lowercase();
+            json!({ "gravity": gravity, "tube": issue.tube, "title": issue.title, "act": issue.act })
+        })
+        .collect();
+    let mut object = payload::to_json(&status);
+    object["issues"] = issues.into();
+    output::line(object)?;
+    Ok(Outcome::Done)
+}
+
+async fn print_screen(client: &Client, mut model: Model) -> anyhow::Result<Outcome> {
+    model.span = model::Span::Hour;
+    let (send, _) = unbounded_channel();
+    for ask in model.tick() {
+        let answer = ask::answer(client, ask, &send).await?;
+        model.answer(answer);
+    }
+    let is_missing = matches!(&model.stop().place, Place::Tube { is_gone: true, .. });
+    let (columns, lines) = terminal::size().filter(|_| std::io::stdout().is_terminal()).unwrap_or(PIPED);
+    let screen = draw::screen(&model, Theme { has_color: false }, columns.into(), lines.into());
+    let shown = screen.iter().map(text_of).collect::<Vec<_>>();
+    let end = shown.len().saturating_sub(1);
+    output::line(shown[..end].join("\n").trim_end())?;
+    Ok(if is_missing { Outcome::Refused } else { Outcome::Done })
+}
+
+/// A line without its styles.
+fn text_of(line: &Line<'_>) -> String {
+    let text: String = line.spans.iter().map(|piece| piece.content.as_ref()).collect();
+    text.trim_end().to_owned()
+}
+
+/// Carries questions out in the background; `looks` counts those that only look.
+fn begin(client: &Client, asks: Vec<Ask>, answers: &UnboundedSender<Answer>, looks: &Arc<AtomicUsize>) {
+    for ask in asks {
+        let (client, answers, looks) = (client.clone(), answers.clone(), Arc::clone(looks));
+        let is_look = ask.is_look();
+        looks.fetch_add(usize::from(is_look), Ordering::SeqCst);
+        tokio::spawn(async move {
+            ask::carry_out(&client, ask, &answers).await;
+            looks.fetch_sub(usize::from(is_look), Ordering::SeqCst);
+        });
+    }
+}
+
+async fn interact(
+    client: &Client,
+    mut model: Model,
+    interval: Duration,
+    terminal: &mut DefaultTerminal,
+) -> anyhow::Result<Outcome> {
+    let (events, mut read) = unbounded_channel();
+    // The thread ends with the process: a read of the terminal cannot be called off.
+    std::thread::spawn(move || while event::read().is_ok_and(|event| events.send(event).is_ok()) {});
+    let (send, mut answers) = unbounded_channel();
+    let looks = Arc::new(AtomicUsize::new(0));
+    let theme = Theme { has_color: terminal::has_color(true) };
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    while !model.is_over {
+        model.lost = match client.status().link {
+            Link::Connected => None,
+            Link::Connecting { last_error } => Some(last_error.to_string()),
+            Link::Closed => Some("closed".to_owned()),
+        };
+        draw_on(terminal, &model, theme)?;
+        let asks = tokio::select! {
+            event = read.recv() => match event {
+                Some(event) => on_event(&mut model, &event),
+                None => return Ok(Outcome::Done),
+            },
+            Some(answer) = answers.recv() => model.answer(answer),
+            // Answers that are late, as without a connection, are waited for.
+            _ = ticks.tick() => if looks.load(Ordering::SeqCst) == 0 { model.tick() } else { Vec::new() },
+        };
+        begin(client, asks, &send, &looks);
+    }
+    Ok(Outcome::Done)
+}
+
+fn on_event(model: &mut Model, event: &Event) -> Vec<Ask> {
+    let Event::Key(key) = event else { return Vec::new() };
+    if key.kind == KeyEventKind::Release {
+        return Vec::new();
+    }
+    if key.modifiers.contains(KeyModifiers::CONTROL) {
+        model.is_over |= matches!(key.code, KeyCode::Char('c' | 'd'));
+        return Vec::new();
+    }
+    model.key(key.code)
+}
+
+fn draw_on<B: ratatui::backend::Backend>(
+    terminal: &mut ratatui::Terminal<B>,
+    model: &Model,
+    theme: Theme,
+) -> Result<(), B::Error> {
+    terminal.draw(|frame| {
+        let area = frame.area();
+        let lines = draw::screen(model, theme, area.width.into(), area.height.into());
+        for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
+            frame.buffer_mut().set_line(area.left(), y, line, area.width);
+        }
+    })?;
+    Ok(())
+}
