@@ -1,5 +1,6 @@
 //! The command line: every subcommand, flag and help text, by noun.
 
+mod cluster;
 mod compare;
 mod connection;
 mod expiration;
@@ -17,6 +18,7 @@ mod user;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+pub(crate) use cluster::{ClusterCommand, ClusterInitArguments};
 pub(crate) use compare::CompareArguments;
 pub(crate) use connection::{
     AdminArguments, ClientArguments, ConsoleArguments, ServerArguments, SessionArguments,
@@ -62,12 +64,13 @@ Examples:
   lycosa completions fish > ~/.config/fish/completions/lycosa.fish";
 
 /// The commands as `lycosa --help` groups them, by their names.
-pub(crate) const GROUPS: [(&str, &[&str]); 7] = [
+pub(crate) const GROUPS: [(&str, &[&str]); 8] = [
     ("Server", &["serve", "config", "reload", "checkpoint", "backup", "restore", "user", "token"]),
     ("Tubes and spaces", &["tube", "export", "import", "expiration"]),
     ("Tasks", &["put", "take", "ack", "release", "bury", "kick", "delete", "touch", "peek", "list", "work"]),
     ("Steering", &["find", "apply", "undo", "job", "pause", "resume", "explain", "audit"]),
     ("Looking", &["ping", "top", "stats", "metrics", "session", "cat", "check", "console"]),
+    ("A group of servers", &["cluster"]),
     ("Replicas and other servers", &["promote", "demote", "follow", "compare"]),
     ("Tools", &["bench", "completions", "man"]),
 ];
@@ -244,6 +247,9 @@ pub(crate) enum Command {
     /// writes until `lycosa promote`. Every setting of `lycosa serve` is a flag here too.
     #[command(after_help = follow::FOLLOW_EXAMPLES, mut_arg("data_dir", |flag| flag.visible_alias("data")))]
     Follow(Box<FollowArguments>),
+    /// Let servers act as one: begin a group, add and remove members, see who leads
+    #[command(subcommand, after_help = cluster::CLUSTER_EXAMPLES)]
+    Cluster(ClusterCommand),
     /// Compare what two servers hold, space by space, at the same vclock
     ///
     /// Waits until both have the same vclock, reads all spaces page by page and digests them: count, and SHA-1 of the

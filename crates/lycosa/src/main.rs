@@ -12,6 +12,7 @@ mod cat;
 mod change;
 mod check;
 mod checkpoint;
+mod cluster;
 mod commands;
 mod compare;
 mod complete;
@@ -114,6 +115,7 @@ fn main() -> ExitCode {
         Command::Console(arguments) => return script::run_console(&arguments),
         Command::User(command) => user::run(command),
         Command::Token(command) => token::run(command),
+        Command::Cluster(command) => cluster::run(&command),
         Command::Checkpoint(arguments) => checkpoint::run(&arguments),
         Command::Backup(arguments) => backup::backup(&arguments),
         Command::Restore(arguments) => backup::restore(&arguments),

@@ -18,6 +18,9 @@ use crate::config::Config;
 pub(crate) struct Certificates {
     /// For `listen_tls`.
     pub(crate) server: Option<Arc<ServerConfig>>,
+    /// For `cluster.listen`, where that is a `tls://` address: members prove the secret, and present certificates if
+    /// `tls.client_ca` is set.
+    pub(crate) member: Option<Arc<ServerConfig>>,
     /// For `http.listen_tls`: clients present tokens, not certificates.
     pub(crate) http: Option<Arc<ServerConfig>>,
     /// For masters at `tls://` addresses.
@@ -66,8 +69,29 @@ impl Certificates {
                 Some(lycosa_tls::server(identity, None).context("http.listen_tls cannot be served")?)
             }
         };
+        let is_member_tls = config.cluster_listen.as_ref().is_some_and(|listen| listen.is_tls);
+        let member = match (is_member_tls, &identity) {
+            (false, _) => None,
+            (true, None) => bail!(
+                "cluster.listen {} needs a certificate: name the files with tls.certificate and tls.key \
+                 (docs/security.md shows how to make them)",
+                config.text("cluster.listen")
+            ),
+            (true, Some(identity)) => Some(
+                lycosa_tls::server(identity, config.tls_client_ca.as_deref())
+                    .context("cluster.listen cannot be served")?,
+            ),
+        };
         let master = config.replication.0.iter().find(|uri| uri.is_tls);
         let client = match (master, &config.tls_ca) {
+            (None, Some(ca)) if is_member_tls => {
+                Some(lycosa_tls::client(ca, identity.as_ref()).context("members cannot speak TLS")?)
+            }
+            (None, None) if is_member_tls => {
+                bail!(
+                    "cluster.listen is a tls:// address: name the file with the certificates of the members' authority, tls.ca"
+                )
+            }
             (None, _) => None,
             (Some(uri), None) => {
                 bail!("replication names {uri}: name the file with the trusted certificates, tls.ca")
@@ -76,8 +100,8 @@ impl Certificates {
                 Some(lycosa_tls::client(ca, identity.as_ref()).context("replication cannot speak TLS")?)
             }
         };
-        warn_of_dates(config, server.is_some() || http.is_some(), client.is_some());
-        Ok(Self { server, http, client })
+        warn_of_dates(config, server.is_some() || member.is_some() || http.is_some(), client.is_some());
+        Ok(Self { server, member, http, client })
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use lycosa_engine::group::Base;
 use lycosa_engine::snapshots::{CHUNKS, LOOK_AFTER, News, Note, Readers, Settings, Snapshots, Surroundings};
 use lycosa_instance::CheckpointOrder;
 use lycosa_journal::directory::Directory;
@@ -23,7 +24,8 @@ const NICENESS: i32 = 10;
 
 /// What the loop sends to the thread.
 enum Job {
-    Order(CheckpointOrder),
+    /// In a group, the order that completes a snapshot has the snapshot's state.
+    Order(CheckpointOrder, Option<Box<Base>>),
     Close,
 }
 
@@ -43,9 +45,10 @@ impl Holds {
 pub(crate) struct CheckpointSender(mpsc::SyncSender<Job>);
 
 impl CheckpointSender {
-    /// Hands an order over without waiting. False if the thread is gone.
-    pub(crate) fn send(&self, order: CheckpointOrder) -> bool {
-        self.0.try_send(Job::Order(order)).is_ok()
+    /// Hands an order over without waiting, in a group with the state of the snapshot that the order completes. False if the thread is
+    /// gone.
+    pub(crate) fn send(&self, order: CheckpointOrder, state: Option<Base>) -> bool {
+        self.0.try_send(Job::Order(order, state.map(Box::new))).is_ok()
     }
 }
 
@@ -86,7 +89,12 @@ impl CheckpointThread {
             let mut told = Vec::new();
             for job in inbox {
                 match job {
-                    Job::Order(order) => snapshots.carry_out(order, &mut told),
+                    Job::Order(order, state) => {
+                        if let Some(state) = state {
+                            snapshots.seal_with(*state);
+                        }
+                        snapshots.carry_out(order, &mut told);
+                    }
                     Job::Close => break,
                 }
                 for news in told.drain(..) {
@@ -200,14 +208,16 @@ mod tests {
         fn begin(&self, number: u64, lsn: u64) {
             let mut vclock = Box::new(Vclock::new());
             vclock.set(1, lsn).unwrap();
-            assert!(self.sender.send(CheckpointOrder::Begin { number, vclock, timestamp: 1.5, keep: KEEP }));
+            assert!(
+                self.sender.send(CheckpointOrder::Begin { number, vclock, timestamp: 1.5, keep: KEEP }, None)
+            );
         }
 
         fn rows(&self, number: u64) {
             let mut chunk = Chunk::default();
             encode_snapshot_row(&mut chunk.rows, 0, 1.5, 0, 512, &[0x91, 0x01]);
             chunk.ends.push(u32::try_from(chunk.rows.len()).unwrap());
-            assert!(self.sender.send(CheckpointOrder::Rows { number, chunk }));
+            assert!(self.sender.send(CheckpointOrder::Rows { number, chunk }, None));
         }
 
         fn next(&mut self) -> News {
@@ -229,7 +239,7 @@ mod tests {
             rig.expect_wants(number, CHUNKS);
             rig.rows(number);
             rig.expect_wants(number, 1);
-            assert!(rig.sender.send(CheckpointOrder::Complete { number, keep: KEEP, view: None }));
+            assert!(rig.sender.send(CheckpointOrder::Complete { number, keep: KEEP, view: None }, None));
             let News::Done { written, .. } = rig.next() else { panic!("it is complete") };
             assert!(written.files.snapshot == written.bytes && written.peak >= written.files.total);
         }
@@ -251,7 +261,7 @@ mod tests {
             if number == 2 {
                 std::fs::write(&next, [0; 700]).unwrap();
             }
-            assert!(rig.sender.send(CheckpointOrder::Complete { number, keep, view: None }));
+            assert!(rig.sender.send(CheckpointOrder::Complete { number, keep, view: None }, None));
             let News::Done { written, .. } = rig.next() else { panic!("it is complete") };
             assert_eq!(written.peak >= 5000, number == 1, "{written:?}");
         }
@@ -265,7 +275,7 @@ mod tests {
         rig.begin(1, 10);
         rig.expect_wants(1, CHUNKS);
         assert_eq!(rig.names().len(), 2);
-        assert!(rig.sender.send(CheckpointOrder::Abandon { number: 1, view: None }));
+        assert!(rig.sender.send(CheckpointOrder::Abandon { number: 1, view: None }, None));
         // Unwritten rows are dropped, and the next one begins.
         rig.rows(1);
         rig.begin(2, 10);
@@ -293,7 +303,7 @@ mod tests {
         std::fs::write(rig.folder.path().join("00000000000000000010.snap"), "not one").unwrap();
         rig.begin(1, 10);
         rig.expect_wants(1, CHUNKS);
-        assert!(rig.sender.send(CheckpointOrder::Complete { number: 1, keep: KEEP, view: None }));
+        assert!(rig.sender.send(CheckpointOrder::Complete { number: 1, keep: KEEP, view: None }, None));
         assert!(matches!(rig.next(), News::Done { .. }));
         let expected =
             ["00000000000000000000.snap", "00000000000000000010.snap", "00000000000000000010.snap.corrupted"];

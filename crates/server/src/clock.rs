@@ -54,6 +54,13 @@ fn begin() -> i64 {
     }
 }
 
+/// Puts the time forward by `ahead` microseconds, if it is not behind: the time of the leader before this one goes on. From there it
+/// follows the system's clock slowly.
+pub(crate) fn continue_ahead(ahead: i64) {
+    now();
+    OFFSET.fetch_add(ahead.max(0), Ordering::Relaxed);
+}
+
 /// Looks at the system's clock if the last look was a while ago, and follows it. For the loop's thread, to be called every
 /// second at least.
 pub(crate) fn adjust(now: u64) {

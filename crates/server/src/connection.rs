@@ -13,11 +13,12 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use lycosa_instance::{Broken, Caller, ConnectionSlot, Instance, Origin, Refused};
+use lycosa_instance::{Broken, Caller, ConnectionSlot, Instance, Origin, Refused, Trust};
 use lycosa_iproto::frame;
 use tokio::io::ReadBuf;
 
 use crate::clock::now;
+use crate::cluster::clients;
 use crate::early::Early;
 use crate::replication::Replica;
 use crate::socket::{Reader, Writer};
@@ -36,6 +37,12 @@ const NOT_HTTP: &str = "This is the port of a Lycosa task queue for its binary p
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin: Origin) {
+    if let Some(member) = core.member()
+        && origin.trust != Trust::Admin
+        && clients::are_elsewhere(&member)
+    {
+        return clients::serve(core, member, reader, writer, origin).await;
+    }
     let connected = core.instance.borrow_mut().connect(origin.clone(), now());
     serve_connected(core, reader, writer, &origin.peer, connected, None).await;
 }
@@ -137,7 +144,7 @@ impl Connection {
                 }
                 next = self.read(), if reads => Some(next),
             };
-            if link.closing.get() {
+            if link.closing.get() || link.dismissed.get() {
                 return;
             }
             step = match next {
@@ -152,7 +159,12 @@ impl Connection {
             };
             if matches!(step, Step::Pause) && self.core.instance.borrow().is_replica(self.slot) {
                 // A replica knows its master by the UUID of the greeting: it has to connect again.
-                step = if self.is_early { Step::End } else { self.replicate().await };
+                let is_member = self.core.member().is_some();
+                if is_member {
+                    let cause = "it wants to follow a member of a group, and members replicate within the group alone";
+                    self.core.note_stranger(&self.peer, cause);
+                }
+                step = if self.is_early || is_member { Step::End } else { self.replicate().await };
             }
             if matches!(step, Step::End) {
                 return;

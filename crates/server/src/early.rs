@@ -164,15 +164,8 @@ impl Client {
         self.received.drain(..done);
     }
 
-    async fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            match self.writer.try_write(bytes) {
-                Ok(written) => bytes = &bytes[written..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writer.writable().await?,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+    async fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        self.writer.write_all(bytes).await
     }
 }
 

@@ -14,14 +14,16 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use lycosa_engine::files;
 use lycosa_engine::journal::{self, News, Pace};
-use lycosa_instance::{Batch, Room};
+use lycosa_instance::{Batch, Lsn, Room};
 use lycosa_journal::directory::Directory;
 use lycosa_journal::writer::XlogWriter;
 
+use crate::cluster::member::Member;
 use crate::journal_thread::JournalSender;
 
 /// The journal: who appends, and what the turn has not heard yet.
@@ -36,6 +38,8 @@ pub(crate) enum Appends {
     Thread(JournalSender),
     /// The loop.
     Here(Box<Appender>),
+    /// The group.
+    Group(Rc<Member>),
 }
 
 impl Journal {
@@ -55,7 +59,15 @@ impl Journal {
     pub(crate) fn close(&mut self) -> Result<(), Unclosed> {
         match &mut self.appends {
             Appends::Here(appender) => appender.close(),
-            Appends::Thread(_) => Ok(()),
+            Appends::Thread(_) | Appends::Group(_) => Ok(()),
+        }
+    }
+
+    /// The node of the group whose journal this is.
+    pub(crate) fn member(&self) -> Option<&Rc<Member>> {
+        match &self.appends {
+            Appends::Group(member) => Some(member),
+            _ => None,
         }
     }
 }
@@ -65,6 +77,7 @@ impl journal::Journal for Journal {
         match self.appends {
             Appends::Thread(_) => Pace::Pipelined(1),
             Appends::Here(_) => Pace::Immediate,
+            Appends::Group(ref member) => member.pace(),
         }
     }
 
@@ -72,6 +85,7 @@ impl journal::Journal for Journal {
         match &mut self.appends {
             Appends::Thread(sender) => sender.send(batch),
             Appends::Here(appender) => self.news.extend(appender.append(batch).into_iter().flatten()),
+            Appends::Group(member) => member.submit(batch),
         }
     }
 
@@ -79,7 +93,32 @@ impl journal::Journal for Journal {
         let heard = self.news.pop_front();
         match &mut self.appends {
             Appends::Here(appender) if heard.is_none() => appender.look(),
+            Appends::Group(member) if heard.is_none() => member.poll(),
             _ => heard,
+        }
+    }
+
+    fn read(&mut self, lsn: Lsn) {
+        if let Some(member) = self.member() {
+            member.read(lsn);
+        }
+    }
+
+    fn restore(&mut self) {
+        if let Some(member) = self.member() {
+            member.restore();
+        }
+    }
+
+    fn pause(&mut self, is_paused: bool) {
+        if let Some(member) = self.member() {
+            member.pause(is_paused);
+        }
+    }
+
+    fn restate(&mut self, signature: u64) {
+        if let Some(member) = self.member() {
+            member.restate(signature);
         }
     }
 }
@@ -179,7 +218,7 @@ impl RoomWatch {
 
     /// Looks, and returns the free space while it is short, and once when it is enough again. It is enough again once it is
     /// a quarter more than the reserve, so that the answer does not flutter.
-    fn look(&mut self) -> Option<News> {
+    pub(crate) fn look(&mut self) -> Option<News> {
         self.unseen = 0;
         if self.reserve == 0 {
             return None;

@@ -10,6 +10,7 @@
 mod certificates;
 mod checkpoint_thread;
 mod clock;
+pub mod cluster;
 pub mod config;
 mod connection;
 mod early;

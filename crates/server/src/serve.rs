@@ -54,7 +54,7 @@ use crate::journal_thread::JournalThread;
 use crate::logging::LogHandle;
 use crate::replication::{Hub, rejoin};
 use crate::turn::Core;
-use crate::{listener, notify, program, replication, startup, storage};
+use crate::{cluster, listener, notify, program, replication, startup, storage};
 
 /// What `lycosa serve` was told besides the configuration's values: how to read it again.
 #[derive(Debug, Clone)]
@@ -64,6 +64,10 @@ pub struct Reload {
     /// The flags.
     pub flags: Flags,
 }
+
+/// Seconds for which a queue session outlives its last connection in a group, if nothing else is configured, and the least number.
+const MEMBER_TTR: f64 = 60.0;
+const LEAST_MEMBER_TTR: f64 = 2.0;
 
 /// How long the server's end waits for what a program does at its end (`box.ctl.on_shutdown`).
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -264,6 +268,8 @@ pub(crate) struct Running {
     journal_thread: Option<JournalThread>,
     checkpoints: CheckpointThread,
     admin_path: Option<PathBuf>,
+    /// The node's port and tasks, where this server belongs to a group.
+    cluster: Option<cluster::Tasks>,
     directory: Directory,
 }
 
@@ -297,11 +303,20 @@ async fn start_with(
     warn_if_open_to_others(&config.data_dir);
     let certificates = Certificates::read(config)?;
     let tls = certificates.client.as_ref();
-    let opened = storage::open_or_join(directory.clone(), config, rejoins, tls).await?;
+    let cluster = cluster::start(config, &directory, &certificates).await?;
+    let (opened, cluster) = match cluster {
+        Some(cluster) => (cluster.opened, Some((cluster.member, cluster.tasks))),
+        None => (storage::open_or_join(directory.clone(), config, rejoins, tls).await?, None),
+    };
     let mut store = opened.store;
     store.set_body_check(lycosa_lua::check_body);
     let masters = if opened.is_begun { 0 } else { config.replication.0.len() };
-    let mut instance = start_instance(config, opened.identity, store, opened.vclock, masters > 0)?;
+    let standing = match &cluster {
+        Some(_) => Standing::Member,
+        None if masters > 0 => Standing::Orphan,
+        None => Standing::Single,
+    };
+    let mut instance = start_instance(config, opened.identity, store, opened.vclock, standing)?;
     instance.set_configuration(effective_values(config));
     instance.keep_history();
     let inventory = Inventory::of(&directory).context("cannot read the sizes of the files")?;
@@ -309,13 +324,19 @@ async fn start_with(
     if opened.is_damaged {
         instance.force_checkpoint();
     }
-    let room = RoomWatch::new(config.data_dir.clone(), config.disk_reserve.0);
-    let appender = Appender::new(opened.log, directory.clone(), room);
-    let (appends, journal_thread, done) = if config.wal_mode == WalMode::Fsync {
-        let (thread, sender, done) = JournalThread::spawn(appender)?;
-        (Appends::Thread(sender), Some(thread), Some(done))
-    } else {
-        (Appends::Here(Box::new(appender)), None, None)
+    let (appends, journal_thread, done) = match (opened.log, &cluster) {
+        (Some(log), _) => {
+            let room = RoomWatch::new(config.data_dir.clone(), config.disk_reserve.0);
+            let appender = Appender::new(log, directory.clone(), room);
+            if config.wal_mode == WalMode::Fsync {
+                let (thread, sender, done) = JournalThread::spawn(appender)?;
+                (Appends::Thread(sender), Some(thread), Some(done))
+            } else {
+                (Appends::Here(Box::new(appender)), None, None)
+            }
+        }
+        (None, Some((member, _))) => (Appends::Group(member.clone()), None, None),
+        (None, None) => anyhow::bail!("the data folder has neither a journal nor the log of a group"),
     };
     let (files, folder) = (directory.clone(), directory.clone());
     let holds = Holds::default();
@@ -333,6 +354,10 @@ async fn start_with(
     let graphite = graphite::start(&core, config)?;
     present(&core, certificates);
     core.hub.appliers.borrow_mut().start(&core, &config.replication.0);
+    let cluster = cluster.map(|(member, mut tasks)| {
+        tasks.serve(&core, &member, config);
+        tasks
+    });
 
     let admin = bind_admin(&config.data_dir);
     let plain = listeners.iter().map(|listener| Ok(listener.local_addr()?.to_string()));
@@ -362,6 +387,7 @@ async fn start_with(
         journal_thread,
         checkpoints,
         admin_path,
+        cluster,
         directory: folder,
     })
 }
@@ -417,9 +443,10 @@ impl Running {
         let _ = closed.await;
         let kept = if config.wal_mode == WalMode::None { take_last_checkpoint(core).await } else { Ok(()) };
         self.turns.abort();
-        let closed = match self.journal_thread {
-            Some(thread) => thread.close(),
-            None => core.close_journal(),
+        let closed = match (self.journal_thread, self.cluster) {
+            (Some(thread), _) => thread.close(),
+            (None, Some(cluster)) => cluster.close(),
+            (None, None) => core.close_journal(),
         };
         self.checkpoints.close();
         // In another folder at the path of ours, the socket is that of another server.
@@ -528,21 +555,50 @@ pub(crate) fn fill_randomly(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system has random bytes");
 }
 
+/// How an instance begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// It takes writes.
+    Single,
+    /// It waits for masters.
+    Orphan,
+    /// It is a member of a group.
+    Member,
+}
+
 /// Starts the queue, with the users and tubes that the configuration declares.
 fn start_instance(
     config: &Config,
     identity: Identity,
     store: lycosa_store::Store,
     vclock: lycosa_iproto::vclock::Vclock,
-    is_orphan: bool,
+    standing: Standing,
 ) -> anyhow::Result<Instance> {
-    let queue = Queue::new(storage::queue_settings(config), Box::new(|| Uuid::new_v4().into_bytes()));
+    let mut queue = storage::queue_settings(config);
+    // A new leader knows the owners of tasks from rows.
+    if standing == Standing::Member {
+        queue.in_replicaset = true;
+        // Sessions outlive a change of the leader.
+        let ttr = if config.is_default("queue.ttr") {
+            MEMBER_TTR
+        } else {
+            config.queue_ttr.as_secs_f64().max(LEAST_MEMBER_TTR)
+        };
+        queue.ttr = Some(lycosa_queue::Seconds::from_double(ttr));
+    }
+    let queue = Queue::new(queue, Box::new(|| Uuid::new_v4().into_bytes()));
     let process = Process { id: std::process::id(), entropy: Box::new(fill_randomly) };
     let settings = storage::instance_settings(config);
     let mut instance = Instance::new(settings, identity, process, store, queue, vclock, now());
     instance.set_native_queue(config.native_queue);
     instance.set_queue_on_demand(config.queue_on_demand);
     instance.recall_term(replication::fence::read(&config.data_dir, identity.cluster)?);
+    let is_orphan = standing == Standing::Orphan;
+    if standing == Standing::Member {
+        // The group says when it takes writes; then its queue starts.
+        instance.join_group(now());
+        return Ok(instance);
+    }
     if !is_orphan && instance.is_fenced() {
         instance.set_read_only(config.read_only, now());
         return Ok(instance);
@@ -567,7 +623,7 @@ fn start_instance(
 }
 
 /// Makes the users and tubes that the configuration declares, and says what differs from what exists.
-fn declare(instance: &mut Instance, config: &Config) -> Result<(), String> {
+pub(crate) fn declare(instance: &mut Instance, config: &Config) -> Result<(), String> {
     let users: Vec<_> = config.users.iter().map(declared_user).collect();
     let tubes: Vec<_> = config.tubes.iter().map(declared_tube).collect();
     let declared = instance.declare(&users, &tubes, now()).map_err(|error| error.message)?;
@@ -584,7 +640,7 @@ fn declare(instance: &mut Instance, config: &Config) -> Result<(), String> {
 }
 
 /// Begins the expiration tasks that the configuration declares, and changes the tasks that it declares differently now.
-fn declare_expirations(instance: &mut Instance, config: &Config) -> Result<(), String> {
+pub(crate) fn declare_expirations(instance: &mut Instance, config: &Config) -> Result<(), String> {
     let declare = |task: &crate::config::DeclaredExpiration| lycosa_instance::DeclaredExpiration {
         name: task.name.clone(),
         space: task.space.clone(),
@@ -703,7 +759,7 @@ fn apply(core: &Core, old: &Config, mut fresh: Config, log: &LogHandle) -> Confi
     let mut instance = core.instance.borrow_mut();
     instance.reconfigure(storage::instance_settings(&fresh), fresh.memory_limit.0);
     // What `promote`, `demote` or `box.cfg` have set stays, unless the configuration says something new.
-    if fresh.read_only != old.read_only {
+    if fresh.read_only != old.read_only && fresh.cluster_listen.is_none() {
         instance.set_read_only(fresh.read_only, now());
     }
     instance.set_configuration(effective_values(&fresh));

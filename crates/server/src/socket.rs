@@ -1,5 +1,6 @@
 //! One stream socket, TCP, TLS or Unix, split into the half that a connection's task reads and the half that a turn writes.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -51,6 +52,32 @@ impl Reader {
             Reader::Unix(half) => Pin::new(half).poll_read(cx, buffer),
         }
     }
+
+    /// Reads at least one byte into `bytes`, as many as there are and fit. Returns how many; 0 at the end of the stream.
+    ///
+    /// Dropping the future loses nothing.
+    pub(crate) async fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|cx| {
+            let mut buffer = ReadBuf::new(bytes);
+            self.poll_read(cx, &mut buffer).map_ok(|()| buffer.filled().len())
+        })
+        .await
+    }
+
+    /// Fills `bytes`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::UnexpectedEof`] where the stream ends before that.
+    pub(crate) async fn read_exact(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match self.read(&mut bytes[filled..]).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => filled += count,
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Writer {
@@ -72,6 +99,11 @@ impl Writer {
         }
     }
 
+    /// Whether the peer is on this machine by the kind of its socket.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, Writer::Unix(_))
+    }
+
     /// Says that nothing more comes, in protocols that have a word for it.
     pub(crate) fn finish(&self) {
         if let Writer::Tls(stream) = self {
@@ -86,6 +118,21 @@ impl Writer {
             Writer::Tls(stream) => rustix::net::shutdown(stream.socket(), Shutdown::Write)?,
             Writer::Tcp(half) => rustix::net::shutdown(half.as_ref(), Shutdown::Write)?,
             Writer::Unix(half) => rustix::net::shutdown(half.as_ref(), Shutdown::Write)?,
+        }
+        Ok(())
+    }
+
+    /// Writes all of `bytes`, and what waits for the kernel.
+    pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() || self.has_backlog() {
+            match self.try_write(bytes) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
+                Err(error) => return Err(error),
+            }
+            if bytes.is_empty() && self.has_backlog() {
+                self.writable().await?;
+            }
         }
         Ok(())
     }

@@ -41,7 +41,8 @@ pub(crate) struct Opened {
     pub(crate) store: Store,
     pub(crate) identity: Identity,
     pub(crate) vclock: Vclock,
-    pub(crate) log: XlogWriter,
+    /// The journal; a member of a group has another one.
+    pub(crate) log: Option<XlogWriter>,
     /// Signature of the snapshot that the data come from.
     pub(crate) snapshot: u64,
     /// Whether files are damaged, and the start was forced: a checkpoint has to follow.
@@ -173,7 +174,15 @@ fn bootstrap(directory: &Directory, config: &Config) -> anyhow::Result<Opened> {
     tracing::info!("the data folder is empty: beginning instance {}", identity.instance);
     let (settings, writer) = (store_settings(config), writer_settings(config));
     let (store, log) = folder::begin(directory, settings, writer, &identity, now())?;
-    Ok(Opened { store, identity, vclock: Vclock::new(), log, snapshot: 0, is_damaged: false, is_begun: true })
+    Ok(Opened {
+        store,
+        identity,
+        vclock: Vclock::new(),
+        log: Some(log),
+        snapshot: 0,
+        is_damaged: false,
+        is_begun: true,
+    })
 }
 
 fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow::Result<Opened> {
@@ -207,7 +216,7 @@ fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow:
     let vclock = recovered.vclock.clone();
     let log = XlogWriter::resume(directory, writer_settings(config), &recovered)?;
     let (snapshot, is_damaged) = (recovered.snapshot.signature(), recovered.has_lost_data());
-    Ok(Opened { store, identity, vclock, log, snapshot, is_damaged, is_begun: false })
+    Ok(Opened { store, identity, vclock, log: Some(log), snapshot, is_damaged, is_begun: false })
 }
 
 /// Builds indexes on as many threads as there are processors, the largest first.
@@ -385,7 +394,8 @@ mod tests {
         for change in [update, RowBody::Replace { space: system::SPACE, tuple: &replaced }] {
             let directory = Directory::on(Arc::new(MemoryDisk::new()));
             let config = Config::load(None, std::iter::empty(), &Flags::default()).unwrap();
-            let Opened { mut log, mut vclock, .. } = open(directory.clone(), &config).unwrap();
+            let Opened { log, mut vclock, .. } = open(directory.clone(), &config).unwrap();
+            let mut log = log.unwrap();
             let plain = definition(Value::Map(Vec::new()));
             let part = Value::Array(vec![Value::Array(vec![0_u32.into(), "unsigned".into()])]);
             let unique = Value::map([("unique", true)]);

@@ -32,6 +32,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::checkpoint_thread::CheckpointSender;
 use crate::clock::{self, now};
+use crate::cluster::member::Member;
 use crate::http::Door;
 use crate::journal::{Journal, Unclosed};
 use crate::logging::one_line;
@@ -41,6 +42,9 @@ use crate::socket::Writer;
 
 /// The longest sleep without a deadline; bounds how late a step of the system's clock is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// Microseconds by which the clocks of two leaders may differ without a word in the log.
+const NOTABLE_DIFFERENCE: u64 = 1_000_000;
 
 /// Timers are not more exact than this; who must not sleep longer asks again and again.
 const FINEST_SLEEP: Duration = Duration::from_millis(1);
@@ -66,6 +70,8 @@ pub(crate) struct Link {
     pub(crate) lingering: Cell<bool>,
     /// The task has to end.
     pub(crate) closing: Cell<bool>,
+    /// In a group: another node leads, and the task ends once all replies are written.
+    pub(crate) dismissed: Cell<bool>,
 }
 
 impl Link {
@@ -77,6 +83,7 @@ impl Link {
             paused: Cell::new(false),
             lingering: Cell::new(false),
             closing: Cell::new(false),
+            dismissed: Cell::new(false),
         })
     }
 }
@@ -117,6 +124,12 @@ pub(crate) struct Core {
     work: Cell<u64>,
     /// Notified at the end of each turn.
     turned: Notify,
+    /// In a group: the snapshot that is about to be completed.
+    sealed: Cell<Option<u64>>,
+    /// In a group: this node leads since the last turn, and makes what the configuration declares.
+    pub(crate) has_to_declare: Cell<bool>,
+    /// In a group: this node leads, or has led until this turn.
+    has_led: Cell<bool>,
 }
 
 /// What a program hears of the server.
@@ -184,6 +197,9 @@ impl Core {
             told_to_exit: Notify::new(),
             work: Cell::default(),
             turned: Notify::new(),
+            sealed: Cell::default(),
+            has_to_declare: Cell::default(),
+            has_led: Cell::default(),
         })
     }
 
@@ -237,6 +253,11 @@ impl Core {
     /// Whether the journal thread has nothing to do.
     pub(crate) fn journal_is_idle(&self) -> bool {
         self.turn.borrow().is_idle()
+    }
+
+    /// The node of the group, if this server belongs to one.
+    pub(crate) fn member(&self) -> Option<Rc<Member>> {
+        self.journal.borrow().member().cloned()
     }
 
     /// Ends the journal cleanly if no thread does.
@@ -324,6 +345,12 @@ impl Core {
     }
 
     fn checkpoint_news(&self, news: snapshots::News) {
+        if let (snapshots::News::Done { .. }, Some(signature)) = (&news, self.sealed.get())
+            && let Some(member) = self.journal.borrow().member()
+        {
+            self.sealed.set(None);
+            member.snapshot_taken(signature);
+        }
         match snapshots::tell(&mut self.instance.borrow_mut(), news, now()) {
             Outcome::Quiet | Outcome::Written { excess: None, .. } => {}
             Outcome::Written { written, excess: Some(excess) } => tracing::warn!(
@@ -515,7 +542,15 @@ impl Host for Surroundings<'_> {
     fn order(&mut self, order: CheckpointOrder) -> Result<(), Infallible> {
         let number = order.number();
         self.core.hub.hold_journals(&self.instance);
-        if !self.core.checkpoints.send(order) {
+        let state = match (self.journal.member(), &order) {
+            (Some(member), CheckpointOrder::Complete { .. }) => {
+                let state = self.instance.checkpoint_signature().and_then(|number| member.base_of(number));
+                self.core.sealed.set(state.as_ref().map(|state| state.signature));
+                state
+            }
+            _ => None,
+        };
+        if !self.core.checkpoints.send(order, state) {
             let cause = "the checkpoint's thread does not answer";
             log_failed_checkpoint(cause, self.instance.handle_checkpoint_failed(number, cause, now()));
         }
@@ -532,6 +567,31 @@ impl Host for Surroundings<'_> {
     fn durable(&mut self, lsn: Lsn, rows: &[u8]) -> Result<(), Infallible> {
         if let Some(vclock) = self.instance.batch_vclock(lsn) {
             self.core.hub.durable(rows, vclock);
+        }
+        Ok(())
+    }
+
+    fn leads(&mut self, ahead: i64) -> Result<(), Infallible> {
+        if ahead.unsigned_abs() > NOTABLE_DIFFERENCE {
+            let seconds = ahead as f64 / 1e6;
+            tracing::warn!(
+                "the time of the leader before is {seconds:+.1} s ahead of this machine's: deadlines go on with it"
+            );
+        }
+        clock::continue_ahead(ahead);
+        tracing::info!("this node leads the group and takes writes");
+        self.core.has_to_declare.set(true);
+        self.core.has_led.set(true);
+        Ok(())
+    }
+
+    fn follows(&mut self, leader: Option<u64>) -> Result<(), Infallible> {
+        if self.core.has_led.replace(false) {
+            self.dismiss();
+        }
+        match leader {
+            Some(leader) => tracing::info!("node {leader} leads the group"),
+            None => tracing::info!("the group has no leader that this node knows"),
         }
         Ok(())
     }
@@ -564,6 +624,20 @@ impl Host for Surroundings<'_> {
 
     fn log(&mut self, line: &LogLine) {
         log(line);
+    }
+}
+
+impl Surroundings<'_> {
+    /// Another node leads: each connection ends once its replies are written. Its client connects again, and is served by the
+    /// leader.
+    fn dismiss(&mut self) {
+        let links = self.core.links.borrow();
+        let open = links.iter().flatten().filter(|link| !link.writer.is_local());
+        for link in open {
+            link.lingering.set(true);
+            link.dismissed.set(true);
+            link.wake.notify_one();
+        }
     }
 }
 

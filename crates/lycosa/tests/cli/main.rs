@@ -9,6 +9,7 @@ mod article;
 mod bench;
 mod checkpoint;
 mod clock;
+mod cluster;
 mod compatibility;
 mod completion;
 mod declared;

@@ -48,6 +48,7 @@ const BOUNDS: &[(&str, Unit, f64, u64)] = &[
     ("replication_journal_limit", Bytes, 0.0, 1024 * 1024 * GIB),
     ("replication_connect_quorum", Things, 0.0, MAX_REPLICAS),
     ("replicas_before_reply", Things, 0.0, MAX_REPLICAS),
+    ("cluster.election_timeout", Seconds, 0.05, 60),
     ("max_connections", Things, 1.0, 1_000_000),
     ("max_frame_size", Bytes, KIB as f64, 2 * GIB),
     ("max_in_flight", Things, 1.0, 1_000_000),

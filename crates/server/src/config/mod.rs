@@ -20,7 +20,8 @@ use std::time::Duration;
 pub(crate) use bounds::fault_of_number;
 pub use declared::{DeclaredExpiration, DeclaredTube, DeclaredUser, NumberOrName};
 pub use value::{
-    Addresses, ByteSize, LogFormat, Names, Quorum, ReplicasMissing, SettingValue, Uris, WalMode,
+    Addresses, ByteSize, LogFormat, MemberAddress, Names, Quorum, ReplicasMissing, SettingValue, Uris,
+    WalMode,
 };
 
 /// Where a setting's value came from.
@@ -256,6 +257,12 @@ settings! {
         "What happens to changes while fewer than replicas_before_reply replicas are connected: wait or refuse";
     replication_rejoin: bool = "true", "replication_rejoin", true,
         "Join again without a command when the masters' journals do not reach back to this replica; its files are set aside";
+    cluster_listen: Option<MemberAddress> = "", "cluster.listen", false,
+        "Address at which other members of the group reach this server, [tls://]HOST:PORT; nothing for a server without a group";
+    cluster_secret_file: Option<PathBuf> = "", "cluster.secret_file", false,
+        "File with the secret that all members of the group share, readable by the server's account alone";
+    cluster_election_timeout: Duration = "0.3", "cluster.election_timeout", false,
+        "Seconds without a leader before the first member asks for votes; the others ask a third later each. The same on all members";
     max_connections: u64 = "10240", "max_connections", true,
         "Connections at a time; further ones are closed at once, except 16 on admin.sock";
     max_frame_size: ByteSize = "16MiB", "max_frame_size", true,

@@ -90,6 +90,37 @@ impl SettingValue for Addresses {
     }
 }
 
+/// Where the members of a group reach a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberAddress {
+    /// `HOST:PORT`.
+    pub address: String,
+    /// Whether the members speak TLS there.
+    pub is_tls: bool,
+}
+
+impl SettingValue for MemberAddress {
+    const EXPECTED: &'static str = "HOST:PORT or tls://HOST:PORT";
+
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let (address, is_tls) = text.strip_prefix("tls://").map_or((text, false), |address| (address, true));
+        let Addresses(list) = Addresses::parse(address)?;
+        let [address] = <[String; 1]>::try_from(list).ok()?;
+        Some(Self { address, is_tls })
+    }
+
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl fmt::Display for MemberAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.is_tls { "tls://" } else { "" }, self.address)
+    }
+}
+
 /// Names of hosts, separated by commas; none if the text is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Names(pub Vec<String>);
@@ -302,6 +333,18 @@ impl SettingValue for PathBuf {
 }
 
 /// A path that may be absent: empty text.
+impl SettingValue for Option<MemberAddress> {
+    const EXPECTED: &'static str = "HOST:PORT or tls://HOST:PORT, or nothing";
+
+    fn parse(text: &str) -> Option<Self> {
+        if text.trim().is_empty() { Some(None) } else { MemberAddress::parse(text).map(Some) }
+    }
+
+    fn print(&self) -> String {
+        self.as_ref().map(ToString::to_string).unwrap_or_default()
+    }
+}
+
 impl SettingValue for Option<PathBuf> {
     const EXPECTED: &'static str = "a path, or nothing";
 

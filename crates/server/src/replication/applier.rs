@@ -489,10 +489,10 @@ impl Applier {
 }
 
 /// A connection to a master, with or without TLS.
-pub(super) type Stream = Box<dyn Duplex>;
+pub(crate) type Stream = Box<dyn Duplex>;
 
 /// Bytes in both directions.
-pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Duplex for S {}
 

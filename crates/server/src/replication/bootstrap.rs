@@ -137,7 +137,7 @@ pub(crate) async fn join(
     let log = XlogWriter::create(directory, settings, instance, vclock.clone())?;
     tracing::info!("joined replica set {cluster} as number {replica_id}, vclock {vclock}");
     let snapshot = vclock.signature();
-    Ok(Opened { store, identity, vclock, log, snapshot, is_damaged: false, is_begun: false })
+    Ok(Opened { store, identity, vclock, log: Some(log), snapshot, is_damaged: false, is_begun: false })
 }
 
 /// Whether a new instance that its configuration lets begin a replica set joins one instead, because another of its masters

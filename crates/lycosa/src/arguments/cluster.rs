@@ -1,0 +1,79 @@
+//! `lycosa cluster`: a group of servers that act as one.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::connection::AdminArguments;
+
+pub(super) const CLUSTER_EXAMPLES: &str = "\
+A group of three, to try it on this machine:
+  lycosa cluster demo
+
+On the first machine, where a server may have data already:
+  head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
+  lycosa cluster init --member-address 10.0.0.1:3311
+  lycosa serve --cluster-listen 10.0.0.1:3311 --cluster-secret-file secret --listen 10.0.0.1:3301
+
+On each further machine, with the same secret and an empty data folder:
+  lycosa serve --cluster-listen 10.0.0.2:3311 --cluster-secret-file secret --listen 10.0.0.2:3301
+
+On a member's machine:
+  lycosa cluster add 10.0.0.2:3311
+  lycosa cluster status";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// Make the data folder of a stopped server that of node 1 of a new group
+    Init(ClusterInitArguments),
+    /// Take an empty server in: it gets all data, then it decides with the others
+    Add {
+        /// Its cluster.listen, [tls://]HOST:PORT
+        address: String,
+        #[command(flatten)]
+        at: AdminArguments,
+    },
+    /// Remove a member; stop it afterwards, its data are of no use to it any more
+    Remove {
+        /// Its number, as `lycosa cluster status` shows it
+        node: u64,
+        #[command(flatten)]
+        at: AdminArguments,
+    },
+    /// Show who leads, the members, and how far each is
+    Status(AdminArguments),
+    /// Let another member lead: before a machine is stopped, for example
+    Transfer {
+        /// Its number; without one, the member whose log is the longest
+        node: Option<u64>,
+        #[command(flatten)]
+        at: AdminArguments,
+    },
+    /// Make the data folder of the stopped last member that of a single server
+    Leave(AdminArguments),
+    /// Go on with one member's data after the majority was lost for good
+    Recover(ClusterRecoverArguments),
+    /// Run a group of three on this machine, in temporary folders, to kill one and see
+    Demo,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ClusterInitArguments {
+    /// Where the other members will reach this one, [tls://]HOST:PORT; cluster.listen if absent
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) member_address: Option<String>,
+    /// Configuration file [default: lycosa.toml, if it exists]
+    #[arg(long, value_name = "FILE", env = "LYCOSA_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) at: AdminArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ClusterRecoverArguments {
+    /// Yes: the other members never come back. What they have confirmed and this one does not have is lost
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) at: ClusterInitArguments,
+}

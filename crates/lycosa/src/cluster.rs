@@ -1,0 +1,182 @@
+//! `lycosa cluster`: a group of servers that act as one.
+//!
+//! `init`, `leave` and `recover` change the data folder of a stopped server. The other commands are orders to a member that
+//! runs, over `cluster.sock` in its data folder.
+
+mod demo;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use lycosa_server::cluster::control::{CLUSTER_SOCKET, Order};
+use lycosa_server::cluster::folder;
+use lycosa_server::config::{Config, Flags};
+use serde_json::{Value as Json, json};
+
+use crate::arguments::{AdminArguments, ClusterCommand, ClusterInitArguments};
+use crate::outcome::Outcome;
+use crate::output;
+
+/// How long a node may take to answer an order.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) fn run(command: &ClusterCommand) -> anyhow::Result<Outcome> {
+    match command {
+        ClusterCommand::Init(arguments) => init(arguments),
+        ClusterCommand::Add { address, at } => {
+            let answer = order(&at.data_dir, &Order::Add { address: address.clone() })?;
+            let node = answer.get("node").and_then(Json::as_u64).unwrap_or_default();
+            say(
+                at,
+                &answer,
+                &format!("node {node} at {address} is a learner, and a voter once it has all data"),
+            )
+        }
+        ClusterCommand::Remove { node, at } => {
+            let answer = order(&at.data_dir, &Order::Remove { node: *node })?;
+            say(
+                at,
+                &answer,
+                &format!(
+                    "node {node} is being removed: stop its server once `lycosa cluster status` does not show it"
+                ),
+            )
+        }
+        ClusterCommand::Transfer { node, at } => {
+            let answer = order(&at.data_dir, &Order::Transfer { node: *node })?;
+            let successor = answer.get("successor").and_then(Json::as_u64).unwrap_or_default();
+            say(at, &answer, &format!("node {successor} is asked to lead"))
+        }
+        ClusterCommand::Status(at) => status(at),
+        ClusterCommand::Leave(at) => {
+            let member = folder::leave(&config(None, &at.data_dir)?, false)?;
+            let answer = json!({"left": member.group.to_string(), "node": member.node});
+            let text = format!(
+                "the data folder is that of a single server again: leave cluster.listen out when you start it. Group {} has ended",
+                member.group
+            );
+            say(at, &answer, &text)
+        }
+        ClusterCommand::Recover(arguments) => recover(&arguments.at, arguments.force),
+        ClusterCommand::Demo => demo::run(),
+    }
+}
+
+fn config(file: Option<&Path>, data_dir: &Path) -> anyhow::Result<Config> {
+    let flags: Flags = [("data-dir".to_owned(), data_dir.display().to_string())].into_iter().collect();
+    Ok(Config::load(file, std::env::vars(), &flags)?)
+}
+
+fn say(at: &AdminArguments, answer: &Json, text: &str) -> anyhow::Result<Outcome> {
+    if at.json {
+        output::line(answer)?;
+    } else {
+        output::line(text)?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn init(arguments: &ClusterInitArguments) -> anyhow::Result<Outcome> {
+    let config = config(arguments.config.as_deref(), &arguments.at.data_dir)?;
+    let begun = folder::init(&config, arguments.member_address.as_deref())?;
+    let answer = json!({"group": begun.group.to_string(), "node": 1, "address": begun.address});
+    let text = format!(
+        "node 1 of group {}, at {}. Start it with cluster.listen and cluster.secret_file, then take others in with `lycosa \
+         cluster add`",
+        begun.group, begun.address
+    );
+    say(&arguments.at, &answer, &text)
+}
+
+fn recover(arguments: &ClusterInitArguments, force: bool) -> anyhow::Result<Outcome> {
+    if !force {
+        bail!(
+            "recover gives the other members up: tasks that they have confirmed and this one does not have are lost, and tasks that \
+             this one has and they did not confirm come back. Nothing was done. See that no other member is ever started again; \
+             then add --force. On several members, take the one whose `committed` was the greatest"
+        );
+    }
+    let config = config(arguments.config.as_deref(), &arguments.at.data_dir)?;
+    // The address is looked at before anything is changed.
+    let address =
+        arguments.member_address.clone().or(config.cluster_listen.as_ref().map(ToString::to_string));
+    let address = address.context(
+        "no address for the new group's members: name it with --member-address HOST:PORT, or set cluster.listen in lycosa.toml",
+    )?;
+    let member = folder::leave(&config, true)?;
+    let begun = folder::init(&config, Some(&address))?;
+    let answer = json!({
+        "group": begun.group.to_string(), "node": 1, "address": begun.address, "former_group": member.group.to_string(),
+        "former_node": member.node,
+    });
+    let text = format!(
+        "node {} of group {} is node 1 of the new group {}: members of the old group cannot join it. What the lost members had \
+         confirmed and this one did not have is missing; take empty servers in with `lycosa cluster add`",
+        member.node, member.group, begun.group
+    );
+    say(&arguments.at, &answer, &text)
+}
+
+/// Gives a node an order and returns its answer.
+pub(super) fn order(data_dir: &Path, order: &Order) -> anyhow::Result<Json> {
+    let path = data_dir.join(CLUSTER_SOCKET);
+    let mut stream = UnixStream::connect(&path).with_context(|| {
+        format!(
+            "no member of a group runs on the data folder {} ({CLUSTER_SOCKET} does not answer): name the folder with --data-dir",
+            data_dir.display()
+        )
+    })?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(format!("{}\n", serde_json::to_string(order)?).as_bytes())?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).context("the member did not answer")?;
+    let answer: Json = serde_json::from_str(&line).context("the member did not answer")?;
+    match answer.get("error").and_then(Json::as_str) {
+        Some(error) => bail!("{error}"),
+        None => Ok(answer),
+    }
+}
+
+fn status(at: &AdminArguments) -> anyhow::Result<Outcome> {
+    let answer = order(&at.data_dir, &Order::Status)?;
+    if at.json {
+        output::line(&answer)?;
+        return Ok(Outcome::Done);
+    }
+    let text = |map: &Json, name: &str| match map.get(name) {
+        None | Some(Json::Null) => "-".to_owned(),
+        Some(Json::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    if answer.get("state").and_then(Json::as_str) == Some("waiting") {
+        output::line("this server waits to be taken into a group: `lycosa cluster add ADDRESS` on a member")?;
+        return Ok(Outcome::Done);
+    }
+    output::line(format_args!(
+        "group {}, node {} ({}), term {}, leader {}, committed {}, applied {}",
+        text(&answer, "group"),
+        text(&answer, "node"),
+        text(&answer, "role"),
+        text(&answer, "term"),
+        text(&answer, "leader"),
+        text(&answer, "committed"),
+        text(&answer, "applied"),
+    ))?;
+    let yes = |member: &Json, name: &str| member.get(name).and_then(Json::as_bool) == Some(true);
+    let rows: Vec<Vec<String>> = answer
+        .get("members")
+        .and_then(Json::as_array)
+        .into_iter()
+        .flatten()
+        .map(|member| {
+            let role = if yes(member, "is_leader") { "leader".to_owned() } else { text(member, "standing") };
+            let link = if yes(member, "is_connected") { "connected" } else { "not connected" };
+            vec![text(member, "node"), text(member, "address"), role, link.to_owned(), text(member, "lag")]
+        })
+        .collect();
+    output::table(&["node", "address", "role", "link", "lag"], &rows)?;
+    Ok(Outcome::Done)
+}

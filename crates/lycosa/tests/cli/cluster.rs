@@ -1,0 +1,254 @@
+//! Servers that act as one: three processes elect a leader, every one of them serves, and a killed leader costs no task.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value as Json;
+
+/// How long a step may take on a machine that does much else.
+const LIMIT: Duration = Duration::from_secs(60);
+const SECRET: &str = "the secret of a test's group";
+/// Leaders that are killed.
+const ROUNDS: usize = 5;
+
+fn lycosa(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lycosa")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+struct Member {
+    folder: PathBuf,
+    listen: String,
+    address: String,
+    process: Option<Child>,
+}
+
+struct Group {
+    folder: tempfile::TempDir,
+    members: Vec<Member>,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for process in self.members.iter_mut().filter_map(|member| member.process.as_mut()) {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+impl Group {
+    fn of(count: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = folder.path().join("secret");
+        fs::write(&secret, SECRET).unwrap();
+        fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
+        let ports: Vec<TcpListener> =
+            (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses: Vec<String> =
+            ports.iter().map(|port| port.local_addr().unwrap().to_string()).collect();
+        drop(ports);
+        let member = |(number, pair): (usize, &[String])| Member {
+            folder: folder.path().join(format!("node-{}", number + 1)),
+            listen: pair[0].clone(),
+            address: pair[1].clone(),
+            process: None,
+        };
+        let members = addresses.chunks(2).enumerate().map(member).collect();
+        let mut group = Self { folder, members };
+        let first = group.members[0].folder.to_str().unwrap();
+        let begun =
+            lycosa(&["cluster", "init", "--data-dir", first, "--member-address", &group.members[0].address]);
+        assert!(begun.status.success(), "{}", text(&begun));
+        (0..count).for_each(|number| group.start(number));
+        group.until(0, "it leads", |status| status["leads"] == true);
+        for number in 1..count {
+            let added = group.order(0, &["add", &group.members[number].address]);
+            assert!(added.status.success(), "{}", text(&added));
+            group.until(0, "the new member is a voter", |status| {
+                let members = status["members"].as_array().unwrap();
+                members.len() == number + 1 && members.iter().all(|member| member["standing"] == "voter")
+            });
+            group.until(number, "it has data", |status| status["leader"] == 1);
+        }
+        group
+    }
+
+    fn start(&mut self, number: usize) {
+        let secret = self.folder.path().join("secret");
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join(format!("log-{}", number + 1)))
+            .unwrap();
+        let member = &mut self.members[number];
+        let process = Command::new(env!("CARGO_BIN_EXE_lycosa"))
+            .args(["serve", "--data-dir", member.folder.to_str().unwrap(), "--listen", &member.listen])
+            .args(["--http-listen", "", "--lua", "false", "--cluster-listen", &member.address])
+            .args(["--cluster-secret-file", secret.to_str().unwrap()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        member.process = Some(process);
+    }
+
+    fn kill(&mut self, number: usize) {
+        let mut process = self.members[number].process.take().unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
+    fn order(&self, number: usize, order: &[&str]) -> Output {
+        let folder = self.members[number].folder.to_str().unwrap();
+        lycosa(&[&["cluster"], order, &["--data-dir", folder]].concat())
+    }
+
+    fn status(&self, number: usize) -> Option<Json> {
+        let output = self.order(number, &["status", "--json"]);
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    fn until(&self, number: usize, what: &str, is_so: impl Fn(&Json) -> bool) {
+        let began = Instant::now();
+        while !self.status(number).is_some_and(|status| is_so(&status)) {
+            let log = self.folder.path().join(format!("log-{}", number + 1));
+            assert!(
+                began.elapsed() < LIMIT,
+                "{what}: {:?}\n{}",
+                self.status(number),
+                fs::read_to_string(log).unwrap()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn leader(&self) -> usize {
+        let began = Instant::now();
+        loop {
+            let leads = |number: &usize| {
+                self.members[*number].process.is_some()
+                    && self.status(*number).is_some_and(|status| status["leads"] == true)
+            };
+            if let Some(leader) = (0..self.members.len()).find(leads) {
+                return leader;
+            }
+            assert!(began.elapsed() < LIMIT, "nobody leads");
+        }
+    }
+
+    /// Puts a task through a member, again where that was refused or its outcome is not known. Returns how often.
+    fn put(&self, number: usize, payload: &str) -> usize {
+        let began = Instant::now();
+        for attempt in 1.. {
+            let put =
+                lycosa(&["put", "mail", payload, "--create", "--address", &self.members[number].listen]);
+            if put.status.success() {
+                return attempt;
+            }
+            assert!(began.elapsed() < LIMIT, "no put: {}", text(&put));
+        }
+        unreachable!("a loop without an end")
+    }
+
+    fn payloads(&self, number: usize) -> Vec<String> {
+        let listed = lycosa(&["list", "mail", "--json", "--address", &self.members[number].listen]);
+        assert!(listed.status.success(), "{}", text(&listed));
+        let tasks = String::from_utf8(listed.stdout).unwrap();
+        tasks.lines().map(|line| serde_json::from_str::<Json>(line).unwrap()["data"].to_string()).collect()
+    }
+}
+
+#[test]
+fn every_member_serves_and_a_killed_leader_costs_no_task() {
+    let mut group = Group::of(3);
+    for number in 0..3 {
+        assert_eq!(group.put(number, &format!("first {number}")), 1);
+    }
+    for round in 0..ROUNDS {
+        let leader = group.leader();
+        group.kill(leader);
+        let other = (leader + 1) % 3;
+        group.put(other, &format!("round {round}"));
+        let payloads = group.payloads((leader + 2) % 3);
+        for put in (0..3)
+            .map(|number| format!("first {number}"))
+            .chain((0..=round).map(|round| format!("round {round}")))
+        {
+            assert!(payloads.iter().any(|payload| payload.contains(&put)), "{put} is lost: {payloads:?}");
+        }
+        group.start(leader);
+        group.until(leader, "it follows", |status| {
+            status["role"] == "follower" && !status["leader"].is_null()
+        });
+    }
+    let leader = group.leader();
+    let handed = group.order((leader + 1) % 3, &["transfer"]);
+    assert!(handed.status.success(), "{}", text(&handed));
+    group.until(leader, "it follows", |status| status["role"] == "follower");
+}
+
+fn init(folder: &Path) -> Output {
+    lycosa(&["cluster", "init", "--data-dir", folder.to_str().unwrap(), "--member-address", "127.0.0.1:1"])
+}
+
+#[test]
+fn a_folder_becomes_a_member_s_once_and_a_single_server_s_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let path = data.to_str().unwrap();
+    assert!(init(&data).status.success());
+    let second = init(&data);
+    assert!(
+        !second.status.success() && text(&second).contains("belongs to a group already"),
+        "{}",
+        text(&second)
+    );
+    let single = lycosa(&["serve", "--data-dir", path, "--listen", "127.0.0.1:0", "--http-listen", ""]);
+    assert!(!single.status.success() && text(&single).contains("cluster leave"), "{}", text(&single));
+    let left = lycosa(&["cluster", "leave", "--data-dir", path]);
+    assert!(left.status.success(), "{}", text(&left));
+    let checked = lycosa(&["check", path, "--for-tarantool"]);
+    assert!(checked.status.success(), "{}", text(&checked));
+    let again = lycosa(&["cluster", "leave", "--data-dir", path]);
+    assert!(!again.status.success() && text(&again).contains("belongs to no group"), "{}", text(&again));
+}
+
+#[test]
+fn settings_that_a_group_does_not_allow_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    for (setting, cause) in [
+        (["--read-only", "true"], "the group decides"),
+        (["--wal-mode", "write"], "needs fsync"),
+        (["--replicas-before-reply", "1"], "majority"),
+        (["--replication", "127.0.0.1:1"], "Leave replication out"),
+        (["--log-level", "info"], "cluster.secret_file"),
+    ] {
+        let output = lycosa(
+            &[
+                &[
+                    "serve",
+                    "--data-dir",
+                    data.to_str().unwrap(),
+                    "--listen",
+                    "127.0.0.1:0",
+                    "--http-listen",
+                    "",
+                ][..],
+                &["--cluster-listen", "127.0.0.1:0"],
+                &setting,
+            ]
+            .concat(),
+        );
+        assert!(!output.status.success() && text(&output).contains(cause), "{}", text(&output));
+    }
+}

@@ -1,0 +1,409 @@
+//! Clients of a node that does not lead: the leader serves them.
+//!
+//! The node opens one connection between members for each of its clients and passes frames on in both directions, so a
+//! client that does not read slows down its own connection alone. The leader opens the client's connection with the salt
+//! that the node has greeted it with, so passwords are proved end to end.
+//!
+//! The node follows requests and replies by their numbers. When the leader changes, a request that was passed on and not
+//! answered gets the error `OUTCOME_UNKNOWN`; reads are sent again, and so is everything that was not passed on. The
+//! client's log-in is repeated at the new leader, and its queue session is joined again: the node has asked for the session
+//! before it passed the first call of the queue on.
+//!
+//! Absent: clients that are connected to the leader itself, which the loop serves as ever, and `admin.sock`, which is for
+//! this very server.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use lycosa_instance::{OUTCOME_UNKNOWN, Origin, PROTOCOL_VERSION, Trust};
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::frame::{self as iproto, Split};
+use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
+use lycosa_iproto::reply::{self, Content};
+use lycosa_iproto::request::{self, Body};
+use lycosa_tuple::mp;
+use lycosa_tuple::value::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+
+use super::handshake::{Purpose, frame, next_frame, read_frame};
+use super::member::{Member, Place};
+use super::port::Visit;
+use crate::connection;
+use crate::early::Early;
+use crate::replication::applier::Stream;
+use crate::serve::fill_randomly;
+use crate::socket::{Reader, Writer};
+use crate::turn::Core;
+
+/// Bytes of the beginning that a member sends.
+const MAX_HEAD: usize = 4096;
+/// Bytes that wait in one direction before the other end is read no more.
+const MAX_WAITING: usize = 256 << 10;
+/// Requests that were passed on and not answered, at most.
+const MAX_PENDING: usize = 4096;
+/// Pause before the next attempt to reach a leader.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The numbers of requests that the node makes for a client; no connector counts that far.
+const LOG_IN: u64 = u64::MAX - 1;
+const IDENTIFY: u64 = u64::MAX - 2;
+
+/// Serves the client of another member, as the leader.
+pub(crate) async fn visit(core: Rc<Core>, member: Rc<Member>, visit: Visit) {
+    let Visit { mut reader, writer, peer, .. } = visit;
+    let Ok(Some(head)) = next_frame(&mut reader, MAX_HEAD).await else { return };
+    let Some((origin, salt)) = read_head(&head, &peer) else { return };
+    let leads = *member.place().borrow() == Place::Here;
+    let answer = if leads { "" } else { "this node does not lead the group" };
+    if writer.write_all(&frame(answer.as_bytes())).await.is_ok() && leads {
+        connection::serve_greeted(core, reader, writer, origin, Early { salt, received: Vec::new() }).await;
+    }
+}
+
+fn write_head(origin: &Origin, salt: &[u8; SALT_SIZE]) -> Vec<u8> {
+    let mut head = Vec::new();
+    mp::write_bin(&mut head, salt);
+    mp::write_bool(&mut head, origin.trust == Trust::Loopback);
+    mp::write_str(&mut head, origin.peer.as_bytes());
+    head
+}
+
+fn read_head(head: &[u8], through: &str) -> Option<(Origin, [u8; SALT_SIZE])> {
+    let mut values = mp::Reader::new(head);
+    let salt = values.bin().ok()?.try_into().ok()?;
+    let trust = if values.bool().ok()? { Trust::Loopback } else { Trust::Nobody };
+    let peer = std::str::from_utf8(values.str().ok()?).ok()?;
+    Some((Origin { peer: format!("{peer} through {through}"), trust }, salt))
+}
+
+/// Whether a client that connects now is to be served by another node.
+pub(crate) fn are_elsewhere(member: &Member) -> bool {
+    *member.place().borrow() != Place::Here
+}
+
+/// What ends the service of a client.
+enum End {
+    /// The client has gone, or must go.
+    Client,
+    /// The leader has gone, or another one leads.
+    Leader,
+}
+
+/// A client of this node.
+struct Client {
+    member: Rc<Member>,
+    place: watch::Receiver<Place>,
+    reader: Reader,
+    writer: Writer,
+    origin: Origin,
+    salt: [u8; SALT_SIZE],
+    limit: usize,
+    /// What came and is no whole frame yet.
+    partial: Vec<u8>,
+    /// Frames that were not passed on.
+    waiting: VecDeque<Vec<u8>>,
+    waiting_bytes: usize,
+    /// Requests that were passed on and not answered; reads with their frames.
+    pending: HashMap<u64, Option<Vec<u8>>>,
+    /// Replies that the client has not taken yet.
+    replies: Vec<u8>,
+    /// The last log-in that succeeded, and the one that was passed on, with its number.
+    log_in: Option<Vec<u8>>,
+    attempt: Option<(u64, Vec<u8>)>,
+    /// The queue session, and the number of a call that may change it.
+    session: Option<Vec<u8>>,
+    identifies: Option<u64>,
+    /// The node has asked for the session.
+    is_identified: bool,
+}
+
+/// Serves a client until it goes.
+pub(crate) async fn serve(
+    core: Rc<Core>,
+    member: Rc<Member>,
+    reader: Reader,
+    writer: Writer,
+    origin: Origin,
+) {
+    core.handshakes.set(core.handshakes.get() + 1);
+    let mut salt = [0; SALT_SIZE];
+    fill_randomly(&mut salt);
+    let (uuid, limit) = {
+        let instance = core.instance.borrow();
+        (instance.identity().instance, instance.max_frame_size())
+    };
+    let greeting = Greeting { version: PROTOCOL_VERSION.to_owned(), uuid, salt };
+    let place = member.place();
+    let mut client = Client {
+        member,
+        place,
+        reader,
+        writer,
+        origin,
+        salt,
+        limit,
+        partial: Vec::new(),
+        waiting: VecDeque::new(),
+        waiting_bytes: 0,
+        pending: HashMap::new(),
+        replies: greeting.encode().map(Vec::from).unwrap_or_default(),
+        log_in: None,
+        attempt: None,
+        session: None,
+        identifies: None,
+        is_identified: false,
+    };
+    while !matches!(client.serve_once().await, End::Client) {
+        client.lose();
+        tokio::time::sleep(PAUSE).await;
+    }
+    client.writer.finish();
+    core.handshakes.set(core.handshakes.get() - 1);
+}
+
+impl Client {
+    /// Serves the client by the leader that there is now, once there is one.
+    async fn serve_once(&mut self) -> End {
+        let place = *self.place.borrow_and_update();
+        let leader = match place {
+            Place::Here => self.member.status().identity.node,
+            Place::At(leader) => leader,
+            Place::Nowhere => {
+                let mut place = self.place.clone();
+                return tokio::select! {
+                    changed = place.changed() => if changed.is_ok() { End::Leader } else { End::Client },
+                    end = self.talk_to_client() => end,
+                };
+            }
+        };
+        let Ok(stream) = self.connect(leader).await else { return End::Leader };
+        self.carry(stream).await
+    }
+
+    async fn connect(&mut self, leader: u64) -> io::Result<Stream> {
+        let status = self.member.status();
+        let address = status.members.get(leader).map(|member| member.address.clone());
+        let address = address.ok_or(io::ErrorKind::NotFound)?;
+        let dialer = self.member.links().dialer();
+        let opened = dialer.open(&address, Purpose::Client, status.identity.group).await;
+        let mut stream = opened.map_err(io::Error::other)?;
+        stream.write_all(&frame(&write_head(&self.origin, &self.salt))).await?;
+        stream.flush().await?;
+        let refusal = read_frame(&mut stream, MAX_HEAD).await?;
+        if refusal.is_empty() { Ok(stream) } else { Err(io::ErrorKind::NotConnected.into()) }
+    }
+
+    /// While no leader is known: takes what the client sends, up to a bound, and its end.
+    async fn talk_to_client(&mut self) -> End {
+        loop {
+            if !self.replies.is_empty() {
+                let written = self.writer.write_all(&self.replies).await;
+                self.replies.clear();
+                if written.is_err() {
+                    return End::Client;
+                }
+            }
+            if self.waiting_bytes >= MAX_WAITING {
+                return std::future::pending().await;
+            }
+            let mut bytes = vec![0; 16 << 10];
+            match self.reader.read(&mut bytes).await {
+                Ok(count) if count > 0 => self.take(&bytes[..count]),
+                _ => return End::Client,
+            }
+        }
+    }
+
+    /// Cuts what the client has sent into frames.
+    fn take(&mut self, bytes: &[u8]) {
+        self.partial.extend_from_slice(bytes);
+        let mut done = 0;
+        loop {
+            let rest = &self.partial[done..];
+            let consumed = match iproto::split(rest, self.limit) {
+                Ok(Split::Frame { consumed, .. }) => consumed,
+                Ok(Split::NeedMore(_)) => break,
+                // The leader says what is wrong with it.
+                Err(_) => rest.len(),
+            };
+            if consumed == 0 {
+                break;
+            }
+            self.waiting.push_back(rest[..consumed].to_vec());
+            self.waiting_bytes += consumed;
+            done += consumed;
+        }
+        self.partial.drain(..done);
+    }
+
+    /// Takes a frame that is passed on now, and notes what is expected of it.
+    fn pass(&mut self, out: &mut Vec<u8>) {
+        let Some(bytes) = self.waiting.pop_front() else { return };
+        self.waiting_bytes -= bytes.len();
+        if let Ok(Split::Frame { content, .. }) = iproto::split(&bytes, self.limit)
+            && let Ok(request) = request::decode(content)
+        {
+            let sync = request.header.sync;
+            let is_read = matches!(
+                request.body,
+                Body::Select { .. } | Body::Ping | Body::Vote | Body::VoteDeprecated | Body::Id { .. }
+            );
+            match request.body {
+                Body::Auth { .. } => self.attempt = Some((sync, bytes.clone())),
+                Body::Call { name, .. } if name == b"queue.identify" => {
+                    self.identifies = Some(sync);
+                    self.is_identified = true;
+                }
+                Body::Call { name, .. } if name.starts_with(b"queue.") && !self.is_identified => {
+                    self.is_identified = true;
+                    identify(out, None);
+                }
+                _ => {}
+            }
+            self.pending.insert(sync, is_read.then(|| bytes.clone()));
+        }
+        out.extend_from_slice(&bytes);
+    }
+
+    /// Notes a reply of the leader; whether the client is to have it.
+    fn note(&mut self, bytes: &[u8]) -> bool {
+        let Some(sync) = reply::sync_of(bytes) else { return true };
+        if reply::is_push(bytes) {
+            return true;
+        }
+        let content = iproto::split(bytes, usize::MAX).ok().and_then(|split| match split {
+            Split::Frame { content, .. } => reply::decode(content).ok(),
+            Split::NeedMore(_) => None,
+        });
+        let data = content.and_then(|reply| match reply.content {
+            Content::Ok { data, .. } => Some(data),
+            _ => None,
+        });
+        if let Some((_, attempt)) = self.attempt.take_if(|(attempt, _)| *attempt == sync)
+            && data.is_some()
+        {
+            self.log_in = Some(attempt);
+        }
+        if sync == IDENTIFY || self.identifies.take_if(|call| *call == sync).is_some() {
+            let values = data.and_then(|data| Value::decode(data).ok());
+            let values = values.as_ref().and_then(Value::as_array);
+            if let Some(Value::Bin(session) | Value::Str(session)) = values.and_then(|values| values.first())
+            {
+                self.session = Some(session.clone());
+            }
+        }
+        self.pending.remove(&sync);
+        !matches!(sync, IDENTIFY | LOG_IN)
+    }
+
+    /// The leader has gone: answers what cannot be known, and sends reads again.
+    fn lose(&mut self) {
+        self.attempt = None;
+        self.identifies = None;
+        self.is_identified = self.session.is_some();
+        for (sync, read) in std::mem::take(&mut self.pending) {
+            match read {
+                Some(bytes) => {
+                    self.waiting_bytes += bytes.len();
+                    self.waiting.push_front(bytes);
+                }
+                None => reply::error(&mut self.replies, sync, 0, &outcome_unknown()),
+            }
+        }
+    }
+
+    /// Passes frames between the client and the leader until one of them goes.
+    async fn carry(&mut self, stream: Stream) -> End {
+        let (mut reading, mut writing) = tokio::io::split(stream);
+        let mut out = Vec::new();
+        if let Some(log_in) = self.log_in.as_deref().and_then(|bytes| with_sync(bytes, self.limit, LOG_IN)) {
+            out.extend(log_in);
+        }
+        if let Some(session) = &self.session {
+            identify(&mut out, Some(session));
+        }
+        let mut received = Vec::new();
+        let (mut from_client, mut from_leader) = (vec![0; 16 << 10], vec![0; 64 << 10]);
+        loop {
+            if out.is_empty() {
+                while out.len() < MAX_WAITING && self.pending.len() < MAX_PENDING && !self.waiting.is_empty()
+                {
+                    self.pass(&mut out);
+                }
+            }
+            let takes = self.waiting_bytes < MAX_WAITING;
+            let gives = self.replies.len() < MAX_WAITING;
+            let has_replies = !self.replies.is_empty() || self.writer.has_backlog();
+            tokio::select! {
+                biased;
+                changed = self.place.changed() => {
+                    return if changed.is_ok() { End::Leader } else { End::Client };
+                }
+                writable = self.writer.writable(), if has_replies => {
+                    let written = writable.and_then(|()| self.writer.try_write(&self.replies));
+                    match written {
+                        Ok(count) => drop(self.replies.drain(..count)),
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        Err(_) => return End::Client,
+                    }
+                }
+                read = reading.read(&mut from_leader), if gives => match read {
+                    Ok(count) if count > 0 => {
+                        received.extend_from_slice(&from_leader[..count]);
+                        let mut done = 0;
+                        while let Ok(Split::Frame { consumed, .. }) = iproto::split(&received[done..], usize::MAX) {
+                            let bytes = &received[done..done + consumed];
+                            if self.note(bytes) {
+                                self.replies.extend_from_slice(bytes);
+                            }
+                            done += consumed;
+                        }
+                        received.drain(..done);
+                    }
+                    _ => return End::Leader,
+                },
+                written = writing.write(&out), if !out.is_empty() => match written {
+                    Ok(count) => {
+                        out.drain(..count);
+                        if out.is_empty() && writing.flush().await.is_err() {
+                            return End::Leader;
+                        }
+                    }
+                    Err(_) => return End::Leader,
+                },
+                read = self.reader.read(&mut from_client), if takes => match read {
+                    Ok(count) if count > 0 => self.take(&from_client[..count]),
+                    _ => return End::Client,
+                },
+            }
+        }
+    }
+}
+
+/// Appends the node's own call of `queue.identify`.
+fn identify(out: &mut Vec<u8>, session: Option<&[u8]>) {
+    let args = match session {
+        Some(session) => Value::array([Value::Str(session.to_vec())]),
+        None => Value::Array(Vec::new()),
+    };
+    request::encode(out, IDENTIFY, &Body::Call { name: b"queue.identify", args: &args.encode() });
+}
+
+/// A request again, with another number.
+fn with_sync(bytes: &[u8], limit: usize, sync: u64) -> Option<Vec<u8>> {
+    let Ok(Split::Frame { content, .. }) = iproto::split(bytes, limit) else { return None };
+    let request = request::decode(content).ok()?;
+    let mut out = Vec::new();
+    request::encode(&mut out, sync, &request.body);
+    Some(out)
+}
+
+fn outcome_unknown() -> ErrorObject {
+    let message = "The outcome of this request is unknown: the leader of the group changed before it was answered. Look \
+                   whether it was done before it is repeated";
+    let mut error = ErrorObject::client(ErrorCode::SyncRollback, message);
+    error.fields.push(("name".into(), OUTCOME_UNKNOWN.to_owned()));
+    error
+}

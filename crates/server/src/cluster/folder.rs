@@ -1,0 +1,64 @@
+//! The data folder of a single server becomes that of the first member, and that of the last member a single server's.
+//!
+//! Both need the folder for themselves: a server that runs holds its lock.
+
+use anyhow::{Context, bail, ensure};
+use lycosa_engine::group;
+use lycosa_instance::Identity;
+use lycosa_journal::decision::Mode;
+use lycosa_journal::directory::Directory;
+use lycosa_journal::recovery::Recovery;
+use uuid::Uuid;
+
+use crate::clock::now;
+use crate::config::Config;
+use crate::storage::{store_settings, writer_settings};
+
+/// What [`init`] has made.
+#[derive(Debug, Clone)]
+pub struct Begun {
+    /// The new group.
+    pub group: Uuid,
+    /// Where other members reach the first one.
+    pub address: String,
+}
+
+/// Makes the data folder that of node 1 of a new group. `address` takes the place of `cluster.listen` in the list of members.
+///
+/// # Errors
+/// The folder is in use, belongs to a group already, or cannot be loaded; there is no address that others can reach.
+pub fn init(config: &Config, address: Option<&str>) -> anyhow::Result<Begun> {
+    let listen = config.cluster_listen.as_ref().map(ToString::to_string);
+    let address = address.map(str::to_owned).or(listen).context(
+        "no address for the other members: name it with --member-address HOST:PORT, or set cluster.listen in lycosa.toml",
+    )?;
+    ensure!(
+        !["0.0.0.0:", "[::]:", "tls://0.0.0.0:", "tls://[::]:"].iter().any(|any| address.starts_with(any)),
+        "{address} means every address of this machine, which other members cannot connect to: name one with \
+         --member-address HOST:PORT"
+    );
+    let directory = Directory::open(&config.data_dir)?;
+    let (store, log) = (store_settings(config), writer_settings(config));
+    let found = Recovery::open(&directory, Mode::Strict)?.map(|recovery| recovery.instance());
+    let instance = found.unwrap_or_else(Uuid::new_v4);
+    let identity = Identity { instance, cluster: Uuid::new_v4(), replica_id: 1 };
+    let group = Uuid::new_v4();
+    group::begin(&directory, store, log, &identity, group, address.clone(), now())?;
+    Ok(Begun { group, address })
+}
+
+/// Makes the data folder of the last member that of a single server. `forced`: other members are given up.
+///
+/// # Errors
+/// The folder is in use or no member's, it cannot be loaded, or the group has other members.
+pub fn leave(config: &Config, forced: bool) -> anyhow::Result<group::Identity> {
+    let directory = Directory::open(&config.data_dir)?;
+    let Some(member) = group::folder::member_of(&directory)? else {
+        bail!("the data folder {} belongs to no group: nothing to leave", config.data_dir.display());
+    };
+    let recovery = Recovery::open(&directory, Mode::Strict)?;
+    let instance = recovery.context("the folder has no snapshot of the group yet")?.instance();
+    let identity = Identity { instance, cluster: Uuid::nil(), replica_id: 1 };
+    group::leave(&directory, store_settings(config), writer_settings(config), &identity, forced, now())?;
+    Ok(member)
+}

@@ -1,0 +1,388 @@
+//! The beginning of a connection between two members: each proves to the other one that it knows the group's secret.
+//!
+//! ```text
+//! connector                               acceptor
+//!   head: magic, purpose, group, nonce  →
+//!                                       ←  nonce
+//!   proof                               →
+//!                                       ←  proof, then a frame: empty, or why the connection is refused
+//! ```
+//!
+//! Everything before the last frame has a fixed length and is compared, never parsed. The connector proves first: a
+//! stranger gets nothing, or 32 random bytes if it has sent the right head, and holds 64 bytes for at most
+//! [`PATIENCE`]. After [`MOST`] handshakes at a time a new one ends the oldest one, so strangers that hold connections
+//! open keep no member out.
+//!
+//! Absent: what a connection is used for ([`Purpose`] names it), and TLS, which begins before this.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::secret::{PROOF, Secret, Side};
+use crate::serve::fill_randomly;
+use crate::socket::{Reader, Writer};
+
+const MAGIC: [u8; 15] = *b"lycosa member 1";
+const NONCE: usize = 32;
+const HEAD: usize = MAGIC.len() + 1 + 16 + NONCE;
+
+/// How long a handshake may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+/// Handshakes at a time.
+const MOST: usize = 64;
+/// Bytes of a refusal.
+const MAX_REFUSAL: usize = 1024;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Messages of the consensus, one way.
+    Messages,
+    /// The files of a snapshot, one way.
+    Snapshot,
+    /// A client of the connector, whose requests the acceptor answers as the leader.
+    Client,
+    /// An operator's order, which the acceptor carries out as the leader.
+    Order,
+}
+
+impl Purpose {
+    const ALL: [Self; 4] = [Self::Messages, Self::Snapshot, Self::Client, Self::Order];
+
+    fn code(self) -> u8 {
+        match self {
+            Self::Messages => 1,
+            Self::Snapshot => 2,
+            Self::Client => 3,
+            Self::Order => 4,
+        }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HandshakeError {
+    /// The socket.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It takes too long.
+    #[error("no answer within {} s", PATIENCE.as_secs())]
+    Silent,
+    /// The peer does not know the secret, or is none.
+    #[error("it is no member of this group: it does not know the secret (cluster.secret_file)")]
+    Stranger,
+    /// Newer handshakes took its place.
+    #[error("more than {MOST} handshakes were under way")]
+    Crowded,
+    /// The peer knows the secret and refuses.
+    #[error("it refuses: {0}")]
+    Refused(String),
+}
+
+/// A peer that knows the secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) purpose: Purpose,
+    /// The group that it belongs to.
+    pub(crate) group: Uuid,
+}
+
+/// Proves to the acceptor at the other end that this is a member of `group`, and lets it prove the same.
+///
+/// # Errors
+/// [`HandshakeError`].
+pub(crate) async fn connect(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    secret: &Secret,
+    purpose: Purpose,
+    group: Uuid,
+) -> Result<(), HandshakeError> {
+    let connecting = async {
+        let mut head = [0; HEAD];
+        head[..MAGIC.len()].copy_from_slice(&MAGIC);
+        head[MAGIC.len()] = purpose.code();
+        head[MAGIC.len() + 1..][..16].copy_from_slice(group.as_bytes());
+        fill_randomly(&mut head[HEAD - NONCE..]);
+        stream.write_all(&head).await?;
+        let mut nonce = [0; NONCE];
+        stream.read_exact(&mut nonce).await?;
+        stream.write_all(&secret.proof(Side::Connector, &head, &nonce)).await?;
+        let mut proof = [0; PROOF];
+        // An acceptor that does not accept the proof closes the connection without a word.
+        if let Err(error) = stream.read_exact(&mut proof).await {
+            let is_end = error.kind() == io::ErrorKind::UnexpectedEof;
+            return Err(if is_end { HandshakeError::Stranger } else { error.into() });
+        }
+        if !secret.is_proof(&proof, Side::Acceptor, &head, &nonce) {
+            return Err(HandshakeError::Stranger);
+        }
+        let refusal = read_frame(stream, MAX_REFUSAL).await?;
+        if refusal.is_empty() {
+            Ok(())
+        } else {
+            Err(HandshakeError::Refused(String::from_utf8_lossy(&refusal).into_owned()))
+        }
+    };
+    tokio::time::timeout(PATIENCE, connecting).await.unwrap_or(Err(HandshakeError::Silent))
+}
+
+/// The handshakes under way at a port, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Doorway(RefCell<VecDeque<Rc<Notify>>>);
+
+impl Doorway {
+    fn enter(&self) -> Rc<Notify> {
+        let mut waiting = self.0.borrow_mut();
+        if waiting.len() >= MOST
+            && let Some(oldest) = waiting.pop_front()
+        {
+            oldest.notify_one();
+        }
+        let own = Rc::new(Notify::new());
+        waiting.push_back(own.clone());
+        own
+    }
+
+    fn leave(&self, own: &Rc<Notify>) {
+        self.0.borrow_mut().retain(|waiting| !Rc::ptr_eq(waiting, own));
+    }
+
+    /// Does the acceptor's part, TLS included, which `prepared` does. Sends no verdict yet: [`welcome`] or [`refuse`] does.
+    ///
+    /// # Errors
+    /// [`HandshakeError`]; the connection is to be dropped.
+    pub(crate) async fn accept(
+        &self,
+        prepared: impl Future<Output = Result<(Reader, Writer), HandshakeError>>,
+        secret: &Secret,
+    ) -> Result<(Known, Reader, Writer), HandshakeError> {
+        let own = self.enter();
+        let accepting = async {
+            let (mut reader, writer) = prepared.await?;
+            let known = accept(&mut reader, &writer, secret).await?;
+            Ok((known, reader, writer))
+        };
+        let accepted = tokio::select! {
+            accepted = tokio::time::timeout(PATIENCE, accepting) => accepted.unwrap_or(Err(HandshakeError::Silent)),
+            () = own.notified() => Err(HandshakeError::Crowded),
+        };
+        self.leave(&own);
+        accepted
+    }
+}
+
+async fn accept(reader: &mut Reader, writer: &Writer, secret: &Secret) -> Result<Known, HandshakeError> {
+    let mut head = [0; HEAD];
+    reader.read_exact(&mut head[..MAGIC.len() + 1]).await?;
+    if head[..MAGIC.len()] != MAGIC {
+        return Err(HandshakeError::Stranger);
+    }
+    let purpose = Purpose::ALL.into_iter().find(|purpose| purpose.code() == head[MAGIC.len()]);
+    let purpose = purpose.ok_or(HandshakeError::Stranger)?;
+    reader.read_exact(&mut head[MAGIC.len() + 1..]).await?;
+    let mut nonce = [0; NONCE];
+    fill_randomly(&mut nonce);
+    writer.write_all(&nonce).await?;
+    let mut proof = [0; PROOF];
+    reader.read_exact(&mut proof).await?;
+    if !secret.is_proof(&proof, Side::Connector, &head, &nonce) {
+        return Err(HandshakeError::Stranger);
+    }
+    writer.write_all(&secret.proof(Side::Acceptor, &head, &nonce)).await?;
+    let group = head[MAGIC.len() + 1..][..16].try_into().expect("16 bytes were cut off");
+    Ok(Known { purpose, group: Uuid::from_bytes(group) })
+}
+
+/// Takes the connection.
+///
+/// # Errors
+/// The socket.
+pub(crate) async fn welcome(writer: &Writer) -> io::Result<()> {
+    writer.write_all(&[0; 4]).await
+}
+
+/// Refuses the connection of a member, and says why.
+pub(crate) async fn refuse(writer: &Writer, cause: &str) {
+    let bytes = cause.as_bytes();
+    // A peer that has gone is not told.
+    let _ = writer.write_all(&frame(&bytes[..bytes.len().min(MAX_REFUSAL)])).await;
+    let _ = writer.shut_down();
+}
+
+/// A frame: four bytes with the length, the greatest first, and the body.
+pub(crate) fn frame(body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).expect("every sender bounds its frames far below 4 GiB");
+    [&length.to_be_bytes(), body].concat()
+}
+
+/// Reads a frame with a body of at most `limit` bytes.
+///
+/// # Errors
+/// The socket, or a longer frame.
+pub(crate) async fn read_frame(stream: &mut (impl AsyncRead + Unpin), limit: usize) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).await?;
+    let mut body = vec![0; bounded(length, limit)?];
+    stream.read_exact(&mut body).await?;
+    Ok(body)
+}
+
+/// The same at the acceptor's end. `None` at the end of the connection.
+///
+/// # Errors
+/// As [`read_frame`].
+pub(crate) async fn next_frame(reader: &mut Reader, limit: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut length = [0; 4];
+    match reader.read_exact(&mut length).await {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    let mut body = vec![0; bounded(length, limit)?];
+    reader.read_exact(&mut body).await?;
+    Ok(Some(body))
+}
+
+fn bounded(length: [u8; 4], limit: usize) -> io::Result<usize> {
+    let length = u32::from_be_bytes(length) as usize;
+    if length <= limit {
+        return Ok(length);
+    }
+    let cause = format!("a frame of {length} bytes, and at most {limit} are expected");
+    Err(io::Error::new(io::ErrorKind::InvalidData, cause))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::super::secret::secret_of;
+    use super::*;
+    use crate::socket::split_tcp;
+
+    const SECRET: &str = "a secret of a group";
+
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(test)
+    }
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (client, listener.accept().await.unwrap().0)
+    }
+
+    async fn accepted(door: &Doorway, stream: TcpStream) -> Result<(Known, Reader, Writer), HandshakeError> {
+        door.accept(async { Ok(split_tcp(stream)) }, &secret_of(SECRET)).await
+    }
+
+    #[test]
+    fn members_know_each_other() {
+        run(async {
+            let (mut client, server) = pair().await;
+            let (door, group) = (Doorway::default(), Uuid::from_u128(7));
+            let accepting = async {
+                let (known, _reader, writer) = accepted(&door, server).await.unwrap();
+                welcome(&writer).await.unwrap();
+                known
+            };
+            let secret = secret_of(SECRET);
+            let (connected, known) =
+                tokio::join!(connect(&mut client, &secret, Purpose::Client, group), accepting);
+            connected.unwrap();
+            assert_eq!(known, Known { purpose: Purpose::Client, group });
+        });
+    }
+
+    #[test]
+    fn a_refusal_reaches_a_member() {
+        run(async {
+            let (mut client, server) = pair().await;
+            let door = Doorway::default();
+            let accepting = async {
+                let (_, _reader, writer) = accepted(&door, server).await.unwrap();
+                refuse(&writer, "another group").await;
+            };
+            let secret = secret_of(SECRET);
+            let (connected, ()) =
+                tokio::join!(connect(&mut client, &secret, Purpose::Order, Uuid::nil()), accepting);
+            assert!(matches!(connected, Err(HandshakeError::Refused(cause)) if cause == "another group"));
+        });
+    }
+
+    #[test]
+    fn a_wrong_secret_gets_no_proof() {
+        run(async {
+            let (mut client, server) = pair().await;
+            let (door, secret) = (Doorway::default(), secret_of("another secret!!"));
+            let (connected, accepted) = tokio::join!(
+                connect(&mut client, &secret, Purpose::Messages, Uuid::nil()),
+                accepted(&door, server)
+            );
+            assert!(matches!(connected, Err(HandshakeError::Stranger)), "{connected:?}");
+            assert!(matches!(accepted, Err(HandshakeError::Stranger)));
+        });
+    }
+
+    #[test]
+    fn strangers_get_nothing() {
+        run(async {
+            for first in [&b"GET / HTTP/1.1\r\n\r\n                         "[..], &[0; 100], &[0xce; 100]] {
+                let (mut client, server) = pair().await;
+                let door = Doorway::default();
+                client.write_all(first).await.unwrap();
+                let refused = accepted(&door, server).await;
+                assert!(matches!(refused, Err(HandshakeError::Stranger)));
+                drop(refused);
+                let mut got = Vec::new();
+                // Unread bytes reset the connection.
+                let _ = client.read_to_end(&mut got).await;
+                assert!(got.is_empty(), "{got:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn silent_connections_keep_no_member_out() {
+        run(async {
+            let door = Rc::new(Doorway::default());
+            let mut silent = Vec::new();
+            let local = tokio::task::LocalSet::new();
+            local
+                .run_until(async {
+                    for _ in 0..MOST {
+                        let (client, server) = pair().await;
+                        let door = door.clone();
+                        silent.push((
+                            client,
+                            tokio::task::spawn_local(
+                                async move { accepted(&door, server).await.map(|_| ()) },
+                            ),
+                        ));
+                    }
+                    while door.0.borrow().len() < MOST {
+                        tokio::task::yield_now().await;
+                    }
+                    let (mut client, server) = pair().await;
+                    let accepting = async {
+                        let (_, _reader, writer) = accepted(&door, server).await.unwrap();
+                        welcome(&writer).await.unwrap();
+                    };
+                    let secret = secret_of(SECRET);
+                    let (connected, ()) =
+                        tokio::join!(connect(&mut client, &secret, Purpose::Order, Uuid::nil()), accepting);
+                    connected.unwrap();
+                    let (_, oldest) = silent.remove(0);
+                    assert!(matches!(oldest.await.unwrap(), Err(HandshakeError::Crowded)));
+                })
+                .await;
+        });
+    }
+}

@@ -1,0 +1,357 @@
+//! The node of this server: the group's journal on the loop, its disk in a thread, and messages to the links.
+//!
+//! After each call that may have given the journal something to do, [`Member::pump`] moves orders to the disk and messages
+//! to the links. News for the instance wait for the next turn, which [`Member::wake`] asks for.
+//!
+//! Invariants: the journal is never borrowed across an await, and never while a link is told something that calls back.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use lycosa_engine::group::{
+    Base, Done, GroupDisk, GroupJournal, GroupStatus, Incoming, NodeId, Order, Outgoing, Refusal,
+};
+use lycosa_engine::journal::{Journal, News, Pace};
+use lycosa_instance::{Batch, Lsn};
+use lycosa_journal::directory::Directory;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, watch};
+
+use super::links::Links;
+use super::snapshots;
+use crate::journal::{ROOM_INTERVAL, RoomWatch, Unclosed};
+
+/// What the loop sends to the disk's thread.
+enum Job {
+    Order(Box<Order>),
+    Close,
+}
+
+/// What the disk's thread says.
+pub(crate) enum Said {
+    Done(Done),
+    News(News),
+}
+
+/// The disk's thread.
+struct Disk {
+    jobs: mpsc::Sender<Job>,
+    thread: RefCell<Option<JoinHandle<Result<(), Unclosed>>>>,
+}
+
+/// Where clients of this node are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Here: this node leads, and its instance takes writes.
+    Here,
+    /// At the leader.
+    At(NodeId),
+    /// No leader is known.
+    Nowhere,
+}
+
+/// See the module.
+pub(crate) struct Member {
+    journal: RefCell<GroupJournal>,
+    disk: Disk,
+    links: Rc<Links>,
+    directory: Directory,
+    /// News of the disk's space and of the folder.
+    news: RefCell<VecDeque<News>>,
+    /// Asks for a turn.
+    pub(crate) wake: Notify,
+    place: watch::Sender<Place>,
+    began: Instant,
+}
+
+impl Member {
+    /// Starts the disk's thread. The caller runs [`live`] with what it says.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn start(
+        journal: GroupJournal,
+        disk: GroupDisk,
+        room: RoomWatch,
+        links: Rc<Links>,
+    ) -> std::io::Result<(Rc<Self>, UnboundedReceiver<Said>)> {
+        links.begin(journal.identity(), disk.incarnation(), lycosa_engine::group::FEATURE_LEVEL);
+        let directory = disk.directory().clone();
+        let (jobs, inbox) = mpsc::channel();
+        let (outbox, said) = unbounded_channel();
+        let thread = thread::Builder::new()
+            .name("group-log".to_owned())
+            .spawn(move || work(disk, room, &inbox, &outbox))?;
+        let member = Self {
+            journal: RefCell::new(journal),
+            disk: Disk { jobs, thread: RefCell::new(Some(thread)) },
+            links,
+            directory,
+            news: RefCell::default(),
+            wake: Notify::new(),
+            place: watch::channel(Place::Nowhere).0,
+            began: Instant::now(),
+        };
+        Ok((Rc::new(member), said))
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Moves orders to the disk and messages to the links, and asks for a turn.
+    fn pump(self: &Rc<Self>) {
+        let (orders, messages, notes, members) = {
+            let mut journal = self.journal.borrow_mut();
+            let orders: Vec<Order> = std::iter::from_fn(|| journal.poll_order()).collect();
+            let messages: Vec<Outgoing> = std::iter::from_fn(|| journal.poll_message()).collect();
+            let notes: Vec<String> = std::iter::from_fn(|| journal.poll_note()).collect();
+            (orders, messages, notes, journal.members().clone())
+        };
+        for note in notes {
+            tracing::warn!("{note}");
+        }
+        for order in orders {
+            if self.disk.jobs.send(Job::Order(Box::new(order))).is_err() {
+                tracing::error!("the thread of the group's log is gone");
+            }
+        }
+        self.links.follow(&members);
+        for Outgoing { to, bytes, base } in messages {
+            match base {
+                None => self.links.send(to, bytes),
+                Some(base) => snapshots::send(self, to, *base, bytes),
+            }
+        }
+        let journal = self.journal.borrow();
+        let place = match journal.leader() {
+            _ if journal.leads() => Place::Here,
+            Some(leader) if leader != journal.identity().node => Place::At(leader),
+            _ => Place::Nowhere,
+        };
+        drop(journal);
+        self.place.send_if_modified(|known| std::mem::replace(known, place) != place);
+        self.wake.notify_one();
+    }
+
+    /// Calls the journal, and moves what comes of it.
+    fn call<T>(self: &Rc<Self>, call: impl FnOnce(&mut GroupJournal) -> T) -> T {
+        let result = call(&mut self.journal.borrow_mut());
+        self.pump();
+        result
+    }
+
+    /// Takes a message of another node.
+    pub(crate) fn receive(self: &Rc<Self>, bytes: &[u8]) {
+        let incoming = match Incoming::decode(bytes) {
+            Ok(incoming) => incoming,
+            Err(error) => return tracing::error!("a message of a member cannot be read: {error}"),
+        };
+        let from = incoming.from();
+        if let Err(error) = self.call(|journal| journal.receive(incoming)) {
+            tracing::error!("a message of node {from} is refused: {error}");
+        }
+    }
+
+    /// Messages to a node were lost.
+    pub(crate) fn link_lost(self: &Rc<Self>, node: NodeId) {
+        self.call(|journal| journal.link_lost(node));
+    }
+
+    /// Takes the empty server at `address` in.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(crate) fn add(self: &Rc<Self>, address: &str) -> Result<NodeId, Refusal> {
+        self.call(|journal| journal.add(address)).map(|(node, _)| node)
+    }
+
+    /// Begins to remove a member.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(crate) fn remove(self: &Rc<Self>, node: NodeId) -> Result<(), Refusal> {
+        self.call(|journal| journal.remove(node))
+    }
+
+    /// Hands over to another voter.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(crate) fn transfer(self: &Rc<Self>, to: Option<NodeId>) -> Result<NodeId, Refusal> {
+        self.call(|journal| journal.transfer(to))
+    }
+
+    /// Where the node stands.
+    pub(crate) fn status(&self) -> GroupStatus {
+        self.journal.borrow().status()
+    }
+
+    /// Where clients are served, and news of it.
+    pub(crate) fn place(&self) -> watch::Receiver<Place> {
+        self.place.subscribe()
+    }
+
+    /// Whether the folder has a snapshot.
+    pub(crate) fn has_snapshot(&self) -> bool {
+        self.journal.borrow().has_snapshot()
+    }
+
+    /// The links to the other nodes.
+    pub(crate) fn links(&self) -> &Rc<Links> {
+        &self.links
+    }
+
+    /// The data folder.
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// The state of the snapshot with that number, which is about to be completed.
+    pub(crate) fn base_of(&self, signature: u64) -> Option<Base> {
+        self.journal.borrow().base_of(signature).cloned()
+    }
+
+    /// The snapshot with that number is complete.
+    pub(crate) fn snapshot_taken(self: &Rc<Self>, signature: u64) {
+        self.call(|journal| journal.snapshot_taken(signature));
+    }
+
+    pub(crate) fn pace(&self) -> Pace {
+        self.journal.borrow().pace()
+    }
+
+    pub(crate) fn submit(self: &Rc<Self>, batch: Batch) {
+        self.call(|journal| journal.submit(batch));
+    }
+
+    /// The next news for the instance.
+    pub(crate) fn poll(self: &Rc<Self>) -> Option<News> {
+        if let Some(news) = self.news.borrow_mut().pop_front() {
+            return Some(news);
+        }
+        let news = self.journal.borrow_mut().poll();
+        if news.is_some() {
+            self.pump();
+        }
+        news
+    }
+
+    pub(crate) fn read(self: &Rc<Self>, lsn: Lsn) {
+        self.call(|journal| journal.read(lsn));
+    }
+
+    pub(crate) fn restore(self: &Rc<Self>) {
+        self.call(Journal::restore);
+    }
+
+    pub(crate) fn pause(&self, is_paused: bool) {
+        self.journal.borrow_mut().pause(is_paused);
+    }
+
+    pub(crate) fn restate(self: &Rc<Self>, signature: u64) {
+        self.call(|journal| journal.restate(signature));
+    }
+
+    fn hear(self: &Rc<Self>, said: Said) {
+        match said {
+            Said::Done(done) => self.call(|journal| journal.handle(done)),
+            Said::News(news) => {
+                if let News::Room { is_scarce, .. } = &news {
+                    self.journal.borrow_mut().set_scarce(*is_scarce);
+                }
+                self.news.borrow_mut().push_back(news);
+                self.wake.notify_one();
+            }
+        }
+    }
+
+    /// Ends the links and the log in order.
+    ///
+    /// # Errors
+    /// The log was not closed cleanly.
+    pub(crate) fn close(&self) -> Result<(), Unclosed> {
+        self.links.end();
+        // The thread is gone if it cannot be told.
+        let _ = self.disk.jobs.send(Job::Close);
+        let thread = self.disk.thread.borrow_mut().take();
+        thread.map_or(Ok(()), |thread| {
+            thread.join().unwrap_or_else(|_| Err(Unclosed("its thread panicked".to_owned())))
+        })
+    }
+}
+
+/// Lets time pass for a node, and hears its disk, until the task is dropped.
+pub(crate) async fn live(member: Rc<Member>, mut said: UnboundedReceiver<Said>) {
+    let mut next = 0;
+    loop {
+        let until = tokio::time::Instant::from_std(member.began + Duration::from_micros(next));
+        tokio::select! {
+            heard = said.recv() => match heard {
+                Some(heard) => member.hear(heard),
+                None => {
+                    let cause = "the thread of the group's log has ended".to_owned();
+                    member.hear(Said::Done(Done::Failed(cause)));
+                    return;
+                }
+            },
+            () = tokio::time::sleep_until(until) => {
+                let now = member.now();
+                next = member.call(|journal| journal.tick(now)).max(now + 1);
+            }
+        }
+    }
+}
+
+/// Carries out orders; one sync makes all that wait durable.
+fn work(
+    mut disk: GroupDisk,
+    mut room: RoomWatch,
+    inbox: &mpsc::Receiver<Job>,
+    outbox: &UnboundedSender<Said>,
+) -> Result<(), Unclosed> {
+    let mut displaced: Option<String> = None;
+    let mut looked = Instant::now();
+    loop {
+        let first = match inbox.recv_timeout(ROOM_INTERVAL) {
+            Ok(Job::Order(order)) => Some(order),
+            Ok(Job::Close) => return disk.close().map_err(Unclosed),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        };
+        let mut closes = false;
+        let mut orders: Vec<Order> = first.into_iter().map(|order| *order).collect();
+        while !closes && let Ok(job) = inbox.try_recv() {
+            match job {
+                Job::Order(order) => orders.push(*order),
+                Job::Close => closes = true,
+            }
+        }
+        let mut done = Vec::new();
+        disk.carry_out(orders, &mut done);
+        for done in done {
+            // The loop has ended: nothing hears it.
+            let _ = outbox.send(Said::Done(done));
+        }
+        if closes {
+            return disk.close().map_err(Unclosed);
+        }
+        if looked.elapsed() >= ROOM_INTERVAL {
+            looked = Instant::now();
+            let place = disk.directory().disk().check_place().err();
+            let found =
+                place.map(|what| format!("the data folder {} {what}", disk.directory().path("").display()));
+            if found != displaced {
+                displaced.clone_from(&found);
+                let _ = outbox.send(Said::News(News::Displaced(found)));
+            }
+            if let Some(news) = room.look() {
+                let _ = outbox.send(Said::News(news));
+            }
+        }
+    }
+}

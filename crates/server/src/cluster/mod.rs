@@ -1,0 +1,239 @@
+//! This server as a node of a group: links to the other nodes, and what of the group's life needs sockets and threads.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`port`] | accepts members at `cluster.listen`, and starts the node |
+//! | [`handshake`], [`secret`] | a connection begins with a proof of the group's secret on both sides |
+//! | [`links`] | messages of the consensus: one connection per pair and direction |
+//! | [`snapshots`] | the file of a snapshot for a member that is far behind |
+//! | [`member`] | the node on the loop, its log in a thread |
+//! | [`clients`] | clients of a node that does not lead are served by the leader |
+//! | [`control`] | orders of operators: `lycosa cluster` |
+//! | [`folder`] | the data folder becomes a member's, and a single server's again |
+//!
+//! Absent: who leads, and what rows mean, which the crates `group` and `engine` know.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use anyhow::{Context, bail, ensure};
+use lycosa_engine::group;
+use lycosa_instance::Identity;
+use lycosa_journal::directory::Directory;
+use lycosa_store::Store;
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, spawn_local};
+
+use crate::certificates::Certificates;
+use crate::config::{Config, WalMode};
+use crate::journal::Unclosed;
+use crate::serve;
+use crate::storage;
+use crate::turn::Core;
+use handshake::Purpose;
+use links::Dialer;
+use member::Member;
+use port::{Port, Visit};
+use secret::Secret;
+
+pub(crate) mod clients;
+pub mod control;
+pub mod folder;
+pub(crate) mod handshake;
+pub(crate) mod links;
+pub(crate) mod member;
+pub(crate) mod port;
+pub(crate) mod secret;
+pub(crate) mod snapshots;
+
+/// A node whose data are loaded.
+pub(crate) struct Started {
+    pub(crate) opened: storage::Opened,
+    pub(crate) member: Rc<Member>,
+    pub(crate) tasks: Tasks,
+}
+
+/// The node's port and what runs beside the loop for it.
+pub(crate) struct Tasks {
+    port: Rc<Port>,
+    /// The clients and orders that other members bring, once there is an instance.
+    visitors: Rc<std::cell::RefCell<Option<Rc<Core>>>>,
+    running: Vec<JoinHandle<()>>,
+    socket: Option<PathBuf>,
+}
+
+/// Starts the node of a group, if the configuration names an address for members. An empty folder waits here until a
+/// group takes it in.
+///
+/// # Errors
+/// A setting that a group does not allow, a folder of a single server, a folder of a member without `cluster.listen`, or one
+/// that cannot be loaded.
+pub(crate) async fn start(
+    config: &Config,
+    directory: &Directory,
+    certificates: &Certificates,
+) -> anyhow::Result<Option<Started>> {
+    let found = group::folder::member_of(directory)?;
+    let folder = config.data_dir.display();
+    let Some(listen) = &config.cluster_listen else {
+        if let Some(member) = found {
+            bail!(
+                "the data folder {folder} is that of node {} of group {}: set cluster.listen and cluster.secret_file, or make \
+                 it a single server's with `lycosa cluster leave --data-dir {folder}`",
+                member.node,
+                member.group
+            );
+        }
+        return Ok(None);
+    };
+    check(config)?;
+    let secret = config.cluster_secret_file.as_ref().context(
+        "cluster.listen is set and cluster.secret_file is not: name the file with the secret that all members share",
+    )?;
+    let secret = Rc::new(Secret::read(secret)?);
+    let listing = directory.list().context("cannot read the data folder")?;
+    if found.is_none() && !(listing.snapshots.is_empty() && listing.xlogs.is_empty()) {
+        bail!(
+            "the data folder {folder} is that of a single server, and cluster.listen is set: `lycosa cluster init --data-dir \
+             {folder}` makes it the first member of a new group. A server that joins a group needs an empty folder"
+        );
+    }
+    let listener = TcpListener::bind(&listen.address).await.with_context(|| {
+        format!("cannot listen on {listen} for members: is another server running? choose another with --cluster-listen")
+    })?;
+    let tls = if listen.is_tls {
+        Some(
+            certificates
+                .member
+                .clone()
+                .context("cluster.listen is a tls:// address and has no certificate")?,
+        )
+    } else {
+        None
+    };
+    let dialer = Dialer { secret, tls: certificates.client.clone() };
+    let port = Port::new(config, directory.clone(), dialer, tls);
+    let visitors = Rc::new(std::cell::RefCell::new(None));
+    let mut running =
+        vec![spawn_local(port::accept(port.clone(), listener, Rc::new(visit_with(&port, &visitors))))];
+    let socket = match control::bind(&config.data_dir) {
+        Ok((listener, path)) => {
+            running.push(spawn_local(control::accept(port.clone(), listener)));
+            Some(path)
+        }
+        Err(error) => {
+            tracing::warn!(
+                "no {} in {folder}, so that `lycosa cluster` cannot work: {error}",
+                control::CLUSTER_SOCKET
+            );
+            None
+        }
+    };
+    let (member, opened) = port.open_with_data().await?;
+    let data = opened.data.context("the folder was opened with data")?;
+    let instance = opened.instance.context("a snapshot names its instance")?;
+    let identity = identify(&data.store, instance)?;
+    let opened = storage::Opened {
+        store: data.store,
+        identity,
+        vclock: data.vclock,
+        log: None,
+        snapshot: opened.snapshot,
+        is_damaged: false,
+        is_begun: false,
+    };
+    Ok(Some(Started { opened, member, tasks: Tasks { port, visitors, running, socket } }))
+}
+
+/// Refuses settings that mean something else than a group does.
+fn check(config: &Config) -> anyhow::Result<()> {
+    ensure!(
+        config.replication.0.is_empty(),
+        "cluster.listen and replication are both set: members of a group get their data from the group. Leave replication out"
+    );
+    ensure!(
+        config.replicas_before_reply == 0,
+        "cluster.listen and replicas_before_reply are both set: in a group each reply waits for a majority of the disks. \
+         Leave replicas_before_reply out"
+    );
+    ensure!(
+        !config.read_only,
+        "cluster.listen and read_only are both set: the group decides which member takes writes. Leave read_only out"
+    );
+    ensure!(
+        config.wal_mode == WalMode::Fsync,
+        "wal_mode is {}, and a member of a group needs fsync: what it has confirmed to the others must survive a power failure",
+        config.text("wal_mode")
+    );
+    Ok(())
+}
+
+fn identify(store: &Store, instance: uuid::Uuid) -> anyhow::Result<Identity> {
+    let replica_id = storage::replica_id_of(store, instance)?;
+    let replica_id = replica_id.with_context(|| format!("_cluster does not list instance {instance}"))?;
+    Ok(Identity { instance, cluster: storage::cluster_of(store)?, replica_id })
+}
+
+/// Serves what another member brings.
+fn visit_with(
+    port: &Rc<Port>,
+    visitors: &Rc<std::cell::RefCell<Option<Rc<Core>>>>,
+) -> impl Fn(Visit) + use<> {
+    let (port, visitors) = (port.clone(), visitors.clone());
+    move |visit: Visit| {
+        let Some(member) = port.member() else { return };
+        let core = visitors.borrow().clone();
+        match (visit.purpose, core) {
+            (Purpose::Order, _) => {
+                spawn_local(control::visit(member, visit));
+            }
+            (Purpose::Client, Some(core)) => {
+                spawn_local(clients::visit(core, member, visit));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Tasks {
+    /// The instance exists: clients of other members are served, turns follow the node's news, and a node that leads makes what the
+    /// configuration declares.
+    pub(crate) fn serve(&mut self, core: &Rc<Core>, member: &Rc<Member>, config: &Config) {
+        *self.visitors.borrow_mut() = Some(core.clone());
+        let (core, member, config) = (core.clone(), member.clone(), config.clone());
+        self.running.push(spawn_local(async move {
+            let mut last_error = String::new();
+            loop {
+                member.wake.notified().await;
+                core.end.notify_one();
+                if core.has_to_declare.get() && !core.instance.borrow().is_rebuilding() {
+                    let mut instance = core.instance.borrow_mut();
+                    let declared = serve::declare(&mut instance, &config)
+                        .and_then(|()| serve::declare_expirations(&mut instance, &config));
+                    match declared {
+                        Ok(()) => core.has_to_declare.set(false),
+                        Err(error) if error != last_error => {
+                            tracing::warn!("what the configuration declares cannot be made yet: {error}");
+                            last_error = error;
+                        }
+                        Err(_) => {}
+                    }
+                }
+            }
+        }));
+    }
+
+    /// Ends the node in order.
+    ///
+    /// # Errors
+    /// The log was not closed cleanly.
+    pub(crate) fn close(self) -> Result<(), Unclosed> {
+        self.running.iter().for_each(JoinHandle::abort);
+        *self.visitors.borrow_mut() = None;
+        if let Some(path) = self.socket {
+            // A socket that is left behind is replaced at the next start.
+            let _ = std::fs::remove_file(path);
+        }
+        self.port.close()
+    }
+}

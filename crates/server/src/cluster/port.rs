@@ -1,0 +1,243 @@
+//! The port for members, `cluster.listen`, and the node behind it.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use anyhow::Context;
+use lycosa_engine::group::{self, Identity, NodeId};
+use lycosa_journal::directory::Directory;
+use lycosa_tls::rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::{JoinHandle, spawn_local};
+
+use super::handshake::{Doorway, HandshakeError, Known, Purpose, refuse, welcome};
+use super::links::{Dialer, Links, Owner, prepare};
+use super::member::{self, Member};
+use super::snapshots;
+use crate::config::Config;
+use crate::journal::RoomWatch;
+use crate::socket::{Reader, Writer, split_tcp, split_tls};
+use crate::storage;
+use crate::tls;
+
+/// The first byte of a handshake of TLS.
+const HANDSHAKE_RECORD: u8 = 0x16;
+
+/// A node that runs, and its task.
+struct Running {
+    member: Rc<Member>,
+    task: JoinHandle<()>,
+}
+
+/// The node behind the port, as links and connections find it.
+pub(crate) struct Port {
+    config: Config,
+    directory: Directory,
+    links: RefCell<Option<Rc<Links>>>,
+    running: RefCell<Option<Running>>,
+    /// A member has said who this node is.
+    joined: Notify,
+    door: Doorway,
+    tls: Option<Arc<ServerConfig>>,
+}
+
+impl Port {
+    pub(crate) fn new(
+        config: &Config,
+        directory: Directory,
+        dialer: Dialer,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Rc<Self> {
+        let port = Rc::new(Self {
+            config: config.clone(),
+            directory,
+            links: RefCell::default(),
+            running: RefCell::default(),
+            joined: Notify::new(),
+            door: Doorway::default(),
+            tls,
+        });
+        *port.links.borrow_mut() = Some(Links::new(dialer, port.clone()));
+        port
+    }
+
+    fn links(&self) -> Rc<Links> {
+        self.links.borrow().clone().expect("set when the port was made, and kept until its end")
+    }
+
+    /// Opens the folder of this node and starts the node. Returns what the folder has besides.
+    pub(crate) fn open(&self) -> anyhow::Result<(Rc<Member>, Opened)> {
+        if let Some(Running { member, task }) = self.running.borrow_mut().take() {
+            task.abort();
+            member.close()?;
+        }
+        let timeout = u64::try_from(self.config.cluster_election_timeout.as_micros()).unwrap_or(u64::MAX);
+        let settings = group::Settings { election_timeout: timeout, ..group::Settings::default() };
+        let (store, writer) = (storage::store_settings(&self.config), storage::writer_settings(&self.config));
+        let opened = group::open(&self.directory, store, writer, settings)?;
+        let group::Opened { data, instance, snapshot, journal, disk } = opened;
+        let room = RoomWatch::new(self.config.data_dir.clone(), self.config.disk_reserve.0);
+        let (member, said) = Member::start(journal, disk, room, self.links())?;
+        let task = spawn_local(member::live(member.clone(), said));
+        *self.running.borrow_mut() = Some(Running { member: member.clone(), task });
+        Ok((member, Opened { data, instance, snapshot }))
+    }
+
+    /// Waits until the folder has data: those of a member, or those that a group gives to an empty server.
+    ///
+    /// # Errors
+    /// The folder cannot be opened.
+    pub(crate) async fn open_with_data(&self) -> anyhow::Result<(Rc<Member>, Opened)> {
+        if group::folder::member_of(&self.directory)?.is_none() {
+            let address = self.config.text("cluster.listen");
+            tracing::info!(
+                "the data folder is empty: waiting to be taken into a group; `lycosa cluster add {address}` on a member does it"
+            );
+            self.joined.notified().await;
+        } else {
+            let (member, opened) = self.open()?;
+            if opened.data.is_some() {
+                return Ok((member, opened));
+            }
+        }
+        loop {
+            let member = self.member().context("the node runs since a member has called it")?;
+            while !member.has_snapshot() {
+                member.wake.notified().await;
+            }
+            tracing::info!("the first snapshot of the group is here");
+            let (member, opened) = self.open()?;
+            if opened.data.is_some() {
+                return Ok((member, opened));
+            }
+            drop(member);
+        }
+    }
+
+    /// The node, once it runs.
+    pub(crate) fn member(&self) -> Option<Rc<Member>> {
+        self.running.borrow().as_ref().map(|running| running.member.clone())
+    }
+
+    /// Ends the node and its links.
+    ///
+    /// # Errors
+    /// The log was not closed cleanly.
+    pub(crate) fn close(&self) -> Result<(), crate::journal::Unclosed> {
+        let running = self.running.borrow_mut().take();
+        let links = self.links.borrow_mut().take();
+        if let Some(links) = links {
+            links.end();
+        }
+        running.map_or(Ok(()), |Running { member, task }| {
+            task.abort();
+            member.close()
+        })
+    }
+
+    async fn prepare(&self, stream: TcpStream) -> Result<(Reader, Writer), HandshakeError> {
+        prepare(&stream)?;
+        let Some(config) = &self.tls else { return Ok(split_tcp(stream)) };
+        let mut first = [0];
+        stream.peek(&mut first).await?;
+        if first != [HANDSHAKE_RECORD] {
+            return Err(HandshakeError::Stranger);
+        }
+        let accepted = tls::accept(stream, config.clone()).await.map_err(io::Error::other)?;
+        accepted.map(split_tls).ok_or(HandshakeError::Stranger)
+    }
+}
+
+impl Owner for Port {
+    fn message(&self, bytes: Vec<u8>) {
+        if let Some(member) = self.member() {
+            member.receive(&bytes);
+        }
+    }
+
+    fn link_lost(&self, node: NodeId) {
+        if let Some(member) = self.member() {
+            member.link_lost(node);
+        }
+    }
+
+    fn join(&self, identity: Identity) -> Result<(), String> {
+        let text = |error: &dyn std::fmt::Display| format!("this server cannot join: {error}");
+        group::join(&self.directory, storage::writer_settings(&self.config), identity)
+            .map_err(|error| text(&error))?;
+        self.open().map_err(|error| text(&error))?;
+        tracing::info!("joining group {} as node {}", identity.group, identity.node);
+        self.joined.notify_one();
+        Ok(())
+    }
+}
+
+/// What a member's folder has besides its log.
+pub(crate) struct Opened {
+    pub(crate) data: Option<lycosa_instance::Confirmed>,
+    pub(crate) instance: Option<uuid::Uuid>,
+    pub(crate) snapshot: u64,
+}
+
+/// A connection that a member has opened for something else than messages and files.
+pub(crate) struct Visit {
+    pub(crate) purpose: Purpose,
+    pub(crate) peer: String,
+    pub(crate) reader: Reader,
+    pub(crate) writer: Writer,
+}
+
+/// Accepts members until the task is dropped. `visit` serves clients and orders that they bring.
+pub(crate) async fn accept(port: Rc<Port>, listener: TcpListener, visit: Rc<dyn Fn(Visit)>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let (port, visit) = (port.clone(), visit.clone());
+                spawn_local(async move {
+                    if let Err(cause) = serve(&port, stream, peer.to_string(), &*visit).await {
+                        tracing::debug!("connection of a member from {peer} ended: {cause}");
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!("cannot accept a member: {error}");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn serve(
+    port: &Rc<Port>,
+    stream: TcpStream,
+    peer: String,
+    visit: &dyn Fn(Visit),
+) -> Result<(), String> {
+    let secret = port.links().dialer().secret;
+    let accepted = port.door.accept(port.prepare(stream), &secret).await;
+    let (Known { purpose, group }, mut reader, writer) = accepted.map_err(|error| error.to_string())?;
+    let own = port.links().identity().map(|identity| identity.group);
+    if own.is_some_and(|own| own != group) || own.is_none() && purpose != Purpose::Messages {
+        let cause = match own {
+            Some(own) => format!("this server belongs to group {own}"),
+            None => "this server belongs to no group yet".to_owned(),
+        };
+        refuse(&writer, &cause).await;
+        return Err(format!("a member of group {group} came: {cause}"));
+    }
+    welcome(&writer).await.map_err(|error| error.to_string())?;
+    match purpose {
+        Purpose::Messages => port.links().receive(&mut reader).await,
+        Purpose::Snapshot => {
+            let received = snapshots::receive(&port.directory, &mut reader, &writer).await;
+            received.map_err(|error| error.to_string())
+        }
+        Purpose::Client | Purpose::Order => {
+            visit(Visit { purpose, peer, reader, writer });
+            Ok(())
+        }
+    }
+}
