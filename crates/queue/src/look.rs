@@ -313,8 +313,8 @@ pub struct SessionView {
 }
 
 impl Queue {
-    /// The queue sessions that `caller` may see, in the order of their connections, then the holders of leases, and whether all tasks that they hold
-    /// were counted: with more than [`MAX_OWNERS`] taken tasks they are not.
+    /// The queue sessions that `caller` may see, in the order of their connections, then the holders of leases, and whether
+    /// all tasks that they hold were counted: with more than [`MAX_OWNERS`] taken tasks they are not.
     ///
     /// Who may read all spaces sees everything. Others see the sessions of their own user, and of other sessions what
     /// they hold of tubes that the caller may look at.

@@ -176,7 +176,7 @@ impl Data {
         released.map_err(|error| wire_error::of_queue(&error))
     }
 
-    /// Writes an entry of the audit log, if the instance takes writes: what is done only here is done on a replica too.
+    /// Writes an entry of the audit log, if the instance takes writes: a replica may end connections, and writes no entry.
     pub(crate) fn note_steered(&mut self, caller: &lycosa_queue::Caller<'_>, steered: (&str, &[u8])) {
         let now = self.now;
         let Ok(mut admitted) = self.admit(Need::Change(Growth::Finishes)) else { return };

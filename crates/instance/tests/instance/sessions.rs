@@ -1,4 +1,4 @@
-//! What operators do about sessions: release what one holds, end a connection; and who holds what.
+//! Operators release the tasks of a session and end connections; lists name the holders of tasks.
 
 use lycosa_instance::{Settings, Trust};
 use lycosa_tuple::value::Value;

@@ -47,6 +47,20 @@ pub(crate) fn from_msgpack(reader: &mut Reader<'_>) -> Option<Json> {
     nested(reader, MAX_DEPTH, false)
 }
 
+/// Reads what is known of a task, a map with names: a text that is not UTF-8, such as the last error of a worker, shows
+/// replacement characters, and what JSON cannot say at all is left out. `None` if it is no such map.
+pub(crate) fn members(reader: &mut Reader<'_>) -> Option<Map<String, Json>> {
+    let mut members = Map::new();
+    for _ in 0..reader.map().ok()? {
+        let name = str::from_utf8(reader.str().ok()?).ok()?.to_owned();
+        let value = reader.raw().ok()?;
+        let shown = from_msgpack(&mut Reader::new(value));
+        let lossy = || Some(String::from_utf8_lossy(Reader::new(value).str().ok()?).into());
+        members.extend(shown.or_else(lossy).map(|value| (name, value)));
+    }
+    Some(members)
+}
+
 /// As [`from_msgpack`], for what the server tells about itself: a key that is a number becomes text.
 pub(crate) fn from_report(reader: &mut Reader<'_>) -> Option<Json> {
     nested(reader, MAX_DEPTH, true)
@@ -157,5 +171,20 @@ mod tests {
             payload(&mut task, bytes);
             assert_eq!(Json::Object(task), expected, "{bytes:x?}");
         }
+    }
+
+    #[test]
+    fn an_error_that_is_no_text_keeps_the_members_beside_it() {
+        let mut bytes = Vec::new();
+        mp::write_map(&mut bytes, 3);
+        for (name, value) in [("last_error", &b"exit \xff"[..]), ("user", b"ann")] {
+            mp::write_str(&mut bytes, name.as_bytes());
+            mp::write_str(&mut bytes, value);
+        }
+        mp::write_str(&mut bytes, b"odd");
+        mp::write_bin(&mut bytes, b"\0");
+        let shown = Json::Object(members(&mut Reader::new(&bytes)).unwrap());
+        assert_eq!(shown, json!({"last_error": "exit \u{fffd}", "user": "ann"}));
+        assert_eq!(members(&mut Reader::new(&[0x01])), None);
     }
 }

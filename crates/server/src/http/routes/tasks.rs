@@ -342,7 +342,7 @@ pub(super) fn whole(reader: &mut Reader<'_>) -> Option<Json> {
     let (mut task, count) = head(reader)?;
     json::payload(&mut task, reader.raw().ok()?);
     for _ in 1..count {
-        if let Some(Json::Object(members)) = json::from_msgpack(&mut Reader::new(reader.raw().ok()?)) {
+        if let Some(members) = json::members(&mut Reader::new(reader.raw().ok()?)) {
             task.extend(members);
         }
     }
