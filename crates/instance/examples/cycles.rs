@@ -2,8 +2,9 @@
 //!
 //! The program is the loop of a server without sockets, files and threads: eight connections with 32 requests under way on
 //! each, turn by turn, every reply checked. `fifo:100` sends batches instead: each connection has one request of 100 tasks
-//! under way (`put_many`, `take_many`, `ack_many`), and a cycle is still that of one task. Nothing in it depends on time or on other processes, so two runs of one binary
-//! execute the same instructions. Valgrind counts those below [`serve_counted`], which are the instance's alone.
+//! under way (`put_many`, `take_many`, `ack_many`), and a cycle is still that of one task. Nothing in it depends on time or
+//! on other processes, so two runs of one binary execute the same instructions. Valgrind counts those below
+//! [`serve_counted`], which are the instance's alone.
 //!
 //! ```sh no_run
 //! cargo build --release --package lycosa-instance --example cycles

@@ -112,14 +112,21 @@ pub enum RowError {
 pub fn encode_row(out: &mut Vec<u8>, header: &RowHeader, body: &RowBody<'_>) {
     let is_single = header.is_commit && header.tsn == header.lsn;
     let mut head = [0; HEAD_SIZE];
-    // Nearly every row: replicated, and alone in its transaction.
-    if is_single && header.group_id == 0 && header.lsn != 0 && (1..0x80).contains(&header.replica_id) {
+    // Nearly every row: replicated, alone in its transaction or one of a batch.
+    if header.group_id == 0 && header.lsn != 0 && (1..0x80).contains(&header.replica_id) {
         let kind = body.kind();
         if kind < 0x80 {
             let at = put(&mut head, 0, [FIXMAP | 4, keys::REQUEST_TYPE, kind as u8]);
             let at = put(&mut head, at, [keys::REPLICA_ID, header.replica_id as u8]);
             let at = put_field(&mut head, at, keys::LSN, header.lsn);
-            let at = put_timestamp(&mut head, at, header.timestamp);
+            let mut at = put_timestamp(&mut head, at, header.timestamp);
+            if !is_single {
+                head[0] = FIXMAP | (5 + u8::from(header.is_commit));
+                at = put_field(&mut head, at, keys::TSN, header.lsn.wrapping_sub(header.tsn));
+                if header.is_commit {
+                    at = put_field(&mut head, at, keys::FLAGS, keys::FLAG_COMMIT);
+                }
+            }
             return append_body(out, &mut head, at, body);
         }
     }

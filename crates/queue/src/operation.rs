@@ -17,9 +17,10 @@ use crate::create::reserve_id;
 use crate::driver::options::{positive_seconds, seconds_or};
 use crate::driver::{Change, Driver, Event, NewTask, PutOptions};
 use crate::error::Error;
+use crate::ignored::Ignored;
 use crate::leases::{Form, Token};
 use crate::lua_text;
-use crate::procedure::Call;
+use crate::procedure::{Call, TubeMethod};
 use crate::statistics::Operation;
 use crate::task::{Assignments, ShortKey, Shown, State, Task};
 use crate::time::{NEVER, Seconds};
@@ -30,15 +31,27 @@ use crate::waiting::check_may_wait;
 use crate::{Answer, Caller, Client};
 
 impl Turn<'_> {
-    /// `put(data[, options])`
-    pub(crate) fn put(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    /// `put(data[, options])`. Says in `ignored` which option the tube ignores.
+    pub(crate) fn put<'a>(
+        &mut self,
+        call: &Call<'a>,
+        ignored: &mut Option<Ignored<'a>>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
         let Call { index, arguments, .. } = *call;
-        let tube = self.tube(index)?;
-        let options = match tube.tube.driver.first_option() {
-            Some(first) => PutOptions::parse(arguments.get(1), first)?,
-            None => PutOptions::default(),
+        let Tube { driver, kind, .. } = &*self.tube(index)?.tube;
+        let (options, are_heeded) = match (arguments.get(1), driver.first_option()) {
+            (None, _) => (PutOptions::default(), true),
+            (given, Some(first)) => {
+                let options = PutOptions::parse(given, first)?;
+                (options, options.are_heeded(kind.layout(), driver.waits_for_room()))
+            }
+            (_, None) => (PutOptions::default(), false),
         };
-        let data = arguments.get(0);
+        if !are_heeded {
+            *ignored = self.ignored(TubeMethod::Put, call)?;
+        }
+        let (data, tube) = (arguments.get(0), self.tube(index)?);
         if tube.tube.driver.waits_for_room() && !tube.may_put(1)? {
             let timeout = seconds_or(options.timeout, Seconds::from_int(0))?;
             tube.check(&NewTask { id: 0, data, options })?;

@@ -419,9 +419,12 @@ impl Turn<'_> {
         self.tube(index)?.check_access(caller, method)?;
         let arguments = Arguments::parse(raw)?;
         let call = &Call { caller: *caller, index, arguments, raw };
-        let ignored = self.ignored(method, call)?;
+        let mut ignored = match method {
+            TubeMethod::Put => None,
+            _ => self.ignored(method, call)?,
+        };
         let answer = match method {
-            TubeMethod::Put => self.put(call, out),
+            TubeMethod::Put => self.put(call, &mut ignored, out),
             TubeMethod::Take => self.take(call, out),
             TubeMethod::Touch => self.touch(call, out),
             TubeMethod::Ack => self.ack(call, out),

@@ -67,8 +67,8 @@ impl Store {
         Ok(Some(self.arena.get(handle)))
     }
 
-    /// Whether these fields of a tuple may be changed where they lie: nobody else needs the tuple as it was, and it keeps its
-    /// place in the primary index.
+    /// Whether these fields of a tuple may be changed in place: no hook, special index or undo record uses the old tuple, and
+    /// the new one keeps its place in the primary index.
     #[inline]
     pub(crate) fn may_overwrite(&mut self, id: SpaceId, handle: Handle, fields: FieldSet) -> bool {
         let Some(space) = self.catalog.get(id) else { return false };

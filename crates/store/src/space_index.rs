@@ -31,7 +31,7 @@ pub struct SpaceIndex {
     pub(crate) written_in: u64,
     /// Of an index that defers entries.
     deferred: Option<Box<DeferredEntries>>,
-    /// The fields of the key, and those that tell how a tuple is deferred.
+    /// The fields of the key, and the field whose value puts a tuple beyond the bound.
     fields: FieldSet,
 }
 

@@ -458,11 +458,13 @@ impl Format {
             return Err(FormatError::ExactFieldCount { got: count, expected: self.exact_field_count });
         }
         let mut values = Reader::new(tuple.body());
-        for (number, at_once) in self.at_once.iter().take(count as usize).enumerate() {
+        let last = self.at_once.len().min(count as usize);
+        for (number, at_once) in (1..).zip(&self.at_once[..last]) {
             let start = values;
-            let Ok(kind) = values.skip_kind() else { break };
+            // The last one may be long, and nothing behind it is looked at.
+            let Ok(kind) = (if number == last { values.kind() } else { values.skip_kind() }) else { break };
             if at_once & bit(kind) == 0 {
-                self.check_field(number as u32, start)?;
+                self.check_field(number as u32 - 1, start)?;
             }
         }
         if count < self.required_count || !self.branches.is_empty() {

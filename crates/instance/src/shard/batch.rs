@@ -349,7 +349,6 @@ impl Journaling {
         }
     }
 
-    #[cold]
     fn encode_many(&mut self, transaction: &Committed<'_>, timestamp: f64) {
         let effects = transaction.effects();
         let all_local = transaction.effects().all(|effect| effect.local);

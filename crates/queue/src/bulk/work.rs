@@ -274,6 +274,7 @@ impl Turn<'_> {
             delay: given(&delay),
             utube: given(&utube),
             timeout: None,
+            has_others: false,
         };
         let mut destination = self.tube(to)?;
         let new_id = destination.tube.next_id.unwrap_or(u64::MAX);

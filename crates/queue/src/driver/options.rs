@@ -10,6 +10,7 @@ use lycosa_tuple::mp::{self, Kind, Reader};
 use crate::arguments::{Number, Table, compared, is_nil, kind, string};
 use crate::error::Error;
 use crate::lua_text;
+use crate::task::Layout;
 use crate::time::{MAX_TIMEOUT_SECONDS, Seconds};
 
 /// The options of put, each as it came.
@@ -27,6 +28,8 @@ pub struct PutOptions<'a> {
     pub utube: Option<&'a [u8]>,
     /// Seconds to wait for room.
     pub timeout: Option<&'a [u8]>,
+    /// There is something beside these options.
+    pub(crate) has_others: bool,
 }
 
 impl<'a> PutOptions<'a> {
@@ -38,7 +41,8 @@ impl<'a> PutOptions<'a> {
         if value.is_some_and(is_nil) {
             return Err(Error::OptionsNull(first_member));
         }
-        let mut options = Self::default();
+        let is_array = value.is_some_and(|value| kind(value) == Kind::Array);
+        let mut options = Self { has_others: is_array, ..Self::default() };
         for (key, value) in Table::parse(value)? {
             let place = match key {
                 b"ttl" => &mut options.ttl,
@@ -47,11 +51,23 @@ impl<'a> PutOptions<'a> {
                 b"delay" => &mut options.delay,
                 b"utube" => &mut options.utube,
                 b"timeout" => &mut options.timeout,
-                _ => continue,
+                _ => {
+                    options.has_others |= key != b"replicas";
+                    continue;
+                }
             };
             *place = Some(value).filter(|value| !is_nil(value));
         }
         Ok(options)
+    }
+
+    /// Whether a tube of that layout heeds all options; `waits`: its puts wait for free space.
+    pub(crate) fn are_heeded(&self, layout: &Layout, waits: bool) -> bool {
+        let is_timed = self.ttl.is_some() || self.ttr.is_some() || self.pri.is_some() || self.delay.is_some();
+        !self.has_others
+            && (layout.timed || !is_timed)
+            && (layout.utube.is_some() || self.utube.is_none())
+            && (waits || self.timeout.is_none())
     }
 }
 
