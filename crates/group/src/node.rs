@@ -21,6 +21,7 @@
 //! | a snapshot counts once it is durable | the receiver's answer waits for it as for entries |
 //! | a snapshot's entry is reported as applied once the snapshot is durable | `raft` looks for the entries before it at the next campaign otherwise, and panics |
 //! | no tick while a snapshot is made durable | a campaign in that state fails an assertion |
+//! | a snapshot has arrived when the receiver's heartbeat says so, too | the answer may be lost with a connection, and the leader would send that follower nothing more |
 //! | each lost snapshot is reported | the leader sends that follower nothing otherwise |
 //! | a snapshot's receiver is a member in its state | `raft` throws it away elsewhere |
 //! | messages of a link stay in order | a connection that breaks loses everything behind a place, and nothing before it ([`crate::link`]) |
@@ -328,10 +329,26 @@ impl Node {
                 return Err(StepError::Level { found: base.level, known: self.settings.knows });
             }
         }
+        let heartbeat_answered = message.get_msg_type() == MessageType::MsgHeartbeatResponse;
+        let (from, commit) = (message.from, message.commit);
         // What raft refuses of a message from outside is a message that came too late.
         let _ = self.raw.step(message);
+        if heartbeat_answered {
+            self.settle_snapshot(from, commit);
+        }
         self.account();
         Ok(())
+    }
+
+    /// A member that knows `commit` to be committed has every snapshot up to there. Its answer to the snapshot may have been
+    /// lost with a connection, and `raft` would wait for that answer for good, sending nothing.
+    fn settle_snapshot(&mut self, node: NodeId, commit: u64) {
+        let arrived = self.raw.raft.prs().get(node).is_some_and(|progress| {
+            progress.state == raft::ProgressState::Snapshot && progress.pending_snapshot <= commit
+        });
+        if arrived && self.standing.0 == Role::Leader {
+            self.raw.report_snapshot(node, raft::SnapshotStatus::Finish);
+        }
     }
 
     /// Says whether the disk has less free space than its reserve. While it has, a follower takes no entries and goes on

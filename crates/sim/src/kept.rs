@@ -26,6 +26,10 @@ const fn replicas(seed: u64, steps: u64, why: &'static str) -> Kept {
     Kept { kind: Kind::Replicas, seed, steps, why }
 }
 
+const fn group(seed: u64, steps: u64, why: &'static str) -> Kept {
+    Kept { kind: Kind::Group, seed, steps, why }
+}
+
 const CORRECTED: &str =
     "a start corrects next_event of buried tasks, and of ready ones in tubes without sub-queues";
 const REFUSED: &str =
@@ -77,6 +81,11 @@ pub const ALL: &[Kept] = &[
     ),
     replicas(71_000_964, 3_000, TWICE),
     replicas(251_630_653, 2_867, "a promoted replica had rows that its former master has not"),
+    group(
+        2_245_519_910,
+        3_000,
+        "a member's answer to a snapshot was lost, and its leader sent it nothing more",
+    ),
 ];
 
 /// Runs all kept worlds, `jobs` at once. Returns the worlds that broke a promise, in the order of [`ALL`].
