@@ -195,7 +195,7 @@ pub(crate) enum Command {
     /// Show how the server and its tubes are
     #[command(after_help = status::STATS_EXAMPLES)]
     Stats(StatsArguments),
-    /// Watch the server on this terminal: what is wrong, tubes, tasks, sessions; and act
+    /// Watch the server on this terminal: issues, tubes, tasks, sessions; and act
     #[command(after_help = status::TOP_EXAMPLES)]
     Top(TopArguments),
     /// Print everything that is measured, for monitors

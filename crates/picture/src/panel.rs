@@ -24,7 +24,7 @@ pub struct Series {
 /// Several series over one span of time.
 #[derive(Debug, Clone)]
 pub struct Panel {
-    /// What is shown, and by which step.
+    /// The name of the numbers, and by which step.
     pub title: String,
     /// Where the curves begin: "1h ago".
     pub begin: String,

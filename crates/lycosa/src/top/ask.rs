@@ -104,7 +104,7 @@ pub(super) struct TaskLine {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct TaskDetail {
     pub(super) line: TaskLine,
-    /// Names and moments, in seconds since the epoch.
+    /// Names and times, in seconds since the epoch.
     pub(super) moments: Vec<(&'static str, f64)>,
     pub(super) facts: Vec<(&'static str, String)>,
     pub(super) reasons: Vec<String>,

@@ -6,7 +6,7 @@ use ratatui::crossterm::event::KeyCode;
 use super::ask::{Ask, Order};
 use super::words::visible;
 
-/// What is changed.
+/// The subject of a change.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Subject {
     Tasks(Order),
@@ -95,7 +95,7 @@ impl Dialog {
         Self::new(title, says, Subject::Undo { tube: tube.to_owned(), job }, &[])
     }
 
-    /// What is missing.
+    /// The field that must not be empty.
     pub(super) fn fault(&self) -> Option<String> {
         let empty = self.fields.iter().find(|(name, text)| *name == TO && text.is_empty());
         empty.map(|_| "name the tube that the tasks move to".to_owned())

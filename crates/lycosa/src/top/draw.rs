@@ -1,4 +1,4 @@
-//! The screens, as lines. What is wrong stands on top, then the flow.
+//! The screens, as lines. Issues stand on top, then the flow.
 
 mod detail;
 
@@ -79,7 +79,7 @@ fn styled(text: impl Into<String>, style: Style) -> Line<'static> {
 }
 
 /// Rows under a heading, at most `height` lines: the page of rows in which the chosen one is. The first column gets what
-/// the others leave; columns of high rank are left out where there is no space for them.
+/// further columns leave; columns of high rank are left out where there is no space for them.
 fn table(
     columns: &[Column],
     rows: &[Vec<String>],
@@ -102,7 +102,7 @@ fn table(
         let worst = kept.iter().skip(1).max_by_key(|at| columns[**at].2).copied();
         kept.retain(|at| Some(*at) != worst);
     }
-    // The last text column may be long: what is left over is its own, else that of the first.
+    // The last text column may be long: it gets the spare columns, else the first one does.
     let is_long = |at: usize| !columns[at].1 && widths[at] > LEAST_TEXT;
     let long = kept.iter().rev().copied().find(|at| *at > 0 && is_long(*at));
     let spare = width.saturating_sub(needed(&kept));

@@ -1,4 +1,4 @@
-//! What is wrong, with its meaning and the act against it. The page of the server finds the same (`server/page/issues.js`).
+//! Issues: each names a fault and the act against it. The page of the server finds the same (`server/page/issues.js`).
 
 use lycosa_metrics::{Instance, Snapshot, Tube};
 

@@ -1,4 +1,4 @@
-//! `lycosa top`: a server on a terminal, once a second: what is wrong, the flow, tubes, tasks, sessions, jobs, and actions.
+//! `lycosa top`: a server on a terminal, once a second: issues, the flow, tubes, tasks, sessions, jobs, and actions.
 //!
 //! [`model`] is what the program knows and where its person is: keys and answers go in, questions come out. [`draw`] makes lines
 //! of it, [`ask`] asks the server over one connection. Invariants: only `ask` knows the server; drawing changes nothing; each
@@ -112,7 +112,7 @@ fn text_of(line: &Line<'_>) -> String {
     text.trim_end().to_owned()
 }
 
-/// Carries questions out in the background; `looks` counts those that only look.
+/// Carries questions out in the background; `looks` counts questions that change nothing.
 fn begin(client: &Client, asks: Vec<Ask>, answers: &UnboundedSender<Answer>, looks: &Arc<AtomicUsize>) {
     for ask in asks {
         let (client, answers, looks) = (client.clone(), answers.clone(), Arc::clone(looks));

@@ -179,7 +179,7 @@ impl Model {
         self.snapshot.instance.as_ref().map_or(0.0, |instance| instance.now)
     }
 
-    /// What is asked again and again.
+    /// The questions of each tick.
     pub(super) fn tick(&mut self) -> Vec<Ask> {
         if self.is_frozen {
             return Vec::new();
