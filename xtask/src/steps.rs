@@ -77,7 +77,7 @@ const STEPS: &[Step] = &[
     step("clippy", "lints, warnings as errors", Cargo, &[], Chore(clippy)),
     step("doc", "examples in the documentation", Cargo, &[], PerhapsTests(documentation)),
     step("unit", "tests beside the code", Lane::Tests, &["install", "build", "compile"], Tests(unit)),
-    // The binary is what the steps of finished binaries wait for: what is compiled for other steps comes behind it.
+    // Steps of the lane of binaries wait for `build`, so optimised programs are compiled after it.
     step("sim", "whole lives from seeds", Optimised, &["build"], Chore(sim::check)),
     step("fuzz", "changed bytes for everything that reads bytes", Optimised, &["build"], Chore(fuzz::check)),
     step(
@@ -304,8 +304,8 @@ fn has_nextest() -> bool {
     Program::cargo().arguments(["nextest", "--version"]).succeeds()
 }
 
-/// Compiles all tests, once in a run. For nextest it says where they are, so that running them needs no cargo, which waits while another one
-/// compiles.
+/// Compiles all tests, once in a run, and lists their programs for nextest. With the list nextest runs them without cargo,
+/// which would wait while another cargo compiles.
 fn compile_tests() -> Result<()> {
     static DONE: AtomicBool = AtomicBool::new(false);
     if DONE.load(Ordering::Acquire) {

@@ -67,10 +67,14 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The bytes of the next value, which has to be an array.
+/// The bytes of the next value, which has to be an array. One of more than 65 535 values is stepped over as a whole, which is
+/// faster for values of one byte.
 #[inline]
 pub(crate) fn array<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], MpError> {
     let before = reader.rest();
+    if let [0xdd, ..] = before {
+        return reader.raw();
+    }
     for _ in 0..reader.array()? {
         reader.skip()?;
     }

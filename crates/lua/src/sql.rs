@@ -65,6 +65,10 @@ impl From<Failure> for ErrorObject {
 /// # Errors
 /// Text that is no SQL, or a definition that is not supported.
 pub(crate) fn definition(text: &str) -> Result<Option<Definition>, Failure> {
+    // The parser refuses such a text; looking for its first word would walk all its blanks.
+    if text.len() > parse::MAX_TEXT {
+        return Ok(None);
+    }
     let first = text.split_whitespace().next().unwrap_or_default();
     if !["create", "drop"].iter().any(|word| first.eq_ignore_ascii_case(word)) {
         return Ok(None);

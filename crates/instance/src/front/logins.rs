@@ -51,7 +51,7 @@ const MAX_WAIT: u64 = 4_000_000;
 /// Places whose failures are counted.
 const MAX_PLACES: usize = 16_384;
 
-/// Bytes of a name beyond which it is nobody's: no user can be made with a longer one. A client may send a frame full.
+/// Longest name of a user, in bytes. A client may send a longer one, as long as a frame.
 const MAX_NAME: usize = 65_000;
 
 /// Bytes of a name that the log and an answer show, and by which failures are counted together.
@@ -137,7 +137,7 @@ struct Delayed {
 /// Who it is, or what it is told.
 pub(crate) type Outcome = Result<UserId, ErrorObject>;
 
-/// What is known of log-ins.
+/// Failed log-ins by place, and answers that are delayed.
 #[derive(Debug, Default)]
 pub(crate) struct Logins {
     failures: HashMap<Place, Failures>,

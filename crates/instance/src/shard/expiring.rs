@@ -13,13 +13,17 @@ use lycosa_expiration::{Archive, Definition, Expiration, Held, Host, Level, Star
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_queue::{Answer, LogLevel, LogLine, Queue};
 use lycosa_store::{Access, Object, ObjectType, Space, SpaceId, Statement, Store, UserId, user};
-use lycosa_tuple::mp;
+use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
 
 use crate::shard::admission::{Conditions, Growth, Need, read_only_error};
 use crate::shard::clocks::Clocks;
 use crate::shard::data::Data;
 use crate::shard::{Shard, wire_error};
+
+/// Most values of the arguments of a call, with all that they hold. A client chooses how many it sends, and a decoded value takes
+/// up to forty times the byte that it was sent as.
+const MAX_VALUES: u64 = 4096;
 
 /// Microseconds that stand for the time between two looks at the clock where there is none: so long the few deletions in
 /// between take at the most.
@@ -277,6 +281,9 @@ impl Shard {
         out: &mut Vec<u8>,
     ) -> Result<u32, ErrorObject> {
         self.data.conditions.check(Need::Read)?;
+        if !Reader::new(args).holds_at_most(MAX_VALUES) {
+            return Err(illegal(&format!("the arguments hold more than {MAX_VALUES} values")));
+        }
         let Ok(Value::Array(arguments)) = Value::decode(args) else {
             return Err(illegal("the arguments are no array"));
         };

@@ -10,7 +10,7 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use super::Failure;
 
 /// Bytes of a statement.
-const MAX_TEXT: usize = 1 << 20;
+pub(super) const MAX_TEXT: usize = 1 << 20;
 
 /// Words and signs of a statement, those in its strings and comments included: a bound on what the tokenizer and the parser
 /// do, neither of which can be interrupted.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 
-use crate::connection::{self, Connection, GREETING_SIZE, kind};
+use crate::connection::{self, Connection, GREETING_SIZE, key, kind};
 use crate::server::{Peer, Server, Setup};
 use crate::value::{self, Value};
 
@@ -23,6 +23,7 @@ pub(crate) fn trials() -> Result<Vec<Trial>, String> {
         trial("strangers-cannot-fill-the-log", strangers_cannot_fill_the_log),
         trial("half-requests-have-one-bound", half_requests_have_one_bound),
         trial("files-are-the-server-s-alone", files_are_the_server_s_alone),
+        trial("a-frame-full-of-values-is-answered", a_frame_full_of_values_is_answered),
     ])
 }
 
@@ -188,6 +189,156 @@ fn half_requests_have_one_bound() -> Result<(), String> {
     // It has less than any of them, so it is not the one that is closed.
     call(&mut honest, "queue.tube.t:put", vec![Value::str(&"x".repeat(300_000))])?;
     Ok(())
+}
+
+/// MessagePack of `count` values, whose header has 32 bits: an array, or a map of half as many pairs.
+fn many(first: u8, count: u32, value: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![first];
+    bytes.extend_from_slice(&(if first == 0xdf { count / 2 } else { count }).to_be_bytes());
+    bytes.extend(value.repeat(count as usize));
+    bytes
+}
+
+/// A body of one key.
+fn with_key(key: i128, value: &[u8]) -> Vec<u8> {
+    [&[0x81, key as u8][..], value].concat()
+}
+
+/// Any request whose keys, arguments or tuples are a million values gets one answer, and so does a client beside it. The server
+/// keeps nothing of them: its memory grows by a few frames at most, however many it has had.
+fn a_frame_full_of_values_is_answered() -> Result<(), String> {
+    const REQUEST: u32 = 1_000_000;
+    /// Fewer for each function: there are many functions, and a debug build takes some 20 ns for a value.
+    const CALL: u32 = 200_000;
+    /// Bytes of memory that the whole test may add: four frames of the largest size, each read into a buffer that doubles.
+    const GROWTH: u64 = 128 << 20;
+    let server = start()?;
+    let open = || Connection::open(server.address()).map_err(|error| error.to_string());
+    let mut beside = open()?;
+    for tube_type in ["fifo", "fifottl", "limfifottl", "utube", "utubettl"] {
+        call(&mut beside, "queue.create_tube", vec![Value::str(tube_type), Value::str(tube_type)])?;
+    }
+    let before = peak_memory(&server)?;
+    let values = |count: u32| {
+        [
+            many(0xdd, count, &[0xc0]),
+            many(0xdd, count, &[0xa3, b'a', b'b', b'c']),
+            many(0xdd, count, &[0x91, 0x01]),
+            many(0xdf, count, &[0x01]),
+            [vec![0x91; count as usize], vec![0xc0]].concat(),
+        ]
+    };
+    let mut bodies = Vec::new();
+    for kind in (1..=14).chain(64..=73) {
+        for value in &values(REQUEST) {
+            bodies.push((kind, format!("request {kind}"), with_key(0x7f, value)));
+            bodies.push((kind, format!("request {kind}, tuple"), with_key(key::TUPLE, value)));
+        }
+    }
+    let mut names = Vec::new();
+    for tube in ["fifottl", "utubettl", "absent"] {
+        for method in METHODS {
+            names.push(format!("queue.tube.{tube}:{method}"));
+        }
+    }
+    names.extend(FUNCTIONS.map(str::to_owned));
+    for name in &names {
+        for value in &values(CALL)[usize::from(name.ends_with(":take"))..4] {
+            // A `take` that is given nil waits for a task. As arguments, as the only argument, and behind another one.
+            let is_array = value[0] == 0xdd;
+            let lists = [value.clone(), [&[0x91][..], value].concat(), [&[0x92, 0x01][..], value].concat()];
+            for arguments in &lists[usize::from(!is_array)..] {
+                let call = [
+                    &[0x82, key::FUNCTION as u8][..],
+                    &value::encode(&Value::str(name)),
+                    &[key::TUPLE as u8],
+                    arguments,
+                ];
+                bodies.push((kind::CALL, name.clone(), call.concat()));
+            }
+        }
+    }
+    for (request, what, body) in bodies {
+        // A connection of its own, because some requests change what a connection is.
+        let mut client = open()?;
+        let sync = client.send_raw(request, &body).map_err(|error| format!("{what}: {error}"))?;
+        let answer = client.reply(sync, std::time::Instant::now() + LIMIT);
+        if let Err(error) = answer {
+            return Err(format!("{what}, {} bytes: {error}", body.len()));
+        }
+        let reply = beside.ask(kind::PING, &Value::Map(Vec::new()), LIMIT)?;
+        if reply.error != 0 {
+            return Err(format!("after {what}: {}", reply.describe()));
+        }
+    }
+    let grown = peak_memory(&server)?.saturating_sub(before);
+    if grown > GROWTH { Err(format!("the server's memory grew by {grown} bytes")) } else { Ok(()) }
+}
+
+const METHODS: [&str; 34] = [
+    "put",
+    "take",
+    "touch",
+    "ack",
+    "release",
+    "peek",
+    "list",
+    "recount",
+    "status",
+    "bury",
+    "kick",
+    "delete",
+    "truncate",
+    "release_all",
+    "put_many",
+    "take_many",
+    "ack_many",
+    "release_many",
+    "bury_many",
+    "kick_many",
+    "delete_many",
+    "grant",
+    "grant_role",
+    "pause",
+    "resume",
+    "explain",
+    "find",
+    "count",
+    "apply",
+    "job",
+    "jobs",
+    "control",
+    "undo",
+    "absent",
+];
+
+const FUNCTIONS: [&str; 16] = [
+    "queue.create_tube",
+    "queue.cfg",
+    "queue.identify",
+    "queue.state",
+    "queue.statistics",
+    "queue.tube",
+    "queue.tubes",
+    "queue.grant",
+    "queue.audit",
+    "queue.status",
+    "queue.sessions",
+    "box.info",
+    "box.stat",
+    "box.schema.user.create",
+    "expiration.start",
+    "expiration.statistics",
+];
+
+/// Most memory that the server's process has had at a time, in bytes.
+fn peak_memory(server: &Server) -> Result<u64, String> {
+    let path = format!("/proc/{}/status", server.pid().ok_or("the server does not run")?);
+    let status = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number =
+        line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|number| number.parse::<u64>().ok());
+    Ok(number.ok_or_else(|| format!("{path} has no VmHWM"))? << 10)
 }
 
 /// Other accounts of the machine can neither read a file of the data folder nor reach the administrator's socket.

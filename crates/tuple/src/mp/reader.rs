@@ -53,6 +53,50 @@ const fn tail_table() -> [i8; 256] {
     table
 }
 
+/// Values of a container from which on runs of one-byte values are looked for.
+const MANY: u64 = 1024;
+
+/// Bytes that are looked at together in such a run.
+const RUN: usize = 64;
+
+/// Steps over values until fewer than [`MANY`] of `pending` are left, and returns what is left. A client chooses how many values
+/// a frame has, and most fit into it if each is one byte: runs of those are passed over [`RUN`] at a time, without a branch for each.
+#[cold]
+fn skip_many(mut rest: &[u8], mut pending: u64) -> Result<(&[u8], u64), MpError> {
+    while pending >= MANY {
+        if let Some((run, behind)) = rest.split_first_chunk::<RUN>()
+            && run.iter().fold(true, |all, &byte| all & is_whole(byte))
+        {
+            (rest, pending) = (behind, pending - RUN as u64);
+            continue;
+        }
+        // The values of one run, one by one: at most the first `RUN` bytes are looked at again.
+        for _ in 0..RUN {
+            let mut reader = Reader::new(rest);
+            let inner = match reader.kind()? {
+                Kind::Array => u64::from(reader.array()?),
+                Kind::Map => 2 * u64::from(reader.map()?),
+                _ => {
+                    reader.skip()?;
+                    0
+                }
+            };
+            rest = reader.rest;
+            pending = (pending - 1).saturating_add(inner);
+            if pending < MANY {
+                break;
+            }
+        }
+    }
+    Ok((rest, pending))
+}
+
+/// Whether the byte is a whole value: a small integer, nil, a boolean, or the byte `c1`, which nothing begins with.
+#[inline]
+fn is_whole(byte: u8) -> bool {
+    !(0x80..0xe0).contains(&byte) | (byte & 0xfc == 0xc0)
+}
+
 /// A cursor over MessagePack bytes. Copying it is a way to look ahead.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
@@ -132,6 +176,27 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
+    /// Whether the next value is at most `limit` values with all that it holds. It looks at no more than those, whatever a
+    /// header promises; broken bytes are none.
+    #[must_use]
+    pub fn holds_at_most(mut self, limit: u64) -> bool {
+        let mut pending = 1_u64;
+        for _ in 0..limit {
+            let inner = match self.kind() {
+                Ok(Kind::Array) => self.array().map(u64::from),
+                Ok(Kind::Map) => self.map().map(|pairs| 2 * u64::from(pairs)),
+                Ok(_) => self.skip().map(|()| 0),
+                Err(error) => Err(error),
+            };
+            let Ok(inner) = inner else { return false };
+            pending = (pending - 1).saturating_add(inner);
+            if pending == 0 {
+                return true;
+            }
+        }
+        false
+    }
+
     /// [`Self::skip`] for values that say their length behind the first byte, or are containers.
     ///
     /// A row of the log has a dozen values, and the framing for replicas is little else than this loop: what fits into the table
@@ -154,6 +219,9 @@ impl<'a> Reader<'a> {
                     let (length, inner) = Reader::new(&rest[1..]).header(tail)?;
                     rest = rest.get(1 + length..).ok_or(MpError::Truncated)?;
                     pending = pending.saturating_add(inner);
+                    if inner >= MANY {
+                        (rest, pending) = skip_many(rest, pending)?;
+                    }
                     continue;
                 }
             };
@@ -437,6 +505,48 @@ mod tests {
         assert_eq!(value_len(&bytes), Err(MpError::Truncated));
         bytes.push(0xc0);
         assert_eq!(value_len(&bytes), Ok(1_000_001));
+    }
+
+    #[test]
+    fn values_are_counted_up_to_a_limit() {
+        // An array of a string and a map of two pairs: six values behind it.
+        let bytes = [0x92, 0xa1, b'x', 0x82, 1, 0xc0, 2, 0xcd, 1, 2];
+        assert!(Reader::new(&bytes).holds_at_most(7));
+        assert!(!Reader::new(&bytes).holds_at_most(6));
+        assert!(!Reader::new(&bytes[..9]).holds_at_most(100), "its last number is cut");
+        assert!(!Reader::new(&[0xdf, 255, 255, 255, 255, 1]).holds_at_most(100));
+        assert!(!Reader::new(&[]).holds_at_most(1) && !Reader::new(&[0xc0]).holds_at_most(0));
+    }
+
+    #[test]
+    fn one_byte_values_are_those_without_a_tail() {
+        for byte in 0..=u8::MAX {
+            assert_eq!(is_whole(byte), TAIL[usize::from(byte)] == 0 && !matches!(byte, 0xa0), "{byte:x}");
+        }
+    }
+
+    /// Runs of one-byte values between others, at every place of a run, are stepped over exactly.
+    #[test]
+    fn large_containers_are_skipped_to_their_end() {
+        for odd in [
+            &[0xa3, b'a', b'b', b'c'][..],
+            &[0xcf, 1, 2, 3, 4, 5, 6, 7, 8],
+            &[0x92, 0xc0, 0x81, 1, 2],
+            &[0xa0],
+        ] {
+            for place in 0..2 * RUN {
+                let count = 4 * MANY as usize;
+                let mut bytes = vec![0xdd];
+                bytes.extend_from_slice(&(count as u32).to_be_bytes());
+                for number in 0..count {
+                    if number % (2 * RUN) == place { bytes.extend_from_slice(odd) } else { bytes.push(0xc0) }
+                }
+                let length = bytes.len();
+                bytes.extend_from_slice(&[0xc0; 3]);
+                assert_eq!(value_len(&bytes), Ok(length), "{odd:x?} at {place}");
+                assert_eq!(value_len(&bytes[..length - 1]), Err(MpError::Truncated), "{odd:x?} at {place}");
+            }
+        }
     }
 
     #[test]

@@ -1,7 +1,12 @@
 //! Arguments of functions, decoded.
 
 use lycosa_iproto::error::ErrorObject;
+use lycosa_tuple::mp::Reader;
 use lycosa_tuple::value::Value;
+
+/// Most values of the arguments of a call, with all that they hold. A decoded value takes up to forty times the byte that it
+/// was sent as, and no function here has a use for this many.
+const MAX_VALUES: u64 = 4096;
 
 /// The arguments of one call, and the name of its function for error texts.
 #[derive(Debug)]
@@ -13,6 +18,9 @@ pub(super) struct Arguments {
 impl Arguments {
     /// Decodes `args`, a MessagePack array; `usage` shows how the function is called.
     pub(super) fn decode(usage: &'static str, args: &[u8]) -> Result<Arguments, ErrorObject> {
+        if !Reader::new(args).holds_at_most(MAX_VALUES) {
+            return Err(illegal(&format!("the arguments of {usage} hold more than {MAX_VALUES} values")));
+        }
         match Value::decode(args) {
             Ok(Value::Array(values)) => Ok(Arguments { usage, values }),
             _ => Err(ErrorObject::lua(format!("Usage: {usage}"))),
