@@ -209,7 +209,7 @@ fn with_key(key: i128, value: &[u8]) -> Vec<u8> {
 fn a_frame_full_of_values_is_answered() -> Result<(), String> {
     const REQUEST: u32 = 1_000_000;
     /// Fewer for each function: there are many functions, and a debug build takes some 20 ns for a value.
-    const CALL: u32 = 200_000;
+    const CALL: u32 = 50_000;
     /// Bytes of memory that the whole test may add: four frames of the largest size, each read into a buffer that doubles.
     const GROWTH: u64 = 128 << 20;
     let server = start()?;
@@ -228,47 +228,42 @@ fn a_frame_full_of_values_is_answered() -> Result<(), String> {
             [vec![0x91; count as usize], vec![0xc0]].concat(),
         ]
     };
-    let mut bodies = Vec::new();
-    for kind in (1..=14).chain(64..=73) {
-        for value in &values(REQUEST) {
-            bodies.push((kind, format!("request {kind}"), with_key(0x7f, value)));
-            bodies.push((kind, format!("request {kind}, tuple"), with_key(key::TUPLE, value)));
-        }
-    }
-    let mut names = Vec::new();
-    for tube in ["fifottl", "utubettl", "absent"] {
-        for method in METHODS {
-            names.push(format!("queue.tube.{tube}:{method}"));
-        }
-    }
-    names.extend(FUNCTIONS.map(str::to_owned));
-    for name in &names {
-        for value in &values(CALL)[usize::from(name.ends_with(":take"))..4] {
-            // A `take` that is given nil waits for a task. As arguments, as the only argument, and behind another one.
-            let is_array = value[0] == 0xdd;
-            let lists = [value.clone(), [&[0x91][..], value].concat(), [&[0x92, 0x01][..], value].concat()];
-            for arguments in &lists[usize::from(!is_array)..] {
-                let call = [
-                    &[0x82, key::FUNCTION as u8][..],
-                    &value::encode(&Value::str(name)),
-                    &[key::TUPLE as u8],
-                    arguments,
-                ];
-                bodies.push((kind::CALL, name.clone(), call.concat()));
-            }
-        }
-    }
-    for (request, what, body) in bodies {
+    let mut attempt = |what: &str, request: u32, body: &[u8]| -> Result<(), String> {
         // A connection of its own, because some requests change what a connection is.
         let mut client = open()?;
-        let sync = client.send_raw(request, &body).map_err(|error| format!("{what}: {error}"))?;
+        let sync = client.send_raw(request, body).map_err(|error| format!("{what}: {error}"))?;
         let answer = client.reply(sync, std::time::Instant::now() + LIMIT);
-        if let Err(error) = answer {
+        // A replica's requests are answered without a sync.
+        if let Err(error) = answer
+            && !(REPLICATION.contains(&request) && error.contains("no sync"))
+        {
             return Err(format!("{what}, {} bytes: {error}", body.len()));
         }
         let reply = beside.ask(kind::PING, &Value::Map(Vec::new()), LIMIT)?;
-        if reply.error != 0 {
-            return Err(format!("after {what}: {}", reply.describe()));
+        if reply.error == 0 { Ok(()) } else { Err(format!("after {what}: {}", reply.describe())) }
+    };
+    for value in &values(REQUEST) {
+        for kind in (1..=14).chain(64..=73) {
+            attempt(&format!("request {kind}"), kind, &with_key(0x7f, value))?;
+            attempt(&format!("request {kind}, tuple"), kind, &with_key(key::TUPLE, value))?;
+        }
+    }
+    let mut names = FUNCTIONS.map(str::to_owned).to_vec();
+    for tube in ["fifottl", "utubettl", "absent"] {
+        names.extend(METHODS.map(|method| format!("queue.tube.{tube}:{method}")));
+    }
+    let values = values(CALL);
+    for name in &names {
+        // A `take` that is given nil waits for a task.
+        for value in &values[usize::from(name.ends_with(":take"))..4] {
+            let is_array = value[0] == 0xdd;
+            // As the arguments, as the only argument, and behind another one.
+            let lists = [value.clone(), [&[0x91][..], value].concat(), [&[0x92, 0x01][..], value].concat()];
+            for arguments in &lists[usize::from(!is_array)..] {
+                let begin = [&[0x82, key::FUNCTION as u8][..], &value::encode(&Value::str(name))].concat();
+                let body = [&begin, &[key::TUPLE as u8][..], arguments].concat();
+                attempt(name, kind::CALL, &body)?;
+            }
         }
     }
     let grown = peak_memory(&server)?.saturating_sub(before);
@@ -330,6 +325,9 @@ const FUNCTIONS: [&str; 16] = [
     "expiration.start",
     "expiration.statistics",
 ];
+
+/// JOIN, SUBSCRIBE, FETCH_SNAPSHOT and REGISTER.
+const REPLICATION: [u32; 4] = [65, 66, 69, 70];
 
 /// Most memory that the server's process has had at a time, in bytes.
 fn peak_memory(server: &Server) -> Result<u64, String> {
