@@ -59,7 +59,7 @@ const MANY: u64 = 1024;
 /// Bytes that are looked at together in such a run.
 const RUN: usize = 64;
 
-/// Steps over values until fewer than [`MANY`] of `pending` are left, and returns what is left. A client chooses how many values
+/// Steps over values until fewer than [`MANY`] of `pending` are left, and returns the rest of both. A client chooses how many values
 /// a frame has, and most fit into it if each is one byte: runs of those are passed over [`RUN`] at a time, without a branch for each.
 #[cold]
 fn skip_many(mut rest: &[u8], mut pending: u64) -> Result<(&[u8], u64), MpError> {
@@ -176,8 +176,8 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
-    /// Whether the next value is at most `limit` values with all that it holds. It looks at no more than those, whatever a
-    /// header promises; broken bytes are none.
+    /// Whether the next value is at most `limit` values, counted with the values inside it. Reading ends at `limit`, even if a
+    /// header promises more. Broken bytes give false.
     #[must_use]
     pub fn holds_at_most(mut self, limit: u64) -> bool {
         let mut pending = 1_u64;
