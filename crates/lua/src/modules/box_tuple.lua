@@ -5,7 +5,7 @@ local ffi = require('ffi')
 -- The names are such that no field of a space has them.
 ffi.cdef([[
 struct tuple { uint32_t __tuple_size; uint32_t __tuple_space; uint8_t __tuple_data[?]; };
-struct tuple_scalar { double number; uint64_t natural; const char *bytes; uint32_t length; };
+struct tuple_scalar { const char *bytes; uint32_t length; uint32_t kind; };
 ]])
 
 local methods = {}
@@ -13,25 +13,29 @@ local tuple_t
 local to_table = internal.tuple_table
 local any_field, ffi_string, null = internal.tuple_field, ffi.string, box.NULL
 
--- Numbers, strings and the like come through the FFI, whose calls can be compiled.
-local scalar = ffi.cast('uint32_t (*)(const struct tuple *, double, struct tuple_scalar *)', internal.tuple_scalar())
+-- Numbers, strings and the like come through the FFI, whose calls can be compiled. Numbers are what a call returns: compiled
+-- code may read memory after the next call has changed it.
+local natural = ffi.cast('uint64_t (*)(const struct tuple *, double)', internal.tuple_natural())
+local scalar = ffi.cast('double (*)(const struct tuple *, double, struct tuple_scalar *)', internal.tuple_scalar())
 local found = ffi.new('struct tuple_scalar')
 local length = ffi.cast('double (*)(const struct tuple *)', internal.tuple_length())
 
 -- A field from 1; nothing beyond the end. A finalizer may run where a pointer is boxed, and read a field itself: the
 -- length is read before.
 local function field(tuple, number)
-    local kind = scalar(tuple, number, found)
-    if kind == 1 then return found.number end
+    local value = scalar(tuple, number, found)
+    if value == value then return value end
+    local kind = found.kind
     if kind == 2 then
         local size = found.length
         return ffi_string(found.bytes, size)
     end
+    if kind == 1 then return value end
     if kind == 0 then return nil end
     if kind == 3 then return true end
     if kind == 4 then return false end
     if kind == 5 then return null end
-    if kind == 7 then return found.natural end
+    if kind == 7 then return natural(tuple, number) end
     return any_field(tuple, number)
 end
 

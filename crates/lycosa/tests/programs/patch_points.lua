@@ -29,6 +29,22 @@ require('msgpackffi').internal.encode_r(buf, { 1, { a = 'b' } }, 0)
 require('msgpackffi').internal.encode_r(buf, 'text', 0)
 print(buf:size(), (ffi.string(buf.rpos, buf:size()):gsub('.', function(c) return ('%02x'):format(c:byte()) end)))
 
+-- Fields of tuples are the same in compiled code, however many a line compares
+local function order(one, other)
+    if one[1] ~= other[1] then return one[1] < other[1] and -1 or 1 end
+    return 0
+end
+for _, make in ipairs({ tonumber, function(i) return 2ULL ^ 60 + i end, function(i) return ('text %02d'):format(i) end }) do
+    local tuples, wrong = {}, 0
+    for i = 1, 16 do tuples[i] = box.tuple.new({ make(i) }) end
+    for round = 1, 5000 do
+        local left, right = (round * 7) % 16 + 1, (round * 13) % 16 + 1
+        local expected = left == right and 0 or left < right and -1 or 1
+        if order(tuples[left], tuples[right]) ~= expected then wrong = wrong + 1 end
+    end
+    print('compared', wrong)
+end
+
 -- Values behind pointers
 local msgpack, msgpackffi = require('msgpack'), require('msgpackffi')
 for _, value in ipairs({ 1, -200, 1.5, 'text', ('x'):rep(300), { 1, { 2, 'three' } }, { a = { b = 'c' } }, 2 ^ 40, true }) do

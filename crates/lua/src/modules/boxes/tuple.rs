@@ -31,6 +31,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("tuple_equal", tuple_equal),
     ("tuple_path", tuple_path),
     ("tuple_scalar", push_scalar_function),
+    ("tuple_natural", push_natural_function),
 ];
 
 fn set_tuple_type(lua: Lua) -> Result<i32, Error> {
@@ -70,18 +71,18 @@ fn tuple_field(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
-/// A field that needs no object of Lua, as [`scalar`] hands it to Lua's FFI.
+/// A field that needs no object of Lua and is no number, as [`scalar`] hands it to Lua's FFI.
 #[repr(C)]
 struct Scalar {
-    number: f64,
-    natural: u64,
     /// A string's bytes, within the tuple.
     bytes: *const u8,
     length: u32,
+    kind: Found,
 }
 
 /// What [`scalar`] found. `box_tuple.lua` has the same numbers.
 #[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Nothing = 0,
     Number = 1,
@@ -124,55 +125,103 @@ fn push_length_function(lua: Lua) -> Result<i32, Error> {
 }
 
 /// A field from 1, for compiled code: a call of this function does not end a trace, as one of [`tuple_field`] does.
+/// Returns the number that the field is; NaN otherwise, and `out` says what it is.
+///
+/// A number is returned and not written to `out`: LuaJIT may move a load of `out` behind the call that reads the next
+/// field, so that a comparison of two fields would compare one of them with itself.
 ///
 /// # Safety
 /// `tuple` is a `struct tuple` whose size is that of the bytes behind its head, and `out` can be written.
-unsafe extern "C" fn scalar(tuple: *const u8, number: f64, out: *mut Scalar) -> Found {
-    if !(1.0..=4_294_967_295.0).contains(&number) {
-        return Found::Nothing;
-    }
+unsafe extern "C" fn scalar(tuple: *const u8, number: f64, out: *mut Scalar) -> f64 {
     // SAFETY: the caller's promise.
-    let bytes = unsafe { content(tuple) };
-    let Some(mut reader) = TupleRef::trusted(bytes).at(number as u32 - 1) else { return Found::Nothing };
-    let value = match reader.kind() {
-        Ok(mp::Kind::Nil) => return Found::Null,
-        Ok(mp::Kind::Bool) => {
-            return match reader.bool() {
-                Ok(true) => Found::True,
-                Ok(false) => Found::False,
-                Err(_) => Found::Other,
-            };
-        }
-        Ok(mp::Kind::Uint) => match reader.uint() {
-            Ok(value) if value > MAX_EXACT => {
-                // SAFETY: the caller's promise.
-                unsafe { (*out).natural = value };
-                return Found::Natural;
-            }
-            Ok(value) => Some(value as f64),
-            Err(_) => None,
-        },
-        Ok(mp::Kind::Double) => reader.double().ok(),
-        Ok(mp::Kind::Str) => {
-            let Ok(text) = reader.str() else { return Found::Other };
+    let (value, found) = unsafe { find(tuple, number) };
+    let value = match value {
+        Content::Number(value) => value,
+        Content::Nothing => f64::NAN,
+        Content::Text(text) => {
             // SAFETY: the caller's promise.
             unsafe {
                 (*out).bytes = text.as_ptr();
                 (*out).length = text.len() as u32;
             }
-            return Found::String;
+            f64::NAN
         }
-        _ => None,
     };
-    let Some(value) = value else { return Found::Other };
+    if value.is_nan() {
+        // SAFETY: the caller's promise.
+        unsafe { (*out).kind = found };
+    }
+    value
+}
+
+/// What [`find`] found with a kind of value.
+enum Content<'t> {
+    Nothing,
+    Number(f64),
+    Text(&'t [u8]),
+}
+
+/// # Safety
+/// As of [`content`].
+unsafe fn find<'t>(tuple: *const u8, number: f64) -> (Content<'t>, Found) {
     // SAFETY: the caller's promise.
-    unsafe { (*out).number = value };
-    Found::Number
+    let Some(mut reader) = (unsafe { field_at(tuple, number) }) else {
+        return (Content::Nothing, Found::Nothing);
+    };
+    let found = match reader.kind() {
+        Ok(mp::Kind::Nil) => Found::Null,
+        Ok(mp::Kind::Bool) => match reader.bool() {
+            Ok(true) => Found::True,
+            Ok(false) => Found::False,
+            Err(_) => Found::Other,
+        },
+        Ok(mp::Kind::Uint) => match reader.uint() {
+            Ok(value) if value > MAX_EXACT => Found::Natural,
+            Ok(value) => return (Content::Number(value as f64), Found::Number),
+            Err(_) => Found::Other,
+        },
+        Ok(mp::Kind::Double) => match reader.double() {
+            Ok(value) => return (Content::Number(value), Found::Number),
+            Err(_) => Found::Other,
+        },
+        Ok(mp::Kind::Str) => match reader.str() {
+            Ok(text) => return (Content::Text(text), Found::String),
+            Err(_) => Found::Other,
+        },
+        _ => Found::Other,
+    };
+    (Content::Nothing, found)
+}
+
+/// # Safety
+/// As of [`content`].
+unsafe fn field_at<'t>(tuple: *const u8, number: f64) -> Option<Reader<'t>> {
+    if !(1.0..=4_294_967_295.0).contains(&number) {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    TupleRef::trusted(unsafe { content(tuple) }).at(number as u32 - 1)
+}
+
+/// An unsigned field that is no number of Lua ([`Found::Natural`]); returned for the reason that [`scalar`] names.
+///
+/// # Safety
+/// As of [`content`].
+unsafe extern "C" fn natural(tuple: *const u8, number: f64) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { field_at(tuple, number) }.and_then(|mut reader| reader.uint().ok()).unwrap_or_default()
+}
+
+/// The address of [`natural`].
+fn push_natural_function(lua: Lua) -> Result<i32, Error> {
+    let function: unsafe extern "C" fn(*const u8, f64) -> u64 = natural;
+    lua.push_uint64(function as usize as u64);
+    Ok(1)
 }
 
 /// The address of [`scalar`].
 fn push_scalar_function(lua: Lua) -> Result<i32, Error> {
-    let function: unsafe extern "C" fn(*const u8, f64, *mut Scalar) -> Found = scalar;
+    let function: unsafe extern "C" fn(*const u8, f64, *mut Scalar) -> f64 = scalar;
     lua.push_uint64(function as usize as u64);
     Ok(1)
 }
