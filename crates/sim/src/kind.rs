@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::{ExpirationTotals, Failure, GroupTotals, MasterTotals, ReplicaTotals, Report, Totals, Trace};
+use crate::{
+    ExpirationTotals, Failure, GroupTotals, MasterTotals, MemberTotals, ReplicaTotals, Report, Totals, Trace,
+};
 
 /// What a world is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -19,11 +21,14 @@ pub enum Kind {
     Masters,
     /// A group of servers with faulty disks, links and clocks, and its operator
     Group,
+    /// A group whose members are whole instances, with clients
+    Members,
 }
 
 impl Kind {
     /// All kinds, in the order in which one seed's worlds run.
-    pub const ALL: [Self; 5] = [Self::Queue, Self::Expiration, Self::Replicas, Self::Masters, Self::Group];
+    pub const ALL: [Self; 6] =
+        [Self::Queue, Self::Expiration, Self::Replicas, Self::Masters, Self::Group, Self::Members];
 
     /// The name on the command line.
     #[must_use]
@@ -34,6 +39,7 @@ impl Kind {
             Self::Replicas => "replicas",
             Self::Masters => "masters",
             Self::Group => "group",
+            Self::Members => "members",
         }
     }
 
@@ -52,6 +58,7 @@ impl Kind {
             }
             Self::Masters => crate::run_masters(seed, steps, trace).map(|report| summary(&report, masters)),
             Self::Group => crate::run_group(seed, steps, trace).map(|report| summary(&report, group)),
+            Self::Members => crate::run_members(seed, steps, trace).map(|report| summary(&report, members)),
         }
     }
 }
@@ -232,5 +239,52 @@ fn group(totals: &GroupTotals) -> Counts {
         ("removals of a leader", removed_leaders),
         ("hand-overs", transfers),
         ("rises of the level", levels),
+    ]
+}
+
+fn members(totals: &MemberTotals) -> Counts {
+    let MemberTotals {
+        elections,
+        puts,
+        finished,
+        peeks,
+        unknown,
+        refused,
+        replies,
+        loads,
+        snapshots,
+        sent_snapshots,
+        lost_snapshots,
+        joins,
+        removals,
+        transfers,
+        crashes,
+        torn_writes,
+        faults,
+        cuts,
+        stops,
+        comparisons,
+    } = *totals;
+    vec![
+        ("crashes", crashes),
+        ("faults", faults),
+        ("cuts", cuts),
+        ("crashes in a write", torn_writes),
+        ("stops", stops),
+        ("leaders", elections),
+        ("puts", puts),
+        ("tasks finished", finished),
+        ("looks at a leader", peeks),
+        ("unknown outcomes", unknown),
+        ("requests refused", refused),
+        ("replies", replies),
+        ("data loaded anew", loads),
+        ("snapshots", snapshots),
+        ("snapshots sent", sent_snapshots),
+        ("snapshots lost on the way", lost_snapshots),
+        ("joins", joins),
+        ("removals", removals),
+        ("hand-overs", transfers),
+        ("digests compared", comparisons),
     ]
 }

@@ -43,7 +43,8 @@
 //! | 819827553 (replicas) | the holder of a task was told that it was not taken | An idle client's session had ended under another master, and its open connection took under a new session, of which the client did not know. Clients now identify themselves again after a change of the master. |
 //! | 77020 (replicas) | two instances had the same vclock and different data | An instance joined again from a master whose journal had just failed, and got rows that were lost. It now waits for a master that works, as the server makes it wait. |
 //!
-//! Several instances that replicate each other have worlds of their own: `replicas`.
+//! Several instances that replicate each other have worlds of their own: `replicas`. So have the nodes of a group (`group`), and
+//! groups whose members are whole instances (`members`).
 //!
 //! Absent: sockets and threads of the server.
 
@@ -57,6 +58,7 @@ mod journal;
 pub mod kept;
 mod kind;
 mod ledger;
+mod members;
 mod model;
 mod names;
 mod plan;
@@ -80,6 +82,7 @@ use std::time::Duration;
 pub use expiring::ExpirationTotals;
 pub use group::GroupTotals;
 pub use kind::{Counts, Kind, Summary};
+pub use members::MemberTotals;
 pub use replicas::{MasterTotals, ReplicaTotals};
 pub use runner::{Broken, Order, Outcome, Tally, Until, run as run_order};
 pub use simulation::Totals;
@@ -186,6 +189,22 @@ pub fn run_masters(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report<Ma
 pub fn run_group(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report<GroupTotals>, Failure> {
     run_world(seed, trace, |trace, step| {
         let mut world = group::World::new(seed, trace)?;
+        while world.step < steps {
+            *step = world.step + 1;
+            world.next()?;
+        }
+        world.settle()?;
+        Ok((world.totals, world.now))
+    })
+}
+
+/// Runs the world of a group of instances of `seed` for `steps` steps, and lets it come to rest.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_members(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report<MemberTotals>, Failure> {
+    run_world(seed, trace, |trace, step| {
+        let mut world = members::World::new(seed, trace)?;
         while world.step < steps {
             *step = world.step + 1;
             world.next()?;

@@ -16,10 +16,10 @@
 //! In the end nothing fails any more: within a minute the group has a leader, all members are voters with the same data, and
 //! an operation is confirmed.
 //!
-//! Absent: instances, queues and clients, which come with a server that uses a group.
+//! Absent: instances, queues and clients, which have worlds of their own (`members`).
 
 mod history;
-mod link;
+pub(crate) mod link;
 mod server;
 #[cfg(test)]
 mod tests;

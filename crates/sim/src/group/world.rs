@@ -71,7 +71,7 @@ pub(crate) struct World<'a> {
     pub(crate) step: u64,
     pub(crate) now: u64,
     pub(super) servers: BTreeMap<NodeId, Server>,
-    pub(super) links: BTreeMap<(NodeId, NodeId), Link>,
+    pub(super) links: BTreeMap<(NodeId, NodeId), Link<Vec<u64>>>,
     pub(super) history: History,
     /// Servers that were voters.
     joined: BTreeSet<NodeId>,

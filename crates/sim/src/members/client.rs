@@ -1,0 +1,394 @@
+//! Clients of a group, and what they know of their tasks.
+//!
+//! A client has at most one request under way and remembers, by the task's payload, what it was told. A request whose outcome is
+//! unknown may have been done or not.
+
+use std::collections::BTreeMap;
+
+use lycosa_group::members::NodeId;
+use lycosa_instance::{ConnectionSlot, OUTCOME_UNKNOWN};
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::frame::{self, Split};
+use lycosa_iproto::greeting::GREETING_SIZE;
+use lycosa_iproto::reply::{self, Content};
+use lycosa_iproto::request::{self, Body};
+use lycosa_tuple::value::Value;
+
+use crate::random::Random;
+use crate::violation::{Checked, Violation, hold};
+
+/// Name and type of each tube.
+pub(super) const TUBES: [(&str, &str); 4] =
+    [("plain", "fifo"), ("timed", "fifottl"), ("keyed", "utube"), ("both", "utubettl")];
+
+/// Where a task is, and what is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    tube: usize,
+    id: u64,
+    payload: u64,
+}
+
+/// What a client waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ask {
+    Create {
+        tube: usize,
+    },
+    Identify,
+    Put {
+        tube: usize,
+        payload: u64,
+    },
+    Take {
+        tube: usize,
+    },
+    Ack(Place),
+    Release(Place),
+    /// Looks at a task. When this was sent, its `put` was answered, or its `ack`.
+    Peek {
+        place: Place,
+        is_stored: bool,
+        is_finished: bool,
+    },
+}
+
+/// A connection of a client.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) node: NodeId,
+    pub(super) slot: ConnectionSlot,
+    /// The node led when the request under way was sent, and the request is its first since.
+    pub(super) led: bool,
+    is_identified: bool,
+    is_greeted: bool,
+    received: Vec<u8>,
+}
+
+impl Connection {
+    pub(super) fn new(node: NodeId, slot: ConnectionSlot) -> Self {
+        Self { node, slot, led: false, is_identified: false, is_greeted: false, received: Vec::new() }
+    }
+}
+
+/// A client with at most one request under way.
+#[derive(Debug)]
+pub(super) struct Client {
+    number: usize,
+    pub(super) connection: Option<Connection>,
+    pub(super) pending: Option<Ask>,
+    session: Option<Vec<u8>>,
+    held: Vec<Place>,
+    sync: u64,
+}
+
+/// How far a task is, as its clients know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The `put` was not answered.
+    Asked,
+    /// It exists.
+    Stored,
+    /// An `ack` was sent and not answered, or its outcome is unknown.
+    Finishing,
+    /// The `ack` was answered.
+    Finished,
+}
+
+/// A task.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    state: State,
+    /// The client that holds it for certain, unless it has finished it.
+    holder: Option<usize>,
+    place: Option<Place>,
+}
+
+/// All tasks that were ever put, by their payload.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    entries: BTreeMap<u64, Entry>,
+    next_payload: u64,
+    /// Sessions outlive everything that happens in this world.
+    pub(super) sessions_stay: bool,
+    pub(super) puts: u64,
+    pub(super) finished: u64,
+    pub(super) peeks: u64,
+    pub(super) unknown: u64,
+    pub(super) refused: u64,
+    pub(super) replies: u64,
+}
+
+/// What a reply says.
+enum Said {
+    Values(Vec<Value>),
+    Refused(ErrorObject),
+}
+
+impl Client {
+    pub(super) fn new(number: usize) -> Self {
+        Self { number, connection: None, pending: None, session: None, held: Vec::new(), sync: 0 }
+    }
+
+    /// What the client asks next.
+    pub(super) fn next(&self, random: &mut Random, ledger: &mut Ledger) -> Ask {
+        if self.connection.as_ref().is_none_or(|connection| !connection.is_identified) {
+            return Ask::Identify;
+        }
+        let tube = random.below(TUBES.len() as u64) as usize;
+        match random.below(10) {
+            0..3 => {
+                ledger.next_payload += 1;
+                Ask::Put { tube, payload: ledger.next_payload }
+            }
+            3..6 => Ask::Take { tube },
+            6..9 if !self.held.is_empty() => {
+                let place = *random.pick(&self.held);
+                if random.one_in(4) { Ask::Release(place) } else { Ask::Ack(place) }
+            }
+            _ => ledger.some_peek(random).unwrap_or(Ask::Take { tube }),
+        }
+    }
+
+    /// The request `ask`, as bytes.
+    pub(super) fn send(&mut self, ask: Ask, ledger: &mut Ledger) -> Vec<u8> {
+        self.sync += 1;
+        let method = |tube: usize, method: &str| format!("queue.tube.{}:{method}", TUBES[tube].0);
+        let (name, arguments) = match ask {
+            Ask::Create { tube } => {
+                let options = Value::map([("if_not_exists", Value::from(true))]);
+                let (name, kind) = TUBES[tube];
+                ("queue.create_tube".to_owned(), vec![Value::from(name), Value::from(kind), options])
+            }
+            Ask::Identify => ("queue.identify".to_owned(), self.session.iter().map(Value::str).collect()),
+            Ask::Put { tube, payload } => {
+                ledger.entries.insert(payload, Entry { state: State::Asked, holder: None, place: None });
+                let options = Value::map([("utube", Value::from(payload % 3))]);
+                (method(tube, "put"), vec![Value::from(payload), options])
+            }
+            Ask::Take { tube } => (method(tube, "take"), vec![Value::from(0_u64)]),
+            Ask::Ack(place) => {
+                self.held.retain(|other| *other != place);
+                ledger.update(place.payload, |entry| entry.state = State::Finishing);
+                (method(place.tube, "ack"), vec![Value::from(place.id)])
+            }
+            Ask::Release(place) => {
+                self.held.retain(|other| *other != place);
+                ledger.update(place.payload, |entry| entry.holder = None);
+                (method(place.tube, "release"), vec![Value::from(place.id)])
+            }
+            Ask::Peek { place, .. } => (method(place.tube, "peek"), vec![Value::from(place.id)]),
+        };
+        self.pending = Some(ask);
+        let mut frame = Vec::new();
+        let args = Value::Array(arguments).encode();
+        request::encode(&mut frame, self.sync, &Body::Call { name: name.as_bytes(), args: &args });
+        frame
+    }
+
+    /// The connection is gone. A request under way may have been done or not.
+    pub(super) fn lose_connection(&mut self) {
+        self.connection = None;
+        self.pending = None;
+    }
+
+    /// Bytes of a node, which leads now or does not.
+    pub(super) fn receive(&mut self, bytes: &[u8], leads: bool, ledger: &mut Ledger) -> Checked {
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        connection.received.extend_from_slice(bytes);
+        if !connection.is_greeted {
+            if connection.received.len() < GREETING_SIZE {
+                return Ok(());
+            }
+            connection.received.drain(..GREETING_SIZE);
+            connection.is_greeted = true;
+        }
+        loop {
+            let Some(connection) = &mut self.connection else { return Ok(()) };
+            let is_leaders = leads && connection.led;
+            let Ok(Split::Frame { content, consumed }) =
+                frame::split(&connection.received, frame::DEFAULT_LIMIT)
+            else {
+                return Ok(());
+            };
+            let reply = reply::decode(content).map_err(|error| Violation(error.to_string()))?;
+            let said = match reply.content {
+                Content::Ok { data, .. } => match Value::decode(data) {
+                    Ok(Value::Array(values)) => Said::Values(values),
+                    _ => return Err(Violation("a reply without values".to_owned())),
+                },
+                Content::Error(error) => Said::Refused(error),
+                Content::Push { .. } => return Err(Violation("a push that nobody asked for".to_owned())),
+            };
+            connection.received.drain(..consumed);
+            ledger.replies += 1;
+            let ask = self.pending.take();
+            let ask = ask.ok_or_else(|| Violation("a reply that nobody waits for".to_owned()))?;
+            match said {
+                Said::Values(values) => self.answered(ask, &values, is_leaders, ledger)?,
+                Said::Refused(error) => self.refused(ask, &error, is_leaders, ledger)?,
+            }
+        }
+    }
+
+    fn answered(&mut self, ask: Ask, values: &[Value], is_leaders: bool, ledger: &mut Ledger) -> Checked {
+        let number = self.number;
+        let task = values.first().and_then(Value::as_array);
+        let nothing = task.is_none();
+        let field = |place: usize| task.and_then(|task| task.get(place)).and_then(Value::as_u64);
+        match ask {
+            Ask::Create { .. } => {}
+            // A follower gives sessions that no other node knows of.
+            Ask::Identify if !is_leaders => {}
+            Ask::Identify => {
+                let session = match values.first() {
+                    Some(Value::Str(bytes)) => bytes.clone(),
+                    // The queue does not run.
+                    _ => return Ok(()),
+                };
+                self.session = Some(session);
+                if let Some(connection) = &mut self.connection {
+                    connection.is_identified = true;
+                }
+            }
+            // The queue does not run: nothing has happened.
+            Ask::Put { payload, .. } if nothing => _ = ledger.entries.remove(&payload),
+            Ask::Put { tube, payload } => {
+                let id = field(0).ok_or_else(|| Violation(format!("a task is {task:?}")))?;
+                ledger.puts += 1;
+                ledger.update(payload, |entry| {
+                    entry.place = Some(Place { tube, id, payload });
+                    if entry.state == State::Asked {
+                        entry.state = State::Stored;
+                    }
+                });
+            }
+            Ask::Take { .. } if nothing => {}
+            Ask::Take { tube } => {
+                let (Some(id), Some(payload)) = (field(0), field(2)) else {
+                    return Err(Violation(format!("a task is {task:?}")));
+                };
+                ledger.taken(payload, number)?;
+                self.held.push(Place { tube, id, payload });
+            }
+            Ask::Ack(place) if nothing => {
+                ledger.update(place.payload, |entry| entry.state = State::Stored);
+                self.held.push(place);
+            }
+            Ask::Release(place) if nothing => {
+                ledger.update(place.payload, |entry| entry.holder = Some(number));
+                self.held.push(place);
+            }
+            Ask::Ack(place) => ledger.finish(place.payload)?,
+            Ask::Release(_) => {}
+            Ask::Peek { .. } if nothing => {}
+            Ask::Peek { place, is_finished, .. } => {
+                ledger.peeks += u64::from(is_leaders);
+                hold!(!(is_finished && is_leaders), "task {} was acknowledged and is read", place.payload);
+            }
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self, ask: Ask, error: &ErrorObject, is_leaders: bool, ledger: &mut Ledger) -> Checked {
+        let is = |code: ErrorCode| error.code == u32::from(code);
+        let number = self.number;
+        if error.fields.iter().any(|(_, name)| name == OUTCOME_UNKNOWN) || is(ErrorCode::WalIo) {
+            ledger.unknown += 1;
+            return Ok(());
+        }
+        let has_not_happened = is(ErrorCode::Readonly) || is(ErrorCode::Loading);
+        ledger.refused += u64::from(has_not_happened);
+        match ask {
+            Ask::Put { payload, .. } if has_not_happened => _ = ledger.entries.remove(&payload),
+            Ask::Ack(place) if has_not_happened => {
+                ledger.update(place.payload, |entry| entry.state = State::Stored);
+                self.held.push(place);
+            }
+            Ask::Release(place) if has_not_happened => {
+                ledger.update(place.payload, |entry| entry.holder = Some(number));
+                self.held.push(place);
+            }
+            _ if has_not_happened => {}
+            // The queue of a follower that never led knows no sessions.
+            Ask::Identify if !is_leaders => {}
+            // A tube that the group has not decided on yet.
+            _ if error.message.contains("is unknown") && !matches!(ask, Ask::Identify) => {}
+            Ask::Ack(place) | Ask::Release(place) if error.message.contains("Task was not taken") => {
+                let payload = place.payload;
+                hold!(!ledger.sessions_stay, "client {number} held task {payload}, which was not taken");
+                ledger.update(payload, |entry| (entry.state, entry.holder) = (State::Stored, None));
+            }
+            Ask::Identify if error.message.contains("is unknown") => {
+                hold!(!ledger.sessions_stay, "the session of client {number} is unknown");
+                self.session = None;
+                for place in std::mem::take(&mut self.held) {
+                    ledger.update(place.payload, |entry| entry.holder = None);
+                }
+            }
+            Ask::Peek { place, is_stored, .. } if error.message.contains("not found") => {
+                ledger.peeks += u64::from(is_leaders);
+                let entry = ledger.entries.get(&place.payload).copied();
+                let is_there = is_stored && entry.is_some_and(|entry| entry.state == State::Stored);
+                hold!(!(is_there && is_leaders), "task {} was put and is not found", place.payload);
+            }
+            _ => return Err(Violation(format!("{ask:?} is refused: {}", error.message))),
+        }
+        Ok(())
+    }
+}
+
+impl Ledger {
+    fn update(&mut self, payload: u64, change: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.entries.get_mut(&payload) {
+            change(entry);
+        }
+    }
+
+    fn some_peek(&self, random: &mut Random) -> Option<Ask> {
+        let last = self.next_payload;
+        let from = random.below(last + 1);
+        let entry = self.entries.range(from..).map(|(_, entry)| entry).find(|entry| entry.place.is_some())?;
+        let place = entry.place?;
+        let (is_stored, is_finished) = (entry.state == State::Stored, entry.state == State::Finished);
+        Some(Ask::Peek { place, is_stored, is_finished })
+    }
+
+    fn taken(&mut self, payload: u64, by: usize) -> Checked {
+        let known = self.entries.get(&payload).copied();
+        let entry = known.ok_or_else(|| Violation(format!("task {payload} was refused and is there")))?;
+        hold!(entry.state != State::Finished, "task {payload} was acknowledged and is taken again");
+        if let Some(holder) = entry.holder.filter(|_| self.sessions_stay) {
+            return Err(Violation(format!("task {payload} is held by client {holder} and given to {by}")));
+        }
+        self.update(payload, |entry| (entry.state, entry.holder) = (State::Stored, Some(by)));
+        Ok(())
+    }
+
+    fn finish(&mut self, payload: u64) -> Checked {
+        let Some(entry) = self.entries.get_mut(&payload) else {
+            return Err(Violation(format!("task {payload} is unknown and was acknowledged")));
+        };
+        hold!(entry.state != State::Finished, "task {payload} was acknowledged twice");
+        (entry.state, entry.holder) = (State::Finished, None);
+        self.finished += 1;
+        Ok(())
+    }
+
+    /// Compares with the payloads that the group's data have in the end.
+    pub(super) fn check(&self, stored: &BTreeMap<u64, usize>) -> Checked {
+        for (payload, entry) in &self.entries {
+            let count = stored.get(payload).copied().unwrap_or(0);
+            hold!(count <= 1, "task {payload} is there {count} times");
+            hold!(entry.state != State::Stored || count == 1, "the acknowledged task {payload} is lost");
+            hold!(
+                entry.state != State::Finished || count == 0,
+                "task {payload} was acknowledged and is there"
+            );
+        }
+        match stored.keys().find(|payload| !self.entries.contains_key(payload)) {
+            Some(payload) => Err(Violation(format!("task {payload} was refused and is there"))),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,870 @@
+//! A group of instances, its clients and its operator, in a world where everything fails.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lycosa_engine::group::{ConnectionNumber, Hello, HelloError, Incoming, Outgoing, StepError, transfer};
+use lycosa_group::Limits;
+use lycosa_group::members::{NodeId, Standing};
+use lycosa_instance::{Origin, Settings, Trust};
+use lycosa_journal::log::WalMode;
+use lycosa_journal::memory::{Crash, Fault};
+use lycosa_journal::writer;
+use lycosa_store::{IteratorType, user};
+use lycosa_tuple::value::Value;
+
+use super::MemberTotals;
+use super::client::{Ask, Client, Connection, Ledger, TUBES};
+use super::server::{GROUP, Plan, Server};
+use crate::group::link::{Link, Parcel};
+use crate::random::Random;
+use crate::violation::{Checked, Violation, hold};
+use crate::{BEGINNING, Trace};
+
+/// A group without faults is at rest within this time, in microseconds.
+const REST: u64 = 60_000_000;
+/// The most by which a time of day is wrong, in microseconds.
+const WRONG: i64 = 1_800_000_000;
+
+#[derive(Debug, Clone, Copy)]
+enum Action {
+    Advance,
+    Client,
+    Snapshot,
+    Cut,
+    Separate,
+    Heal,
+    Stop,
+    Stall,
+    Refuse,
+    Kill,
+    Crash,
+    Start,
+    Add,
+    Remove,
+    Transfer,
+}
+
+const ACTIONS: [(u32, Action); 15] = [
+    (600, Action::Advance),
+    (400, Action::Client),
+    (5, Action::Snapshot),
+    (6, Action::Cut),
+    (5, Action::Separate),
+    (24, Action::Heal),
+    (5, Action::Stop),
+    (4, Action::Stall),
+    (2, Action::Refuse),
+    (3, Action::Kill),
+    (3, Action::Crash),
+    (24, Action::Start),
+    (4, Action::Add),
+    (2, Action::Remove),
+    (4, Action::Transfer),
+];
+
+pub(crate) struct World<'a> {
+    random: Random,
+    trace: &'a mut Trace,
+    pub(crate) step: u64,
+    pub(crate) now: u64,
+    plan: Plan,
+    servers: BTreeMap<NodeId, Server>,
+    links: BTreeMap<(NodeId, NodeId), Link<Vec<u8>>>,
+    clients: Vec<Client>,
+    ledger: Ledger,
+    /// Digests of the data that hold every entry up to an index, and nothing else.
+    digests: BTreeMap<u64, (NodeId, u128)>,
+    /// Terms that had a leader whose instance took writes.
+    leaders: BTreeMap<u64, NodeId>,
+    joined: BTreeSet<NodeId>,
+    actions: Vec<(u32, Action)>,
+    next_address: u64,
+    /// Latency of a link and time of the disk at most, in microseconds.
+    latency: u64,
+    sync: u64,
+    pub(crate) totals: MemberTotals,
+}
+
+fn violation(error: impl std::fmt::Display) -> Violation {
+    Violation(error.to_string())
+}
+
+fn plan(random: &mut Random) -> Plan {
+    let threshold = *random.pick(&[4_000, 20_000, u64::MAX]);
+    Plan {
+        session_ttr: if random.one_in(3) { 2.0 } else { 100_000.0 },
+        settings: Settings {
+            checkpoint_interval: 0,
+            checkpoint_wal_threshold: threshold,
+            checkpoint_count: 1,
+            ..Settings::default()
+        },
+        log: writer::Settings {
+            mode: WalMode::Fsync,
+            max_file_bytes: *random.pick(&[6_000, 60_000]),
+            compression_level: None,
+            preallocated_bytes: 1 << 13,
+        },
+        limits: Limits {
+            memory_bytes: 8_000,
+            message_bytes: 4_000,
+            messages_in_flight: 4,
+            uncommitted_bytes: *random.pick(&[6_000, 100_000]),
+        },
+    }
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn new(seed: u64, trace: &'a mut Trace) -> Checked<Self> {
+        let mut random = Random::new(seed);
+        let plan = plan(&mut random);
+        let first = Server::first(&plan, BEGINNING)?;
+        let mut ledger = Ledger::default();
+        ledger.sessions_stay = plan.session_ttr > 1_000.0;
+        let latency = *random.pick(&[200, 2_000, 20_000]);
+        let sync = *random.pick(&[100, 5_000, 60_000]);
+        let (size, clients) = (random.between(2, 4), random.between(2, 5));
+        // In calm worlds much is confirmed, in others hardly anything.
+        let calm = *random.pick(&[1, 3, 10]);
+        let mut world = Self {
+            random,
+            trace,
+            step: 0,
+            now: BEGINNING,
+            plan,
+            servers: BTreeMap::new(),
+            links: BTreeMap::new(),
+            clients: (0..clients as usize).map(Client::new).collect(),
+            ledger,
+            digests: BTreeMap::new(),
+            leaders: BTreeMap::new(),
+            joined: BTreeSet::new(),
+            actions: ACTIONS.to_vec(),
+            next_address: 2,
+            latency: 200,
+            sync: 100,
+            totals: MemberTotals::default(),
+        };
+        world.settle_in(first)?;
+        world.pass(1_000_000)?;
+        for tube in 0..TUBES.len() {
+            world.connect(0, true)?;
+            world.ask(0, Ask::Create { tube })?;
+            world.pass(200_000)?;
+        }
+        (world.latency, world.sync) = (latency, sync);
+        for _ in 0..size {
+            world.operate_add()?;
+            world.pass(4_000_000)?;
+        }
+        for (weight, action) in &mut world.actions {
+            if matches!(action, Action::Advance | Action::Client) {
+                *weight *= calm;
+            }
+        }
+        Ok(world)
+    }
+
+    fn settle_in(&mut self, mut server: Server) -> Checked {
+        server.offset = self.random.below(10_000_000_000);
+        server.drift = self.random.below(3_000);
+        if self.random.one_in(2) {
+            server.wrong = self.random.below(2 * WRONG.unsigned_abs()).cast_signed() - WRONG;
+        }
+        server.start(&self.plan, &mut self.random, self.now)?;
+        let node = server.node;
+        self.trace.line(format_args!("{node} begins, its clock is {} wrong", server.wrong));
+        self.servers.insert(node, server);
+        self.work(node)
+    }
+
+    /// One thing happens, and everything that follows from it at once.
+    pub(crate) fn next(&mut self) -> Checked {
+        self.step += 1;
+        let action = self.random.weighted(&self.actions);
+        let all: Vec<NodeId> = self.servers.keys().copied().collect();
+        let node = *self.random.pick(&all);
+        let other = *self.random.pick(&all);
+        match action {
+            Action::Advance => self.advance(),
+            Action::Client => self.client(),
+            Action::Snapshot => self.snapshot(node),
+            Action::Cut if node != other => self.cut(node, other),
+            Action::Separate if node != other => {
+                let isolates = self.random.one_in(2);
+                let swallows = self.random.one_in(2);
+                self.separate(node, (!isolates).then_some(other), swallows)
+            }
+            Action::Cut | Action::Separate => Ok(()),
+            Action::Heal => self.heal(),
+            Action::Stop => {
+                self.totals.stops += 1;
+                let until = self.now + self.random.between(50_000, 4_000_000);
+                self.trace.line(format_args!("{node} stops"));
+                self.server(node).stopped_until = until;
+                Ok(())
+            }
+            Action::Stall => {
+                let until = self.now + self.random.between(50_000, 7_000_000);
+                self.trace.line(format_args!("the disk of {node} stalls"));
+                self.server(node).stalled_until = until;
+                Ok(())
+            }
+            Action::Refuse => {
+                let operations = self.random.below(6);
+                self.trace.line(format_args!("the disk of {node} refuses something"));
+                self.server(node).disk.fail_after(operations, Fault::Fail(std::io::ErrorKind::StorageFull));
+                Ok(())
+            }
+            Action::Kill => self.end(node, Crash::Process),
+            Action::Crash => self.crash(node),
+            Action::Start => self.start(node),
+            Action::Add => self.operate_add(),
+            Action::Remove => self.operate_remove(node),
+            Action::Transfer => self.operate_transfer(node),
+        }
+    }
+
+    fn server(&mut self, node: NodeId) -> &mut Server {
+        self.servers.get_mut(&node).expect("a node that was picked from the servers")
+    }
+
+    /// The time of the next event.
+    fn next_due(&self) -> u64 {
+        let ends =
+            |(from, to): &(NodeId, NodeId)| self.servers.contains_key(from) && self.servers.contains_key(to);
+        let links = self.links.iter().filter(|(pair, _)| ends(pair)).filter_map(|((_, to), link)| {
+            let due = link.next_due()?;
+            Some(due.max(self.servers[to].stopped_until))
+        });
+        let servers = self.servers.values().filter_map(|server| {
+            let running = server.running.as_ref()?;
+            let disk = running.core.orders.front().map(|(due, _)| (*due).max(server.stalled_until));
+            let next = disk.unwrap_or(u64::MAX).min(running.core.next_tick).min(running.next_turn);
+            Some(next.max(server.stopped_until))
+        });
+        let next = links.chain(servers).min().unwrap_or(self.now + 25_000);
+        next.max(self.now)
+    }
+
+    /// Time passes up to the next event, which happens.
+    fn advance(&mut self) -> Checked {
+        self.now = self.next_due();
+        let now = self.now;
+        let all: Vec<NodeId> = self.servers.keys().copied().collect();
+        for &node in &all {
+            let server = self.server(node);
+            if !server.is_awake(now) {
+                continue;
+            }
+            let mut has_work = server.stalled_until <= now && server.write(now);
+            let local = server.local(now);
+            let mut due = None;
+            if let Some(running) = &mut server.running {
+                if running.core.next_tick <= now {
+                    due = Some(running.core.journal.tick(local));
+                }
+                has_work |= running.next_turn <= now;
+            }
+            if let Some(due) = due {
+                let next = server.global(due, now);
+                if let Some(running) = &mut server.running {
+                    running.core.next_tick = next;
+                }
+                has_work = true;
+            }
+            if has_work {
+                self.work(node)?;
+            }
+        }
+        let pairs: Vec<(NodeId, NodeId)> = self.links.keys().copied().collect();
+        for pair in pairs {
+            self.deliver(pair)?;
+        }
+        Ok(())
+    }
+
+    /// What a process does after something has come: a turn, orders, messages, replies.
+    fn work(&mut self, node: NodeId) -> Checked {
+        let now = self.now;
+        let server = self.server(node);
+        if !server.is_awake(now) {
+            return Ok(());
+        }
+        server.turn(now)?;
+        self.take_orders(node)?;
+        self.read_replies(node)?;
+        self.check(node)
+    }
+
+    fn take_orders(&mut self, node: NodeId) -> Checked {
+        let (now, sync) = (self.now, self.random.between(50, self.sync));
+        let Some(running) = &mut self.server(node).running else { return Ok(()) };
+        let core = &mut running.core;
+        while let Some(order) = core.journal.poll_order() {
+            core.orders.push_back((now + sync, order));
+        }
+        let messages: Vec<Outgoing> = std::iter::from_fn(|| core.journal.poll_message()).collect();
+        let has_first = running.body.is_none() && running.core.journal.has_snapshot();
+        self.send(node, messages)?;
+        if has_first {
+            // The joiner has its first snapshot, and opens its folder with an instance.
+            self.trace.line(format_args!("{node} has its first snapshot"));
+            self.totals.joins += u64::from(self.joined.insert(node));
+            self.end(node, Crash::Process)?;
+            self.start(node)?;
+        }
+        Ok(())
+    }
+
+    /// Checks what holds of every process after each turn.
+    fn check(&mut self, node: NodeId) -> Checked {
+        let now = self.now;
+        let Some(running) = &self.servers[&node].running else { return Ok(()) };
+        let Some(body) = &running.body else { return Ok(()) };
+        if let Some(failure) = body.failure.clone() {
+            // The process leaves its service, as the server would.
+            self.trace.line(format_args!("{node} fails: {failure}"));
+            hold!(
+                !failure.contains("cannot be applied") && !failure.contains("contradicts"),
+                "{node} leaves its service: {failure}"
+            );
+            self.totals.faults += 1;
+            return self.end(node, Crash::Process);
+        }
+        let journal = &running.core.journal;
+        let status = journal.status();
+        if journal.leads() {
+            let term = status.node.term;
+            if let Some(leader) = self.leaders.insert(term, node)
+                && leader != node
+            {
+                return Err(violation(format!("{leader} and {node} lead in term {term}")));
+            }
+        }
+        let instance = &body.instance;
+        let is_clean = !status.is_loading
+            && status.in_flight == 0
+            && instance.vclock() == instance.durable_vclock()
+            && !instance.is_suspended()
+            && !instance.has_open_batch();
+        // Digests cost a look at every tuple.
+        if is_clean && (now / 1_000).is_multiple_of(7) {
+            let digest = instance.store().digest();
+            let (other, known) = *self.digests.entry(status.held).or_insert((node, digest));
+            self.totals.comparisons += u64::from(other != node);
+            hold!(known == digest, "{other} and {node} have other data at entry {}", status.held);
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, pair: (NodeId, NodeId)) -> Checked {
+        let (from, to) = pair;
+        let now = self.now;
+        loop {
+            if !self.servers.get(&to).is_some_and(|server| server.is_awake(now)) {
+                return Ok(());
+            }
+            let Some((connection, parcel)) = self.links.get_mut(&pair).and_then(|link| link.receive(now))
+            else {
+                return Ok(());
+            };
+            let running = self.servers.get_mut(&to).and_then(|server| server.running.as_mut());
+            let core = &mut running.expect("it is awake").core;
+            match parcel {
+                Parcel::Hello(hello) => match core.peers.greet(hello) {
+                    Ok(()) | Err(HelloError::Old { .. }) => {}
+                    Err(error) => return Err(violation(error)),
+                },
+                Parcel::Message { .. } if !core.peers.is_newest(from, connection) => {}
+                Parcel::Message { bytes, content } => {
+                    self.trace.bytes(&bytes);
+                    let incoming = Incoming::decode(&bytes).map_err(violation)?;
+                    let received = match (incoming.base(), content) {
+                        (Some(base), Some(content)) => receive(core.disk.directory(), base, &content),
+                        _ => Ok(()),
+                    };
+                    if let Err(error) = received {
+                        self.trace.line(format_args!("{to} cannot receive a snapshot: {error}"));
+                        self.totals.lost_snapshots += 1;
+                        self.cut(from, to)?;
+                        continue;
+                    }
+                    match core.journal.receive(incoming) {
+                        Ok(()) => {}
+                        Err(StepError::NoSpace) => self.cut(from, to)?,
+                        Err(error) => return Err(violation(format!("{to} from {from}: {error}"))),
+                    }
+                    self.work(to)?;
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, from: NodeId, messages: Vec<Outgoing>) -> Checked {
+        for Outgoing { to, bytes, base } in messages {
+            let latency = self.random.between(50, self.latency);
+            let now = self.now;
+            let is_reachable = self.servers.get(&to).is_some_and(|server| server.running.is_some());
+            let link = self.links.entry((from, to)).or_default();
+            if link.open.is_none() {
+                if link.is_blocked || !is_reachable {
+                    self.tell_lost(from, to)?;
+                    continue;
+                }
+                let running = self.servers.get_mut(&from).and_then(|server| server.running.as_mut());
+                let core = &mut running.expect("it sends").core;
+                core.connections += 1;
+                let connection =
+                    ConnectionNumber { incarnation: core.disk.incarnation(), number: core.connections };
+                link.open = Some(connection);
+                let hello = Hello { group: GROUP, from, to, connection, knows: 1 };
+                link.send(now + latency, Parcel::Hello(hello));
+            }
+            let content = match &base {
+                None => None,
+                Some(base) => {
+                    let running = self.servers[&from].running.as_ref().expect("it sends");
+                    match read(running.core.disk.directory(), base) {
+                        Ok(content) => {
+                            self.totals.sent_snapshots += 1;
+                            Some(content)
+                        }
+                        Err(_) => {
+                            // The file was removed meanwhile: the sender ends the link.
+                            self.cut(from, to)?;
+                            continue;
+                        }
+                    }
+                }
+            };
+            let delay = if content.is_some() { 20 * latency } else { latency };
+            let link = self.links.entry((from, to)).or_default();
+            link.send(now + delay, Parcel::Message { bytes, content });
+        }
+        Ok(())
+    }
+
+    fn tell_lost(&mut self, from: NodeId, to: NodeId) -> Checked {
+        if let Some(running) = self.servers.get_mut(&from).and_then(|server| server.running.as_mut()) {
+            running.core.journal.link_lost(to);
+        }
+        Ok(())
+    }
+
+    fn leader(&self) -> Option<NodeId> {
+        let leading = self.servers.values().filter(|server| server.leads() && server.is_awake(self.now));
+        let term =
+            |server: &&Server| server.running.as_ref().map(|running| running.core.journal.status().node.term);
+        leading.max_by_key(term).map(|server| server.node)
+    }
+
+    /// A client does something: it connects, asks, or goes to another node.
+    fn client(&mut self) -> Checked {
+        let number = self.random.below(self.clients.len() as u64) as usize;
+        let Some((node, _)) = self.clients[number].connection.as_ref().map(|c| (c.node, c.slot)) else {
+            let to_leader = !self.random.one_in(4);
+            return self.connect(number, to_leader);
+        };
+        let is_misplaced = !self.servers.get(&node).is_some_and(Server::leads);
+        let patience = if is_misplaced { 3 } else { 60 };
+        if self.random.one_in(patience) {
+            return self.disconnect(number);
+        }
+        if self.clients[number].pending.is_some() {
+            return Ok(());
+        }
+        let ask = self.clients[number].next(&mut self.random, &mut self.ledger);
+        self.ask(number, ask)
+    }
+
+    fn connect(&mut self, number: usize, to_leader: bool) -> Checked {
+        if self.clients[number].connection.is_some() {
+            return Ok(());
+        }
+        let all: Vec<NodeId> = self.servers.keys().copied().collect();
+        let some = *self.random.pick(&all);
+        let node = if to_leader { self.leader().unwrap_or(some) } else { some };
+        let now = self.now;
+        let server = self.server(node);
+        let time = server.instance_time(now);
+        if !server.is_awake(now) {
+            return Ok(());
+        }
+        let Some(body) = server.body_mut() else { return Ok(()) };
+        let origin = Origin { peer: format!("client {number}"), trust: Trust::Admin };
+        let slot = body.instance.connect(origin, time).map_err(violation)?;
+        self.clients[number].connection = Some(Connection::new(node, slot));
+        Ok(())
+    }
+
+    fn disconnect(&mut self, number: usize) -> Checked {
+        let Some(connection) = &self.clients[number].connection else { return Ok(()) };
+        let (node, slot) = (connection.node, connection.slot);
+        self.clients[number].lose_connection();
+        let now = self.now;
+        let Some(server) = self.servers.get_mut(&node) else { return Ok(()) };
+        let time = server.instance_time(now);
+        if let Some(body) = server.body_mut() {
+            body.instance.disconnect(slot, time);
+        }
+        self.work(node)
+    }
+
+    fn ask(&mut self, number: usize, ask: Ask) -> Checked {
+        let Some(connection) = &self.clients[number].connection else { return Ok(()) };
+        let (node, slot) = (connection.node, connection.slot);
+        let now = self.now;
+        let Some(server) = self.servers.get_mut(&node) else { return self.disconnect(number) };
+        // A process that is stopped finds the request at its door; the model does without that door.
+        if !server.is_awake(now) {
+            return Ok(());
+        }
+        let (leads, time) = (server.leads(), server.instance_time(now));
+        let frame = self.clients[number].send(ask, &mut self.ledger);
+        self.trace.line(format_args!("client {number} asks {node}: {ask:?}"));
+        if let Some(connection) = &mut self.clients[number].connection {
+            connection.led = leads;
+        }
+        let Some(body) = self.server(node).body_mut() else { return Ok(()) };
+        let whole = lycosa_iproto::frame::split(&frame, lycosa_iproto::frame::DEFAULT_LIMIT);
+        let Ok(lycosa_iproto::frame::Split::Frame { content, .. }) = whole else {
+            return Err(violation("a request is no frame"));
+        };
+        body.instance.handle_frame(slot, content, time).map_err(|broken| violation(broken.error.message))?;
+        // Several requests may come between two turns.
+        if self.random.one_in(2) { self.work(node) } else { Ok(()) }
+    }
+
+    fn read_replies(&mut self, node: NodeId) -> Checked {
+        for number in 0..self.clients.len() {
+            let Some(connection) = &self.clients[number].connection else { continue };
+            if connection.node != node {
+                continue;
+            }
+            let slot = connection.slot;
+            let Some(server) = self.servers.get_mut(&node) else { continue };
+            let leads = server.leads();
+            let Some(body) = server.body_mut() else { continue };
+            loop {
+                let ready = body.instance.output(slot).to_vec();
+                if ready.is_empty() {
+                    break;
+                }
+                body.instance.consume(slot, ready.len());
+                self.trace.bytes(&ready);
+                self.clients[number].receive(&ready, leads, &mut self.ledger)?;
+            }
+            if body.instance.wants_close(slot) {
+                self.clients[number].lose_connection();
+            }
+        }
+        Ok(())
+    }
+
+    fn snapshot(&mut self, node: NodeId) -> Checked {
+        let now = self.now;
+        let server = self.server(node);
+        if server.is_awake(now)
+            && let Some(body) = server.body_mut()
+            && !body.instance.is_suspended()
+            && !body.instance.is_rebuilding()
+        {
+            body.instance.request_checkpoint();
+        }
+        self.work(node)
+    }
+
+    fn cut(&mut self, from: NodeId, to: NodeId) -> Checked {
+        let lingers = self.random.one_in(3);
+        let delay = self.random.below(100_000);
+        let Some(link) = self.links.get_mut(&(from, to)) else { return Ok(()) };
+        if link.open.is_none() {
+            return Ok(());
+        }
+        self.trace.line(format_args!("the link from {from} to {to} breaks"));
+        self.totals.cuts += 1;
+        self.totals.lost_snapshots += link.close(lingers, delay);
+        self.tell_lost(from, to)
+    }
+
+    /// No message passes between a server and another one, or all others.
+    fn separate(&mut self, node: NodeId, other: Option<NodeId>, swallows: bool) -> Checked {
+        self.trace.line(format_args!("{node} is separated from {other:?}, without a word: {swallows}"));
+        let others: Vec<NodeId> = match other {
+            Some(other) => vec![other],
+            None => self.servers.keys().copied().filter(|other| *other != node).collect(),
+        };
+        for other in others {
+            for pair in [(node, other), (other, node)] {
+                let link = self.links.entry(pair).or_default();
+                (link.is_blocked, link.is_swallowing) = (true, swallows);
+                if !swallows {
+                    self.cut(pair.0, pair.1)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Links work again. A link that swallowed messages breaks first.
+    fn heal(&mut self) -> Checked {
+        let pairs: Vec<(NodeId, NodeId)> = self.links.keys().copied().collect();
+        for (from, to) in pairs {
+            let link = self.links.get_mut(&(from, to)).expect("a link that was listed");
+            link.is_blocked = false;
+            if std::mem::take(&mut link.is_swallowing) && link.open.is_some() {
+                self.totals.cuts += 1;
+                self.totals.lost_snapshots += link.close(false, 0);
+                self.tell_lost(from, to)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A machine dies, often in the middle of a write.
+    fn crash(&mut self, node: NodeId) -> Checked {
+        let (seed, operations) = (self.random.next(), self.random.below(8));
+        let server = self.server(node);
+        let has_orders = server.running.as_ref().is_some_and(|running| !running.core.orders.is_empty());
+        if has_orders {
+            server.disk.fail_after(operations, Fault::Freeze);
+            // The machine is gone, and its last messages with it.
+            server.write(u64::MAX);
+            self.totals.torn_writes += 1;
+        }
+        let crash = if self.random.one_in(3) { Crash::Machine } else { Crash::Scattered(seed) };
+        self.end(node, crash)
+    }
+
+    fn end(&mut self, node: NodeId, crash: Crash) -> Checked {
+        let server = self.server(node);
+        let Some(running) = server.running.take() else { return Ok(()) };
+        if let Some(body) = &running.body {
+            let (taken, restored) = (body.snapshots_taken, body.restored);
+            self.totals.snapshots += taken;
+            self.totals.loads += restored;
+        }
+        let server = self.server(node);
+        drop(running);
+        server.disk = server.disk.crash(crash);
+        server.stopped_until = 0;
+        self.trace.line(format_args!("{node} dies: {crash:?}"));
+        self.totals.crashes += 1;
+        for client in &mut self.clients {
+            if client.connection.as_ref().is_some_and(|connection| connection.node == node) {
+                client.lose_connection();
+            }
+        }
+        let pairs: Vec<(NodeId, NodeId)> = self.links.keys().copied().collect();
+        for pair in pairs.into_iter().filter(|(from, to)| *from == node || *to == node) {
+            let lingers = self.random.one_in(3);
+            let link = self.links.get_mut(&pair).expect("a link that was listed");
+            if pair.0 == node {
+                // What it has sent still arrives, or not.
+                link.close(lingers, 0);
+            } else {
+                self.totals.lost_snapshots += link.close(false, 0);
+                link.vanish();
+                self.tell_lost(pair.0, node)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, node: NodeId) -> Checked {
+        let now = self.now;
+        let Self { servers, random, plan, .. } = self;
+        let server = servers.get_mut(&node).expect("a node that was picked from the servers");
+        if server.running.is_some() {
+            return Ok(());
+        }
+        server.stalled_until = 0;
+        if let Err(error) = server.start(plan, random, now) {
+            // Its disk has refused something. The next start must do.
+            server.disk = server.disk.crash(Crash::Process);
+            let again = server.start(plan, random, now);
+            again.map_err(|again| {
+                violation(format!("{node} does not start: {again}; and before that: {error}"))
+            })?;
+            self.totals.faults += 1;
+        }
+        self.trace.line(format_args!("{node} starts"));
+        self.work(node)
+    }
+
+    /// The operator adds an empty server.
+    fn operate_add(&mut self) -> Checked {
+        let living = self.servers.values().filter(|server| !server.is_removed).count();
+        let Some(leader) = self.leader().filter(|_| living < 5) else { return Ok(()) };
+        let address = format!("n{}", self.next_address);
+        self.next_address += 1;
+        let running = self.server(leader).running.as_mut().expect("it leads");
+        let Ok((node, rank)) = running.core.journal.add(&address) else { return Ok(()) };
+        self.work(leader)?;
+        // The server of an earlier attempt that failed is still empty.
+        if let Some(earlier) = self.servers.get(&node) {
+            hold!(earlier.is_empty(), "the number {node} is used twice");
+            self.end(node, Crash::Process)?;
+        }
+        let joiner = Server::joiner(&self.plan, node, rank)?;
+        self.settle_in(joiner)
+    }
+
+    fn operate_remove(&mut self, node: NodeId) -> Checked {
+        let Some(leader) = self.leader() else { return Ok(()) };
+        let running = self.server(leader).running.as_mut().expect("it leads");
+        let members = running.core.journal.members();
+        if members.voters() > 2 {
+            // A refusal is an answer.
+            self.totals.removals += u64::from(running.core.journal.remove(node).is_ok());
+            self.work(leader)?;
+        }
+        Ok(())
+    }
+
+    fn operate_transfer(&mut self, node: NodeId) -> Checked {
+        let Some(leader) = self.leader() else { return Ok(()) };
+        let to = if self.random.one_in(2) { Some(node) } else { None };
+        let running = self.server(leader).running.as_mut().expect("it leads");
+        self.totals.transfers += u64::from(running.core.journal.transfer(to).is_ok());
+        self.work(leader)
+    }
+
+    /// Lets time pass without new faults or requests.
+    fn pass(&mut self, time: u64) -> Checked {
+        let until = self.now + time;
+        while self.next_due() <= until {
+            self.advance()?;
+        }
+        self.now = until;
+        Ok(())
+    }
+
+    /// Nothing fails any more: the group comes to rest with everything that was acknowledged.
+    pub(crate) fn settle(&mut self) -> Checked {
+        self.trace.line(format_args!("nothing fails any more"));
+        self.heal()?;
+        (self.latency, self.sync) = (self.latency.min(2_000), self.sync.min(5_000));
+        for node in self.servers.keys().copied().collect::<Vec<_>>() {
+            let server = self.server(node);
+            (server.stopped_until, server.stalled_until) = (0, 0);
+            server.disk.fail_after(u64::MAX / 2, Fault::Freeze);
+            self.start(node)?;
+        }
+        for number in 0..self.clients.len() {
+            self.disconnect(number)?;
+        }
+        let end = self.now + REST;
+        let mut has_put = false;
+        loop {
+            self.pass(200_000)?;
+            if !has_put && self.leader().is_some() {
+                // A request that the group has to confirm.
+                self.connect(0, true)?;
+                if self.clients[0].pending.is_none() {
+                    let before = self.ledger.puts;
+                    let ask = self.clients[0].next(&mut self.random, &mut self.ledger);
+                    self.ask(0, ask)?;
+                    self.pass(200_000)?;
+                    has_put = self.ledger.puts > before;
+                }
+            }
+            if has_put && self.is_at_rest() {
+                break;
+            }
+            hold!(self.now < end, "the group is not at rest after a minute: {}", self.standing());
+        }
+        self.check_data()?;
+        for server in self.servers.values() {
+            if let Some(body) = server.body() {
+                self.totals.snapshots += body.snapshots_taken;
+                self.totals.loads += body.restored;
+            }
+        }
+        let Ledger { puts, finished, peeks, unknown, refused, replies, .. } = self.ledger;
+        self.totals.elections = self.leaders.len() as u64;
+        (self.totals.puts, self.totals.finished, self.totals.peeks) = (puts, finished, peeks);
+        (self.totals.unknown, self.totals.refused, self.totals.replies) = (unknown, refused, replies);
+        Ok(())
+    }
+
+    fn standing(&self) -> String {
+        let standing = |(node, server): (&NodeId, &Server)| {
+            let status = server.running.as_ref().map(|running| running.core.journal.status());
+            let failure = server.body().and_then(|body| body.failure.clone());
+            format!("{node}: {failure:?} {status:?}")
+        };
+        self.servers.iter().map(standing).collect::<Vec<_>>().join("; ")
+    }
+
+    /// All members are voters and have everything.
+    fn is_at_rest(&self) -> bool {
+        let Some(leader) = self.leader() else { return false };
+        let Some(running) = &self.servers[&leader].running else { return false };
+        let (journal, status) = (&running.core.journal, running.core.journal.status());
+        let digest = running.body.as_ref().map(|body| body.instance.store().digest());
+        let has_everything = |node: NodeId| {
+            let running = self.servers.get(&node).and_then(|server| server.running.as_ref());
+            running.is_some_and(|other| {
+                let status = other.core.journal.status();
+                let instance = other.body.as_ref().map(|body| &body.instance);
+                status.held == journal.held()
+                    && !status.is_loading
+                    && instance.is_some_and(|instance| !instance.is_rebuilding())
+                    && instance.map(|instance| instance.store().digest()) == digest
+                    && other.core.journal.members() == journal.members()
+            })
+        };
+        let mut all = status.members.iter();
+        status.held == status.node.last
+            && status.in_flight == 0
+            && !status.members.is_joint()
+            && all.all(|member| member.standing == Standing::Voter && has_everything(member.node))
+    }
+
+    /// Compares the tasks that the leader has with what clients know.
+    fn check_data(&mut self) -> Checked {
+        let Some(leader) = self.leader() else { return Err(violation("nobody leads")) };
+        let Some(body) = self.servers[&leader].body() else {
+            return Err(violation("the leader has no data"));
+        };
+        let mut stored = BTreeMap::new();
+        for (name, _) in TUBES {
+            let found = body.instance.store().space_by_name(name);
+            let space = found.ok_or_else(|| violation(format!("tube {name} is lost")))?.id();
+            let mut look = |tuple: &[u8]| {
+                if let Ok(Value::Array(fields)) = Value::decode(tuple)
+                    && let Some(payload) = fields.last().and_then(Value::as_u64)
+                {
+                    *stored.entry(payload).or_insert(0) += 1;
+                }
+            };
+            let store = body.instance.store();
+            store
+                .select(user::ADMIN, space, 0, IteratorType::All, &[0x90], 0, u64::MAX, &mut look)
+                .map_err(violation)?;
+        }
+        self.ledger.check(&stored)
+    }
+}
+
+fn receive(
+    directory: &lycosa_journal::directory::Directory,
+    base: &lycosa_group::base::Base,
+    content: &[u8],
+) -> std::io::Result<()> {
+    let mut receiver = transfer::Receiver::begin(directory, base, content.len() as u64)?;
+    content.chunks(1_000).try_for_each(|piece| receiver.add(piece))?;
+    receiver.finish()
+}
+
+fn read(
+    directory: &lycosa_journal::directory::Directory,
+    base: &lycosa_group::base::Base,
+) -> std::io::Result<Vec<u8>> {
+    let mut sender = transfer::Sender::open(directory, base)?;
+    let mut content = Vec::new();
+    while sender.read(&mut content, 1_000)? > 0 {}
+    Ok(content)
+}
