@@ -343,8 +343,10 @@ impl<'a> World<'a> {
             }
         }
         let instance = &body.instance;
+        // A leader's data hold entries that its own disk does not have yet.
         let is_clean = !status.is_loading
             && status.in_flight == 0
+            && status.held == status.node.committed
             && instance.vclock() == instance.durable_vclock()
             && !instance.is_suspended()
             && !instance.has_open_batch();
