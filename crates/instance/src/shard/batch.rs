@@ -191,9 +191,14 @@ impl Journaling {
     }
 
     /// Ends the journal file behind the rows so far: the next row goes into another one.
-    pub(crate) fn end_file(&mut self) {
+    pub(crate) fn end_file(&mut self, is_member: bool) {
         if self.has_failed {
             return;
+        }
+        if is_member {
+            // Nothing but the end of this batch says that the group's state of the snapshot is known.
+            self.lsn += 1;
+            self.offset += 1;
         }
         let mut batch = self.close_batch();
         batch.ends_file = true;

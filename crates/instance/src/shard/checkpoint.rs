@@ -282,7 +282,8 @@ impl Shard {
             self.data.journaling.add_nop(self.data.now);
         }
         self.checkpoints.is_forced = false;
-        self.data.journaling.end_file();
+        let is_member = self.data.conditions.is_member();
+        self.data.journaling.end_file(is_member);
         self.data.upkeep().open_read_view();
         let live = self.data.store().snapshot_bytes();
         let bound = Bound { live, threshold: self.rules.checkpoint_wal_threshold };
