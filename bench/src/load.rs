@@ -95,7 +95,7 @@ impl Load {
         self.run_with(Progress::new(None), plan, shape)
     }
 
-    /// The same. A terminal is told how far it is, under the name `what`.
+    /// The same. A terminal shows its progress under the name `what`.
     pub(crate) fn run_shown(&mut self, what: &str, plan: Plan, shape: Shape) -> Result<Outcome> {
         self.run_with(Progress::new(Some(what)), plan, shape)
     }

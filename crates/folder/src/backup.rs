@@ -44,7 +44,7 @@ pub enum BackupError {
     /// The target has no name, as `/` and `..`.
     #[error("{} is not the name of a folder", .0.display())]
     NoName(PathBuf),
-    /// The staging folder is there already.
+    /// The staging folder exists.
     #[error("{} exists: another run is under way, or one was killed. Remove it if none runs", .0.display())]
     UnderWay(PathBuf),
     /// Checkpoints were faster.
@@ -63,7 +63,7 @@ pub enum BackupError {
     /// A disk refuses.
     #[error("cannot {what} {}", path.display())]
     Io {
-        /// What was tried, as "read".
+        /// The failed operation, as "read".
         what: &'static str,
         /// With what.
         path: PathBuf,

@@ -32,7 +32,7 @@ pub enum ExamineError {
     Empty(String),
 }
 
-/// What is being done.
+/// A stage of an examination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Files are verified.
@@ -44,7 +44,7 @@ pub enum Stage {
 /// How far an examination is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done.
+    /// The stage that goes on.
     pub stage: Stage,
     /// Bytes of files that were read in this stage.
     pub bytes_done: u64,
@@ -116,7 +116,7 @@ impl Examination {
 /// Examines a folder; with `for_tarantool` also by the rules of a Tarantool 2.6.
 ///
 /// # Errors
-/// [`ExamineError`]. What is wrong with single files, or with the data, is a finding.
+/// [`ExamineError`]. Faults of single files, or of the data, are findings.
 pub fn examine(
     folder: &Path,
     for_tarantool: bool,

@@ -41,7 +41,7 @@ impl JournalFile {
     /// Opens a file. Its first line says whether it is an xlog or a snapshot; where that line is missing, the name does.
     ///
     /// # Errors
-    /// [`PathError`]: nothing was looked at. The inner error is what is wrong with the file.
+    /// [`PathError`]: nothing was looked at. The inner error is a fault of the file.
     pub fn open(path: &Path) -> Result<Result<Self, OpenError>, PathError> {
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| PathError::NoName(path.to_owned()))?;

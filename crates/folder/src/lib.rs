@@ -1,7 +1,7 @@
 //! Data folders seen from outside, as the tools of the command line see them.
 //!
-//! A server opens its folder, locks it and goes on from it (`lycosa_engine::folder`). Everything here only looks: [`file`]
-//! opens one journal file under any name, [`walk`] goes through it past damage, [`names`] knows what its spaces are called,
+//! A server opens its folder, locks it and goes on from it (`lycosa_engine::folder`). Everything here only looks. [`file`]
+//! opens one journal file under any name, [`walk`] goes through it past damage, and [`names`] knows the names of its spaces.
 //! [`verify`] judges each file of a folder, [`examine`] also loads the data as a start does, and [`backup`] makes a copy and
 //! proves it.
 //!

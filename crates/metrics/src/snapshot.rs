@@ -411,7 +411,7 @@ pub struct Instance {
     pub id: u64,
     /// `running`, `orphan` or `failed`.
     pub state: String,
-    /// What has ended the journal, if it has failed.
+    /// The cause of the journal's failure, if it has failed.
     pub failure: Option<String>,
     /// Whether it takes no writes.
     pub read_only: bool,

@@ -26,7 +26,7 @@ On a member's machine:
 pub(crate) enum ClusterCommand {
     /// Make the data folder of a stopped server that of node 1 of a new group
     Init(ClusterInitArguments),
-    /// Take an empty server in: it gets all data, then it decides with the others
+    /// Take in an empty server: it gets all data, then becomes a voter
     Add {
         /// Its cluster.listen, [tls://]HOST:PORT
         address: String,

@@ -151,7 +151,7 @@ pub(crate) struct CatArguments {
     /// Only rows of these types
     #[arg(long = "type", short = 't', value_enum, value_delimiter = ',', value_name = "TYPE")]
     pub(crate) types: Vec<RowType>,
-    /// End after so many rows
+    /// End after COUNT rows
     #[arg(long, short = 'n', value_name = "COUNT", value_parser = positive, allow_negative_numbers = true)]
     pub(crate) limit: Option<u64>,
     /// Print the text header of each file first

@@ -269,7 +269,7 @@ fn all_that_match_is_a_choice_of_its_own() {
     model.answer(Answer::Refused("access denied".to_owned()));
     assert!(screen(&model, (80, 24)).contains("Refused: access denied"));
     model.key(KeyCode::Esc);
-    // Without a filter the server is told that every task is meant.
+    // Without a filter the request says that every task is meant.
     press(&mut model, "sa");
     press(&mut model, "D");
     model.answer(Answer::Failed("x".to_owned()));

@@ -85,9 +85,9 @@ pub(crate) fn are_elsewhere(member: &Member) -> bool {
 
 /// What ends the service of a client.
 enum End {
-    /// The client has gone, or must go.
+    /// The client's connection has ended, or must end.
     Client,
-    /// The leader has gone, or another one leads.
+    /// The link to the leader has ended, or another member leads.
     Leader,
 }
 
@@ -225,7 +225,7 @@ impl Client {
             let consumed = match iproto::split(rest, self.limit) {
                 Ok(Split::Frame { consumed, .. }) => consumed,
                 Ok(Split::NeedMore(_)) => break,
-                // The leader says what is wrong with it.
+                // The leader refuses the connection, with a reason.
                 Err(_) => rest.len(),
             };
             if consumed == 0 {
@@ -238,7 +238,7 @@ impl Client {
         self.partial.drain(..done);
     }
 
-    /// Takes a frame that is passed on now, and notes what is expected of it.
+    /// Takes a frame that is passed on now, and notes its request.
     fn pass(&mut self, out: &mut Vec<u8>) {
         let Some(bytes) = self.waiting.pop_front() else { return };
         self.waiting_bytes -= bytes.len();
@@ -298,7 +298,7 @@ impl Client {
         !matches!(sync, IDENTIFY | LOG_IN)
     }
 
-    /// The leader has gone: answers what cannot be known, and sends reads again.
+    /// The link to the leader has ended: answers requests of unknown outcome, and sends reads again.
     fn lose(&mut self) {
         self.attempt = None;
         self.identifies = None;

@@ -71,7 +71,7 @@ pub(crate) async fn accept(port: Rc<Port>, listener: UnixListener) {
                 Ok(order) => carry_out(&port, order).await,
                 Err(error) => json!({"error": format!("the order cannot be read: {error}")}),
             };
-            // An operator who has gone reads no answer.
+            // A closed connection reads no answer.
             let _ = writing.write_all(format!("{answer}\n").as_bytes()).await;
         });
     }

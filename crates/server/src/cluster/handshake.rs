@@ -211,7 +211,7 @@ pub(crate) async fn welcome(writer: &Writer) -> io::Result<()> {
 /// Refuses the connection of a member, and says why.
 pub(crate) async fn refuse(writer: &Writer, cause: &str) {
     let bytes = cause.as_bytes();
-    // A peer that has gone is not told.
+    // A closed connection reads no answer.
     let _ = writer.write_all(&frame(&bytes[..bytes.len().min(MAX_REFUSAL)])).await;
     let _ = writer.shut_down();
 }

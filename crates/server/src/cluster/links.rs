@@ -8,7 +8,7 @@
 //! Invariants:
 //! - messages of a link arrive in order, or not at all: [`Peers`] takes messages of the sender's newest connection alone;
 //! - at most [`MAX_QUEUED`] bytes wait for a peer; a peer that is slower loses its connection. The kernel ends a
-//!   connection whose bytes nobody confirms for [`UNCONFIRMED`], so a healed network is not waited for in vain.
+//!   connection whose bytes stay unconfirmed for [`UNCONFIRMED`], so a healed network is not waited for in vain.
 //!
 //! Absent: what a message says, and the files of snapshots (`snapshots.rs`), which have connections of their own so that
 //! heartbeats do not wait behind them.
@@ -205,7 +205,7 @@ impl Links {
     }
 
     /// Keeps a link to each of these members, and to no other node. A node that waits for its first snapshot knows no members: it
-    /// keeps the links to those that have called it.
+    /// keeps the links to its callers.
     pub(crate) fn follow(self: &Rc<Self>, members: &Members) {
         let Some(own) = self.identity() else { return };
         if members.is_empty() {
@@ -352,7 +352,7 @@ async fn keep(links: Rc<Links>, peer: Rc<Peer>) {
     }
 }
 
-/// Writes what is queued until the connection ends; why it ended.
+/// Writes the queue until the connection ends; returns why it ended.
 async fn carry<S: Duplex>(peer: &Peer, stream: S, hello: Vec<u8>) -> String {
     let (mut reading, mut writing) = tokio::io::split(stream);
     let mut bytes = frame(&hello);
@@ -384,7 +384,7 @@ async fn carry<S: Duplex>(peer: &Peer, stream: S, hello: Vec<u8>) -> String {
             return ended;
         }
         if bytes.is_empty() && peer.bytes.get() == 0 {
-            // TLS keeps the last bytes back until it is told to pass them on.
+            // TLS keeps the last bytes back until a flush.
             if let Err(error) = writing.flush().await {
                 return error.to_string();
             }

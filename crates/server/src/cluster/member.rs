@@ -3,7 +3,7 @@
 //! After each call that may have given the journal something to do, [`Member::pump`] moves orders to the disk and messages
 //! to the links. News for the instance wait for the next turn, which [`Member::wake`] asks for.
 //!
-//! Invariants: the journal is never borrowed across an await, and never while a link is told something that calls back.
+//! Invariants: the journal is never borrowed across an await, and never while a link is called that calls back.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -138,7 +138,7 @@ impl Member {
         self.wake.notify_one();
     }
 
-    /// Calls the journal, and moves what comes of it.
+    /// Calls the journal, and moves its messages, rounds and events.
     fn call<T>(self: &Rc<Self>, call: impl FnOnce(&mut GroupJournal) -> T) -> T {
         let result = call(&mut self.journal.borrow_mut());
         self.pump();

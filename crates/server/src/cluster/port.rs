@@ -86,7 +86,7 @@ impl Port {
         Ok((member, Opened { data, instance, snapshot }))
     }
 
-    /// Waits until the folder has data: those of a member, or those that a group gives to an empty server.
+    /// Waits until the folder has data: a member's, or the group's, which an empty server receives.
     ///
     /// # Errors
     /// The folder cannot be opened.

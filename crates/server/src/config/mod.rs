@@ -262,7 +262,7 @@ settings! {
     cluster_secret_file: Option<PathBuf> = "", "cluster.secret_file", false,
         "File with the secret that all members of the group share, readable by the server's account alone";
     cluster_election_timeout: Duration = "0.3", "cluster.election_timeout", false,
-        "Seconds without a leader before the first member asks for votes; the others ask a third later each. The same on all members";
+        "Seconds without a leader before the first member asks for votes; each further member asks a third later. The same on all members";
     max_connections: u64 = "10240", "max_connections", true,
         "Connections at a time; further ones are closed at once, except 16 on admin.sock";
     max_frame_size: ByteSize = "16MiB", "max_frame_size", true,

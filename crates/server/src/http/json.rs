@@ -47,7 +47,7 @@ pub(crate) fn from_msgpack(reader: &mut Reader<'_>) -> Option<Json> {
     nested(reader, MAX_DEPTH, false)
 }
 
-/// Reads what is known of a task, a map with names: a text that is not UTF-8, such as the last error of a worker, shows
+/// Reads the map of a task's properties: a text that is not UTF-8, such as the last error of a worker, shows
 /// replacement characters, and what JSON cannot say at all is left out. `None` if it is no such map.
 pub(crate) fn members(reader: &mut Reader<'_>) -> Option<Map<String, Json>> {
     let mut members = Map::new();
