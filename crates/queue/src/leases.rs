@@ -261,7 +261,7 @@ impl Leases {
         Ok(rows.iter().filter_map(|row| taken_key(row)).collect())
     }
 
-    /// Calls `f` for the tasks of at most `limit` leases. Returns whether those were all.
+    /// Calls `f` for the tasks of at most `limit` leases. Returns whether the user has no more.
     pub(crate) fn each(
         &self,
         store: &Store,

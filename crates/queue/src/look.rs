@@ -343,7 +343,7 @@ impl Queue {
                 view.oldest = Some(view.oldest.map_or(owner.moment, |oldest| oldest.min(owner.moment)));
             }
         })?;
-        // A lease belongs to no session: those of one user stand together.
+        // A lease belongs to no session: the leases of one user stand together.
         let mut leased: BTreeMap<String, SessionView> = BTreeMap::new();
         let are_all_leases = self.common.owners.leases.each(store, MAX_OWNERS, |(tube, _), lease| {
             let Some(tube) = visible.get(&tube) else { return };

@@ -242,7 +242,7 @@ impl Owners {
         Ok(self.row(store, task)?.and_then(Owner::read))
     }
 
-    /// Calls `f` for the tasks of sessions and their owners, at most `limit` of those with a row. Returns whether those were all.
+    /// Calls `f` for the tasks of sessions and their owners, at most `limit` of those with a row. Returns whether the user has no more.
     pub(crate) fn each(
         &self,
         store: &Store,

@@ -49,7 +49,7 @@ pub(crate) fn text(session: &SessionId) -> String {
     Uuid::from_bytes_le(*session).hyphenated().to_string()
 }
 
-/// The release of everything that a session holds while it goes on: a walk over the owners, which never goes back.
+/// The release of all tasks of a session that goes on: a walk over the owners, which never goes back.
 #[derive(Debug, Clone, Copy)]
 struct Relief {
     session: SessionId,
@@ -70,7 +70,7 @@ pub(crate) struct Sessions {
     expiring: BTreeSet<(u64, SessionId)>,
     /// Sessions whose tasks are being released.
     closing: VecDeque<SessionId>,
-    /// Sessions that go on without what they hold.
+    /// Sessions whose tasks are released.
     reliefs: VecDeque<Relief>,
     /// Tasks whose row in `_queue_taken_2` or `_lycosa_leases` a statement of a client has removed or changed.
     disowned: VecDeque<TaskKey>,

@@ -496,7 +496,7 @@ pub(crate) fn string_key(text: &[u8]) -> Vec<u8> {
 pub(crate) struct Assignments {
     operations: Vec<u8>,
     fields: FieldSet,
-    /// Where the bytes belong; `None`: only the operations say what changes.
+    /// Where the bytes belong; `None`: only the operations name the change.
     offset: Option<usize>,
     bytes: [u8; Self::HEAD],
     length: usize,
@@ -506,7 +506,7 @@ impl Assignments {
     /// Bytes of a status and a next event, at most.
     const HEAD: usize = 2 + mp::MAX_UINT;
 
-    /// Takes over what becomes of a task.
+    /// Takes over the outcome for a task.
     #[inline]
     pub(crate) fn set(&mut self, task: &Task<'_>, change: &Change) {
         self.clear();
