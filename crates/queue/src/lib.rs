@@ -358,7 +358,7 @@ impl Queue {
     }
 
     /// An operator releases everything that the session of a connection has taken before; the session goes on. More tasks than one turn
-    /// may handle are released in slices, by [`Self::tick`]. The audit log has an entry: what was done, and why. False: the
+    /// may handle are released in slices, by [`Self::tick`]. The audit log has an entry with the reason. False: the
     /// connection has no session.
     ///
     /// # Errors
@@ -389,7 +389,7 @@ impl Queue {
         self.turn(store, now).note_entry(caller, &audit::Steered { tube: "", operation, job: None, reason })
     }
 
-    /// The tube into which a job moves tasks, or moved those that an undo of it would bring back.
+    /// The tube into which a job moves tasks, or moved the tasks that an undo of it would bring back.
     #[must_use]
     pub fn destination_of_job(&self, store: &Store, id: u64) -> Option<String> {
         self.common.bulk.destination_of(store, id)

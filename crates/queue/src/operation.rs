@@ -342,7 +342,7 @@ impl TubeTurn<'_> {
         Ok(true)
     }
 
-    /// Executes what was decided, as one change of small fields: the assignments are in `common.assignments`, the name of
+    /// Executes a decision, as one change of small fields: the assignments are in `common.assignments`, the name of
     /// the sub-queue in `common.name`.
     pub(crate) fn carry_out(&mut self, decided: &Decided, taken_by: Option<Client>) -> Result<(), Error> {
         let Self { store, tube, common, now, .. } = self;

@@ -114,7 +114,7 @@ pub fn member_of(directory: &Directory) -> Result<Option<NodeIdentity>, OpenLogE
     GroupLog::find(directory)
 }
 
-/// Makes a single server's folder the first member of the new group `group`; other members reach it at `address`. Nobody may have
+/// Makes a single server's folder the first member of the new group `group`; other members reach it at `address`. No process may have
 /// the folder open. A crash in the middle leaves a folder of a single server, or of a member; a second call goes on.
 ///
 /// # Errors
@@ -186,9 +186,9 @@ pub fn join(directory: &Directory, log: WriterSettings, identity: NodeIdentity) 
 }
 
 /// Makes the folder of the last member that of a single server: a snapshot of everything that its log holds, and no
-/// log of a group. With `forced` the other members are given up: what they have confirmed and this one does not have is
-/// missing, and what this one has and they did not confirm is there. Nobody may have the folder open. A crash in the middle leaves a folder of a member or of a single server; a
-/// second call goes on.
+/// log of a group. With `forced` the other members are given up: rows that they have confirmed without this one
+/// are missing, and rows of this one that they did not confirm are in the data. No process may have the folder open. A crash in the
+/// middle leaves a folder of a member or of a single server; a second call goes on.
 ///
 /// # Errors
 /// [`BeginError`].
@@ -217,7 +217,7 @@ pub fn leave(
     for (kind, files) in
         [(FileKind::GroupLog, listing.group_logs), (FileKind::GroupState, listing.group_states)]
     {
-        // The newest log goes first: without it the others are no member's.
+        // The newest log goes first: without it the other files are no member's.
         for file in files.into_iter().rev() {
             directory.disk().remove(&file_name(kind, file))?;
         }

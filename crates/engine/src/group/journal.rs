@@ -2,7 +2,7 @@
 //!
 //! Entries are numbered by the group, rows by the instance. The journal keeps which entry the data hold ([`GroupJournal::held`]):
 //! a committed entry behind it is handed to the instance, one up to it is in the data already, as an own proposal or as a
-//! part of what was loaded.
+//! part of the loaded data.
 //!
 //! Batches may be proposed while this node leads in the very term of which the instance was told. A batch that cannot be proposed
 //! waits: for free space in the group's window, or for the end of a hand-over.
@@ -414,7 +414,7 @@ impl GroupJournal {
         self.hand_out_own();
     }
 
-    /// Tells the instance of own batches that are durable, and forgets those that were handed out.
+    /// Tells the instance of own batches that are durable, and forgets the batches that were handed out.
     fn hand_out_own(&mut self) {
         while let Some(own) = self.own.get_mut(self.told) {
             let is_taken = own.position.index <= self.taken.index;
@@ -489,8 +489,8 @@ impl GroupJournal {
         self.leader = leader;
         if is_another {
             if let Phase::Leads(_) = std::mem::replace(&mut self.phase, Phase::Follows) {
-                // Of batches with rows the instance says that its data are ahead; the others end a file for a snapshot that
-                // is given up.
+                // Of batches with rows the instance says that its data are ahead; the other batches end a file for a snapshot
+                // that is given up.
                 self.own.truncate(self.told);
                 self.waiting.clear();
             }

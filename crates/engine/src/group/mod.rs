@@ -6,20 +6,20 @@
 //! | [`disk`] | [`GroupDisk`]: its log and its snapshots; may be a thread beside the loop |
 //! | [`entry`] | what an entry of the log holds: rows, and where their transactions end |
 //! | [`folder`] | a data folder becomes a member's, is opened, and becomes a single server's again |
-//! | [`transfer`] | a snapshot's file on its way to a member that is far behind |
+//! | [`transfer`] | the file of a snapshot for a member far behind |
 //!
 //! # Who calls what
 //!
 //! The host moves bytes between three parts: the journal, its disk, and the links to the other members.
 //!
 //! 1. [`GroupJournal::tick`] with a clock that never goes back; it returns when to call again.
-//! 2. A message of another member: [`Incoming::decode`], then [`GroupJournal::receive`]. If [`Incoming::base`] is there, the
+//! 2. A message of another member: [`Incoming::decode`], then [`GroupJournal::receive`]. If it has an [`Incoming::base`], the
 //!    snapshot's file has to have arrived before, through a [`Receiver`](transfer::Receiver).
 //! 3. A turn of the loop ([`crate::turn::end`]) submits batches and hears news, as with any journal.
 //! 4. [`GroupJournal::poll_order`] until it returns `None`: each [`Order`] goes to [`GroupDisk::carry_out`], in order. What
 //!    that returns goes back through [`GroupJournal::handle`].
-//! 5. [`GroupJournal::poll_message`] until it returns `None`: each message goes to the link of its member. Where
-//!    [`Outgoing::base`] is there, the snapshot's file ([`Sender`](transfer::Sender)) goes before it. When a link breaks:
+//! 5. [`GroupJournal::poll_message`] until it returns `None`: each message goes to the link of its member. Before one
+//!    with an [`Outgoing::base`], the snapshot's file ([`Sender`](transfer::Sender)) goes. When a link breaks:
 //!    [`GroupJournal::link_lost`].
 //!
 //! Steps 4 and 5 follow each of 1 to 3. A turn has to follow 1, 2 and [`GroupJournal::handle`], which may have news.

@@ -1,8 +1,8 @@
-//! A snapshot's file on its way to a member that is far behind: from the file, never through the memory of the data.
+//! The file of a snapshot for a member far behind, sent from the file, never through the memory of the data.
 //!
 //! The sender reads the file in pieces; a snapshot that is removed meanwhile stays readable while it is open. The receiver
 //! writes it under a temporary name, which [`GroupDisk`](super::GroupDisk) changes once the group's node takes the message
-//! that announces the snapshot. A start removes what was received in part.
+//! that announces the snapshot. A start removes a file received in part.
 //!
 //! Absent: the link, and how fast the pieces go.
 

@@ -73,7 +73,7 @@ pub(crate) struct Server {
     pub(crate) life: Life,
     /// Messages wait at the door, as for a process that is stopped.
     pub(crate) is_stopped: bool,
-    /// Its clock is ahead of the world's by so many microseconds.
+    /// Microseconds by which its clock is ahead of the world's.
     pub(crate) ahead: u64,
 }
 
@@ -164,14 +164,14 @@ impl World {
         world
     }
 
-    /// A group of so many voters.
+    /// A group with a number of voters.
     pub(crate) fn of(count: u64) -> Self {
         let mut world = Self::new();
         world.grow(count);
         world
     }
 
-    /// Node 1 takes servers in until there are so many voters.
+    /// Node 1 takes servers in until the group has the number of voters.
     pub(crate) fn grow(&mut self, count: u64) {
         for number in 2..=count {
             self.add(1);

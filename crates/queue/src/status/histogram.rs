@@ -96,7 +96,7 @@ impl Histogram {
         None
     }
 
-    /// What was counted since `before`, an earlier copy of this histogram.
+    /// The counts since `before`, an earlier copy of this histogram.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let counts = std::array::from_fn(|bucket| self.counts[bucket].saturating_sub(before.counts[bucket]));

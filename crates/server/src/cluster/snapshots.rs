@@ -1,4 +1,4 @@
-//! A snapshot's file on its way to a member far behind.
+//! The file of a snapshot for a member far behind.
 //!
 //! The file has a connection of its own, so that heartbeats do not wait behind it. The message that announces the snapshot
 //! goes over the link once the receiver has the whole file on its disk; it is dropped where the link's connection has ended

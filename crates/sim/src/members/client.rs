@@ -21,7 +21,7 @@ use crate::violation::{Checked, Violation, hold};
 pub(super) const TUBES: [(&str, &str); 4] =
     [("plain", "fifo"), ("timed", "fifottl"), ("keyed", "utube"), ("both", "utubettl")];
 
-/// Where a task is, and what is in it.
+/// The tube of a task, and its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     tube: usize,

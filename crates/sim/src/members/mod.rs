@@ -7,7 +7,7 @@
 //! The operator adds, removes and hands over. Clients go to the leader, or to any node, and join their queue sessions there.
 //!
 //! Checked:
-//! - A task whose `put` was answered is there until an `ack` was sent. One whose `ack` was answered never comes back. A
+//! - A task whose `put` was answered exists until an `ack` was sent. A task whose `ack` was answered never comes back. A
 //!   refused `put` has put nothing.
 //! - A leader's answer to a look at a task agrees with every `put` and `ack` that was answered before the look was sent.
 //! - A task that one client holds is not given to another, and the holder's `ack` is accepted by any later leader (in worlds
@@ -16,7 +16,7 @@
 //! - An entry that the group has confirmed can be applied by every member, and no node refuses a message of another.
 //!
 //! In the end nothing fails any more: within a minute the group confirms a `put`, and all members have the same data, which
-//! are those that the clients know.
+//! are the ones that the clients know.
 //!
 //! Absent: connections that are forwarded to the leader, programs, and old versions.
 

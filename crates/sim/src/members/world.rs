@@ -284,7 +284,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// What a process does after something has come: a turn, orders, messages, replies.
+    /// A process after an input: a turn, orders, messages, replies.
     fn work(&mut self, node: NodeId) -> Checked {
         let now = self.now;
         let server = self.server(node);
