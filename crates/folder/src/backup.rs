@@ -33,7 +33,7 @@ const CHUNK: usize = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The source cannot be looked into.
-    #[error(transparent)]
+    #[error("the folder cannot be looked into")]
     Folder(#[from] DirectoryError),
     /// The source has no data.
     #[error("{} holds neither a snapshot nor an xlog: it is no data folder", .0.display())]

@@ -25,8 +25,10 @@ On a member's machine:
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
     /// Make the data folder of a stopped server that of node 1 of a new group
+    #[command(after_help = "Example:\n  lycosa cluster init --member-address 10.0.0.1:3311")]
     Init(ClusterInitArguments),
     /// Take in an empty server: it gets all data, then becomes a voter
+    #[command(after_help = "Example:\n  lycosa cluster add 10.0.0.2:3311")]
     Add {
         /// Its cluster.listen, [tls://]HOST:PORT
         address: String,
@@ -34,6 +36,7 @@ pub(crate) enum ClusterCommand {
         at: AdminArguments,
     },
     /// Remove a member; stop it afterwards, its data are of no use to it any more
+    #[command(after_help = "Example:\n  lycosa cluster remove 3")]
     Remove {
         /// Its number, as `lycosa cluster status` shows it
         node: u64,
@@ -41,8 +44,10 @@ pub(crate) enum ClusterCommand {
         at: AdminArguments,
     },
     /// Show who leads, the members, and how far each is
+    #[command(after_help = "Example:\n  lycosa cluster status --json")]
     Status(AdminArguments),
     /// Let another member lead: before a machine is stopped, for example
+    #[command(after_help = "Example:\n  lycosa cluster transfer 2")]
     Transfer {
         /// Its number; without one, the member whose log is the longest
         node: Option<u64>,
@@ -50,10 +55,13 @@ pub(crate) enum ClusterCommand {
         at: AdminArguments,
     },
     /// Make the data folder of the stopped last member that of a single server
+    #[command(after_help = "Example:\n  lycosa cluster leave --data-dir data")]
     Leave(AdminArguments),
     /// Go on with one member's data after the majority was lost for good
+    #[command(after_help = "Example:\n  lycosa cluster recover --force")]
     Recover(ClusterRecoverArguments),
     /// Run a group of three on this machine, in temporary folders, to kill one and see
+    #[command(after_help = "Example:\n  lycosa cluster demo")]
     Demo,
 }
 

@@ -369,7 +369,7 @@ fn a_console_shows_results_as_yaml_and_lua() {
         yaml(""),
         yaml("- 2\n"),
         "true;\n".to_owned(),
-        "{1, \"a\", {[3] = {}, b = 2}, 5ULL, box.NULL};\n".to_owned(),
+        "{1, \"a\", {[3] = {}, b = 2}, 5, box.NULL};\n".to_owned(),
         "\"q\\\"\", true;\n".to_owned(),
         "true;\n{\n  a = {\n    1\n  }\n};\n".to_owned(),
         yaml("- true\n"),

@@ -111,7 +111,7 @@ local first, second = function(x) order[#order + 1] = 'first' .. x end, function
 list(first)
 list(second)
 list:run(7)
-check('the newest first', table.concat(order, ' '), 'second7 first7')
+check('the oldest first', table.concat(order, ' '), 'first7 second7')
 list(nil, first)
 check('removed', #list(), 1)
 box.ctl.on_shutdown(function() print('done') end)
