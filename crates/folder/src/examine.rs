@@ -74,7 +74,7 @@ pub struct Examination {
     pub loaded: Loaded,
     /// What a Tarantool 2.6 would refuse, if that was asked.
     pub objections: Vec<String>,
-    /// Faults beyond those of single files: a refused start, tuples that are not read, objections.
+    /// Faults of the folder as a whole: a refused start, tuples that are not read, objections.
     pub faults: Vec<Fault>,
     /// How long the verification took.
     pub verified_in: Duration,

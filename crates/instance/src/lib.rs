@@ -52,7 +52,7 @@ pub use shard::batch::{Batch, Buffers, statement};
 pub use shard::checkpoint::{CheckpointOrder, CheckpointStatus, Chunk, Files, Keep, LastCheckpoint, Written};
 pub use shard::data::{Lsn, Select, WalkError};
 pub use shard::expiring::DeclaredExpiration;
-pub use shard::group::Followed;
+pub use shard::group::{Election, Followed};
 pub use shard::loss::{Confirmed, OUTCOME_UNKNOWN};
 pub use shard::replication::Upstream;
 pub use shard::room::Room;

@@ -202,6 +202,16 @@ fn write_instance(instance: &Instance, process: Option<&Process>, exposition: &m
         let up = peer.upstream.as_ref().map(|upstream| f64::from(u8::from(upstream.status == "follow")));
         metric.optional(&[("peer", &id.to_string())], up);
     }
+    if let Some(election) = &instance.election {
+        let help = "1: this member of a group leads it.";
+        exposition.gauge("lycosa_group_leads", help, f64::from(u8::from(election.state == "leader")));
+        let help = "1: this member knows a leader of its group.";
+        exposition.gauge("lycosa_group_has_leader", help, f64::from(u8::from(election.leader != 0)));
+        exposition.gauge("lycosa_group_term", "The term of the group's election.", election.term as f64);
+        exposition.gauge("lycosa_group_voters", "Members of the group that vote.", election.voters as f64);
+        let help = "Entries that the group has confirmed and this member has not applied.";
+        exposition.gauge("lycosa_group_behind_entries", help, election.behind as f64);
+    }
     exposition.gauge("lycosa_memory_used_bytes", "Bytes of tuples and indexes.", instance.memory_used as f64);
     exposition.gauge("lycosa_memory_limit_bytes", "What these may take.", instance.memory_limit as f64);
     exposition.gauge("lycosa_lua_memory_bytes", "Bytes that Lua has allocated.", instance.lua_memory as f64);

@@ -376,6 +376,21 @@ pub struct Peer {
     pub upstream: Option<Upstream>,
 }
 
+/// The election of a group, as one member knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct Election {
+    /// `leader`, `candidate`, `follower` or `removed`.
+    pub state: String,
+    /// The leader's number; 0: none is known.
+    pub leader: u64,
+    /// The term.
+    pub term: u64,
+    /// Members that vote.
+    pub voters: u64,
+    /// Confirmed entries that this member has not applied.
+    pub behind: u64,
+}
+
 /// Expiration tasks.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Expiration {
@@ -452,6 +467,9 @@ pub struct Instance {
     /// The replica set, by id.
     #[serde(default)]
     pub replication: BTreeMap<u64, Peer>,
+    /// Of a member of a group.
+    #[serde(default)]
+    pub election: Option<Election>,
     /// Expiration tasks.
     pub expiration: Expiration,
     /// All tubes.

@@ -25,7 +25,7 @@ use lycosa_group::node::{
     Committed, Event, Incoming, Node, Outgoing, Payload, Refusal, Role, Status, StepError,
 };
 use lycosa_group::record::{Identity, Position};
-use lycosa_instance::{Batch, Buffers, Lsn};
+use lycosa_instance::{Batch, Buffers, Election, Lsn};
 
 use super::disk::{Done, Order};
 use super::entry;
@@ -327,6 +327,20 @@ impl GroupJournal {
             in_flight: self.own.len() - self.told + self.waiting.len(),
             is_removed: self.is_removed,
         }
+    }
+
+    /// The state of the election, as the instance shows it.
+    #[must_use]
+    pub fn election(&self) -> Election {
+        let Status { role, leader, term, committed, .. } = self.node.status();
+        let state = match role {
+            _ if self.is_removed => "removed",
+            Role::Leader => "leader",
+            Role::Candidate => "candidate",
+            Role::Follower => "follower",
+        };
+        let (node, voters) = (self.node.identity().node, self.members.voters() as u64);
+        Election { state, node, leader, term, voters, behind: committed.saturating_sub(self.held) }
     }
 
     /// The state of the snapshot with that number, which is being taken. It has to be durable ([`Base::write`]) before the

@@ -17,7 +17,7 @@ use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::reply;
 use lycosa_iproto::row::{RowBody, RowHeader};
 
-use crate::shard::group::Followed;
+use crate::shard::group::{Election, Followed};
 use crate::shard::loss::{Confirmed, outcome_unknown};
 use crate::{Instance, Lsn};
 
@@ -49,6 +49,11 @@ impl Instance {
             }
             followed
         })
+    }
+
+    /// The state of the election has changed, for `box.info.election` and the metrics.
+    pub fn set_election(&mut self, election: Election) {
+        self.shard.election = Some(election);
     }
 
     /// The data give way to others, which [`Self::handle_restored`] brings.

@@ -4,8 +4,40 @@
 
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::row::{RowBody, RowHeader};
+use lycosa_tuple::value::Value;
 
 use crate::shard::Shard;
+
+/// The state of a group's election as one member knows it: `box.info.election`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Election {
+    /// `leader`, `candidate`, `follower`, or `removed`.
+    pub state: &'static str,
+    /// The number of this member.
+    pub node: u64,
+    /// The leader's number, if the member knows one.
+    pub leader: Option<u64>,
+    /// The term of the election.
+    pub term: u64,
+    /// The members that vote.
+    pub voters: u64,
+    /// Entries that the group has confirmed and this member has not applied.
+    pub behind: u64,
+}
+
+impl Election {
+    /// A map with the names of Tarantool's `box.info.election` (0: no leader is known) and Lycosa's own behind them.
+    pub(crate) fn value(&self) -> Value {
+        Value::map([
+            ("state", Value::from(self.state)),
+            ("leader", self.leader.unwrap_or(0).into()),
+            ("term", self.term.into()),
+            ("node", self.node.into()),
+            ("voters", self.voters.into()),
+            ("behind", self.behind.into()),
+        ])
+    }
+}
 
 /// What a member's data are once it follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

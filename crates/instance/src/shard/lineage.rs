@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::{Discriminant, discriminant};
 
-use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_queue::{LogLevel, LogLine};
 use lycosa_replication::lineage::{self, Confirmation, Divergence, Lineage, Term, TermMark};
@@ -99,18 +99,37 @@ impl Shard {
         latest.owner != lineage::OPEN && !is_own
     }
 
-    /// The instance takes writes if nothing but a term of another one stands against it.
+    /// The instance takes writes if nothing but a term of another one stands against it. A member of a group takes them while
+    /// it leads, whatever `read_only` says.
     fn may_write(&self) -> bool {
         let replication = &self.replication;
-        !replication.is_read_only_configured && !replication.is_orphan && self.identity.replica_id != 0
+        let is_told = match self.data.conditions.is_member() {
+            true => self.data.journaling.confirms_reads(),
+            false => !replication.is_read_only_configured,
+        };
+        is_told && !replication.is_orphan && self.identity.replica_id != 0
+    }
+
+    /// Refuses a choice of the master by an operator: a group elects its leader.
+    pub(crate) fn check_elects_none(&self, what: &str) -> Result<(), ErrorObject> {
+        if !self.data.conditions.is_member() {
+            return Ok(());
+        }
+        let message = format!(
+            "A member of a group does not support {what}: the group elects its leader. `lycosa cluster transfer [NODE]` hands \
+             over, `lycosa cluster status` shows the members"
+        );
+        Err(ErrorObject::client(ErrorCode::Unsupported, message))
     }
 
     /// The instance is to be the only master of its replica set: `read_only` is taken back, and a term begins with the first
     /// row, unless it is the master of the present one already. An orphan does so once it is in sync.
     ///
     /// # Errors
-    /// The rows are refused, for want of memory for example, or the journal has failed. The instance takes no writes then.
+    /// The rows are refused, for want of memory for example, the journal has failed, or the instance is a member of a group. The
+    /// instance takes no writes then.
     pub(crate) fn promote(&mut self, now: u64) -> Result<(), ErrorObject> {
+        self.check_elects_none("promotion")?;
         self.data.conditions.check(Need::Read)?;
         let owns_term = self.latest_term().owner == self.identity.replica_id && !self.is_fenced();
         let is_owner = owns_term && !self.data.is_read_only();
@@ -129,6 +148,7 @@ impl Shard {
     /// # Errors
     /// As [`Self::promote`]. The instance takes writes as before then.
     pub(crate) fn demote(&mut self, now: u64) -> Result<(), ErrorObject> {
+        self.check_elects_none("demotion")?;
         self.data.conditions.check(Need::Read)?;
         let latest = self.latest_term();
         if latest.owner == self.identity.replica_id && !self.data.is_read_only() {

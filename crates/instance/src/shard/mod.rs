@@ -118,6 +118,8 @@ pub(crate) struct Shard {
     checkpoints: Checkpoints,
     role: RoleDeadlines,
     leader_time: group::LeaderTime,
+    /// Of a member of a group: the last state from its host.
+    pub(crate) election: Option<group::Election>,
     pub(crate) roles: Roles,
     pub(crate) expiring: Expiring,
     pub(crate) replication: Replication,
@@ -164,6 +166,7 @@ impl Shard {
             checkpoints: Checkpoints::new(signature, now),
             role: RoleDeadlines::default(),
             leader_time: group::LeaderTime::default(),
+            election: None,
             roles: Roles::new(mark),
             expiring: Expiring::default(),
             replication: Replication::default(),

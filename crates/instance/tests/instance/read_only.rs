@@ -46,6 +46,27 @@ fn changes_are_refused_and_reads_are_not() {
 }
 
 #[test]
+fn a_member_of_a_group_takes_writes_by_election_alone() {
+    let (mut rig, mut admin) = rig();
+    let now = rig.now;
+    rig.instance.join_group(now);
+    rig.instance.set_read_only(false, now);
+    assert!(rig.instance.status().is_read_only, "a reload of the settings makes no leader");
+    for function in ["box.ctl.promote", "box.ctl.demote"] {
+        let (code, text) = refused(rig.call(&mut admin, function, &values![]));
+        assert_eq!(code, ErrorCode::Unsupported);
+        assert!(text.contains("lycosa cluster transfer"), "{text}");
+    }
+    let (code, _) = refused(rig.call(&mut admin, "box.cfg", &values![options! { read_only: false }]));
+    assert_eq!(code, ErrorCode::Unsupported);
+    assert!(rig.instance.status().is_read_only);
+    rig.instance.handle_leads(now);
+    assert!(!rig.instance.status().is_read_only);
+    rig.instance.set_read_only(true, now);
+    assert!(!rig.instance.status().is_read_only, "the leader is what the group has decided");
+}
+
+#[test]
 fn a_replica_names_its_master() {
     let (mut rig, mut admin) = rig();
     switch(&mut rig, &mut admin, true);

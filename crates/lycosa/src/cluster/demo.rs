@@ -167,13 +167,9 @@ impl Demo {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+            let mut ended = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())?;
             let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
             loop {
-                tokio::select! {
-                    _ = interrupt.recv() => return Ok(Outcome::Done),
-                    _ = terminate.recv() => return Ok(Outcome::Done),
-                    () = tokio::time::sleep(Duration::from_millis(500)) => {}
-                }
                 for server in &mut self.servers {
                     if let Some(child) = &mut server.child
                         && let Some(status) = child.try_wait()?
@@ -184,6 +180,11 @@ impl Demo {
                 }
                 if self.servers.iter().all(|server| server.child.is_none()) {
                     bail!("all servers have ended");
+                }
+                tokio::select! {
+                    _ = interrupt.recv() => return Ok(Outcome::Done),
+                    _ = terminate.recv() => return Ok(Outcome::Done),
+                    _ = ended.recv() => {}
                 }
             }
         })

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::{fs, io};
 
-use lycosa_engine::group::{GroupStatus, MAX_MEMBERS, NodeId, Role, Standing};
+use lycosa_engine::group::{MAX_MEMBERS, NodeId, Standing};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -142,16 +142,6 @@ fn lead(member: &Rc<Member>, order: &Order) -> Json {
     done.unwrap_or_else(|refusal| json!({"error": refusal.to_string()}))
 }
 
-/// The name of a role.
-pub(crate) fn role_name(status: &GroupStatus) -> &'static str {
-    match status.node.role {
-        _ if status.is_removed => "removed",
-        Role::Leader => "leader",
-        Role::Candidate => "candidate",
-        Role::Follower => "follower",
-    }
-}
-
 /// The status of the node and its group.
 pub(crate) fn status(member: &Member) -> Json {
     let status = member.status();
@@ -185,7 +175,7 @@ pub(crate) fn status(member: &Member) -> Json {
         "state": if status.is_loading { "loading" } else { "running" },
         "group": status.identity.group.to_string(),
         "node": own,
-        "role": role_name(&status),
+        "role": member.election().state,
         "leads": status.leads,
         "leader": status.node.leader,
         "term": status.node.term,

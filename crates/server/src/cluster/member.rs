@@ -16,7 +16,7 @@ use lycosa_engine::group::{
     Base, Done, GroupDisk, GroupJournal, GroupStatus, Incoming, NodeId, Order, Outgoing, Refusal,
 };
 use lycosa_engine::journal::{Journal, News, Pace};
-use lycosa_instance::{Batch, Lsn};
+use lycosa_instance::{Batch, Election, Lsn};
 use lycosa_journal::directory::Directory;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
@@ -189,6 +189,11 @@ impl Member {
     /// Where the node stands.
     pub(crate) fn status(&self) -> GroupStatus {
         self.journal.borrow().status()
+    }
+
+    /// The state of the election, for `box.info` and metrics.
+    pub(crate) fn election(&self) -> Election {
+        self.journal.borrow().election()
     }
 
     /// Where clients are served, and news of it.

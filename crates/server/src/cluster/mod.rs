@@ -203,8 +203,14 @@ impl Tasks {
         let (core, member, config) = (core.clone(), member.clone(), config.clone());
         self.running.push(spawn_local(async move {
             let mut last_error = String::new();
+            let mut election = None;
             loop {
                 member.wake.notified().await;
+                let known = member.election();
+                if election.as_ref() != Some(&known) {
+                    core.instance.borrow_mut().set_election(known.clone());
+                    election = Some(known);
+                }
                 core.end.notify_one();
                 if core.has_to_declare.get() && !core.instance.borrow().is_rebuilding() {
                     let mut instance = core.instance.borrow_mut();

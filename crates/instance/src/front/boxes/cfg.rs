@@ -42,6 +42,9 @@ impl Instance {
                 }
             }
         }
+        if !options.is_empty() {
+            self.shard.check_elects_none("the option 'read_only'")?;
+        }
         for (_, value) in options {
             if let Some(read_only) = value.as_bool() {
                 if !read_only && self.is_fenced() {

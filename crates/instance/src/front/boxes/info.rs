@@ -2,6 +2,7 @@
 
 use lycosa_tuple::value::Value;
 
+use crate::shard::group::Election;
 use crate::shard::replication::vclock_value;
 use crate::{CheckpointStatus, Instance, Lag, LastCheckpoint, LongestTurn, PROTOCOL_VERSION, Status};
 
@@ -63,6 +64,7 @@ const PARTS: &[(&str, Part)] = &[
     }),
     ("replication", |instance| Some(instance.shard.replication_value())),
     ("replication_anon", |instance| Some(Value::map([("count", Value::from(instance.shard.guests()))]))),
+    ("election", |instance| instance.shard.election.as_ref().map(Election::value)),
     ("masters", |instance| Some(instance.shard.masters_value())),
     ("memory", |instance| Some(instance.box_info_memory())),
     ("net", |instance| Some(net_value(&instance.status()))),

@@ -164,7 +164,7 @@ impl Instance {
             ("lua_memory", self.measures.programs.memory.into()),
             ("lua_errors", self.measures.programs.errors.into()),
         ];
-        let parts = ["checkpoint", "replication", "expiration"];
+        let parts = ["checkpoint", "replication", "election", "expiration"];
         members.extend(parts.into_iter().filter_map(|name| Some((name, self.info_part(name)?))));
         members.extend(status.failure.map(|failure| ("failure", failure.into())));
         members
