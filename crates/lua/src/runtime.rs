@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lycosa_instance::{Caller, Invoke};
 use lycosa_iproto::error::ErrorObject;
@@ -68,6 +68,10 @@ pub(crate) struct Running {
 /// Bytes of the thread's stack for finalizers that run when the state is closed; with the reserve below, half of what a
 /// thread of Rust has.
 const CLOSING_STACK: usize = 768 << 10;
+/// Slices in which finalizers run before the state is closed, at most, and the time of one that does not end. A finalizer of a
+/// program that has not run by then does not run.
+const CLOSING_SLICES: u32 = 10;
+const CLOSING_TIME: Duration = Duration::from_millis(100);
 
 /// What native functions find from any coroutine.
 pub(crate) struct Shared {
@@ -470,16 +474,26 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        // The watchdog must not touch the state while it goes.
-        self.watchdog.watch(self.shared.main(), Duration::ZERO, Duration::ZERO);
         self.shared.scheduler.abandon();
         self.shared.hints.take();
         self.shared.make_error.take();
         self.shared.host.take();
         // Finalizers of the program run now, on the thread's own stack.
         self.shared.set_stack_floor(stack_pointer().saturating_sub(CLOSING_STACK));
+        self.watchdog.watch(self.shared.main(), CLOSING_TIME, CLOSING_TIME);
+        for _ in 0..CLOSING_SLICES {
+            let slice = self.shared.watch.start(Instant::now());
+            // SAFETY: the state is live, and no fiber runs in it any more.
+            let goes_on = unsafe { sys::lycosa_finalize(self.shared.main()) } != 0;
+            self.shared.watch.end(slice);
+            if !goes_on {
+                break;
+            }
+        }
+        // The watchdog must not touch the state while it goes.
+        self.watchdog.watch(self.shared.main(), Duration::ZERO, Duration::ZERO);
         // SAFETY: no code runs in the state any more; the references to it are gone, or forgotten with their stacks.
-        unsafe { sys::lua_close(self.shared.main()) };
+        unsafe { sys::lycosa_close(self.shared.main()) };
         self.shared.set_stack_floor(0);
     }
 }

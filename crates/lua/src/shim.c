@@ -94,6 +94,8 @@ void lycosa_finalizer_ends(lua_State *L);
 static _Thread_local struct {
   int watched;	/* A finalizer of this thread was ended: those that follow are counted. */
   int runs;
+  int deferred;	/* Finalizers left to a later collection, since lycosa_finalize() began. */
+  int closing;	/* The state is closed: what is written in Lua does not run any more. */
 } finalizers;
 
 void lycosa_watch_finalizers(void)
@@ -108,6 +110,7 @@ void lycosa_watch_finalizers(void)
 static void defer_finalizer(lua_State *L, TValue *base, TValue *function)
 {
   GCobj *o = gcV(base);
+  finalizers.deferred = 1;
   if (tvisudata(base)) o->gch.marked &= (uint8_t)~LJ_GC_FINALIZED;
   else lj_cdata_setfin(L, gco2cd(o), gcV(function), itype(function));
 }
@@ -116,6 +119,13 @@ static void defer_finalizer(lua_State *L, TValue *base, TValue *function)
 static int call_finalizer(lua_State *L, TValue *base, int results, ptrdiff_t handler)
 {
   int status;
+  if (LJ_UNLIKELY(finalizers.closing)) {
+    TValue *function = base - 1 - LJ_FR2;
+    if (tvistab(function) || (tvisfunc(function) && isluafunc(funcV(function)))) {
+      L->top = function;
+      return LUA_OK;
+    }
+  }
   if (LJ_UNLIKELY(finalizers.watched) && !lycosa_finalizer_begins(L)) {
     TValue *function = base - 1 - LJ_FR2;
     defer_finalizer(L, base, function);
@@ -127,6 +137,35 @@ static int call_finalizer(lua_State *L, TValue *base, int results, ptrdiff_t han
   finalizers.runs = 0;
   if (LJ_UNLIKELY(finalizers.watched)) lycosa_finalizer_ends(L);
   return status;
+}
+
+static int finalize_all(lua_State *L)
+{
+  global_State *g = G(L);
+  lj_gc_separateudata(g, 1);
+  lj_gc_finalize_cdata(L);
+  lj_gc_finalize_udata(L);
+  lj_gc_separateudata(g, 1);
+  return 0;
+}
+
+/*
+** Runs the finalizers of all objects, the reachable ones too, as lua_close() does, but within a slice of the watchdog.
+** Returns whether some are left for another slice.
+*/
+int lycosa_finalize(lua_State *L)
+{
+  finalizers.deferred = 0;
+  if (lua_cpcall(L, finalize_all, NULL) != 0) lua_pop(L, 1);
+  return finalizers.deferred || gcref(G(L)->gc.mmudata) != NULL;
+}
+
+/* Closes the state. Nothing ends a loop any more, so of the finalizers that are left only those of native code run. */
+void lycosa_close(lua_State *L)
+{
+  finalizers.closing = 1;
+  lua_close(L);
+  memset(&finalizers, 0, sizeof(finalizers));
 }
 
 /* Instead of lj_vm_pcall: returns the error as a failed call does, in place of function and arguments. */

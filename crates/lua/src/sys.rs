@@ -42,6 +42,8 @@ unsafe extern "C-unwind" {
     pub(crate) fn lycosa_leave_hook(l: *mut lua_State);
     pub(crate) fn lycosa_in_finalizer(l: *mut lua_State) -> c_int;
     pub(crate) fn lycosa_watch_finalizers();
+    pub(crate) fn lycosa_finalize(l: *mut lua_State) -> c_int;
+    pub(crate) fn lycosa_close(l: *mut lua_State);
     pub(crate) fn lycosa_reserve_coroutine(l: *mut lua_State, reserved: c_int);
     pub(crate) fn lycosa_next(l: *mut lua_State, index: c_int) -> c_int;
     pub(crate) fn lycosa_userdata(l: *mut lua_State, index: c_int, metatable: *const c_void) -> *mut c_void;

@@ -99,8 +99,8 @@ impl Shard {
         latest.owner != lineage::OPEN && !is_own
     }
 
-    /// The instance takes writes if nothing but a term of another one stands against it. A member of a group takes them while
-    /// it leads, whatever `read_only` says.
+    /// The instance takes writes if nothing but a term of another one stands against it. A member of a group takes writes while
+    /// it leads: `read_only` has no effect there.
     fn may_write(&self) -> bool {
         let replication = &self.replication;
         let is_told = match self.data.conditions.is_member() {
