@@ -4,9 +4,9 @@
 //! become durable with one sync. The caller may do so in a thread beside the loop.
 //!
 //! Invariants:
-//! - orders are carried out in order; a round is reported when its records are durable;
-//! - a snapshot that was received gets its name after its state is durable, and before the log is reset to it;
-//! - after a failure of the log nothing is carried out any more.
+//! - Orders are carried out in order. A round is reported when its records are durable.
+//! - A received snapshot gets its name after its state is durable, and before the log is reset to it.
+//! - After a failure of the log no order is carried out.
 //!
 //! Absent: threads, the clock.
 

@@ -8,11 +8,11 @@
 //! waits: for free space in the group's window, or for the end of a hand-over.
 //!
 //! Invariants:
-//! - a batch is [`News::Durable`] when the majority has it; the batch at which a snapshot is taken, once this node has handed
-//!   it out, so that the snapshot's state is known;
-//! - an event of the node is taken when the news before it are taken. While the data are loaded or the queue comes up on
-//!   them no event is taken, so entries reach the instance in order and only when it can apply them;
-//! - while data are loaded the node does not campaign.
+//! - A batch is [`News::Durable`] when the majority has it. The batch at which a snapshot is taken also waits until this node
+//!   has handed it out, since the snapshot's state is known then.
+//! - An event of the node is taken when the news before it are taken, and none while the data are loaded or the queue comes up.
+//!   So entries reach the instance in order and only when it can apply them.
+//! - While data are loaded the node does not campaign.
 //!
 //! Absent: the log's disk ([`super::disk`]), links, the clock.
 

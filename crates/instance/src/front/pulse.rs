@@ -183,9 +183,9 @@ impl Instance {
         more
     }
 
-    /// Appends the history as a map: `until` in seconds since the epoch, `fine` and `coarse` as arrays of `[waiting calls, age of
-    /// the oldest ready task, p99 of turns, p99 of syncs]` in seconds, the last one at the end, with nil for what is not
-    /// known. Nothing if none is kept.
+    /// Appends the history, if one is kept, as a map. `until` is in seconds since the epoch. `fine` and `coarse` have arrays of
+    /// `[waiting calls, age of the oldest ready task, p99 of turns, p99 of syncs]`, the latest at the end. Times are in
+    /// seconds, and an unknown value is nil.
     pub(crate) fn write_pulse(&self, out: &mut Vec<u8>) {
         if let Some(pulse) = &self.pulse {
             pulse.write(out);

@@ -75,7 +75,7 @@ pub(crate) enum HandshakeError {
     /// It takes too long.
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Silent,
-    /// The peer does not know the secret, or is none.
+    /// The peer does not know the secret, or speaks another protocol.
     #[error("it is no member of this group: it does not know the secret (cluster.secret_file)")]
     Stranger,
     /// Newer handshakes took its place.

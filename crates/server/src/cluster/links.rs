@@ -222,7 +222,7 @@ impl Links {
         }
     }
 
-    /// Keeps a link to a node, if there is none.
+    /// Keeps a link to a node. An existing link stays.
     fn reach(self: &Rc<Self>, node: NodeId, rank: u8, address: &str) {
         self.peers.borrow_mut().entry(node).or_insert_with(|| {
             let peer = Rc::new(Peer {
@@ -246,7 +246,7 @@ impl Links {
         self.peers.borrow_mut().clear();
     }
 
-    /// The connection over which a message for `node` would travel now; `None` if there is none.
+    /// The connection over which a message for `node` would travel now; `None` without a connection.
     pub(crate) fn connection(&self, node: NodeId) -> Option<u64> {
         self.peers.borrow().get(&node).map(|out| out.peer.connection.get()).filter(|number| *number != 0)
     }

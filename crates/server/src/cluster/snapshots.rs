@@ -1,8 +1,8 @@
 //! The file of a snapshot for a member far behind.
 //!
 //! The file has a connection of its own, so that heartbeats do not wait behind it. The message that announces the snapshot
-//! goes over the link once the receiver has the whole file on its disk; it is dropped where the link's connection has ended
-//! meanwhile, because the node has heard of a loss then.
+//! goes over the link once the receiver has the whole file on its disk. It is dropped if the link's connection has ended
+//! meanwhile: the node has heard of a loss then.
 //!
 //! Files are read and written on helper threads, a piece at a time.
 
