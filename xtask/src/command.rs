@@ -1,7 +1,7 @@
 //! Programs that the chores run: shown while they run, kept for counting, errors with the command in them.
 
 use std::cell::Cell;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -32,6 +32,9 @@ impl Program {
     pub(crate) fn new(program: impl Into<OsString>) -> Self {
         let mut command = Command::new(program.into());
         command.current_dir(top()).stdin(Stdio::null());
+        std::env::vars_os().map(|(name, _)| name).filter(|name| is_setting(name)).for_each(|name| {
+            command.env_remove(name);
+        });
         Self { command }
     }
 
@@ -126,6 +129,12 @@ impl Program {
     }
 }
 
+/// Whether a variable is a setting of the server. Chores keep such variables of a developer's shell from the servers that
+/// they start; `LYCOSA_TEST_*` are settings of the tests.
+fn is_setting(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| name.starts_with("LYCOSA_") && !name.starts_with("LYCOSA_TEST_"))
+}
+
 fn show(pipe: impl Read, label: &str) -> String {
     let separator = if label.is_empty() { "" } else { " | " };
     let mut kept = String::new();
@@ -138,4 +147,16 @@ fn show(pipe: impl Read, label: &str) -> String {
         line.clear();
     }
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_the_server_are_told_from_those_of_tests() {
+        let kept = ["LYCOSA_TEST_UPDATE", "PATH", "MY_LYCOSA_LISTEN"];
+        assert!(is_setting(OsStr::new("LYCOSA_LISTEN")));
+        assert!(!kept.into_iter().any(|name| is_setting(OsStr::new(name))));
+    }
 }

@@ -1,4 +1,4 @@
-//! How many tests a step ran, read from what its runner printed.
+//! How many tests a step ran and what its failed ones said, read from what its runner printed.
 
 use std::ops::AddAssign;
 use std::str::FromStr;
@@ -41,6 +41,30 @@ impl Runner {
             Runner::Node => node(output),
         }
     }
+}
+
+/// Lines that are repeated of a failed step.
+const REPEATED: usize = 200;
+
+impl Runner {
+    /// What the runner printed of the tests that failed, at most [`REPEATED`] lines; empty where none is told.
+    pub(crate) fn failures(self, output: &str) -> Vec<&str> {
+        let lines = output.lines().collect::<Vec<_>>();
+        let told = match self {
+            // The profile of nextest has the output of failed tests behind the summary.
+            Runner::Nextest => from(&lines, |line| line.trim_start().starts_with("Summary [")),
+            Runner::Libtest => from(&lines, |line| line == "failures:"),
+            Runner::Pytest => from(&lines, |line| line.trim_matches('=').trim() == "FAILURES"),
+            Runner::Node => from(&lines, |line| line.trim_start().starts_with("not ok ")),
+        };
+        told[..told.len().min(REPEATED)].to_vec()
+    }
+}
+
+/// The lines from the first one that begins the account of failures.
+fn from<'a, 'b>(lines: &'a [&'b str], begins: impl Fn(&str) -> bool) -> &'a [&'b str] {
+    let first = lines.iter().position(|line| begins(line));
+    &lines[first.unwrap_or(lines.len())..]
 }
 
 /// `Summary [   2.0s] 12 tests run: 10 passed (1 slow), 2 failed, 3 skipped`; timed out and flaky ones have their words.
@@ -136,6 +160,26 @@ mod tests {
         );
         assert_eq!(Runner::Pytest.count("7 passed in 0.50s\n"), count(7, 0, 0));
         assert_eq!(Runner::Pytest.count("1 passed, 1 error in 0.50s\n"), count(1, 1, 0));
+    }
+
+    #[test]
+    fn what_failed_tests_said_is_found() {
+        let output = "  PASS a\n  Summary [   0.3s] 2 tests run: 1 passed, 1 failed\n  FAIL b\n    said\n";
+        let told = ["  Summary [   0.3s] 2 tests run: 1 passed, 1 failed", "  FAIL b", "    said"];
+        assert_eq!(Runner::Nextest.failures(output), told);
+        assert_eq!(
+            Runner::Libtest.failures("test a ... ok\nfailures:\n\n---- b\n"),
+            ["failures:", "", "---- b"]
+        );
+        assert_eq!(Runner::Pytest.failures(".F\n=== FAILURES ===\n_ b _\n"), ["=== FAILURES ===", "_ b _"]);
+        assert_eq!(Runner::Node.failures("  ok 1 - a\n  not ok 2 - b\n"), ["  not ok 2 - b"]);
+        assert_eq!(Runner::Node.failures("ok 1 - a\n"), [""; 0]);
+    }
+
+    #[test]
+    fn an_endless_account_is_cut() {
+        let output = "not ok 1 - a\n".repeat(REPEATED + 1);
+        assert_eq!(Runner::Node.failures(&output).len(), REPEATED);
     }
 
     #[test]

@@ -141,7 +141,23 @@ pub(crate) fn names() -> PossibleValuesParser {
 struct Outcome {
     all: Count,
     ran: usize,
-    failures: Vec<&'static str>,
+    failures: Vec<Failure>,
+}
+
+/// A step that is not green.
+#[derive(Debug)]
+struct Failure {
+    step: &'static str,
+    /// The error, and what the failed tests said; repeated at the end, as steps beside it print between its lines.
+    account: Vec<String>,
+}
+
+/// What an action came to.
+struct Done {
+    count: Count,
+    /// What failed tests said.
+    told: Vec<String>,
+    result: Result<()>,
 }
 
 /// Runs the chosen steps, each in its lane, and prints what came of them; an error if one failed.
@@ -153,56 +169,72 @@ pub(crate) fn run(choice: &Choice) -> Result<()> {
     let steps = STEPS.iter().filter(chosen).collect::<Vec<_>>();
     let started = Instant::now();
     let outcome = Mutex::new(Outcome::default());
-    let note = |step: &Step, count: Count, failed: bool| {
+    let note = |step: &Step, done: Done| {
         let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
         outcome.ran += 1;
-        outcome.all += count;
-        outcome.failures.extend(failed.then_some(step.name));
+        outcome.all += done.count;
+        if let Err(error) = done.result {
+            let mut account = vec![format!("{error:#}")];
+            account.extend(done.told);
+            outcome.failures.push(Failure { step: step.name, account });
+        }
     };
     let run = |step: &Step| {
         println!("== {}: {}", step.name, step.about);
         command::label(step.name);
         let began = Instant::now();
-        let (count, result) = step.action.run();
-        println!("== {}: {}", step.name, verdict(count, &result, began.elapsed()));
+        let done = step.action.run();
+        println!("== {}: {}", step.name, verdict(done.count, &done.result, began.elapsed()));
         if step.name == "oracle" {
-            println!("== {}", against_the_real_thing(count));
+            println!("== {}", against_the_real_thing(done.count));
         }
-        note(step, count, result.is_err());
-        result.is_ok()
+        let green = done.result.is_ok();
+        note(step, done);
+        green
     };
     let skipped = |step: &Step, reason: &anyhow::Error| {
         println!("== {}: NOT RUN: {reason}", step.name);
-        note(step, Count::default(), true);
+        let result = Err(anyhow::anyhow!("not run: {reason}"));
+        note(step, Done { count: Count::default(), told: Vec::new(), result });
     };
     lanes::run(&steps, choice.fail_fast, run, skipped);
     let Outcome { all, ran, failures } = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
-    println!("\n{}", closing_line(all, ran, &failures, started.elapsed()));
-    if !failures.is_empty() {
-        bail!("failed: {}", failures.join(", "));
+    for Failure { step, account } in &failures {
+        println!("\n-- {step}: what failed");
+        account.iter().for_each(|line| println!("{step} | {line}"));
+    }
+    let names = failures.iter().map(|failure| failure.step).collect::<Vec<_>>();
+    println!("\n{}", closing_line(all, ran, &names, started.elapsed()));
+    if !names.is_empty() {
+        bail!("failed: {}", names.join(", "));
     }
     Ok(())
 }
 
 impl Action {
-    fn run(&self) -> (Count, Result<()>) {
+    fn run(&self) -> Done {
+        let chore = |result| Done { count: Count::default(), told: Vec::new(), result };
         let (make, may_be_empty) = match self {
-            Chore(chore) => return (Count::default(), chore()),
+            Chore(run) => return chore(run()),
             Tests(make) => (make, false),
             PerhapsTests(make) => (make, true),
         };
-        let run = || {
-            let (runner, program) = make()?;
-            let (output, outcome) = program.watched()?;
-            anyhow::Ok((runner.count(&output), outcome))
+        let (runner, output, mut result) = match make().and_then(|(runner, program)| {
+            let (output, result) = program.watched()?;
+            Ok((runner, output, result))
+        }) {
+            Ok(ran) => ran,
+            Err(error) => return chore(Err(error)),
         };
-        match run() {
-            Ok((count, Ok(()))) if count.passed == 0 && !may_be_empty => {
-                (count, Err(anyhow::anyhow!("no test ran, where some should have")))
-            }
-            Ok(done) => done,
-            Err(error) => (Count::default(), Err(error)),
+        let count = runner.count(&output);
+        if result.is_ok() && count.passed == 0 && !may_be_empty {
+            result = Err(anyhow::anyhow!("no test ran, where some should have"));
         }
+        let told = match &result {
+            Ok(()) => Vec::new(),
+            Err(_) => runner.failures(&output).into_iter().map(ToOwned::to_owned).collect(),
+        };
+        Done { count, told, result }
     }
 }
 
