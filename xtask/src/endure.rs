@@ -275,7 +275,8 @@ mod tests {
     const PRINTED: &str = "queue: 100 worlds, 10.83 simulated hours, 26 crashes, 14 losses, 20 faults, 9 crashes while a \
                            snapshot was written, 4846 requests; hash adb66e35b78e8680\n\
                            masters: 1 world, 0.04 simulated hours, 106 crashes, 116 cuts; hash ebac83ecc46e97e3\n\
-                           group: 3 worlds, 0.05 simulated hours, 2 crashes, 1 faults; hash 0badc0de0badc0de\n";
+                           group: 3 worlds, 0.05 simulated hours, 2 crashes, 1 faults; hash 0badc0de0badc0de\n\
+                           members: 2 worlds, 0.02 simulated hours, 1 crashes, 1 faults; hash 0badc0de0badc0de\n";
 
     #[test]
     fn sums_of_the_simulator_are_read() {
@@ -285,15 +286,16 @@ mod tests {
             (Column::Masters, 1.0),
             (Column::Replicas, 0.0),
             (Column::Group, 3.0),
-            (Column::Crashes, 134.0),
+            (Column::Members, 2.0),
+            (Column::Crashes, 135.0),
             (Column::Losses, 14.0),
-            (Column::Faults, 21.0),
+            (Column::Faults, 22.0),
             (Column::Cuts, 116.0),
         ];
         for (column, number) in wanted {
             assert_eq!(slice.row[column], number, "{column:?}");
         }
-        assert!((slice.row[Column::SimulatedTime] - 10.92).abs() < 1e-9);
+        assert!((slice.row[Column::SimulatedTime] - 10.94).abs() < 1e-9);
         assert_eq!(slice.findings, Vec::<String>::new());
     }
 

@@ -28,6 +28,7 @@ pub(crate) enum Column {
     Replicas,
     Masters,
     Group,
+    Members,
     /// Simulated processes and machines that died.
     Crashes,
     /// Simulated machines whose death took rows without breaking a promise.
@@ -45,7 +46,7 @@ pub(crate) enum Column {
 }
 
 impl Column {
-    const ALL: [(Self, &str); 16] = [
+    const ALL: [(Self, &str); 17] = [
         (Self::WorldsTime, "worlds, CPU h"),
         (Self::FuzzTime, "fuzz, CPU h"),
         (Self::KillsTime, "kills, CPU h"),
@@ -55,6 +56,7 @@ impl Column {
         (Self::Replicas, "replicas"),
         (Self::Masters, "masters"),
         (Self::Group, "group"),
+        (Self::Members, "members"),
         (Self::Crashes, "crashes"),
         (Self::Losses, "losses"),
         (Self::Faults, "faults"),
@@ -70,7 +72,8 @@ impl Column {
 
     /// The column of the worlds that the simulator calls `kind`.
     pub(crate) fn of_worlds(kind: &str) -> Option<Self> {
-        let worlds = [Self::Queue, Self::Expiration, Self::Replicas, Self::Masters, Self::Group];
+        let worlds =
+            [Self::Queue, Self::Expiration, Self::Replicas, Self::Masters, Self::Group, Self::Members];
         Self::ALL
             .into_iter()
             .find(|(column, name)| worlds.contains(column) && *name == kind)
@@ -377,10 +380,10 @@ mod tests {
         old[Column::Masters] = 4.0;
         old[Column::Crashes] = 77.0;
         let cells = old.cells();
-        // The table as it was before worlds of groups: the cell between those of masters and of crashes did not exist.
+        // The table as it was before worlds of groups: the cells between those of masters and of crashes did not exist.
         let text =
             with_run(&empty(), "| x |", &format!("| 2026-01-01 00:00:00 | ccc | {cells} | 2 |")).unwrap();
-        let text = text.replace(" | group | ", " | ").replace(" | 4 | 0 | 77 | ", " | 4 | 77 | ");
+        let text = text.replace(" | group | members | ", " | ").replace(" | 4 | 0 | 0 | 77 | ", " | 4 | 77 | ");
         assert!(runs(&text).is_err(), "the column is gone");
         fs::write(&path, text).unwrap();
         let mut record = Record::begin(&path, "ddd").unwrap();
@@ -389,9 +392,9 @@ mod tests {
         record.add(&new, &[]).unwrap();
         let rows = rows(&fs::read_to_string(&path).unwrap());
         assert_eq!(rows.len(), 3, "{rows:?}");
-        assert!(rows[0].contains(" | 4 | 5 | 77 | ") && rows[0].ends_with("| 2 |"), "{}", rows[0]);
+        assert!(rows[0].contains(" | 4 | 5 | 0 | 77 | ") && rows[0].ends_with("| 2 |"), "{}", rows[0]);
         assert_eq!(rows[1], format!("| 2026-01-01 00:00:00 | ccc | {cells} | 2 |"));
-        assert!(rows[2].contains(" | 0 | 5 | 0 | "), "{}", rows[2]);
+        assert!(rows[2].contains(" | 0 | 5 | 0 | 0 | "), "{}", rows[2]);
     }
 
     #[test]

@@ -88,6 +88,51 @@ impl Default for Settings {
     }
 }
 
+/// Why settings are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// The election timeout is shorter than its ticks.
+    #[error(
+        "the election timeout is {0} µs and has {ELECTION_TICKS} ticks: give each tick a microsecond at least"
+    )]
+    ElectionTimeout(u64),
+    /// A message could hold more than may be uncommitted.
+    #[error(
+        "at most {uncommitted} bytes of proposals may be uncommitted, and a message may have {message}: allow at least the \
+         bytes of one message"
+    )]
+    Uncommitted {
+        /// [`Limits::uncommitted_bytes`].
+        uncommitted: u64,
+        /// [`Limits::message_bytes`].
+        message: u64,
+    },
+    /// Nothing could be sent.
+    #[error("0 messages to a follower may be unanswered: allow at least 1")]
+    InFlight,
+}
+
+impl Settings {
+    /// # Errors
+    /// The settings are not within the bounds that their fields name.
+    fn check(&self) -> Result<(), SettingsError> {
+        let Limits { message_bytes, messages_in_flight, uncommitted_bytes, .. } = self.limits;
+        if self.election_timeout < ELECTION_TICKS as u64 {
+            return Err(SettingsError::ElectionTimeout(self.election_timeout));
+        }
+        if messages_in_flight == 0 {
+            return Err(SettingsError::InFlight);
+        }
+        if uncommitted_bytes < message_bytes {
+            return Err(SettingsError::Uncommitted {
+                uncommitted: uncommitted_bytes,
+                message: message_bytes,
+            });
+        }
+        Ok(())
+    }
+}
+
 /// A message that was read and is not taken yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Incoming {
@@ -169,10 +214,13 @@ impl Node {
     /// A node that goes on from what its log came to. Its data are those of the log's snapshot; the entries behind that are
     /// handed out again as they become known to be committed.
     ///
+    /// # Errors
+    /// [`SettingsError`].
+    ///
     /// # Panics
-    /// When `raft` refuses a configuration that this crate has made.
-    #[must_use]
-    pub fn new(opened: Opened, settings: Settings) -> (Self, crate::log::GroupLog) {
+    /// When `raft` refuses a configuration that this crate has made of settings within their bounds.
+    pub fn new(opened: Opened, settings: Settings) -> Result<(Self, crate::log::GroupLog), SettingsError> {
+        settings.check()?;
         let Opened { log, base, ballot, entries } = opened;
         let identity = log.identity();
         let base = base.map(|(base, _)| base);
@@ -199,7 +247,8 @@ impl Node {
         let applied = config.applied;
         let window = Window::new(base, ballot, entries, settings.limits.memory_bytes);
         let logger = slog::Logger::root(slog::Discard, slog::o!());
-        let raw = RawNode::new(&config, window, &logger).expect("the settings are within raft's bounds");
+        let raw = RawNode::new(&config, window, &logger)
+            .expect("the settings were checked, and a node's number is not 0");
         let mut node = Self {
             raw,
             identity,
@@ -223,7 +272,7 @@ impl Node {
             events: VecDeque::new(),
         };
         node.account();
-        (node, log)
+        Ok((node, log))
     }
 
     /// Whose node it is.

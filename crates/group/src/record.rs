@@ -133,6 +133,9 @@ impl Record {
             0 => {
                 let group = uuid(reader)?;
                 let (node, rank) = (reader.uint()?, uint8(reader, "rank")?);
+                if node == 0 {
+                    return Err(CodecError::Value("node", node));
+                }
                 let level = reader.uint()?;
                 let level = u32::try_from(level).map_err(|_| CodecError::Value("level", level))?;
                 let (index, term) = (reader.uint()?, reader.uint()?);
@@ -166,7 +169,7 @@ mod tests {
         match kind {
             0 => {
                 let identity =
-                    Identity { group: Uuid::from_u128(numbers[5].into()), node: numbers[6], rank: 3 };
+                    Identity { group: Uuid::from_u128(numbers[5].into()), node: numbers[6].max(1), rank: 3 };
                 Record::Begin(Begin { identity, level: 7, last: position, ballot })
             }
             1 => Record::Ballot(ballot),

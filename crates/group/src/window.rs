@@ -25,16 +25,16 @@ const ENTRY_BYTES: u64 = 96;
 /// Bytes of data that a follower is sent from the files at once, when it asks for more.
 const MAX_READ_BYTES: u64 = 1 << 20;
 
-/// Bounds of what a node keeps and sends.
+/// Bounds of what a node keeps and sends. [`Node::new`](crate::node::Node::new) refuses bounds that contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of entries in memory, beyond the ones that are not durable or not handed out yet.
     pub memory_bytes: u64,
     /// Bytes of entries in one message; a longer entry travels alone.
     pub message_bytes: u64,
-    /// Messages with entries to one follower that are not answered yet.
+    /// Messages with entries to one follower that are not answered yet, at least 1.
     pub messages_in_flight: usize,
-    /// Bytes of proposals that are not committed yet. Further ones are refused.
+    /// Bytes of proposals that are not committed yet, at least `message_bytes`. Further proposals are refused.
     pub uncommitted_bytes: u64,
 }
 

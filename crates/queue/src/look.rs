@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::leases::{Lease, Token};
 use crate::procedure::{Call, TubeMethod};
 use crate::session::{SessionId, SharedSession};
+use crate::system::SHARED_SESSIONS;
 use crate::task::{ShortKey, Task, id_of};
 use crate::time::{MAX_TIMEOUT, MICROSECONDS};
 use crate::tube::Tube;
@@ -323,7 +324,8 @@ impl Queue {
     /// A space of the queue is gone.
     pub fn sessions(&self, store: &Store, caller: &Caller<'_>) -> Result<(Vec<SessionView>, bool), Error> {
         let is_admin = caller.trusted || caller.user == user::ADMIN;
-        let everyone = Object::Space(self.common.spaces.shared_sessions);
+        let shared = SHARED_SESSIONS.known(store, self.common.spaces.shared_sessions);
+        let everyone = Object::Space(shared.unwrap_or_default());
         let sees_all = is_admin || store.check_access(caller.user, everyone, Access::READ).is_ok();
         let visible: BTreeMap<u64, &str> = self
             .tubes
@@ -364,7 +366,7 @@ impl Queue {
             }
         }
         let mut left = MAX_OWNERS;
-        store.scan(self.common.spaces.shared_sessions, 0, IteratorType::All, &[0x90], &mut |row| {
+        let mut look = |row: &[u8]| {
             if let Some(shared) = SharedSession::read(row).filter(|shared| !shared.active) {
                 if is_own(&shared.id) {
                     views.entry(shared.id).or_insert_with(|| view(&shared.id));
@@ -375,7 +377,10 @@ impl Queue {
             }
             left -= 1;
             if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+        };
+        if let Some(space) = shared {
+            store.scan(space, 0, IteratorType::All, &[0x90], &mut look)?;
+        }
         let mut views: Vec<_> = views.into_values().collect();
         views.iter_mut().for_each(|view| view.connections.sort_unstable());
         views.sort_by_key(|view| view.connections.first().copied().unwrap_or(u64::MAX));

@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::integer_map::IntegerMap;
 use crate::leases::Leases;
 use crate::session::{SessionId, session_field, taken_key};
-use crate::system::{rows, rows_after};
+use crate::system::{TAKEN, rows, rows_after};
 use crate::task::ShortKey;
 use crate::transaction::{Pending, Undo};
 
@@ -251,7 +251,8 @@ impl Owners {
     ) -> Result<bool, Error> {
         self.cached.iter().for_each(|(&task, owner)| f(task, owner));
         let (mut left, mut is_all) = (limit, true);
-        store.scan(self.space, 0, IteratorType::All, &[0x90], &mut |row| {
+        let Some(space) = TAKEN.known(store, self.space) else { return Ok(true) };
+        store.scan(space, 0, IteratorType::All, &[0x90], &mut |row| {
             if left == 0 {
                 is_all = false;
                 return ControlFlow::Break(());

@@ -33,7 +33,6 @@ use crate::audit::Steered;
 use crate::error::Error;
 use crate::integer_map::IntegerMap;
 use crate::owners::{Owner, TaskKey};
-use crate::state::QueueState;
 use crate::system::{SystemSpaces, TAKEN_BY_SESSION, rows, rows_after};
 use crate::task::{ShortKey, id_of, string_key};
 use crate::transaction::Undo;
@@ -251,8 +250,8 @@ impl Turn<'_> {
                 self.common.refuse_if_read_only()?;
                 self.transact(|turn| turn.common.ensure_session(turn.store, caller.client()))?
             }
-            // The spaces of sessions are not known yet.
-            (Some(_), _) if self.common.state == QueueState::Init => return Err(Error::ReadOnly),
+            // The queue has not come up on these data: it does not know the spaces of sessions.
+            (Some(_), _) if self.common.spaces.shared_sessions == 0 => return Err(Error::ReadOnly),
             (Some(session), _) => {
                 if !self.common.is_known(self.store, &session)? {
                     return Err(Error::UnknownUuid(text(&session)));
@@ -536,9 +535,9 @@ impl Turn<'_> {
             SessionsStart::Connections { mut bound } => {
                 let portion = bound.split_off(bound.len().saturating_sub(limit));
                 self.transact(|turn| {
-                    let Turn { store, common, .. } = turn;
+                    let Turn { store, common, now, .. } = turn;
                     store.read(common.spaces.taken, TAKEN_BY_SESSION, 0)?;
-                    portion.iter().try_for_each(|bound| common.rebind(store, *bound))
+                    portion.iter().try_for_each(|bound| common.rebind(store, *bound, *now))
                 })?;
                 if !bound.is_empty() {
                     return Ok((portion.len(), Some(SessionsStart::Connections { bound })));
@@ -717,17 +716,22 @@ impl Common {
         self.bind(store, client.connection, session)
     }
 
-    /// Writes the rows of a connection and its session anew. If the session owns no task and another master has let it expire
-    /// since this instance was writable, the connection leaves it: the session ends as it was to end there, and the
-    /// connection gets a new one when it needs one.
-    fn rebind(&mut self, store: &mut Store, (connection, session): (u64, SessionId)) -> Result<(), Error> {
+    /// Writes the rows of a connection and its session anew. If the session owns no task and another master has ended it, or it has
+    /// expired there, the connection leaves it and gets a new one when it needs one. A session that another master has let go
+    /// and that has not expired is joined again: a client that has identified with it sees no change of the master.
+    fn rebind(
+        &mut self,
+        store: &mut Store,
+        (connection, session): (u64, SessionId),
+        now: u64,
+    ) -> Result<(), Error> {
         if self.sessions.of(connection) != Some(session) {
             return Ok(());
         }
         let key = string_key(&session);
         let row = store.get(self.spaces.shared_sessions, 0, &key)?;
-        let is_active = row.and_then(SharedSession::read).is_some_and(|row| row.active);
-        let is_idle = !is_active
+        let lives = row.and_then(SharedSession::read).is_some_and(|row| row.active || row.expires > now);
+        let is_idle = !lives
             && store.first(self.spaces.taken, TAKEN_BY_SESSION, IteratorType::Eq, &key)?.is_none()
             && self.owners.cached_of(&session, u64::MAX, 1).is_empty();
         if !is_idle {

@@ -132,6 +132,11 @@ impl SystemSpaces {
 }
 
 impl SystemSpace {
+    /// The space whose number is `id`, or the space of this name if the queue has not come up on these data and knows no number.
+    pub(crate) fn known(&self, store: &Store, id: SpaceId) -> Option<SpaceId> {
+        if id == 0 { store.space_by_name(self.name).map(lycosa_store::Space::id) } else { Some(id) }
+    }
+
     pub(crate) fn find_or_create(&self, store: &mut Store, temporary: bool) -> Result<SpaceId, Error> {
         match store.space_by_name(self.name) {
             Some(space) => Ok(space.id()),

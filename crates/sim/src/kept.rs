@@ -30,6 +30,10 @@ const fn group(seed: u64, steps: u64, why: &'static str) -> Kept {
     Kept { kind: Kind::Group, seed, steps, why }
 }
 
+const fn members(seed: u64, steps: u64, why: &'static str) -> Kept {
+    Kept { kind: Kind::Members, seed, steps, why }
+}
+
 const CORRECTED: &str =
     "a start corrects next_event of buried tasks, and of ready ones in tubes without sub-queues";
 const REFUSED: &str =
@@ -86,6 +90,12 @@ pub const ALL: &[Kept] = &[
         3_000,
         "a member's answer to a snapshot was lost, and its leader sent it nothing more",
     ),
+    members(
+        5_064,
+        3_000,
+        "a new leader took a session that had not expired from its connection, and with it the tasks taken since",
+    ),
+    members(5_057, 3_000, "the disk of a server that joined failed, and the server waited for ever"),
 ];
 
 /// Runs all kept worlds, `jobs` at once. Returns the worlds that broke a promise, in the order of [`ALL`].

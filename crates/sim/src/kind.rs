@@ -26,9 +26,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kinds of which each seed has a world, in the order in which these run. Worlds of [`Kind::Members`] run by name: the
-    /// record has no column for them.
-    pub const ALL: [Self; 5] = [Self::Queue, Self::Expiration, Self::Replicas, Self::Masters, Self::Group];
+    /// The kinds of which each seed has a world, in the order in which these run.
+    pub const ALL: [Self; 6] =
+        [Self::Queue, Self::Expiration, Self::Replicas, Self::Masters, Self::Group, Self::Members];
 
     /// The name on the command line.
     #[must_use]

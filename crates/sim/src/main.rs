@@ -62,13 +62,14 @@ fn cut(line: &str) -> String {
     head.chain(" … ".chars()).chain(tail).collect()
 }
 
-fn complain(broken: &Broken, shows_course: bool) {
+fn complain(broken: &Broken, shows_course: bool, verbose: bool) {
     let Broken { kind, failure, recent } = broken;
     if shows_course {
         println!("what happened last:");
         recent.iter().for_each(|line| println!("  {}", cut(line)));
     }
-    println!("FAILED: {} {}", kind.name(), cut(&failure.to_string()));
+    let text = failure.to_string();
+    println!("FAILED: {} {}", kind.name(), if verbose { text } else { cut(&text) });
     println!(
         "repeat it: cargo xtask sim --world {} --seed {} --steps {} --verbose",
         kind.name(),
@@ -80,7 +81,7 @@ fn complain(broken: &Broken, shows_course: bool) {
 fn run_kept(jobs: NonZero<usize>) -> ExitCode {
     let (broken, all) = (kept::run(jobs), kept::ALL.len());
     for (number, broken) in broken.iter().enumerate() {
-        complain(broken, number == 0);
+        complain(broken, number == 0, false);
     }
     if broken.is_empty() {
         println!("{all} kept worlds: every promise was kept");
@@ -110,7 +111,7 @@ fn main() -> ExitCode {
     };
     let outcome = run_order(&order, |kind, seed, trace| kind.run(seed, arguments.steps, trace));
     for (number, broken) in outcome.broken.iter().enumerate() {
-        complain(broken, number == 0 && !arguments.verbose);
+        complain(broken, number == 0 && !arguments.verbose, arguments.verbose);
     }
     outcome.tallies.iter().for_each(|tally| println!("{tally}"));
     let worlds = outcome.tallies.iter().map(|tally| tally.worlds).sum::<u64>();

@@ -376,10 +376,11 @@ impl Store {
         self.gauge_indexes();
     }
 
-    /// Takes the place of `former`, whose last changes are void: takes over its settings and the hooks of its spaces that this
-    /// store has too, under the same number and name. The schema gets a version that no client has seen.
+    /// Takes the place of `former`, whose last changes are void: takes over its settings, its check of bodies, and the hooks of
+    /// its spaces that this store has too, under the same number and name. The schema gets a version that no client has seen.
     pub fn succeed(&mut self, former: &Store) {
         self.settings = former.settings;
+        self.check_body = former.check_body;
         // Programs may hold savepoints and proposals of the former transactions.
         self.transaction.count_on_from(&former.transaction);
         self.catalog.set_privacy(former.catalog.privacy());

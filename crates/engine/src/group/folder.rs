@@ -9,7 +9,7 @@ use std::io;
 
 use lycosa_group::base::{Base, BaseError};
 use lycosa_group::log::{GroupLog, OpenLogError};
-use lycosa_group::node::{Node, Settings as NodeSettings};
+use lycosa_group::node::{Node, Settings as NodeSettings, SettingsError};
 use lycosa_group::record::Identity as NodeIdentity;
 use lycosa_instance::{Confirmed, Identity};
 use lycosa_iproto::vclock::Vclock;
@@ -104,6 +104,9 @@ pub enum OpenError {
     /// An entry.
     #[error(transparent)]
     Entry(#[from] EntryError),
+    /// The node's settings.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
 }
 
 /// Whose log the folder has, if it has the log of a group.
@@ -240,14 +243,14 @@ pub fn open(
     let opened = GroupLog::open(directory.clone(), log, settings.knows)?;
     let committed = opened.committed();
     let Some(base) = opened.base.as_ref().map(|(base, _)| base.clone()) else {
-        let (node, log) = Node::new(opened, settings);
+        let (node, log) = Node::new(opened, settings)?;
         let journal = GroupJournal::new(node, None, 0);
         let disk = GroupDisk::new(log, store);
         return Ok(Opened { data: None, instance: None, snapshot: 0, journal, disk });
     };
     let held = committed.max(base.index);
     let (data, instance) = load_entries(directory, store, &base, opened.rows(held))?;
-    let (node, log) = Node::new(opened, settings);
+    let (node, log) = Node::new(opened, settings)?;
     let snapshot = base.signature;
     Ok(Opened {
         data: Some(data),

@@ -101,7 +101,8 @@ pub struct GroupJournal {
     /// The queue comes up on loaded data.
     is_paused: bool,
     is_removed: bool,
-    has_failed: bool,
+    /// Why the node leaves its service, once it does.
+    failure: Option<String>,
     /// States of snapshots that are being taken, the newest last.
     bases: VecDeque<Base>,
     /// The newest snapshot.
@@ -137,7 +138,7 @@ impl GroupJournal {
             is_loading: false,
             is_paused: false,
             is_removed: false,
-            has_failed: false,
+            failure: None,
             bases: VecDeque::new(),
             snapshot: base,
             reads: VecDeque::new(),
@@ -296,6 +297,13 @@ impl GroupJournal {
         self.is_removed
     }
 
+    /// Why the node leaves its service, once it does. The news say so too; a server that waits for its first snapshot has no
+    /// instance that would hear them.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
     /// Whether the folder has a snapshot. A server that joins gets its first one from the leader.
     #[must_use]
     pub fn has_snapshot(&self) -> bool {
@@ -376,14 +384,15 @@ impl GroupJournal {
 
     /// The node leaves its service.
     fn fail(&mut self, cause: String) {
-        if !std::mem::replace(&mut self.has_failed, true) {
-            self.news.push_back(News::Failed(cause));
+        if self.failure.is_none() {
+            self.news.push_back(News::Failed(cause.clone()));
+            self.failure = Some(cause);
         }
     }
 
     /// Takes what the node has to send and to write.
     fn work(&mut self) {
-        while !self.has_failed
+        while self.failure.is_none()
             && let Some(round) = self.node.poll(self.now)
         {
             self.messages.extend(round.messages);
@@ -556,7 +565,7 @@ impl Journal for GroupJournal {
     }
 
     fn submit(&mut self, batch: Batch) {
-        if self.is_losing || self.has_failed {
+        if self.is_losing || self.failure.is_some() {
             return;
         }
         self.waiting.push_back(batch);
@@ -572,7 +581,7 @@ impl Journal for GroupJournal {
                 }
                 return Some(news);
             }
-            if self.is_loading || self.is_paused || self.has_failed {
+            if self.is_loading || self.is_paused || self.failure.is_some() {
                 return None;
             }
             let event = self.node.next_event()?;

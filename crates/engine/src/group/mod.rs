@@ -53,5 +53,7 @@ pub use journal::{GroupJournal, GroupStatus};
 pub use lycosa_group::base::{Base, FEATURE_LEVEL};
 pub use lycosa_group::link::{ConnectionNumber, Hello, HelloError, Peers};
 pub use lycosa_group::members::{MAX_MEMBERS, Member, Members, NodeId, Standing};
-pub use lycosa_group::node::{Incoming, Outgoing, Progress, Refusal, Role, Settings, StepError};
+pub use lycosa_group::node::{
+    Incoming, Outgoing, Progress, Refusal, Role, Settings, SettingsError, StepError,
+};
 pub use lycosa_group::record::Identity;

@@ -92,7 +92,7 @@ impl Net {
         let opened = GroupLog::open(directory, writer::Settings::default(), knows).expect("a log");
         let data =
             opened.base.as_ref().map_or(Vec::new(), |(base, _)| self.snapshots[&base.signature].clone());
-        let (node_, log) = Node::new(opened, settings(knows));
+        let (node_, log) = Node::new(opened, settings(knows)).expect("sound settings");
         self.servers.insert(
             node,
             Server { node: node_, log, disk, data, events: Vec::new(), is_slow: false, held: Vec::new() },
@@ -593,4 +593,29 @@ fn a_node_that_lost_entries_is_told_so() {
         }
     }
     assert!(matches!(refusals[0], StepError::LostEntries { .. }), "{refusals:?}");
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    let sound = settings(FEATURE_LEVEL);
+    let start = |settings: Settings| {
+        let (disk, base) = (MemoryDisk::new(), Base::first(GROUP, 0, "n1:1".to_owned()));
+        name_snapshot(&disk, &base);
+        let directory = Directory::on(Arc::new(disk));
+        let identity = Identity { group: GROUP, node: 1, rank: 0 };
+        GroupLog::create(directory.clone(), writer::Settings::default(), identity, Some(&base))
+            .expect("a log");
+        let opened = GroupLog::open(directory, writer::Settings::default(), FEATURE_LEVEL).expect("a log");
+        Node::new(opened, settings).map(drop)
+    };
+    let with = |limits: Limits| start(Settings { limits, ..sound });
+    let Limits { message_bytes: message, .. } = sound.limits;
+    assert_eq!(with(Limits { uncommitted_bytes: message, ..sound.limits }), Ok(()));
+    let uncommitted = message - 1;
+    let refused = with(Limits { uncommitted_bytes: uncommitted, ..sound.limits });
+    assert_eq!(refused, Err(SettingsError::Uncommitted { uncommitted, message }));
+    assert_eq!(with(Limits { messages_in_flight: 0, ..sound.limits }), Err(SettingsError::InFlight));
+    let short = ELECTION_TICKS as u64 - 1;
+    let refused = start(Settings { election_timeout: short, ..sound });
+    assert_eq!(refused, Err(SettingsError::ElectionTimeout(short)));
 }

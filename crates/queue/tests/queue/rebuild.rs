@@ -85,3 +85,22 @@ fn clients_leave_and_rows_are_lost_again_in_the_middle_of_a_rebuild() {
         rig.restart();
     }
 }
+
+#[test]
+fn a_session_is_not_looked_for_in_data_that_the_queue_only_follows() {
+    let mut rig = Rig::with_ttr(1000.0, true);
+    let before = rig.transactions();
+    let session = rig.call(1, "queue.identify", args![]).values().remove(0);
+    rig.queue.set_read_only(&mut rig.store, true, rig.now).expect("nothing is written");
+    // The spaces of sessions are gone with the rows, and those of later rows are not known.
+    for kept in [0, before] {
+        rig.forget_behind(kept);
+        rig.rebuild(usize::MAX, |_, _| {});
+        assert_eq!(rig.queue.state(), QueueState::Waiting);
+        let refused = rig.call(2, "queue.identify", vec![session.clone()]).error();
+        assert_eq!(refused, lycosa_queue::Error::ReadOnly.to_string());
+        let caller = rig.caller(2);
+        let (views, is_all) = rig.queue.sessions(&rig.store, &caller).expect("the spaces need not exist");
+        assert_eq!((views.len(), is_all), (1, true), "the connection keeps its session");
+    }
+}

@@ -52,7 +52,10 @@ const UNCONFIRMED: Duration = Duration::from_secs(3);
 /// Whose links these are.
 pub(crate) trait Owner {
     /// Takes a message of another node.
-    fn message(&self, bytes: Vec<u8>);
+    ///
+    /// # Errors
+    /// The message is refused, for this reason: its connection ends, so that the sender hears of a loss.
+    fn message(&self, bytes: Vec<u8>) -> Result<(), String>;
     /// Messages to a node were lost.
     fn link_lost(&self, node: NodeId);
     /// A member says which node this is, which has none yet.
@@ -310,7 +313,7 @@ impl Links {
             if !is_newest {
                 return Ok(());
             }
-            self.owner.message(message);
+            self.owner.message(message)?;
         }
         Ok(())
     }
@@ -389,5 +392,60 @@ async fn carry<S: Duplex>(peer: &Peer, stream: S, hello: Vec<u8>) -> String {
                 return error.to_string();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+    use uuid::Uuid;
+
+    use super::super::secret::secret_of;
+    use super::*;
+    use crate::socket::split_tcp;
+
+    /// Refuses the second message.
+    #[derive(Default)]
+    struct Picky(Cell<usize>);
+
+    impl Owner for Picky {
+        fn message(&self, _: Vec<u8>) -> Result<(), String> {
+            self.0.set(self.0.get() + 1);
+            if self.0.get() == 2 { Err("no space".to_owned()) } else { Ok(()) }
+        }
+
+        fn link_lost(&self, _: NodeId) {}
+
+        fn join(&self, _: Identity) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_refused_message_ends_its_connection() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut sender = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (mut reader, writer) = split_tcp(listener.accept().await.unwrap().0);
+            let owner = Rc::new(Picky::default());
+            let dialer = Dialer { secret: Rc::new(secret_of("a secret of a group")), tls: None };
+            let links = Links::new(dialer, owner.clone());
+            let group = Uuid::from_u128(7);
+            links.begin(Identity { group, node: 1, rank: 0 }, 1, 1);
+            let connection = ConnectionNumber { incarnation: 1, number: 1 };
+            let mut hello = Vec::new();
+            mp::write_uint(&mut hello, 0);
+            mp::write_str(&mut hello, b"");
+            Hello { group, from: 2, to: 1, connection, knows: 1 }.encode(&mut hello);
+            for content in [hello.as_slice(), b"taken", b"refused", b"never read"] {
+                sender.write_all(&frame(content)).await.unwrap();
+            }
+            assert_eq!(links.receive(&mut reader).await, Err("no space".to_owned()));
+            assert_eq!(owner.0.get(), 2, "no message follows a refused one");
+            drop((reader, writer));
+            // The sender hears of the end, be it a reset over what was not read.
+            assert!(matches!(sender.read(&mut [0]).await, Ok(0) | Err(_)));
+        });
     }
 }

@@ -146,15 +146,19 @@ impl Member {
     }
 
     /// Takes a message of another node.
-    pub(crate) fn receive(self: &Rc<Self>, bytes: &[u8]) {
-        let incoming = match Incoming::decode(bytes) {
-            Ok(incoming) => incoming,
-            Err(error) => return tracing::error!("a message of a member cannot be read: {error}"),
-        };
+    ///
+    /// # Errors
+    /// The message cannot be read, or the node refuses it: the connection that it came over is to be closed.
+    pub(crate) fn receive(self: &Rc<Self>, bytes: &[u8]) -> Result<(), String> {
+        let incoming = Incoming::decode(bytes).map_err(|error| {
+            tracing::error!("a message of a member cannot be read: {error}");
+            error.to_string()
+        })?;
         let from = incoming.from();
-        if let Err(error) = self.call(|journal| journal.receive(incoming)) {
+        self.call(|journal| journal.receive(incoming)).map_err(|error| {
             tracing::error!("a message of node {from} is refused: {error}");
-        }
+            error.to_string()
+        })
     }
 
     /// Messages to a node were lost.
@@ -199,6 +203,11 @@ impl Member {
     /// Where clients are served, and news of it.
     pub(crate) fn place(&self) -> watch::Receiver<Place> {
         self.place.subscribe()
+    }
+
+    /// Why the node has left its service, if it has.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.journal.borrow().failure().map(str::to_owned)
     }
 
     /// Whether the folder has a snapshot.

@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use lycosa_engine::group::{self, Identity, NodeId};
 use lycosa_journal::directory::Directory;
 use lycosa_tls::rustls::ServerConfig;
@@ -89,7 +89,7 @@ impl Port {
     /// Waits until the folder has data: a member's, or the group's, which an empty server receives.
     ///
     /// # Errors
-    /// The folder cannot be opened.
+    /// The folder cannot be opened, or the node leaves its service before it has data.
     pub(crate) async fn open_with_data(&self) -> anyhow::Result<(Rc<Member>, Opened)> {
         if group::folder::member_of(&self.directory)?.is_none() {
             let address = self.config.text("cluster.listen");
@@ -106,6 +106,9 @@ impl Port {
         loop {
             let member = self.member().context("the node runs since a member has called it")?;
             while !member.has_snapshot() {
+                if let Some(cause) = member.failure() {
+                    bail!("this server cannot join the group: {cause}");
+                }
                 member.wake.notified().await;
             }
             tracing::info!("the first snapshot of the group is here");
@@ -152,10 +155,8 @@ impl Port {
 }
 
 impl Owner for Port {
-    fn message(&self, bytes: Vec<u8>) {
-        if let Some(member) = self.member() {
-            member.receive(&bytes);
-        }
+    fn message(&self, bytes: Vec<u8>) -> Result<(), String> {
+        self.member().map_or(Ok(()), |member| member.receive(&bytes))
     }
 
     fn link_lost(&self, node: NodeId) {

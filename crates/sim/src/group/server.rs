@@ -163,7 +163,7 @@ impl Server {
             None => Vec::new(),
         };
         let applied = opened.base.as_ref().map_or(0, |(base, _)| base.index);
-        let (node, log) = Node::new(opened, node_settings(self.knows));
+        let (node, log) = Node::new(opened, node_settings(self.knows)).map_err(|error| error.to_string())?;
         let digest = super::history::digest(&data);
         self.running = Some(Box::new(Running {
             node,

@@ -310,8 +310,6 @@ impl Client {
                 self.held.push(place);
             }
             _ if has_not_happened => {}
-            // The queue of a follower that never led knows no sessions.
-            Ask::Identify if !is_leaders => {}
             // A tube that the group has not decided on yet.
             _ if error.message.contains("is unknown") && !matches!(ask, Ask::Identify) => {}
             Ask::Ack(place) | Ask::Release(place) if error.message.contains("Task was not taken") => {

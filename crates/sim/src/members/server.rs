@@ -60,6 +60,7 @@ pub(super) struct Body {
     /// Microseconds by which the time of the instance is ahead of the server's own: that of the leaders before.
     pub(super) ahead: i64,
     pub(super) failure: Option<String>,
+    /// What it has logged since the world looked last.
     pub(super) lines: Vec<String>,
     pub(super) snapshots_taken: u64,
     pub(super) restored: u64,
@@ -319,11 +320,19 @@ impl Host for Whole<'_> {
     }
 
     fn leads(&mut self, ahead: i64) -> Checked {
+        let term = self.journal.status().node.term;
+        self.body.lines.push(format!("leads in term {term}, by a time that is {ahead} µs ahead"));
         self.body.ahead += ahead;
         Ok(())
     }
 
+    fn follows(&mut self, leader: Option<u64>) -> Checked {
+        self.body.lines.push(format!("follows {leader:?}"));
+        Ok(())
+    }
+
     fn restored(&mut self) -> Checked {
+        self.body.lines.push(format!("has new data, up to entry {}", self.journal.held()));
         let Some(base) = self.journal.snapshot() else { return Ok(()) };
         self.body.snapshots.set_sound(base.signature);
         if let Ok(files) = self.body.snapshots.files() {

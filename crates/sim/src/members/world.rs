@@ -292,6 +292,10 @@ impl<'a> World<'a> {
             return Ok(());
         }
         server.turn(now)?;
+        let lines = server.body_mut().map(|body| std::mem::take(&mut body.lines)).unwrap_or_default();
+        for line in lines {
+            self.trace.line(format_args!("{node} says: {line}"));
+        }
         self.take_orders(node)?;
         self.read_replies(node)?;
         self.check(node)
@@ -321,8 +325,10 @@ impl<'a> World<'a> {
     fn check(&mut self, node: NodeId) -> Checked {
         let now = self.now;
         let Some(running) = &self.servers[&node].running else { return Ok(()) };
-        let Some(body) = &running.body else { return Ok(()) };
-        if let Some(failure) = body.failure.clone() {
+        // A server that joins has no instance yet.
+        let failure =
+            running.body.as_ref().map_or(running.core.journal.failure(), |body| body.failure.as_deref());
+        if let Some(failure) = failure.map(str::to_owned) {
             // The process leaves its service, as the server would.
             self.trace.line(format_args!("{node} fails: {failure}"));
             hold!(
@@ -332,6 +338,7 @@ impl<'a> World<'a> {
             self.totals.faults += 1;
             return self.end(node, Crash::Process);
         }
+        let Some(body) = &running.body else { return Ok(()) };
         let journal = &running.core.journal;
         let status = journal.status();
         if journal.leads() {

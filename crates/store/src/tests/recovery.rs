@@ -152,3 +152,20 @@ fn rows_of_the_log_count_as_statements_of_vinyl() {
         assert_eq!(altered.is_ok(), is_allowed, "{log:?}");
     }
 }
+
+#[test]
+fn data_that_take_the_place_of_others_check_bodies_as_they_did() {
+    let function = |store: &mut Store, body: &str| {
+        let spec = ddl::FunctionSpec { name: "f", setuid: false, language: "LUA", body };
+        ddl::create_function(store, &spec, "2026-01-01 00:00:00", false)
+    };
+    let mut former = with_wire_data();
+    former.set_body_check(|body| Err(format!("no {body}")));
+    let mut store = loaded(&former);
+    store.finish_recovery().unwrap();
+    store.succeed(&former);
+    store.begin(user::ADMIN);
+    let refused = function(&mut store, "function() end").unwrap_err();
+    assert!(refused.to_string().contains("no function() end"), "{refused}");
+    store.rollback();
+}
