@@ -383,7 +383,8 @@ mod tests {
         // The table as it was before worlds of groups: the cells between those of masters and of crashes did not exist.
         let text =
             with_run(&empty(), "| x |", &format!("| 2026-01-01 00:00:00 | ccc | {cells} | 2 |")).unwrap();
-        let text = text.replace(" | group | members | ", " | ").replace(" | 4 | 0 | 0 | 77 | ", " | 4 | 77 | ");
+        let text =
+            text.replace(" | group | members | ", " | ").replace(" | 4 | 0 | 0 | 77 | ", " | 4 | 77 | ");
         assert!(runs(&text).is_err(), "the column is gone");
         fs::write(&path, text).unwrap();
         let mut record = Record::begin(&path, "ddd").unwrap();

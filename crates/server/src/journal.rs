@@ -211,7 +211,7 @@ impl RoomWatch {
     }
 
     /// Counts written rows in bytes: looks if it is time to.
-    fn written(&mut self, bytes: u64) -> Option<News> {
+    pub(crate) fn written(&mut self, bytes: u64) -> Option<News> {
         self.unseen += bytes;
         if self.unseen < ROOM_STEP { None } else { self.look() }
     }

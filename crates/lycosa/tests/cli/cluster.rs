@@ -1,5 +1,8 @@
 //! Servers that act as one: three processes elect a leader, every one of them serves, and a killed leader costs no task.
 
+mod failures;
+mod members;
+
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -7,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 
 /// How long a step may take on a machine that does much else.
@@ -26,7 +30,10 @@ fn text(output: &Output) -> String {
 struct Member {
     folder: PathBuf,
     listen: String,
+    /// `cluster.listen`.
     address: String,
+    /// Further arguments of `lycosa serve`, from the next start on.
+    flags: Vec<String>,
     process: Option<Child>,
 }
 
@@ -46,6 +53,35 @@ impl Drop for Group {
 
 impl Group {
     fn of(count: usize) -> Self {
+        Self::with(count, "", &[])
+    }
+
+    /// The same with this in front of each `cluster.listen`, and further arguments of each server.
+    fn with(count: usize, scheme: &str, flags: &[&str]) -> Self {
+        let mut group = Self::planned(count, scheme, flags);
+        group.begin();
+        group
+    }
+
+    /// The first server begins a group, and takes the others in.
+    fn begin(&mut self) {
+        self.begin_alone();
+        for number in 1..self.members.len() {
+            self.start(number);
+            self.take_in(0, number);
+        }
+    }
+
+    fn begin_alone(&mut self) {
+        let (first, address) = (self.members[0].folder.to_str().unwrap(), &self.members[0].address);
+        let begun = lycosa(&["cluster", "init", "--data-dir", first, "--member-address", address]);
+        assert!(begun.status.success(), "{}", text(&begun));
+        self.start(0);
+        self.until(0, "it leads", |status| status["leads"] == true);
+    }
+
+    /// Servers that were never started.
+    fn planned(count: usize, scheme: &str, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let secret = folder.path().join("secret");
         fs::write(&secret, SECRET).unwrap();
@@ -58,27 +94,28 @@ impl Group {
         let member = |(number, pair): (usize, &[String])| Member {
             folder: folder.path().join(format!("node-{}", number + 1)),
             listen: pair[0].clone(),
-            address: pair[1].clone(),
+            address: format!("{scheme}{}", pair[1]),
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             process: None,
         };
         let members = addresses.chunks(2).enumerate().map(member).collect();
-        let mut group = Self { folder, members };
-        let first = group.members[0].folder.to_str().unwrap();
-        let begun =
-            lycosa(&["cluster", "init", "--data-dir", first, "--member-address", &group.members[0].address]);
-        assert!(begun.status.success(), "{}", text(&begun));
-        (0..count).for_each(|number| group.start(number));
-        group.until(0, "it leads", |status| status["leads"] == true);
-        for number in 1..count {
-            let added = group.order(0, &["add", &group.members[number].address]);
-            assert!(added.status.success(), "{}", text(&added));
-            group.until(0, "the new member is a voter", |status| {
-                let members = status["members"].as_array().unwrap();
-                members.len() == number + 1 && members.iter().all(|member| member["standing"] == "voter")
-            });
-            group.until(number, "it has data", |status| status["leader"] == 1);
-        }
-        group
+        Self { folder, members }
+    }
+
+    /// A member takes an empty server in, and waits until it votes.
+    fn take_in(&self, at: usize, number: usize) {
+        let address = self.members[number].address.as_str();
+        let added = self.order(at, &["add", address]);
+        assert!(added.status.success(), "{}", text(&added));
+        self.until(at, "the new member is a voter", |status| {
+            let mut members = status["members"].as_array().unwrap().iter();
+            members.any(|member| member["address"] == address && member["standing"] == "voter")
+        });
+        self.until(number, "it has data", |status| status["leader"].is_u64());
+    }
+
+    fn log(&self, number: usize) -> String {
+        fs::read_to_string(self.folder.path().join(format!("log-{}", number + 1))).unwrap()
     }
 
     fn start(&mut self, number: usize) {
@@ -93,6 +130,7 @@ impl Group {
             .args(["serve", "--data-dir", member.folder.to_str().unwrap(), "--listen", &member.listen])
             .args(["--http-listen", "", "--lua", "false", "--cluster-listen", &member.address])
             .args(["--cluster-secret-file", secret.to_str().unwrap()])
+            .args(&member.flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -105,6 +143,17 @@ impl Group {
         let mut process = self.members[number].process.take().unwrap();
         process.kill().unwrap();
         process.wait().unwrap();
+    }
+
+    fn stop(&mut self, number: usize) {
+        let mut process = self.members[number].process.take().unwrap();
+        kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
+        assert!(process.wait().unwrap().success(), "{}", self.log(number));
+    }
+
+    fn signal(&self, number: usize, signal: Signal) {
+        let process = self.members[number].process.as_ref().unwrap();
+        kill_process(Pid::from_child(process), signal).unwrap();
     }
 
     fn order(&self, number: usize, order: &[&str]) -> Output {
@@ -120,13 +169,7 @@ impl Group {
     fn until(&self, number: usize, what: &str, is_so: impl Fn(&Json) -> bool) {
         let began = Instant::now();
         while !self.status(number).is_some_and(|status| is_so(&status)) {
-            let log = self.folder.path().join(format!("log-{}", number + 1));
-            assert!(
-                began.elapsed() < LIMIT,
-                "{what}: {:?}\n{}",
-                self.status(number),
-                fs::read_to_string(log).unwrap()
-            );
+            assert!(began.elapsed() < LIMIT, "{what}: {:?}\n{}", self.status(number), self.log(number));
             std::thread::sleep(Duration::from_millis(20));
         }
     }

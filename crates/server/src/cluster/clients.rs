@@ -178,7 +178,13 @@ impl Client {
                 };
             }
         };
-        let Ok(stream) = self.connect(leader).await else { return End::Leader };
+        // A leader that is frozen accepts connections and says nothing: the next one is not to wait for it.
+        let mut place = self.place.clone();
+        let connected = tokio::select! {
+            connected = self.connect(leader) => connected,
+            changed = place.changed() => return if changed.is_ok() { End::Leader } else { End::Client },
+        };
+        let Ok(stream) = connected else { return End::Leader };
         self.carry(stream).await
     }
 

@@ -181,10 +181,13 @@ impl Links {
         })
     }
 
-    /// Says who this node is: links to others can begin. `incarnation` is greater at each start of the node.
+    /// Says who this node is: links to others can begin. `incarnation` is greater at each start of the node. A node that starts
+    /// anew in this process goes on with the connections that its peers have.
     pub(crate) fn begin(&self, identity: Identity, incarnation: u64, knows: u32) {
-        let peers = Peers::new(identity.group, identity.node);
-        *self.own.borrow_mut() = Some((Own { identity, incarnation, knows }, peers));
+        let mut own = self.own.borrow_mut();
+        let former = own.take().filter(|(own, _)| own.identity == identity).map(|(_, peers)| peers);
+        let peers = former.unwrap_or_else(|| Peers::new(identity.group, identity.node));
+        *own = Some((Own { identity, incarnation, knows }, peers));
     }
 
     /// Who this node is, once that is known.
@@ -438,11 +441,25 @@ mod tests {
             mp::write_uint(&mut hello, 0);
             mp::write_str(&mut hello, b"");
             Hello { group, from: 2, to: 1, connection, knows: 1 }.encode(&mut hello);
-            for content in [hello.as_slice(), b"taken", b"refused", b"never read"] {
+            for content in [hello.as_slice(), b"taken"] {
                 sender.write_all(&frame(content)).await.unwrap();
             }
-            assert_eq!(links.receive(&mut reader).await, Err("no space".to_owned()));
+            // The node may start anew, as after its first snapshot.
+            let mut receiving = Box::pin(links.receive(&mut reader));
+            while owner.0.get() == 0 {
+                tokio::select! {
+                    biased;
+                    ended = &mut receiving => panic!("the connection has ended: {ended:?}"),
+                    () = tokio::task::yield_now() => {}
+                }
+            }
+            links.begin(Identity { group, node: 1, rank: 0 }, 2, 1);
+            for content in [b"refused".as_slice(), b"never read"] {
+                sender.write_all(&frame(content)).await.unwrap();
+            }
+            assert_eq!(receiving.as_mut().await, Err("no space".to_owned()));
             assert_eq!(owner.0.get(), 2, "no message follows a refused one");
+            drop(receiving);
             drop((reader, writer));
             // The sender hears of the end, be it a reset over what was not read.
             assert!(matches!(sender.read(&mut [0]).await, Ok(0) | Err(_)));

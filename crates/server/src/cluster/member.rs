@@ -74,11 +74,14 @@ impl Member {
     /// # Errors
     /// The system gives no thread.
     pub(crate) fn start(
-        journal: GroupJournal,
+        mut journal: GroupJournal,
         disk: GroupDisk,
-        room: RoomWatch,
+        mut room: RoomWatch,
         links: Rc<Links>,
     ) -> std::io::Result<(Rc<Self>, UnboundedReceiver<Said>)> {
+        // A node that starts on a full disk takes no entry first.
+        let news = room.look();
+        journal.set_scarce(matches!(news, Some(News::Room { is_scarce: true, .. })));
         links.begin(journal.identity(), disk.incarnation(), lycosa_engine::group::FEATURE_LEVEL);
         let directory = disk.directory().clone();
         let (jobs, inbox) = mpsc::channel();
@@ -91,7 +94,7 @@ impl Member {
             disk: Disk { jobs, thread: RefCell::new(Some(thread)) },
             links,
             directory,
-            news: RefCell::default(),
+            news: RefCell::new(news.into_iter().collect()),
             wake: Notify::new(),
             place: watch::channel(Place::Nowhere).0,
             began: Instant::now(),
@@ -330,6 +333,7 @@ fn work(
 ) -> Result<(), Unclosed> {
     let mut displaced: Option<String> = None;
     let mut looked = Instant::now();
+    let mut known = disk.status().stored_bytes;
     loop {
         let first = match inbox.recv_timeout(ROOM_INTERVAL) {
             Ok(Job::Order(order)) => Some(order),
@@ -350,6 +354,10 @@ fn work(
         for done in done {
             // The loop has ended: nothing hears it.
             let _ = outbox.send(Said::Done(done));
+        }
+        let stored = disk.status().stored_bytes;
+        if let Some(news) = room.written(stored - std::mem::replace(&mut known, stored)) {
+            let _ = outbox.send(Said::News(news));
         }
         if closes {
             return disk.close().map_err(Unclosed);
