@@ -90,7 +90,7 @@ fn the_last_member_is_a_single_server_with_all_data_and_a_tarantool_starts_on_it
     }
     // As a single server it has the same tasks.
     let member = &group.members[leader];
-    let mut single = super::Command::new(env!("CARGO_BIN_EXE_lycosa"))
+    let mut single = Command::new(env!("CARGO_BIN_EXE_lycosa"))
         .args([
             "serve",
             "--data-dir",
