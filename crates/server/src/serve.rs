@@ -350,14 +350,19 @@ async fn start_with(
     })?;
     let hub = Hub::new(files, config.data_dir.clone(), holds, replication::Settings::of(config), masters);
     let core = Core::new(instance, Journal::new(appends), orders, hub);
-    let bridge = open_door(&core, config, http, &certificates)?;
+    let (calls, inbox) = http::bridge::bridge();
+    let is_member = cluster.is_some();
+    open_door(&core, config, http, &certificates, calls.clone())?;
     let graphite = graphite::start(&core, config)?;
     present(&core, certificates);
     core.hub.appliers.borrow_mut().start(&core, &config.replication.0);
     let cluster = cluster.map(|(member, mut tasks)| {
-        tasks.serve(&core, &member, config);
+        tasks.serve(&core, calls.clone(), &member, config);
         tasks
     });
+    // A member makes calls of the others' HTTP clients, too.
+    let has_callers = is_member || core.door.borrow().is_some();
+    let bridge = has_callers.then(|| spawn_local(http::bridge::serve(core.clone(), calls, inbox)));
 
     let admin = bind_admin(&config.data_dir);
     let plain = listeners.iter().map(|listener| Ok(listener.local_addr()?.to_string()));
@@ -392,23 +397,23 @@ async fn start_with(
     })
 }
 
-/// Serves HTTP, if an address was bound for it. Returns the task that handles its calls.
+/// Opens the door of HTTP, if an address was bound for it; calls go over the bridge.
 fn open_door(
     core: &Rc<Core>,
     config: &Config,
     bound: Vec<http::Bound>,
     certificates: &Certificates,
-) -> anyhow::Result<Option<tokio::task::JoinHandle<()>>> {
+    bridge: http::bridge::Bridge,
+) -> anyhow::Result<()> {
     if bound.is_empty() {
-        return Ok(None);
+        return Ok(());
     }
-    let (bridge, inbox) = http::bridge::bridge();
     let tls = certificates.http.clone();
     let door = Door::open(bound, http::Limits::of(config), tls, bridge).context("HTTP cannot be served")?;
     door.show_settings(config);
     tracing::info!("HTTP on {}", door.urls.join(", "));
     *core.door.borrow_mut() = Some(door);
-    Ok(Some(spawn_local(http::bridge::serve(core.clone(), inbox))))
+    Ok(())
 }
 
 impl Running {

@@ -62,6 +62,18 @@ impl TokenDigest {
     pub fn of(secret: &[u8]) -> Self {
         Self(Sha256::digest(secret).iter().map(|byte| format!("{byte:02x}")).collect())
     }
+
+    /// The digest as text, for another member of the group.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The digest that another member of the group has made.
+    #[must_use]
+    pub fn from_text(text: String) -> Self {
+        Self(text)
+    }
 }
 
 /// What a token may do, each role with everything that the roles before it may do.

@@ -1,6 +1,7 @@
 //! Servers that act as one: three processes elect a leader, every one of them serves, and a killed leader costs no task.
 
 mod failures;
+mod http;
 mod members;
 
 use std::fs;
@@ -128,7 +129,12 @@ impl Group {
         let member = &mut self.members[number];
         let process = Command::new(env!("CARGO_BIN_EXE_lycosa"))
             .args(["serve", "--data-dir", member.folder.to_str().unwrap(), "--listen", &member.listen])
-            .args(["--http-listen", "", "--lua", "false", "--cluster-listen", &member.address])
+            .args(["--lua", "false", "--cluster-listen", &member.address])
+            .args(if member.flags.iter().any(|flag| flag == "--http-listen") {
+                &[][..]
+            } else {
+                &["--http-listen", ""]
+            })
             .args(["--cluster-secret-file", secret.to_str().unwrap()])
             .args(&member.flags)
             .stdin(Stdio::null())

@@ -406,7 +406,8 @@ fn with_sync(bytes: &[u8], limit: usize, sync: u64) -> Option<Vec<u8>> {
     Some(out)
 }
 
-fn outcome_unknown() -> ErrorObject {
+/// The answer to a request that was passed on and not answered when the leader changed.
+pub(crate) fn outcome_unknown() -> ErrorObject {
     let message = "The outcome of this request is unknown: the leader of the group changed before it was answered. Look \
                    whether it was done before it is repeated";
     let mut error = ErrorObject::client(ErrorCode::SyncRollback, message);

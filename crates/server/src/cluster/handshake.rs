@@ -51,10 +51,12 @@ pub(crate) enum Purpose {
     Client,
     /// An operator's order, which the acceptor carries out as the leader.
     Order,
+    /// Calls of HTTP clients of the connector, which the acceptor makes as the leader.
+    Http,
 }
 
 impl Purpose {
-    const ALL: [Self; 4] = [Self::Messages, Self::Snapshot, Self::Client, Self::Order];
+    const ALL: [Self; 5] = [Self::Messages, Self::Snapshot, Self::Client, Self::Order, Self::Http];
 
     fn code(self) -> u8 {
         match self {
@@ -62,6 +64,7 @@ impl Purpose {
             Self::Snapshot => 2,
             Self::Client => 3,
             Self::Order => 4,
+            Self::Http => 5,
         }
     }
 }

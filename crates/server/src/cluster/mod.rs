@@ -8,6 +8,7 @@
 //! | [`snapshots`] | the file of a snapshot for a member that is far behind |
 //! | [`member`] | the node on the loop, its log in a thread |
 //! | [`clients`] | clients of a node that does not lead are served by the leader |
+//! | [`http`] | calls over HTTP at a node that does not lead, likewise |
 //! | [`control`] | orders of operators: `lycosa cluster` |
 //! | [`folder`] | the data folder becomes a member's, and a single server's again |
 //!
@@ -26,6 +27,7 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use crate::certificates::Certificates;
 use crate::config::{Config, WalMode};
+use crate::http::bridge::Bridge;
 use crate::journal::Unclosed;
 use crate::serve;
 use crate::storage;
@@ -40,11 +42,15 @@ pub(crate) mod clients;
 pub mod control;
 pub mod folder;
 pub(crate) mod handshake;
+pub(crate) mod http;
 pub(crate) mod links;
 pub(crate) mod member;
 pub(crate) mod port;
 pub(crate) mod secret;
 pub(crate) mod snapshots;
+
+/// Where clients and orders that other members bring go, once there is an instance.
+type Visitors = Rc<std::cell::RefCell<Option<(Rc<Core>, Bridge)>>>;
 
 /// A node whose data are loaded.
 pub(crate) struct Started {
@@ -57,7 +63,7 @@ pub(crate) struct Started {
 pub(crate) struct Tasks {
     port: Rc<Port>,
     /// The clients and orders that other members bring, once there is an instance.
-    visitors: Rc<std::cell::RefCell<Option<Rc<Core>>>>,
+    visitors: Visitors,
     running: Vec<JoinHandle<()>>,
     socket: Option<PathBuf>,
 }
@@ -175,20 +181,20 @@ fn identify(store: &Store, instance: uuid::Uuid) -> anyhow::Result<Identity> {
 }
 
 /// Serves what another member brings.
-fn visit_with(
-    port: &Rc<Port>,
-    visitors: &Rc<std::cell::RefCell<Option<Rc<Core>>>>,
-) -> impl Fn(Visit) + use<> {
+fn visit_with(port: &Rc<Port>, visitors: &Visitors) -> impl Fn(Visit) + use<> {
     let (port, visitors) = (port.clone(), visitors.clone());
     move |visit: Visit| {
         let Some(member) = port.member() else { return };
-        let core = visitors.borrow().clone();
-        match (visit.purpose, core) {
+        let served = visitors.borrow().clone();
+        match (visit.purpose, served) {
             (Purpose::Order, _) => {
                 spawn_local(control::visit(member, visit));
             }
-            (Purpose::Client, Some(core)) => {
+            (Purpose::Client, Some((core, _))) => {
                 spawn_local(clients::visit(core, member, visit));
+            }
+            (Purpose::Http, Some((_, bridge))) => {
+                spawn_local(http::visit(bridge, member, visit));
             }
             _ => {}
         }
@@ -198,8 +204,8 @@ fn visit_with(
 impl Tasks {
     /// The instance exists: clients of other members are served, turns follow the node's news, and a node that leads makes what the
     /// configuration declares.
-    pub(crate) fn serve(&mut self, core: &Rc<Core>, member: &Rc<Member>, config: &Config) {
-        *self.visitors.borrow_mut() = Some(core.clone());
+    pub(crate) fn serve(&mut self, core: &Rc<Core>, bridge: Bridge, member: &Rc<Member>, config: &Config) {
+        *self.visitors.borrow_mut() = Some((core.clone(), bridge));
         let (core, member, config) = (core.clone(), member.clone(), config.clone());
         self.running.push(spawn_local(async move {
             let mut last_error = String::new();

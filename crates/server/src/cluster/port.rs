@@ -236,7 +236,7 @@ async fn serve(
             let received = snapshots::receive(&port.directory, &mut reader, &writer).await;
             received.map_err(|error| error.to_string())
         }
-        Purpose::Client | Purpose::Order => {
+        Purpose::Client | Purpose::Order | Purpose::Http => {
             visit(Visit { purpose, peer, reader, writer });
             Ok(())
         }

@@ -10,7 +10,8 @@
 //! Calls of one token share a session. When a token ends, its session is closed and its waiting calls are refused.
 //!
 //! Invariants: a pass handles at most [`SHARE`] jobs before the loop serves its other tasks; the loop never waits for the
-//! HTTP thread; without a listener for HTTP this task does not exist.
+//! HTTP thread; without a listener for HTTP this task exists in members of a group alone, whose leader makes the calls of the
+//! other members' clients ([`crate::cluster::http`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -27,6 +28,7 @@ use tokio::task::yield_now;
 use super::access::Access;
 use super::problem::{Kind, Problem};
 use crate::clock::now;
+use crate::cluster::http::Forwarder;
 use crate::turn::Core;
 
 /// Jobs that wait for the loop; further ones are refused with 429.
@@ -48,7 +50,8 @@ pub(crate) struct Values {
     pub(crate) bytes: Vec<u8>,
 }
 
-type Outcome = Result<Values, ErrorObject>;
+/// What a call came to.
+pub(crate) type Outcome = Result<Values, ErrorObject>;
 
 /// A native function and its arguments.
 #[derive(Debug)]
@@ -59,19 +62,19 @@ pub(crate) struct Call {
 }
 
 /// Whose leased tasks an unread answer gives back: the tube.
-type Returns = Option<String>;
+pub(crate) type Returns = Option<String>;
 
 /// Calls of one request, made one after the other in one pass of the loop.
 #[derive(Debug)]
-struct Order {
-    token: TokenDigest,
-    calls: Vec<Call>,
+pub(crate) struct Order {
+    pub(crate) token: TokenDigest,
+    pub(crate) calls: Vec<Call>,
     /// The key of the only call, if it has one.
-    once: Option<Once>,
-    returns: Returns,
+    pub(crate) once: Option<Once>,
+    pub(crate) returns: Returns,
     /// Names the order in [`Gone`].
-    ticket: u64,
-    reply: oneshot::Sender<Vec<Outcome>>,
+    pub(crate) ticket: u64,
+    pub(crate) reply: oneshot::Sender<Vec<Outcome>>,
 }
 
 /// What the HTTP thread asks of the loop.
@@ -198,11 +201,7 @@ impl Bridge {
         (once, returns): (Option<Once>, Returns),
         limit: Duration,
     ) -> Result<Vec<Outcome>, Problem> {
-        let (reply, answer) = oneshot::channel();
-        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
-        let token = access.0.clone();
-        self.send(Job::Order(Order { token, calls, once, returns: returns.clone(), ticket, reply }))?;
-        let mut guard = Guard { bridge: self, ticket, returns, answer, is_answered: false };
+        let mut guard = self.place(access.0.clone(), calls, (once, returns))?;
         let answered = tokio::time::timeout(limit, &mut guard.answer).await;
         guard.is_answered = answered.is_ok();
         match answered {
@@ -214,6 +213,48 @@ impl Bridge {
                 Err(Problem::new(Kind::OutcomeUnknown, detail))
             }
         }
+    }
+
+    fn place(
+        &self,
+        token: TokenDigest,
+        calls: Vec<Call>,
+        (once, returns): (Option<Once>, Returns),
+    ) -> Result<Guard<'_>, Problem> {
+        let (reply, answer) = oneshot::channel();
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+        self.send(Job::Order(Order { token, calls, once, returns: returns.clone(), ticket, reply }))?;
+        Ok(Guard { bridge: self, ticket, returns, answer, is_answered: false })
+    }
+
+    /// Makes the calls of another member's client, however long they wait. A caller that is dropped meanwhile takes a waiting call
+    /// back.
+    ///
+    /// # Errors
+    /// Too many jobs; the loop ends.
+    pub(crate) async fn made(
+        &self,
+        token: TokenDigest,
+        calls: Vec<Call>,
+        further: (Option<Once>, Returns),
+    ) -> Result<Vec<Outcome>, Problem> {
+        let mut guard = self.place(token, calls, further)?;
+        let answered = (&mut guard.answer).await;
+        guard.is_answered = true;
+        answered.map_err(|_| stopping())
+    }
+
+    /// Hands an order in again that another node was to have carried out, and that this one leads now.
+    pub(crate) fn again(&self, order: Order) {
+        // The order is dropped where the loop has no place for it, and its client hears that.
+        let _ = self.send(Job::Order(order));
+    }
+
+    /// Gives the tasks of an answer back that another member's client did not read.
+    pub(crate) fn give_back(&self, tube: String, outcomes: Vec<Outcome>) {
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+        // A loop that has ended knows.
+        let _ = self.gone.send(Gone { ticket, unread: Some((tube, outcomes)) });
     }
 
     /// Lets the loop look at the instance, for some microseconds. Waits for at most `limit`.
@@ -281,7 +322,9 @@ struct Desk {
 }
 
 /// Handles jobs until the task is dropped.
-pub(crate) async fn serve(core: Rc<Core>, mut inbox: Inbox) {
+pub(crate) async fn serve(core: Rc<Core>, bridge: Bridge, mut inbox: Inbox) {
+    let forwarder = core.member().map(|member| Forwarder::new(member, bridge));
+    let elsewhere = || forwarder.as_ref().filter(|forwarder| forwarder.is_elsewhere());
     let mut desk = Desk::default();
     let mut jobs = Vec::with_capacity(SHARE);
     loop {
@@ -294,13 +337,22 @@ pub(crate) async fn serve(core: Rc<Core>, mut inbox: Inbox) {
         tokio::select! {
             biased;
             () = turned, if desk.is_busy() => {}
-            Some(gone) = inbox.gone.recv() => {
+            Some(mut gone) = inbox.gone.recv() => {
+                if let Some(forwarder) = elsewhere()
+                    && let Some((tube, outcomes)) = gone.unread.take()
+                {
+                    forwarder.give_back(tube, outcomes);
+                }
                 desk.end(&mut core.instance.borrow_mut(), gone);
                 core.end.notify_one();
             }
             count = inbox.jobs.recv_many(&mut jobs, SHARE) => {
                 if count == 0 {
                     return;
+                }
+                if let Some(forwarder) = elsewhere() {
+                    let orders = jobs.extract_if(.., |job| matches!(job, Job::Order(_)));
+                    orders.for_each(|job| if let Job::Order(order) = job { forwarder.forward(order) });
                 }
                 desk.handle_all(&mut core.instance.borrow_mut(), &mut jobs);
                 core.received(count as u64);

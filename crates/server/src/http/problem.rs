@@ -135,13 +135,13 @@ impl From<ErrorObject> for Problem {
             Some("STALE_LEASE") => Kind::StaleLease,
             Some("TASK_NOT_BURIED" | "TUBE_EXISTS" | "TUBE_IN_USE" | "TOKEN_EXISTS") => Kind::Conflict,
             Some("READ_ONLY") => Kind::ReadOnly,
+            Some(lycosa_instance::OUTCOME_UNKNOWN) => Kind::OutcomeUnknown,
             _ if is(ErrorCode::Readonly) => Kind::ReadOnly,
             _ if is(ErrorCode::AccessDenied) => Kind::Forbidden,
             _ if is(ErrorCode::MemoryIssue) => Kind::Full,
             _ if is(ErrorCode::WalIo) && error.message.contains("disk_reserve") => Kind::Full,
             _ if is(ErrorCode::WalIo) || is(ErrorCode::Loading) => Kind::Unavailable,
             _ if is(ErrorCode::SyncQuorumTimeout) => Kind::OutcomeUnknown,
-            _ if error.message == lycosa_instance::OUTCOME_UNKNOWN => Kind::OutcomeUnknown,
             _ => Kind::Refused,
         };
         Self { code: Some(error.code), ..Self::new(kind, error.message) }

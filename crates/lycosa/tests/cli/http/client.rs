@@ -8,48 +8,48 @@ use serde_json::Value as Json;
 use crate::support::{LIMIT, Server, finish};
 
 /// A server with HTTP, and where that is.
-pub(super) struct Door {
-    pub(super) server: Server,
-    pub(super) address: String,
+pub(crate) struct Door {
+    pub(crate) server: Server,
+    pub(crate) address: String,
 }
 
 /// An answer.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     /// Status line and fields.
-    pub(super) head: String,
-    pub(super) body: Vec<u8>,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
-    pub(super) fn json(&self) -> Json {
+    pub(crate) fn json(&self) -> Json {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error}: {} {}", self.head, String::from_utf8_lossy(&self.body)))
     }
 
     /// The end of the problem's type.
-    pub(super) fn problem(&self) -> String {
+    pub(crate) fn problem(&self) -> String {
         assert!(self.head.contains("application/problem+json"), "{self:?}");
         let kind = self.json()["type"].as_str().unwrap().to_owned();
         kind.strip_prefix("urn:lycosa:problem:").unwrap().to_owned()
     }
 
     /// The value of a field.
-    pub(super) fn field(&self, name: &str) -> Option<&str> {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let fields = self.head.lines().filter_map(|line| line.split_once(": "));
         fields.into_iter().find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 }
 
 impl Door {
-    pub(super) fn open(flags: &[&str]) -> Self {
+    pub(crate) fn open(flags: &[&str]) -> Self {
         let all = [&["--http-listen", "127.0.0.1:0"], flags].concat();
         Self::of(Server::configured(&all))
     }
 
     /// The door of a server that was started with one.
-    pub(super) fn of(server: Server) -> Self {
+    pub(crate) fn of(server: Server) -> Self {
         server.expect_log("HTTP on http://");
         let log = server.log();
         let address = log.lines().find_map(|line| line.split_once("HTTP on http://")).unwrap().1;
@@ -58,7 +58,7 @@ impl Door {
     }
 
     /// Makes a token; returns its secret.
-    pub(super) fn token(&self, name: &str, role: &str, tube: &str) -> String {
+    pub(crate) fn token(&self, name: &str, role: &str, tube: &str) -> String {
         let data = self.server.data.path().to_str().unwrap();
         let arguments = ["token", "add", name, "--role", role, "--tube", tube, "--data-dir", data];
         let run = finish(self.server.command(&arguments), "");
@@ -66,14 +66,12 @@ impl Door {
         run.stdout.trim().to_owned()
     }
 
-    pub(super) fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(LIMIT)).unwrap();
-        stream
+    pub(crate) fn connect(&self) -> TcpStream {
+        connect(&self.address)
     }
 
     /// Sends bytes on a new connection; returns all bytes until the server closes it.
-    pub(super) fn raw(&self, bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn raw(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = self.connect();
         // The server may refuse before it has read everything.
         let _ = stream.write_all(bytes);
@@ -81,28 +79,46 @@ impl Door {
     }
 
     /// A request on a connection of its own, with a token unless that is empty, and other fields as lines.
-    pub(super) fn ask(&self, request: &str, token: &str, fields: &str, body: &[u8]) -> Answer {
-        let authorization =
-            if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") };
-        let head = format!(
-            "{request} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n{authorization}{fields}\r\n",
-            self.address,
-            body.len()
-        );
-        let bytes = self.raw(&[head.as_bytes(), body].concat());
-        let mut answers = answers(&bytes);
-        assert_eq!(answers.len(), 1, "{request}: {}", String::from_utf8_lossy(&bytes));
-        answers.remove(0)
+    pub(crate) fn ask(&self, request: &str, token: &str, fields: &str, body: &[u8]) -> Answer {
+        ask(&self.address, request, token, fields, body)
     }
 
     /// The same with a JSON body.
-    pub(super) fn ask_json(&self, request: &str, token: &str, body: &Json) -> Answer {
+    pub(crate) fn ask_json(&self, request: &str, token: &str, body: &Json) -> Answer {
         self.ask(request, token, "Content-Type: application/json\r\n", body.to_string().as_bytes())
     }
 }
 
+fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+/// The bytes of a request, after which the connection ends.
+pub(crate) fn request(address: &str, request: &str, token: &str, fields: &str, body: &[u8]) -> Vec<u8> {
+    let authorization =
+        if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") };
+    let head = format!(
+        "{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n{authorization}{fields}\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+/// A request to the server at `address`, as [`Door::ask`].
+pub(crate) fn ask(address: &str, line: &str, token: &str, fields: &str, body: &[u8]) -> Answer {
+    let mut stream = connect(address);
+    // The server may refuse before it has read everything.
+    let _ = stream.write_all(&request(address, line, token, fields, body));
+    let bytes = read_all(&mut stream);
+    let mut answers = answers(&bytes);
+    assert_eq!(answers.len(), 1, "{line}: {}", String::from_utf8_lossy(&bytes));
+    answers.remove(0)
+}
+
 /// Reads until the server closes the connection.
-pub(super) fn read_all(stream: &mut TcpStream) -> Vec<u8> {
+pub(crate) fn read_all(stream: &mut TcpStream) -> Vec<u8> {
     let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
     loop {
         match stream.read(&mut chunk) {
@@ -116,7 +132,7 @@ pub(super) fn read_all(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// The answers in these bytes, each with its length.
-pub(super) fn answers(mut bytes: &[u8]) -> Vec<Answer> {
+pub(crate) fn answers(mut bytes: &[u8]) -> Vec<Answer> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a whole head") + 4;

@@ -1,6 +1,6 @@
 //! HTTP against the built binary.
 
-mod client;
+pub(crate) mod client;
 mod hostile;
 mod leases;
 mod metrics;

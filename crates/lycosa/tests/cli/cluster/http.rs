@@ -1,0 +1,131 @@
+//! HTTP at members that do not lead: the leader makes the calls.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::thread;
+use std::time::Instant;
+
+use serde_json::{Value as Json, json};
+
+use super::{Group, LIMIT, lycosa, text};
+use crate::http::client::{self, Answer};
+
+struct Doors {
+    group: Group,
+    token: String,
+}
+
+impl Doors {
+    fn open() -> Self {
+        let group = Group::with(3, "", &["--http-listen", "127.0.0.1:0"]);
+        assert_eq!(group.put(0, "first"), 1);
+        let folder = group.members[group.leader()].folder.to_str().unwrap();
+        let token =
+            lycosa(&["token", "add", "web", "--role", "operator", "--tube", "*", "--data-dir", folder]);
+        assert!(token.status.success(), "{}", text(&token));
+        Self { token: String::from_utf8(token.stdout).unwrap().trim().to_owned(), group }
+    }
+
+    /// Where the HTTP of a member is, since its last start.
+    fn address(&self, number: usize) -> String {
+        let log = self.group.log(number);
+        let last = log.lines().rev().find_map(|line| line.split_once("HTTP on http://")).unwrap().1;
+        last.split([',', ' ']).next().unwrap().trim().to_owned()
+    }
+
+    fn ask(&self, number: usize, line: &str, fields: &str, body: &Json) -> Answer {
+        let fields = format!("Content-Type: application/json\r\n{fields}");
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        client::ask(&self.address(number), line, &self.token, &fields, &body)
+    }
+
+    fn put(&self, number: usize, payload: &str, fields: &str) -> Answer {
+        self.ask(number, "POST /v1/tubes/mail/tasks", fields, &json!({"payload": payload}))
+    }
+
+    /// Puts at a member, again where that was refused or is not known to have happened.
+    fn insist(&self, number: usize, payload: &str, fields: &str) -> Json {
+        let began = Instant::now();
+        loop {
+            let answer = self.put(number, payload, fields);
+            if answer.status == 201 {
+                return answer.json();
+            }
+            assert!([503, 504].contains(&answer.status), "{answer:?}");
+            assert!(began.elapsed() < LIMIT, "no put: {answer:?}");
+        }
+    }
+
+    fn take(&self, number: usize, query: &str) -> Vec<Json> {
+        let answer = self.ask(number, &format!("POST /v1/tubes/mail/take{query}"), "", &Json::Null);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()["tasks"].as_array().unwrap().clone()
+    }
+
+    fn settle(&self, number: usize, task: &Json) {
+        let answer =
+            self.ask(number, "POST /v1/tubes/mail/settle", "", &json!({"acks": [task["lease"].clone()]}));
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+
+    /// Waits until a member says that this number of takes wait.
+    fn until_waiting(&self, number: usize, count: u64) {
+        let began = Instant::now();
+        loop {
+            let status = self.ask(number, "GET /v1/tubes/mail/status", "", &Json::Null).json();
+            if status["waiting_takes"] == count {
+                return;
+            }
+            assert!(began.elapsed() < LIMIT, "{count} waiting takes: {status}");
+        }
+    }
+}
+
+#[test]
+fn every_member_serves_http() {
+    let mut doors = Doors::open();
+    let leader = doors.group.leader();
+    let (one, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let first = doors.take(one, "?max=5&lease=60");
+    assert_eq!(first.len(), 1, "{first:?}");
+    doors.settle(other, &first[0]);
+    for number in 0..3 {
+        let put = doors.put(number, &format!("task {number}"), "");
+        assert_eq!(put.status, 201, "{put:?}");
+    }
+    let taken = doors.take(other, "?max=5&lease=60");
+    assert_eq!(taken.len(), 3);
+    taken.iter().for_each(|task| doors.settle(one, task));
+    let unknown = doors.ask(one, "GET /v1/tubes/none", "", &Json::Null);
+    assert_eq!((unknown.status, unknown.problem().as_str()), (404, "no-such-tube"));
+    let stranger = client::ask(&doors.address(one), "GET /v1/tubes", "wrong", "", b"");
+    assert_eq!((stranger.status, stranger.problem().as_str()), (401, "invalid-token"));
+    // A take waits at the leader, and ends with its client.
+    let address = doors.address(one);
+    let line = "POST /v1/tubes/mail/take?wait=600&lease=60";
+    let mut gone = TcpStream::connect(&address).unwrap();
+    gone.write_all(&client::request(&address, line, &doors.token, "", b"")).unwrap();
+    doors.until_waiting(leader, 1);
+    drop(gone);
+    doors.until_waiting(leader, 0);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| doors.take(one, "?wait=600&lease=60"));
+        doors.until_waiting(other, 1);
+        assert_eq!(doors.put(other, "awaited", "").status, 201);
+        assert_eq!(waiting.join().unwrap()[0]["payload"], "awaited");
+    });
+    // A put that is repeated after a change of the leader is the same put.
+    let key = "Idempotency-Key: once\r\n";
+    let id = doors.insist(one, "kept", key)["id"].clone();
+    doors.group.kill(leader);
+    assert_eq!(doors.insist(other, "kept", key)["id"], id);
+    doors.insist(one, "after", "");
+    // Without a majority nothing is done, and the answer says so.
+    let next = doors.group.leader();
+    let last = if next == one { other } else { one };
+    doors.group.kill(next);
+    doors.group.until(last, "no leader is known", |status| status["leader"].is_null());
+    let refused = doors.put(last, "lost", "");
+    assert_eq!((refused.status, refused.problem().as_str()), (503, "unavailable"));
+    assert!(refused.json()["detail"].as_str().unwrap().contains("no leader"), "{refused:?}");
+}
