@@ -20,7 +20,7 @@
 //! Absent: what makes rows durable. The tests of this crate have a journal that loses arbitrary batches
 //! (`tests/losses.rs`).
 
-use lycosa_instance::{Batch, Buffers, Confirmed, Lsn, Room};
+use lycosa_instance::{Batch, Buffers, Confirmed, FreeSpace, Lsn};
 
 /// How a journal takes batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,9 +79,9 @@ pub enum News {
     /// The journal has failed for good, for this reason.
     Failed(String),
     /// The free space where the journal is, while it is short, and once when it is not any more.
-    Room {
+    FreeSpace {
         /// Free space and reserve.
-        room: Room,
+        room: FreeSpace,
         /// Whether it is short.
         is_scarce: bool,
     },

@@ -8,7 +8,7 @@
 //!
 //! A snapshot never takes the last free space on the disk, which the journal needs: below the reserve it is given up.
 //! When the disk is short already and the snapshot is to make space, it may take a part of the reserve
-//! ([`Room::journal_share`]).
+//! ([`FreeSpace::journal_share`]).
 //!
 //! Xlogs that known replicas still read stay longer, within a bound ([`Readers`]). When the disk is short of space none
 //! stay for replicas.
@@ -18,7 +18,7 @@
 use std::io;
 
 use lycosa_group::base::Base;
-use lycosa_instance::{CheckpointOrder, Chunk, Files, Instance, Keep, Room, Written};
+use lycosa_instance::{CheckpointOrder, Chunk, Files, FreeSpace, Instance, Keep, Written};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::directory::{Directory, file_name};
 use lycosa_journal::meta::FileKind;
@@ -315,7 +315,7 @@ impl<S: Surroundings> Snapshots<S> {
         news: &mut impl Extend<News>,
     ) -> Result<(), String> {
         self.collect(keep, news);
-        self.check_room(keep, keep.scarce.unwrap_or(0))?;
+        self.check_free_space(keep, keep.scarce.unwrap_or(0))?;
         let signature = vclock.signature();
         let directory = &self.settings.directory;
         let is_in_the_way =
@@ -347,7 +347,7 @@ impl<S: Surroundings> Snapshots<S> {
         writing.looked_at = writing.writer.bytes();
         let keep = writing.keep;
         self.collect_ended(keep, news);
-        Some(self.check_room(keep, 0))
+        Some(self.check_free_space(keep, 0))
     }
 
     fn complete(
@@ -439,13 +439,13 @@ impl<S: Surroundings> Snapshots<S> {
     }
 
     /// Refuses if after `expected` bytes more the disk had less free space than the journal may need.
-    fn check_room(&self, keep: Keep, expected: u64) -> Result<(), String> {
+    fn check_free_space(&self, keep: Keep, expected: u64) -> Result<(), String> {
         let reserve = self.settings.reserve;
         if reserve == 0 {
             return Ok(());
         }
         let Some(free) = self.surroundings.free_bytes() else { return Ok(()) };
-        let kept = if keep.scarce.is_some() { Room::journal_share(reserve) } else { reserve };
+        let kept = if keep.scarce.is_some() { FreeSpace::journal_share(reserve) } else { reserve };
         if free >= kept.saturating_add(expected) {
             return Ok(());
         }

@@ -20,7 +20,7 @@
 use std::time::{Duration, Instant};
 
 use lycosa_instance::{
-    Batch, CheckpointOrder, ConnectionSlot, Excess, Followed, Instance, Lsn, Released, Room, TurnPart,
+    Batch, CheckpointOrder, ConnectionSlot, Excess, Followed, FreeSpace, Instance, Lsn, Released, TurnPart,
 };
 use lycosa_queue::LogLine;
 use lycosa_store::Budget;
@@ -205,7 +205,7 @@ pub trait Host {
     }
 
     /// The disk has become short of free space, or has ceased to be.
-    fn room_changed(&mut self, room: Room, is_scarce: bool) {
+    fn free_space_changed(&mut self, room: FreeSpace, is_scarce: bool) {
         let _ = (room, is_scarce);
     }
 
@@ -391,9 +391,9 @@ fn hear<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<(), H::S
                     host.displaced(displaced.as_deref());
                 }
             }
-            News::Room { room, is_scarce } => {
+            News::FreeSpace { room, is_scarce } => {
                 if host.parts().instance.handle_room(is_scarce.then_some(room)) {
-                    host.room_changed(room, is_scarce);
+                    host.free_space_changed(room, is_scarce);
                 }
             }
         }

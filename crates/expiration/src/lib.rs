@@ -30,8 +30,8 @@ mod error;
 mod hold;
 mod report;
 mod row;
+mod slice;
 mod task;
-mod walk;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -45,8 +45,8 @@ pub use definition::{
 pub use error::Error;
 pub use hold::Held;
 pub use report::Summary;
+pub use slice::{Host, MAX_DELETIONS};
 pub use task::{State, Statistics};
-pub use walk::{Host, MAX_DELETIONS};
 
 use task::{NEVER, Notice, Task};
 

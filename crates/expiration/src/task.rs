@@ -5,7 +5,7 @@ use lycosa_store::{Cursor, CursorError, Error as StoreError, IteratorType, Space
 use crate::definition::{Definition, Order, Plan};
 use crate::error::Error;
 use crate::hold::{Held, Holds};
-use crate::walk::{Host, Limits, Slice, Victims};
+use crate::slice::{Host, Limits, Slice, Victims};
 
 /// No deadline.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -260,7 +260,7 @@ impl Task {
         };
         self.outcome = match plan.order {
             Some(order) if definition.dry_run => {
-                let (expired, oldest, newest) = crate::walk::count_due(&plan, store, order, now)?;
+                let (expired, oldest, newest) = crate::slice::count_due(&plan, store, order, now)?;
                 Slice { expired, oldest, newest, is_over: true, ..Slice::default() }
             }
             Some(order) => {

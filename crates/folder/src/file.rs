@@ -7,7 +7,7 @@ use lycosa_journal::directory::{Directory, DirectoryError, file_name};
 use lycosa_journal::meta::FileKind;
 use lycosa_journal::reader::{FileReader, OpenError};
 
-use crate::walk::Walk;
+use crate::journal_walk::Walk;
 
 /// Bytes of the first line of a journal file.
 const XLOG: &[u8; 5] = b"XLOG\n";

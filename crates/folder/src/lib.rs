@@ -15,6 +15,6 @@
 pub mod backup;
 pub mod examine;
 pub mod file;
+pub mod journal_walk;
 pub mod names;
 pub mod verify;
-pub mod walk;

@@ -17,7 +17,7 @@ use lycosa_journal::reader::{End, FileReader, OpenError};
 use lycosa_journal::transaction::Row;
 use uuid::Uuid;
 
-use crate::walk::{Stop, Walk};
+use crate::journal_walk::{Stop, Walk};
 
 /// Notes about missing LSNs of one file beyond which they are only counted.
 const MOST_NOTES: usize = 10;

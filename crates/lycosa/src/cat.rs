@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lycosa_folder::file::JournalFile;
+use lycosa_folder::journal_walk::Stop;
 use lycosa_folder::names::SpaceNames;
-use lycosa_folder::walk::Stop;
 use lycosa_journal::decision::Category;
 use lycosa_journal::meta::{FileKind, Meta, MetaError};
 use lycosa_journal::reader::{End, OpenError};

@@ -12,11 +12,11 @@ use crate::arguments::{
 };
 use crate::commands::{flag, for_all_ids, for_each_id, method, options};
 use crate::explain;
-use crate::fits::{self, Needs};
-use crate::look;
+use crate::listing;
 use crate::outcome::{Outcome, Usage};
 use crate::output::{self, Task};
 use crate::session::Session;
+use crate::tube_options::{self, Needs};
 use crate::values::seconds;
 
 /// Tasks of one call.
@@ -43,7 +43,7 @@ pub(crate) fn release(arguments: &ReleaseArguments) -> anyhow::Result<Outcome> {
     let ReleaseArguments { chosen, delay, reason, force } = arguments;
     let ChosenArguments { tube, ids, token, client, .. } = chosen;
     let session = open(chosen)?;
-    fits::check(&session, tube, &[("--delay", Needs::Ttl, delay.is_some())])?;
+    tube_options::check(&session, tube, &[("--delay", Needs::Ttl, delay.is_some())])?;
     let by_filter = ids.is_empty();
     let given = |force: bool| {
         let pairs = [
@@ -215,9 +215,9 @@ impl<'a> Change<'a> {
     /// Counts the tasks that the filter chooses, and changes them if told to.
     fn run(&self, session: &Session, tube: &str, client: &ClientArguments) -> anyhow::Result<Outcome> {
         let choice = self.choice_in_state()?;
-        look::check_choice(session, tube, &choice)?;
+        listing::check_choice(session, tube, &choice)?;
         let mut ids = Vec::new();
-        look::each_chosen(session, tube, &choice, self.filter.limit.unwrap_or(u64::MAX), |task| {
+        listing::each_chosen(session, tube, &choice, self.filter.limit.unwrap_or(u64::MAX), |task| {
             ids.extend(task.as_array().and_then(|task| task.first()).and_then(Value::as_u64));
             Ok(())
         })?;
@@ -263,7 +263,7 @@ impl<'a> Change<'a> {
         let mut choice = self.filter.choice.clone();
         if let Some(only) = self.only {
             if choice.state.is_some_and(|state| state != only) {
-                let (verb, state) = (self.verb, look::state_name(only));
+                let (verb, state) = (self.verb, listing::state_name(only));
                 return Err(Usage(format!("{verb} changes {state} tasks only: leave --state out")));
             }
             choice.state = Some(only);

@@ -13,13 +13,13 @@ use crate::arguments::{
     ClientArguments, TakeArguments, TaskArguments, TouchArguments, TubeCommand, TubeCreateArguments,
     TubeEndArguments,
 };
-use crate::fits::{self, Needs};
-use crate::look;
+use crate::listing;
 use crate::outcome::{Outcome, Usage};
 use crate::output::{self, Task};
 use crate::payload;
 use crate::session::Session;
 use crate::terminal;
+use crate::tube_options::{self, Needs};
 use crate::values::seconds;
 
 /// The name under which a method of a tube is called.
@@ -40,7 +40,7 @@ pub(crate) fn flag(is_set: bool) -> Option<Value> {
 pub(crate) fn tube(command: TubeCommand) -> anyhow::Result<Outcome> {
     match command {
         TubeCommand::Create(arguments) => create(&arguments),
-        TubeCommand::List(client) => look::tube_list(&client),
+        TubeCommand::List(client) => listing::tube_list(&client),
         TubeCommand::Drop(arguments) => end(&arguments, "drop", "dropped"),
         TubeCommand::Truncate(arguments) => end(&arguments, "truncate", "truncated"),
         TubeCommand::Stats { tube, client } => tube_stats(tube.as_deref(), &client),
@@ -106,10 +106,10 @@ fn create(arguments: &TubeCreateArguments) -> anyhow::Result<Outcome> {
         ("--capacity", Needs::Capacity, arguments.capacity.is_some()),
     ];
     let (name, kind) = (&arguments.tube, arguments.kind.name());
-    fits::check_type(kind, "a tube", &given)?;
-    fits::check_name(name)?;
+    tube_options::check_type(kind, "a tube", &given)?;
+    tube_options::check_name(name)?;
     let session = Session::open(&arguments.client)?;
-    let tubes = look::tubes(&session).unwrap_or_default();
+    let tubes = listing::tubes(&session).unwrap_or_default();
     if let Some(existing) = tubes.iter().find(|line| line.name == *name) {
         let is_other = !existing.kind.is_empty() && existing.kind != kind;
         if is_other || !arguments.if_not_exists {

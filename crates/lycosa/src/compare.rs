@@ -23,10 +23,10 @@ use sha1::{Digest, Sha1};
 use crate::arguments::CompareArguments;
 use crate::outcome::Outcome;
 use crate::output;
-use crate::pages::{EQ, INDEXES, Pages, PrimaryKey, SPACES, select, tuples};
 use crate::payload;
 use crate::peer::Peer;
 use crate::session::Session;
+use crate::space_pages::{EQ, INDEXES, Pages, PrimaryKey, SPACES, select, tuples};
 
 /// `_space`: who may read it sees every space.
 const SPACE: u32 = 280;

@@ -11,7 +11,7 @@ use lycosa_picture::{Panel, Scale, Series, svg};
 use serde_json::json;
 
 use crate::arguments::{HistorySpan, StatsArguments};
-use crate::look::one_line;
+use crate::listing::one_line;
 use crate::outcome::Outcome;
 use crate::output;
 use crate::session::Session;

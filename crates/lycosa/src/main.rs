@@ -19,13 +19,13 @@ mod complete;
 mod curves;
 mod expiration;
 mod explain;
-mod fits;
 mod follow;
-mod look;
+mod holders;
+mod line_tally;
+mod listing;
 mod metrics;
 mod outcome;
 mod output;
-mod pages;
 mod payload;
 mod peer;
 mod put;
@@ -34,16 +34,16 @@ mod role;
 mod script;
 mod session;
 mod shadow;
+mod space_pages;
 mod stats;
 mod steer;
-mod tally;
 mod terminal;
 mod token;
 mod top;
 mod transfer;
+mod tube_options;
 mod user;
 mod values;
-mod who;
 mod work;
 
 use std::process::ExitCode;
@@ -92,8 +92,8 @@ fn main() -> ExitCode {
         Command::Ack(arguments) => commands::ack(&arguments),
         Command::Release(arguments) => change::release(&arguments),
         Command::Bury(arguments) => change::bury(&arguments),
-        Command::Peek(arguments) => look::peek(&arguments.client, &arguments.tube, &arguments.ids),
-        Command::List(arguments) => look::list(&arguments),
+        Command::Peek(arguments) => listing::peek(&arguments.client, &arguments.tube, &arguments.ids),
+        Command::List(arguments) => listing::list(&arguments),
         Command::Delete(arguments) => change::delete(&arguments),
         Command::Touch(arguments) => commands::touch(&arguments),
         Command::Kick(arguments) => change::kick(&arguments),
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
         Command::Top(arguments) => top::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Metrics(arguments) => metrics::run(&arguments),
-        Command::Session(command) => who::run(&command),
+        Command::Session(command) => holders::run(&command),
         Command::Ping(arguments) => commands::ping(&arguments),
         Command::Console(arguments) => return script::run_console(&arguments),
         Command::User(command) => user::run(command),

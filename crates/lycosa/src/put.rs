@@ -13,12 +13,12 @@ use lycosa_client::{Error, TubeType, Value};
 
 use crate::arguments::{PayloadType, PutArguments};
 use crate::commands::{create_tube, flag, method, options, progress_bar};
-use crate::fits::{self, Needs};
+use crate::line_tally::Tally;
 use crate::outcome::Outcome;
 use crate::output::{self, Task};
 use crate::payload;
 use crate::session::Session;
-use crate::tally::Tally;
+use crate::tube_options::{self, Needs};
 use crate::values::seconds;
 
 /// Tasks whose puts are under way at a time.
@@ -36,7 +36,7 @@ const PROGRESS_STEP: u64 = 256;
 pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(&arguments.client)?;
     if arguments.create {
-        fits::check_name(&arguments.tube)?;
+        tube_options::check_name(&arguments.tube)?;
         create_tube(
             &session,
             &arguments.tube,
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
         ("--utube", Needs::SubQueues, arguments.utube.is_some()),
         ("--timeout", Needs::Capacity, arguments.timeout.is_some()),
     ];
-    fits::check(&session, &arguments.tube, &given)?;
+    tube_options::check(&session, &arguments.tube, &given)?;
     let options = options([
         ("pri", arguments.pri.map(Value::from)),
         ("delay", arguments.delay.map(seconds)),

@@ -15,8 +15,8 @@ use serde_json::json;
 
 use crate::outcome::Outcome;
 use crate::output;
-use crate::pages::{select, tuples};
 use crate::session::Session;
+use crate::space_pages::{select, tuples};
 use crate::values;
 
 /// Tuples of one kind that are looked at.

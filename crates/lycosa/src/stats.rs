@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use crate::arguments::{ClientArguments, StatsArguments};
 use crate::commands;
 use crate::curves;
-use crate::look::{self, TubeLine};
+use crate::listing::{self, TubeLine};
 use crate::outcome::Outcome;
 use crate::output;
 use crate::payload;
@@ -226,7 +226,7 @@ fn once(session: &Session, client: &ClientArguments) -> anyhow::Result<Outcome> 
     let server = Server::ask(session)?;
     let has_failed = server.as_ref().is_some_and(Server::has_failed);
     let is_replica = server.as_ref().is_some_and(|server| server.info.get("ro_reason").is_some());
-    let tubes = match look::tubes(session) {
+    let tubes = match listing::tubes(session) {
         Ok(tubes) => tubes,
         // A replica whose queue has never run shows no tubes either.
         Err(error)
@@ -257,7 +257,7 @@ fn once(session: &Session, client: &ClientArguments) -> anyhow::Result<Outcome> 
     }
     if !tubes.is_empty() {
         output::line("")?;
-        look::print_tubes(tubes, true)?;
+        listing::print_tubes(tubes, true)?;
     }
     Ok(Outcome::Done)
 }
@@ -291,7 +291,7 @@ fn watch(session: &Session, pause: Duration, looks: Option<u64>, as_json: bool) 
         if look > 0 {
             std::thread::sleep(pause);
         }
-        let mut tubes = look::tubes(session)?;
+        let mut tubes = listing::tubes(session)?;
         let at = Instant::now();
         tubes.sort_by_key(|line| std::cmp::Reverse(line.backlog()));
         let rates = |line: &TubeLine| {

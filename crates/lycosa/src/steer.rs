@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::arguments::{AuditArguments, ExplainArguments, PauseArguments};
 use crate::commands::{method, options};
-use crate::look::{distance, one_line};
+use crate::listing::{distance, one_line};
 use crate::outcome::Outcome;
 use crate::output;
 use crate::payload;

@@ -30,10 +30,10 @@ use self::guard::Guard;
 use crate::arguments::WorkArguments;
 use crate::commands::method;
 use crate::explain;
-use crate::fits::{self, Needs};
 use crate::outcome::Outcome;
 use crate::output;
 use crate::session::{Session, connect_options, runtime};
+use crate::tube_options::{self, Needs};
 
 /// What the handlers and the observer of events share.
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: WorkArguments) -> anyhow::Result<Outcome> {
         ("--touch-interval", Needs::Ttl, touch_interval.is_some()),
     ];
     if given.iter().any(|(_, _, is_given)| *is_given) {
-        fits::check(&Session::open(&arguments.client)?, &arguments.tube, &given)?;
+        tube_options::check(&Session::open(&arguments.client)?, &arguments.tube, &given)?;
     }
     let json = arguments.client.json;
     let tube = arguments.tube;

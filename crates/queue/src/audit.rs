@@ -10,7 +10,7 @@ use lycosa_tuple::mp::{self, Reader};
 
 use crate::arguments::{Arguments, Number, Table, is_nil, string};
 use crate::error::Error;
-use crate::look::{may_look, write_seconds};
+use crate::listing::{may_look, write_seconds};
 use crate::system::{LateSpace, SystemSpace};
 use crate::task::{ShortKey, id_of};
 use crate::turn::Turn;

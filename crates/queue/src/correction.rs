@@ -1,9 +1,9 @@
-//! Correction of what the Lua module or a user left wrong in a tube: see [`Amiss`](crate::follow::Amiss).
+//! Correction of what the Lua module or a user left wrong in a tube: see [`Amiss`](crate::follower::Amiss).
 
 use crate::LogLevel;
 use crate::account::show_candidate;
 use crate::error::Error;
-use crate::follow::is_event_amiss;
+use crate::follower::is_event_amiss;
 use crate::task::Task;
 use crate::tube::TubeIndex;
 use crate::turn::{TubeTurn, Turn};

@@ -18,7 +18,7 @@ use crate::counted::KeptTasks;
 use crate::driver::options::{IfNotExists, TubeOptions};
 use crate::driver::{Driver, Engine, Indexes, Tasks, TubeType, TubeTypes};
 use crate::error::Error;
-use crate::follow::Amiss;
+use crate::follower::Amiss;
 use crate::lua_text;
 use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence, rows};
 use crate::task::{IndexLayout, Layout, NEXT_EVENT, State, string_key};

@@ -9,7 +9,7 @@ use lycosa_tuple::mp::{self, Kind};
 use crate::Answer;
 use crate::arguments::{Number, Table, kind, string};
 use crate::error::Error;
-use crate::look::Members;
+use crate::listing::Members;
 use crate::operation::not_found;
 use crate::procedure::Call;
 use crate::task::{NameKey, ShortKey, State, Task, id_of};

@@ -17,7 +17,7 @@ use crate::create::reserve_id;
 use crate::driver::options::{positive_seconds, seconds_or};
 use crate::driver::{Change, Driver, Event, NewTask, PutOptions};
 use crate::error::Error;
-use crate::ignored::Ignored;
+use crate::ignored_options::Ignored;
 use crate::leases::{Form, Token};
 use crate::lua_text;
 use crate::procedure::{Call, TubeMethod};

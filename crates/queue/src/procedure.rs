@@ -7,11 +7,11 @@
 use lycosa_store::Store;
 use lycosa_tuple::mp;
 
+use crate::argument_faults::explain;
 use crate::arguments::{Arguments, string};
 use crate::error::Error;
 use crate::grant::Grantee;
-use crate::look::may_look;
-use crate::refused::explain;
+use crate::listing::may_look;
 use crate::state::QueueState;
 use crate::statistics::TubeStatistics;
 use crate::tube::{Tube, TubeHandle, TubeIndex};

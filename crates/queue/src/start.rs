@@ -4,12 +4,12 @@
 //! 2. Each row of `_queue` becomes a tube. A tube that the process already knows keeps its counters.
 //! 3. Taken tasks whose owner cannot come back become ready. A lease outlives the process.
 //! 4. Sessions without a connection begin to expire, or end.
-//! 5. Rows that the Lua module left wrong are corrected ([`Amiss`](crate::follow::Amiss)).
+//! 5. Rows that the Lua module left wrong are corrected ([`Amiss`](crate::follower::Amiss)).
 //! 6. Calls that wait are served.
 //!
 //! After a restart this costs a look at every task of a tube with deadlines, a few look-ups for each sub-queue, and one
 //! for each taken task. A start that ends a time as a replica costs O(tubes + taken tasks + sessions +
-//! rows to correct), because the tubes have followed the applied rows ([`crate::follow`]).
+//! rows to correct), because the tubes have followed the applied rows ([`crate::follower`]).
 //!
 //! All of it is done in portions of at most [`Turn::BATCH`] rows ([`ComingUp`]). A start runs them one after the other. A
 //! rebuild ([`crate::Queue::rebuild`]) runs some in each turn; nobody else may change the data until it ends.
@@ -23,7 +23,7 @@ use lycosa_store::{IteratorType, Space, Store};
 
 use crate::LogLevel;
 use crate::create::{Missing, TubeRow};
-use crate::derive::Finding;
+use crate::derivation::Finding;
 use crate::driver::{TubeOptions, TubeType};
 use crate::error::Error;
 use crate::owners::TaskKey;

@@ -18,7 +18,7 @@ use crate::counted::Counted;
 use crate::driver::Candidates;
 use crate::driver::candidates::SubQueue;
 use crate::error::Error;
-use crate::follow::Redefined;
+use crate::follower::Redefined;
 use crate::owners::{Owner, TaskKey};
 use crate::session::SessionId;
 use crate::system::SystemSpaces;

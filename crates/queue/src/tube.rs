@@ -15,7 +15,7 @@ use lycosa_store::{SpaceId, Store};
 
 use crate::counted::{Counted, Event, KeptTasks, Place};
 use crate::driver::{Driver, Indexes, Paused, Tasks, TubeOptions, TubeType, fifo::Fifo};
-use crate::follow::Amiss;
+use crate::follower::Amiss;
 use crate::integer_map::IntegerMap;
 use crate::recount::Recount;
 use crate::statistics::{Counters, TubeStatistics};

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use lycosa_engine::files;
 use lycosa_engine::journal::{self, News, Pace};
-use lycosa_instance::{Batch, Lsn, Room};
+use lycosa_instance::{Batch, FreeSpace, Lsn};
 use lycosa_journal::directory::Directory;
 use lycosa_journal::writer::XlogWriter;
 
@@ -227,7 +227,8 @@ impl RoomWatch {
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         let is_scarce = free < if self.is_scarce { self.reserve + self.reserve / 4 } else { self.reserve };
         let was_scarce = std::mem::replace(&mut self.is_scarce, is_scarce);
-        (is_scarce || was_scarce).then_some(News::Room { room: Room::new(free, self.reserve), is_scarce })
+        (is_scarce || was_scarce)
+            .then_some(News::FreeSpace { room: FreeSpace::new(free, self.reserve), is_scarce })
     }
 }
 
@@ -239,11 +240,11 @@ mod tests {
     fn scarce_room_is_said_while_it_lasts_and_its_return_once() {
         let folder = tempfile::tempdir().unwrap();
         let mut watch = RoomWatch::new(folder.path().to_owned(), u64::MAX / 2);
-        assert!(matches!(watch.written(1), Some(News::Room { is_scarce: true, .. })));
-        assert!(matches!(watch.look(), Some(News::Room { is_scarce: true, .. })));
+        assert!(matches!(watch.written(1), Some(News::FreeSpace { is_scarce: true, .. })));
+        assert!(matches!(watch.look(), Some(News::FreeSpace { is_scarce: true, .. })));
         watch.reserve = 1;
         assert!(watch.written(ROOM_STEP - 1).is_none());
-        assert!(matches!(watch.written(1), Some(News::Room { is_scarce: false, .. })));
+        assert!(matches!(watch.written(1), Some(News::FreeSpace { is_scarce: false, .. })));
         assert!(watch.look().is_none());
         watch.reserve = 0;
         assert!(watch.look().is_none());

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use lycosa_engine::journal::News as JournalNews;
 use lycosa_engine::snapshots::{self, Outcome};
 use lycosa_engine::turn::{self, Host, Parts, Turn};
-use lycosa_instance::{Caller, CheckpointOrder, ConnectionSlot, Excess, Instance, Lsn, Room};
+use lycosa_instance::{Caller, CheckpointOrder, ConnectionSlot, Excess, FreeSpace, Instance, Lsn};
 use lycosa_queue::sampled::{Sampled, with_held_back};
 use lycosa_queue::{LogLevel, LogLine};
 use lycosa_replication::lineage::TermMark;
@@ -596,7 +596,7 @@ impl Host for Surroundings<'_> {
         Ok(())
     }
 
-    fn room_changed(&mut self, room: Room, is_scarce: bool) {
+    fn free_space_changed(&mut self, room: FreeSpace, is_scarce: bool) {
         let free = room.free;
         if is_scarce {
             tracing::error!(

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use lycosa_engine::turn::{self, Host, Parts, Turn};
-use lycosa_instance::{Batch, CheckpointOrder, ConnectionSlot, Instance, Lsn, Room};
+use lycosa_instance::{Batch, CheckpointOrder, ConnectionSlot, FreeSpace, Instance, Lsn};
 use lycosa_journal::memory::{Fault, MemoryDisk};
 use lycosa_queue::LogLine;
 use lycosa_store::Budget;
@@ -34,7 +34,7 @@ use crate::violation::{Checked, Violation, hold};
 use crate::workload::Workload;
 
 /// Free space of a disk that is short of it.
-const SHORT_OF_ROOM: Room = Room::new(4_096, 8_192);
+const SHORT_OF_ROOM: FreeSpace = FreeSpace::new(4_096, 8_192);
 
 /// No test waits for a time that is farther away than this, in µs: a task without a ttl lives for a hundred years.
 const FAR: u64 = 24 * 3_600_000_000;

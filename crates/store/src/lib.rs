@@ -34,6 +34,7 @@ mod garbage;
 mod handle_set;
 mod hook;
 pub mod index;
+mod index_walk;
 mod judge;
 mod overwrite;
 mod read_view;
@@ -50,7 +51,6 @@ mod tests;
 pub mod transaction;
 mod view;
 mod vinyl;
-mod walk;
 
 pub use access::{Access, Object, ObjectType, Privacy, PrivacyTable};
 pub use cursor::{Cursor, CursorError, Progress};

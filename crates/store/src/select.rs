@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use crate::access::{Access, Object};
 use crate::arena::{Arena, Handle};
 use crate::error::Error;
+use crate::index_walk::Walk;
 use crate::space::{Engine, IndexKind, Space, key_values};
 use crate::statement::IteratorType;
-use crate::walk::Walk;
 use crate::{IndexId, SpaceId, Store, UserId};
 
 /// The tuples of a walk over an index, in its order. See [`Store::range`].

@@ -11,11 +11,11 @@ use crate::fifo_cache::{FifoCache, First};
 use crate::index::Bookmark;
 use crate::index::tree::Entry;
 use crate::index::{Duplicate, Index, IndexKind, SelectError};
+use crate::index_walk::Walk;
 use crate::schema::index::IndexDef;
 use crate::space::key_values;
 use crate::special::Special;
 use crate::statement::IteratorType;
-use crate::walk::Walk;
 
 /// One index of a space: its definition and what it holds.
 #[derive(Debug)]

@@ -19,9 +19,9 @@ use crate::front::loop_time::Outside;
 use crate::shard::NULL;
 use crate::shard::admission::{Need, read_only_error};
 use crate::shard::checkpoint::Snapshot;
-use crate::shard::expiring;
+use crate::shard::expiration_tasks;
 use crate::shard::wire_error;
-use crate::shard::wish::{self, Wish};
+use crate::shard::write_concern::{self, WriteConcern};
 use crate::{Called, Caller, CallerKind, ConnectionSlot, Instance, InvokeKind, RequestId, Settings};
 
 /// What a CALL of a name runs.
@@ -32,7 +32,7 @@ pub(crate) enum Callee {
     /// A function of `box`.
     Box(Function),
     /// A function of expiration.
-    Expiration(expiring::Function),
+    Expiration(expiration_tasks::Function),
 }
 
 /// Why a user may call a procedure of the queue, beside rights to its spaces.
@@ -203,9 +203,9 @@ impl Instance {
         args: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
-        let wanted = match wish::of_call(procedure, args)? {
+        let wanted = match write_concern::of_call(procedure, args)? {
             None => None,
-            wanted => self.admit_wish(wanted, caller.may_wait)?,
+            wanted => self.admit_concern(wanted, caller.may_wait)?,
         };
         self.settle(|instance| {
             let start = out.len();
@@ -225,8 +225,8 @@ impl Instance {
                 Ok(answer) => {
                     if let Some(wanted) = wanted {
                         let values = out.split_off(start);
-                        let wish = Wish { session: caller.session, wanted };
-                        instance.wish_for(request, wish, answer, values);
+                        let concern = WriteConcern { session: caller.session, wanted };
+                        instance.await_replicas(request, concern, answer, values);
                     }
                     let reply = ReplyTo::Caller(caller.kind);
                     instance.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
@@ -240,7 +240,7 @@ impl Instance {
     pub(crate) fn find(&self, name: &[u8]) -> Option<Callee> {
         match boxes::resolve(name) {
             Some(function) => Some(Callee::Box(function)),
-            None => match expiring::Function::resolve(self.shard.data.store(), name) {
+            None => match expiration_tasks::Function::resolve(self.shard.data.store(), name) {
                 Some(function) => Some(Callee::Expiration(function)),
                 None if !self.settings.native_queue || self.shard.awaits_demand() => None,
                 None if self.settings.program_tubes && is_about_all_tubes(name) => None,
@@ -369,9 +369,9 @@ impl Instance {
         is_call_16: bool,
     ) -> Result<(), ErrorObject> {
         let Some(caller) = self.caller(slot) else { return Ok(()) };
-        let wanted = match wish::of_call(procedure, args)? {
+        let wanted = match write_concern::of_call(procedure, args)? {
             None => None,
-            wanted => self.admit_wish(wanted, caller.may_wait)?,
+            wanted => self.admit_concern(wanted, caller.may_wait)?,
         };
         let request = self.parked.next_request();
         let caller = queue_caller(&caller, procedure, right, request);
@@ -400,8 +400,8 @@ impl Instance {
                 let values = out.split_off(start.values().min(out.len()));
                 out.truncate(undo);
                 if let Some(wanted) = wanted {
-                    let wish = Wish { session: caller.connection, wanted };
-                    self.wish_for(request, wish, answer, values);
+                    let concern = WriteConcern { session: caller.connection, wanted };
+                    self.await_replicas(request, concern, answer, values);
                 }
                 let reply = ReplyTo::Frame { slot, sync, is_call_16 };
                 self.park(request, ParkedCall { session: caller.connection, reply, is_invoke: false });
@@ -415,16 +415,16 @@ impl Instance {
     }
 
     /// The call is to be answered when so many replicas have what it has done, or will do.
-    fn wish_for(&mut self, request: RequestId, wish: Wish, answer: Answer, values: Vec<u8>) {
+    fn await_replicas(&mut self, request: RequestId, concern: WriteConcern, answer: Answer, values: Vec<u8>) {
         match answer {
-            Answer::Done { count } => self.shard.wish(request, wish, count, values),
-            Answer::Parked => self.shard.wish_later(request, wish),
+            Answer::Done { count } => self.shard.park_concern(request, concern, count, values),
+            Answer::Parked => self.shard.defer_concern(request, concern),
         }
     }
 
-    /// Looks whether a wish can be granted at all; `None` if the call wants no more than every reply waits for.
-    fn admit_wish(&self, wanted: Option<usize>, may_wait: bool) -> Result<Option<usize>, ErrorObject> {
-        match self.shard.admit_wish(wanted)? {
+    /// Checks whether a write concern can be met; `None` if the call wants no more than every reply waits for.
+    fn admit_concern(&self, wanted: Option<usize>, may_wait: bool) -> Result<Option<usize>, ErrorObject> {
+        match self.shard.admit_concern(wanted)? {
             Some(_) if !may_wait => Err(too_many_waiting(self.settings.max_waiting)),
             wanted => Ok(wanted),
         }

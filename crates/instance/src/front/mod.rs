@@ -11,8 +11,8 @@ pub(crate) mod caller;
 pub(crate) mod connection;
 pub(crate) mod deadlines;
 pub(crate) mod declare;
-pub(crate) mod gates;
 pub(crate) mod group;
+pub(crate) mod idempotency;
 pub(crate) mod input;
 pub(crate) mod invoke;
 pub(crate) mod lineage;
@@ -20,7 +20,6 @@ pub(crate) mod logins;
 pub(crate) mod loop_time;
 pub(crate) mod loss;
 pub(crate) mod measures;
-pub(crate) mod once;
 pub(crate) mod output;
 pub(crate) mod pulse;
 pub(crate) mod replica;
@@ -31,6 +30,7 @@ pub(crate) mod shard_access;
 pub(crate) mod status;
 pub(crate) mod tokens;
 pub(crate) mod transaction;
+pub(crate) mod trigger_gates;
 
 use std::collections::VecDeque;
 
@@ -53,7 +53,7 @@ use crate::front::loop_time::LoopTime;
 use crate::front::output::Output;
 use crate::front::selects::LongSelects;
 use crate::shard::batch::{Batch, Buffers};
-use crate::shard::room::Room;
+use crate::shard::disk_space::FreeSpace;
 use crate::shard::{Answer, Shard};
 use crate::{
     ADMIN_CONNECTIONS, Broken, Identity, PROTOCOL_VERSION, Process, Refused, RequestCounts, Settings,
@@ -79,7 +79,7 @@ pub struct Instance {
     /// What `box.cfg` shows, in the order of the configuration.
     configuration: Vec<(String, Value)>,
     /// Connections that wait for a program's triggers.
-    gates: gates::Gates,
+    gates: trigger_gates::Gates,
     /// Native functions that a program has replaced by its own, for connections.
     own_functions: Vec<String>,
 }
@@ -115,7 +115,7 @@ impl Instance {
             logins: Logins::default(),
             output,
             configuration: Vec::new(),
-            gates: gates::Gates::default(),
+            gates: trigger_gates::Gates::default(),
             own_functions: Vec::new(),
         }
     }
@@ -388,9 +388,9 @@ impl Instance {
         self.settle(|_| ());
     }
 
-    /// The disk is short of free space, or has enough again: see [`Room`]. To be told again whenever the free space
+    /// The disk is short of free space, or has enough again: see [`FreeSpace`]. To be told again whenever the free space
     /// has changed while it is short. Returns whether the disk has become short or has ceased to be.
-    pub fn handle_room(&mut self, scarce: Option<Room>) -> bool {
+    pub fn handle_room(&mut self, scarce: Option<FreeSpace>) -> bool {
         self.shard.handle_room(scarce)
     }
 

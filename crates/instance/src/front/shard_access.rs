@@ -7,7 +7,7 @@ use lycosa_store::Budget;
 use uuid::Uuid;
 
 use crate::shard::checkpoint::{CheckpointOrder, CheckpointStatus, Chunk, Files, Written};
-use crate::shard::expiring::DeclaredExpiration;
+use crate::shard::expiration_tasks::DeclaredExpiration;
 use crate::shard::replication::Upstream;
 use crate::{Identity, Instance};
 

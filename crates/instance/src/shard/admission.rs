@@ -19,7 +19,7 @@ use lycosa_store::{Budget, ClosedView, OwnedChange, Space, SpaceId, Statement, S
 
 use crate::shard::batch::Journaling;
 use crate::shard::data::Data;
-use crate::shard::room::Room;
+use crate::shard::disk_space::FreeSpace;
 use crate::shard::wire_error;
 
 /// What an entry adds to the journal, as far as free space on the disk matters for it.
@@ -122,7 +122,7 @@ pub(crate) struct Conditions {
     is_member: bool,
     displaced: Option<String>,
     missing_replicas: Option<(usize, usize)>,
-    scarce_room: Option<Room>,
+    scarce_space: Option<FreeSpace>,
     /// Whether any of the above stands.
     is_restricted: bool,
 }
@@ -157,8 +157,8 @@ impl Conditions {
     }
 
     /// The free space on the disk, while it is short.
-    pub(crate) fn scarce_room(&self) -> Option<Room> {
-        self.scarce_room
+    pub(crate) fn scarce_space(&self) -> Option<FreeSpace> {
+        self.scarce_space
     }
 
     pub(crate) fn set_failure(&mut self, cause: &str) {
@@ -182,8 +182,8 @@ impl Conditions {
         self.update();
     }
 
-    pub(crate) fn set_scarce_room(&mut self, scarce: Option<Room>) {
-        self.scarce_room = scarce;
+    pub(crate) fn set_scarce_room(&mut self, scarce: Option<FreeSpace>) {
+        self.scarce_space = scarce;
         self.update();
     }
 
@@ -214,7 +214,7 @@ impl Conditions {
             || self.is_read_only
             || self.displaced.is_some()
             || self.missing_replicas.is_some()
-            || self.scarce_room.is_some();
+            || self.scarce_space.is_some();
     }
 
     /// Whether any condition stands, so that an entry must compare its need.
@@ -255,7 +255,7 @@ impl Conditions {
         if matches!(need, Need::Change(_) | Need::Call(_)) {
             self.check_replicas()?;
         }
-        self.check_room(growth)
+        self.check_free_space(growth)
     }
 
     /// The answer to what waits for the journal after that has failed.
@@ -288,9 +288,9 @@ impl Conditions {
     }
 
     /// The answer to what would need free space on a disk that is short of it.
-    fn check_room(&self, growth: Growth) -> Result<(), ErrorObject> {
-        let Some(room) = self.scarce_room else { return Ok(()) };
-        let Room { free, .. } = room;
+    fn check_free_space(&self, growth: Growth) -> Result<(), ErrorObject> {
+        let Some(room) = self.scarce_space else { return Ok(()) };
+        let FreeSpace { free, .. } = room;
         let message = match growth {
             Growth::Adds if !room.is_exhausted() => format!(
                 "Failed to write to disk: only {free} bytes are free, which is less than disk_reserve; \

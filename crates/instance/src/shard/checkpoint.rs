@@ -14,8 +14,8 @@
 //! [`disk`] how large files may be.
 
 mod disk;
-mod due;
 mod order;
+mod schedule;
 mod status;
 
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ use lycosa_store::{Budget, ClosedView};
 use lycosa_tuple::mp;
 
 use self::disk::Bound;
-use self::due::{Look, RETRY_AFTER};
+use self::schedule::{Look, RETRY_AFTER};
 use crate::shard::admission::Need;
 use crate::shard::clocks::Clocks;
 use crate::shard::{RequestId, Shard};
@@ -147,7 +147,7 @@ impl Checkpoints {
     }
 
     /// There is other free space on the disk than before; `has_changed`: it has become short, or has ceased to be.
-    pub(crate) fn room_changed(&mut self, has_changed: bool) {
+    pub(crate) fn free_space_changed(&mut self, has_changed: bool) {
         self.has_tried_for_room &= !has_changed;
     }
 

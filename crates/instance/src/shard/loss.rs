@@ -94,7 +94,7 @@ impl Shard {
 
     /// Calls that waited for lost rows have an unknown outcome: all but `waiting` and the calls that wait for a snapshot.
     fn void_calls(&mut self, mut waiting: HashSet<RequestId>) {
-        self.replication.wishes.retain_waiting(&waiting);
+        self.replication.write_concerns.retain_waiting(&waiting);
         waiting.extend(self.checkpoints.waiting_calls());
         self.answers.push_back(Answer::AllBut(waiting));
     }

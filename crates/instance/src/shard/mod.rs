@@ -12,17 +12,17 @@ pub(crate) mod batch;
 pub(crate) mod checkpoint;
 pub(crate) mod clocks;
 pub(crate) mod data;
-pub(crate) mod expiring;
+pub(crate) mod disk_space;
+pub(crate) mod expiration_tasks;
 pub(crate) mod group;
+pub(crate) mod idempotency;
 pub(crate) mod lineage;
 pub(crate) mod loss;
-pub(crate) mod once;
 pub(crate) mod replication;
 pub(crate) mod role;
-pub(crate) mod room;
 pub(crate) mod tokens;
 pub(crate) mod wire_error;
-pub(crate) mod wish;
+pub(crate) mod write_concern;
 
 use std::collections::{HashSet, VecDeque};
 
@@ -37,11 +37,11 @@ use crate::shard::admission::Need;
 use crate::shard::batch::{Batch, Buffers, Journaling};
 use crate::shard::checkpoint::Checkpoints;
 use crate::shard::data::Data;
-use crate::shard::expiring::Expiring;
+use crate::shard::disk_space::FreeSpace;
+use crate::shard::expiration_tasks::Expiring;
 use crate::shard::lineage::Roles;
 use crate::shard::replication::Replication;
 use crate::shard::role::RoleDeadlines;
-use crate::shard::room::Room;
 
 /// Number of a request that may be parked; never used twice in a process.
 pub type RequestId = u64;
@@ -200,12 +200,12 @@ impl Shard {
             return self.answers.pop_front();
         }
         while let Some(woken) = self.data.vault.poll_woken() {
-            if !self.replication.wishes.is_empty()
-                && let Some(wish) = self.take_wish(woken.request)
+            if !self.replication.write_concerns.is_empty()
+                && let Some(concern) = self.take_concern(woken.request)
                 && let Ok((count, values)) = &woken.result
                 && values != NULL
             {
-                self.wish(woken.request, wish, *count, values.clone());
+                self.park_concern(woken.request, concern, *count, values.clone());
                 continue;
             }
             let result = woken.result.map_err(|error| wire_error::of_queue(&error));
@@ -220,14 +220,14 @@ impl Shard {
 
     /// A session has ended: its parked calls are forgotten, its tasks are released, now or in slices.
     pub(crate) fn end_session(&mut self, session: u64) {
-        self.replication.wishes.forget_session(session);
+        self.replication.write_concerns.forget_session(session);
         self.data.disconnect(session);
     }
 
     /// Takes a parked call back: it is not answered any more. A take or put that waits gives up its place; a long call goes
     /// on.
     pub(crate) fn cancel(&mut self, session: u64, request: RequestId) {
-        self.replication.wishes.forget(request);
+        self.replication.write_concerns.forget(request);
         self.data.cancel(session, request);
     }
 
@@ -301,11 +301,11 @@ impl Shard {
     }
 
     /// The disk is short of free space, or has enough again. Returns whether that has changed.
-    pub(crate) fn handle_room(&mut self, scarce: Option<Room>) -> bool {
-        let has_changed = self.data.conditions.scarce_room().is_some() != scarce.is_some();
+    pub(crate) fn handle_room(&mut self, scarce: Option<FreeSpace>) -> bool {
+        let has_changed = self.data.conditions.scarce_space().is_some() != scarce.is_some();
         let snapshot = self.checkpoints.snapshot_bytes();
         self.data.conditions.set_scarce_room(scarce.map(|room| room.beside_snapshot(snapshot)));
-        self.checkpoints.room_changed(has_changed);
+        self.checkpoints.free_space_changed(has_changed);
         has_changed
     }
 

@@ -17,7 +17,7 @@ use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
 use crate::shard::admission::Need;
-use crate::shard::wish::Wishes;
+use crate::shard::write_concern::WriteConcerns;
 use crate::shard::{Rules, Shard, wire_error};
 
 /// A master of this instance, as far as it can be told now.
@@ -62,7 +62,7 @@ pub(crate) struct Replication {
     /// Rows up to here were written before the first client came: no reply waits for replicas because of them.
     pub(crate) start_until: u64,
     /// Answers that wait for more replicas than others.
-    pub(crate) wishes: Wishes,
+    pub(crate) write_concerns: WriteConcerns,
 }
 
 impl Replication {
@@ -165,7 +165,7 @@ impl Shard {
     pub(crate) fn release_replicated(&mut self) {
         let Rules { replicas_before_reply: wanted, refuses_without_replicas, .. } = self.rules;
         self.count_replicas();
-        self.grant_wishes();
+        self.answer_concerns();
         let connected = self.replication.replicas.following_count();
         let is_missing = refuses_without_replicas && connected < wanted && !self.data.is_read_only();
         self.data.conditions.set_missing_replicas(is_missing.then_some((connected, wanted)));

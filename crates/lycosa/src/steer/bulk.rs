@@ -11,14 +11,14 @@ use serde_json::json;
 use super::ask;
 use crate::arguments::{ApplyArguments, FindArguments, JobArguments, TaskFilter, UndoArguments};
 use crate::commands::{flag, options};
-use crate::look;
+use crate::holders::Holders;
+use crate::listing;
 use crate::outcome::{Outcome, Usage};
 use crate::output;
 use crate::payload;
 use crate::session::Session;
 use crate::terminal;
 use crate::values::{seconds, time};
-use crate::who::Holders;
 
 /// Time between two looks at a job.
 const LOOK: Duration = Duration::from_millis(100);
@@ -37,7 +37,7 @@ impl TaskFilter {
         let equals = self.equals.as_deref().map(payload::from_argument);
         options([
             ("all", flag(self.all)),
-            ("state", self.choice.state.map(|state| look::state_name(state).into())),
+            ("state", self.choice.state.map(|state| listing::state_name(state).into())),
             ("utube", text(&self.choice.utube)),
             ("older_than", self.choice.older_than.map(seconds)),
             ("younger_than", self.younger_than.map(seconds)),
@@ -86,9 +86,9 @@ pub(crate) fn find(arguments: &FindArguments) -> anyhow::Result<Outcome> {
         let tasks = page.get("tasks").and_then(Value::as_array).context("the server returned no tasks")?;
         for task in tasks {
             if client.json {
-                output::line(look::object(task, &holders))?;
+                output::line(listing::object(task, &holders))?;
             } else {
-                rows.push(look::row(task, &holders));
+                rows.push(listing::row(task, &holders));
             }
         }
         left -= (tasks.len() as u64).min(left);
@@ -99,7 +99,7 @@ pub(crate) fn find(arguments: &FindArguments) -> anyhow::Result<Outcome> {
         }
     }
     if !client.json && !rows.is_empty() {
-        output::table(&look::COLUMNS, &rows)?;
+        output::table(&listing::COLUMNS, &rows)?;
     }
     if cursor.is_some() {
         eprintln!("lycosa: scanned {scanned} of {total} tasks; --limit finds more");
@@ -216,7 +216,7 @@ fn row(job: &Value) -> Vec<String> {
     let count = |name: &str| number(job, name).to_string();
     let scanned = format!("{} of {}", number(job, "scanned"), number(job, "total"));
     let changed = if word(job, "operation") == "undo" { "undone" } else { "changed" };
-    let ago = job.get("began").and_then(look::distance).map_or(String::new(), time);
+    let ago = job.get("began").and_then(listing::distance).map_or(String::new(), time);
     let operation = match job.get("dry_run") {
         Some(_) if word(job, "operation") != "count" => format!("{} (dry run)", word(job, "operation")),
         _ => word(job, "operation").to_owned(),
@@ -284,7 +284,7 @@ fn show(tube: &str, job: &Value, as_json: bool) -> anyhow::Result<Outcome> {
     }
     let kept = number(job, "kept");
     if kept > 0 && job.get("undo_until").is_some() {
-        let left = job.get("undo_until").and_then(look::distance).map_or(String::new(), time);
+        let left = job.get("undo_until").and_then(listing::distance).map_or(String::new(), time);
         output::line(format_args!(
             "`lycosa undo {tube} {id}` brings {kept} of them back, for another {left}"
         ))?;

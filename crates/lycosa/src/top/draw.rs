@@ -14,7 +14,7 @@ use super::model::{Model, Place, SAMPLES, SORTS, Span};
 use super::words::visible;
 use crate::arguments::HistorySpan;
 use crate::curves::{self, FLOW, STATES};
-use crate::look::one_line;
+use crate::listing::one_line;
 use crate::values::{bytes, count, lapse, rate};
 
 /// Issues of the overview.

@@ -245,7 +245,7 @@ impl Model {
         tubes.sort_by(|a, b| {
             value(a)
                 .total_cmp(&value(b))
-                .then_with(|| crate::look::natural(&a.name).cmp(&crate::look::natural(&b.name)))
+                .then_with(|| crate::listing::natural(&a.name).cmp(&crate::listing::natural(&b.name)))
         });
         if is_reversed {
             tubes.reverse();

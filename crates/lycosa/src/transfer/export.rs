@@ -21,8 +21,8 @@ use crate::arguments::ExportArguments;
 use crate::explain::missing_tube;
 use crate::outcome::Outcome;
 use crate::output;
-use crate::pages::{EQ, LE, Pages, SPACES, select, tuples};
 use crate::session::Session;
+use crate::space_pages::{EQ, LE, Pages, SPACES, select, tuples};
 use crate::terminal;
 
 /// The index of `_vspace` by name.

@@ -18,12 +18,12 @@ use tokio::task::JoinHandle;
 use super::{Line, MICROSECONDS, TaskLine, TaskState, TubeLine, exact_json, from_seconds, open};
 use crate::arguments::ImportArguments;
 use crate::commands::{create_tube, method, progress_bar};
+use crate::line_tally::Tally;
 use crate::outcome::Outcome;
 use crate::output;
 use crate::payload::json_error;
 use crate::put::prompt;
 use crate::session::Session;
-use crate::tally::Tally;
 
 /// Puts that are under way at a time.
 const PUTS_IN_FLIGHT: usize = 512;

@@ -20,7 +20,7 @@ mod expiration;
 mod guards;
 mod http;
 mod leases;
-mod look;
+mod listing;
 mod lua;
 mod odd;
 mod programs;

@@ -12,7 +12,7 @@ use super::filter::Filter;
 use crate::Answer;
 use crate::arguments::{Number, Table, is_nil, string};
 use crate::error::Error;
-use crate::look::{MAX_LISTED_BYTES, MAX_LOOKED_AT, Members};
+use crate::listing::{MAX_LISTED_BYTES, MAX_LOOKED_AT, Members};
 use crate::procedure::Call;
 use crate::turn::TubeTurn;
 

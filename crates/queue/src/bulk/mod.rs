@@ -29,7 +29,7 @@ use self::record::{Action, JOBS, JobState, Record};
 use crate::arguments::{Arguments, Number, Table, is_nil, kind, string};
 use crate::audit::{Steered, reason};
 use crate::error::Error;
-use crate::look::may_look;
+use crate::listing::may_look;
 use crate::procedure::{Call, TubeMethod};
 use crate::system::{LateSpace, rows};
 use crate::task::{ShortKey, id_of};

@@ -3,7 +3,7 @@
 use lycosa_tuple::mp::{self, Reader};
 
 use crate::arguments::is_nil;
-use crate::look::Members;
+use crate::listing::Members;
 use crate::system::SystemSpace;
 
 /// How long a job can be undone after its end, µs.

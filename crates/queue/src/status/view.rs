@@ -6,7 +6,7 @@ use super::histogram::Histogram;
 use super::history::History;
 use super::rates::Rates;
 use crate::error::Error;
-use crate::look::may_look;
+use crate::listing::may_look;
 use crate::statistics::{Counters, Operation, TaskCounts};
 use crate::task::{NameKey, ShortKey, State, Task, id_of};
 use crate::tube::{Tube, TubeIndex};

@@ -278,7 +278,7 @@ impl Member {
         match said {
             Said::Done(done) => self.call(|journal| journal.handle(done)),
             Said::News(news) => {
-                if let News::Room { is_scarce, .. } = &news {
+                if let News::FreeSpace { is_scarce, .. } = &news {
                     self.journal.borrow_mut().set_scarce(*is_scarce);
                 }
                 self.news.borrow_mut().push_back(news);

@@ -82,9 +82,9 @@ pub struct Keep {
     pub snapshots: usize,
     /// Bytes of all snapshots and xlogs, as far as they are not needed for a start.
     pub bytes: u64,
-    /// The disk is short of free space ([`Room`](crate::Room)): the bytes that the snapshot is expected to take. It
+    /// The disk is short of free space ([`FreeSpace`](crate::FreeSpace)): the bytes that the snapshot is expected to take. It
     /// is refused if these do not fit; it may take the reserve down to
-    /// [`Room::journal_share`](crate::Room::journal_share).
+    /// [`FreeSpace::journal_share`](crate::FreeSpace::journal_share).
     pub scarce: Option<u64>,
 }
 

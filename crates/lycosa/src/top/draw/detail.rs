@@ -7,7 +7,7 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 
 use super::{Column, Theme, curves_of, plain, styled, table, wrapped};
-use crate::look::one_line;
+use crate::listing::one_line;
 use crate::top::ask::{SessionLine, TaskDetail, TaskLine, TubeDetail};
 use crate::top::model::{Model, TasksView};
 use crate::top::words::visible;

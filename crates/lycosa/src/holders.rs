@@ -9,7 +9,7 @@ use anyhow::Context;
 use lycosa_client::Value;
 
 use crate::arguments::{AdminArguments, ClientArguments, SessionCommand};
-use crate::look::{distance, member, natural, one_line};
+use crate::listing::{distance, member, natural, one_line};
 use crate::outcome::Outcome;
 use crate::output;
 use crate::payload;

@@ -9,12 +9,12 @@ use std::fmt;
 
 use lycosa_tuple::mp::{Kind, Reader};
 
+use crate::argument_faults::misspelt;
 use crate::arguments::{Arguments, Table, is_nil, kind};
 use crate::driver::options::{OPTIONS, heeds};
 use crate::driver::{BUILT_IN, Driver, TubeType};
 use crate::error::Error;
 use crate::procedure::{Call, TubeMethod};
-use crate::refused::misspelt;
 use crate::turn::Turn;
 use crate::{Caller, lua_text};
 

@@ -1,6 +1,6 @@
 //! The disk is short of free space: what is refused, and when a checkpoint makes some.
 
-use lycosa_instance::{CheckpointOrder, Chunk, Files, Keep, Room};
+use lycosa_instance::{CheckpointOrder, Chunk, Files, FreeSpace, Keep};
 use lycosa_iproto::error::ErrorCode;
 use lycosa_store::Budget;
 
@@ -8,8 +8,8 @@ use crate::rig::{Rig, options, refused, values};
 
 const RESERVE: u64 = 64 << 20;
 
-fn room(free: u64) -> Option<Room> {
-    Some(Room::new(free, RESERVE))
+fn room(free: u64) -> Option<FreeSpace> {
+    Some(FreeSpace::new(free, RESERVE))
 }
 
 fn begun(rig: &mut Rig) -> Option<Keep> {

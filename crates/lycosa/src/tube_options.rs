@@ -2,7 +2,7 @@
 
 use lycosa_client::TubeType;
 
-use crate::look;
+use crate::listing;
 use crate::outcome::Usage;
 use crate::session::Session;
 
@@ -68,7 +68,7 @@ pub(crate) fn check(session: &Session, tube: &str, options: &[Given]) -> anyhow:
     if !options.iter().any(|(_, _, is_given)| *is_given) {
         return Ok(());
     }
-    let tubes = look::tubes(session).unwrap_or_default();
+    let tubes = listing::tubes(session).unwrap_or_default();
     match tubes.iter().find(|line| line.name == tube) {
         Some(line) if !line.kind.is_empty() => {
             Ok(check_type(&line.kind, &format!("tube \"{tube}\""), options)?)

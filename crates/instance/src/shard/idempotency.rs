@@ -6,7 +6,7 @@
 //! Payloads are left out of answers, which the client has sent itself.
 //!
 //! Invariants: of an owner's key at most one row exists; each new row removes up to [`PRUNED`] expired ones, so rows do not
-//! outnumber the calls of two windows. Absent: the call itself, see [`crate::front::once`].
+//! outnumber the calls of two windows. Absent: the call itself, see [`crate::front::idempotency`].
 
 use lycosa_iproto::error::ErrorObject;
 use lycosa_store::ddl::{self, FieldSpec, IndexSpec, PartSpec, SpaceSpec};

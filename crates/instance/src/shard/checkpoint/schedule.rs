@@ -75,7 +75,7 @@ impl Shard {
     /// Whether the disk is short of free space, and a checkpoint that can be taken would make some. The first attempt
     /// removes old files, so that only the next ones are held against what is free.
     fn would_make_room(&mut self) -> bool {
-        let Some(room) = self.data.conditions.scarce_room() else { return false };
+        let Some(room) = self.data.conditions.scarce_space() else { return false };
         let checkpoints = &self.checkpoints;
         let expected = checkpoints.expected_snapshot(self.data.store().snapshot_bytes());
         let used = checkpoints.disk_used(self.data.journaling.written_bytes());
@@ -91,7 +91,7 @@ impl Shard {
     /// Which files may stay beside a snapshot; `bytes` is what they may take if there is free space.
     pub(super) fn keep(&self, bytes: u64) -> Keep {
         let snapshots = self.rules.checkpoint_count.max(1);
-        match self.data.conditions.scarce_room() {
+        match self.data.conditions.scarce_space() {
             // A full disk ends a backup.
             None if self.checkpoints.is_held => Keep { snapshots: usize::MAX, bytes: u64::MAX, scarce: None },
             None => Keep { snapshots, bytes, scarce: None },

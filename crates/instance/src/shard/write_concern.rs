@@ -1,9 +1,9 @@
-//! A stronger wish of one call: `put` and `put_many` with the option `replicas = N` are answered when N replicas have the task
-//! on their disks, whatever `replicas_before_reply` says.
+//! The write concern of one call: `put` and `put_many` with the option `replicas = N` are answered when N replicas have the
+//! task on their disks, even if `replicas_before_reply` is less.
 //!
 //! The call is done at once and its answer is parked, so that other replies of the connection do not wait for it. With
 //! `replicas_missing = refuse` the call is refused before it is done while fewer than N replicas follow. Inside a
-//! transaction nothing can wait, so the wish is refused.
+//! transaction nothing can wait, so the option is refused.
 //!
 //! Invariant: a parked answer leaves when the rows are durable here and on N replicas, and not before.
 
@@ -24,7 +24,7 @@ const MOST: u64 = VCLOCK_MAX as u64 - 1;
 #[derive(Debug)]
 struct ParkedAnswer {
     request: RequestId,
-    wish: Wish,
+    concern: WriteConcern,
     /// What a replica has to have.
     vclock: Vclock,
     count: u32,
@@ -33,7 +33,7 @@ struct ParkedAnswer {
 
 /// What a call wants beyond what every reply waits for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish {
+pub(crate) struct WriteConcern {
     /// The session that wants it.
     pub(crate) session: u64,
     /// Replicas that must have the task.
@@ -42,14 +42,14 @@ pub(crate) struct Wish {
 
 /// All answers that wait for more replicas than others.
 #[derive(Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct WriteConcerns {
     parked: Vec<ParkedAnswer>,
     /// Calls that wait for free space in a tube, and what each wants then.
-    waiting: HashMap<RequestId, Wish>,
+    waiting: HashMap<RequestId, WriteConcern>,
 }
 
-impl Wishes {
-    /// Whether nobody wishes for anything.
+impl WriteConcerns {
+    /// Whether no call has a write concern.
     pub(crate) fn is_empty(&self) -> bool {
         self.parked.is_empty() && self.waiting.is_empty()
     }
@@ -65,8 +65,8 @@ impl Wishes {
     /// The calls of a session are not answered any more.
     pub(crate) fn forget_session(&mut self, session: u64) {
         if !self.is_empty() {
-            self.parked.retain(|answer| answer.wish.session != session);
-            self.waiting.retain(|_, wish| wish.session != session);
+            self.parked.retain(|answer| answer.concern.session != session);
+            self.waiting.retain(|_, concern| concern.session != session);
         }
     }
 
@@ -139,11 +139,11 @@ fn of_table(reader: &mut Reader<'_>) -> Result<Option<usize>, ErrorObject> {
 }
 
 impl Shard {
-    /// Looks whether a wish can be granted at all; `None` if the call wants no more than every reply waits for.
+    /// Checks whether a write concern can be met; `None` if the call wants no more than every reply waits for.
     ///
     /// # Errors
     /// A transaction is open, or too few replicas are connected.
-    pub(crate) fn admit_wish(&self, wanted: Option<usize>) -> Result<Option<usize>, ErrorObject> {
+    pub(crate) fn admit_concern(&self, wanted: Option<usize>) -> Result<Option<usize>, ErrorObject> {
         let Some(wanted) = wanted.filter(|wanted| *wanted > self.rules.replicas_before_reply) else {
             return Ok(None);
         };
@@ -164,34 +164,40 @@ impl Shard {
     }
 
     /// The call waits for something else first, and wants replicas after that.
-    pub(crate) fn wish_later(&mut self, request: RequestId, wish: Wish) {
-        self.replication.wishes.waiting.insert(request, wish);
+    pub(crate) fn defer_concern(&mut self, request: RequestId, concern: WriteConcern) {
+        self.replication.write_concerns.waiting.insert(request, concern);
     }
 
     /// The call waited for something, and is done: what it wanted.
-    pub(crate) fn take_wish(&mut self, request: RequestId) -> Option<Wish> {
-        self.replication.wishes.waiting.remove(&request)
+    pub(crate) fn take_concern(&mut self, request: RequestId) -> Option<WriteConcern> {
+        self.replication.write_concerns.waiting.remove(&request)
     }
 
     /// The parked call is answered when the replicas that it wants have everything that there is now.
-    pub(crate) fn wish(&mut self, request: RequestId, wish: Wish, count: u32, values: Vec<u8>) {
+    pub(crate) fn park_concern(
+        &mut self,
+        request: RequestId,
+        concern: WriteConcern,
+        count: u32,
+        values: Vec<u8>,
+    ) {
         let vclock = self.data.journaling.vclock().clone();
-        self.replication.wishes.parked.push(ParkedAnswer { request, wish, vclock, count, values });
+        self.replication.write_concerns.parked.push(ParkedAnswer { request, concern, vclock, count, values });
     }
 
-    /// Answers the calls whose wishes have come true.
-    pub(crate) fn grant_wishes(&mut self) {
-        if self.replication.wishes.is_empty() {
+    /// Answers the calls whose write concerns are met.
+    pub(crate) fn answer_concerns(&mut self) {
+        if self.replication.write_concerns.is_empty() {
             return;
         }
-        let parked = std::mem::take(&mut self.replication.wishes.parked);
+        let parked = std::mem::take(&mut self.replication.write_concerns.parked);
         for answer in parked {
             let durable = self.data.journaling.durable_vclock();
             let is_here = answer.vclock.iter().all(|(id, lsn)| lsn <= durable.get(id));
-            if is_here && self.replication.replicas.count_with(&answer.vclock) >= answer.wish.wanted {
+            if is_here && self.replication.replicas.count_with(&answer.vclock) >= answer.concern.wanted {
                 self.answer(answer.request, Ok((answer.count, answer.values)));
             } else {
-                self.replication.wishes.parked.push(answer);
+                self.replication.write_concerns.parked.push(answer);
             }
         }
     }
@@ -203,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    fn wish(options: Value) -> Result<Option<usize>, String> {
+    fn concern(options: Value) -> Result<Option<usize>, String> {
         let args = Value::array([Value::str("x"), options]).encode();
         of_options(&args).map_err(|error| error.message)
     }
@@ -213,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_numbers_of_replicas() {
+    fn a_write_concern_is_a_number_of_replicas() {
         assert_eq!(of_options(&Value::array([Value::str("x")]).encode()), Ok(None));
-        assert_eq!(wish(Value::map([("pri", 1_u64)])), Ok(None));
-        assert_eq!(wish(replicas(2_u64)), Ok(Some(2)));
-        assert_eq!(wish(replicas(Value::Nil)), Ok(None));
-        assert_eq!(wish(Value::array([Value::Nil, replicas(1_u64), replicas(3_u64)])), Ok(Some(3)));
+        assert_eq!(concern(Value::map([("pri", 1_u64)])), Ok(None));
+        assert_eq!(concern(replicas(2_u64)), Ok(Some(2)));
+        assert_eq!(concern(replicas(Value::Nil)), Ok(None));
+        assert_eq!(concern(Value::array([Value::Nil, replicas(1_u64), replicas(3_u64)])), Ok(Some(3)));
         for wrong in [Value::from(-1_i64), Value::from(1.5), Value::str("1"), Value::from(32_u64)] {
-            let message = wish(replicas(wrong)).unwrap_err();
+            let message = concern(replicas(wrong)).unwrap_err();
             assert_eq!(message, "Invalid value of replicas: it should be a whole number from 0 to 31");
         }
     }

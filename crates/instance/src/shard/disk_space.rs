@@ -13,7 +13,7 @@
 
 /// The free space of a disk that is short of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct FreeSpace {
     /// Bytes that may still be written.
     pub free: u64,
     /// `disk_reserve`, in bytes: more than `free`, or than four fifths of it.
@@ -22,16 +22,16 @@ pub struct Room {
     snapshot: u64,
 }
 
-impl Room {
+impl FreeSpace {
     /// So many bytes are free of a disk with such a reserve.
     #[must_use]
     pub const fn new(free: u64, reserve: u64) -> Self {
-        Room { free, reserve, snapshot: 0 }
+        FreeSpace { free, reserve, snapshot: 0 }
     }
 
     /// While a snapshot is being written that has taken so many bytes.
     pub(crate) fn beside_snapshot(self, snapshot: u64) -> Self {
-        Room { snapshot, ..self }
+        FreeSpace { snapshot, ..self }
     }
 
     /// Bytes that a snapshot never takes.

@@ -10,13 +10,13 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::arguments::{Choice, ClientArguments, ListArguments, TaskState};
 use crate::commands::method;
-use crate::fits::{self, Needs};
+use crate::holders::Holders;
 use crate::outcome::Outcome;
 use crate::output;
 use crate::payload;
 use crate::session::Session;
+use crate::tube_options::{self, Needs};
 use crate::values::{seconds, time};
-use crate::who::Holders;
 
 /// Tasks of one page.
 const PAGE: u64 = 500;
@@ -251,7 +251,7 @@ pub(crate) fn check_choice(session: &Session, tube: &str, choice: &Choice) -> an
         ("--utube", Needs::SubQueues, choice.utube.is_some()),
         ("--older-than", Needs::Ttl, choice.older_than.is_some()),
     ];
-    fits::check(session, tube, &given)
+    tube_options::check(session, tube, &given)
 }
 
 /// A state for people.

@@ -1,6 +1,6 @@
 //! Deriving: what the process knows of a tube with sub-queues or deadlines, found in the rows a portion at a time.
 //!
-//! That is the candidates of sub-queues, and what is amiss in the rows ([`Amiss`](crate::follow::Amiss)). The start of a process derives
+//! That is the candidates of sub-queues, and what is amiss in the rows ([`Amiss`](crate::follower::Amiss)). The start of a process derives
 //! it in one go; a loss of rows ([`Queue::rebuild`](crate::Queue::rebuild)) in steps of many turns, between which nobody
 //! may change the rows.
 
@@ -9,7 +9,7 @@ use lycosa_store::{IteratorType, Store};
 use crate::account::BUFFER_BY_NAME;
 use crate::driver::candidates::{Candidate, Rebuild};
 use crate::error::Error;
-use crate::follow::{buffer_row, is_event_amiss};
+use crate::follower::{buffer_row, is_event_amiss};
 use crate::system::rows_after;
 use crate::task::{ShortKey, Task, string_key};
 use crate::tube::{Tube, TubeIndex};

@@ -1,4 +1,4 @@
-//! Calls with a key that are made once, however often a client repeats them: see [`crate::shard::once`].
+//! Calls with a key that are made once, however often a client repeats them: see [`crate::shard::idempotency`].
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_store::user;
@@ -6,7 +6,7 @@ use lycosa_tuple::value::Value;
 use sha2::{Digest, Sha256};
 
 use crate::front::call::{Callee, not_defined};
-use crate::shard::once::{self, Kept};
+use crate::shard::idempotency::{self, Kept};
 use crate::shard::{NULL, wire_error};
 use crate::{Called, Caller, Instance};
 
@@ -55,7 +55,8 @@ impl Instance {
         let Some(Callee::Queue(procedure, _)) = self.find(name) else { return Err(not_defined(name)) };
         let owner = caller.token.map_or(0, crate::TokenId::number);
         let now = self.shard.data.now;
-        if let Some(Kept { fingerprint, answer }) = once::find(self.shard.data.store(), owner, &once.key, now)
+        if let Some(Kept { fingerprint, answer }) =
+            idempotency::find(self.shard.data.store(), owner, &once.key, now)
         {
             if fingerprint != once.fingerprint {
                 let message = format!("the key {:?} was used for another request", once.key);
