@@ -81,7 +81,7 @@ impl Member {
     ) -> std::io::Result<(Rc<Self>, UnboundedReceiver<Said>)> {
         // A node that starts on a full disk takes no entry first.
         let news = room.look();
-        journal.set_scarce(matches!(news, Some(News::Room { is_scarce: true, .. })));
+        journal.set_scarce(matches!(news, Some(News::FreeSpace { is_scarce: true, .. })));
         links.begin(journal.identity(), disk.incarnation(), lycosa_engine::group::FEATURE_LEVEL);
         let directory = disk.directory().clone();
         let (jobs, inbox) = mpsc::channel();
