@@ -52,7 +52,7 @@ pub enum News {
     /// This node leads its group from now on, and the data hold every entry of earlier leaders: the instance takes writes.
     Leads,
     /// This node follows the leader of its group, if it knows one. The instance takes no writes; if its data have rows that are
-    /// not confirmed, the turn asks for others ([`Journal::restore`]).
+    /// not confirmed, the turn asks for others ([`Journal::suspend`], [`Journal::restore`]).
     Follows {
         /// The leader's number.
         leader: Option<u64>,
@@ -67,7 +67,7 @@ pub enum News {
         /// The LSN.
         lsn: Lsn,
     },
-    /// The data give way to others, which come with [`News::Restored`].
+    /// The data give way to others, which come with [`News::Restored`] once the turn has asked for them ([`Journal::restore`]).
     Suspended,
     /// The data, loaded anew; they may be ahead of everything that the instance has seen.
     Restored {
@@ -106,7 +106,11 @@ pub trait Journal {
         let _ = lsn;
     }
 
-    /// The instance has rows that nothing will confirm: data without them are to be loaded. Only after [`News::Follows`].
+    /// The instance has rows that nothing will confirm, and suspends its data: there are no further news until others are loaded
+    /// ([`Self::restore`]). Only after [`News::Follows`].
+    fn suspend(&mut self) {}
+
+    /// The suspended data have given their memory back: data without unconfirmed rows are to be loaded. Once for each suspension.
     fn restore(&mut self) {}
 
     /// The instance can take no news of entries and roles for the moment, or can again.

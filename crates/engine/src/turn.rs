@@ -44,6 +44,8 @@ const WRITE_COST: usize = 8 << 10;
 pub struct Turn {
     /// Unconfirmed batches.
     in_flight: usize,
+    /// The data are suspended, and the journal was not asked for others yet.
+    awaits_memory: bool,
     group_commit: GroupCommit,
 }
 
@@ -248,6 +250,11 @@ pub fn end<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Ended, H::
     host.parts().instance.end_part(TurnPart::Journal);
     let next = host.parts().instance.tick(now);
     host.ticked(next)?;
+    let Parts { instance, turn, journal } = host.parts();
+    if turn.awaits_memory && instance.is_vacated() {
+        turn.awaits_memory = false;
+        journal.restore();
+    }
     let was_long = advance_checkpoint(host)?;
     if was_long {
         host.parts().instance.end_part(TurnPart::Snapshot);
@@ -350,15 +357,15 @@ fn hear<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<(), H::S
                     Followed::Unchanged => {}
                     Followed::Clean => turn.in_flight = 0,
                     Followed::Ahead => {
-                        turn.in_flight = 0;
-                        journal.restore();
+                        (turn.in_flight, turn.awaits_memory) = (0, true);
+                        journal.suspend();
                     }
                 }
                 host.follows(leader)?;
             }
             News::Suspended => {
                 let Parts { instance, turn, .. } = host.parts();
-                turn.in_flight = 0;
+                (turn.in_flight, turn.awaits_memory) = (0, true);
                 instance.handle_suspended(*now);
             }
             News::Restored { confirmed } => {

@@ -104,6 +104,12 @@ impl journal::Journal for Journal {
         }
     }
 
+    fn suspend(&mut self) {
+        if let Some(member) = self.member() {
+            member.suspend();
+        }
+    }
+
     fn restore(&mut self) {
         if let Some(member) = self.member() {
             member.restore();

@@ -57,6 +57,32 @@ impl Store {
         Retired(self)
     }
 
+    /// Gives up the tuples of all spaces but the system's: other data are about to take the place of these, and need the memory
+    /// that [`Self::collect_garbage`] gives back. Definitions, users and privileges stay. Between transactions.
+    pub fn vacate(&mut self) {
+        debug_assert!(!self.in_transaction(), "an open transaction may need its tuples");
+        let mut former = Vec::new();
+        for space in self.catalog.iter_mut().filter(|space| !space.is_system()) {
+            let primary = space.primary_key().cloned();
+            let empty = space.indexes.iter().map(|index| index.emptied(primary.as_ref())).collect();
+            former.push((space.id(), std::mem::replace(&mut space.indexes, empty)));
+            space.bytes = 0;
+        }
+        for (space, indexes) in former {
+            let mut indexes = indexes.into_iter();
+            if let Some(primary) = indexes.next() {
+                self.give_up(space, primary.index);
+            }
+            indexes.for_each(|secondary| self.discard(secondary.index, false));
+        }
+    }
+
+    /// Whether memory waits for [`Self::collect_garbage`].
+    #[must_use]
+    pub fn has_garbage(&self) -> bool {
+        !self.garbage.is_empty()
+    }
+
     /// Takes over an index that is out of reach, with its tuples if it is a primary one that owned them.
     pub(crate) fn discard(&mut self, index: Index, owns_tuples: bool) {
         if !index.is_empty() {

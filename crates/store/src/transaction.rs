@@ -428,7 +428,7 @@ impl Store {
     }
 
     /// Gives the tuples of a primary index up, once the open read view has no use for them.
-    fn give_up(&mut self, space: SpaceId, primary: Index) {
+    pub(crate) fn give_up(&mut self, space: SpaceId, primary: Index) {
         let given_up = match &mut self.view {
             Some(view) => view.adopt(space, primary),
             None => Some(primary),

@@ -96,7 +96,7 @@ pub struct GroupJournal {
     waiting: VecDeque<Batch>,
     /// Batches are dropped until the instance has heard of its loss.
     is_losing: bool,
-    /// The data are being loaded.
+    /// The data are being loaded, or will be once the former ones have given their memory back.
     is_loading: bool,
     /// The queue comes up on loaded data.
     is_paused: bool,
@@ -488,7 +488,7 @@ impl GroupJournal {
                 self.snapshot = Some(*base.clone());
                 if index > self.held {
                     self.news.push_back(News::Suspended);
-                    self.load(index);
+                    self.suspend();
                 }
                 self.orders.push_back(Order::Forget { base, index });
             }
@@ -547,16 +547,6 @@ impl GroupJournal {
             self.news.push_back(News::Leads);
         }
     }
-
-    fn load(&mut self, index: u64) {
-        self.own.clear();
-        self.told = 0;
-        self.waiting.clear();
-        self.reads.clear();
-        self.is_losing = true;
-        self.is_loading = true;
-        self.orders.push_back(Order::Restore { index });
-    }
 }
 
 impl Journal for GroupJournal {
@@ -599,8 +589,17 @@ impl Journal for GroupJournal {
         }
     }
 
+    fn suspend(&mut self) {
+        self.own.clear();
+        self.told = 0;
+        self.waiting.clear();
+        self.reads.clear();
+        self.is_losing = true;
+        self.is_loading = true;
+    }
+
     fn restore(&mut self) {
-        self.load(self.taken.index);
+        self.orders.push_back(Order::Restore { index: self.taken.index });
     }
 
     fn pause(&mut self, is_paused: bool) {

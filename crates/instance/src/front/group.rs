@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the node leads | the instance takes writes and its queue comes up. A reply waits for a row of its turn; without one, for a read that the majority confirms |
 //! | it stops leading | replies that wait for either become the error [`OUTCOME_UNKNOWN`](crate::OUTCOME_UNKNOWN); open transactions and long SELECTs end. Data with unconfirmed rows are suspended |
-//! | data are suspended | nothing is read or changed; requests are refused with `ER_LOADING` |
+//! | data are suspended | nothing is read or changed; requests are refused with `ER_LOADING`. The memory of all tuples is given back in steps, before others are loaded |
 //! | data are restored | as after a loss of rows (`front/loss.rs`): connections and log-ins stay, the queue comes up in portions |
 //! | an entry of another leader | is applied with the stamps that it carries, and is in no batch |
 //!
@@ -126,6 +126,11 @@ impl Instance {
         self.shard.data.journaling.confirm_read(lsn);
         self.shard.await_replicas();
         self.release_replies();
+    }
+
+    /// Whether the data give way to others and have given their memory back: others may be loaded.
+    pub fn is_vacated(&self) -> bool {
+        self.shard.is_vacated()
     }
 
     /// Whether the data give way to others, which are not loaded yet.

@@ -365,6 +365,11 @@ impl Upkeep<'_> {
         self.store.set_memory_limit(bytes);
     }
 
+    /// See [`Store::vacate`]: only for data that are suspended.
+    pub(crate) fn vacate(&mut self) {
+        self.store.vacate();
+    }
+
     /// See [`Store::collect_garbage`].
     pub(crate) fn collect_garbage(&mut self, tuples: u64) -> bool {
         self.store.collect_garbage(tuples)

@@ -101,10 +101,16 @@ impl Shard {
         }
     }
 
-    /// The data give way to others: until then they are neither read nor changed.
+    /// The data give way to others: until then they are neither read nor changed, and give their memory back in steps.
     pub(crate) fn suspend(&mut self) {
         self.data.journaling.suspend();
         self.data.conditions.set_suspended(true);
+        self.data.upkeep().vacate();
+    }
+
+    /// Whether the data are suspended and have given their memory back.
+    pub(crate) fn is_vacated(&self) -> bool {
+        self.data.conditions.is_suspended() && self.former.is_empty() && !self.data.store().has_garbage()
     }
 
     /// Applies the transactions of an entry that the group has decided on.

@@ -262,6 +262,10 @@ impl Member {
         self.call(|journal| journal.read(lsn));
     }
 
+    pub(crate) fn suspend(self: &Rc<Self>) {
+        self.call(Journal::suspend);
+    }
+
     pub(crate) fn restore(self: &Rc<Self>) {
         self.call(Journal::restore);
     }

@@ -2,19 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lycosa_engine::group::{ConnectionNumber, Hello, HelloError, Incoming, Outgoing, StepError, transfer};
+use lycosa_engine::group::{
+    ConnectionNumber, Hello, HelloError, Incoming, Order, Outgoing, StepError, transfer,
+};
 use lycosa_group::Limits;
 use lycosa_group::members::{NodeId, Standing};
 use lycosa_instance::{Origin, Settings, Trust};
 use lycosa_journal::log::WalMode;
 use lycosa_journal::memory::{Crash, Fault};
 use lycosa_journal::writer;
-use lycosa_store::{IteratorType, user};
+use lycosa_store::{IteratorType, Space, user};
 use lycosa_tuple::value::Value;
 
 use super::MemberTotals;
 use super::client::{Ask, Client, Connection, Ledger, TUBES};
-use super::server::{GROUP, Plan, Server};
+use super::server::{GROUP, Plan, Running, Server};
 use crate::group::link::{Link, Parcel};
 use crate::random::Random;
 use crate::violation::{Checked, Violation, hold};
@@ -304,8 +306,16 @@ impl<'a> World<'a> {
     fn take_orders(&mut self, node: NodeId) -> Checked {
         let (now, sync) = (self.now, self.random.between(50, self.sync));
         let Some(running) = &mut self.server(node).running else { return Ok(()) };
-        let core = &mut running.core;
+        let Running { core, body, .. } = &mut **running;
         while let Some(order) = core.journal.poll_order() {
+            if let (Order::Restore { .. }, Some(body)) = (&order, &body) {
+                let store = body.instance.store();
+                let left = store.spaces().filter(|space| !space.is_system()).map(Space::len).sum::<u64>();
+                hold!(
+                    left == 0 && !store.has_garbage(),
+                    "{node} loads data beside {left} tuples of the former ones"
+                );
+            }
             core.orders.push_back((now + sync, order));
         }
         let messages: Vec<Outgoing> = std::iter::from_fn(|| core.journal.poll_message()).collect();

@@ -169,3 +169,21 @@ fn data_that_take_the_place_of_others_check_bodies_as_they_did() {
     assert!(refused.to_string().contains("no function() end"), "{refused}");
     store.rollback();
 }
+
+#[test]
+fn data_that_give_way_keep_their_definitions_and_give_their_memory_back() {
+    let mut store = with_wire_data();
+    let definitions = |store: &Store| all(store, system::SPACE);
+    let (before, used) = (definitions(&store), store.memory().tuples);
+    store.vacate();
+    assert!(store.has_garbage());
+    let mut steps = 1;
+    while store.collect_garbage(1) {
+        steps += 1;
+    }
+    assert!(steps > 1 && !store.has_garbage(), "{steps} steps");
+    assert_eq!(definitions(&store), before);
+    let mut left = store.spaces().filter(|space| !space.is_system());
+    assert!(left.all(crate::Space::is_empty));
+    assert!(store.memory().tuples < used);
+}
