@@ -253,11 +253,12 @@ impl Turn<'_> {
             // The queue has not come up on these data: it does not know the spaces of sessions.
             (Some(_), _) if self.common.spaces.shared_sessions == 0 => return Err(Error::ReadOnly),
             (Some(session), _) => {
+                // A follower may not have the session's row yet: its client is not to take the session for one that ended.
+                self.common.refuse_if_read_only()?;
                 if !self.common.is_known(self.store, &session)? {
                     return Err(Error::UnknownUuid(text(&session)));
                 }
                 self.common.check_opener(self.store, caller, &session)?;
-                self.common.refuse_if_read_only()?;
                 self.transact(|turn| {
                     turn.common.switch_session(turn.store, caller.client(), session, turn.now)
                 })?;

@@ -95,6 +95,7 @@ pub const ALL: &[Kept] = &[
         3_000,
         "a new leader took a session that had not expired from its connection, and with it the tasks taken since",
     ),
+    members(30_402, 1_223, "a follower that was behind called a session unknown"),
     members(5_057, 3_000, "the disk of a server that joined failed, and the server waited for ever"),
 ];
 

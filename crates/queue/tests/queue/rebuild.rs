@@ -104,3 +104,14 @@ fn a_session_is_not_looked_for_in_data_that_the_queue_only_follows() {
         assert_eq!((views.len(), is_all), (1, true), "the connection keeps its session");
     }
 }
+
+#[test]
+fn a_follower_that_lacks_a_session_does_not_call_it_unknown() {
+    let mut rig = Rig::with_ttr(1000.0, true);
+    rig.queue.set_read_only(&mut rig.store, true, rig.now).expect("nothing is written");
+    let newer = vec![Value::str([7_u8; 16])];
+    let refused = rig.call(2, "queue.identify", newer.clone()).error();
+    assert_eq!(refused, lycosa_queue::Error::ReadOnly.to_string());
+    rig.promote();
+    assert!(rig.call(2, "queue.identify", newer).error().ends_with("is unknown."));
+}
