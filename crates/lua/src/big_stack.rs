@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use corosensei::stack::{DefaultStack, Stack};
 
 /// Bytes of the large stack; pages that are not touched cost nothing.
-const SIZE: usize = 16 << 20;
+pub(crate) const SIZE: usize = 16 << 20;
 
 thread_local! {
     static FREE: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };

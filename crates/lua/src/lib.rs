@@ -27,7 +27,6 @@ mod memory;
 pub mod modules;
 mod ready;
 mod runtime;
-mod sql;
 mod sys;
 mod userdata;
 mod watchdog;

@@ -2,6 +2,7 @@
 
 use lycosa_instance::{Invoke, InvokeKind, OwnedStatement};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_sql::MAX_PARAMETERS;
 use lycosa_store::OwnedChange;
 use lycosa_tuple::mp::{Kind as MpKind, Reader};
 
@@ -9,7 +10,6 @@ use super::change::push_change;
 use crate::api::{Kind, Lua};
 use crate::error::Error;
 use crate::host::{SessionEvent, leave_transaction};
-use crate::sql::MAX_PARAMETERS;
 use crate::sys;
 
 /// Runs CALL or EVAL and answers the request.

@@ -1,18 +1,20 @@
 //! Native part of `box.execute`: plans, and their steps; the bodies of replies to EXECUTE.
 
 use std::cell::RefCell;
+use std::ops::ControlFlow;
 
+use lycosa_instance::{Instance, WalkError};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::keys;
-use lycosa_store::{Access, Object};
+use lycosa_sql::{self as sql, Advance, Asker, Definition, Inserted, Limits, Plan, Rows, Run};
+use lycosa_store::{Access, Budget, Cursor, CursorError, Object, Progress, Store};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
 
 use super::of_store;
 use crate::api::{Lua, Native};
-use crate::big_stack::on_big_stack;
+use crate::big_stack::{self, on_big_stack};
 use crate::error::Error;
-use crate::sql::{self, Asker, Bound, Definition, Inserted, Plan, Run, Step};
 use crate::watchdog::check_time;
 
 pub(super) const FUNCTIONS: &[(&str, Native)] = &[
@@ -37,6 +39,48 @@ impl Drop for Planned {
     }
 }
 
+/// The big stack is as large as the deepest statement needs.
+const _: () = assert!(big_stack::SIZE >= sql::STACK);
+
+impl From<sql::Error> for Error {
+    fn from(error: sql::Error) -> Error {
+        let object = match error {
+            sql::Error::Statement(failure) => return failure.into(),
+            sql::Error::Store(error) => of_store(&error),
+        };
+        Error::Object(Box::new(object))
+    }
+}
+
+impl From<sql::Failure> for Error {
+    fn from(failure: sql::Failure) -> Error {
+        Error::Box { code: failure.code, message: failure.message }
+    }
+}
+
+/// The instance, as statements read it.
+struct OfInstance<'a>(&'a mut Instance);
+
+impl Rows for OfInstance<'_> {
+    type Refusal = Error;
+
+    fn store(&self) -> &Store {
+        self.0.store()
+    }
+
+    fn advance_while(
+        &mut self,
+        cursor: &mut Cursor,
+        budget: Budget,
+        f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<Progress, Advance<Error>> {
+        self.0.advance_while(cursor, budget, f).map_err(|error| match error {
+            WalkError::Cursor(CursorError::IndexAltered { .. }) => Advance::IndexAltered,
+            error => Advance::Refused(Error::Object(Box::new(error.into()))),
+        })
+    }
+}
+
 /// The body of a reply: a MessagePack map.
 pub(super) struct SqlBody(pub(super) RefCell<Vec<u8>>);
 
@@ -44,7 +88,7 @@ pub(super) struct SqlBody(pub(super) RefCell<Vec<u8>>);
 /// fills; or `drop`, the name and whether the space may be absent. Nothing for any other statement.
 fn definition(lua: Lua) -> Result<i32, Error> {
     let text = lua.text(1).ok_or_else(|| Error::here("usage: sql_definition(text)"))?;
-    match sql::definition(&text)? {
+    match on_big_stack(|| sql::definition(&text))? {
         None => Ok(0),
         Some(Definition::Drop { name, is_optional }) => {
             lua.push_str("drop");
@@ -86,21 +130,18 @@ fn definition(lua: Lua) -> Result<i32, Error> {
 }
 
 /// Looks at the store as the running fiber's user.
-fn asking<T>(
-    lua: Lua,
-    look: impl FnOnce(&lycosa_store::Store, Asker<'_>) -> Result<T, ErrorObject>,
-) -> Result<T, Error> {
+fn asking<T>(lua: Lua, look: impl FnOnce(&Store, Asker<'_>) -> Result<T, Error>) -> Result<T, Error> {
     let caller = lua.session()?.caller;
     lua.with_instance(|instance| {
         let is_hidden = |space| instance.hides_space(&caller, space);
-        look(instance.store(), Asker { user: caller.effective, is_hidden: &is_hidden })
-    })
+        Ok(look(instance.store(), Asker { user: caller.effective, is_hidden: &is_hidden }))
+    })?
 }
 
 /// `sql_plan(text)`: a statement that can run.
 fn plan(lua: Lua) -> Result<i32, Error> {
     let text = lua.text(1).ok_or_else(|| Error::here("usage: sql_plan(text)"))?;
-    let plan = asking(lua, |store, asker| sql::plan(&text, store, asker))?;
+    let plan = asking(lua, |store, asker| Ok(on_big_stack(|| sql::plan(&text, store, asker))?))?;
     lua.new_class::<Planned>("sql_plan", &[], &[]);
     lua.pop(1);
     lua.push_userdata(Planned(Some(plan)));
@@ -110,7 +151,7 @@ fn plan(lua: Lua) -> Result<i32, Error> {
 /// `sql_check(plan)`: refuses who may not run it.
 fn check(lua: Lua) -> Result<i32, Error> {
     let plan = planned(&lua)?;
-    asking(lua, |store, asker| sql::check_plan(plan, store, asker))?;
+    asking(lua, |store, asker| Ok(sql::check_plan(plan, store, asker)?))?;
     Ok(0)
 }
 
@@ -125,7 +166,7 @@ fn hides(lua: Lua) -> Result<i32, Error> {
         if is_hidden && creates && store.check_access(asker.user, Object::Universe, Access::CREATE).is_err() {
             let user =
                 store.user(asker.user).map_or_else(|| asker.user.to_string(), |user| user.name.clone());
-            return Err(ErrorObject::access_denied("Create", "space", &name, &user));
+            return Err(Error::Object(Box::new(ErrorObject::access_denied("Create", "space", &name, &user))));
         }
         Ok(is_hidden)
     })?;
@@ -185,26 +226,29 @@ fn parameters(lua: Lua, index: i32) -> Result<Vec<Value>, Error> {
 
 /// What the statement may take. `index` says whether it is a client's request. Clients that may run programs may do with SQL
 /// what a program does, but for the size of a result.
-fn bound(lua: Lua, index: i32) -> Result<Bound, Error> {
+fn limits(lua: Lua, index: i32) -> Result<Limits, Error> {
     if !lua.truth(index) {
-        return Ok(Bound::PROGRAM);
+        return Ok(Limits::PROGRAM);
     }
     let runs_programs = asking(lua, |store, asker| {
         Ok(store.check_access(asker.user, Object::Universe, Access::EXECUTE).is_ok())
     })?;
-    Ok(if runs_programs { Bound::TRUSTED_CLIENT } else { Bound::CLIENT })
+    Ok(if runs_programs { Limits::TRUSTED_CLIENT } else { Limits::CLIENT })
 }
 
 /// Runs a plan to its end. Others run between its steps unless a transaction is open or `alone` says so; then the watchdog's
 /// budget is looked at between them.
 fn run(lua: Lua, plan: &Plan, alone: bool) -> Result<Run, Error> {
     lua.join_transaction()?;
-    let (bound, parameters) = (bound(lua, 3)?, parameters(lua, 2)?);
+    let (limits, parameters) = (limits(lua, 3)?, parameters(lua, 2)?);
     let user = lua.session()?.caller.effective;
     let mut run = lua.with_instance(|instance| {
-        on_big_stack(|| Run::new(plan, instance.store(), user, parameters, bound))
-    })?;
-    while lua.with_instance(|instance| on_big_stack(|| run.step(plan, instance)))? == Step::More {
+        Ok(on_big_stack(|| Run::new(plan, instance.store(), user, parameters, limits)))
+    })??;
+    let mut step = |lua: Lua| {
+        lua.with_instance(|instance| Ok(on_big_stack(|| run.step(plan, &mut OfInstance(instance)))))?
+    };
+    while step(lua)? == Progress::More {
         if alone || lua.in_transaction() {
             check_time(lua)?;
         } else {
@@ -278,8 +322,8 @@ fn changes(lua: Lua) -> Result<i32, Error> {
 fn rows(lua: Lua) -> Result<i32, Error> {
     lua.join_transaction()?;
     let plan = planned(&lua)?;
-    let (bound, parameters) = (bound(lua, 3)?, parameters(lua, 2)?);
-    let Inserted { tuples, conflict, sequence } = on_big_stack(|| sql::inserted(plan, &parameters, bound))?;
+    let (limits, parameters) = (limits(lua, 3)?, parameters(lua, 2)?);
+    let Inserted { tuples, conflict, sequence } = on_big_stack(|| sql::inserted(plan, &parameters, limits))?;
     let keys = lua.with_instance(|instance| {
         let space = instance.store().space(plan.space()).map_err(|error| of_store(&error))?;
         let key = space.index(0).map(lycosa_store::SpaceIndex::key);

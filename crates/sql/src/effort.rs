@@ -1,8 +1,8 @@
 //! How much a statement has worked, and where that ends it.
 //!
 //! Native code is not interrupted: code that evaluates an expression, sorts or parses has to count. A unit is about 20 ns of a
-//! processor of 2026. Bytes count by what is done with them. Units are counted and not timed, so that the same statement over
-//! the same rows ends in the same place on every machine.
+//! processor of 2026. Bytes cost more when they are searched than when they are copied. Units are counted and not timed, so
+//! that the same statement over the same rows ends in the same place on every machine.
 //!
 //! Bounds: [`MAX_ROW`] for the expressions of one row, [`STEP`] and one row more between two pauses, [`MAX_WHOLE`] for what a
 //! client's UPDATE or DELETE does in one piece.
@@ -11,20 +11,20 @@ use std::cell::Cell;
 
 use lycosa_tuple::value::Value;
 
-use super::Failure;
+use crate::Failure;
 
 /// Units of one row's expressions: about 10 ms.
-pub(super) const MAX_ROW: u64 = 1 << 19;
+pub(crate) const MAX_ROW: u64 = 1 << 19;
 
 /// Units after which a statement pauses: about 1 ms.
-pub(super) const STEP: u64 = 1 << 16;
+pub(crate) const STEP: u64 = 1 << 16;
 
 /// Units of an UPDATE or DELETE, whose rows are found without a pause, for a client without the right to run programs:
 /// about 40 ms.
-pub(super) const MAX_WHOLE: u64 = 1 << 21;
+pub(crate) const MAX_WHOLE: u64 = 1 << 21;
 
 /// What each row costs beside its expressions: the look into the index, the key.
-pub(super) const ROW: u64 = 16;
+pub(crate) const ROW: u64 = 16;
 
 /// Bytes that are copied or compared in a unit.
 const COPIED: usize = 128;
@@ -34,7 +34,7 @@ const EXECUTE: u32 = 159;
 
 /// Units that are left for one row.
 #[derive(Debug)]
-pub(super) struct Effort {
+pub(crate) struct Effort {
     left: Cell<u64>,
 }
 
@@ -49,7 +49,7 @@ impl Effort {
     ///
     /// # Errors
     /// They are more than are left.
-    pub(super) fn spend(&self, units: u64) -> Result<(), Failure> {
+    pub(crate) fn spend(&self, units: u64) -> Result<(), Failure> {
         match self.left.get().checked_sub(units) {
             Some(left) => {
                 self.left.set(left);
@@ -68,19 +68,19 @@ impl Effort {
     ///
     /// # Errors
     /// As [`Self::spend`].
-    pub(super) fn copy(&self, value: &Value) -> Result<Value, Failure> {
+    pub(crate) fn copy(&self, value: &Value) -> Result<Value, Failure> {
         self.spend(weight(value))?;
         Ok(value.clone())
     }
 
     /// Units that were spent.
-    pub(super) fn spent(&self) -> u64 {
+    pub(crate) fn spent(&self) -> u64 {
         MAX_ROW - self.left.get()
     }
 }
 
 /// Units of copying or comparing a value.
-pub(super) fn weight(value: &Value) -> u64 {
+pub(crate) fn weight(value: &Value) -> u64 {
     1 + match value {
         Value::Str(bytes) | Value::Bin(bytes) | Value::Ext(_, bytes) => (bytes.len() / COPIED) as u64,
         Value::Array(items) => items.iter().map(weight).sum(),
@@ -90,7 +90,7 @@ pub(super) fn weight(value: &Value) -> u64 {
 }
 
 /// Units of reading a value of this number of encoded bytes that may be nested.
-pub(super) fn weight_of_encoded(bytes: &[u8]) -> u64 {
+pub(crate) fn weight_of_encoded(bytes: &[u8]) -> u64 {
     match bytes.first() {
         // Maps and arrays: each item is a value of its own.
         Some(0x80..=0x9f | 0xdc..=0xdf) => bytes.len() as u64,
@@ -99,6 +99,6 @@ pub(super) fn weight_of_encoded(bytes: &[u8]) -> u64 {
 }
 
 /// Units of what goes through a text a character at a time.
-pub(super) fn weight_of_text(bytes: usize) -> u64 {
+pub(crate) fn weight_of_text(bytes: usize) -> u64 {
     1 + (bytes / 4) as u64
 }

@@ -7,11 +7,11 @@ use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
 use sqlparser::ast::{self, SetExpr};
 
-use super::Failure;
-use super::resolve::{Context, MAX_COLUMNS, MAX_VALUES, at_most, generic, none, simple_name, unsupported};
-use super::tree::{Body, Expr, OnConflict, Target};
+use crate::Failure;
+use crate::resolve::{Context, MAX_COLUMNS, MAX_VALUES, at_most, generic, none, simple_name, unsupported};
+use crate::tree::{Body, Expr, OnConflict, Target};
 
-pub(super) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'_>, Body), Failure> {
+pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'_>, Body), Failure> {
     let ast::Insert {
         insert_token: _,
         optimizer_hints,
@@ -125,7 +125,7 @@ fn sequence_field(space: &Space, store: &Store) -> Option<u32> {
 /// A context, the changes, and the WHERE.
 type Updated<'a> = (Context<'a>, Body, Option<ast::Expr>);
 
-pub(super) fn update_of(update: ast::Update, store: &Store) -> Result<Updated<'_>, Failure> {
+pub(crate) fn update_of(update: ast::Update, store: &Store) -> Result<Updated<'_>, Failure> {
     let ast::Update {
         update_token: _,
         optimizer_hints,

@@ -6,11 +6,11 @@ use lycosa_store::StatementKind;
 use lycosa_tuple::field::FieldType;
 use lycosa_tuple::value::Value;
 
-use super::value::Function;
+use crate::value::Function;
 
 /// A comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(crate) enum Comparison {
     Equal,
     NotEqual,
     Less,
@@ -21,7 +21,7 @@ pub(super) enum Comparison {
 
 impl Comparison {
     /// The comparison with its sides exchanged.
-    pub(super) fn mirrored(self) -> Comparison {
+    pub(crate) fn mirrored(self) -> Comparison {
         match self {
             Comparison::Less => Comparison::Greater,
             Comparison::AtMost => Comparison::AtLeast,
@@ -33,7 +33,7 @@ impl Comparison {
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Expr {
+pub(crate) enum Expr {
     Literal(Value),
     /// A field, from 0.
     Column(u32),
@@ -58,7 +58,7 @@ pub(super) enum Expr {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AggregateKind {
+pub(crate) enum AggregateKind {
     Count,
     Sum,
     Total,
@@ -69,57 +69,57 @@ pub(super) enum AggregateKind {
 
 /// An aggregate function; without an argument it counts rows.
 #[derive(Debug, Clone)]
-pub(super) struct Aggregate {
-    pub(super) kind: AggregateKind,
-    pub(super) argument: Option<Expr>,
+pub(crate) struct Aggregate {
+    pub(crate) kind: AggregateKind,
+    pub(crate) argument: Option<Expr>,
 }
 
 /// A column of a result.
 #[derive(Debug, Clone)]
-pub(super) struct Column {
-    pub(super) name: String,
+pub(crate) struct Column {
+    pub(crate) name: String,
     /// `None`: the type of the parameter that it is.
-    pub(super) ty: Option<&'static str>,
+    pub(crate) ty: Option<&'static str>,
     /// Shared with the terms of ORDER BY that name the column.
-    pub(super) expr: Rc<Expr>,
+    pub(crate) expr: Rc<Expr>,
 }
 
 /// What a result is ordered by.
 #[derive(Debug, Clone)]
-pub(super) struct Order {
-    pub(super) expr: Rc<Expr>,
-    pub(super) descending: bool,
+pub(crate) struct Order {
+    pub(crate) expr: Rc<Expr>,
+    pub(crate) descending: bool,
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Select {
-    pub(super) columns: Vec<Column>,
-    pub(super) aggregates: Vec<Aggregate>,
-    pub(super) distinct: bool,
-    pub(super) order: Vec<Order>,
-    pub(super) limit: Option<Expr>,
-    pub(super) offset: Option<Expr>,
+pub(crate) struct Select {
+    pub(crate) columns: Vec<Column>,
+    pub(crate) aggregates: Vec<Aggregate>,
+    pub(crate) distinct: bool,
+    pub(crate) order: Vec<Order>,
+    pub(crate) limit: Option<Expr>,
+    pub(crate) offset: Option<Expr>,
 }
 
 /// A field that is written.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
-    pub(super) field: u32,
-    pub(super) name: String,
-    pub(super) ty: FieldType,
+pub(crate) struct Target {
+    pub(crate) field: u32,
+    pub(crate) name: String,
+    pub(crate) ty: FieldType,
     /// NULL is refused.
-    pub(super) required: bool,
+    pub(crate) required: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OnConflict {
+pub(crate) enum OnConflict {
     Fail,
     Replace,
     Ignore,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Body {
+pub(crate) enum Body {
     Select(Select),
     /// Rows of values: an expression for each field of the space.
     Insert {
@@ -135,26 +135,26 @@ pub(super) enum Body {
 
 /// A statement that can run.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// The names of parameters: `?`, `:name`, `@name` or `$1`.
-    pub(crate) parameters: Vec<String>,
-    pub(super) space: u32,
-    pub(super) filter: Option<Expr>,
-    pub(super) body: Body,
+    pub parameters: Vec<String>,
+    pub(crate) space: u32,
+    pub(crate) filter: Option<Expr>,
+    pub(crate) body: Body,
     /// The version of the schema that the names were resolved in.
-    pub(crate) schema_version: u32,
+    pub schema_version: u32,
     /// Parts of its expressions, its columns and its parameters: what it takes to keep it.
-    pub(crate) weight: usize,
+    pub weight: usize,
 }
 
 impl Plan {
     /// The space; 0 for a SELECT of constants.
-    pub(crate) fn space(&self) -> u32 {
+    pub fn space(&self) -> u32 {
         self.space
     }
 
     /// What it does to rows; `None` for a SELECT.
-    pub(crate) fn kind(&self) -> Option<StatementKind> {
+    pub fn kind(&self) -> Option<StatementKind> {
         match &self.body {
             Body::Select(_) => None,
             Body::Insert { .. } => Some(StatementKind::Insert),
@@ -166,7 +166,7 @@ impl Plan {
 
 impl Body {
     /// Columns of a SELECT's result, which are kept with their names.
-    pub(super) fn column_count(&self) -> usize {
+    pub(crate) fn column_count(&self) -> usize {
         match self {
             Body::Select(select) => select.columns.len(),
             _ => 0,

@@ -7,17 +7,17 @@ use sqlparser::dialect::SQLiteDialect;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
-use super::Failure;
+use crate::Failure;
 
 /// Bytes of a statement.
-pub(super) const MAX_TEXT: usize = 1 << 20;
+pub(crate) const MAX_TEXT: usize = 1 << 20;
 
 /// Words and signs of a statement, those in its strings and comments included: a bound on what the tokenizer and the parser
 /// do, neither of which can be interrupted.
 const MAX_WORDS: usize = 32_768;
 
 /// Parameters of a statement.
-pub(crate) const MAX_PARAMETERS: usize = 16_384;
+pub const MAX_PARAMETERS: usize = 16_384;
 
 /// Characters of a piece of the statement that an error shows.
 const SHOWN: usize = 200;
@@ -74,7 +74,7 @@ fn check_length(text: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Text that is no statement, or several; one that is too long or too deep.
-pub(super) fn parse(text: &str) -> Result<(Statement, Vec<String>), Failure> {
+pub(crate) fn parse(text: &str) -> Result<(Statement, Vec<String>), Failure> {
     check_length(text)?;
     let dialect = SQLiteDialect {};
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|error| {

@@ -6,30 +6,30 @@ use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 
-use super::Failure;
-use super::effort::{Effort, weight, weight_of_encoded, weight_of_text};
-use super::tree::{Comparison, Expr};
-use super::value::{self, Number};
+use crate::Failure;
+use crate::effort::{Effort, weight, weight_of_encoded, weight_of_text};
+use crate::tree::{Comparison, Expr};
+use crate::value::{self, Number};
 
 /// What expressions are evaluated with.
 #[derive(Clone, Copy)]
-pub(super) struct Row<'a> {
-    pub(super) tuple: Option<TupleRef<'a>>,
-    pub(super) parameters: &'a [Value],
-    pub(super) aggregates: &'a [Value],
-    pub(super) effort: &'a Effort,
+pub(crate) struct Row<'a> {
+    pub(crate) tuple: Option<TupleRef<'a>>,
+    pub(crate) parameters: &'a [Value],
+    pub(crate) aggregates: &'a [Value],
+    pub(crate) effort: &'a Effort,
 }
 
 /// Bytes of a text that an expression makes.
 const MAX_MADE: usize = 16 << 20;
 
 impl<'a> Row<'a> {
-    pub(super) fn of(tuple: &'a [u8], parameters: &'a [Value], effort: &'a Effort) -> Row<'a> {
+    pub(crate) fn of(tuple: &'a [u8], parameters: &'a [Value], effort: &'a Effort) -> Row<'a> {
         Row { tuple: Some(TupleRef::trusted(tuple)), parameters, aggregates: &[], effort }
     }
 
     /// A row of nothing, for constants.
-    pub(super) fn nothing(parameters: &'a [Value], effort: &'a Effort) -> Row<'a> {
+    pub(crate) fn nothing(parameters: &'a [Value], effort: &'a Effort) -> Row<'a> {
         Row { tuple: None, parameters, aggregates: &[], effort }
     }
 
@@ -50,7 +50,7 @@ impl<'a> Row<'a> {
         values.get(number).map_or(Ok(Value::Nil), |value| self.effort.copy(value))
     }
 
-    pub(super) fn evaluate(&self, expr: &Expr) -> Result<Value, Failure> {
+    pub(crate) fn evaluate(&self, expr: &Expr) -> Result<Value, Failure> {
         self.effort.spend(1)?;
         Ok(match expr {
             Expr::Literal(value) => self.effort.copy(value)?,
@@ -142,12 +142,12 @@ impl<'a> Row<'a> {
         })
     }
 
-    pub(super) fn condition(&self, expr: &Expr) -> Result<Option<bool>, Failure> {
+    pub(crate) fn condition(&self, expr: &Expr) -> Result<Option<bool>, Failure> {
         value::truth(&self.evaluate(expr)?)
     }
 
     /// Whether the row passes a filter.
-    pub(super) fn passes(&self, filter: Option<&Expr>) -> Result<bool, Failure> {
+    pub(crate) fn passes(&self, filter: Option<&Expr>) -> Result<bool, Failure> {
         filter.map_or(Ok(true), |filter| Ok(self.condition(filter)? == Some(true)))
     }
 }
@@ -164,7 +164,7 @@ fn holds(comparison: Comparison, order: Ordering) -> bool {
 }
 
 /// Whether an expression is the same for all rows.
-pub(super) fn is_constant(expr: &Expr) -> bool {
+pub(crate) fn is_constant(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(_) | Expr::Parameter(_) => true,
         Expr::Minus(inner) | Expr::Invert(inner) => is_constant(inner),

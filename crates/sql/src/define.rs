@@ -7,8 +7,8 @@
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use sqlparser::ast::{ColumnDef, CreateTable, Expr, IndexColumn, ObjectType, Statement, TableConstraint};
 
-use super::Failure;
-use super::resolve::{MAX_COLUMNS, at_most, generic, name, none, simple_name, unsupported};
+use crate::Failure;
+use crate::resolve::{MAX_COLUMNS, at_most, generic, name, none, simple_name, unsupported};
 
 /// `ER_SQL_SYNTAX_NEAR_TOKEN`, `ER_CREATE_SPACE`, `ER_SPACE_FIELD_IS_DUPLICATE` of Tarantool 2.6.
 const SYNTAX_NEAR: u32 = 184;
@@ -17,18 +17,18 @@ const DUPLICATE_FIELD: u32 = 149;
 
 /// A column of a new space.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Field {
+pub struct Field {
     /// As the format of the space has it.
-    pub(crate) name: String,
+    pub name: String,
     /// A type of fields.
-    pub(crate) ty: &'static str,
+    pub ty: &'static str,
     /// NULL is allowed.
-    pub(crate) nullable: bool,
+    pub nullable: bool,
 }
 
 /// What a statement defines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Definition {
+pub enum Definition {
     /// A new space. Keys are numbers of fields from 1; the first is the primary one.
     Create {
         /// Its name.
@@ -55,7 +55,7 @@ pub(crate) enum Definition {
 ///
 /// # Errors
 /// A clause that is not supported; columns that do not fit together.
-pub(super) fn definition_of(statement: Statement) -> Result<Option<Definition>, Failure> {
+pub(crate) fn definition_of(statement: Statement) -> Result<Option<Definition>, Failure> {
     match statement {
         Statement::CreateTable(table) => create_of(&table).map(Some),
         Statement::Drop {

@@ -11,10 +11,10 @@ use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 use sqlparser::ast::{self, BinaryOperator, Ident, ObjectName, SelectItem, SetExpr, Statement, TableFactor};
 
-use super::Failure;
-use super::changes::{insert_of, update_of};
-use super::tree::{Aggregate, AggregateKind, Body, Column, Comparison, Expr, Order, Plan, Select, Target};
-use super::value::{Function, Number, parse_number};
+use crate::Failure;
+use crate::changes::{insert_of, update_of};
+use crate::tree::{Aggregate, AggregateKind, Body, Column, Comparison, Expr, Order, Plan, Select, Target};
+use crate::value::{Function, Number, parse_number};
 
 /// Codes of Tarantool 2.6.
 const UNSUPPORTED: u32 = 5;
@@ -29,16 +29,16 @@ const PARSER_LIMIT: u32 = 191;
 
 /// Columns of a result, terms of ORDER BY, columns that an INSERT or UPDATE names, and arguments of a function, as in
 /// Tarantool.
-pub(super) const MAX_COLUMNS: usize = 2000;
+pub(crate) const MAX_COLUMNS: usize = 2000;
 const MAX_ARGUMENTS: usize = 127;
 
 /// Values of an INSERT, those of columns that it does not name included.
-pub(super) const MAX_VALUES: usize = 1 << 17;
+pub(crate) const MAX_VALUES: usize = 1 << 17;
 
 /// The collation `none` and the binary one, by which strings are compared byte by byte.
 const BINARY_COLLATIONS: [u64; 2] = [0, 3];
 
-pub(super) fn unsupported(what: &str) -> Failure {
+pub(crate) fn unsupported(what: &str) -> Failure {
     Failure::new(
         UNSUPPORTED,
         format!(
@@ -48,7 +48,7 @@ pub(super) fn unsupported(what: &str) -> Failure {
     )
 }
 
-pub(super) fn generic(text: impl Into<String>) -> Failure {
+pub(crate) fn generic(text: impl Into<String>) -> Failure {
     Failure::new(GENERIC, text)
 }
 
@@ -56,7 +56,7 @@ pub(super) fn generic(text: impl Into<String>) -> Failure {
 ///
 /// # Errors
 /// `count` is over `limit`.
-pub(super) fn at_most(limit: usize, what: &str, count: usize) -> Result<(), Failure> {
+pub(crate) fn at_most(limit: usize, what: &str, count: usize) -> Result<(), Failure> {
     if count <= limit {
         return Ok(());
     }
@@ -64,23 +64,23 @@ pub(super) fn at_most(limit: usize, what: &str, count: usize) -> Result<(), Fail
 }
 
 /// A name as the schema has it: in capitals unless it stands in quotes.
-pub(super) fn name(ident: &Ident) -> String {
+pub(crate) fn name(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_uppercase() }
 }
 
-pub(super) fn simple_name(object: &ObjectName) -> Result<String, Failure> {
+pub(crate) fn simple_name(object: &ObjectName) -> Result<String, Failure> {
     match &object.0[..] {
         [part] => part.as_ident().map(name).ok_or_else(|| unsupported("such a name")),
         _ => Err(unsupported("a name with a schema")),
     }
 }
 
-pub(super) fn no_such_space(name: &str) -> Failure {
+pub(crate) fn no_such_space(name: &str) -> Failure {
     Failure::new(NO_SUCH_SPACE, format!("Space '{}' does not exist", shortened(name)))
 }
 
 /// Refuses a clause.
-pub(super) fn none(is_absent: bool, clause: &str) -> Result<(), Failure> {
+pub(crate) fn none(is_absent: bool, clause: &str) -> Result<(), Failure> {
     if is_absent { Ok(()) } else { Err(unsupported(clause)) }
 }
 
@@ -88,7 +88,7 @@ pub(super) fn none(is_absent: bool, clause: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Unsupported clauses, and names that do not exist.
-pub(super) fn resolve(statement: Statement, parameters: &[String], store: &Store) -> Result<Plan, Failure> {
+pub(crate) fn resolve(statement: Statement, parameters: &[String], store: &Store) -> Result<Plan, Failure> {
     let plan = |context: &Context<'_>, filter: Option<Expr>, body: Body| Plan {
         parameters: parameters.to_vec(),
         space: context.space.map_or(0, Space::id),
@@ -147,7 +147,7 @@ pub(super) fn resolve(statement: Statement, parameters: &[String], store: &Store
 
 /// The name of the space that a statement is about, and what it needs there first. `None` for statements that
 /// [`resolve`] refuses before it looks at a name in a space.
-pub(super) fn first_need(statement: &Statement) -> Option<(String, Access)> {
+pub(crate) fn first_need(statement: &Statement) -> Option<(String, Access)> {
     let of_tables = |from: &[ast::TableWithJoins]| match &from.first()?.relation {
         TableFactor::Table { name, .. } => simple_name(name).ok(),
         _ => None,
@@ -172,8 +172,8 @@ pub(super) fn first_need(statement: &Statement) -> Option<(String, Access)> {
 }
 
 /// What names mean.
-pub(super) struct Context<'a> {
-    pub(super) space: Option<&'a Space>,
+pub(crate) struct Context<'a> {
+    pub(crate) space: Option<&'a Space>,
     /// The name that the statement has for the space.
     alias: String,
     /// Fields whose strings have an order of their own.
@@ -182,11 +182,11 @@ pub(super) struct Context<'a> {
     /// Aggregate functions are allowed here.
     may_aggregate: bool,
     /// Parts of expressions so far.
-    pub(super) parts: usize,
+    pub(crate) parts: usize,
 }
 
 impl<'a> Context<'a> {
-    pub(super) fn nothing() -> Context<'a> {
+    pub(crate) fn nothing() -> Context<'a> {
         Context {
             space: None,
             alias: String::new(),
@@ -197,7 +197,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    pub(super) fn of_space(
+    pub(crate) fn of_space(
         name: &str,
         alias: Option<String>,
         store: &'a Store,
@@ -217,7 +217,7 @@ impl<'a> Context<'a> {
         })
     }
 
-    pub(super) fn of_table(
+    pub(crate) fn of_table(
         mut from: Vec<ast::TableWithJoins>,
         store: &'a Store,
     ) -> Result<Context<'a>, Failure> {
@@ -270,7 +270,7 @@ impl<'a> Context<'a> {
         Err(Failure::new(NO_SUCH_FIELD_NAME, text))
     }
 
-    pub(super) fn target(&self, name: &str) -> Result<Target, Failure> {
+    pub(crate) fn target(&self, name: &str) -> Result<Target, Failure> {
         let found =
             self.space.and_then(|space| Some((space.name(), space.format(), space.field_by_name(name)?)));
         let Some((space, format, field)) = found else {
@@ -286,7 +286,7 @@ impl<'a> Context<'a> {
     }
 
     /// An expression whose value is compared or computed with.
-    pub(super) fn expression(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
+    pub(crate) fn expression(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
         let resolved = self.any(expr)?;
         if let Expr::Column(field) = resolved
             && self.collated.contains(&field)
@@ -300,7 +300,7 @@ impl<'a> Context<'a> {
         if negated { Expr::Not(Box::new(expr)) } else { expr }
     }
 
-    pub(super) fn any(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
+    pub(crate) fn any(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
         use ast::Expr as Ast;
         self.parts += 1;
         Ok(match expr {

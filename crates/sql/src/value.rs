@@ -10,15 +10,15 @@ use lycosa_tuple::field::FieldType;
 use lycosa_tuple::scalar;
 use lycosa_tuple::value::Value;
 
-use super::Failure;
-use super::effort::{Effort, weight_of_text};
+use crate::Failure;
+use crate::effort::{Effort, weight_of_text};
 
 /// `ER_SQL_EXECUTE`, `ER_SQL_TYPE_MISMATCH` and `ER_INCONSISTENT_TYPES` of Tarantool 2.6.
 const EXECUTE: u32 = 159;
 const TYPE_MISMATCH: u32 = 171;
 const INCONSISTENT_TYPES: u32 = 178;
 
-pub(super) fn execution(text: &str) -> Failure {
+pub(crate) fn execution(text: &str) -> Failure {
     Failure::new(EXECUTE, format!("Failed to execute SQL statement: {text}"))
 }
 
@@ -73,13 +73,13 @@ fn kind_name(value: &Value) -> &'static str {
 
 /// A number of SQL: integers are exact.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Number {
+pub(crate) enum Number {
     Int(i128),
     Double(f64),
 }
 
 impl Number {
-    pub(super) fn to_double(self) -> f64 {
+    pub(crate) fn to_double(self) -> f64 {
         match self {
             Number::Int(value) => value as f64,
             Number::Double(value) => value,
@@ -88,7 +88,7 @@ impl Number {
 
     /// # Errors
     /// An integer that has no 64-bit form.
-    pub(super) fn into_value(self) -> Result<Value, Failure> {
+    pub(crate) fn into_value(self) -> Result<Value, Failure> {
         match self {
             Number::Double(value) => Ok(Value::Double(value)),
             Number::Int(value) => match (u64::try_from(value), i64::try_from(value)) {
@@ -111,7 +111,7 @@ fn number_of(value: &Value) -> Option<Number> {
 }
 
 /// The number that a literal or a string is; a longer text than [`MAX_NUMBER`] is none.
-pub(super) fn parse_number(text: &str) -> Option<Number> {
+pub(crate) fn parse_number(text: &str) -> Option<Number> {
     if text.len() > MAX_NUMBER {
         return None;
     }
@@ -124,13 +124,13 @@ pub(super) fn parse_number(text: &str) -> Option<Number> {
 }
 
 /// A number; a string that is one counts.
-pub(super) fn numeric(value: &Value) -> Result<Number, Failure> {
+pub(crate) fn numeric(value: &Value) -> Result<Number, Failure> {
     let found = number_of(value).or_else(|| value.as_str().and_then(parse_number));
     found.ok_or_else(|| mismatch(value, "numeric"))
 }
 
 /// The value of a condition; `None` is unknown.
-pub(super) fn truth(value: &Value) -> Result<Option<bool>, Failure> {
+pub(crate) fn truth(value: &Value) -> Result<Option<bool>, Failure> {
     match value {
         Value::Nil => Ok(None),
         Value::Bool(value) => Ok(Some(*value)),
@@ -138,12 +138,12 @@ pub(super) fn truth(value: &Value) -> Result<Option<bool>, Failure> {
     }
 }
 
-pub(super) fn from_truth(value: Option<bool>) -> Value {
+pub(crate) fn from_truth(value: Option<bool>) -> Value {
     value.map_or(Value::Nil, Value::Bool)
 }
 
 /// Orders two values that can be compared; `None` if one is NULL.
-pub(super) fn compare(left: &Value, right: &Value) -> Result<Option<Ordering>, Failure> {
+pub(crate) fn compare(left: &Value, right: &Value) -> Result<Option<Ordering>, Failure> {
     Ok(Some(match (left, right) {
         (Value::Nil, _) | (_, Value::Nil) => return Ok(None),
         (Value::Uint(left), Value::Uint(right)) => left.cmp(right),
@@ -173,12 +173,12 @@ fn is_number(value: &Value) -> bool {
 }
 
 /// The order of an index over a scalar field: also of values of different types, NULL first.
-pub(super) fn order_bytes(left: &Value, right: &Value) -> Ordering {
+pub(crate) fn order_bytes(left: &Value, right: &Value) -> Ordering {
     scalar::compare(&left.encode(), &right.encode(), &Collation::Binary)
 }
 
 /// An arithmetic operator: `+ - * / % & |`.
-pub(super) fn arithmetic(operator: u8, left: &Value, right: &Value) -> Result<Value, Failure> {
+pub(crate) fn arithmetic(operator: u8, left: &Value, right: &Value) -> Result<Value, Failure> {
     if matches!(left, Value::Nil) || matches!(right, Value::Nil) {
         return Ok(Value::Nil);
     }
@@ -212,7 +212,7 @@ pub(super) fn arithmetic(operator: u8, left: &Value, right: &Value) -> Result<Va
 }
 
 /// Two texts become one of at most `limit` bytes.
-pub(super) fn concatenate(left: &Value, right: &Value, limit: usize) -> Result<Value, Failure> {
+pub(crate) fn concatenate(left: &Value, right: &Value, limit: usize) -> Result<Value, Failure> {
     const WANTED: &str = "text or varbinary";
     if let (Value::Str(left), Value::Str(right)) | (Value::Bin(left), Value::Bin(right)) = (left, right)
         && left.len() + right.len() > limit
@@ -231,7 +231,7 @@ pub(super) fn concatenate(left: &Value, right: &Value, limit: usize) -> Result<V
 ///
 /// # Errors
 /// A value that is no text; a pattern or a text that takes too long.
-pub(super) fn like(
+pub(crate) fn like(
     text: &Value,
     pattern: &Value,
     escape: Option<char>,
@@ -306,7 +306,7 @@ fn matches(text: &[char], wanted: &[Wanted], effort: &Effort) -> Result<bool, Fa
 
 /// The functions of one value and more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Function {
+pub(crate) enum Function {
     Abs,
     Coalesce,
     Length,
@@ -315,7 +315,7 @@ pub(super) enum Function {
     Upper,
 }
 
-pub(super) fn call(function: Function, arguments: &[Value]) -> Result<Value, Failure> {
+pub(crate) fn call(function: Function, arguments: &[Value]) -> Result<Value, Failure> {
     let first = arguments.first().unwrap_or(&Value::Nil);
     let text = || match first {
         Value::Str(text) => Ok(String::from_utf8_lossy(text)),
@@ -350,7 +350,7 @@ pub(super) fn call(function: Function, arguments: &[Value]) -> Result<Value, Fai
 }
 
 /// The value as a field of that type takes it.
-pub(super) fn assigned(value: Value, ty: FieldType) -> Result<Value, Failure> {
+pub(crate) fn assigned(value: Value, ty: FieldType) -> Result<Value, Failure> {
     let converted = match (ty, &value) {
         (FieldType::Any, _) | (_, Value::Nil) => return Ok(value),
         (FieldType::Unsigned | FieldType::Integer, Value::Double(number)) if number.is_finite() => {
@@ -368,7 +368,7 @@ pub(super) fn assigned(value: Value, ty: FieldType) -> Result<Value, Failure> {
 }
 
 /// The value as a key part of that type has it, if it is the same value there.
-pub(super) fn assigned_exactly(value: &Value, ty: FieldType) -> Option<Value> {
+pub(crate) fn assigned_exactly(value: &Value, ty: FieldType) -> Option<Value> {
     if *value == Value::Nil {
         return None;
     }
@@ -387,6 +387,6 @@ pub(super) fn assigned_exactly(value: &Value, ty: FieldType) -> Option<Value> {
 }
 
 /// What `SUM` adds.
-pub(super) fn summand(value: &Value) -> Result<Number, Failure> {
+pub(crate) fn summand(value: &Value) -> Result<Number, Failure> {
     numeric(value).map_err(|_| mismatch(value, "number"))
 }

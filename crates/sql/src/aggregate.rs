@@ -1,0 +1,84 @@
+//! Aggregate functions: what they have seen, and their result.
+
+use std::cmp::Ordering;
+
+use lycosa_tuple::value::Value;
+
+use crate::Failure;
+use crate::effort::weight;
+use crate::eval::Row;
+use crate::tree::{Aggregate, AggregateKind};
+use crate::value::{self, Number};
+
+/// What an aggregate function has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    count: u64,
+    whole: i128,
+    sum: f64,
+    has_double: bool,
+    best: Option<Value>,
+}
+
+impl Seen {
+    /// Bytes of what it remembers.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.best {
+            Some(Value::Str(bytes) | Value::Bin(bytes) | Value::Ext(_, bytes)) => bytes.len(),
+            Some(value) => 16 * weight(value) as usize,
+            None => 0,
+        }
+    }
+
+    /// Whether the row is the one that `MIN` or `MAX` shows now.
+    pub(crate) fn add(&mut self, aggregate: &Aggregate, row: &Row<'_>) -> Result<bool, Failure> {
+        let Some(argument) = &aggregate.argument else {
+            self.count += 1;
+            return Ok(false);
+        };
+        let value = row.evaluate(argument)?;
+        if value == Value::Nil {
+            return Ok(false);
+        }
+        self.count += 1;
+        match aggregate.kind {
+            AggregateKind::Count => Ok(false),
+            AggregateKind::Min | AggregateKind::Max => {
+                let wanted = match aggregate.kind {
+                    AggregateKind::Min => Ordering::Less,
+                    _ => Ordering::Greater,
+                };
+                row.effort.spend(2 * weight(&value))?;
+                let is_better =
+                    self.best.as_ref().is_none_or(|best| value::order_bytes(&value, best) == wanted);
+                if is_better {
+                    self.best = Some(value);
+                }
+                Ok(is_better)
+            }
+            AggregateKind::Sum | AggregateKind::Total | AggregateKind::Avg => {
+                match value::summand(&value)? {
+                    Number::Int(number) => self.whole = self.whole.saturating_add(number),
+                    Number::Double(number) => {
+                        self.has_double = true;
+                        self.sum += number;
+                    }
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    pub(crate) fn result(&self, aggregate: &Aggregate) -> Result<Value, Failure> {
+        let all = self.sum + self.whole as f64;
+        Ok(match aggregate.kind {
+            AggregateKind::Count => Value::Uint(self.count),
+            AggregateKind::Min | AggregateKind::Max => self.best.clone().unwrap_or(Value::Nil),
+            AggregateKind::Total => Value::Double(all),
+            _ if self.count == 0 => Value::Nil,
+            AggregateKind::Avg => Value::Double(all / self.count as f64),
+            AggregateKind::Sum if self.has_double => Value::Double(all),
+            AggregateKind::Sum => Number::Int(self.whole).into_value()?,
+        })
+    }
+}

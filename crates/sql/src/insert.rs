@@ -1,0 +1,58 @@
+//! The rows of an INSERT.
+
+use lycosa_tuple::mp;
+use lycosa_tuple::value::Value;
+
+use crate::effort::Effort;
+use crate::eval::Row;
+use crate::limits::{Limits, OVERHEAD, Share, check_changes};
+use crate::tree::{Body, OnConflict, Plan};
+use crate::{Failure, value};
+
+/// The rows of an INSERT.
+pub struct Inserted {
+    /// The tuples: MessagePack arrays.
+    pub tuples: Vec<Vec<u8>>,
+    /// What to do with a key that is taken: `fail`, `replace` or `ignore`.
+    pub conflict: &'static str,
+    /// The field that a sequence fills.
+    pub sequence: Option<u32>,
+}
+
+/// Evaluates the rows of an INSERT.
+///
+/// # Errors
+/// A value that its field does not take.
+pub fn inserted(plan: &Plan, parameters: &[Value], limits: Limits) -> Result<Inserted, Failure> {
+    let Body::Insert { targets, rows, conflict, sequence } = &plan.body else {
+        return Err(Failure::new(0, "the plan is no INSERT"));
+    };
+    let conflict = match conflict {
+        OnConflict::Fail => "fail",
+        OnConflict::Replace => "replace",
+        OnConflict::Ignore => "ignore",
+    };
+    check_changes(limits, rows.len() as u64)?;
+    let mut share = Share::default();
+    // All rows together may take as long as one: nothing pauses between them.
+    let effort = Effort::default();
+    let nothing = Row::nothing(parameters, &effort);
+    let mut tuples = Vec::with_capacity(rows.len());
+    for row in rows {
+        let mut tuple = Vec::new();
+        mp::write_array(&mut tuple, u32::try_from(row.len()).unwrap_or(0));
+        for (target, expr) in targets.iter().zip(row) {
+            let value = expr.as_ref().map_or(Ok(Value::Nil), |expr| nothing.evaluate(expr))?;
+            let value = value::assigned(value, target.ty)?;
+            if value == Value::Nil && target.required && *sequence != Some(target.field) {
+                return Err(value::execution(&format!("NOT NULL constraint failed: {}", target.name)));
+            }
+            value.write(&mut tuple);
+            share.grow(tuple.len(), limits.bytes)?;
+            share.shrink(tuple.len());
+        }
+        share.grow(tuple.len() + OVERHEAD, limits.bytes)?;
+        tuples.push(tuple);
+    }
+    Ok(Inserted { tuples, conflict, sequence: *sequence })
+}
