@@ -38,6 +38,10 @@ pub struct TaskInfo {
     pub lease_ends: Option<SystemTime>,
     /// Its sub-queue (utube types).
     pub utube: Option<Value>,
+    /// Names and texts that its producer gave it beside the payload ([`PutOptions::header`]), in the order of the put.
+    ///
+    /// [`PutOptions::header`]: crate::PutOptions::header
+    pub headers: Vec<(String, String)>,
 }
 
 impl TaskInfo {
@@ -68,8 +72,15 @@ impl TaskInfo {
             lease: text("lease"),
             lease_ends: moment("lease_ends"),
             utube: map.get("utube").cloned(),
+            headers: headers(&map),
         }))
     }
+}
+
+fn headers(map: &Value) -> Vec<(String, String)> {
+    let Some(Value::Map(pairs)) = map.get("headers") else { return Vec::new() };
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    pairs.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()
 }
 
 pub(crate) fn seconds(value: &Value) -> Option<Duration> {
@@ -92,10 +103,12 @@ mod tests {
             ("ttr", Value::Double(1.5)),
             ("pri", Value::from(7_u64)),
             ("created", Value::from(1_000_u64)),
+            ("headers", Value::map([("traceparent", "00-1")])),
             ("unknown", Value::Nil),
         ]);
         let info = TaskInfo::decode(&map.encode()).expect("a map").expect("info");
         assert_eq!((info.attempts, info.last_error.as_deref(), info.priority), (3, Some("exit 1"), Some(7)));
+        assert_eq!(info.headers, [("traceparent".to_owned(), "00-1".to_owned())]);
         assert_eq!((info.ttr, info.ttl), (Some(Duration::from_millis(1_500)), None));
         assert_eq!(info.created, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000)));
         assert_eq!(TaskInfo::decode(&Value::from("more").encode()).expect("a value"), None);

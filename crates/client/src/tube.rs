@@ -296,6 +296,7 @@ pub struct PutOptions {
     utube: Option<String>,
     timeout: Option<Duration>,
     replicas: Option<u64>,
+    headers: Vec<(String, String)>,
 }
 
 impl PutOptions {
@@ -347,11 +348,23 @@ impl PutOptions {
         self
     }
 
+    /// Keeps a text with the task under this name, such as `traceparent`; a server that keeps none ignores it. Workers see it in
+    /// [`TaskInfo::headers`](crate::TaskInfo::headers).
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
     fn write(&self, out: &mut Vec<u8>) {
         let durations =
             [("ttl", self.ttl), ("ttr", self.ttr), ("delay", self.delay), ("timeout", self.timeout)];
         let given = durations.iter().filter(|(_, duration)| duration.is_some()).count() as u32;
-        let others = [self.priority.is_some(), self.utube.is_some(), self.replicas.is_some()];
+        let others = [
+            self.priority.is_some(),
+            self.utube.is_some(),
+            self.replicas.is_some(),
+            !self.headers.is_empty(),
+        ];
         mp::write_map(out, given + others.into_iter().map(u32::from).sum::<u32>());
         for (name, duration) in durations {
             if let Some(duration) = duration {
@@ -370,6 +383,14 @@ impl PutOptions {
         if let Some(replicas) = self.replicas {
             mp::write_str(out, b"replicas");
             mp::write_uint(out, replicas);
+        }
+        if !self.headers.is_empty() {
+            mp::write_str(out, b"headers");
+            mp::write_map(out, self.headers.len() as u32);
+            for (name, value) in &self.headers {
+                mp::write_str(out, name.as_bytes());
+                mp::write_str(out, value.as_bytes());
+            }
         }
     }
 }

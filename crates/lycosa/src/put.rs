@@ -61,6 +61,7 @@ pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
         ("utube", arguments.utube.as_deref().map(Value::from)),
         ("timeout", arguments.timeout.map(seconds)),
         ("replicas", arguments.replicas.map(Value::from)),
+        ("headers", (!arguments.headers.is_empty()).then(|| headers(&arguments.headers))),
     ]);
     let mut putter = Putter::new(&session, arguments, options);
     let paths = arguments.file.iter().map(|path| path.display().to_string());
@@ -98,6 +99,10 @@ pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
         }
     }
     putter.finish(arguments, &input)
+}
+
+fn headers(given: &[(String, String)]) -> Value {
+    Value::map(given.iter().map(|(name, value)| (name.as_str(), Value::from(value.as_str()))))
 }
 
 /// Says on a terminal that it is being read from.

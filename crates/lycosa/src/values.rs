@@ -48,6 +48,14 @@ pub(crate) fn task_id(text: &str) -> Result<u64, String> {
 }
 
 /// A priority.
+/// A name and a text, as `NAME=TEXT`.
+pub(crate) fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("{text:?} is not NAME=TEXT")),
+    }
+}
+
 pub(crate) fn priority(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected a whole number, 0 or more; 0 is taken first".to_owned())
 }

@@ -1,7 +1,7 @@
-//! Attempts and the last failure of tasks: what a worker needs to know of the workers before it.
+//! Attempts and the last failure of tasks, and their [headers](crate::headers): what a worker needs to know beside the payload.
 //!
 //! Clients that ask for a task in extended form (`take(timeout, {extended = true})`) have their takes counted; `release`
-//! and `bury` with a `reason` note the failure. Both are rows of a space of their own, [`ATTEMPTS`], so that the tubes'
+//! and `bury` with a `reason` note the failure. All of it stands in rows of a space of their own, [`ATTEMPTS`], so that the tubes'
 //! spaces are those of the Lua module and clients that do not ask see and pay nothing: the space is created when it is
 //! first needed, and as long as it is empty nobody looks into it.
 //!
@@ -9,9 +9,9 @@
 //! client). Rows of temporary tubes are left behind by a restart, and [`Attempts::retain_after`] removes them.
 
 use lycosa_store::{IteratorType, SpaceId, Statement, Store};
-use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::mp::{self, Kind, Reader};
 
-use crate::arguments::{Table, string};
+use crate::arguments::{Table, kind, string};
 use crate::error::Error;
 use crate::owners::TaskKey;
 use crate::session::taken_key;
@@ -42,27 +42,38 @@ pub(crate) struct Record {
     pub(crate) last_error: Vec<u8>,
     /// µs since the epoch; 0 if there was none.
     pub(crate) failed_at: u64,
+    /// A MessagePack map of strings; no bytes if the task has no headers. Then the row has no such field, which the format of
+    /// the space does not name either: data folders from before headers need no change.
+    pub(crate) headers: Vec<u8>,
 }
 
 impl Record {
     fn read(row: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(row);
-        reader.array().ok().filter(|count| *count >= 5)?;
+        let count = reader.array().ok().filter(|count| *count >= 5)?;
         reader.skip().ok()?;
         reader.skip().ok()?;
         let attempts = reader.uint().ok()?;
         let last_error = reader.str().ok()?.to_vec();
-        Some(Self { attempts, last_error, failed_at: reader.uint().ok()? })
+        let failed_at = reader.uint().ok()?;
+        Some(Self { attempts, last_error, failed_at, headers: Self::read_headers(&mut reader, count - 5) })
+    }
+
+    /// Reads the headers if the row has `left` further fields, one at least.
+    pub(crate) fn read_headers(reader: &mut Reader<'_>, left: u32) -> Vec<u8> {
+        let headers = if left > 0 { reader.raw().ok() } else { None };
+        headers.filter(|headers| kind(headers) == Kind::Map).map_or(Vec::new(), <[u8]>::to_vec)
     }
 
     fn encode(&self, (tube, task): (u64, u64)) -> Vec<u8> {
-        let mut row = Vec::with_capacity(self.last_error.len() + 48);
-        mp::write_array(&mut row, 5);
+        let mut row = Vec::with_capacity(self.last_error.len() + self.headers.len() + 48);
+        mp::write_array(&mut row, 5 + u32::from(!self.headers.is_empty()));
         for number in [tube, task, self.attempts] {
             mp::write_uint(&mut row, number);
         }
         mp::write_str(&mut row, &self.last_error);
         mp::write_uint(&mut row, self.failed_at);
+        row.extend_from_slice(&self.headers);
         row
     }
 }
@@ -162,6 +173,16 @@ impl Attempts {
     /// Counts a take in extended form, inside a transaction.
     pub(crate) fn count(&mut self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
         self.change(store, task, |record| record.attempts = record.attempts.saturating_add(1))
+    }
+
+    /// Keeps the headers of a new task, inside the transaction that puts it.
+    pub(crate) fn keep_headers(
+        &mut self,
+        store: &mut Store,
+        task: TaskKey,
+        headers: Vec<u8>,
+    ) -> Result<(), Error> {
+        self.change(store, task, |record| record.headers = headers)
     }
 
     /// Notes why a task was released or buried, inside a transaction.

@@ -77,7 +77,7 @@ enum ManyOptions<'a> {
     /// The same for all of them.
     Shared(PutOptions<'a>),
     /// One table for each.
-    Each(Elements<'a>, &'static str),
+    Each(Elements<'a>, Option<&'static str>),
 }
 
 /// Tasks that are to be put: payloads and options.
@@ -97,15 +97,12 @@ impl<'a> NewTasks<'a> {
                 if each.count > 0 && each.count != payloads.count {
                     return Err(Error::OptionsCount { tasks: payloads.count, options: each.count });
                 }
-                match driver.first_option() {
-                    Some(first) if each.count > 0 => ManyOptions::Each(each, first),
-                    _ => ManyOptions::Shared(PutOptions::default()),
+                match each.count {
+                    0 => ManyOptions::Shared(PutOptions::default()),
+                    _ => ManyOptions::Each(each, driver.first_option()),
                 }
             }
-            Some(given) => ManyOptions::Shared(match driver.first_option() {
-                Some(first) => PutOptions::parse(Some(given), first)?,
-                None => PutOptions::default(),
-            }),
+            Some(given) => ManyOptions::Shared(PutOptions::of(driver, Some(given))?),
         };
         Ok(Self { payloads, options })
     }
@@ -135,7 +132,10 @@ impl<'a> NewTasks<'a> {
                 ManyOptions::Shared(options) => *options,
                 ManyOptions::Each(each, first) => {
                     let given = each.next().filter(|given| kind(given) != Kind::Nil);
-                    PutOptions::parse(given, first)?
+                    match first {
+                        Some(first) => PutOptions::parse(given, first)?,
+                        None => PutOptions::only_headers(given),
+                    }
                 }
             };
             Ok((payload, options))

@@ -34,7 +34,7 @@ pub(crate) enum Ignored<'a> {
 const fn options_of(method: TubeMethod) -> Option<(usize, &'static [&'static str])> {
     Some(match method {
         TubeMethod::Put | TubeMethod::PutMany => {
-            (1, &["delay", "pri", "replicas", "timeout", "ttl", "ttr", "utube"])
+            (1, &["delay", "headers", "pri", "replicas", "timeout", "ttl", "ttr", "utube"])
         }
         TubeMethod::Release => (1, &["attempted", "delay", "reason"]),
         TubeMethod::ReleaseMany => (1, &["attempted", "delay", "force", "reason"]),

@@ -54,6 +54,7 @@ pub mod error;
 mod explain;
 mod follower;
 mod grant;
+pub mod headers;
 mod ignored_options;
 mod integer_map;
 mod job;

@@ -186,6 +186,9 @@ impl TubeTurn<'_> {
             mp::write_str(members.name("last_error"), &record.last_error);
             members.seconds("failed_at", record.failed_at);
         }
+        if !record.headers.is_empty() {
+            members.name("headers").extend_from_slice(&record.headers);
+        }
         if layout.timed {
             members.number("pri", task.pri);
             members.seconds("created", task.times.created);

@@ -40,13 +40,12 @@ impl Turn<'_> {
     ) -> Result<Answer, Error> {
         let Call { index, arguments, .. } = *call;
         let Tube { driver, kind, .. } = &*self.tube(index)?.tube;
-        let (options, are_heeded) = match (arguments.get(1), driver.first_option()) {
-            (None, _) => (PutOptions::default(), true),
-            (given, Some(first)) => {
-                let options = PutOptions::parse(given, first)?;
+        let (options, are_heeded) = match arguments.get(1) {
+            None => (PutOptions::default(), true),
+            given => {
+                let options = PutOptions::of(&**driver, given)?;
                 (options, options.are_heeded(kind.layout(), driver.waits_for_room()))
             }
-            (_, None) => (PutOptions::default(), false),
         };
         if !are_heeded {
             *ignored = self.ignored(TubeMethod::Put, call)?;
@@ -190,7 +189,8 @@ impl TubeTurn<'_> {
 
     /// Refuses a task that the driver refuses, before its put waits.
     pub(crate) fn check(&self, task: &NewTask<'_>) -> Result<(), Error> {
-        self.tube.driver.encode(task, self.now, &mut Vec::new())
+        self.tube.driver.encode(task, self.now, &mut Vec::new())?;
+        task.options.headers.map_or(Ok(()), |headers| crate::headers::parse("put", headers).map(drop))
     }
 
     /// Stores a new task under the next id.
@@ -223,7 +223,20 @@ impl TubeTurn<'_> {
         let change = TaskChange { id, old: None, new, operation, taken_by: None, created: 0, tuple: stored };
         let accounted = self.account(change);
         self.common.scratch = tuple;
-        accounted
+        match options.headers {
+            None => accounted,
+            Some(headers) => accounted.and_then(|()| self.keep_headers(id, headers)),
+        }
+    }
+
+    #[cold]
+    fn keep_headers(&mut self, id: u64, given: &[u8]) -> Result<(), Error> {
+        let headers = crate::headers::parse("put", given)?;
+        if headers.is_empty() {
+            return Ok(());
+        }
+        let key = self.key(id);
+        self.common.attempts.keep_headers(self.store, key, headers)
     }
 
     /// Gives a connection's session, or a new lease, the next task. Tasks that are dead are removed on the way, each once.

@@ -62,7 +62,8 @@ async fn the_life_of_a_task() {
         .priority(3)
         .utube("u")
         .timeout(milliseconds(250))
-        .replicas(2);
+        .replicas(2)
+        .header("traceparent", "00-1");
     assert_eq!(tube.put(Value::from(true), options).await.expect("put").state, TaskState::Delayed);
     let taken = tube.take(Some(milliseconds(500))).await.expect("take").expect("a task");
     assert_eq!(taken.state, TaskState::Taken);
@@ -77,7 +78,7 @@ async fn the_life_of_a_task() {
     assert_eq!(tube.delete(1).await.expect("delete").state, TaskState::Done);
     let expected = [
         r#"put ["x", {}]"#,
-        r#"put [true, {"ttl": 60, "ttr": 1.5, "delay": 5, "timeout": 0.25, "pri": 3, "utube": "u", "replicas": 2}]"#,
+        r#"put [true, {"ttl": 60, "ttr": 1.5, "delay": 5, "timeout": 0.25, "pri": 3, "utube": "u", "replicas": 2, "headers": {"traceparent": "00-1"}}]"#,
         "take [0.5]",
         "touch [0, 10]",
         "touch [0, 0]",

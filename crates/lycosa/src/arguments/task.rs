@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::{ClientArguments, SessionArguments};
-use crate::values::{lasting, lease, positive, priority, replicas, span, task_id, token};
+use crate::values::{header, lasting, lease, positive, priority, replicas, span, task_id, token};
 
 pub(super) const PUT_EXAMPLES: &str = "\
 Examples:
@@ -16,7 +16,8 @@ Examples:
   zcat urls.gz | lycosa put crawl --lines     one task a line, with a progress bar
   lycosa put crawl --lines --batch 1000 -f urls.txt
                                               the same in batches, each put as a whole: several times as fast
-  lycosa put mail '{\"to\": \"ann\"}' --as json   a map instead of text";
+  lycosa put mail '{\"to\": \"ann\"}' --as json   a map instead of text
+  lycosa put mail hello --header origin=cron  a text beside the payload, which peek and workers show";
 
 pub(super) const TAKE_EXAMPLES: &str = "\
 A task goes back when the connection that took it ends, so a plain take is for looking. To keep it, either take and
@@ -147,6 +148,9 @@ pub(crate) struct PutArguments {
     /// Replicas that must have the task on their disks before it counts as put
     #[arg(long, value_name = "COUNT", value_parser = replicas, allow_negative_numbers = true)]
     pub(crate) replicas: Option<u64>,
+    /// Text that is kept with the task beside its payload, such as traceparent; may be repeated
+    #[arg(long = "header", value_name = "NAME=TEXT", value_parser = header)]
+    pub(crate) headers: Vec<(String, String)>,
     /// Create the tube (fifottl) if it does not exist
     #[arg(long)]
     pub(crate) create: bool,

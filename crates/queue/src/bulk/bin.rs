@@ -40,6 +40,9 @@ pub(crate) static BIN: SystemSpace = SystemSpace {
     indexes: &[("pk", true, &[0, 1])],
 };
 
+/// Fields of a row of [`BIN`] without headers.
+const FIELDS: u32 = BIN.fields.len() as u32;
+
 /// A row of [`BIN`].
 struct Kept<'a> {
     job: u64,
@@ -54,7 +57,7 @@ struct Kept<'a> {
 impl<'a> Kept<'a> {
     fn read(row: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(row);
-        reader.array().ok().filter(|count| *count as usize >= BIN.fields.len())?;
+        let count = reader.array().ok().filter(|count| *count >= FIELDS)?;
         let (job, id) = (reader.uint().ok()?, reader.uint().ok()?);
         let tuple = reader.raw().ok()?;
         let attempts = reader.uint().ok()?;
@@ -62,7 +65,10 @@ impl<'a> Kept<'a> {
         let failed_at = reader.uint().ok()?;
         let moved_to = reader.raw().ok()?;
         let moved_to = if is_nil(moved_to) { None } else { Reader::new(moved_to).uint().ok() };
-        Some(Self { job, id, tuple, attempts: Attempts { attempts, last_error, failed_at }, moved_to })
+        // Behind the fields that the format names, as in the rows of attempts.
+        let headers = Attempts::read_headers(&mut reader, count - FIELDS);
+        let attempts = Attempts { attempts, last_error, failed_at, headers };
+        Some(Self { job, id, tuple, attempts, moved_to })
     }
 }
 
@@ -90,18 +96,20 @@ impl Turn<'_> {
         if is_temporary || !job.action.can_be_undone() {
             return Ok(());
         }
-        let mut row = Vec::with_capacity(tuple.len() + attempts.last_error.len() + 64);
-        mp::write_array(&mut row, BIN.fields.len() as u32);
+        let Attempts { attempts, last_error, failed_at, headers } = attempts;
+        let mut row = Vec::with_capacity(tuple.len() + last_error.len() + headers.len() + 64);
+        mp::write_array(&mut row, FIELDS + u32::from(!headers.is_empty()));
         mp::write_uint(&mut row, job.id);
         mp::write_uint(&mut row, id);
         row.extend_from_slice(tuple);
-        mp::write_uint(&mut row, attempts.attempts);
-        mp::write_str(&mut row, &attempts.last_error);
-        mp::write_uint(&mut row, attempts.failed_at);
+        mp::write_uint(&mut row, *attempts);
+        mp::write_str(&mut row, last_error);
+        mp::write_uint(&mut row, *failed_at);
         match moved_to {
             Some(moved_to) => mp::write_uint(&mut row, moved_to),
             None => mp::write_nil(&mut row),
         }
+        row.extend_from_slice(headers);
         let bulk = &mut self.common.bulk;
         let others =
             bulk.kept.iter().filter(|(other, _)| **other != job.id).map(|(_, bytes)| bytes).sum::<u64>();

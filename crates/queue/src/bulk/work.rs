@@ -274,6 +274,7 @@ impl Turn<'_> {
             delay: given(&delay),
             utube: given(&utube),
             timeout: None,
+            headers: None,
             has_others: false,
         };
         let mut destination = self.tube(to)?;

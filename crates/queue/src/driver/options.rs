@@ -8,6 +8,7 @@ use lycosa_store::Error as StoreError;
 use lycosa_tuple::mp::{self, Kind, Reader};
 
 use crate::arguments::{Number, Table, compared, is_nil, kind, string};
+use crate::driver::Driver;
 use crate::error::Error;
 use crate::lua_text;
 use crate::task::Layout;
@@ -28,6 +29,8 @@ pub struct PutOptions<'a> {
     pub utube: Option<&'a [u8]>,
     /// Seconds to wait for room.
     pub timeout: Option<&'a [u8]>,
+    /// Names and texts that are kept with the task, see [`crate::headers`].
+    pub headers: Option<&'a [u8]>,
     /// There is something beside these options.
     pub(crate) has_others: bool,
 }
@@ -51,6 +54,7 @@ impl<'a> PutOptions<'a> {
                 b"delay" => &mut options.delay,
                 b"utube" => &mut options.utube,
                 b"timeout" => &mut options.timeout,
+                b"headers" => &mut options.headers,
                 _ => {
                     options.has_others |= key != b"replicas";
                     continue;
@@ -59,6 +63,23 @@ impl<'a> PutOptions<'a> {
             *place = Some(value).filter(|value| !is_nil(value));
         }
         Ok(options)
+    }
+
+    /// Reads the table for a tube of that driver. Without options of its own, the Lua module does not look at the table.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub(crate) fn of(driver: &dyn Driver, value: Option<&'a [u8]>) -> Result<Self, Error> {
+        match driver.first_option() {
+            Some(first) => Self::parse(value, first),
+            None => Ok(Self::only_headers(value)),
+        }
+    }
+
+    /// The headers, of options that are otherwise not looked at.
+    pub(crate) fn only_headers(value: Option<&'a [u8]>) -> Self {
+        let headers = Table::parse(value).ok().and_then(|options| options.get(b"headers"));
+        Self { headers, has_others: true, ..Self::default() }
     }
 
     /// Whether a tube of that layout heeds all options; `waits`: its puts wait for free space.

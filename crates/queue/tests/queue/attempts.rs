@@ -306,3 +306,109 @@ fn a_start_at_the_memory_limit_makes_what_the_queue_needs() {
     let refused = rig.t(1, "put", args!["x"]).error();
     assert!(refused.starts_with("Failed to allocate"), "the limit holds again: {refused}");
 }
+
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+fn with_headers() -> Value {
+    options([("headers", options([("traceparent", TRACE.into()), ("origin", "cron".into())]))])
+}
+
+fn headers(values: &[Value]) -> Option<&Value> {
+    info(values).get("headers")
+}
+
+#[test]
+fn headers_stay_with_a_task_of_every_type_until_it_is_gone() {
+    for kind in KINDS {
+        let mut rig = Rig::new();
+        rig.create("t", kind, Value::Nil);
+        rig.t(1, "put", args!["plain"]).values();
+        assert_eq!(kept(&rig), 0, "{kind}: a task without headers has a row");
+        rig.t(1, "put", vec!["x".into(), with_headers()]).values();
+        assert_eq!(kept(&rig), 1, "{kind}");
+        let wanted = with_headers().get("headers").cloned();
+        assert_eq!(headers(&rig.t(1, "peek", vec![0.into(), extended()]).values()), None, "{kind}");
+        rig.t(2, "delete", args![0]).values();
+        let taken = rig.t(2, "take", vec![0.into(), extended()]).values();
+        assert_eq!((headers(&taken), said(&taken)), (wanted.as_ref(), (1, None)), "{kind}");
+        rig.t(2, "bury", vec![1.into(), because("no such host")]).values();
+        rig.t(2, "kick", args![1]).values();
+        rig.restart();
+        let taken = rig.t(2, "take", vec![0.into(), extended()]).values();
+        assert_eq!(headers(&taken), wanted.as_ref(), "{kind}");
+        assert_eq!(said(&taken), (1, Some("no such host".to_owned())), "{kind}");
+        rig.t(2, "ack", args![1]).values();
+        assert_eq!(kept(&rig), 0, "{kind}");
+    }
+}
+
+#[test]
+fn headers_of_a_batch_are_for_all_tasks_or_for_each() {
+    for kind in KINDS {
+        let mut rig = Rig::new();
+        rig.create("t", kind, Value::Nil);
+        let two = || Value::array([Value::from("a"), Value::from("b")]);
+        rig.t(1, "put_many", vec![two(), with_headers()]).values();
+        rig.t(1, "put_many", vec![two(), Value::array([Value::Nil, with_headers()])]).values();
+        let has: Vec<bool> = (0..4_u64)
+            .map(|id| headers(&rig.t(1, "peek", vec![id.into(), extended()]).values()).is_some())
+            .collect();
+        assert_eq!(has, [true, true, false, true], "{kind}");
+    }
+}
+
+#[test]
+fn headers_that_cannot_be_kept_refuse_the_put() {
+    let long = "x".repeat(4096);
+    let many = Value::map((0..33).map(|number| (format!("n{number}"), Value::from("x"))));
+    let twice = Value::Map(vec![("a".into(), "1".into()), ("a".into(), "2".into())]);
+    let cases: [(Value, &str); 7] = [
+        ("text".into(), "is not a map of names to texts"),
+        (options([("", "x".into())]), "has a name that is not a text"),
+        (options([("a", 1.into())]), "has a value of \"a\" that is not a text"),
+        (Value::map([("x".repeat(65), Value::from("x"))]), "of 1 to 64 bytes"),
+        (options([("a", long.as_str().into())]), "at most 4096 are kept"),
+        (many, "has 33 names: at most 32 are kept"),
+        (twice, "has the name \"a\" twice"),
+    ];
+    let mut rig = Rig::new();
+    rig.create("t", "limfifottl", options([("capacity", 1.into())]));
+    for is_full in [false, true] {
+        for (given, expected) in &cases {
+            let options = options([("headers", given.clone()), ("timeout", 5.into())]);
+            let error = rig.t(1, "put", vec!["x".into(), options]).error();
+            assert!(error.contains(expected), "{is_full} {error}");
+        }
+        if !is_full {
+            assert_eq!(rig.rows("t").len(), 0);
+            rig.t(1, "put", vec!["x".into(), options([("headers", Value::array::<Value>([]))])]).values();
+        }
+    }
+    assert_eq!(kept(&rig), 0);
+}
+
+#[test]
+fn headers_follow_a_move_and_come_back_with_its_undo() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifottl", Value::Nil);
+    rig.create("u", "utube", Value::Nil);
+    let wanted = with_headers().get("headers").cloned();
+    for operation in ["move", "delete", "bury"] {
+        let put = rig.t(1, "put", vec!["x".into(), with_headers()]).values();
+        let id = put[0].as_array().expect("a task")[0].clone();
+        let of_task = options([("id_from", id.clone()), ("id_to", id.clone())]);
+        let to = if operation == "move" { options([("to", "u".into())]) } else { Value::Nil };
+        let job = rig.t(1, "apply", vec![operation.into(), of_task, to]).values()[0].get("id").cloned();
+        rig.tick();
+        if operation == "move" {
+            let moved = rig.call(1, "queue.tube.u:peek", vec![0.into(), extended()]).values();
+            assert_eq!(headers(&moved), wanted.as_ref());
+        }
+        rig.t(1, "undo", vec![job.expect("a job")]).values();
+        rig.tick();
+        let back = rig.t(1, "peek", vec![id.clone(), extended()]).values();
+        assert_eq!(headers(&back), wanted.as_ref(), "{operation}");
+        assert_eq!(kept(&rig), 1, "{operation}");
+        rig.t(1, "delete", vec![id]).values();
+    }
+}

@@ -58,7 +58,10 @@ fn an_option_that_does_not_exist_is_named_with_those_that_do() {
         )
     };
     rig.t(1, "put", args!["a", options([("later", number(5))])]).values();
-    assert_eq!(lines(&mut rig), [unknown("put", "later", "delay, pri, replicas, timeout, ttl, ttr, utube")]);
+    assert_eq!(
+        lines(&mut rig),
+        [unknown("put", "later", "delay, headers, pri, replicas, timeout, ttl, ttr, utube")]
+    );
     rig.t(1, "take", args![0, options([("extend", Value::from(true))])]).values();
     assert_eq!(lines(&mut rig), [unknown("take", "extend", "extended, lease")]);
     rig.t(1, "release", args![0, options([("pri", number(1))])]).values();
@@ -73,7 +76,11 @@ fn an_option_that_does_not_exist_is_named_with_those_that_do() {
     rig.t(1, "put", args!["a", options([(long.as_str(), number(5))])]).values();
     assert_eq!(
         lines(&mut rig),
-        [unknown("put", &format!("{}…", "x".repeat(64)), "delay, pri, replicas, timeout, ttl, ttr, utube")]
+        [unknown(
+            "put",
+            &format!("{}…", "x".repeat(64)),
+            "delay, headers, pri, replicas, timeout, ttl, ttr, utube"
+        )]
     );
 }
 

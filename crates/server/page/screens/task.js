@@ -3,7 +3,7 @@
 import { Component, h } from '../vendor/preact.mjs';
 import { Problem, get, path } from '../api.js';
 import { hidesPayloads } from '../access.js';
-import { count, duration } from '../format.js';
+import { count, duration, visibleLine } from '../format.js';
 import { Act, Facts, Field, Foreign, Moment, Refusal, State, to } from '../ui.js';
 import { Explanation } from '../explanation.js';
 import { begin, finished, outcome } from '../jobs.js';
@@ -53,6 +53,7 @@ export function draw(route, { task, explanation, problem }) {
           task.last_error && [h('h2', null, 'Last error'), h(Hideable, { what: 'error' }, h('pre', { tabIndex: 0, 'aria-label': 'Last error' }, h(Foreign, { text: task.last_error, lines: true })))],
           h('h2', null, 'About'),
           h(Facts, { facts: facts(task) }),
+          task.headers && [h('h2', null, 'Headers'), h(Facts, { facts: Object.entries(task.headers).map(([name, text]) => [visibleLine(name), h(Foreign, { text })]) })],
         ),
         h(Payload, { task }),
       ),

@@ -29,6 +29,42 @@ fn a_task_is_put_looked_at_and_deleted() {
 }
 
 #[test]
+fn headers_come_back_with_the_task_that_is_taken() {
+    let (door, token) = door();
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let fields = format!("Traceparent: {trace}\r\nTracestate: a=1\r\n");
+    let put = |content: &str, body: &str| {
+        let fields = format!("Content-Type: {content}\r\n{fields}");
+        door.ask("POST /v1/tubes/mail/tasks", &token, &fields, body.as_bytes()).status
+    };
+    let own = json!([
+        {"payload": 1, "headers": {"origin": "cron"}},
+        {"payload": 2, "headers": {"traceparent": "own"}},
+    ]);
+    assert_eq!(put("application/json", &own.to_string()), 201);
+    assert_eq!(put("text/plain", "x"), 201);
+    let post = |task| door.ask_json("POST /v1/tubes/mail/tasks", &token, &task);
+    assert_eq!(post(json!({"payload": 4})).status, 201);
+    let long = format!("Content-Type: text/plain\r\nTraceparent: {}\r\n", "x".repeat(513));
+    assert_eq!(door.ask("POST /v1/tubes/mail/tasks", &token, &long, b"y").status, 201);
+    let refused = post(json!({"payload": 1, "headers": {"a": 1}}));
+    assert_eq!((refused.status, refused.problem().as_str()), (400, "refused"));
+    assert!(refused.json()["detail"].as_str().unwrap().contains("option headers has a value of \"a\""));
+    // They are on the disk, and on the command line.
+    let Door { server, .. } = door;
+    let door = Door::of(server.restart(&["--http-listen", "127.0.0.1:0"]));
+    let taken = door.ask("POST /v1/tubes/mail/take?max=9", &token, "", b"").json();
+    let tasks = taken["tasks"].as_array().unwrap();
+    let headers: Vec<_> = tasks.iter().map(|task| task["headers"].clone()).collect();
+    let traced = json!({"traceparent": trace, "tracestate": "a=1"});
+    let both = json!({"traceparent": trace, "tracestate": "a=1", "origin": "cron"});
+    assert_eq!(headers, [both, json!({"traceparent": "own"}), traced, json!(null), json!(null)]);
+    door.server.run(&["put", "mail", "z", "--header", "origin=a=b"]);
+    let peeked = door.server.run(&["peek", "mail", "5", "--json"]).stdout;
+    assert!(peeked.contains(r#""headers":{"origin":"a=b"}"#), "{peeked}");
+}
+
+#[test]
 fn batches_come_as_an_array_or_as_lines_and_are_whole() {
     let (door, token) = door();
     let batch = json!([{"payload": null}, {"payload": "b", "delay": 9}]);

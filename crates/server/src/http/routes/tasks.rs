@@ -26,10 +26,11 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "Puts a task, or several in one transaction",
         role: Some(TokenRole::Operator),
         query: PUT_QUERY,
-        headers: &[(
-            "Idempotency-Key",
-            "a repetition with the same key puts nothing, and has the first answer",
-        )],
+        headers: &[
+            ("Idempotency-Key", "a repetition with the same key puts nothing, and has the first answer"),
+            ("traceparent", "kept with each task of the request that names none itself"),
+            ("tracestate", "as traceparent"),
+        ],
         bodies: &[
             ("application/json", "NewTaskOrTasks"),
             ("application/x-ndjson", "NewTaskLines"),
@@ -70,6 +71,12 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The longest key, in bytes.
 const MAX_KEY: usize = 255;
 
+/// Fields of a request that its tasks keep as headers: W3C Trace Context has these two.
+const TRACE_FIELDS: [&str; 2] = ["traceparent", "tracestate"];
+
+/// The longest value of such a field, in bytes. That document lets a longer one be dropped.
+const MAX_TRACE_FIELD: usize = 512;
+
 const PUT_QUERY: &[(&str, &str, &str)] = &[
     ("delay", "number", "seconds before the task is ready; of a text or bytes body, as the others"),
     ("ttl", "number", "seconds that the task lives"),
@@ -102,6 +109,8 @@ struct NewTask {
     ttr: Option<f64>,
     pri: Option<u64>,
     utube: Option<String>,
+    #[serde(default)]
+    headers: Map<String, Json>,
 }
 
 /// Reads a member that is present, null included.
@@ -115,7 +124,14 @@ struct Encoded {
     options: Vec<u8>,
 }
 
-fn options(params: &PutParams) -> Vec<u8> {
+/// What a request says of its trace. A field that is no short text is left out: its put is not at fault.
+fn trace(fields: &HeaderMap) -> Map<String, Json> {
+    let text = |name: &str| fields.get(name)?.to_str().ok().filter(|text| text.len() <= MAX_TRACE_FIELD);
+    let named = TRACE_FIELDS.into_iter().filter_map(|name| Some((name.to_owned(), text(name)?.into())));
+    named.collect()
+}
+
+fn options(params: &PutParams, headers: Map<String, Json>) -> Vec<u8> {
     let PutParams { delay, ttl, ttr, pri, utube } = params;
     let mut options = Map::new();
     for (name, seconds) in [("delay", delay), ("ttl", ttl), ("ttr", ttr)] {
@@ -123,13 +139,18 @@ fn options(params: &PutParams) -> Vec<u8> {
     }
     options.extend(pri.map(|pri| ("pri".to_owned(), pri.into())));
     options.extend(utube.as_deref().map(|utube| ("utube".to_owned(), utube.into())));
+    if !headers.is_empty() {
+        options.insert("headers".to_owned(), headers.into());
+    }
     let mut encoded = Vec::new();
     json::to_msgpack(&Json::Object(options), &mut encoded);
     encoded
 }
 
 impl NewTask {
-    fn encode(self, place: &str) -> Result<Encoded, Problem> {
+    /// Encodes the task. `trace` is what the request says of its trace, for a task without a `traceparent` of its own: the two
+    /// fields belong together.
+    fn encode(self, place: &str, trace: &Map<String, Json>) -> Result<Encoded, Problem> {
         let wrong = |text: &str| Err(Problem::new(Kind::Malformed, format!("{place}{text}")));
         let mut payload = Vec::new();
         match (self.payload, self.payload_base64, self.payload_msgpack) {
@@ -144,8 +165,11 @@ impl NewTask {
             },
             _ => return wrong("a task has one of payload, payload_base64 and payload_msgpack"),
         }
-        let Self { delay, ttl, ttr, pri, utube, .. } = self;
-        Ok(Encoded { payload, options: options(&PutParams { delay, ttl, ttr, pri, utube }) })
+        let Self { delay, ttl, ttr, pri, utube, mut headers, .. } = self;
+        if !headers.contains_key(TRACE_FIELDS[0]) {
+            headers.extend(trace.clone());
+        }
+        Ok(Encoded { payload, options: options(&PutParams { delay, ttl, ttr, pri, utube }, headers) })
     }
 }
 
@@ -155,8 +179,14 @@ enum Put {
     Many(Vec<Encoded>),
 }
 
+fn content_type(fields: &HeaderMap) -> &str {
+    fields.get(header::CONTENT_TYPE).and_then(|content| content.to_str().ok()).unwrap_or_default()
+}
+
 /// Reads the body of a put by its type.
-fn tasks(content: &str, body: &[u8], params: &PutParams, has_params: bool) -> Result<Put, Problem> {
+fn tasks(fields: &HeaderMap, body: &[u8], params: &PutParams, has_params: bool) -> Result<Put, Problem> {
+    let content = content_type(fields);
+    let trace = trace(fields);
     let media = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let malformed = |text: String| Problem::new(Kind::Malformed, text);
     let is_json = matches!(&*media, "application/json" | "application/x-ndjson" | "application/jsonl");
@@ -170,7 +200,7 @@ fn tasks(content: &str, body: &[u8], params: &PutParams, has_params: bool) -> Re
             let read = |place: &str, value| {
                 let task: NewTask =
                     serde_json::from_value(value).map_err(|error| malformed(format!("{place}{error}")))?;
-                task.encode(place)
+                task.encode(place, &trace)
             };
             let Json::Array(items) = value else { return read("", value).map(Put::One) };
             let numbered = items.into_iter().enumerate();
@@ -186,7 +216,7 @@ fn tasks(content: &str, body: &[u8], params: &PutParams, has_params: bool) -> Re
                     let place = format!("line {}: ", number + 1);
                     let task: NewTask =
                         serde_json::from_slice(line).map_err(|error| malformed(format!("{place}{error}")))?;
-                    task.encode(&place)
+                    task.encode(&place, &trace)
                 })
                 .collect();
             tasks.map(Put::Many)
@@ -198,11 +228,11 @@ fn tasks(content: &str, body: &[u8], params: &PutParams, has_params: bool) -> Re
                 ));
             }
             mp::write_str(&mut payload, body);
-            Ok(Put::One(Encoded { payload, options: options(params) }))
+            Ok(Put::One(Encoded { payload, options: options(params, trace) }))
         }
         "application/octet-stream" => {
             mp::write_bin(&mut payload, body);
-            Ok(Put::One(Encoded { payload, options: options(params) }))
+            Ok(Put::One(Encoded { payload, options: options(params, trace) }))
         }
         _ => Err(Problem::new(
             Kind::WrongType,
@@ -235,9 +265,8 @@ async fn put(
     body: Body,
 ) -> Result<Response, Problem> {
     let body = body::read(&state, &headers, body).await?;
-    let content =
-        headers.get(header::CONTENT_TYPE).and_then(|content| content.to_str().ok()).unwrap_or_default();
-    let put = tasks(content, &body, &params, uri.query().is_some_and(|query| !query.is_empty()))?;
+    let content = content_type(&headers);
+    let put = tasks(&headers, &body, &params, uri.query().is_some_and(|query| !query.is_empty()))?;
     let (name, args, is_one) = match put {
         Put::One(task) => ("put", Args::new().raw(&task.payload).raw(&task.options), true),
         Put::Many(tasks) => {
