@@ -217,3 +217,6 @@ fn collect_terms(filter: &Expr, nothing: &Row<'_>, terms: &mut Vec<Term>) -> Res
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

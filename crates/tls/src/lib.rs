@@ -10,6 +10,7 @@
 //! the first connection. Absent: sockets, revocation lists.
 
 mod pem;
+mod signatures;
 pub mod trust;
 pub mod web;
 
