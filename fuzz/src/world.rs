@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use lycosa_engine::turn::{self, Host, Parts, Turn};
+use lycosa_engine::turn::{self, Host, Parts, TurnState};
 use lycosa_instance::{
     CheckpointOrder, ConnectionSlot, Identity, Instance, Origin, Process, Settings, Trust,
 };
@@ -119,7 +119,7 @@ struct Client {
 /// An instance and its surroundings.
 pub(crate) struct World {
     instance: Instance,
-    turn: Turn,
+    turn: TurnState,
     journal: MemoryJournal,
     clients: Vec<Client>,
     snapshots: Snapshots,
@@ -153,7 +153,7 @@ impl World {
         let clients = CONNECTIONS.map(|trust| connect(&mut instance, trust, now)).into();
         World {
             instance,
-            turn: Turn::default(),
+            turn: TurnState::default(),
             journal: MemoryJournal::default(),
             clients,
             snapshots: Snapshots::default(),

@@ -14,7 +14,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use lycosa_engine::files::FileJournal;
 use lycosa_engine::folder::{self, Opened};
 use lycosa_engine::snapshots::{self, Outcome, Snapshots, Surroundings};
-use lycosa_engine::turn::{self, Host, Parts, Turn};
+use lycosa_engine::turn::{self, Host, Parts, TurnState};
 use lycosa_instance::{
     Called, Caller, CheckpointOrder, ConnectionSlot, Identity, Instance, Process, Settings,
 };
@@ -26,7 +26,7 @@ use uuid::Uuid;
 /// The instance and its surroundings.
 pub struct Program {
     instance: Instance,
-    turn: Turn,
+    turn: TurnState,
     journal: FileJournal,
     snapshots: Snapshots<Disk>,
     caller: Caller,
@@ -99,7 +99,7 @@ impl Program {
         instance.set_checkpoint_base(snapshot, snapshots.files()?);
         instance.start(now())?;
         let caller = Caller { session: instance.open_session(), ..Caller::internal() };
-        let turn = Turn::default();
+        let turn = TurnState::default();
         Ok(Program { instance, turn, journal: FileJournal::new(log), snapshots, caller })
     }
 

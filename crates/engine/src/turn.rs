@@ -41,7 +41,7 @@ const WRITE_COST: usize = 8 << 10;
 
 /// What a loop remembers from turn to turn.
 #[derive(Debug, Default)]
-pub struct Turn {
+pub struct TurnState {
     /// Unconfirmed batches.
     in_flight: usize,
     /// The data are suspended, and the journal was not asked for others yet.
@@ -49,7 +49,7 @@ pub struct Turn {
     group_commit: GroupCommit,
 }
 
-impl Turn {
+impl TurnState {
     /// Requests have arrived.
     #[inline]
     pub fn received(&mut self, requests: u64) {
@@ -94,7 +94,7 @@ pub struct Parts<'a, J> {
     /// The instance.
     pub instance: &'a mut Instance,
     /// State kept from turn to turn.
-    pub turn: &'a mut Turn,
+    pub turn: &'a mut TurnState,
     /// The journal.
     pub journal: &'a mut J,
 }

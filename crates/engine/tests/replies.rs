@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use lycosa_engine::files::FileJournal;
 use lycosa_engine::folder::{self, Opened};
-use lycosa_engine::turn::{self, Host, MAX_WRITTEN, Parts, Turn};
+use lycosa_engine::turn::{self, Host, MAX_WRITTEN, Parts, TurnState};
 use lycosa_instance::{
     CheckpointOrder, ConnectionSlot, Identity, Instance, Origin, Process, Settings, Trust,
 };
@@ -25,7 +25,7 @@ const NOW: u64 = 1_700_000_000_000_000;
 /// An instance whose clients read everything that is written.
 struct World {
     instance: Instance,
-    turn: Turn,
+    turn: TurnState,
     journal: FileJournal,
     /// The writes since the last turn began: where, and how many bytes.
     writes: Vec<(ConnectionSlot, usize)>,
@@ -63,7 +63,7 @@ impl World {
         let settings = Settings::default();
         let mut instance = Instance::new(settings, identity, process, store, queue, vclock, NOW);
         instance.start(NOW).unwrap();
-        Self { instance, turn: Turn::default(), journal: FileJournal::new(log), writes: Vec::new() }
+        Self { instance, turn: TurnState::default(), journal: FileJournal::new(log), writes: Vec::new() }
     }
 
     /// A client that has read its greeting.

@@ -33,7 +33,7 @@ mod choice;
 mod replay;
 
 use choice::Chosen;
-use replay::Replay;
+use replay::RecoveryRun;
 
 /// Where a row stood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -284,7 +284,7 @@ impl Recovery {
         let Self { directory, mode, snapshot: Chosen { mut reader, name, replaced }, xlogs, .. } = self;
         let snapshot = reader.meta().vclock.clone();
         let ledger = Ledger { mode, resolutions: self.resolutions, repairs: self.repairs };
-        let mut replay = Replay::new(&directory, target, ledger, snapshot.clone(), self.progress);
+        let mut replay = RecoveryRun::new(&directory, target, ledger, snapshot.clone(), self.progress);
         replay.read_snapshot(&mut reader, &name)?;
         drop(reader);
 
@@ -307,7 +307,7 @@ impl Recovery {
         replay.ledger.repairs.extend(in_the_way);
         replay.end_limbo(&last_name)?;
         replay.check_replaced(&replaced)?;
-        let Replay { ledger: Ledger { resolutions, repairs, .. }, vclock, progress, .. } = replay;
+        let RecoveryRun { ledger: Ledger { resolutions, repairs, .. }, vclock, progress, .. } = replay;
         Ok(Recovered { vclock, instance, snapshot, resolutions, repairs, newest_xlog, empty_xlog, progress })
     }
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use lycosa_engine::journal::News as JournalNews;
 use lycosa_engine::snapshots::{self, Outcome};
-use lycosa_engine::turn::{self, Host, Parts, Turn};
+use lycosa_engine::turn::{self, Host, Parts, TurnState};
 use lycosa_instance::{Caller, CheckpointOrder, ConnectionSlot, Excess, FreeSpace, Instance, Lsn};
 use lycosa_queue::sampled::{Sampled, with_held_back};
 use lycosa_queue::{LogLevel, LogLine};
@@ -99,7 +99,7 @@ pub(crate) struct Core {
     /// Connections whose tasks have stopped reading.
     paused: RefCell<Vec<ConnectionSlot>>,
     journal: RefCell<Journal>,
-    turn: RefCell<Turn>,
+    turn: RefCell<TurnState>,
     checkpoints: CheckpointSender,
     pub(crate) hub: Hub,
     /// Which connections of strangers are logged.
@@ -527,7 +527,7 @@ impl Core {
 struct Surroundings<'a> {
     core: &'a Core,
     instance: RefMut<'a, Instance>,
-    turn: RefMut<'a, Turn>,
+    turn: RefMut<'a, TurnState>,
     journal: RefMut<'a, Journal>,
 }
 

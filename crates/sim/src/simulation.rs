@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use lycosa_engine::turn::{self, Host, Parts, Turn};
+use lycosa_engine::turn::{self, Host, Parts, TurnState};
 use lycosa_instance::{Batch, CheckpointOrder, ConnectionSlot, FreeSpace, Instance, Lsn};
 use lycosa_journal::memory::{Fault, MemoryDisk};
 use lycosa_queue::LogLine;
@@ -84,7 +84,7 @@ pub struct Totals {
 pub(crate) struct Life {
     pub(crate) instance: Instance,
     pub(crate) journal: Journal,
-    pub(crate) turn: Turn,
+    pub(crate) turn: TurnState,
     pub(crate) checkpointer: Checkpointer,
     /// By the number of the client.
     pub(crate) connections: BTreeMap<usize, Connection>,
@@ -115,7 +115,7 @@ impl Life {
         let watch = Watch::new(checkpointer.sound(), live, now);
         Self {
             instance,
-            turn: Turn::default(),
+            turn: TurnState::default(),
             journal,
             checkpointer,
             connections: BTreeMap::new(),

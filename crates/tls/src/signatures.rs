@@ -1,4 +1,4 @@
-//! Signatures of the handshake: every verifier checks them by the algorithms of its provider, whatever else it trusts.
+//! Signatures of the handshake: every verifier checks them by the algorithms of its provider.
 
 /// The three methods of `ServerCertVerifier` and `ClientCertVerifier` about signatures. The argument names the verifier's
 /// [`CryptoProvider`](rustls::crypto::CryptoProvider).

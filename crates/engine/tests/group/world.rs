@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use lycosa_engine::group::{self, GroupDisk, GroupJournal, Incoming, NodeId, Outgoing, transfer};
 use lycosa_engine::snapshots::{self, Snapshots, Surroundings};
-use lycosa_engine::turn::{self, Host, Parts, Turn};
+use lycosa_engine::turn::{self, Host, Parts, TurnState};
 use lycosa_instance::{
     CheckpointOrder, Confirmed, ConnectionSlot, Identity, Instance, Origin, Process, Settings, Trust,
 };
@@ -45,7 +45,7 @@ pub(crate) struct Running {
     pub(crate) instance: Instance,
     pub(crate) journal: GroupJournal,
     pub(crate) disk: GroupDisk,
-    turn: Turn,
+    turn: TurnState,
     snapshots: Snapshots<Plenty>,
     pub(crate) slot: ConnectionSlot,
     received: Vec<u8>,
@@ -122,7 +122,7 @@ impl Running {
             instance,
             journal,
             disk,
-            turn: Turn::default(),
+            turn: TurnState::default(),
             snapshots,
             slot,
             received: Vec::new(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lycosa_engine::journal::{Journal, News, Pace};
 use lycosa_engine::replay::Replay;
-use lycosa_engine::turn::{self, Host, Parts, Turn};
+use lycosa_engine::turn::{self, Host, Parts, TurnState};
 use lycosa_instance::{
     Batch, Buffers, CheckpointOrder, Chunk, Confirmed, ConnectionSlot, Files, Identity, Instance, Lsn,
     OUTCOME_UNKNOWN, Origin, Process, Settings, Trust, Written,
@@ -141,7 +141,7 @@ pub(crate) struct Client {
 /// Instance, journal and clients.
 pub(crate) struct World {
     pub(crate) instance: Instance,
-    pub(crate) turn: Turn,
+    pub(crate) turn: TurnState,
     pub(crate) journal: FakeLog,
     pub(crate) clients: Vec<Client>,
     pub(crate) now: u64,
@@ -186,7 +186,7 @@ impl World {
         instance.start(BEGINNING).unwrap();
         let mut world = World {
             instance,
-            turn: Turn::default(),
+            turn: TurnState::default(),
             journal: FakeLog::default(),
             clients: Vec::new(),
             now: BEGINNING,

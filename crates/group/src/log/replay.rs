@@ -144,7 +144,7 @@ pub enum OpenLogError {
 }
 
 /// The state after the records so far.
-struct Replay {
+struct LogReplay {
     base: Position,
     begin: Option<Begin>,
     /// The log's first file begins behind the entry at the base's index.
@@ -159,7 +159,7 @@ struct Replay {
     highest: u64,
 }
 
-impl Replay {
+impl LogReplay {
     fn new(base: Position) -> Self {
         Self {
             base,
@@ -231,7 +231,7 @@ impl GroupLog {
         directory.remove_left_overs()?;
         let base = Base::newest(&directory)?;
         let position = position_of(base.as_ref());
-        let mut replay = Replay::new(position);
+        let mut replay = LogReplay::new(position);
         let signatures = directory.list()?.group_logs;
         let mut files = VecDeque::new();
         for (at, &signature) in signatures.iter().enumerate() {
@@ -290,7 +290,7 @@ impl GroupLog {
     /// # Errors
     /// [`OpenLogError`].
     pub fn find(directory: &Directory) -> Result<Option<Identity>, OpenLogError> {
-        let mut replay = Replay::new(Position::default());
+        let mut replay = LogReplay::new(Position::default());
         if let Some(&signature) = directory.list()?.group_logs.first() {
             // A file that was begun and holds nothing belongs to an attempt that did not end.
             read_file(directory, signature, true, &mut replay)?;
@@ -305,7 +305,7 @@ impl GroupLog {
     /// [`OpenLogError`].
     pub fn read_back(directory: &Directory) -> Result<Option<ReadBack>, OpenLogError> {
         let base = Base::newest(directory)?;
-        let mut replay = Replay::new(position_of(base.as_ref()));
+        let mut replay = LogReplay::new(position_of(base.as_ref()));
         let Some((base, _)) = base else { return Ok(None) };
         let signatures = directory.list()?.group_logs;
         for (at, &signature) in signatures.iter().enumerate() {
@@ -336,7 +336,7 @@ fn read_file(
     directory: &Directory,
     signature: u64,
     is_last: bool,
-    replay: &mut Replay,
+    replay: &mut LogReplay,
 ) -> Result<bool, OpenLogError> {
     let file = file_name(FileKind::GroupLog, signature);
     let damaged = |offset, reason: String| OpenLogError::Damaged { file: file.clone(), offset, reason };

@@ -19,7 +19,7 @@ use crate::transaction::{Next, Row, Transactions};
 use crate::writer::EmptyXlog;
 
 /// A recovery that runs.
-pub(super) struct Replay<'a> {
+pub(super) struct RecoveryRun<'a> {
     directory: &'a Directory,
     target: &'a mut dyn RecoveryTarget,
     pub(super) ledger: Ledger,
@@ -46,7 +46,7 @@ struct BlockPosition<'a> {
     offset: u64,
 }
 
-impl<'a> Replay<'a> {
+impl<'a> RecoveryRun<'a> {
     pub(super) fn new(
         directory: &'a Directory,
         target: &'a mut dyn RecoveryTarget,

@@ -46,14 +46,14 @@ pub(super) fn log(directory: Directory, rows: LogRows, until: u64) -> io::Result
 
 fn spawn(
     name: &str,
-    read: impl FnOnce(&Sender<Piece>) -> Result<(), Stop> + Send + 'static,
+    read: impl FnOnce(&Sender<Piece>) -> Result<(), ReadEnd> + Send + 'static,
 ) -> io::Result<Receiver<Piece>> {
     let (sender, receiver) = channel(PIECES);
     thread::Builder::new().name(name.to_owned()).spawn(move || {
         let piece = match read(&sender) {
-            Ok(()) | Err(Stop::Gone) => return,
-            Err(Stop::Gap(oldest)) => Piece::Gap(oldest),
-            Err(Stop::Failed(text)) => Piece::Failed(text),
+            Ok(()) | Err(ReadEnd::Gone) => return,
+            Err(ReadEnd::Gap(oldest)) => Piece::Gap(oldest),
+            Err(ReadEnd::Failed(text)) => Piece::Failed(text),
         };
         // A replica that has disconnected gets no answer.
         let _ = sender.blocking_send(piece);
@@ -62,13 +62,13 @@ fn spawn(
 }
 
 /// Why a thread stops early.
-enum Stop {
+enum ReadEnd {
     Gone,
     Gap(Box<Vclock>),
     Failed(String),
 }
 
-impl From<TailError> for Stop {
+impl From<TailError> for ReadEnd {
     fn from(error: TailError) -> Self {
         match error {
             TailError::Gap { oldest, .. } => Self::Gap(oldest),
@@ -77,27 +77,28 @@ impl From<TailError> for Stop {
     }
 }
 
-fn failed<E: ToString + ?Sized>(error: &E) -> Stop {
-    Stop::Failed(error.to_string())
+fn failed<E: ToString + ?Sized>(error: &E) -> ReadEnd {
+    ReadEnd::Failed(error.to_string())
 }
 
-fn hand_over(out: &Sender<Piece>, piece: Piece) -> Result<(), Stop> {
-    out.blocking_send(piece).map_err(|_| Stop::Gone)
+fn hand_over(out: &Sender<Piece>, piece: Piece) -> Result<(), ReadEnd> {
+    out.blocking_send(piece).map_err(|_| ReadEnd::Gone)
 }
 
 /// Hands frames over once there are enough of them.
-fn flush(out: &Sender<Piece>, frames: &mut Vec<u8>, least: usize) -> Result<(), Stop> {
+fn flush(out: &Sender<Piece>, frames: &mut Vec<u8>, least: usize) -> Result<(), ReadEnd> {
     if frames.len() < least.max(1) {
         return Ok(());
     }
     hand_over(out, Piece::Frames(std::mem::replace(frames, Vec::with_capacity(PIECE + PIECE / 4))))
 }
 
-fn read_snapshot(directory: &Directory, out: &Sender<Piece>) -> Result<(), Stop> {
+fn read_snapshot(directory: &Directory, out: &Sender<Piece>) -> Result<(), ReadEnd> {
     let listing = directory.list().map_err(|error| failed(&error))?;
     let newest = *listing.snapshots.last().ok_or_else(|| failed("there is no snapshot"))?;
     let name = file_name(FileKind::Snapshot, newest);
-    let unread = |error: &dyn ToString| Stop::Failed(format!("can't read '{name}': {}", error.to_string()));
+    let unread =
+        |error: &dyn ToString| ReadEnd::Failed(format!("can't read '{name}': {}", error.to_string()));
     let mut reader = directory.read(FileKind::Snapshot, newest).map_err(|error| unread(&error))?;
     hand_over(out, Piece::Snapshot(reader.meta().vclock.clone()))?;
     let mut frames = Vec::new();
@@ -109,7 +110,7 @@ fn read_snapshot(directory: &Directory, out: &Sender<Piece>) -> Result<(), Stop>
             }
             Step::End(End::Marker) => break,
             Step::End(_) | Step::Damage(_) => {
-                return Err(Stop::Failed(format!(
+                return Err(ReadEnd::Failed(format!(
                     "'{name}' is damaged; take another with `lycosa checkpoint`"
                 )));
             }
@@ -119,7 +120,12 @@ fn read_snapshot(directory: &Directory, out: &Sender<Piece>) -> Result<(), Stop>
     hand_over(out, Piece::End(None))
 }
 
-fn read_log(directory: &Directory, mut rows: LogRows, until: u64, out: &Sender<Piece>) -> Result<(), Stop> {
+fn read_log(
+    directory: &Directory,
+    mut rows: LogRows,
+    until: u64,
+    out: &Sender<Piece>,
+) -> Result<(), ReadEnd> {
     let mut tail = Tail::after(directory, rows.position())?;
     let mut frames = Vec::new();
     while tail.clock().signature() < until {

@@ -31,27 +31,27 @@ const READ_SIZE: usize = 4096;
 const FLUSH_POLL: Duration = Duration::from_millis(1);
 
 /// Why a replica is not served any more.
-enum Stop {
+enum ReplicaEnd {
     /// It gets an error that says why.
     Refused(ErrorObject),
     /// It is gone, or must go.
     Gone(String),
 }
 
-impl From<ErrorObject> for Stop {
+impl From<ErrorObject> for ReplicaEnd {
     fn from(error: ErrorObject) -> Self {
         Self::Refused(error)
     }
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for ReplicaEnd {
     fn from(error: io::Error) -> Self {
         Self::Gone(error.to_string())
     }
 }
 
 /// Where a subscribed replica is served from.
-enum Source {
+enum RowSource {
     Files,
     Window(Cursor),
 }
@@ -90,11 +90,11 @@ impl<'a> Replica<'a> {
         };
         match served {
             Ok(()) => Some(self.received),
-            Err(Stop::Gone(cause)) => {
+            Err(ReplicaEnd::Gone(cause)) => {
                 tracing::info!("replica {}: the connection ended: {cause}", self.peer);
                 None
             }
-            Err(Stop::Refused(error)) => {
+            Err(ReplicaEnd::Refused(error)) => {
                 if !lineage::is_divergence(&error) {
                     // The instance says that itself, once.
                     tracing::warn!("replica {}: {}", self.peer, error.message);
@@ -108,7 +108,7 @@ impl<'a> Replica<'a> {
         }
     }
 
-    async fn answer(&mut self, request: ReplicaRequest) -> Result<(), Stop> {
+    async fn answer(&mut self, request: ReplicaRequest) -> Result<(), ReplicaEnd> {
         if !self.core.hub.settings.borrow().is_journaled {
             let message = "Replication does not support wal_mode = 'none'";
             return Err(ErrorObject::client(ErrorCode::Unsupported, message).into());
@@ -129,7 +129,7 @@ impl<'a> Replica<'a> {
     }
 
     /// All data from files: the newest snapshot, then the log since, which ends with the replica's own number.
-    async fn join(&mut self, replica: Uuid) -> Result<(), Stop> {
+    async fn join(&mut self, replica: Uuid) -> Result<(), ReplicaEnd> {
         tracing::info!("replica {}: instance {replica} joins", self.peer);
         {
             let mut instance = self.core.instance.borrow_mut();
@@ -141,7 +141,7 @@ impl<'a> Replica<'a> {
         result
     }
 
-    async fn finish_join(&mut self, replica: Uuid) -> Result<(), Stop> {
+    async fn finish_join(&mut self, replica: Uuid) -> Result<(), ReplicaEnd> {
         let snapshot = &self.send_snapshot(Some(replica)).await?;
         let id = self.register(replica).await?;
         self.core.instance.borrow_mut().replicas_mut().reached(replica, id, snapshot, now());
@@ -153,7 +153,7 @@ impl<'a> Replica<'a> {
     }
 
     /// Gives the replica a number and waits until that is on the disk.
-    async fn register(&mut self, replica: Uuid) -> Result<u32, Stop> {
+    async fn register(&mut self, replica: Uuid) -> Result<u32, ReplicaEnd> {
         let (id, wanted) = {
             let mut instance = self.core.instance.borrow_mut();
             let id = instance.register_replica(replica, now())?;
@@ -173,7 +173,7 @@ impl<'a> Replica<'a> {
     }
 
     /// The newest snapshot. Returns its clock. Journals since then are kept for a replica that joins.
-    async fn send_snapshot(&mut self, joining: Option<Uuid>) -> Result<Vclock, Stop> {
+    async fn send_snapshot(&mut self, joining: Option<Uuid>) -> Result<Vclock, ReplicaEnd> {
         let mut pieces = files::snapshot(self.core.hub.directory.clone())?;
         let mut clock = Vclock::new();
         loop {
@@ -195,7 +195,7 @@ impl<'a> Replica<'a> {
     }
 
     /// The log up to the last durable row, and its clock.
-    async fn send_log(&mut self, rows: LogRows) -> Result<(), Stop> {
+    async fn send_log(&mut self, rows: LogRows) -> Result<(), ReplicaEnd> {
         let durable = self.core.instance.borrow().durable_vclock().clone();
         let mut pieces = files::log(self.core.hub.directory.clone(), rows, durable.signature())?;
         loop {
@@ -209,7 +209,7 @@ impl<'a> Replica<'a> {
         }
     }
 
-    async fn serve_subscription(&mut self, request: &SubscribeRequest, id: u32) -> Result<(), Stop> {
+    async fn serve_subscription(&mut self, request: &SubscribeRequest, id: u32) -> Result<(), ReplicaEnd> {
         let core = self.core.clone();
         let (mut relay, mut out) = {
             let mut instance = core.instance.borrow_mut();
@@ -239,19 +239,19 @@ impl<'a> Replica<'a> {
     }
 
     /// Sends the log until the replica goes.
-    async fn relay(&mut self, relay: &mut Relay, out: &mut Vec<u8>) -> Result<(), Stop> {
+    async fn relay(&mut self, relay: &mut Relay, out: &mut Vec<u8>) -> Result<(), ReplicaEnd> {
         let core = self.core.clone();
-        let mut source = Source::Files;
+        let mut source = RowSource::Files;
         loop {
             let changed = core.hub.changed.notified();
             tokio::pin!(changed);
             // From here on no batch is missed.
             changed.as_mut().enable();
             source = match source {
-                Source::Files => self.catch_up(relay, out).await?,
-                Source::Window(cursor) => self.send_window(relay, cursor, out).await?,
+                RowSource::Files => self.catch_up(relay, out).await?,
+                RowSource::Window(cursor) => self.send_window(relay, cursor, out).await?,
             };
-            if matches!(source, Source::Files) {
+            if matches!(source, RowSource::Files) {
                 continue;
             }
             let wait = match self.pulse(relay, out).await? {
@@ -271,7 +271,7 @@ impl<'a> Replica<'a> {
     }
 
     /// A heartbeat if one is due (None), else how long until the next.
-    async fn pulse(&mut self, relay: &mut Relay, out: &mut Vec<u8>) -> Result<Option<Duration>, Stop> {
+    async fn pulse(&mut self, relay: &mut Relay, out: &mut Vec<u8>) -> Result<Option<Duration>, ReplicaEnd> {
         let own = self.core.instance.borrow().identity().replica_id;
         let now = now();
         match relay.pulse(own, self.core.hub.timeout(), now, out) {
@@ -281,21 +281,21 @@ impl<'a> Replica<'a> {
                 self.send(&beat, Some(relay)).await?;
                 Ok(None)
             }
-            Pulse::Dead => Err(Stop::Gone("the replica has been silent for too long".to_owned())),
+            Pulse::Dead => Err(ReplicaEnd::Gone("the replica has been silent for too long".to_owned())),
         }
     }
 
     /// Sends the durable rows that the replica lacks, from files if there are any.
-    async fn catch_up(&mut self, relay: &mut Relay, out: &mut Vec<u8>) -> Result<Source, Stop> {
+    async fn catch_up(&mut self, relay: &mut Relay, out: &mut Vec<u8>) -> Result<RowSource, ReplicaEnd> {
         let core = self.core.clone();
         let place = core.hub.with_window(|window| (window.end().clone(), window.next()));
         let (durable, cursor) =
-            place.ok_or_else(|| Stop::Gone("the window of the newest rows is gone".to_owned()))?;
+            place.ok_or_else(|| ReplicaEnd::Gone("the window of the newest rows is gone".to_owned()))?;
         let rows = relay.log_rows();
         let is_complete = durable.iter().all(|(id, lsn)| id == 0 || lsn <= rows.position().get(id));
         self.send(&std::mem::take(out), Some(relay)).await?;
         if is_complete {
-            return Ok(Source::Window(cursor));
+            return Ok(RowSource::Window(cursor));
         }
         let mut pieces = files::log(core.hub.directory.clone(), rows, durable.signature())?;
         loop {
@@ -304,7 +304,7 @@ impl<'a> Replica<'a> {
                 Piece::Frames(frames) => self.send(&frames, Some(relay)).await?,
                 Piece::End(rows) => {
                     rows.into_iter().for_each(|rows| relay.resume(rows, now()));
-                    return Ok(Source::Window(cursor));
+                    return Ok(RowSource::Window(cursor));
                 }
                 Piece::Gap(oldest) => {
                     core.instance.borrow_mut().replicas_mut().lose(relay.replica());
@@ -327,15 +327,15 @@ impl<'a> Replica<'a> {
         relay: &mut Relay,
         mut cursor: Cursor,
         out: &mut Vec<u8>,
-    ) -> Result<Source, Stop> {
+    ) -> Result<RowSource, ReplicaEnd> {
         let core = self.core.clone();
         loop {
             let found = core.hub.with_window(|window| {
                 (window.has_passed(cursor)).then_some(Err(())).or_else(|| window.get(cursor).cloned().map(Ok))
             });
             match found.flatten() {
-                None => return Ok(Source::Window(cursor)),
-                Some(Err(())) => return Ok(Source::Files),
+                None => return Ok(RowSource::Window(cursor)),
+                Some(Err(())) => return Ok(RowSource::Files),
                 Some(Ok(batch)) => {
                     if relay.takes_whole(&batch) {
                         relay.sent_whole(&batch, now());
@@ -356,7 +356,7 @@ impl<'a> Replica<'a> {
         &mut self,
         pieces: &mut Receiver<Piece>,
         mut relay: Option<&mut Relay>,
-    ) -> Result<Piece, Stop> {
+    ) -> Result<Piece, ReplicaEnd> {
         loop {
             let wait = match relay.as_deref_mut() {
                 Some(relay) => self.pulse(relay, &mut Vec::new()).await?,
@@ -379,14 +379,14 @@ impl<'a> Replica<'a> {
         }
     }
 
-    async fn send_vclock(&mut self, vclock: &Vclock) -> Result<(), Stop> {
+    async fn send_vclock(&mut self, vclock: &Vclock) -> Result<(), ReplicaEnd> {
         let mut out = Vec::new();
         stream::vclock(&mut out, vclock);
         self.send(&out, None).await
     }
 
     /// Takes what a subscribed replica says.
-    fn heard(&self, relay: &mut Relay, bytes: &[u8]) -> Result<(), Stop> {
+    fn heard(&self, relay: &mut Relay, bytes: &[u8]) -> Result<(), ReplicaEnd> {
         let now = now();
         let mut instance = self.core.instance.borrow_mut();
         let received = relay.receive(bytes, &instance.own_rows(), now);
@@ -403,18 +403,18 @@ impl<'a> Replica<'a> {
                 }
                 Ok(())
             }
-            Err(StreamError::Parted(divergence)) => Err(Stop::Refused(divergence.object())),
-            Err(error) => Err(Stop::Gone(error.to_string())),
+            Err(StreamError::Parted(divergence)) => Err(ReplicaEnd::Refused(divergence.object())),
+            Err(error) => Err(ReplicaEnd::Gone(error.to_string())),
         }
     }
 
     /// Writes all of `bytes`, however slowly the replica reads; meanwhile takes what a subscribed replica says.
-    async fn send(&mut self, bytes: &[u8], mut relay: Option<&mut Relay>) -> Result<(), Stop> {
+    async fn send(&mut self, bytes: &[u8], mut relay: Option<&mut Relay>) -> Result<(), ReplicaEnd> {
         let mut rest = bytes;
         while !rest.is_empty() || self.link.writer.has_backlog() {
             match self.link.writer.try_write(rest) {
                 Ok(0) if !rest.is_empty() => {
-                    return Err(Stop::Gone("the replica takes no more bytes".to_owned()));
+                    return Err(ReplicaEnd::Gone("the replica takes no more bytes".to_owned()));
                 }
                 Ok(count) if count > 0 => {
                     rest = &rest[count..];
@@ -437,7 +437,7 @@ impl<'a> Replica<'a> {
                 }
                 () = self.link.wake.notified() => self.check_open()?,
                 () = tokio::time::sleep(patience) => {
-                    return Err(Stop::Gone("the replica does not read".to_owned()));
+                    return Err(ReplicaEnd::Gone("the replica does not read".to_owned()));
                 }
             }
         }
@@ -445,7 +445,7 @@ impl<'a> Replica<'a> {
     }
 
     /// Lets replies to requests before this one leave.
-    async fn flush(&mut self) -> Result<(), Stop> {
+    async fn flush(&mut self) -> Result<(), ReplicaEnd> {
         loop {
             self.core.end.notify_one();
             tokio::task::yield_now().await;
@@ -463,18 +463,22 @@ impl<'a> Replica<'a> {
         }
     }
 
-    fn check_open(&self) -> Result<(), Stop> {
-        if self.link.closing.get() { Err(Stop::Gone("the server closes it".to_owned())) } else { Ok(()) }
+    fn check_open(&self) -> Result<(), ReplicaEnd> {
+        if self.link.closing.get() {
+            Err(ReplicaEnd::Gone("the server closes it".to_owned()))
+        } else {
+            Ok(())
+        }
     }
 }
 
-fn unreadable(cause: &str) -> Stop {
+fn unreadable(cause: &str) -> ReplicaEnd {
     let message = format!("the data cannot be read for a replica: {cause}");
-    Stop::Refused(ErrorObject::client(ErrorCode::InvalidXlog, message))
+    ReplicaEnd::Refused(ErrorObject::client(ErrorCode::InvalidXlog, message))
 }
 
 /// Reads once.
-async fn read(reader: &mut Reader) -> Result<Vec<u8>, Stop> {
+async fn read(reader: &mut Reader) -> Result<Vec<u8>, ReplicaEnd> {
     let mut bytes = [0; READ_SIZE];
     let mut buffer = ReadBuf::new(&mut bytes);
     let read = poll_fn(|cx| match reader.poll_read(cx, &mut buffer) {
@@ -482,5 +486,5 @@ async fn read(reader: &mut Reader) -> Result<Vec<u8>, Stop> {
         Poll::Ready(outcome) => Poll::Ready(outcome.map(|()| buffer.filled().to_vec())),
     });
     let bytes = read.await?;
-    if bytes.is_empty() { Err(Stop::Gone("the replica has closed it".to_owned())) } else { Ok(bytes) }
+    if bytes.is_empty() { Err(ReplicaEnd::Gone("the replica has closed it".to_owned())) } else { Ok(bytes) }
 }

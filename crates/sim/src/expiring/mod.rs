@@ -21,7 +21,7 @@ mod plan;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use lycosa_engine::turn::{self, Host, Parts, Turn};
+use lycosa_engine::turn::{self, Host, Parts, TurnState};
 use lycosa_instance::{Batch, Caller, CheckpointOrder, ConnectionSlot, Instance, Lsn, Process, Settings};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::vclock::Vclock;
@@ -91,7 +91,7 @@ pub(crate) struct World<'a> {
     disk: MemoryDisk,
     instance: Instance,
     journal: Journal,
-    turn: Turn,
+    turn: TurnState,
     shadow: Shadow,
     account: Account,
     /// The account after each signature that a recovery may still end with.
@@ -121,7 +121,7 @@ impl<'a> World<'a> {
             clock: Instant::now(),
             disk,
             instance,
-            turn: Turn::default(),
+            turn: TurnState::default(),
             journal,
             shadow: Shadow::new()?,
             history: VecDeque::new(),
@@ -522,7 +522,7 @@ impl<'a> World<'a> {
         let log = log.map_err(|error| broken("the log cannot be opened", &error))?;
         self.now += self.random.below(3_000_000);
         self.journal = Journal::new(log, self.plan.writer.mode, signature);
-        self.turn = Turn::default();
+        self.turn = TurnState::default();
         self.instance = instance(&mut self.random, store, recovered.vclock, self.now);
         self.is_read_only = false;
         self.history = VecDeque::from([(signature, self.account.clone())]);

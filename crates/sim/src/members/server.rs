@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use lycosa_engine::group::{self, Done, GroupDisk, GroupJournal, Order, Peers};
 use lycosa_engine::snapshots::{self, Outcome, Snapshots, Surroundings};
-use lycosa_engine::turn::{self, Host, Parts, Turn};
+use lycosa_engine::turn::{self, Host, Parts, TurnState};
 use lycosa_group::Limits;
 use lycosa_group::members::NodeId;
 use lycosa_instance::{CheckpointOrder, Confirmed, ConnectionSlot, Instance, Process, Settings};
@@ -52,7 +52,7 @@ pub(super) struct Core {
 /// An instance and its surroundings.
 pub(super) struct Body {
     pub(super) instance: Instance,
-    turn: Turn,
+    turn: TurnState,
     snapshots: Snapshots<Plenty>,
     /// By the server's own clock, and by one that never goes back.
     now: u64,
@@ -263,7 +263,7 @@ impl Body {
         instance.join_group(now);
         Ok(Self {
             instance,
-            turn: Turn::default(),
+            turn: TurnState::default(),
             snapshots,
             now,
             clock: Instant::now(),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use lycosa_engine::folder;
 use lycosa_engine::replay::Replay;
-use lycosa_engine::turn::{self, Host, Parts, Turn};
+use lycosa_engine::turn::{self, Host, Parts, TurnState};
 use lycosa_instance::{
     CheckpointOrder, ConnectionSlot, Identity, Instance, Lsn, Origin, Process, Settings, Trust, Upstream,
 };
@@ -51,7 +51,7 @@ pub(super) struct Life {
     pub(super) instance: Instance,
     pub(super) journal: Journal,
     pub(super) window: Window,
-    turn: Turn,
+    turn: TurnState,
     /// When the last turn ended, by the instance's clock and by one that never goes back.
     turned: u64,
     clock: Instant,
@@ -183,7 +183,7 @@ impl Node {
             instance,
             journal,
             window,
-            turn: Turn::default(),
+            turn: TurnState::default(),
             turned: now,
             clock: Instant::now(),
             lines: Vec::new(),
