@@ -1,7 +1,8 @@
 //! Looking into a data folder without serving it: its content, and the parts of it that this server does not run.
 //!
 //! [`load`] recovers a folder the way a start does, into a store of its own, and reports the result. Nothing in
-//! the folder is changed and no lock is taken, so it works beside a running server, whose last rows may then be missing.
+//! the folder is changed and no lock is taken, so it works beside a running server, whose last rows may then be missing. Of the
+//! folder of a group's member, the log is read too, up to the last entry that is known to be committed.
 //!
 //! [`unsupported`] goes through the definitions. A data folder of a Tarantool may hold things that mean nothing here;
 //! they are kept, and go back to a Tarantool with the folder, but an operator should know before the start.
@@ -9,6 +10,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use lycosa_group::log::GroupLog;
+use lycosa_group::record::Identity;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::decision::{Mode, Resolution};
 use lycosa_journal::directory::Directory;
@@ -21,6 +24,7 @@ use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
+use crate::group::entry;
 use crate::replay::{LoadError, Observer, Replay};
 
 /// An empty key: the whole index.
@@ -273,6 +277,8 @@ pub struct Contents {
     pub snapshot: Vclock,
     /// The clock after the last row.
     pub vclock: Vclock,
+    /// Whose member the folder is, if it is a group's.
+    pub group: Option<GroupContents>,
     /// Rows that were read.
     pub rows: u64,
     /// Findings in the files, and the decision of a start about each.
@@ -285,6 +291,17 @@ pub struct Contents {
     pub unsupported: Vec<Unsupported>,
     /// The digest of everything that replicas have in common: equal for equal data.
     pub digest: u128,
+}
+
+/// What the log of a group says about the data of a member. The data hold every entry that is known to be committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupContents {
+    /// The group and the member.
+    pub identity: Identity,
+    /// Entries up to this one are known to be committed.
+    pub committed: u64,
+    /// The last entry of the log. Entries behind `committed` are confirmed if a majority has them; they are not in the data.
+    pub last: u64,
 }
 
 /// The content of a space.
@@ -404,12 +421,33 @@ fn load_with(
     let limits = Settings { memory_limit: u64::MAX, max_tuple_size: u32::MAX };
     let observer = Reported { transactions: 0, judge: judge.as_deref_mut(), progress };
     let mut replay = Replay::observed(Store::new(limits), observer);
-    let recovered = recovery.run(&mut replay)?;
+    let mut recovered = recovery.run(&mut replay)?;
+    let group = apply_group_log(directory, &mut replay, &mut recovered)?;
     let store = replay.finish()?;
     if let Some(judge) = judge {
         judge.look_at_tuples(&store);
     }
-    Ok(Some(contents(&store, recovered)))
+    Ok(Some(Contents { group, ..contents(&store, recovered) }))
+}
+
+/// Applies what the log of a group has behind the snapshot and knows to be committed.
+fn apply_group_log<O: Observer>(
+    directory: &Directory,
+    replay: &mut Replay<O>,
+    recovered: &mut Recovered,
+) -> Result<Option<GroupContents>, LoadError> {
+    let Some(identity) = GroupLog::find(directory)? else { return Ok(None) };
+    let Some(read) = GroupLog::read_back(directory)? else { return Ok(None) };
+    for entry in read.rows(read.committed()) {
+        for (header, body) in entry::decode(entry)?.iter().flatten() {
+            replay.apply(body)?;
+            recovered.progress.rows += 1;
+            let known = recovered.vclock.set(header.replica_id, header.lsn);
+            known.map_err(|error| entry::EntryError::Damaged(error.to_string()))?;
+        }
+    }
+    let last = read.state_at_end(read.base.signature).index;
+    Ok(Some(GroupContents { identity, committed: read.committed(), last }))
 }
 
 fn contents(store: &Store, recovered: Recovered) -> Contents {
@@ -418,6 +456,7 @@ fn contents(store: &Store, recovered: Recovered) -> Contents {
         instance: recovered.instance,
         snapshot: recovered.snapshot,
         vclock: recovered.vclock,
+        group: None,
         rows: recovered.progress.rows,
         resolutions: recovered.resolutions,
         spaces: store.spaces().map(SpaceContents::of).collect(),

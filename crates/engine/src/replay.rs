@@ -6,12 +6,15 @@
 //!
 //! Absent: tasks that belonged to connections that are gone. The queue releases them when it starts.
 
+use lycosa_group::log::OpenLogError;
 use lycosa_instance::statement;
 use lycosa_iproto::row::RowBody;
 use lycosa_journal::decision::{Category, Resolution};
 use lycosa_journal::recovery::{ApplyError, RecoveryError, RecoveryTarget, Source, Transaction};
 use lycosa_journal::transaction::Row;
 use lycosa_store::{Error, IndexBuild, Space, Store};
+
+use crate::group::entry::EntryError;
 
 /// Hears how recovery goes on.
 pub trait Observer {
@@ -139,6 +142,12 @@ pub enum LoadError {
          `lycosa cat` shows the rows that can be read"
     )]
     NoReplicaSet,
+    /// The log of the group whose member the folder is.
+    #[error(transparent)]
+    GroupLog(#[from] OpenLogError),
+    /// An entry of that log.
+    #[error(transparent)]
+    Entry(#[from] EntryError),
 }
 
 impl LoadError {
@@ -147,7 +156,10 @@ impl LoadError {
     pub fn category(&self) -> Category {
         match self {
             Self::Recovery(error) => error.category(),
-            Self::Inconsistent(_) | Self::NoReplicaSet => Category::Damaged,
+            Self::GroupLog(OpenLogError::Io(_)) => Category::Disk,
+            Self::Inconsistent(_) | Self::NoReplicaSet | Self::GroupLog(_) | Self::Entry(_) => {
+                Category::Damaged
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use indicatif::ProgressBar;
 use lycosa_engine::inspect::Contents;
 use lycosa_folder::backup::{self, BackupError, Source, Staging};
 use lycosa_iproto::vclock::Vclock;
+use lycosa_journal::directory::Directory;
 use serde_json::{Value as Json, json};
 
 use crate::arguments::{BackupArguments, RestoreArguments};
@@ -37,6 +38,13 @@ pub(crate) fn backup(arguments: &BackupArguments) -> anyhow::Result<Outcome> {
     }
     let sources = copy(&admin.data_dir, staging.path())?;
     let contents = verified(staging.path(), "the copy")?;
+    if is_member(&admin.data_dir) {
+        eprintln!(
+            "lycosa: {} is the folder of a member of a group: the copy is that of a single server, and holds what the newest \
+             snapshot has. Entries of the group's log behind it are not copied; --checkpoint takes a new snapshot first",
+            admin.data_dir.display()
+        );
+    }
     let label = label(&contents);
     staging.add(
         LABEL,
@@ -67,6 +75,12 @@ pub(crate) fn backup(arguments: &BackupArguments) -> anyhow::Result<Outcome> {
         folder.display()
     ))?;
     Ok(Outcome::Done)
+}
+
+/// Whether the folder has the log of a group.
+fn is_member(folder: &Path) -> bool {
+    let listing = Directory::inspect(folder).ok().and_then(|directory| directory.list().ok());
+    listing.is_some_and(|listing| !listing.group_logs.is_empty())
 }
 
 /// `lycosa restore`

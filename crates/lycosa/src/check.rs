@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use lycosa_engine::inspect::{self, Contents, Unsupported};
+use lycosa_engine::inspect::{self, Contents, GroupContents, Unsupported};
 use lycosa_folder::examine::{Examination, ExamineError, Progress, Stage, examine};
 use lycosa_folder::verify::{FileReport, State};
 use lycosa_journal::decision::Category;
@@ -253,6 +253,7 @@ impl Report<'_> {
                 "instance": contents.map(|contents| contents.instance.to_string()),
                 "vclock": contents.map(|contents| vclock(&contents.vclock)),
                 "digest": contents.map(digest),
+                "group": contents.and_then(|contents| contents.group).map(group_json),
             }))?;
             return Ok(());
         }
@@ -260,6 +261,9 @@ impl Report<'_> {
             line(format_args!("instance  {}", contents.instance))?;
             line(format_args!("vclock    {}", contents.vclock))?;
             line(format_args!("digest    {}", digest(contents)))?;
+            if let Some(group) = &contents.group {
+                line(format_args!("group     {}", group_text(group)))?;
+            }
         }
         if let Some(newest) = self.examination.files.iter().rfind(|file| file.name.ends_with(".xlog"))
             && matches!(newest.state, State::Open | State::Torn)
@@ -293,4 +297,20 @@ fn file_json(file: &FileReport) -> Json {
         "faults": file.faults.iter().map(|fault| fault.text.as_str()).collect::<Vec<_>>(),
         "notes": file.notes,
     })
+}
+
+fn group_json(group: GroupContents) -> Json {
+    json!({
+        "group": group.identity.group.to_string(), "node": group.identity.node, "committed": group.committed,
+        "last": group.last,
+    })
+}
+
+fn group_text(group: &GroupContents) -> String {
+    let GroupContents { identity, committed, last } = group;
+    let behind = match last.saturating_sub(*committed) {
+        0 => String::new(),
+        count => format!("; {count} behind it are not known to be committed, and are not in the data"),
+    };
+    format!("node {} of {}, entries up to {committed}{behind}", identity.node, identity.group)
 }

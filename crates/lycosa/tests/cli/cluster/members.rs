@@ -118,6 +118,46 @@ fn the_last_member_is_a_single_server_with_all_data_and_a_tarantool_starts_on_it
 }
 
 #[test]
+fn the_folder_of_a_member_is_checked_with_the_group_s_log() {
+    let mut group = Group::of(3);
+    (0..3).for_each(|number| _ = group.put(number, &format!("task {number}")));
+    let leader = group.leader();
+    // Ballots tell what is committed: a stop in order leaves none behind.
+    let committed = group.status(leader).unwrap()["committed"].as_u64().unwrap();
+    (0..3).for_each(|number| group.stop(number));
+    let checked: Vec<serde_json::Value> = (0..3)
+        .map(|number| {
+            let checked = lycosa(&["check", group.members[number].folder.to_str().unwrap(), "--json"]);
+            assert!(checked.status.success(), "{}", text(&checked));
+            serde_json::from_str(text(&checked).lines().last().unwrap()).unwrap()
+        })
+        .collect();
+    for (number, verdict) in checked.iter().enumerate() {
+        let found = &verdict["group"];
+        let entries = |name: &str| found[name].as_u64().unwrap();
+        assert_eq!(entries("node"), number as u64 + 1);
+        assert!(entries("last") >= committed && entries("committed") <= entries("last"), "{found}");
+    }
+    // The tube lies in the log alone, behind the snapshot that the others have joined with.
+    let folder = group.members[leader].folder.to_str().unwrap().to_owned();
+    let shown = lycosa(&["check", &folder]);
+    assert!(text(&shown).contains(&format!("node {} of", leader + 1)), "{}", text(&shown));
+    assert!(text(&shown).contains("mail"), "{}", text(&shown));
+    let copy = group.folder.path().join("copy");
+    let copied = lycosa(&["backup", copy.to_str().unwrap(), "--data-dir", &folder]);
+    assert!(copied.status.success() && text(&copied).contains("member of a group"), "{}", text(&copied));
+    // Damage of the log is found.
+    let log = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let log = log.filter(|path| path.extension().is_some_and(|end| end == "grouplog")).min().unwrap();
+    let mut bytes = std::fs::read(&log).unwrap();
+    let middle = bytes.len() / 3;
+    bytes[middle] ^= 1;
+    std::fs::write(&log, bytes).unwrap();
+    let damaged = lycosa(&["check", &folder]);
+    assert!(!damaged.status.success() && text(&damaged).contains(".grouplog"), "{}", text(&damaged));
+}
+
+#[test]
 fn one_member_goes_on_after_the_others_are_lost_for_good() {
     let mut group = Group::of(3);
     for number in 0..3 {
