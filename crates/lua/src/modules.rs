@@ -108,6 +108,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("box.tuple", include_str!("modules/box_tuple.lua")),
     ("console", include_str!("modules/console.lua")),
     ("lycosa.expirationd", include_str!("modules/expirationd.lua")),
+    ("lycosa.keys", include_str!("modules/keys.lua")),
     ("lycosa.program", include_str!("modules/program.lua")),
     ("lycosa.queue", include_str!("modules/queue/init.lua")),
     ("lycosa.queue.driver", include_str!("modules/queue/driver.lua")),

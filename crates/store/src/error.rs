@@ -321,6 +321,38 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
+    /// Code 198: the function of an index has made no key.
+    #[error("Failed to build a key for functional index '{index}' of space '{space}': {reason}")]
+    FunctionalKey {
+        /// Name of the index.
+        index: String,
+        /// Name of the space.
+        space: String,
+        /// The reason.
+        reason: String,
+        /// What the function raised.
+        cause: Option<Box<Self>>,
+    },
+    /// Code 199: what the function of an index returned is no key of it.
+    #[error(
+        "Key format doesn't match one defined in functional index '{index}' of space '{space}': {reason}"
+    )]
+    FunctionalFormat {
+        /// Name of the index.
+        index: String,
+        /// Name of the space.
+        space: String,
+        /// The reason.
+        reason: String,
+        /// What is wrong with a part.
+        cause: Option<Box<Self>>,
+    },
+    /// Code 200.
+    #[error("Wrong functional index definition: {0}")]
+    FunctionalParts(String),
+    /// Code 32: the text that a function raised.
+    #[error("{0}")]
+    Raised(String),
     /// Code 110.
     #[error(
         "Failed to allocate {0} bytes for tuple: tuple is too large. Check 'memtx_max_tuple_size' configuration option."

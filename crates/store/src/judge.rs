@@ -48,13 +48,14 @@ impl Store {
                 if matches!(space.engine(), Engine::Sysview | Engine::Service) && space.is_system() {
                     return Ok(());
                 }
-                IndexDef::decode(row, space, &self.schema.collations, false).map(drop)
+                IndexDef::decode(row, space, &self.schema, self.settings.make_keys, false).map(drop)
             }
             system::FUNC => Function::decode(row)?.check_new(row),
             system::USER => User::decode(row)?.check_new(row),
             system::PRIV => Privilege::decode(row)?.check_known(),
             system::TRUNCATE => self.space(row.id(0)?).map(drop),
-            system::FK_CONSTRAINT | system::CK_CONSTRAINT | system::TRIGGER | system::FUNC_INDEX => {
+            system::FUNC_INDEX => self.judge_key_function(row),
+            system::FK_CONSTRAINT | system::CK_CONSTRAINT | system::TRIGGER => {
                 self.check_constraint(space, row).map(drop)
             }
             _ => match self.space(space) {
@@ -62,6 +63,17 @@ impl Store {
                 _ => Ok(()),
             },
         }
+    }
+
+    /// A store that makes no keys has no functional indexes, so that only the function can be told.
+    fn judge_key_function(&self, row: Row<'_>) -> Result<(), Error> {
+        if self.settings.make_keys.is_some() {
+            return self.check_key_function(row);
+        }
+        self.space(row.id(0)?)?;
+        let id = row.id(2)?;
+        let function = self.schema.functions.get(id).ok_or_else(|| Error::NoSuchFunction(id.to_string()))?;
+        function.check_makes_keys()
     }
 
     /// The tuples of a space that a Tarantool does not take: how many, and the first.

@@ -13,8 +13,8 @@
 //!   (Tarantool's stay where they were), so that the data follow from the log alone;
 //! - the schema in memory is a function of the rows of the system spaces.
 //!
-//! Absent: RTREE, BITSET, functional and multikey indexes, constraints of SQL (rows of `_fk_constraint`,
-//! `_ck_constraint`, `_trigger` and `_func_index` are kept but mean nothing). Spaces of the engine `vinyl` are kept in
+//! Absent: constraints of SQL (rows of `_fk_constraint`, `_ck_constraint` and `_trigger` are kept but mean nothing), and
+//! the language of functions: a [`KeyMaker`] calls those of functional indexes. Spaces of the engine `vinyl` are kept in
 //! memory like all spaces.
 
 use std::collections::VecDeque;
@@ -65,6 +65,7 @@ pub use schema::{Function, Sequence, User, UserKind};
 pub use select::Range;
 pub use space::{Engine, IndexKind, Space, SpaceIndex};
 pub use space_index::Deferral;
+pub use special::{KeyFault, KeyFunction, KeyMaker, MakeKeys};
 pub use statement::{IteratorType, Statement, StatementKind};
 pub use transaction::{Change, OwnedChange, Savepoint};
 
@@ -192,11 +193,14 @@ pub struct Settings {
     pub memory_limit: u64,
     /// Bytes of one tuple, with an overhead of 14 as Tarantool counts it (default 1 MiB).
     pub max_tuple_size: u32,
+    /// Calls the functions of functional indexes. Without it there are none: those of a data folder are left out, and new ones
+    /// refused (default none).
+    pub make_keys: Option<KeyMaker>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { memory_limit: 256 << 20, max_tuple_size: 1 << 20 }
+        Self { memory_limit: 256 << 20, max_tuple_size: 1 << 20, make_keys: None }
     }
 }
 
@@ -240,8 +244,10 @@ pub struct Store {
     statements_since_gauge: u32,
     /// Indexes and tuples that wait for their memory to be given back.
     garbage: Vec<Discarded>,
-    /// Number of spaces that have hooks; one that was dropped may still be counted.
+    /// Number of spaces that have hooks; one that was dropped may still be counted. One more with [`Self::has_functional`].
     hooked_spaces: usize,
+    /// A functional index has been made.
+    has_functional: bool,
     /// The hooks have seen what the open transaction did.
     hooks_run: bool,
     /// Committed changes that hooks have to learn of.
@@ -283,6 +289,7 @@ impl Store {
             statements_since_gauge: 0,
             garbage: Vec::new(),
             hooked_spaces: 0,
+            has_functional: false,
             hooks_run: false,
             reported: VecDeque::new(),
             view: None,

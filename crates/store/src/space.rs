@@ -304,6 +304,8 @@ impl Space {
         lenient: bool,
     ) -> Result<Format, FormatError> {
         let mut format = def.plain_format();
+        // The parts of a functional index are those of the keys that its function makes.
+        let indexes = indexes.filter(|index| index.function.is_none());
         for part in indexes.flat_map(|index| index.key.parts()) {
             let added = format.add_key_part(part);
             match format.contradiction().filter(|_| !lenient) {
@@ -326,8 +328,35 @@ impl Space {
         mode: PutMode,
     ) -> Result<Option<Handle>, Error> {
         if self.has_special {
-            self.check_special(arena.get(new))?;
+            return self.exchange_special(arena, new, mode);
         }
+        self.exchange_by(arena, new, mode, |index, _, old| index.put(arena, old, new).is_err())
+    }
+
+    /// [`Space::exchange`] of a space with a special index.
+    #[cold]
+    fn exchange_special(
+        &mut self,
+        arena: &Arena,
+        new: Handle,
+        mode: PutMode,
+    ) -> Result<Option<Handle>, Error> {
+        self.check_special(arena.get(new))?;
+        self.exchange_by(arena, new, mode, |index, format, old| {
+            index.prepare(arena, new, format);
+            index.put(arena, old, new).is_err()
+        })
+    }
+
+    /// [`Space::exchange`] where `refuses` puts the tuple into a secondary index.
+    #[inline]
+    fn exchange_by(
+        &mut self,
+        arena: &Arena,
+        new: Handle,
+        mode: PutMode,
+        mut refuses: impl FnMut(&mut SpaceIndex, &Format, Option<Handle>) -> bool,
+    ) -> Result<Option<Handle>, Error> {
         let Some((primary, secondary)) = self.indexes.split_first_mut() else {
             return Err(Error::NoSuchIndexId { index: 0, space: self.def.name.clone() });
         };
@@ -341,14 +370,13 @@ impl Space {
         let mut occupied = (mode == PutMode::Insert && old.is_some()).then_some(0);
         if occupied.is_none() {
             occupied =
-                secondary.iter_mut().position(|index| index.put(arena, old, new).is_err()).map(|n| n + 1);
+                secondary.iter_mut().position(|index| refuses(index, &self.format, old)).map(|n| n + 1);
         }
         if let Some(occupied) = occupied {
-            let name = self.indexes[occupied].def.name.clone();
             for index in &mut self.indexes[..occupied.max(1)] {
                 index.restore(arena, old, Some(new));
             }
-            return Err(Error::TupleFound { index: name, space: self.def.name.clone() });
+            return Err(self.indexes[occupied].refusal(&self.def.name));
         }
         self.revision += 1;
         self.bytes += arena.get(new).len() as u64;
@@ -472,12 +500,15 @@ impl Space {
     pub(crate) fn select_error(&self, index: &SpaceIndex, error: SelectError) -> Error {
         let kind = index.def.kind_name();
         match error {
-            SelectError::Iterator => Error::UnsupportedIndexFeature {
+            SelectError::Iterator | SelectError::Disabled => Error::UnsupportedIndexFeature {
                 index: index.def.name.clone(),
                 kind,
                 space: self.def.name.clone(),
                 engine: self.def.engine.name(),
-                feature: "requested iterator type".into(),
+                feature: match error {
+                    SelectError::Disabled => "read view".into(),
+                    _ => "requested iterator type".into(),
+                },
             },
             SelectError::PartialKey { expected, got } => Error::PartialKey { kind, expected, got },
         }

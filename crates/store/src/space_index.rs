@@ -1,6 +1,7 @@
 //! One index of a space: its definition, its tree, and its deferred entries.
 
 use lycosa_tuple::field::FieldSet;
+use lycosa_tuple::format::Format;
 use lycosa_tuple::key::KeyDef;
 
 use crate::IndexId;
@@ -16,6 +17,9 @@ use crate::schema::index::IndexDef;
 use crate::space::key_values;
 use crate::special::Special;
 use crate::statement::IteratorType;
+
+/// What a disabled functional index lacks.
+const NO_FUNCTION: &str = "a functional index that no row of _func_index gives its function";
 
 /// One index of a space: its definition and what it holds.
 #[derive(Debug)]
@@ -39,7 +43,8 @@ impl SpaceIndex {
     /// An empty index. A TREE that may hold equal keys is ordered by the `primary` key in the second place.
     pub(crate) fn new(def: IndexDef, primary: Option<&KeyDef>) -> Self {
         let index = match (def.kind, primary) {
-            (IndexKind::Hash, _) => Index::hash(def.key.clone()),
+            // That of a functional index stays empty: no tuple is found in it by a number.
+            (IndexKind::Hash | IndexKind::Functional, _) => Index::hash(def.key.clone()),
             (_, Some(primary)) if def.may_repeat() => {
                 Index::tree(def.key.extended_by(primary), def.key.part_count(), def.unique)
             }
@@ -139,9 +144,19 @@ impl SpaceIndex {
     }
 
     /// Makes these tuples what the index holds, in its tree or deferred.
-    pub(crate) fn build(&mut self, arena: &Arena, handles: &[Handle]) -> Result<(), Duplicate> {
+    /// `primary` is the key by which equal keys are ordered, `format` that of the space.
+    pub(crate) fn build(
+        &mut self,
+        arena: &Arena,
+        (format, primary): (&Format, Option<&KeyDef>),
+        handles: &[Handle],
+    ) -> Result<(), Duplicate> {
         if let Some(special) = &mut self.special {
-            return special.build(arena, handles.iter().copied());
+            // What it holds may be of tuples that are there no more.
+            if let Some(empty) = Special::new(&self.def, primary) {
+                *special = empty;
+            }
+            return special.build(arena, format, handles.iter().copied());
         }
         let Some(deferred) = &mut self.deferred else {
             return self.index.build(arena, handles.iter().copied());
@@ -337,6 +352,28 @@ impl SpaceIndex {
         self.special.is_some()
     }
 
+    /// To be called before [`SpaceIndex::put`] of a tuple that is new, if the index is special.
+    pub(crate) fn prepare(&mut self, arena: &Arena, new: Handle, format: &Format) {
+        if let Some(special) = &mut self.special {
+            special.prepare(arena, new, format);
+        }
+    }
+
+    /// The refusal of the last tuple: another one has its key, or a function has made no key of it.
+    pub(crate) fn refusal(&mut self, space: &str) -> Error {
+        match self.special.as_mut().and_then(Special::take_fault) {
+            Some(fault) => fault.into_error(&self.def.name, space),
+            None => Error::TupleFound { index: self.def.name.clone(), space: space.to_owned() },
+        }
+    }
+
+    /// The transaction has ended: no removed tuple comes back.
+    pub(crate) fn forget_removed(&mut self) {
+        if let Some(special) = &mut self.special {
+            special.forget_removed();
+        }
+    }
+
     /// Checks what an index can ask of a tuple beyond the format of its space.
     pub(crate) fn check_tuple(&self, tuple: &[u8]) -> Result<(), Error> {
         self.special.as_ref().map_or(Ok(()), |special| special.check(tuple))
@@ -400,7 +437,7 @@ impl SpaceIndex {
             self.def.key.check_no_nil(values)?;
         }
         if let Some(special) = &self.special {
-            return Ok(special.get(values, count));
+            return special.get(values, count).map_err(|_| Error::lacks(NO_FUNCTION));
         }
         if let Some(guess) = guess
             && !self.def.may_repeat()

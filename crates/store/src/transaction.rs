@@ -372,6 +372,9 @@ impl Store {
     pub fn commit(&mut self) {
         if self.hooked_spaces > 0 {
             self.report_hooked();
+            if self.has_functional {
+                self.forget_removed();
+            }
         }
         if self.vinyl_writes.is_used() {
             let undo = std::mem::take(&mut self.transaction.undo);
@@ -397,6 +400,14 @@ impl Store {
         self.effects.commit();
         if !self.garbage.is_empty() {
             self.collect_garbage(garbage::PORTION);
+        }
+    }
+
+    /// Forgets what functional indexes keep for the rollback of the transaction that has ended.
+    #[cold]
+    fn forget_removed(&mut self) {
+        for space in self.catalog.iter_mut().filter(|space| space.has_special) {
+            space.indexes.iter_mut().for_each(SpaceIndex::forget_removed);
         }
     }
 

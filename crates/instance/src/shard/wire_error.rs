@@ -15,7 +15,16 @@ pub(crate) fn of_store(error: &E) -> ErrorObject {
         let (access, object_type) = (access.to_string(), object_type.to_string());
         return ErrorObject::access_denied(&access, &object_type, object_name, user);
     }
-    ErrorObject::client(code(error), error.to_string())
+    if let E::Raised(text) = error {
+        return ErrorObject::lua(text.as_str());
+    }
+    let object = ErrorObject::client(code(error), error.to_string());
+    match error {
+        E::FunctionalKey { cause: Some(cause), .. } | E::FunctionalFormat { cause: Some(cause), .. } => {
+            ErrorObject { cause: Some(Box::new(of_store(cause))), ..object }
+        }
+        _ => object,
+    }
 }
 
 /// The error object of what the queue refused.
@@ -121,6 +130,10 @@ fn code(error: &E) -> C {
         E::GuestUserPassword => C::GuestUserPassword,
         E::UnsupportedPriv { .. } => C::UnsupportedPriv,
         E::LoadFunction { .. } => C::LoadFunction,
+        E::FunctionalKey { .. } => C::FuncIndexFunc,
+        E::FunctionalFormat { .. } => C::FuncIndexFormat,
+        E::FunctionalParts(..) => C::FuncIndexParts,
+        E::Raised(..) => C::ProcLua,
         E::FunctionLanguage { .. } => C::FunctionLanguage,
         E::WrongIndexRecord(..) => C::WrongIndexRecord,
         E::CreateForeignKey { .. } => C::CreateFkConstraint,

@@ -223,6 +223,9 @@ function index_methods.drop(index)
         end
         internal.detach_sequence(index.space_id)
     end
+    if internal.get(FUNC_INDEX, 0, { index.space_id, index.id }) then
+        schema_statement(index.space_id, 'delete', FUNC_INDEX, { index.space_id, index.id })
+    end
     schema_statement(index.space_id, 'delete', INDEX, { index.space_id, index.id })
 end
 
@@ -252,5 +255,6 @@ function index_methods.alter(index, options)
     local source = options.sequence and sequence_of_index(space, index.name, parts, options.sequence)
     if options.sequence ~= nil and index.id == 0 then internal.detach_sequence(space.id) end
     if #operations > 0 then schema_statement(index.space_id, 'update', INDEX, { index.space_id, index.id }, operations) end
+    if kept.func ~= nil then schema_statement(space.id, 'insert', FUNC_INDEX, { space.id, index.id, kept.func }) end
     if source then attach_sequence(space, source) end
 end

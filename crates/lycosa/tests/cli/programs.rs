@@ -147,7 +147,12 @@ fn indexes_of_every_kind() {
     compare("indexes.lua", &[]);
 }
 
-/// What one server wrote the other one reads: multikey, BITSET and RTREE indexes in a data folder.
+#[test]
+fn functional_indexes() {
+    compare("functional.lua", &[]);
+}
+
+/// What one server wrote the other one reads: multikey, functional, BITSET and RTREE indexes in a data folder.
 #[test]
 fn indexes_of_every_kind_change_hands() {
     let script = programs().join("kinds.lua");

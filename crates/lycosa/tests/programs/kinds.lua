@@ -21,13 +21,30 @@ if arg[1] == 'write' then
     places:create_index('pk')
     places:create_index('flat', { type = 'rtree' })
     places:create_index('deep', { type = 'rtree', dimension = 3, distance = 'manhattan', parts = { 3, 'array' } })
+    box.schema.func.create('words_of', { is_deterministic = true, is_sandboxed = true, opts = { is_multikey = true }, body = [[
+        function(tuple)
+            local words = {}
+            for word in string.gmatch(tuple.text, '%S+') do words[#words + 1] = { string.lower(word), #word } end
+            return words
+        end]] })
+    box.schema.func.create('last_digit', { is_deterministic = true, is_sandboxed = true,
+        body = 'function(tuple) return { tuple[1] % 10 } end' })
+    local words = box.schema.space.create('words', { format = { { 'id', 'unsigned' }, { 'text', 'string' } } })
+    words:create_index('pk')
+    words:create_index('words', { func = 'words_of', unique = false, parts = { { 1, 'string' }, { 2, 'unsigned' } } })
     for i = 1, 200 do
+        words:insert{ i, ('Word%d common tail%d'):format(i, i % 3) }
+        if i == 150 then
+            words:create_index('digit', { func = 'last_digit', unique = false, parts = { { 1, 'unsigned' } } })
+        end
         if i == 100 then box.snapshot() end
         tags:insert{ i, { { name = 'a' .. i % 7, at = i }, { name = 'b', at = i } }, { i % 5, i % 3, i % 3 } }
         bits:insert{ i, i * 37 % 64, string.char(i % 128) }
         places:insert{ i, { i % 20, i % 30 }, { i % 5, i % 6, i % 7, i % 5 + 2, i % 6 + 1, i % 7 } }
     end
     for i = 1, 200, 9 do
+        words:delete(i)
+        words:update(i + 1, { { '=', 2, 'changed now' } })
         tags:delete(i)
         tags:update(i + 1, { { '!', '[3][1]', 9 } })
         bits:update(i + 1, { { '=', 2, 63 } })
@@ -35,8 +52,8 @@ if arg[1] == 'write' then
         places:delete(i)
     end
 else
-    local tags, bits, places = box.space.tags, box.space.bits, box.space.places
-    for _, space in ipairs({ tags, bits, places }) do
+    local tags, bits, places, words = box.space.tags, box.space.bits, box.space.places, box.space.words
+    for _, space in ipairs({ tags, bits, places, words }) do
         for i = 0, #space.index do
             local index = space.index[i]
             print(space.name, index.name, index.type, index.unique, index.dimension, index.parts[1].path, index:len())
@@ -55,5 +72,12 @@ else
         print(iterator, ids(places.index.deep:select({ 1, 1, 1, 4, 4, 6 }, { iterator = iterator })))
     end
     print(ids(places.index.deep:select({ 50, 50, 50 }, { iterator = 'NEIGHBOR' })))
+    for _, key in ipairs({ 'common', 'changed', 'tail1', 'word7' }) do
+        print(key, ids(words.index.words:select{ key }), words.index.words:count{ key })
+    end
+    print(words.index.words.func.name, words.index.digit.func.name, ids(words.index.digit:select{ 4 }))
+    words:replace{ 1000, 'late common' }
+    print(ids(words.index.digit:select{ 0 }), words.index.words:count{ 'late' })
+    print(pcall(words.replace, words, { 1001, 5 }))
 end
 os.exit(0)

@@ -53,7 +53,7 @@ pub struct IndexSpec<'a> {
     pub name: &'a str,
     /// Number; `None`: the next one.
     pub id: Option<IndexId>,
-    /// Kind; of [`IndexKind::Multikey`] the paths of the parts decide.
+    /// Kind; of [`IndexKind::Multikey`] the paths of the parts decide. No functional index can be made so.
     pub kind: IndexKind,
     /// A key occurs at most once.
     pub unique: bool,
@@ -122,7 +122,7 @@ pub fn create_index(store: &mut Store, space: SpaceId, spec: &IndexSpec<'_>) -> 
             .id(id)
             .text(spec.name)
             .text(match spec.kind {
-                IndexKind::Tree | IndexKind::Multikey => "tree",
+                IndexKind::Tree | IndexKind::Multikey | IndexKind::Functional => "tree",
                 IndexKind::Hash => "hash",
                 IndexKind::Bitset => "bitset",
                 IndexKind::Rtree { .. } => "rtree",
@@ -173,6 +173,9 @@ pub fn drop_index(store: &mut Store, space: SpaceId, index: IndexId) -> Result<(
         }
         if index == 0 && target.sequence().is_some() {
             detach_sequence(store, space)?;
+        }
+        if store.has_rows(system::FUNC_INDEX, 0, &[space, index]) {
+            delete(store, system::FUNC_INDEX, RowWriter::ids([space, index]))?;
         }
         delete(store, system::INDEX, RowWriter::ids([space, index]))
     })

@@ -14,7 +14,7 @@
 //! stop the only thread that there is for as long as it takes to move all entries when it grows; and its walks would change
 //! order with every growth, while a TREE lets `GT` go on behind a tuple after any inserts and deletes.
 //!
-//! Absent: RTREE, BITSET and multikey indexes, which are [special](crate::special); functional indexes.
+//! Absent: RTREE, BITSET, multikey and functional indexes, which are [special](crate::special).
 
 pub mod select;
 #[cfg(test)]
@@ -44,6 +44,8 @@ pub enum IndexKind {
     Hash,
     /// A TREE in which a tuple has a key for each element of an array. [Special](crate::special), like the following ones.
     Multikey,
+    /// A TREE whose keys a function makes of each tuple.
+    Functional,
     /// By bits that are set.
     Bitset,
     /// By places in space.

@@ -24,6 +24,9 @@ pub enum SelectError {
     /// The kind of index has no such iterator (UNSUPPORTED_INDEX_FEATURE, code 112).
     #[error("the index does not support requested iterator type")]
     Iterator,
+    /// A functional index has no row in `_func_index` (UNSUPPORTED_INDEX_FEATURE, code 112).
+    #[error("the index does not support read view")]
+    Disabled,
     /// A HASH index was given less than a whole key (PARTIAL_KEY, code 136).
     #[error("the index does not support selects via a partial key (expected {expected} parts, got {got})")]
     PartialKey {

@@ -3,6 +3,9 @@
 //! Invariant: a space's secondary indexes hold what its primary one holds, or the space says that they are stale, and then
 //! nothing of them is read.
 
+use lycosa_tuple::format::Format;
+use lycosa_tuple::key::KeyDef;
+
 use crate::arena::{Arena, Handle};
 use crate::error::Error;
 use crate::schema::catalog::Catalog;
@@ -13,6 +16,9 @@ use crate::space::{Space, SpaceIndex};
 pub struct IndexBuild<'a> {
     arena: &'a Arena,
     index: &'a mut SpaceIndex,
+    /// Of its space.
+    format: &'a Format,
+    primary: Option<KeyDef>,
     handles: &'a [Handle],
     outcome: &'a mut Outcome,
 }
@@ -22,7 +28,7 @@ pub struct IndexBuild<'a> {
 enum Outcome {
     Pending,
     Built,
-    /// Two tuples have one key.
+    /// Two tuples have one key, or a tuple has none.
     Refused,
 }
 
@@ -35,7 +41,7 @@ impl IndexBuild<'_> {
 
     /// Builds the index.
     pub fn run(self) {
-        let built = self.index.build(self.arena, self.handles);
+        let built = self.index.build(self.arena, (self.format, self.primary.as_ref()), self.handles);
         *self.outcome = if built.is_ok() { Outcome::Built } else { Outcome::Refused };
     }
 }
@@ -66,8 +72,10 @@ pub(super) fn build_secondary(
         stale.iter().map(|space| vec![Outcome::Pending; space.indexes.len().saturating_sub(1)]).collect();
     let mut builds = Vec::new();
     for ((space, handles), outcomes) in stale.iter_mut().zip(&tuples).zip(&mut outcomes) {
-        for (index, outcome) in space.indexes.iter_mut().skip(1).zip(outcomes) {
-            builds.push(IndexBuild { arena, index, handles, outcome });
+        let primary = space.primary_key().cloned();
+        let Space { indexes, format, .. } = &mut **space;
+        for (index, outcome) in indexes.iter_mut().skip(1).zip(outcomes) {
+            builds.push(IndexBuild { arena, index, format, primary: primary.clone(), handles, outcome });
         }
     }
     run(builds);
@@ -87,8 +95,10 @@ pub(super) fn refresh(space: &mut Space, arena: &Arena) -> Result<(), Error> {
         return Ok(());
     }
     let handles = primary_order(space);
-    let refuses = |index: &mut SpaceIndex| index.build(arena, &handles).is_err();
-    if let Some(refused) = space.indexes.iter_mut().skip(1).position(refuses) {
+    let primary = space.primary_key().cloned();
+    let Space { indexes, format, .. } = &mut *space;
+    let refuses = |index: &mut SpaceIndex| index.build(arena, (format, primary.as_ref()), &handles).is_err();
+    if let Some(refused) = indexes.iter_mut().skip(1).position(refuses) {
         return Err(duplicate(space, refused + 1));
     }
     space.has_stale_indexes = false;
@@ -100,6 +110,6 @@ fn primary_order(space: &Space) -> Vec<Handle> {
     space.indexes.first().map_or_else(Vec::new, |primary| primary.index.handles().collect())
 }
 
-fn duplicate(space: &Space, index: usize) -> Error {
-    Error::TupleFound { index: space.indexes[index].def.name.clone(), space: space.def.name.clone() }
+fn duplicate(space: &mut Space, index: usize) -> Error {
+    space.indexes[index].refusal(&space.def.name)
 }

@@ -1,4 +1,4 @@
-//! Rows of `_trigger`, `_fk_constraint`, `_ck_constraint` and `_func_index`: what SQL and functional indexes would enforce.
+//! Rows of `_trigger`, `_fk_constraint` and `_ck_constraint`: what SQL would enforce.
 //!
 //! The store enforces none of it, so a new row is refused: first as a Tarantool refuses a wrong one, as far as that
 //! can be said without SQL, then as not supported. Rows of a Tarantool's folder and of a master are kept, and can be
@@ -38,15 +38,7 @@ impl Store {
                 self.check_check(row)?;
                 "check constraints"
             }
-            _ => {
-                let space = self.space(row.id(0)?)?;
-                space.require_index(row.id(1)?)?;
-                let function = row.id(2)?;
-                if self.schema.functions.get(function).is_none() {
-                    return Err(Error::NoSuchFunction(function.to_string()));
-                }
-                "functional indexes"
-            }
+            _ => "constraints",
         })
     }
 

@@ -37,6 +37,10 @@ pub struct Function {
     pub language: String,
     /// Source text; empty if the name is to be looked up among the globals.
     pub body: String,
+    /// Whether it returns the same for the same arguments, which only its author knows.
+    pub is_deterministic: bool,
+    /// Whether it makes an array of keys for a functional index.
+    pub is_multikey: bool,
     /// Whether the source sees only a few harmless globals.
     pub is_sandboxed: bool,
     /// Whether clients (and Lua) may call it, or only SQL.
@@ -80,6 +84,8 @@ impl Function {
             setuid,
             language,
             body: String::new(),
+            is_deterministic: false,
+            is_multikey: false,
             is_sandboxed: false,
             exported_to_lua: true,
         };
@@ -87,6 +93,7 @@ impl Function {
             return Ok(function);
         }
         function.body = row.text(5)?;
+        function.is_deterministic = row.bool(11)?;
         function.is_sandboxed = row.bool(12)?;
         if FieldType::parse(&row.text(8)?).is_none() {
             return Err(wrong("invalid returns value"));
@@ -101,11 +108,22 @@ impl Function {
             return Err(wrong("invalid argument type"));
         }
         let wrong_options = |reason| Error::WrongSpaceOptions { field: 15, reason };
-        Options::read(row.raw(15)?, &[("is_multikey", OptionType::Boolean)], false, wrong_options)?;
+        let options =
+            Options::read(row.raw(15)?, &[("is_multikey", OptionType::Boolean)], false, wrong_options)?;
+        function.is_multikey = options.bool("is_multikey").unwrap_or(false);
         if function.language == "C" && (!function.body.is_empty() || function.is_sandboxed) {
             return Err(wrong("body and is_sandboxed options are not compatible with C language"));
         }
         Ok(function)
+    }
+
+    /// Checks that the function can make the keys of an index.
+    pub(crate) fn check_makes_keys(&self) -> Result<(), Error> {
+        if self.language == "LUA" && !self.body.is_empty() && self.is_deterministic && self.is_sandboxed {
+            return Ok(());
+        }
+        let reason = "referenced function doesn't satisfy functional index function constraints".to_owned();
+        Err(Error::WrongIndexOptions { field: 0, reason })
     }
 
     /// Checks what a new row must be besides, but rows of a folder need not.
@@ -263,6 +281,9 @@ impl Store {
                     ""
                 };
                 if !reason.is_empty() {
+                    // A Tarantool names the owner here.
+                    let owner = self.schema.functions.get(id).map_or(id, |function| function.owner);
+                    let id = if reason == "function has references" { owner } else { id };
                     return Err(Error::DropFunction { id, reason: reason.to_owned() });
                 }
             }

@@ -14,8 +14,9 @@ use crate::index::{Distance, IndexKind, MAX_DIMENSION};
 use crate::schema::row::{OptionType, Options, Row};
 use crate::schema::sequence::check_filled_part;
 use crate::schema::space::{NO_COLLATION, NullableProblem, is_nullable, refusal};
-use crate::schema::{Collations, SchemaObject};
+use crate::schema::{Collations, Schema, SchemaObject};
 use crate::space::{Engine, Space, SpaceIndex};
+use crate::special::{FunctionUse, KeyFunction, KeyMaker};
 use crate::transaction::SchemaUndo;
 use crate::{IndexId, SpaceId, Store, system};
 
@@ -40,6 +41,8 @@ pub struct IndexDef {
     pub(crate) kind: IndexKind,
     pub(crate) unique: bool,
     pub(crate) key: KeyDef,
+    /// What makes the keys of a functional index.
+    pub(crate) function: Option<FunctionUse>,
 }
 
 /// The type of an index as its row names it.
@@ -97,7 +100,7 @@ impl IndexDef {
 
     pub(crate) fn kind_name(&self) -> &'static str {
         match self.kind {
-            IndexKind::Tree | IndexKind::Multikey => "TREE",
+            IndexKind::Tree | IndexKind::Multikey | IndexKind::Functional => "TREE",
             IndexKind::Hash => "HASH",
             IndexKind::Bitset => "BITSET",
             IndexKind::Rtree { .. } => "RTREE",
@@ -109,7 +112,8 @@ impl IndexDef {
     pub(crate) fn decode(
         row: Row<'_>,
         space: &Space,
-        collations: &Collations,
+        schema: &Schema,
+        make: Option<KeyMaker>,
         lenient: bool,
     ) -> Result<Option<Self>, Error> {
         let space_name = || space.def.name.clone();
@@ -120,7 +124,7 @@ impl IndexDef {
         let named = Named::parse(&row.text(3)?);
         let options = Options::read(row.raw(4)?, &Self::OPTIONS, false, wrong_options)?;
         check_tuning(&options, lenient)?;
-        let parts = decode_parts(row.raw(5)?, collations, lenient)?;
+        let parts = decode_parts(row.raw(5)?, &schema.collations, lenient)?;
         let too_long = |start| Error::ModifyIndex {
             index: start,
             space: space_name(),
@@ -134,13 +138,28 @@ impl IndexDef {
             reason: reason.to_owned(),
         };
         let is_functional = options.raw("func").is_some_and(|_| options.uint("func") != Some(0));
-        if is_functional && !lenient {
-            return Err(wrong("functional indexes are not supported"));
-        }
-        if is_functional && lenient {
-            return Ok(None);
-        }
+        let function = match make {
+            None if is_functional && lenient => return Ok(None),
+            None if is_functional => return Err(wrong("functional indexes are not supported")),
+            Some(make) if is_functional => {
+                let number = options.uint("func").and_then(|number| u32::try_from(number).ok());
+                Some(function_use(number.unwrap_or(u32::MAX), make, &parts, schema, lenient)?)
+            }
+            _ => None,
+        };
         check_shape(id, unique, &parts, lenient, &wrong)?;
+        if function.is_some() {
+            if id == 0 {
+                return Err(wrong("primary key can not use a function"));
+            }
+            if space.def.engine == Engine::Vinyl {
+                let feature = "functional index".to_owned();
+                return Err(Error::Unsupported { object: "Vinyl".to_owned(), feature });
+            }
+            if matches!(named, Named::Hash | Named::Rtree | Named::Bitset) {
+                return Err(wrong(&format!("{} index can not use a function", named.name())));
+            }
+        }
         if !lenient {
             check_engine(space, named, &name)?;
         }
@@ -154,6 +173,7 @@ impl IndexDef {
         check_kind(named, unique, &parts, &wrong)?;
         let kind = match named {
             Named::Unknown => return Err(Error::IndexType { index: name, space: space_name() }),
+            Named::Tree if function.is_some() => IndexKind::Functional,
             Named::Tree if parts.iter().any(KeyPart::is_multikey) => IndexKind::Multikey,
             Named::Tree => IndexKind::Tree,
             Named::Hash => IndexKind::Hash,
@@ -167,8 +187,36 @@ impl IndexDef {
             })?,
         };
         let key = KeyDef::new(parts);
-        Ok(Some(Self { id, name, kind, unique, key }))
+        Ok(Some(Self { id, name, kind, unique, key, function }))
     }
+}
+
+/// The function with that number as the maker of keys with these parts. The index is disabled while the function does not
+/// exist: rows of `_index` come before those of `_func` in a snapshot.
+fn function_use(
+    id: u32,
+    make: KeyMaker,
+    parts: &[KeyPart],
+    schema: &Schema,
+    lenient: bool,
+) -> Result<FunctionUse, Error> {
+    if parts.iter().any(|part| part.path.is_some()) {
+        let feature = "json paths".to_owned();
+        return Err(Error::Unsupported { object: "Functional index".to_owned(), feature });
+    }
+    if (0..).zip(parts).any(|(number, part)| part.field != number) {
+        let reason = "key part numbers must be sequential and first part number must be 1".to_owned();
+        return Err(Error::FunctionalParts(reason));
+    }
+    let function = match schema.functions.get(id) {
+        Some(function) => match function.check_makes_keys() {
+            Ok(()) => Some(KeyFunction::of(function)),
+            Err(_) if lenient => None,
+            Err(error) => return Err(error),
+        },
+        None => None,
+    };
+    Ok(FunctionUse { id, make, function })
 }
 
 /// Checks what indexes of one type ask of their parts.
@@ -213,6 +261,11 @@ fn rtree_kind(options: &Options<'_>) -> Result<IndexKind, i128> {
     let is_manhattan = options.text("distance").is_some_and(|name| name.eq_ignore_ascii_case("manhattan"));
     let distance = if is_manhattan { Distance::Manhattan } else { Distance::Euclid };
     dimension.map(|dimension| IndexKind::Rtree { dimension, distance }).ok_or(wanted)
+}
+
+fn mismatched_function() -> Error {
+    let reason = "Function ids defined in _index and _func_index don't match".to_owned();
+    Error::WrongIndexOptions { field: 0, reason }
 }
 
 fn wrong_options(reason: String) -> Error {
@@ -443,11 +496,63 @@ impl Store {
         }
         if new.is_none() {
             self.drop_index(space_id, index_id)?;
-        } else if let Some(def) = IndexDef::decode(row, space, &self.schema.collations, self.is_history())? {
+        } else if let Some(def) =
+            IndexDef::decode(row, space, &self.schema, self.settings.make_keys, self.is_history())?
+        {
             self.define_index(space_id, def)?;
         }
         self.schema.bump_version();
         Ok(())
+    }
+
+    /// A row of `_func_index` was added or removed: the index gets its function, or is disabled.
+    pub(crate) fn key_function_row_changed(
+        &mut self,
+        old: Option<Handle>,
+        new: Option<Handle>,
+    ) -> Result<(), Error> {
+        let (row, is_added) = match (old, new) {
+            (None, Some(new)) => (new, true),
+            (Some(old), None) => (old, false),
+            _ if self.is_history() => return Ok(()),
+            _ => {
+                let (object, feature) = ("functional index".to_owned(), "alter".to_owned());
+                return Err(Error::Unsupported { object, feature });
+            }
+        };
+        let row = Row::new(self.arena.get(row));
+        let (space_id, index_id, function_id) = (row.id(0)?, row.id(1)?, row.id(2)?);
+        if is_added && !self.is_history() {
+            self.check_key_function(row)?;
+            if self.settings.make_keys.is_none() {
+                return Err(Error::lacks("functional indexes"));
+            }
+        }
+        let Some(present) = self.space(space_id).ok().and_then(|space| space.index(index_id)) else {
+            return Ok(());
+        };
+        let mut def = present.def.clone();
+        let Some(usage) = &mut def.function else {
+            return if is_added && !self.is_history() { Err(mismatched_function()) } else { Ok(()) };
+        };
+        if is_added && usage.id != function_id {
+            return if self.is_history() { Ok(()) } else { Err(mismatched_function()) };
+        }
+        if is_added == usage.function.is_some() {
+            return Ok(());
+        }
+        let function = self.schema.functions.get(function_id).filter(|_| is_added);
+        usage.function = function.filter(|function| function.check_makes_keys().is_ok()).map(KeyFunction::of);
+        self.define_index(space_id, def)
+    }
+
+    /// Checks that a row of `_func_index` names an index and a function that can make its keys.
+    pub(crate) fn check_key_function(&self, row: Row<'_>) -> Result<(), Error> {
+        let space = self.space(row.id(0)?)?;
+        space.require_index(row.id(1)?)?;
+        let id = row.id(2)?;
+        let function = self.schema.functions.get(id).ok_or_else(|| Error::NoSuchFunction(id.to_string()))?;
+        function.check_makes_keys()
     }
 
     /// Adds an index, or changes an existing one.
@@ -478,7 +583,10 @@ impl Store {
             if self.is_history() { format.check_stored(tuple) } else { format.check(tuple) }?;
         }
         let is_same = present.is_some_and(|present| {
-            present.kind == def.kind && present.unique == def.unique && present.key == def.key
+            present.kind == def.kind
+                && present.unique == def.unique
+                && present.key == def.key
+                && present.function == def.function
         });
         if is_same {
             self.rename_index(space_id, def);
@@ -514,16 +622,19 @@ impl Store {
         if index.is_special() {
             handles.iter().try_for_each(|&handle| index.check_tuple(self.arena.get(handle)))?;
         }
-        index.build(&self.arena, &handles).map_err(|_| Error::TupleFound {
-            index: index.def.name.clone(),
-            space: space.def.name.clone(),
-        })?;
+        if index.build(&self.arena, (&space.format, primary), &handles).is_err() {
+            return Err(index.refusal(&space.def.name));
+        }
         Ok(index)
     }
 
     /// Takes a built index into its space, in the place of the one with the same id.
     fn replace_index(&mut self, space: SpaceId, index: SpaceIndex) {
         let id = index.def.id;
+        if index.def.function.is_some() && !self.has_functional {
+            self.has_functional = true;
+            self.hooked_spaces += 1;
+        }
         if let Some(view) = self.view.as_mut().filter(|_| id == 0) {
             view.keep_rest(&self.catalog, &self.arena, space);
         }

@@ -108,7 +108,8 @@ impl Store {
             system::CLUSTER => self.cluster_row_changed(old, new),
             system::TRUNCATE => self.truncate_row_changed(old, new),
             system::SPACE_SEQUENCE => self.space_sequence_row_changed(old, new),
-            system::TRIGGER | system::FK_CONSTRAINT | system::CK_CONSTRAINT | system::FUNC_INDEX => {
+            system::FUNC_INDEX => self.key_function_row_changed(old, new),
+            system::TRIGGER | system::FK_CONSTRAINT | system::CK_CONSTRAINT => {
                 self.constraint_row_changed(space, new)
             }
             _ => Ok(()),

@@ -1,9 +1,16 @@
+use std::sync::Arc;
+
+use lycosa_tuple::format::Format;
+use lycosa_tuple::value::Value;
 use proptest::prelude::*;
 
 use crate::ddl::{self, IndexSpec, PartSpec, SpaceSpec};
 use crate::index::Distance;
 use crate::tests::{commit, new_store, refusal, row, text, walk};
-use crate::{Budget, Cursor, Error, IndexKind, IteratorType, Progress, SpaceId, Statement, Store, user};
+use crate::{
+    Budget, Cursor, Error, IndexKind, IteratorType, KeyFault, KeyFunction, KeyMaker, Progress, Settings,
+    SpaceId, Statement, Store, system, user,
+};
 
 const BY: u32 = 1;
 
@@ -263,4 +270,193 @@ proptest! {
             prop_assert_eq!(&by_steps, &expected, "{:?}", iterator);
         }
     }
+}
+
+/// What the functions of the tests return for a tuple: `sum` a key of its first two fields, `words` the keys in its second
+/// field, `odd` no key of a tuple whose first field is even.
+fn make(function: &Arc<KeyFunction>, format: &Format, tuple: &[u8]) -> Result<Vec<u8>, KeyFault> {
+    let Value::Array(fields) = Value::decode(tuple).unwrap() else { panic!("a tuple is an array") };
+    assert_eq!(format.fields().first().map(|field| field.name.as_str()), Some("id"));
+    let number = |place: usize| fields[place].as_u64().unwrap();
+    let returned = match function.name.as_str() {
+        "sum" => Value::Array(vec![Value::from(number(0) + number(1))]),
+        "words" => fields[1].clone(),
+        _ if number(0) % 2 == 0 => return Err(KeyFault::Raised("even".to_owned())),
+        _ => Value::Array(vec![Value::from(number(0))]),
+    };
+    Ok(Value::Array(vec![returned]).encode())
+}
+
+/// The rows of a space `s` with the functions of [`make`].
+fn definitions() -> Vec<(SpaceId, String)> {
+    let function = |id: u32, name: &str, options: &str| {
+        let row = format!(
+            r#"[{id}, 1, "{name}", 0, "LUA", "function() end", "function", [], "any", "none", "none", true, true, true, ["LUA"], {options}, "", "", ""]"#
+        );
+        (system::FUNC, row)
+    };
+    vec![
+        (system::SPACE, r#"[512, 1, "s", "memtx", 0, {}, [{"name": "id", "type": "unsigned"}]]"#.to_owned()),
+        (system::INDEX, r#"[512, 0, "pk", "tree", {"unique": true}, [[0, "unsigned"]]]"#.to_owned()),
+        function(70, "sum", "{}"),
+        function(71, "words", r#"{"is_multikey": true}"#),
+        function(72, "odd", "{}"),
+    ]
+}
+
+fn with_functions() -> Store {
+    let mut store = Store::new(Settings { make_keys: Some(KeyMaker(make)), ..Settings::default() });
+    store.bootstrap("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002").unwrap();
+    commit(&mut store, |store| {
+        for (space, row) in definitions() {
+            insert_row(store, space, &row)?;
+        }
+        Ok(())
+    });
+    store
+}
+
+fn insert_row(store: &mut Store, space: SpaceId, tuple: &str) -> Result<(), Error> {
+    store.execute(&Statement::Insert { space, tuple: &row(tuple) }).map(drop)
+}
+
+fn functional(store: &mut Store, id: u32, function: u32, unique: bool) -> Result<(), Error> {
+    let index = format!(
+        r#"[512, {id}, "f{id}", "tree", {{"unique": {unique}, "func": {function}}}, [[0, "unsigned"]]]"#
+    );
+    insert_row(store, system::INDEX, &index)?;
+    insert_row(store, system::FUNC_INDEX, &format!("[512, {id}, {function}]"))
+}
+
+#[test]
+fn a_function_makes_the_keys_of_a_tuple() {
+    let mut store = with_functions();
+    commit(&mut store, |store| {
+        functional(store, BY, 70, true)?;
+        replace(store, 512, "[1, 10]")?;
+        replace(store, 512, "[2, 3]")
+    });
+    assert_eq!(ids(&store, 512, IteratorType::All, "[]"), [2, 1]);
+    assert_eq!(ids(&store, 512, IteratorType::Eq, "[11]"), [1]);
+    store.begin(user::ADMIN);
+    assert_eq!(
+        refusal(replace(&mut store, 512, "[3, 2]")),
+        "Duplicate key exists in unique index 'f1' in space 's'"
+    );
+    replace(&mut store, 512, "[2, 20]").unwrap();
+    replace(&mut store, 512, "[3, 2]").unwrap();
+    assert_eq!(delete(&mut store, 512, BY, "[11]").unwrap().as_deref(), Some("[1, 10]"));
+    assert_eq!(ids(&store, 512, IteratorType::All, "[]"), [3, 2]);
+    store.rollback();
+    assert_eq!(ids(&store, 512, IteratorType::All, "[]"), [2, 1]);
+    assert_eq!(stepped(&mut store, 512, IteratorType::Ge, "[5]"), [2, 1]);
+}
+
+/// A function is asked once for each new tuple: a removal and a rollback ask nothing.
+#[test]
+fn keys_of_a_multikey_function_come_and_go_with_their_tuple() {
+    let mut store = with_functions();
+    commit(&mut store, |store| {
+        functional(store, BY, 71, false)?;
+        replace(store, 512, "[1, [[5], [7], [5]]]")?;
+        replace(store, 512, "[2, [[5]]]")?;
+        replace(store, 512, "[3, []]")
+    });
+    assert_eq!(ids(&store, 512, IteratorType::All, "[]"), [1, 2, 1]);
+    assert_eq!(store.space(512).unwrap().index(BY).unwrap().len(), 3);
+    store.begin(user::ADMIN);
+    let refused = replace(&mut store, 512, "[4, [5]]");
+    assert_eq!(
+        refusal(refused),
+        "Key format doesn't match one defined in functional index 'f1' of space 's': supplied key type is invalid: \
+         expected array"
+    );
+    replace(&mut store, 512, "[1, [[9]]]").unwrap();
+    replace(&mut store, 512, "[1, [[8]]]").unwrap();
+    assert_eq!(ids(&store, 512, IteratorType::All, "[]"), [2, 1]);
+    store.rollback();
+    assert_eq!(ids(&store, 512, IteratorType::All, "[]"), [1, 2, 1]);
+    commit(&mut store, |store| delete(store, 512, 0, "[1]"));
+    assert_eq!(ids(&store, 512, IteratorType::All, "[]"), [2]);
+}
+
+#[test]
+fn a_tuple_without_a_key_is_refused_and_changes_nothing() {
+    let mut store = with_functions();
+    commit(&mut store, |store| {
+        functional(store, BY, 72, true)?;
+        functional(store, 2, 70, false)?;
+        replace(store, 512, "[1, 1]")
+    });
+    store.begin(user::ADMIN);
+    assert_eq!(
+        refusal(replace(&mut store, 512, "[2, 1]")),
+        "Failed to build a key for functional index 'f1' of space 's': can't evaluate function"
+    );
+    replace(&mut store, 512, "[3, 1]").unwrap();
+    store.commit();
+    assert_eq!(ids(&store, 512, IteratorType::All, "[]"), [1, 3]);
+    assert_eq!(store.space(512).unwrap().index(2).unwrap().len(), 2);
+    let over_tuples = |store: &mut Store| {
+        store.begin(user::ADMIN);
+        insert_row(store, 512, "[5, 7]").unwrap();
+        let refused = functional(store, 3, 71, false);
+        store.rollback();
+        refusal(refused)
+    };
+    assert!(
+        over_tuples(&mut store).starts_with("Key format doesn't match one defined in functional index 'f3'")
+    );
+    assert_eq!(store.space(512).unwrap().indexes().len(), 3);
+}
+
+/// A row of `_index` comes before that of its function in a snapshot; the row of `_func_index` puts them together.
+#[test]
+fn functional_indexes_are_built_when_the_data_have_been_read() {
+    let mut origin = with_functions();
+    commit(&mut origin, |store| {
+        functional(store, BY, 70, true)?;
+        replace(store, 512, "[1, 10]")?;
+        replace(store, 512, "[2, 3]")
+    });
+    let mut store = Store::new(Settings { make_keys: Some(KeyMaker(make)), ..Settings::default() });
+    origin.for_each_snapshot_row(&mut |space, tuple, _| {
+        store.recover(&Statement::Insert { space, tuple }).unwrap();
+    });
+    store.finish_snapshot().unwrap();
+    store.recover(&Statement::Delete { space: 512, index: 0, key: &row("[1]") }).unwrap();
+    store.recover(&Statement::Insert { space: 512, tuple: &row("[4, 1]") }).unwrap();
+    let later = r#"[512, 2, "f2", "tree", {"unique": false, "func": 70}, [[0, "unsigned"]]]"#;
+    store.recover(&Statement::Insert { space: system::INDEX, tuple: &row(later) }).unwrap();
+    store.recover(&Statement::Insert { space: system::FUNC_INDEX, tuple: &row("[512, 2, 70]") }).unwrap();
+    store.recover(&Statement::Delete { space: 512, index: 0, key: &row("[2]") }).unwrap();
+    store.finish_recovery().unwrap();
+    assert_eq!(ids(&store, 512, IteratorType::All, "[]"), [4]);
+    assert_eq!(store.space(512).unwrap().index(2).unwrap().len(), 1);
+}
+
+/// The log may delete a tuple after a multikey index was made over it.
+#[test]
+fn an_index_that_the_log_makes_holds_no_tuple_that_is_gone() {
+    let parts = [tags()];
+    let (mut origin, space) = store_with(&IndexSpec { unique: false, ..IndexSpec::new("tags", &parts) });
+    commit(&mut origin, |store| {
+        replace(store, space, "[1, [3]]")?;
+        replace(store, space, "[2, [4]]")?;
+        ddl::drop_index(store, space, BY)
+    });
+    let mut store = Store::new(Settings::default());
+    origin.for_each_snapshot_row(&mut |space, tuple, _| {
+        store.recover(&Statement::Insert { space, tuple }).unwrap();
+    });
+    store.finish_snapshot().unwrap();
+    for (id, path) in [(1, "[*]"), (2, "[*]")] {
+        let index = format!(
+            r#"[{space}, {id}, "i{id}", "tree", {{"unique": false}}, [{{"field": 1, "type": "unsigned", "path": "{path}"}}]]"#
+        );
+        store.recover(&Statement::Insert { space: system::INDEX, tuple: &row(&index) }).unwrap();
+    }
+    store.recover(&Statement::Delete { space, index: 0, key: &row("[1]") }).unwrap();
+    store.finish_recovery().unwrap();
+    assert_eq!(ids(&store, space, IteratorType::All, "[]"), [2]);
 }

@@ -1,4 +1,4 @@
-//! Multikey indexes: a tuple has a key for each element of an array.
+//! Multikey indexes: a tuple has a key for each element of an array. Functional indexes keep their keys here too.
 //!
 //! Each key is an *entry*: an array of the key's values, of those of the primary key where keys may repeat, and of the
 //! tuple's handle. Entries lie in an arena of the index's own, and a plain TREE orders them: so every walk, count and offset
@@ -67,22 +67,22 @@ impl Wide {
         }
     }
 
+    /// The entry of a tuple for these values, which are a key.
+    pub(super) fn entry_of(&self, key: &[u8], tuple: &[u8], handle: Handle) -> Vec<u8> {
+        let mut entry = Vec::with_capacity(key.len() + 16);
+        mp::write_array(&mut entry, self.index.key().part_count() + 1);
+        entry.extend_from_slice(key);
+        if let Some(primary) = &self.primary {
+            primary.extract(tuple, &mut entry);
+        }
+        mp::write_uint(&mut entry, u64::from(handle.number()));
+        entry
+    }
+
     /// The entries of a tuple.
     fn entries_of(&self, tuple: &[u8], handle: Handle) -> Vec<Vec<u8>> {
-        let mut primary = Vec::new();
-        if let Some(key) = &self.primary {
-            key.extract(tuple, &mut primary);
-        }
-        let values = self.index.key().part_count() + 1;
         let mut entries = Vec::new();
-        self.key.each_key(tuple, &mut |key| {
-            let mut entry = Vec::with_capacity(key.len() + primary.len() + 8);
-            mp::write_array(&mut entry, values);
-            entry.extend_from_slice(key);
-            entry.extend_from_slice(&primary);
-            mp::write_uint(&mut entry, u64::from(handle.number()));
-            entries.push(entry);
-        });
+        self.key.each_key(tuple, &mut |key| entries.push(self.entry_of(key, tuple, handle)));
         entries
     }
 
@@ -97,26 +97,46 @@ impl Wide {
     /// Puts `new` in, in the place of `old`.
     pub(crate) fn put(&mut self, arena: &Arena, old: Option<Handle>, new: Handle) -> Result<(), Occupied> {
         let entries = self.entries_of(arena.get(new), new);
-        if self.unique {
-            let is_taken = |entry: &Vec<u8>| {
-                let holder = self.index.duplicate_of(&self.entries, entry).map(|entry| self.tuple_of(entry));
-                holder.is_some() && holder != old
-            };
-            if entries.iter().any(is_taken) {
-                return Err(Occupied);
-            }
+        if self.refuses(&entries, old) {
+            return Err(Occupied);
         }
         if let Some(old) = old {
             self.remove(arena, old);
         }
+        self.insert(entries);
+        Ok(())
+    }
+
+    /// Whether one of these entries has a key that another tuple than `old` has, in a unique index.
+    pub(super) fn refuses(&self, entries: &[Vec<u8>], old: Option<Handle>) -> bool {
+        let is_taken = |entry: &Vec<u8>| {
+            let holder = self.index.duplicate_of(&self.entries, entry).map(|entry| self.tuple_of(entry));
+            holder.is_some() && holder != old
+        };
+        self.unique && entries.iter().any(is_taken)
+    }
+
+    /// Puts the entries of a tuple in; of equal ones the last. Returns where they are.
+    pub(super) fn insert(&mut self, entries: Vec<Vec<u8>>) -> Vec<Handle> {
+        let mut inserted = Vec::with_capacity(entries.len());
         for entry in entries {
             let entry =
                 self.entries.insert(&entry).expect("the limit of memory is below what an arena can hold");
             if let Some(same) = self.index.insert(&self.entries, entry) {
+                inserted.retain(|&other| other != same);
                 self.entries.remove(same);
             }
+            inserted.push(entry);
         }
-        Ok(())
+        inserted
+    }
+
+    /// Removes an entry and returns its bytes.
+    pub(super) fn take(&mut self, entry: Handle) -> Vec<u8> {
+        let bytes = self.entries.get(entry).to_vec();
+        self.index.remove(&self.entries, entry);
+        self.entries.remove(entry);
+        bytes
     }
 
     /// Removes a tuple; nothing if it is not there.

@@ -49,7 +49,7 @@ fn a_snapshot_brings_everything_back() {
 #[test]
 fn limits_do_not_refuse_what_was_accepted() {
     let origin = with_wire_data();
-    let mut store = Store::new(Settings { memory_limit: 1, max_tuple_size: 1 });
+    let mut store = Store::new(Settings { memory_limit: 1, max_tuple_size: 1, make_keys: None });
     origin.for_each_snapshot_row(&mut |space, tuple, _| {
         store.recover(&Statement::Insert { space, tuple }).unwrap();
     });
