@@ -360,7 +360,7 @@ async fn start_with(
         tasks.serve(&core, calls.clone(), &member, config);
         tasks
     });
-    // A member makes calls of the others' HTTP clients, too.
+    // A member makes calls for HTTP clients of further members, too.
     let has_callers = is_member || core.door.borrow().is_some();
     let bridge = has_callers.then(|| spawn_local(http::bridge::serve(core.clone(), calls, inbox)));
 

@@ -64,7 +64,7 @@ impl Group {
         group
     }
 
-    /// The first server begins a group, and takes the others in.
+    /// The first server begins a group, and takes each further one in.
     fn begin(&mut self) {
         self.begin_alone();
         for number in 1..self.members.len() {

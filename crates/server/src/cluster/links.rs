@@ -461,7 +461,7 @@ mod tests {
             assert_eq!(owner.0.get(), 2, "no message follows a refused one");
             drop(receiving);
             drop((reader, writer));
-            // The sender hears of the end, be it a reset over what was not read.
+            // The sender hears of the end; unread bytes make it a reset.
             assert!(matches!(sender.read(&mut [0]).await, Ok(0) | Err(_)));
         });
     }

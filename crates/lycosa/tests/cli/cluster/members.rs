@@ -1,4 +1,4 @@
-//! Members come and go: removed ones, new ones, the last one, and one that goes on without the others.
+//! Members come and go: removed ones, new ones, the last one, and one that survives all other members.
 
 use std::process::{Command, Stdio};
 
@@ -122,7 +122,7 @@ fn the_folder_of_a_member_is_checked_with_the_group_s_log() {
     let mut group = Group::of(3);
     (0..3).for_each(|number| _ = group.put(number, &format!("task {number}")));
     let leader = group.leader();
-    // Ballots tell what is committed: a stop in order leaves none behind.
+    // The log learns of commits later than the leader: its last ballot may name an earlier entry.
     let committed = group.status(leader).unwrap()["committed"].as_u64().unwrap();
     (0..3).for_each(|number| group.stop(number));
     let checked: Vec<serde_json::Value> = (0..3)
@@ -138,7 +138,7 @@ fn the_folder_of_a_member_is_checked_with_the_group_s_log() {
         assert_eq!(entries("node"), number as u64 + 1);
         assert!(entries("last") >= committed && entries("committed") <= entries("last"), "{found}");
     }
-    // The tube lies in the log alone, behind the snapshot that the others have joined with.
+    // The tube lies in the log alone, behind the snapshot with which nodes 2 and 3 have joined.
     let folder = group.members[leader].folder.to_str().unwrap().to_owned();
     let shown = lycosa(&["check", &folder]);
     assert!(text(&shown).contains(&format!("node {} of", leader + 1)), "{}", text(&shown));
