@@ -81,7 +81,7 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackupEr
 
 /// A copied file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct CopiedFile {
     /// Its name, in both folders.
     pub name: String,
     /// Its bytes when it was listed.
@@ -92,7 +92,11 @@ pub struct Source {
 ///
 /// # Errors
 /// [`BackupError`]; files may be left in `to`.
-pub fn copy(from: &Path, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Source>, BackupError> {
+pub fn copy(
+    from: &Path,
+    to: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Vec<CopiedFile>, BackupError> {
     for _ in 0..MAX_COPIES {
         let sources = sources(from)?;
         if copy_all(&sources, from, to, progress)? {
@@ -109,7 +113,7 @@ pub fn copy(from: &Path, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Resul
 
 /// One attempt. Whether no file was removed meanwhile.
 fn copy_all(
-    sources: &[Source],
+    sources: &[CopiedFile],
     from: &Path,
     to: &Path,
     progress: &mut dyn FnMut(u64, u64),
@@ -137,7 +141,7 @@ fn copy_all(
 }
 
 /// What a start on the folder needs, in the order in which it was written.
-fn sources(folder: &Path) -> Result<Vec<Source>, BackupError> {
+fn sources(folder: &Path) -> Result<Vec<CopiedFile>, BackupError> {
     let directory = Directory::inspect(folder)?;
     let listing = directory.list().map_err(failed("list", folder))?;
     let snapshot = listing.snapshots.last().copied();
@@ -151,7 +155,7 @@ fn sources(folder: &Path) -> Result<Vec<Source>, BackupError> {
     let snapshots = snapshot.into_iter().map(|signature| file_name(FileKind::Snapshot, signature));
     let names = snapshots.chain(xlogs.map(|signature| file_name(FileKind::Xlog, signature)));
     let size = |name: &str| fs::metadata(folder.join(name)).map_or(0, |metadata| metadata.len());
-    Ok(names.map(|name| Source { size: size(&name), name }).collect())
+    Ok(names.map(|name| CopiedFile { size: size(&name), name }).collect())
 }
 
 fn copy_file(from: &Path, to: &Path, progress: &mut dyn FnMut(u64)) -> Result<(), BackupError> {

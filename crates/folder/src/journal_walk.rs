@@ -8,7 +8,7 @@ use lycosa_journal::transaction::{Next, Row, Transactions};
 
 /// Why a walk stands still.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
+pub enum WalkEnd {
     /// The file ends here. Asked again, the walk sees rows that were written since.
     End(End),
     /// Something is wrong here; [`Walk::skip`] goes on after it.
@@ -33,7 +33,7 @@ impl Walk {
     ///
     /// # Errors
     /// When the disk cannot be read.
-    pub fn go(&mut self, reader: &mut FileReader, visit: &mut Visit<'_>) -> io::Result<Stop> {
+    pub fn go(&mut self, reader: &mut FileReader, visit: &mut Visit<'_>) -> io::Result<WalkEnd> {
         loop {
             match reader.next_block()? {
                 Step::Block(block) => {
@@ -44,7 +44,7 @@ impl Walk {
                 Step::End(end) => return self.end(reader, end),
                 Step::Damage(damage) => {
                     self.carried.clear();
-                    return Ok(Stop::Damage(damage));
+                    return Ok(WalkEnd::Damage(damage));
                 }
             }
         }
@@ -60,7 +60,7 @@ impl Walk {
         if reader.offset() > damage.offset { Ok(Some(reader.offset())) } else { reader.skip_damage() }
     }
 
-    fn block(&mut self, rows: &[u8], offset: u64, visit: &mut Visit<'_>) -> io::Result<Option<Stop>> {
+    fn block(&mut self, rows: &[u8], offset: u64, visit: &mut Visit<'_>) -> io::Result<Option<WalkEnd>> {
         let mut joined = std::mem::take(&mut self.carried);
         let bytes = if joined.is_empty() {
             self.carried_from = offset;
@@ -75,7 +75,7 @@ impl Walk {
             match transactions.next(&mut rows) {
                 Ok(Next::Transaction(_)) => {
                     if visit(&rows, offset)?.is_break() {
-                        return Ok(Some(Stop::Enough));
+                        return Ok(Some(WalkEnd::Enough));
                     }
                     self.carried_from = offset;
                 }
@@ -84,22 +84,22 @@ impl Walk {
                     return Ok(None);
                 }
                 Ok(Next::End) => return Ok(None),
-                Err(kind) => return Ok(Some(Stop::Damage(Damage { offset, kind }))),
+                Err(kind) => return Ok(Some(WalkEnd::Damage(Damage { offset, kind }))),
             }
         }
     }
 
-    fn end(&mut self, reader: &FileReader, end: End) -> io::Result<Stop> {
+    fn end(&mut self, reader: &FileReader, end: End) -> io::Result<WalkEnd> {
         if self.carried.is_empty() {
-            return Ok(Stop::End(end));
+            return Ok(WalkEnd::End(end));
         }
         let offset = self.carried_from;
         if end == End::Marker {
             let kind = DamageKind::Row { at: 0, reason: "a transaction without an end".to_owned() };
-            return Ok(Stop::Damage(Damage { offset, kind }));
+            return Ok(WalkEnd::Damage(Damage { offset, kind }));
         }
         let bytes = reader.size()?.saturating_sub(offset);
-        Ok(Stop::End(End::Torn(Torn { offset, bytes, cause: TornCause::Transaction })))
+        Ok(WalkEnd::End(End::Torn(Torn { offset, bytes, cause: TornCause::Transaction })))
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
     }
 
     /// The LSNs of the rows, and the stops.
-    fn walk(mut reader: FileReader) -> (Vec<u64>, Vec<Stop>) {
+    fn walk(mut reader: FileReader) -> (Vec<u64>, Vec<WalkEnd>) {
         let (mut lsns, mut stops, mut walk) = (Vec::new(), Vec::new(), Walk::default());
         loop {
             let stop = walk.go(&mut reader, &mut |rows, _| {
@@ -127,7 +127,7 @@ mod tests {
             });
             stops.push(stop.unwrap());
             match stops.last() {
-                Some(Stop::Damage(damage)) => walk.skip(&mut reader, &damage.clone()).unwrap(),
+                Some(WalkEnd::Damage(damage)) => walk.skip(&mut reader, &damage.clone()).unwrap(),
                 _ => return (lsns, stops),
             };
         }
@@ -137,14 +137,14 @@ mod tests {
     fn a_sound_file_is_walked_to_its_end() {
         let (lsns, stops) = walk(read("corrupt/0-sound", 23));
         assert_eq!(lsns, (24..=43).collect::<Vec<_>>());
-        assert_eq!(stops, [Stop::End(End::Marker)]);
+        assert_eq!(stops, [WalkEnd::End(End::Marker)]);
     }
 
     #[test]
     fn damage_is_passed() {
         let (sound, _) = walk(read("corrupt/0-sound", 63));
         let (lsns, stops) = walk(read("corrupt/flip-crc", 63));
-        assert!(matches!(stops[..], [Stop::Damage(_), Stop::End(End::Marker)]), "{stops:?}");
+        assert!(matches!(stops[..], [WalkEnd::Damage(_), WalkEnd::End(End::Marker)]), "{stops:?}");
         assert!(!lsns.is_empty() && lsns.len() < sound.len(), "{lsns:?}");
     }
 
@@ -152,6 +152,6 @@ mod tests {
     fn a_visitor_may_have_enough() {
         let stop =
             Walk::default().go(&mut read("corrupt/0-sound", 23), &mut |_, _| Ok(ControlFlow::Break(())));
-        assert_eq!(stop.unwrap(), Stop::Enough);
+        assert_eq!(stop.unwrap(), WalkEnd::Enough);
     }
 }

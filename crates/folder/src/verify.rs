@@ -17,7 +17,7 @@ use lycosa_journal::reader::{End, FileReader, OpenError};
 use lycosa_journal::transaction::Row;
 use uuid::Uuid;
 
-use crate::journal_walk::{Stop, Walk};
+use crate::journal_walk::{Walk, WalkEnd};
 
 /// Notes about missing LSNs of one file beyond which they are only counted.
 const MOST_NOTES: usize = 10;
@@ -353,14 +353,14 @@ impl Verification<'_> {
                 Ok(ControlFlow::Continue(()))
             })?;
             match stop {
-                Stop::Enough => {}
-                Stop::End(end) => {
+                WalkEnd::Enough => {}
+                WalkEnd::End(end) => {
                     if let Some(text) = strange {
                         report.fault(Category::Damaged, &text);
                     }
                     return Ok(end);
                 }
-                Stop::Damage(damage) => {
+                WalkEnd::Damage(damage) => {
                     let resumes = walk.skip(reader, &damage)?;
                     let text = match resumes {
                         Some(offset) => format!("{damage}; sound data goes on at offset {offset}"),

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use indicatif::ProgressBar;
 use lycosa_engine::inspect::Contents;
-use lycosa_folder::backup::{self, BackupError, Source, Staging};
+use lycosa_folder::backup::{self, BackupError, CopiedFile, Staging};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::directory::Directory;
 use serde_json::{Value as Json, json};
@@ -173,7 +173,7 @@ fn with_bar<T>(what: &'static str, step: impl FnOnce(&mut dyn FnMut(u64, u64)) -
     result
 }
 
-fn copy(from: &Path, to: &Path) -> Result<Vec<Source>, BackupError> {
+fn copy(from: &Path, to: &Path) -> Result<Vec<CopiedFile>, BackupError> {
     with_bar("copying", |progress| backup::copy(from, to, progress))
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lycosa_folder::file::JournalFile;
-use lycosa_folder::journal_walk::Stop;
+use lycosa_folder::journal_walk::WalkEnd;
 use lycosa_folder::names::SpaceNames;
 use lycosa_journal::decision::Category;
 use lycosa_journal::meta::{FileKind, Meta, MetaError};
@@ -191,9 +191,9 @@ impl<'a> Cat<'a> {
         loop {
             let stop = walk.go(reader, &mut |rows, _| self.transaction(path, rows));
             let damage = match stop.with_context(|| format!("cannot print {}", path.display()))? {
-                Stop::End(end) => return Ok(Some(end)),
-                Stop::Enough => return Ok(None),
-                Stop::Damage(damage) => damage,
+                WalkEnd::End(end) => return Ok(Some(end)),
+                WalkEnd::Enough => return Ok(None),
+                WalkEnd::Damage(damage) => damage,
             };
             self.fault(path, Category::Damaged, &damage)?;
             if !self.arguments.force {

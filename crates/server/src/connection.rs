@@ -114,7 +114,8 @@ struct Connection {
     accounted: usize,
 }
 
-enum Step {
+/// What a connection does next.
+enum Phase {
     /// More bytes are needed.
     Read,
     /// The instance wants no more requests for the moment.
@@ -125,9 +126,9 @@ enum Step {
 
 impl Connection {
     async fn run(&mut self) {
-        let mut step = if self.partial.is_empty() { Step::Read } else { self.resume() };
+        let mut step = if self.partial.is_empty() { Phase::Read } else { self.resume() };
         loop {
-            let reads = matches!(step, Step::Read);
+            let reads = matches!(step, Phase::Read);
             let link = self.link.clone();
             if !reads {
                 self.core.pause(self.slot, &link);
@@ -154,26 +155,26 @@ impl Connection {
                     }
                     next
                 }
-                None if reads => Step::Read,
+                None if reads => Phase::Read,
                 None => self.resume(),
             };
-            if matches!(step, Step::Pause) && self.core.instance.borrow().is_replica(self.slot) {
+            if matches!(step, Phase::Pause) && self.core.instance.borrow().is_replica(self.slot) {
                 // A replica knows its master by the UUID of the greeting: it has to connect again.
                 let is_member = self.core.member().is_some();
                 if is_member {
                     let cause = "it wants to follow a member of a group, and members replicate within the group alone";
                     self.core.note_stranger(&self.peer, cause);
                 }
-                step = if self.is_early || is_member { Step::End } else { self.replicate().await };
+                step = if self.is_early || is_member { Phase::End } else { self.replicate().await };
             }
-            if matches!(step, Step::End) {
+            if matches!(step, Phase::End) {
                 return;
             }
         }
     }
 
     /// A replica is at the other end: serves it until it goes, or makes requests again.
-    async fn replicate(&mut self) -> Step {
+    async fn replicate(&mut self) -> Phase {
         let received = std::mem::take(&mut self.partial);
         self.account_input();
         let replica = Replica::new(&self.core, self.slot, &self.peer, &self.link, &mut self.reader, received);
@@ -183,22 +184,22 @@ impl Connection {
                 self.core.instance.borrow_mut().finish_replica(self.slot);
                 self.resume()
             }
-            None => Step::End,
+            None => Phase::End,
         }
     }
 
     /// Reads once and handles what came; also whether the read filled the buffer, so that more is probably there.
     ///
     /// Dropping the future loses nothing: bytes are handled in the poll that reads them.
-    async fn read(&mut self) -> (Step, bool) {
+    async fn read(&mut self) -> (Phase, bool) {
         let core = self.core.clone();
-        let outcome: io::Result<(Step, bool)> = poll_fn(|cx| {
+        let outcome: io::Result<(Phase, bool)> = poll_fn(|cx| {
             let mut scratch = core.scratch.borrow_mut();
             let mut buffer = ReadBuf::new(&mut scratch);
             match self.reader.poll_read(cx, &mut buffer) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-                Poll::Ready(Ok(())) if buffer.filled().is_empty() => Poll::Ready(Ok((Step::End, false))),
+                Poll::Ready(Ok(())) if buffer.filled().is_empty() => Poll::Ready(Ok((Phase::End, false))),
                 Poll::Ready(Ok(())) => {
                     let full = buffer.remaining() == 0;
                     let step = if self.partial.is_empty() {
@@ -216,10 +217,10 @@ impl Connection {
         .await;
         self.account_input();
         self.core.end.notify_one();
-        outcome.unwrap_or((Step::End, false))
+        outcome.unwrap_or((Phase::End, false))
     }
 
-    fn resume(&mut self) -> Step {
+    fn resume(&mut self) -> Phase {
         let step = self.handle_partial();
         self.account_input();
         self.core.end.notify_one();
@@ -242,7 +243,7 @@ impl Connection {
         }
     }
 
-    fn handle_partial(&mut self) -> Step {
+    fn handle_partial(&mut self) -> Phase {
         let (step, rest) = handle(&self.core, self.slot, &self.peer, &self.partial);
         let done = self.partial.len() - rest.len();
         self.partial.drain(..done);
@@ -303,7 +304,7 @@ impl Connection {
 }
 
 /// Handles the whole frames at the start of `bytes`; returns the rest.
-fn handle<'a>(core: &Core, slot: ConnectionSlot, peer: &str, bytes: &'a [u8]) -> (Step, &'a [u8]) {
+fn handle<'a>(core: &Core, slot: ConnectionSlot, peer: &str, bytes: &'a [u8]) -> (Phase, &'a [u8]) {
     let mut instance = core.instance.borrow_mut();
     let limit = instance.max_frame_size();
     let now = now();
@@ -311,7 +312,7 @@ fn handle<'a>(core: &Core, slot: ConnectionSlot, peer: &str, bytes: &'a [u8]) ->
     let mut requests = 0;
     let step = loop {
         if instance.is_paused(slot) {
-            break Step::Pause;
+            break Phase::Pause;
         }
         let broken = match frame::split(rest, limit) {
             Ok(frame::Split::Frame { content, consumed }) => {
@@ -324,12 +325,12 @@ fn handle<'a>(core: &Core, slot: ConnectionSlot, peer: &str, bytes: &'a [u8]) ->
                     Err(broken) => broken,
                 }
             }
-            Ok(frame::Split::NeedMore(_)) => break Step::Read,
+            Ok(frame::Split::NeedMore(_)) => break Phase::Read,
             Err(error) => Box::new(Broken::from(error)),
         };
         refuse(core, &mut instance, slot, peer, rest, &broken);
         rest = &[];
-        break Step::Pause;
+        break Phase::Pause;
     };
     instance.account_output(slot);
     core.received(requests);

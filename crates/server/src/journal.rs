@@ -27,7 +27,7 @@ use crate::cluster::member::Member;
 use crate::journal_thread::JournalSender;
 
 /// The journal: who appends, and what the turn has not heard yet.
-pub(crate) struct Journal {
+pub(crate) struct ServerJournal {
     appends: Appends,
     news: VecDeque<News>,
 }
@@ -42,9 +42,9 @@ pub(crate) enum Appends {
     Group(Rc<Member>),
 }
 
-impl Journal {
-    pub(crate) fn new(appends: Appends) -> Journal {
-        Journal { appends, news: VecDeque::new() }
+impl ServerJournal {
+    pub(crate) fn new(appends: Appends) -> ServerJournal {
+        ServerJournal { appends, news: VecDeque::new() }
     }
 
     /// The journal thread has said something: the next turn hears it.
@@ -72,7 +72,7 @@ impl Journal {
     }
 }
 
-impl journal::Journal for Journal {
+impl journal::Journal for ServerJournal {
     fn pace(&self) -> Pace {
         match self.appends {
             Appends::Thread(_) => Pace::Pipelined(1),

@@ -49,7 +49,7 @@ use crate::clock::now;
 use crate::config::{Addresses, Config, Flags, WalMode};
 use crate::graphite;
 use crate::http::{self, Door};
-use crate::journal::{Appender, Appends, Journal, RoomWatch};
+use crate::journal::{Appender, Appends, RoomWatch, ServerJournal};
 use crate::journal_thread::JournalThread;
 use crate::logging::LogHandle;
 use crate::replication::{Hub, rejoin};
@@ -349,7 +349,7 @@ async fn start_with(
         holds: holds.clone(),
     })?;
     let hub = Hub::new(files, config.data_dir.clone(), holds, replication::Settings::of(config), masters);
-    let core = Core::new(instance, Journal::new(appends), orders, hub);
+    let core = Core::new(instance, ServerJournal::new(appends), orders, hub);
     let (calls, inbox) = http::bridge::bridge();
     let is_member = cluster.is_some();
     open_door(&core, config, http, &certificates, calls.clone())?;

@@ -34,7 +34,7 @@ use crate::checkpoint_thread::CheckpointSender;
 use crate::clock::{self, now};
 use crate::cluster::member::Member;
 use crate::http::Door;
-use crate::journal::{Journal, Unclosed};
+use crate::journal::{ServerJournal, Unclosed};
 use crate::logging::one_line;
 use crate::replication::Hub;
 use crate::replication::fence;
@@ -98,7 +98,7 @@ pub(crate) struct Core {
     links: RefCell<Vec<Option<Rc<Link>>>>,
     /// Connections whose tasks have stopped reading.
     paused: RefCell<Vec<ConnectionSlot>>,
-    journal: RefCell<Journal>,
+    journal: RefCell<ServerJournal>,
     turn: RefCell<TurnState>,
     checkpoints: CheckpointSender,
     pub(crate) hub: Hub,
@@ -166,7 +166,7 @@ impl Core {
 
     pub(crate) fn new(
         mut instance: Instance,
-        journal: Journal,
+        journal: ServerJournal,
         checkpoints: CheckpointSender,
         hub: Hub,
     ) -> Rc<Core> {
@@ -528,14 +528,14 @@ struct Surroundings<'a> {
     core: &'a Core,
     instance: RefMut<'a, Instance>,
     turn: RefMut<'a, TurnState>,
-    journal: RefMut<'a, Journal>,
+    journal: RefMut<'a, ServerJournal>,
 }
 
 impl Host for Surroundings<'_> {
-    type Journal = Journal;
+    type Journal = ServerJournal;
     type Stop = Infallible;
 
-    fn parts(&mut self) -> Parts<'_, Journal> {
+    fn parts(&mut self) -> Parts<'_, ServerJournal> {
         Parts { instance: &mut self.instance, turn: &mut self.turn, journal: &mut self.journal }
     }
 

@@ -33,7 +33,7 @@ struct Work {
 
 /// The log and the one batch that it is busy with.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub(crate) struct SimJournal {
     log: XlogWriter,
     mode: WalMode,
     stage: Stage,
@@ -41,7 +41,7 @@ pub(crate) struct Journal {
     news: VecDeque<News>,
 }
 
-impl Journal {
+impl SimJournal {
     /// A journal over an open log whose rows up to `durable` are on the disk.
     pub(crate) fn new(log: XlogWriter, mode: WalMode, durable: u64) -> Self {
         Self { log, mode, stage: Stage::Idle, durable, news: VecDeque::new() }
@@ -115,7 +115,7 @@ impl Journal {
     }
 }
 
-impl journal::Journal for Journal {
+impl journal::Journal for SimJournal {
     fn pace(&self) -> Pace {
         if self.has_thread() { Pace::Pipelined(1) } else { Pace::Immediate }
     }

@@ -29,7 +29,7 @@ use lycosa_store::Store;
 
 use crate::agreement;
 use crate::checkpoint::Checkpointer;
-use crate::journal::Journal;
+use crate::journal::SimJournal;
 use crate::model::Model;
 use crate::plan::Plan;
 use crate::random::Random;
@@ -143,7 +143,7 @@ fn life(plan: &Plan, random: &mut Random, opened: Opened, disk: &MemoryDisk, now
         instance.force_checkpoint();
     }
     let live = snapshots::live(&instance.checkpoint_status(), plan.instance.checkpoint_wal_threshold);
-    Ok(Life::new(instance, Journal::new(log, plan.writer.mode, durable), checkpointer, live, now))
+    Ok(Life::new(instance, SimJournal::new(log, plan.writer.mode, durable), checkpointer, live, now))
 }
 
 /// How a machine dies.

@@ -21,7 +21,7 @@ use crate::BEGINNING;
 use crate::agreement;
 use crate::checkpoint::Checkpointer;
 use crate::connection::{Connection, Outcome};
-use crate::journal::Journal;
+use crate::journal::SimJournal;
 use crate::ledger::Ledger;
 use crate::model::{Answer, Model, Token};
 use crate::names::Names;
@@ -83,7 +83,7 @@ pub struct Totals {
 /// One life of the process.
 pub(crate) struct Life {
     pub(crate) instance: Instance,
-    pub(crate) journal: Journal,
+    pub(crate) journal: SimJournal,
     pub(crate) turn: TurnState,
     pub(crate) checkpointer: Checkpointer,
     /// By the number of the client.
@@ -106,7 +106,7 @@ impl Life {
     /// `live`: live data.
     pub(crate) fn new(
         instance: Instance,
-        journal: Journal,
+        journal: SimJournal,
         checkpointer: Checkpointer,
         live: u64,
         now: u64,
@@ -445,10 +445,10 @@ impl<'a> Simulation<'a> {
 }
 
 impl Host for Simulation<'_> {
-    type Journal = Journal;
+    type Journal = SimJournal;
     type Stop = Violation;
 
-    fn parts(&mut self) -> Parts<'_, Journal> {
+    fn parts(&mut self) -> Parts<'_, SimJournal> {
         let Life { instance, turn, journal, .. } = &mut self.life;
         Parts { instance, turn, journal }
     }

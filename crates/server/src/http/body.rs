@@ -1,6 +1,6 @@
 //! Bodies of requests: read whole, within the bounds of [`Limits`](super::Limits).
 //!
-//! Each body takes its bytes from one [`Budget`], which bounds the memory of many large bodies, and returns the bytes when
+//! Each body takes its bytes from one [`BodyMemory`], which bounds the memory of many large bodies, and returns the bytes when
 //! the request ends.
 
 use std::pin::pin;
@@ -15,11 +15,11 @@ use super::problem::{Kind, Problem};
 
 /// Bytes that the bodies of all requests may take.
 #[derive(Debug, Clone)]
-pub(crate) struct Budget {
+pub(crate) struct BodyMemory {
     left: Arc<AtomicUsize>,
 }
 
-impl Budget {
+impl BodyMemory {
     pub(crate) fn new(bytes: usize) -> Self {
         Self { left: Arc::new(AtomicUsize::new(bytes)) }
     }
@@ -36,12 +36,12 @@ impl Budget {
 pub(crate) struct Bytes {
     bytes: Vec<u8>,
     reserved: usize,
-    budget: Budget,
+    memory: BodyMemory,
 }
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        self.budget.left.fetch_add(self.reserved, Ordering::Relaxed);
+        self.memory.left.fetch_add(self.reserved, Ordering::Relaxed);
     }
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn read(state: &State, headers: &HeaderMap, body: Body) -> Resu
     if announced > limit {
         return Err(too_large());
     }
-    let mut read = Bytes { bytes: Vec::new(), reserved: 0, budget: state.bodies.clone() };
+    let mut read = Bytes { bytes: Vec::new(), reserved: 0, memory: state.bodies.clone() };
     let mut body = pin!(body);
     let reading = async {
         while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {

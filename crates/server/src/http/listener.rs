@@ -111,7 +111,7 @@ impl Door {
         let (stop, stopping) = watch::channel(false);
         let (tls, certificates) = watch::channel(tls);
         let (end, ended) = oneshot::channel();
-        let bodies = body::Budget::new(limits.max_body_total);
+        let bodies = body::BodyMemory::new(limits.max_body_total);
         let places = Arc::new(Semaphore::new(limits.max_connections));
         let settings: Arc<Mutex<Json>> = Arc::default();
         let shared = Arc::new(State { bridge, limits, bodies, places, settings: settings.clone() });

@@ -89,7 +89,7 @@ impl Limits {
 pub(crate) struct State {
     pub(crate) bridge: bridge::Bridge,
     pub(crate) limits: Limits,
-    pub(crate) bodies: body::Budget,
+    pub(crate) bodies: body::BodyMemory,
     /// Free places for connections.
     pub(crate) places: Arc<Semaphore>,
     /// The settings as `/v1/settings` shows them: an array, which a reload changes.

@@ -34,7 +34,7 @@ use lycosa_store::{Space, Statement, Store, user};
 use lycosa_tuple::value::Value;
 
 use crate::BEGINNING;
-use crate::journal::Journal;
+use crate::journal::SimJournal;
 use crate::random::Random;
 use crate::restart::dead_machine;
 use crate::shadow::Shadow;
@@ -90,7 +90,7 @@ pub(crate) struct World<'a> {
     clock: Instant,
     disk: MemoryDisk,
     instance: Instance,
-    journal: Journal,
+    journal: SimJournal,
     turn: TurnState,
     shadow: Shadow,
     account: Account,
@@ -111,7 +111,7 @@ impl<'a> World<'a> {
         let begun = storage::bootstrap(&disk, plan.writer);
         let (store, log) = begun.map_err(|error| broken("a new instance cannot be begun", &error))?;
         let instance = instance(&mut random, store, Vclock::new(), BEGINNING);
-        let journal = Journal::new(log, plan.writer.mode, 0);
+        let journal = SimJournal::new(log, plan.writer.mode, 0);
         let account = Account::new(&plan);
         let mut world = Self {
             random,
@@ -521,7 +521,7 @@ impl<'a> World<'a> {
         let log = XlogWriter::resume(storage::directory(&self.disk), self.plan.writer, &recovered);
         let log = log.map_err(|error| broken("the log cannot be opened", &error))?;
         self.now += self.random.below(3_000_000);
-        self.journal = Journal::new(log, self.plan.writer.mode, signature);
+        self.journal = SimJournal::new(log, self.plan.writer.mode, signature);
         self.turn = TurnState::default();
         self.instance = instance(&mut self.random, store, recovered.vclock, self.now);
         self.is_read_only = false;
@@ -584,10 +584,10 @@ fn make_index(store: &mut Store, space: u32) -> Result<(), lycosa_store::Error> 
 }
 
 impl Host for World<'_> {
-    type Journal = Journal;
+    type Journal = SimJournal;
     type Stop = Violation;
 
-    fn parts(&mut self) -> Parts<'_, Journal> {
+    fn parts(&mut self) -> Parts<'_, SimJournal> {
         Parts { instance: &mut self.instance, turn: &mut self.turn, journal: &mut self.journal }
     }
 

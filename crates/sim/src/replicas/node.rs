@@ -24,7 +24,7 @@ use lycosa_store::{IteratorType, Store, user};
 use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
-use crate::journal::Journal;
+use crate::journal::SimJournal;
 use crate::random::Random;
 use crate::storage::{self, IDENTITY};
 use crate::violation::{Checked, Violation};
@@ -49,7 +49,7 @@ pub(super) struct Plan {
 /// A process.
 pub(super) struct Life {
     pub(super) instance: Instance,
-    pub(super) journal: Journal,
+    pub(super) journal: SimJournal,
     pub(super) window: Window,
     turn: TurnState,
     /// When the last turn ended, by the instance's clock and by one that never goes back.
@@ -177,7 +177,7 @@ impl Node {
         instance.set_orphan(sync.is_orphan(), now);
         self.behind.clear();
         self.parted.clear();
-        let journal = Journal::new(log, plan.writer.mode, durable.signature());
+        let journal = SimJournal::new(log, plan.writer.mode, durable.signature());
         let window = Window::new(durable, plan.window);
         self.life = Some(Life {
             instance,
@@ -320,10 +320,10 @@ impl Life {
 }
 
 impl Host for Life {
-    type Journal = Journal;
+    type Journal = SimJournal;
     type Stop = Violation;
 
-    fn parts(&mut self) -> Parts<'_, Journal> {
+    fn parts(&mut self) -> Parts<'_, SimJournal> {
         Parts { instance: &mut self.instance, turn: &mut self.turn, journal: &mut self.journal }
     }
 
