@@ -111,6 +111,11 @@ impl Walk {
 
     /// What of an index has the rows that pass; `None` if that is all of it.
     fn over(index: &SpaceIndex, terms: &[Term]) -> Option<Walk> {
+        // The parts of other kinds say something else than the value of a field: those of a functional index are what its
+        // function returns.
+        if !matches!(index.kind(), IndexKind::Tree | IndexKind::Hash) {
+            return None;
+        }
         let parts = index.key().parts();
         let fitting = |place: usize, wanted: &[Comparison]| {
             let part = parts.get(place).filter(|part| part.path.is_none() && part.collation.is_binary())?;

@@ -1,11 +1,14 @@
 //! Whole statements over a store: the same rows come out whichever index a walk uses.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use lycosa_store::ddl::{self, FieldSpec, IndexSpec, PartSpec, SpaceSpec};
 use lycosa_store::{
-    Budget, Cursor, CursorError, Error as StoreError, IndexKind, Progress, Settings, Statement, Store, user,
+    Budget, Cursor, CursorError, Error as StoreError, IndexKind, KeyFault, KeyFunction, KeyMaker, Progress,
+    Settings, Statement, Store, system, user,
 };
+use lycosa_tuple::format::Format;
 use lycosa_tuple::value::Value;
 use proptest::prelude::*;
 
@@ -133,6 +136,81 @@ fn a_walk_uses_the_index_that_the_filter_compares_most_parts_of() {
     for (order, index) in [("\"number\" DESC", 1), ("\"name\", \"number\"", 2), ("\"number\" + 1", 0)] {
         assert_eq!(count(&mut lent, &ordered(order)), (5, index), "{order}");
     }
+}
+
+/// The key 7 for every tuple.
+fn always_seven(_: &Arc<KeyFunction>, _: &Format, _: &[u8]) -> Result<Vec<u8>, KeyFault> {
+    Ok(array([array([Value::Uint(7)])]).encode())
+}
+
+fn array<const N: usize>(items: [Value; N]) -> Value {
+    Value::Array(items.to_vec())
+}
+
+/// A space `[id, bits]` whose primary key is `bits`. A BITSET is over `bits`, and a functional index has the key 7, whose part is
+/// numbered like the field `id`.
+fn special_indexes() -> Result<Store, StoreError> {
+    let mut store = Store::new(Settings { make_keys: Some(KeyMaker(always_seven)), ..Settings::default() });
+    let uuid = "00000000-0000-4000-8000-000000000001";
+    store.bootstrap(uuid, uuid)?;
+    store.begin(user::ADMIN);
+    let fields = ["id", "bits"].map(|name| FieldSpec { name, ty: "unsigned", nullable: false });
+    let space = ddl::create_space(&mut store, &SpaceSpec::new("special", &fields))?;
+    let bits = [PartSpec::new(1, "unsigned")];
+    ddl::create_index(&mut store, space, &IndexSpec::new("pk", &bits))?;
+    let bitset = IndexSpec { kind: IndexKind::Bitset, unique: false, ..IndexSpec::new("bitset", &bits) };
+    ddl::create_index(&mut store, space, &bitset)?;
+    let (text, number) = (|text: &str| Value::str(text), |number: u32| Value::Uint(number.into()));
+    let function = array([
+        number(70),
+        number(1),
+        text("seven"),
+        number(0),
+        text("LUA"),
+        text("function() end"),
+        text("function"),
+        array([]),
+        text("any"),
+        text("none"),
+        text("none"),
+        Value::Bool(true),
+        Value::Bool(true),
+        Value::Bool(true),
+        array([text("LUA")]),
+        Value::Map(Vec::new()),
+        text(""),
+        text(""),
+        text(""),
+    ]);
+    let options = Value::Map(vec![(text("unique"), Value::Bool(false)), (text("func"), number(70))]);
+    let part = array([number(0), text("unsigned")]);
+    let index = array([number(space), number(2), text("seven"), text("tree"), options, array([part])]);
+    for (of, row) in [
+        (system::FUNC, function),
+        (system::INDEX, index),
+        (system::FUNC_INDEX, array([number(space), number(2), number(70)])),
+    ] {
+        store.execute(&Statement::Insert { space: of, tuple: &row.encode() })?;
+    }
+    for id in 0..10 {
+        let tuple = array([number(id), number(id + 1)]).encode();
+        store.execute(&Statement::Insert { space, tuple: &tuple })?;
+    }
+    store.commit();
+    store.drain_committed(&mut |_| {});
+    Ok(store)
+}
+
+/// Parts of an index that are not the values of fields say nothing about a filter.
+#[test]
+fn a_walk_uses_no_index_whose_keys_are_not_values_of_fields() {
+    let store = special_indexes().expect("the definitions are valid");
+    let mut lent = Lent { store, altered_at: None, steps: 0 };
+    for (filter, found) in [("\"id\" = 5", 1), ("\"id\" = 7", 1), ("\"id\" > 7", 2), ("\"bits\" < 4", 3)] {
+        let text = format!("SELECT * FROM \"special\" WHERE {filter}");
+        assert_eq!(count(&mut lent, &text), (found, 0), "{filter}");
+    }
+    assert_eq!(count(&mut lent, "SELECT * FROM \"special\" ORDER BY \"id\""), (10, 0));
 }
 
 /// A walk that begins again counts no row twice, whatever the statement keeps of the rows before.
