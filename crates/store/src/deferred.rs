@@ -231,6 +231,13 @@ impl DeferredEntries {
         handles
     }
 
+    /// The deferred tuples that are not cached, in any order and some twice; `None` if some are beyond the bound, of which
+    /// there may be many.
+    pub(crate) fn few(&self) -> Option<impl Iterator<Item = Handle>> {
+        let queued = self.queue.iter().copied().filter(|&handle| self.members.contains(handle));
+        (!self.has_beyond()).then_some(queued)
+    }
+
     /// A read has merged deferred entries.
     pub(crate) fn want(&self) {
         self.is_wanted.set(true);

@@ -110,6 +110,26 @@ impl FifoCache {
         }
     }
 
+    /// The first cached tuple that is not before a place, in O(log n): `is_before` holds for a beginning of the cached tuples.
+    pub(crate) fn first_from(&self, is_before: impl Fn(Handle) -> bool) -> Option<Entry> {
+        let present = |from: usize| {
+            let rest = self.cached.range(from..).enumerate();
+            rest.filter_map(|(at, cached)| {
+                Some((from + at, Entry { hint: cached.hint, handle: cached.handle? }))
+            })
+            .next()
+        };
+        let (mut low, mut high) = (0, self.cached.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            match present(middle) {
+                Some((at, entry)) if at < high && is_before(entry.handle) => low = at + 1,
+                _ => high = middle,
+            }
+        }
+        present(low).map(|(_, entry)| entry)
+    }
+
     /// Caches a tuple of the part. Returns one that has to go into the tree: this one if it is not behind the last one, the
     /// oldest one if there are too many.
     #[inline]
@@ -212,6 +232,24 @@ mod tests {
         assert_eq!(cache.pop(), Some(Entry { hint: 11, handle: handles[1] }));
         assert!(cache.remove_first(handles[2]));
         assert_eq!((cache.len(), first(&cache), cache.pop()), (0, None, None));
+    }
+
+    #[test]
+    fn the_first_one_from_a_place_is_found_whichever_were_removed() {
+        let handles = handles(3);
+        for removed in 0..8_u32 {
+            let mut cache = FifoCache::new(&[0x91, 7], 10..=20);
+            let entries: Vec<_> =
+                (10..).zip(&handles).map(|(hint, &handle)| Entry { hint, handle }).collect();
+            entries.iter().for_each(|&entry| assert_eq!(cache.push(entry), None));
+            let is_removed = |place: usize| removed & (1 << place) != 0;
+            (0..3).filter(|&place| is_removed(place)).for_each(|place| assert!(cache.remove(entries[place])));
+            for from in 0..=3 {
+                let expected = (from..3).find(|&place| !is_removed(place)).map(|place| entries[place]);
+                let is_before = |handle| handles[..from].contains(&handle);
+                assert_eq!(cache.first_from(is_before), expected, "{removed:b} {from}");
+            }
+        }
     }
 
     #[test]

@@ -197,6 +197,16 @@ impl Store {
             index if iterator == IteratorType::Eq && index.def.kind == IndexKind::Tree => {
                 index.first(&self.arena, key)?
             }
+            index
+                if matches!(iterator, IteratorType::Ge | IteratorType::Gt)
+                    && index.def.kind == IndexKind::Tree
+                    && space.def.engine.has_tuples() =>
+            {
+                let (values, count) = key_values(key)?;
+                index.check_key(iterator, values, count)?;
+                let first = index.first_from(&self.arena, iterator, values, count);
+                first.map_err(|error| space.select_error(index, error))?
+            }
             _ => self.walk(space, index, iterator, key, 0)?.and_then(|mut walk| walk.next()),
         };
         space.last_found.set(first);

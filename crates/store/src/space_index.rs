@@ -258,6 +258,41 @@ impl SpaceIndex {
         self.walk(arena, IteratorType::Eq, values, count, 0).ok()?.next()
     }
 
+    /// The first tuple of an ascending walk from a key whose values fit the index (GE, GT), in a TREE. Of the deferred entries it
+    /// sorts none: cached ones are in order, and of the few others the least is sought.
+    ///
+    /// # Errors
+    /// As [`Index::select`].
+    pub(crate) fn first_from(
+        &self,
+        arena: &Arena,
+        iterator: IteratorType,
+        key: &[u8],
+        part_count: u32,
+    ) -> Result<Option<Handle>, SelectError> {
+        let deferred = self.deferred.as_deref().filter(|deferred| !deferred.is_empty());
+        let few = deferred.map(|deferred| (deferred, deferred.few()));
+        let (deferred, few) = match few {
+            None => (None, None),
+            Some((deferred, Some(few))) => (Some(deferred), Some(few)),
+            Some((_, None)) => return Ok(self.walk(arena, iterator, key, part_count, 0)?.next()),
+        };
+        let in_tree = self.index.select(arena, iterator, key, part_count, 0)?.next_entry();
+        let key_def = self.index.key();
+        let is_before = |handle: Handle| {
+            let order = key_def.compare_with_key(arena.get(handle), key, part_count);
+            order.is_lt() || (order.is_eq() && iterator == IteratorType::Gt && part_count > 0)
+        };
+        let cached = deferred.and_then(|deferred| deferred.cache.as_ref()?.first_from(is_before));
+        let few = few.into_iter().flatten().filter(|&handle| !is_before(handle));
+        let least = few
+            .map(|handle| self.index.entry(arena, handle))
+            .min_by(|a, b| self.index.compare_entries(arena, *a, *b));
+        let all = [in_tree, cached, least].into_iter().flatten();
+        let first = all.min_by(|a, b| self.index.compare_entries(arena, *a, *b));
+        Ok(first.map(|entry| entry.handle))
+    }
+
     fn lesser(&self, arena: &Arena, a: Option<Entry>, b: Option<Entry>) -> Option<Handle> {
         let first = match (a, b) {
             (Some(a), Some(b)) if self.index.compare_entries(arena, a, b).is_gt() => Some(b),

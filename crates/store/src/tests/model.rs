@@ -319,6 +319,21 @@ fn compare_deferred(store: &Store, space: SpaceId, model: &Model) -> Result<(), 
         let found = store.get(space, HALVED, &key).unwrap().map(text);
         prop_assert_eq!(found, Some(written((id, name, number))));
     }
+    // A read of the first tuple sorts no deferred entries, and finds the one that a walk begins with.
+    for index in [LAZY, DISTANT, HALVED] {
+        let mut keys: Vec<_> = match index {
+            HALVED => [DEFERRED_HALF, CACHED_HALF].map(|half| format!(r#"["{half}"]"#)).to_vec(),
+            _ => (0..3).map(|number| format!("[{number}]")).collect(),
+        };
+        let by_half = |tuple: &Tuple| format!(r#"["{}", {}]"#, half(tuple.1), tuple.0);
+        keys.extend(model.0.iter().filter(|_| index == HALVED).map(by_half));
+        for (key, iterator) in keys.iter().flat_map(|key| [(key, IteratorType::Ge), (key, IteratorType::Gt)])
+        {
+            let found = store.first(space, index, iterator, &row(key)).unwrap().map(text);
+            let walked = store.range(space, index, iterator, &row(key), 0).unwrap().next().map(text);
+            prop_assert_eq!(found, walked, "{} {:?}", key, iterator);
+        }
+    }
     Ok(())
 }
 
