@@ -144,7 +144,7 @@ fn always_seven(_: &Arc<KeyFunction>, _: &Format, _: &[u8]) -> Result<Vec<u8>, K
 }
 
 fn array<const N: usize>(items: [Value; N]) -> Value {
-    Value::Array(items.to_vec())
+    Value::Array(Vec::from(items))
 }
 
 /// A space `[id, bits]` whose primary key is `bits`. A BITSET is over `bits`, and a functional index has the key 7, whose part is
