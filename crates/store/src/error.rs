@@ -344,7 +344,7 @@ pub enum Error {
         space: String,
         /// The reason.
         reason: String,
-        /// What is wrong with a part.
+        /// Which part is wrong, and why.
         cause: Option<Box<Self>>,
     },
     /// Code 200.

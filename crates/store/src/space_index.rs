@@ -152,7 +152,7 @@ impl SpaceIndex {
         handles: &[Handle],
     ) -> Result<(), Duplicate> {
         if let Some(special) = &mut self.special {
-            // What it holds may be of tuples that are there no more.
+            // It may hold handles of deleted tuples.
             if let Some(empty) = Special::new(&self.def, primary) {
                 *special = empty;
             }

@@ -54,6 +54,26 @@ local function check_name_is_there()
     client_error('EXACT_MATCH', 'Invalid key part count in an exact match (expected 1, got 0)')
 end
 
+-- The name of an object of a grant that is given by its number.
+local function object_name(kind, number)
+    if type(number) ~= 'number' then return number end
+    local function fail(code, text) client_error(code, text:format(number)) end
+    if kind == 'space' then
+        local space = lookup(number)
+        return space and space.name or fail('NO_SUCH_SPACE', "Space '%s' does not exist")
+    elseif kind == 'sequence' then
+        local row = internal.system_row(284, 0, number)
+        return row and row[3] or fail('NO_SUCH_SEQUENCE', "Sequence '%s' does not exist")
+    elseif kind == 'function' then
+        local row = numbered('func', number)
+        return row and row[3] or no_such('func', number)
+    elseif kind == 'user' or kind == 'role' then
+        local row = numbered(kind, number)
+        return row and row[3] or no_such(kind, number)
+    end
+    return number
+end
+
 for _, kind in ipairs({ 'user', 'role', 'func' }) do
     local exists, drop = schema[kind].exists, schema[kind].drop
     schema[kind].exists = function(name)
@@ -76,6 +96,10 @@ for _, kind in ipairs({ 'user', 'role', 'func' }) do
             if call == 'info' and kind == 'user' and name == nil then return by_name() end
             local row = find_named(kind, name)
             if not row then no_such(kind, name) end
+            if call ~= 'info' and type((select(3, ...))) == 'number' then
+                local privileges, object_type, object = ...
+                return by_name(row[3], privileges, object_type, object_name(object_type, object), select(4, ...))
+            end
             return by_name(row[3], ...)
         end
     end

@@ -4,7 +4,9 @@ local client_error, change, guarded = internal.client_error, internal.change, in
 local check_options, schema_statement = internal.check_options, internal.schema_statement
 local schema = guarded.schema
 
-local SEQUENCE, SEQUENCE_DATA = 284, 285
+local SEQUENCE, SEQUENCE_DATA, PRIVILEGE = 284, 285, 312
+-- The index of `_priv` by the kind and the number of the object.
+local BY_OBJECT = 2
 local EQ, ALL, LE = 0, 2, 4
 
 local int64_t = require('ffi').typeof('int64_t')
@@ -44,13 +46,16 @@ local SEQUENCE_OPTIONS = {
     if_not_exists = 'boolean',
 }
 
+local ALTER_OPTIONS = { name = 'string' }
+for name, kind in pairs(SEQUENCE_OPTIONS) do if name ~= 'if_not_exists' then ALTER_OPTIONS[name] = kind end end
+
 -- Numbers of 64 bits are numbers here too.
-local function check_sequence(options)
+local function check_sequence(options, is_altered)
     local checked = {}
     for name, value in pairs(type(options) == 'table' and options or {}) do
         checked[name] = type(value) == 'cdata' and tonumber(value) or value
     end
-    check_options(type(options) == 'table' and checked or options, SEQUENCE_OPTIONS)
+    check_options(type(options) == 'table' and checked or options, is_altered and ALTER_OPTIONS or SEQUENCE_OPTIONS)
     return options or {}
 end
 
@@ -137,14 +142,18 @@ function sequence_methods.reset(sequence)
 end
 
 function sequence_methods.drop(sequence)
+    for _, grant in ipairs(internal.select(PRIVILEGE, BY_OBJECT, EQ, { 'sequence', sequence.id }, 0, 4294967295)) do
+        schema_statement(nil, 'delete', PRIVILEGE, { grant[2], grant[3], grant[4] })
+    end
     if internal.get(SEQUENCE_DATA, 0, { sequence.id }) then change('delete', SEQUENCE_DATA, 0, { sequence.id }) end
     schema_statement(nil, 'delete', SEQUENCE, { sequence.id })
 end
 
 function sequence_methods.alter(sequence, options)
     local _ = sequence.id
-    options = check_sequence(options)
+    options = check_sequence(options, true)
     local operations = {}
+    if options.name ~= nil then operations[1] = { '=', 3, options.name } end
     for place, name in ipairs({ 'step', 'min', 'max', 'start', 'cache', 'cycle' }) do
         if options[name] ~= nil then operations[#operations + 1] = { '=', place + 3, options[name] } end
     end
@@ -164,7 +173,7 @@ local function sequence_called(name, options)
 end
 
 function schema.sequence.alter(name, options)
-    check_sequence(options)
+    check_sequence(options, true)
     sequence_called(name):alter(options)
 end
 function schema.sequence.drop(name, options)

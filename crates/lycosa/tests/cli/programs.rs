@@ -148,6 +148,11 @@ fn indexes_of_every_kind() {
 }
 
 #[test]
+fn rights_by_numbers_and_sequences_with_rights() {
+    compare("rights.lua", &[]);
+}
+
+#[test]
 fn functional_indexes() {
     compare("functional.lua", &[]);
 }
