@@ -61,3 +61,41 @@ fn a_port_that_is_taken_closes_the_door_or_refuses_the_start() {
     let quiet = Server::configured(&["--http-listen", ""]);
     assert!(!quiet.log().contains("HTTP on"), "{}", quiet.log());
 }
+
+/// `curl` and its authorities are the client: it checks the certificate, as any worker does.
+#[test]
+fn a_worker_puts_takes_and_settles_over_tls() {
+    let file = |name: &str| format!("{}/../tls/test-files/{name}", env!("CARGO_MANIFEST_DIR"));
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (certificate, key, address) = (file("server.pem"), file("server.key"), free.to_string());
+    let flags = ["--http-listen-tls", &address, "--tls-certificate", &certificate, "--tls-key", &key];
+    let door = Door::open(&flags);
+    door.server.run(&["tube", "create", "mail"]);
+    let authorization = format!("Authorization: Bearer {}", door.token("worker", "operator", "mail"));
+    let curl = |trusted: &str, scheme: &str, path: &str, more: &[&str]| {
+        let url = format!("{scheme}://{address}{path}");
+        let mut curl = std::process::Command::new("curl");
+        curl.args(["-sS", "--max-time", "60", "--cacert", trusted, "-H", &authorization]).args(more).arg(url);
+        finish(curl, "")
+    };
+    let ca = file("ca.pem");
+    let ask = |path: &str, more: &[&str]| {
+        let run = curl(&ca, "https", path, more);
+        assert_eq!(run.code, 0, "{path}: {run:?}");
+        serde_json::from_str::<serde_json::Value>(&run.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {run:?}"))
+    };
+    let json = |body| ["-H", "Content-Type: application/json", "-d", body];
+    let put = ask("/v1/tubes/mail/tasks", &json(r#"{"payload": "hello"}"#));
+    assert_eq!(put["id"], "0", "{put}");
+    let taken = ask("/v1/tubes/mail/take", &["-X", "POST"]);
+    let lease = taken["tasks"][0]["lease"].as_str().expect("a lease").to_owned();
+    ask("/v1/tubes/mail/settle", &json(&format!(r#"{{"acks": ["{lease}"]}}"#)));
+    assert_eq!(ask("/v1/tubes/mail", &[])["tasks"]["total"], 0);
+    // An authority that has not signed the certificate; and plain text where TLS is expected.
+    let stranger = curl(&file("self.pem"), "https", "/livez", &[]);
+    assert_eq!((stranger.code, stranger.stdout.as_str()), (60, ""), "{stranger:?}");
+    let plain = curl(&ca, "http", "/livez", &[]);
+    assert!(plain.code != 0 && !plain.stdout.contains("live"), "{plain:?}");
+    assert_eq!(ask("/livez", &[])["live"], true);
+}
