@@ -399,7 +399,7 @@ fn hear<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<(), H::S
                 }
             }
             News::FreeSpace { room, is_scarce } => {
-                if host.parts().instance.handle_room(is_scarce.then_some(room)) {
+                if host.parts().instance.handle_free_space(is_scarce.then_some(room)) {
                     host.free_space_changed(room, is_scarce);
                 }
             }

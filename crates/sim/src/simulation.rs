@@ -234,7 +234,7 @@ impl<'a> Simulation<'a> {
                 let life = &mut self.life;
                 life.is_short_of_room = !life.is_short_of_room;
                 life.checkpointer.space().is_short = life.is_short_of_room;
-                life.instance.handle_room(life.is_short_of_room.then_some(SHORT_OF_ROOM));
+                life.instance.handle_free_space(life.is_short_of_room.then_some(SHORT_OF_ROOM));
                 self.trace.line(format_args!("{} the disk is full: {}", self.step, life.is_short_of_room));
             }
         }

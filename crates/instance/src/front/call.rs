@@ -10,39 +10,19 @@ use lycosa_queue::{
     is_of_every_tube, misspelt,
 };
 use lycosa_store::{Access, Object, UserId, user};
-use lycosa_tuple::mp::{self, Kind, Reader};
+use lycosa_tuple::mp;
 
 use crate::front::boxes::{self, Function};
+use crate::front::call_16::to_call_16;
+use crate::front::callee::{Callee, Right};
 use crate::front::caller::{ParkedCall, ReplyTo};
-use crate::front::connection::{Connection, Trust};
 use crate::front::loop_time::Outside;
-use crate::shard::NULL;
 use crate::shard::admission::{Need, read_only_error};
+use crate::shard::call::Refusal;
 use crate::shard::checkpoint::Snapshot;
 use crate::shard::expiration_tasks;
 use crate::shard::wire_error;
-use crate::shard::write_concern::{self, WriteConcern};
-use crate::{Called, Caller, CallerKind, ConnectionSlot, Instance, InvokeKind, RequestId, Settings};
-
-/// What a CALL of a name runs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Callee {
-    /// A function of the queue or a method of a tube, and why the user may call it.
-    Queue(Procedure, Right),
-    /// A function of `box`.
-    Box(Function),
-    /// A function of expiration.
-    Expiration(expiration_tasks::Function),
-}
-
-/// Why a user may call a procedure of the queue, beside rights to its spaces.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Right {
-    /// Just that was granted to the user.
-    granted: bool,
-    /// The user has every tube ([`EVERY_TUBE`]).
-    every_tube: bool,
-}
+use crate::{Called, Caller, CallerKind, ConnectionSlot, Instance, InvokeKind, RequestId};
 
 /// Bytes of the longest name that a function can have, as of everything else in the schema.
 const MAX_NAME: usize = 65_000;
@@ -203,36 +183,21 @@ impl Instance {
         args: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
-        let wanted = match write_concern::of_call(procedure, args)? {
-            None => None,
-            wanted => self.admit_concern(wanted, caller.may_wait)?,
-        };
         self.settle(|instance| {
-            let start = out.len();
             let request = instance.parked.next_request();
             let token = caller.token.and_then(|id| instance.token(id));
             let token =
                 token.as_ref().map(|token| ActingToken { name: &token.name, role: token.role.name() });
             let queue_caller =
                 lycosa_queue::Caller { token, ..queue_caller(caller, procedure, right, request) };
-            let mut admitted = instance.shard.data.admit_call(procedure)?;
-            let answer = admitted.call(&queue_caller, procedure, args, out);
-            drop(admitted);
-            match answer {
-                Ok(Answer::Done { count }) if wanted.is_none() || &out[start..] == NULL => {
-                    Ok(Called::Done { count })
-                }
-                Ok(answer) => {
-                    if let Some(wanted) = wanted {
-                        let values = out.split_off(start);
-                        let concern = WriteConcern { session: caller.session, wanted };
-                        instance.await_replicas(request, concern, answer, values);
-                    }
+            match instance.shard.call(&queue_caller, procedure, args, out) {
+                Ok(Answer::Done { count }) => Ok(Called::Done { count }),
+                Ok(Answer::Parked) => {
                     let reply = ReplyTo::Caller(caller.kind);
                     instance.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
                     Ok(Called::Parked(request))
                 }
-                Err(error) => Err(instance.refusal(caller.kind, &error)),
+                Err(refusal) => Err(instance.refusal(caller.kind, refusal)),
             }
         })
     }
@@ -312,8 +277,11 @@ impl Instance {
             // With a queue of its own, a program says itself who may call it.
             None => self.settings.native_queue && !self.shard.awaits_demand() && name.starts_with(b"queue."),
         };
-        let gives_rights = matches!(target, Some(Callee::Queue(procedure, _)) if gives_rights(&procedure));
-        if is_of_queue && caller.trusted && !(gives_rights && caller.effective == user::GUEST) {
+        let procedure = match &target {
+            Some(Callee::Queue(procedure, _)) => Some(procedure),
+            _ => None,
+        };
+        if is_of_queue && is_trusted_for(caller, procedure) {
             return Ok(());
         }
         if matches!(target, Some(Callee::Queue(procedure, _)) if self.has_every_tube(caller.effective, &procedure))
@@ -369,22 +337,14 @@ impl Instance {
         is_call_16: bool,
     ) -> Result<(), ErrorObject> {
         let Some(caller) = self.caller(slot) else { return Ok(()) };
-        let wanted = match write_concern::of_call(procedure, args)? {
-            None => None,
-            wanted => self.admit_concern(wanted, caller.may_wait)?,
-        };
         let request = self.parked.next_request();
         let caller = queue_caller(&caller, procedure, right, request);
         let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
-        let mut admitted = self.shard.data.admit_call(procedure)?;
         let out = connection.replies.buffer();
         let undo = out.len();
         let start = reply::begin_data(out, sync);
-        let answer = admitted.call(&caller, procedure, args, out);
-        drop(admitted);
-        let is_put = |out: &[u8]| wanted.is_some() && &out[start.values()..] != NULL;
-        match answer {
-            Ok(Answer::Done { count }) if !is_put(out) => {
+        match self.shard.call(&caller, procedure, args, out) {
+            Ok(Answer::Done { count }) => {
                 let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
                 reply::finish_data(out, start, count, self.shard.data.store().schema_version());
                 if self.settings.replicas_before_reply > 0
@@ -396,37 +356,16 @@ impl Instance {
                 }
                 Ok(())
             }
-            Ok(answer) => {
-                let values = out.split_off(start.values().min(out.len()));
+            Ok(Answer::Parked) => {
                 out.truncate(undo);
-                if let Some(wanted) = wanted {
-                    let concern = WriteConcern { session: caller.connection, wanted };
-                    self.await_replicas(request, concern, answer, values);
-                }
                 let reply = ReplyTo::Frame { slot, sync, is_call_16 };
                 self.park(request, ParkedCall { session: caller.connection, reply, is_invoke: false });
                 Ok(())
             }
-            Err(error) => {
+            Err(refusal) => {
                 out.truncate(undo);
-                Err(self.refusal(CallerKind::Connection(slot), &error))
+                Err(self.refusal(CallerKind::Connection(slot), refusal))
             }
-        }
-    }
-
-    /// The call is to be answered when so many replicas have what it has done, or will do.
-    fn await_replicas(&mut self, request: RequestId, concern: WriteConcern, answer: Answer, values: Vec<u8>) {
-        match answer {
-            Answer::Done { count } => self.shard.park_concern(request, concern, count, values),
-            Answer::Parked => self.shard.defer_concern(request, concern),
-        }
-    }
-
-    /// Checks whether a write concern can be met; `None` if the call wants no more than every reply waits for.
-    fn admit_concern(&self, wanted: Option<usize>, may_wait: bool) -> Result<Option<usize>, ErrorObject> {
-        match self.shard.admit_concern(wanted)? {
-            Some(_) if !may_wait => Err(too_many_waiting(self.settings.max_waiting)),
-            wanted => Ok(wanted),
         }
     }
 
@@ -597,26 +536,20 @@ impl Instance {
         })
     }
 
-    /// The error of a call that the queue has refused.
-    fn refusal(&self, kind: CallerKind, error: &lycosa_queue::Error) -> ErrorObject {
-        match (error, kind) {
-            (lycosa_queue::Error::MayNotWait, CallerKind::Connection(_)) => {
-                too_many_waiting(self.settings.max_waiting)
-            }
-            (lycosa_queue::Error::MayNotWait, _) => {
+    /// The error of a call that the shard has refused.
+    #[cold]
+    fn refusal(&self, kind: CallerKind, refusal: Refusal) -> ErrorObject {
+        match (refusal, kind) {
+            (Refusal::MayNotWait, CallerKind::Connection(_)) => too_many_waiting(self.settings.max_waiting),
+            (Refusal::MayNotWait, _) => {
                 ErrorObject::lua("the call would wait, which this caller may not: call with a timeout of 0")
             }
-            (error, _) => wire_error::of_queue(error),
+            (Refusal::Error(error), _) => error,
         }
     }
 }
 
-/// Whether the rule for `guest` on loopback applies.
-pub(crate) fn is_trusted(settings: &Settings, connection: &Connection) -> bool {
-    settings.guest_on_loopback && connection.user == user::GUEST && connection.origin.trust == Trust::Loopback
-}
-
-/// The caller of a procedure as the queue sees it. The rule for `guest` reaches no procedure that writes privileges.
+/// The caller of a procedure as the queue sees it.
 #[inline]
 fn queue_caller(
     caller: &Caller,
@@ -624,9 +557,15 @@ fn queue_caller(
     right: Right,
     request: RequestId,
 ) -> lycosa_queue::Caller<'static> {
-    let is_trusted = caller.trusted && !(caller.effective == user::GUEST && gives_rights(procedure));
-    let caller = caller.in_queue(is_trusted || right.every_tube);
+    let caller = caller.in_queue(is_trusted_for(caller, Some(procedure)) || right.every_tube);
     lycosa_queue::Caller { granted: right.granted, request, ..caller }
+}
+
+/// Whether no rights are checked when `caller` calls a function of the queue. The rule for `guest` reaches no procedure that
+/// writes privileges.
+#[inline]
+fn is_trusted_for(caller: &Caller, procedure: Option<&Procedure>) -> bool {
+    caller.trusted && !(caller.effective == user::GUEST && procedure.is_some_and(gives_rights))
 }
 
 /// Whether a name is that of a function that makes, lists or counts tubes of all types.
@@ -711,77 +650,4 @@ pub(crate) fn too_many_waiting(limit: usize) -> ErrorObject {
         "{limit} calls of this connection wait already, which is max_waiting: \
          call without a timeout, or on another connection"
     ))
-}
-
-/// Turns the `count` values at the end of `out` (from `from` on) into the form of CALL_16, where each value is a tuple;
-/// returns how many there are then.
-///
-/// An array is a tuple as it stands; a value that is none becomes an array of itself; a single array that holds only
-/// arrays is taken for a list of tuples.
-pub(crate) fn to_call_16(out: &mut Vec<u8>, from: usize, count: u32) -> u32 {
-    let values = out.split_off(from);
-    let mut reader = Reader::new(&values);
-    if count == 1
-        && let Some(inner) = list_of_arrays(&values)
-    {
-        let (count, tuples) = inner;
-        out.extend_from_slice(tuples);
-        return count;
-    }
-    for _ in 0..count {
-        let is_array = reader.kind() == Ok(Kind::Array);
-        let value = reader.raw().unwrap_or_default();
-        if !is_array {
-            mp::write_array(out, 1);
-        }
-        out.extend_from_slice(value);
-    }
-    count
-}
-
-fn list_of_arrays(value: &[u8]) -> Option<(u32, &[u8])> {
-    let mut reader = Reader::new(value);
-    let count = reader.array().ok().filter(|&count| count > 0)?;
-    let items = reader.rest();
-    for _ in 0..count {
-        if reader.kind() != Ok(Kind::Array) {
-            return None;
-        }
-        reader.skip().ok()?;
-    }
-    Some((count, items))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::slice;
-
-    use lycosa_tuple::value::Value;
-
-    use super::*;
-
-    fn shape(values: &[Value]) -> Vec<Value> {
-        let mut out = Vec::new();
-        values.iter().for_each(|value| value.write(&mut out));
-        let count = to_call_16(&mut out, 0, values.len() as u32);
-        let mut reader = Reader::new(&out);
-        (0..count).map(|_| Value::read(&mut reader).unwrap()).collect()
-    }
-
-    #[test]
-    fn values_become_tuples() {
-        let one = Value::from(1u64);
-        let array = |items: &[Value]| Value::Array(items.to_vec());
-        assert_eq!(shape(&[]), []);
-        assert_eq!(shape(&[Value::Nil]), [array(&[Value::Nil])]);
-        assert_eq!(
-            shape(&[one.clone(), Value::from("x")]),
-            [array(slice::from_ref(&one)), array(&[Value::from("x")])]
-        );
-        assert_eq!(shape(&[array(slice::from_ref(&one))]), [array(slice::from_ref(&one))]);
-        assert_eq!(shape(&[array(&[])]), [array(&[])]);
-        let tuples = [array(slice::from_ref(&one)), array(&[])];
-        assert_eq!(shape(&[array(&tuples)]), tuples);
-        assert_eq!(shape(&tuples), tuples);
-    }
 }

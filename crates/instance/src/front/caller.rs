@@ -14,7 +14,7 @@ use lycosa_iproto::keys::RequestType;
 use lycosa_iproto::{keys, reply};
 use lycosa_store::{Access, UserId, user};
 
-use crate::front::call::{is_trusted, to_call_16};
+use crate::front::call_16::to_call_16;
 use crate::shard::NULL;
 use crate::{ConnectionSlot, Instance, Lsn, RequestId, Settings, TokenId};
 
@@ -214,7 +214,7 @@ impl Instance {
             session: connection.id,
             user: connection.user,
             effective: connection.user,
-            trusted: is_trusted(&self.settings, connection),
+            trusted: connection.is_trusted(&self.settings),
             may_wait: connection.waiting < self.settings.max_waiting,
             token: None,
         })
@@ -252,7 +252,7 @@ impl Instance {
     pub(crate) fn dismiss_guests(&mut self) {
         let Err(error) = self.shard.check_universe(user::GUEST, Access::EXECUTE) else { return };
         let rule = Settings { guest_on_loopback: true, ..self.settings.clone() };
-        let guests = self.connections.iter().filter(|connection| is_trusted(&rule, connection));
+        let guests = self.connections.iter().filter(|connection| connection.is_trusted(&rule));
         let guests: Vec<_> = guests.map(|connection| connection.id).collect();
         self.settle(|instance| {
             for session in guests {

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 
 use lycosa_iproto::greeting::SALT_SIZE;
-use lycosa_store::UserId;
+use lycosa_store::{UserId, user};
 
-use crate::front::call::Callee;
+use crate::Settings;
+use crate::front::callee::Callee;
 use crate::front::replica::ReplicaRequest;
 use crate::front::replies::Replies;
 
@@ -104,6 +105,11 @@ pub struct Released {
 }
 
 impl Connection {
+    /// Whether the rule for `guest` on loopback applies ([`Settings::guest_on_loopback`]).
+    pub(crate) fn is_trusted(&self, settings: &Settings) -> bool {
+        settings.guest_on_loopback && self.user == user::GUEST && self.origin.trust == Trust::Loopback
+    }
+
     /// What `name` stands for, if it was called before and nothing has changed in between.
     pub(crate) fn cached(&self, name: &[u8], version: u64) -> Option<Callee> {
         if self.names_version != version {

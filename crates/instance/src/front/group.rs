@@ -17,8 +17,9 @@ use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::reply;
 use lycosa_iproto::row::{RowBody, RowHeader};
 
+use crate::shard::data::Confirmed;
 use crate::shard::group::{Election, Followed};
-use crate::shard::loss::{Confirmed, outcome_unknown};
+use crate::shard::loss::outcome_unknown;
 use crate::{Instance, Lsn};
 
 impl Instance {

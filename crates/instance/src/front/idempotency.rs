@@ -5,7 +5,8 @@ use lycosa_store::user;
 use lycosa_tuple::value::Value;
 use sha2::{Digest, Sha256};
 
-use crate::front::call::{Callee, not_defined};
+use crate::front::call::not_defined;
+use crate::front::callee::Callee;
 use crate::shard::idempotency::{self, Kept};
 use crate::shard::{NULL, wire_error};
 use crate::{Called, Caller, Instance};

@@ -32,7 +32,8 @@ use std::collections::HashSet;
 use lycosa_iproto::reply;
 
 use crate::front::selects::LongSelects;
-use crate::shard::loss::{Confirmed, outcome_unknown};
+use crate::shard::data::Confirmed;
+use crate::shard::loss::outcome_unknown;
 use crate::{Instance, Lsn, RequestId};
 
 impl Instance {

@@ -7,6 +7,8 @@
 
 pub(crate) mod boxes;
 pub(crate) mod call;
+pub(crate) mod call_16;
+pub(crate) mod callee;
 pub(crate) mod caller;
 pub(crate) mod connection;
 pub(crate) mod deadlines;
@@ -390,8 +392,8 @@ impl Instance {
 
     /// The disk is short of free space, or has enough again: see [`FreeSpace`]. To be told again whenever the free space
     /// has changed while it is short. Returns whether the disk has become short or has ceased to be.
-    pub fn handle_room(&mut self, scarce: Option<FreeSpace>) -> bool {
-        self.shard.handle_room(scarce)
+    pub fn handle_free_space(&mut self, scarce: Option<FreeSpace>) -> bool {
+        self.shard.handle_free_space(scarce)
     }
 
     /// The data folder is not where the next start looks for it, and what became of it; or it is there again. Until

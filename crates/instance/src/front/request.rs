@@ -9,7 +9,7 @@ use lycosa_iproto::{keys, reply};
 use lycosa_store::{Access, IteratorType, Object, SpaceId, Statement, UserId, system, user};
 use lycosa_tuple::mp;
 
-use crate::front::call::{is_trusted, loading_error};
+use crate::front::call::loading_error;
 use crate::front::caller::ReplyTo;
 use crate::front::loop_time::Outside;
 use crate::shard::data::{Data, Select};
@@ -71,7 +71,7 @@ impl Instance {
         let (store, user) = (self.shard.data.store(), connection.user);
         let Some(space) = store.space_by_name(name).map(lycosa_store::Space::id) else { return error };
         let is_of_tube = self.shard.data.queue().is_tube_space(space);
-        if !is_of_tube || is_trusted(&self.settings, connection) || store.may_know_space(user, space) {
+        if !is_of_tube || connection.is_trusted(&self.settings) || store.may_know_space(user, space) {
             return error;
         }
         let user = store.user(user).map_or_else(|| user.to_string(), |user| user.name.clone());

@@ -1,12 +1,12 @@
 //! Admission: what an entry needs before it touches data, and the only way to touch them.
 //!
-//! An entry declares a [`Need`]. [`Data::admit`] compares it with the [`Conditions`] of the instance: the journal lives, the
+//! An entry declares a [`Need`]. [`Data::admit`](crate::shard::data::Data::admit) compares it with the [`Conditions`] of the instance: the journal lives, the
 //! instance takes writes, the data folder is in its place, replicas are connected, the disk has free space. The [`Admitted`]
 //! that it returns is the only value that yields the store and the queue to be changed, so an entry cannot forget a check.
 //! When an `Admitted` ends, committed rows are in the journal's batch. Rights are checked by the store and the queue: an
 //! acting user is an argument of everything that changes data.
 //!
-//! [`Data::bookkeep`] admits always. It is for bookkeeping that a failure must not stop: a connection has ended, the queue
+//! [`Data::bookkeep`](crate::shard::data::Data::bookkeep) admits always. It is for bookkeeping that a failure must not stop: a connection has ended, the queue
 //! follows a change of role.
 //!
 //! Invariants: `store` and `queue` of [`Vault`] are private to this module; rows of a committed transaction are in the batch
@@ -18,7 +18,6 @@ use lycosa_queue::{Answer, Caller, LogLine, Procedure, Queue, QueueMethod, TaskE
 use lycosa_store::{Budget, ClosedView, OwnedChange, Space, SpaceId, Statement, Store, UserId};
 
 use crate::shard::batch::Journaling;
-use crate::shard::data::Data;
 use crate::shard::disk_space::FreeSpace;
 use crate::shard::wire_error;
 
@@ -182,7 +181,7 @@ impl Conditions {
         self.update();
     }
 
-    pub(crate) fn set_scarce_room(&mut self, scarce: Option<FreeSpace>) {
+    pub(crate) fn set_scarce_space(&mut self, scarce: Option<FreeSpace>) {
         self.scarce_space = scarce;
         self.update();
     }
@@ -202,7 +201,7 @@ impl Conditions {
         self.is_member = true;
     }
 
-    fn set_rebuilding(&mut self, is_rebuilding: bool) {
+    pub(super) fn set_rebuilding(&mut self, is_rebuilding: bool) {
         self.is_rebuilding = is_rebuilding;
         self.update();
     }
@@ -317,7 +316,30 @@ impl Vault {
         Self { store, queue }
     }
 
-    /// The data, to be read. Indexes and owners may have deferred entries: see [`Data::read`].
+    /// Yields the data to an entry whose need was compared with `conditions`. Called by [`Data`](crate::shard::data::Data), which
+    /// alone has a vault and a journal.
+    #[inline]
+    pub(super) fn open<'a>(
+        &'a mut self,
+        journaling: &'a mut Journaling,
+        conditions: &'a Conditions,
+        now: u64,
+    ) -> Admitted<'a> {
+        Admitted { store: &mut self.store, queue: &mut self.queue, journaling, conditions, now }
+    }
+
+    /// Puts other data in the place of these; the queue begins to come up on them. Returns the former data, and whether the
+    /// queue needs further steps.
+    pub(super) fn replace(&mut self, mut store: Store, replica_id: u32, now: u64) -> (Store, bool) {
+        store.succeed(&self.store);
+        store.set_replica_id(replica_id);
+        let former = std::mem::replace(&mut self.store, store);
+        self.queue.rebuild(&mut self.store, now);
+        (former, self.queue.is_rebuilding())
+    }
+
+    /// The data, to be read. Indexes and owners may have deferred entries: see
+    /// [`Data::read`](crate::shard::data::Data::read).
     #[inline]
     pub(crate) fn store(&self) -> &Store {
         &self.store
@@ -433,61 +455,6 @@ impl Drop for Admitted<'_> {
         if !self.store.in_transaction() {
             self.journaling.collect(self.store, self.now);
         }
-    }
-}
-
-impl Data {
-    /// Admits an entry that needs this.
-    ///
-    /// # Errors
-    /// The first condition that refuses it, in a client's words.
-    #[inline]
-    pub(crate) fn admit(&mut self, need: Need) -> Result<Admitted<'_>, ErrorObject> {
-        self.conditions.check(need)?;
-        Ok(self.bookkeep())
-    }
-
-    /// Admits a call of the queue.
-    ///
-    /// # Errors
-    /// As [`Self::admit`].
-    #[inline]
-    pub(crate) fn admit_call(&mut self, procedure: &Procedure) -> Result<Admitted<'_>, ErrorObject> {
-        if self.conditions.is_restricted() {
-            self.conditions.check(Need::of_call(procedure))?;
-        }
-        Ok(self.bookkeep())
-    }
-
-    /// Admits bookkeeping that a failure must not stop: a connection has ended, a call is taken back, the queue follows a change
-    /// of role, an open transaction ends. Once the journal has failed, rows that this makes are dropped.
-    #[inline]
-    pub(crate) fn bookkeep(&mut self) -> Admitted<'_> {
-        let Data { vault: Vault { store, queue }, journaling, conditions, now } = self;
-        Admitted { store, queue, journaling, conditions, now: *now }
-    }
-
-    /// Goes back to other data, of which the queue begins to come up; returns the former data. Nothing is read or changed
-    /// until [`Self::rebuild_step`] ends that.
-    pub(crate) fn replace(&mut self, mut store: Store, replica_id: u32) -> Store {
-        let Vault { store: present, queue } = &mut self.vault;
-        store.succeed(present);
-        store.set_replica_id(replica_id);
-        let former = std::mem::replace(present, store);
-        queue.rebuild(present, self.now);
-        self.conditions.set_rebuilding(queue.is_rebuilding());
-        former
-    }
-
-    /// Goes on with what [`Self::replace`] has begun, for about `budget` rows. Returns what came of it when it ends.
-    pub(crate) fn rebuild_step(&mut self, budget: usize) -> Option<lycosa_queue::Rebuilt> {
-        let now = self.now;
-        let admitted = self.bookkeep();
-        let rebuilt = admitted.queue.rebuild_step(admitted.store, now, budget);
-        let is_rebuilding = admitted.queue.is_rebuilding();
-        drop(admitted);
-        self.conditions.set_rebuilding(is_rebuilding);
-        rebuilt
     }
 }
 

@@ -19,8 +19,8 @@ use std::borrow::Cow;
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::row::{RowBody, RowHeader};
-use lycosa_iproto::vclock::VCLOCK_MAX;
-use lycosa_queue::{Proposal, Queue, Savepoint};
+use lycosa_iproto::vclock::{VCLOCK_MAX, Vclock};
+use lycosa_queue::{Procedure, Proposal, Queue, Savepoint};
 use lycosa_store::{
     Budget, Cursor, CursorError, Decision, Engine, IteratorType, Origin, Progress, Statement, Store, UserId,
     user,
@@ -28,7 +28,6 @@ use lycosa_store::{
 
 use crate::shard::admission::{Admitted, Conditions, Growth, Need, Upkeep, Vault};
 use crate::shard::batch::{Journaling, statement};
-use crate::shard::loss::Confirmed;
 use crate::shard::{RequestId, wire_error};
 
 /// The number of a row: the sum of the vclock's components, and the number of rows that were lost
@@ -64,6 +63,15 @@ impl Select<'_> {
     }
 }
 
+/// Data that a journal has confirmed.
+#[derive(Debug)]
+pub struct Confirmed {
+    /// The data, ready to be used.
+    pub store: Store,
+    /// The clock of the last row in them.
+    pub vclock: Vclock,
+}
+
 /// All data, and what decides whether they may be read and changed.
 pub(crate) struct Data {
     pub(crate) vault: Vault,
@@ -92,6 +100,56 @@ impl Data {
     /// The store, for what changes no data: memory, read views.
     pub(crate) fn upkeep(&mut self) -> Upkeep<'_> {
         self.vault.upkeep()
+    }
+
+    /// Admits an entry that needs this.
+    ///
+    /// # Errors
+    /// The first condition that refuses it, in a client's words.
+    #[inline]
+    pub(crate) fn admit(&mut self, need: Need) -> Result<Admitted<'_>, ErrorObject> {
+        self.conditions.check(need)?;
+        Ok(self.bookkeep())
+    }
+
+    /// Admits a call of the queue.
+    ///
+    /// # Errors
+    /// As [`Self::admit`].
+    #[inline]
+    pub(crate) fn admit_call(&mut self, procedure: &Procedure) -> Result<Admitted<'_>, ErrorObject> {
+        if self.conditions.is_restricted() {
+            self.conditions.check(Need::of_call(procedure))?;
+        }
+        Ok(self.bookkeep())
+    }
+
+    /// Admits bookkeeping that a failure must not stop: a connection has ended, a call is taken back, the queue follows a change
+    /// of role, an open transaction ends. Once the journal has failed, rows that this makes are dropped.
+    #[inline]
+    pub(crate) fn bookkeep(&mut self) -> Admitted<'_> {
+        let Data { vault, journaling, conditions, now } = self;
+        vault.open(journaling, conditions, *now)
+    }
+
+    /// Goes back to other data, of which the queue begins to come up; returns the former data. Nothing is read or changed
+    /// until [`Self::rebuild_step`] ends that.
+    fn replace(&mut self, store: Store, replica_id: u32) -> Store {
+        let (former, is_rebuilding) = self.vault.replace(store, replica_id, self.now);
+        self.conditions.set_rebuilding(is_rebuilding);
+        former
+    }
+
+    /// Goes on with what [`Self::replace`] has begun, for about `budget` rows. Returns what came of it when it ends.
+    pub(crate) fn rebuild_step(&mut self, budget: usize) -> Option<lycosa_queue::Rebuilt> {
+        let now = self.now;
+        let mut admitted = self.bookkeep();
+        let (queue, store) = admitted.queue();
+        let rebuilt = queue.rebuild_step(store, now, budget);
+        let is_rebuilding = queue.is_rebuilding();
+        drop(admitted);
+        self.conditions.set_rebuilding(is_rebuilding);
+        rebuilt
     }
 
     /// Goes back to the data that the journal has confirmed, of which `from` is the last row. The queue begins to come up on

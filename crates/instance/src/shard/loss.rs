@@ -5,25 +5,15 @@
 use std::collections::HashSet;
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
-use lycosa_iproto::vclock::Vclock;
 use lycosa_queue::Rebuilt;
 use lycosa_store::{Store, UserId, user};
 
-use crate::shard::data::Lsn;
+use crate::shard::data::{Confirmed, Lsn};
 use crate::shard::wire_error::named;
 use crate::shard::{Answer, RequestId, Shard};
 
 /// The name of the kind of error (field `name` of the error object) of a request whose rows were lost.
 pub const OUTCOME_UNKNOWN: &str = "OUTCOME_UNKNOWN";
-
-/// Data that a journal has confirmed.
-#[derive(Debug)]
-pub struct Confirmed {
-    /// The data, ready to be used.
-    pub store: Store,
-    /// The clock of the last row in them.
-    pub vclock: Vclock,
-}
 
 /// The answer to a request whose rows were lost.
 pub(crate) fn outcome_unknown() -> ErrorObject {

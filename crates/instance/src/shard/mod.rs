@@ -9,6 +9,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod batch;
+pub(crate) mod call;
 pub(crate) mod checkpoint;
 pub(crate) mod clocks;
 pub(crate) mod data;
@@ -301,10 +302,10 @@ impl Shard {
     }
 
     /// The disk is short of free space, or has enough again. Returns whether that has changed.
-    pub(crate) fn handle_room(&mut self, scarce: Option<FreeSpace>) -> bool {
+    pub(crate) fn handle_free_space(&mut self, scarce: Option<FreeSpace>) -> bool {
         let has_changed = self.data.conditions.scarce_space().is_some() != scarce.is_some();
         let snapshot = self.checkpoints.snapshot_bytes();
-        self.data.conditions.set_scarce_room(scarce.map(|room| room.beside_snapshot(snapshot)));
+        self.data.conditions.set_scarce_space(scarce.map(|room| room.beside_snapshot(snapshot)));
         self.checkpoints.free_space_changed(has_changed);
         has_changed
     }

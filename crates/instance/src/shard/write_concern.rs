@@ -82,7 +82,7 @@ impl WriteConcerns {
 /// # Errors
 /// The option is no such number.
 #[inline]
-pub(crate) fn of_call(procedure: &Procedure, args: &[u8]) -> Result<Option<usize>, ErrorObject> {
+pub(super) fn of_call(procedure: &Procedure, args: &[u8]) -> Result<Option<usize>, ErrorObject> {
     match procedure.tube_method() {
         Some(TubeMethod::Put | TubeMethod::PutMany) => of_options(args),
         _ => Ok(None),
@@ -143,7 +143,7 @@ impl Shard {
     ///
     /// # Errors
     /// A transaction is open, or too few replicas are connected.
-    pub(crate) fn admit_concern(&self, wanted: Option<usize>) -> Result<Option<usize>, ErrorObject> {
+    pub(super) fn admit_concern(&self, wanted: Option<usize>) -> Result<Option<usize>, ErrorObject> {
         let Some(wanted) = wanted.filter(|wanted| *wanted > self.rules.replicas_before_reply) else {
             return Ok(None);
         };
@@ -164,17 +164,17 @@ impl Shard {
     }
 
     /// The call waits for something else first, and wants replicas after that.
-    pub(crate) fn defer_concern(&mut self, request: RequestId, concern: WriteConcern) {
+    pub(super) fn defer_concern(&mut self, request: RequestId, concern: WriteConcern) {
         self.replication.write_concerns.waiting.insert(request, concern);
     }
 
     /// The call waited for something, and is done: what it wanted.
-    pub(crate) fn take_concern(&mut self, request: RequestId) -> Option<WriteConcern> {
+    pub(super) fn take_concern(&mut self, request: RequestId) -> Option<WriteConcern> {
         self.replication.write_concerns.waiting.remove(&request)
     }
 
     /// The parked call is answered when the replicas that it wants have everything that there is now.
-    pub(crate) fn park_concern(
+    pub(super) fn park_concern(
         &mut self,
         request: RequestId,
         concern: WriteConcern,

@@ -134,14 +134,14 @@ fn a_read_only_instance_takes_no_change_through_native_functions() {
 fn a_short_disk_refuses_what_adds_through_native_functions() {
     let (mut rig, mut client) = rig();
     let reserve = 64 << 20;
-    rig.instance.handle_room(Some(FreeSpace::new(reserve - 1, reserve)));
+    rig.instance.handle_free_space(Some(FreeSpace::new(reserve - 1, reserve)));
     for (name, args) in &changes()[..ADDING] {
         let (code, text) = refused(rig.call(&mut client, name, args));
         assert!(code == ErrorCode::WalIo && text.contains("less than disk_reserve"), "{name}: {text}");
     }
     let registered = rig.instance.register_replica(Uuid::from_u128(7), rig.now);
     assert_eq!(registered.map_err(|error| error.code), Err(u32::from(ErrorCode::WalIo)));
-    rig.instance.handle_room(Some(FreeSpace::new(reserve / 4 - 1, reserve)));
+    rig.instance.handle_free_space(Some(FreeSpace::new(reserve / 4 - 1, reserve)));
     for (name, args) in &changes()[ADDING..] {
         let answer = rig.call(&mut client, name, args);
         if name.ends_with(":truncate") || name.ends_with(":drop") {

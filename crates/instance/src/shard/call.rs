@@ -1,0 +1,71 @@
+//! Calls of the queue: the one way in which a connection, a fiber of a program, HTTP and a native function call a procedure.
+//!
+//! [`Shard::call`] admits the call by what its procedure needs, runs it, and parks its answer if the call waits or wants more
+//! replicas than every reply ([`crate::shard::write_concern`]). Values go straight into the caller's buffer. Absent: names of
+//! functions and rights to execute them, which the front has resolved.
+
+use lycosa_iproto::error::ErrorObject;
+use lycosa_queue::{Answer, Caller, Error, Procedure};
+
+use crate::shard::write_concern::{self, WriteConcern};
+use crate::shard::{NULL, Shard, wire_error};
+
+/// Why a call was not done.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It would have to wait, and its caller may not.
+    MayNotWait,
+    /// Another reason, in a client's words.
+    Error(ErrorObject),
+}
+
+impl From<ErrorObject> for Refusal {
+    fn from(error: ErrorObject) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl Shard {
+    /// Calls a procedure of the queue, in transactions of its own or in the open one. Appends its values to `out`, or parks its
+    /// answer under `caller.request` for [`Self::poll`]; `out` is then as before.
+    ///
+    /// # Errors
+    /// What the procedure raises, or the first condition that refuses it. Bytes behind the former end of `out` are void then.
+    #[inline]
+    pub(crate) fn call(
+        &mut self,
+        caller: &Caller<'_>,
+        procedure: &Procedure,
+        args: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Refusal> {
+        let wanted = match write_concern::of_call(procedure, args)? {
+            None => None,
+            wanted => self.admit_concern(wanted)?,
+        };
+        if wanted.is_some() && !caller.may_wait {
+            return Err(Refusal::MayNotWait);
+        }
+        let start = out.len();
+        let mut admitted = self.data.admit_call(procedure)?;
+        let answer = admitted.call(caller, procedure, args, out);
+        drop(admitted);
+        match (answer, wanted) {
+            (Ok(answer), None) => Ok(answer),
+            // The put has waited for free space in vain.
+            (Ok(answer @ Answer::Done { .. }), Some(_)) if &out[start..] == NULL => Ok(answer),
+            (Ok(answer), Some(wanted)) => {
+                let concern = WriteConcern { session: caller.connection, wanted };
+                match answer {
+                    Answer::Done { count } => {
+                        self.park_concern(caller.request, concern, count, out.split_off(start));
+                    }
+                    Answer::Parked => self.defer_concern(caller.request, concern),
+                }
+                Ok(Answer::Parked)
+            }
+            (Err(Error::MayNotWait), _) => Err(Refusal::MayNotWait),
+            (Err(error), _) => Err(Refusal::Error(wire_error::of_queue(&error))),
+        }
+    }
+}
