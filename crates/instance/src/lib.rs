@@ -15,7 +15,7 @@
 //! - every change of data is a committed transaction of the store, and its rows are in the journal's batch before the
 //!   reply is encoded;
 //! - a reply leaves only when everything that it has seen is durable;
-//! - after the journal has failed no request reads or changes data: nobody is shown what a restart might not find;
+//! - after the journal has failed no request reads or changes data: no client sees rows that a restart might not find;
 //! - everything that a client can make grow has a bound in [`Settings`];
 //! - until a connection has sent one valid request, anything else ends it: bytes of another protocol, which a web page can
 //!   send to a loopback address, never fall into step.
@@ -73,12 +73,12 @@ pub enum Refused {
     TooMany(usize, String),
 }
 
-/// Why a connection's stream cannot be followed any more. Nothing of what comes behind can be trusted.
+/// Why a connection's stream cannot be decoded further. Later bytes cannot be trusted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Broken {
     /// `sync` of the request, as far as it could be read, else 0.
     pub sync: u64,
-    /// What a client of this protocol is told.
+    /// The error for a client of this protocol.
     pub error: ErrorObject,
 }
 

@@ -28,7 +28,7 @@ pub struct Settings {
     /// Bytes of the journal since the last snapshot before which its size makes no checkpoint due. A quarter of the
     /// constant part of what the data folder may take.
     pub checkpoint_wal_threshold: u64,
-    /// Snapshots to keep, as long as there is room; at least one.
+    /// Snapshots to keep, while the disk has free space; at least one.
     pub checkpoint_count: usize,
     /// Bytes of journals that may stay for replicas alone. The instance only shows it: who removes files keeps to it.
     pub replica_journal_limit: u64,
@@ -38,7 +38,7 @@ pub struct Settings {
     pub refuses_without_replicas: bool,
     /// Whether `guest` may use the queue and create tubes on a loopback connection.
     pub guest_on_loopback: bool,
-    /// Whether somebody runs programs: takes what [`Instance::poll_invoke`](crate::Instance::poll_invoke) has. If not, EVAL
+    /// Whether the host runs programs: it takes what [`Instance::poll_invoke`](crate::Instance::poll_invoke) has. If not, EVAL
     /// and functions that are not native are answered with an error.
     pub lua: bool,
     /// A program is about to take requests, and its `box.cfg` still waits for masters: EVAL, SQL and calls of functions that
@@ -50,7 +50,7 @@ pub struct Settings {
     /// program that never asks has no spaces of the queue among its own, and a `_queue` in its data is a space like others: it
     /// may be that of a module of the program (default false).
     pub queue_on_demand: bool,
-    /// A program has tubes with drivers of its own: what is about all tubes (`queue.create_tube`, `queue.statistics`)
+    /// A program has tubes with drivers of its own: functions about all tubes (`queue.create_tube`, `queue.statistics`)
     /// goes to the program (default false).
     pub program_tubes: bool,
     /// A space of the queue has triggers: operations on tubes go to the program, which runs them (default false).

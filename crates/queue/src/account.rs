@@ -70,7 +70,7 @@ pub(crate) struct TaskChange<'a> {
     pub(crate) old: Option<Side<'a>>,
     /// None: the task is gone.
     pub(crate) new: Option<Side<'a>>,
-    /// What the queue did. None: somebody else did it, or it counts as nothing.
+    /// What the queue did. None: a program's or a master's row did it, or it counts as nothing.
     pub(crate) operation: Option<Operation>,
     /// Whose session owns the task from now on, and since when (µs since the epoch).
     pub(crate) taken_by: Option<(Client, u64)>,
@@ -157,7 +157,7 @@ struct Kept {
 pub(crate) struct Read {
     changes: Vec<Foreign>,
     names: Vec<u8>,
-    /// Tasks whose owner's row or lease has changed or has gone.
+    /// Tasks whose owner's row or lease was changed or deleted.
     disowned: Vec<TaskKey>,
     /// All rows of owners were deleted.
     has_lost_owners: bool,

@@ -1,6 +1,6 @@
 //! What a call brings: positional arguments and option tables, as slices of the request.
 //!
-//! Nothing is copied and nothing is decided here but the types. The errors are those that Lua raises when the module
+//! This module copies nothing and checks types alone. The errors are the texts that Lua raises when the module
 //! indexes or compares what it was given. Arguments beyond those that a method knows are ignored.
 
 use lycosa_store::Error as StoreError;
@@ -38,7 +38,7 @@ impl<'a> Arguments<'a> {
         self.values.get(position).copied().flatten()
     }
 
-    /// The argument at `position`, if it is there and not null.
+    /// The argument at `position`, if it exists and is not null.
     pub(crate) fn present(self, position: usize) -> Option<&'a [u8]> {
         self.get(position).filter(|value| !is_nil(value))
     }
@@ -156,7 +156,7 @@ fn decimal(value: Decimal) -> Option<Number> {
 /// An id argument.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Id<'a> {
-    /// A number that can be an id, whatever its form was.
+    /// A number that can be an id, of any MessagePack type.
     Number(u64),
     /// Nothing, or something that cannot be an id: the bytes for the error.
     Other(Option<&'a [u8]>),

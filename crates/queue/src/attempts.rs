@@ -96,7 +96,7 @@ pub(crate) fn reason(options: Option<&[u8]>) -> Option<&[u8]> {
 /// The records of all tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
-    /// 0: nobody has asked yet.
+    /// 0: not created yet.
     space: SpaceId,
 }
 
@@ -163,7 +163,7 @@ impl Attempts {
         space.map(lycosa_store::Space::id)
     }
 
-    /// What is kept of a task.
+    /// The kept attempts of a task.
     pub(crate) fn of(&self, store: &Store, task: TaskKey) -> Result<Record, Error> {
         let Some(space) = self.kept(store) else { return Ok(Record::default()) };
         let row = store.get(space, 0, &ShortKey::numbers(&[task.0, task.1]))?;
@@ -210,7 +210,7 @@ impl Attempts {
         self.change(store, task, |record| record.attempts -= 1)
     }
 
-    /// Counts anew from a kick on, inside a transaction: whoever kicks a task wants it to be tried again. The last failure
+    /// Counts anew from a kick on, inside a transaction: a kick asks for further attempts. The last failure
     /// stays.
     #[inline]
     pub(crate) fn reset(&mut self, store: &mut Store, task: TaskKey) -> Result<(), Error> {

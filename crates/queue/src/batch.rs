@@ -8,7 +8,7 @@
 //! Bounds: a batch has at most [`MAX_BATCH`] elements, and a `take_many` ends after [`MAX_TAKEN_BYTES`], so that one
 //! call does not hold up all others for long.
 //!
-//! Absent: batches over several tubes; `touch_many`, for which nobody has asked.
+//! Absent: batches over several tubes; `touch_many`.
 
 use lycosa_tuple::mp::{self, Kind, Reader};
 
@@ -30,7 +30,7 @@ use crate::waiter::Wanted;
 use crate::waiting::check_may_wait;
 use crate::{Answer, Client};
 
-/// Tasks in a batch at most. A `take_many` that asks for more gets so many; other methods are refused.
+/// Tasks in a batch at most. A `take_many` that asks for more gets this number; other methods are refused.
 pub const MAX_BATCH: u32 = 10_000;
 
 /// Bytes of tasks after which a `take_many` takes no more.
@@ -111,7 +111,7 @@ impl<'a> NewTasks<'a> {
         self.payloads.count
     }
 
-    /// How long the batch waits for room: as long as the most patient of its tasks.
+    /// How long the batch waits for capacity: the longest timeout of its tasks.
     fn timeout(&self) -> Result<Seconds, Error> {
         let none = Seconds::from_int(0);
         match &self.options {
@@ -158,9 +158,9 @@ impl Turn<'_> {
         let tube = self.tube(call.index)?;
         let driver = &*tube.tube.driver;
         let new = NewTasks::parse(call.arguments, driver)?;
-        if driver.waits_for_room() && new.count() > 0 {
+        if driver.waits_for_capacity() && new.count() > 0 {
             let timeout = new.timeout()?;
-            let capacity = driver.room(0);
+            let capacity = driver.capacity_left(0);
             if u64::from(new.count()) > capacity {
                 return Err(Error::BeyondCapacity { tasks: new.count(), capacity });
             }
@@ -175,7 +175,7 @@ impl Turn<'_> {
                     mp::write_nil(out);
                     return Ok(Answer::one());
                 }
-                let wanted = Wanted::RoomForMany { tasks: new.count(), arguments: call.raw.into() };
+                let wanted = Wanted::CapacityForMany { tasks: new.count(), arguments: call.raw.into() };
                 return self.park(call, wanted, timeout.deadline(self.now));
             }
         }
@@ -191,7 +191,7 @@ impl Turn<'_> {
         out: &mut Vec<u8>,
     ) -> Result<bool, Error> {
         let tube = self.tube(index)?;
-        if tube.room()? < u64::from(tasks) {
+        if tube.capacity_left()? < u64::from(tasks) {
             return Ok(false);
         }
         let new = NewTasks::parse(Arguments::parse(raw)?, &*tube.tube.driver)?;
@@ -233,7 +233,7 @@ impl Turn<'_> {
         self.each_owned(call, out, |tube, id, out| tube.remove(id, Operation::Ack, Some(out)))
     }
 
-    /// `release_many(ids[, {delay, reason, force, attempted}])`. With `force` the tasks are released whoever holds them.
+    /// `release_many(ids[, {delay, reason, force, attempted}])`. With `force` it releases tasks of all owners.
     pub(crate) fn release_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let options = call.arguments.present(1);
         let event = Event::Release { delay: self.tube(call.index)?.release_delay(options)? };
@@ -251,7 +251,7 @@ impl Turn<'_> {
         }
     }
 
-    /// `bury_many(ids[, {reason}])`: tasks in whatever state. One that is buried already stays as it is.
+    /// `bury_many(ids[, {reason}])`: tasks in any state. A buried task stays as it is.
     pub(crate) fn bury_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let reason = reason(call.arguments.present(1));
         self.each_task(call, out, |tube, id, out| {
@@ -272,7 +272,7 @@ impl Turn<'_> {
         })
     }
 
-    /// `delete_many(ids)`: tasks in whatever state.
+    /// `delete_many(ids)`: tasks in any state.
     pub(crate) fn delete_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         self.each_task(call, out, |tube, id, out| tube.remove(id, Operation::Delete, Some(out)))
     }
@@ -291,7 +291,7 @@ impl Turn<'_> {
         })
     }
 
-    /// The same, whoever holds the tasks. `f` returns false for a task that does not exist.
+    /// The same for tasks of all owners. `f` returns false for a task that does not exist.
     fn each_task(
         &mut self,
         call: &Call<'_>,

@@ -211,7 +211,7 @@ fn cost_of_promotion(tube_type: &str, storage: &str, waiting: u64) -> u64 {
             let tuple = Value::from(shown[..columns].to_vec()).encode();
             rig.store.execute(&Statement::Insert { space, tuple: &tuple }).expect("an insert");
         }
-        rig.queue.commit(&mut rig.store, rig.now).expect("room");
+        rig.queue.commit(&mut rig.store, rig.now).expect("memory");
         rig.store.drain_committed(&mut |_| {});
     }
     LOOK_UPS.set(0);
@@ -232,7 +232,7 @@ fn waiting_tasks_cost_a_promotion_nothing() {
     }
 }
 
-/// The most look-ups of one step of a rebuild, and the number of steps, of tubes with so many tasks of which half are taken.
+/// The most look-ups of one step of a rebuild, and the number of steps, of tubes with `tasks` tasks, half of them taken.
 fn cost_of_rebuild(tube_type: &str, tasks: u64, budget: usize) -> (u64, usize) {
     let mut rig = Rig::new(tube_type);
     rig.call("queue.tube.t:drop", Vec::new());

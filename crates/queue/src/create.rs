@@ -136,7 +136,7 @@ impl Turn<'_> {
         Ok(Answer::one())
     }
 
-    /// The name as text; whatever cannot be a name is refused as a key of `_queue` or as the name of a space.
+    /// The name as text; any other value is refused as a key of `_queue` or as the name of a space.
     fn tube_name<'a>(&self, argument: Option<&[u8]>, name: Option<&'a [u8]>) -> Result<&'a str, Error> {
         let Some(name) = name else {
             let mut key = vec![0x90 + u8::from(argument.is_some())];
@@ -199,7 +199,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Makes the process know a tube whose space and row are there: finds its indexes, its ready buffer and its next id. What
+    /// Loads a tube whose space and row exist: finds its indexes, its ready buffer and its next id. What
     /// derives from its tasks is kept if it has followed the rows, and else is to be found ([`Turn::derive`]).
     pub(crate) fn load_tube(
         &mut self,
@@ -330,7 +330,7 @@ impl Turn<'_> {
 /// Ids of a temporary tube for which its sequence is written once. As many may be left out at a restart.
 const RESERVED_IDS: u64 = 1000;
 
-/// A number for a new tube: one more than the largest, whatever stands in that row; the first free one if there is none above.
+/// A number for a new tube: one more than the largest of all rows; the first free one if the largest is the maximum.
 fn free_tube_id(store: &Store, queue: SpaceId) -> Result<u64, StoreError> {
     let id = |tuple: &[u8]| TupleRef::trusted(tuple).field(1).and_then(|id| Reader::new(id).uint().ok());
     let greatest = store.first(queue, QUEUE_BY_ID, IteratorType::Le, &[0x90])?;

@@ -1,4 +1,4 @@
-//! When something has to happen to a tube's tasks by itself.
+//! Deadlines of a tube's tasks.
 //!
 //! A tube's index `watch` knows every deadline of its tasks exactly, so the queue keeps one number per tube: a moment
 //! before which nothing is due. It may be too early (the task whose deadline it was is gone), never too late: every

@@ -1,8 +1,8 @@
 //! Deriving: what the process knows of a tube with sub-queues or deadlines, found in the rows a portion at a time.
 //!
 //! That is the candidates of sub-queues, and what is amiss in the rows ([`Amiss`](crate::follower::Amiss)). The start of a process derives
-//! it in one go; a loss of rows ([`Queue::rebuild`](crate::Queue::rebuild)) in steps of many turns, between which nobody
-//! may change the rows.
+//! it in one go; a loss of rows ([`Queue::rebuild`](crate::Queue::rebuild)) in steps of many turns, between which
+//! the rows must not change.
 
 use lycosa_store::{IteratorType, Store};
 
@@ -23,7 +23,7 @@ pub(crate) struct Finding {
     shown: usize,
 }
 
-/// What is being looked at, and behind which key.
+/// The index that is read, and the key that was read last.
 #[derive(Debug)]
 enum Stage {
     Candidates(Rebuild),

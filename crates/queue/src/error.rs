@@ -34,7 +34,7 @@ pub enum Error {
     /// `create_tube` with a type that no driver has.
     #[error("Unknown tube type {0}")]
     UnknownTubeType(String),
-    /// A type of tube that is there already.
+    /// A type of tube that exists already.
     #[error("overriding registered driver \"{0}\"")]
     DriverExists(String),
     /// A type of tube whose tasks the queue could not read.
@@ -92,7 +92,7 @@ pub enum Error {
     /// `queue.identify` with something that is no session id.
     #[error("Invalid UUID format.")]
     InvalidUuid,
-    /// `queue.identify` with a session id that nobody has.
+    /// `queue.identify` with the id of no session.
     #[error("The UUID {0} is unknown.")]
     UnknownUuid(String),
     /// `queue.identify` with a session that another user has opened.
@@ -157,7 +157,7 @@ pub enum Error {
         /// Number of options.
         options: u32,
     },
-    /// `put_many` of more tasks than the tube ever has room for.
+    /// `put_many` of more tasks than the tube's capacity.
     #[error("{tasks} tasks do not fit a tube with a capacity of {capacity}")]
     BeyondCapacity {
         /// Number of payloads.

@@ -7,11 +7,11 @@
 //! A replica's queue starts when the replica becomes the master, and clients wait for that. What takes a look at every task
 //! or sub-queue to derive therefore follows each applied transaction, and the start finds it derived:
 //!
-//! | what | who needs it |
+//! | derived data | needed by |
 //! |---|---|
 //! | the tubes with their spaces and indexes | each other line |
 //! | the candidates of sub-queues and the numbers of their taken tasks | `take` |
-//! | what is amiss in the rows ([`Amiss`]) | the start, which corrects it |
+//! | faults in the rows ([`Amiss`]) | the start, which corrects them |
 //!
 //! The start derives the rest in O(log n) for each tube: next ids, the earliest deadlines, sequences. A tube without
 //! sub-queues costs an applied row one look-up of its space's number, and with deadlines a look at the task's times.
@@ -111,7 +111,7 @@ pub(crate) fn buffer_row(row: &[u8], columns: usize) -> Option<(Candidate, &[u8]
 pub(crate) struct Redefined {
     /// Names of the tubes that are to be loaded again.
     tubes: BTreeSet<String>,
-    /// `_queue` was created, dropped or truncated: any tube may have come or gone.
+    /// `_queue` was created, dropped or truncated: any tube may have been created or dropped.
     all: bool,
     /// A tube may have been paused or resumed.
     pauses: bool,
@@ -286,7 +286,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Nobody owns a task of a tube that is gone.
+    /// Tasks of a dropped tube have no owners.
     fn lose_owners(&mut self, index: TubeIndex) {
         let Some(id) = self.tubes.at(index).map(|tube| tube.id) else { return };
         let lost = self.transact(|Turn { store, common, .. }| {
@@ -404,7 +404,7 @@ impl Tube {
             match candidates.adjust(tasks, layout, name, touch, growth) {
                 Ok(Some((old, new))) if has_buffer && old.candidate != new => show(name.into()),
                 Ok(_) => {}
-                // The space or an index has gone with this transaction.
+                // This transaction has dropped the space or an index.
                 Err(_) => self.candidates_follow = false,
             }
         }

@@ -1,7 +1,7 @@
 //! Rights: what a user needs for a method, and `grant`, which gives it to him.
 //!
 //! The Lua module runs with the rights of its caller. So there a user who may call a function must also be able to
-//! read and write the spaces that it touches, those of everybody's sessions and owners included. A native method runs
+//! read and write the spaces that it touches, the spaces of all sessions and owners included. A native method runs
 //! as the administrator. It needs the right to the function itself ([`Caller::granted`]), or the right to do with the
 //! tube's own space what it does; never one on the queue's spaces, where such a right counts for nothing
 //! ([`crate::system`]). The right to call the function by its name is the instance's to check.
@@ -150,7 +150,7 @@ struct Granted<'a> {
     truncate: bool,
 }
 
-/// Whom `grant` is for.
+/// The user or role that is granted something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Grantee {
     User,

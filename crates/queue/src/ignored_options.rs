@@ -18,7 +18,7 @@ use crate::procedure::{Call, TubeMethod};
 use crate::turn::Turn;
 use crate::{Caller, lua_text};
 
-/// What is ignored.
+/// An ignored option.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ignored<'a> {
     /// The call knows no option of that name, only these.
@@ -51,7 +51,7 @@ fn is_heeded(option: &[u8], kind: &TubeType, driver: &dyn Driver) -> bool {
     match option {
         b"ttl" | b"ttr" | b"pri" | b"delay" => kind.layout().timed,
         b"utube" => kind.layout().utube.is_some(),
-        b"timeout" => driver.waits_for_room(),
+        b"timeout" => driver.waits_for_capacity(),
         _ => true,
     }
 }

@@ -1,6 +1,6 @@
 //! Hash maps with keys that are small numbers of our own making: ids of spaces, numbers of connections.
 //!
-//! Nobody outside chooses these numbers, so a hash of one multiplication does.
+//! Clients do not choose these numbers, so a hash of one multiplication does.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

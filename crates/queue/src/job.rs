@@ -90,7 +90,7 @@ impl Turn<'_> {
         self.begin_job(call, (taken, Work::ReleaseAll { after: None }), out)
     }
 
-    /// Does what is short at once, and puts what is long among the jobs.
+    /// Does a short call at once, and puts a long one among the jobs.
     pub(crate) fn begin_job(
         &mut self,
         call: &Call<'_>,

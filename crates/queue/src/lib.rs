@@ -13,7 +13,7 @@
 //! 3. change the store by other ways through [`Queue::execute`], or between [`Queue::begin`] and [`Queue::commit`] or
 //!    [`Queue::rollback`]: nothing else begins or ends a transaction on the store;
 //! 4. [`Queue::disconnect`] for each connection that closes;
-//! 5. [`Queue::tick`] when the moment has come that it named last, or that [`Queue::next_deadline`] names;
+//! 5. [`Queue::tick`] at the time that its last call returned, or that [`Queue::next_deadline`] returns;
 //! 6. after each of these take what [`Queue::poll_woken`], [`Queue::poll_event`] and [`Queue::poll_log`] have, and let
 //!    the store's committed effects go to the journal before any answer leaves.
 //!
@@ -22,7 +22,7 @@
 //!   that users write);
 //! - of each sub-queue at most one task is taken;
 //! - an id is handed out once between create or truncate and the next one, restarts included;
-//! - who waits longest is served first, and only with what he may have;
+//! - the call that has waited longest is served first, and only with tasks of its own tube;
 //! - what takes long (`kick` and `release_all` of many tasks, the end of a session, deadlines) is done in slices;
 //! - an operation that fails has changed nothing, in the store or here.
 //!
@@ -153,7 +153,7 @@ impl Caller<'_> {
 /// What a call answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// So many values were appended.
+    /// Values were appended.
     Done {
         /// Number of values.
         count: u32,
@@ -199,7 +199,7 @@ pub struct TaskEvent {
 pub enum LogLevel {
     /// Something went wrong.
     Error,
-    /// Something that somebody should know.
+    /// Something that an operator should know.
     Warning,
     /// Ordinary.
     Info,
@@ -337,7 +337,7 @@ impl Queue {
         self.common.configuration
     }
 
-    /// Does what is due at `now` (µs since the epoch), at most `budget` things, and says when the next is due.
+    /// Handles deadlines up to `now` (µs since the epoch), at most `budget`; returns the next one.
     ///
     /// Not to be called inside a transaction.
     pub fn tick(&mut self, store: &mut Store, now: u64, budget: usize) -> Tick {
@@ -412,7 +412,7 @@ impl Queue {
     /// deferred entries are flushed in steps. `None`: more steps are to come, see [`Store::read`].
     ///
     /// # Errors
-    /// No such space or index; or a row of a cached owner is refused, because somebody has changed or dropped its space.
+    /// No such space or index; or a row of a cached owner is refused, because its space was changed or dropped.
     pub fn read<'s>(
         &mut self,
         store: &'s mut Store,

@@ -1,7 +1,7 @@
-//! Looking at tasks, tubes and sessions without taking anything: the extended form of a task, `list`, `queue.tubes`,
+//! Lists of tasks, tubes and sessions: the extended form of a task, `list`, `queue.tubes`,
 //! `queue.sessions`.
 //!
-//! The extended form is `[id, state, payload, {name = value}]`; what is not known or does not apply is left out. Times are
+//! The extended form is `[id, state, payload, {name = value}]`; members without a value are left out. Times are
 //! seconds. These calls ask for the rights of the caller to the tube, not to the spaces of all tubes and sessions, and
 //! show no session ids, which are secrets. Each call looks at a bounded number of tasks.
 

@@ -44,21 +44,21 @@ impl Turn<'_> {
             None => (PutOptions::default(), true),
             given => {
                 let options = PutOptions::of(&**driver, given)?;
-                (options, options.are_heeded(kind.layout(), driver.waits_for_room()))
+                (options, options.are_heeded(kind.layout(), driver.waits_for_capacity()))
             }
         };
         if !are_heeded {
             *ignored = self.ignored(TubeMethod::Put, call)?;
         }
         let (data, tube) = (arguments.get(0), self.tube(index)?);
-        if tube.tube.driver.waits_for_room() && !tube.may_put(1)? {
+        if tube.tube.driver.waits_for_capacity() && !tube.may_put(1)? {
             let timeout = seconds_or(options.timeout, Seconds::from_int(0))?;
             tube.check(&NewTask { id: 0, data, options })?;
             if !timeout.is_positive() || self.store.in_transaction() {
                 mp::write_nil(out);
                 return Ok(Answer::one());
             }
-            return self.park(call, Wanted::Room(call.raw.into()), timeout.deadline(self.now));
+            return self.park(call, Wanted::Capacity(call.raw.into()), timeout.deadline(self.now));
         }
         self.transact_at(index, |tube| tube.put(data, options, out))?;
         Ok(Answer::one())
@@ -72,7 +72,7 @@ impl Turn<'_> {
         out: &mut Vec<u8>,
     ) -> Result<bool, Error> {
         let tube = self.tube(index)?;
-        if tube.room()? == 0 {
+        if tube.capacity_left()? == 0 {
             return Ok(false);
         }
         let arguments = Arguments::parse(raw)?;
@@ -175,16 +175,17 @@ impl Turn<'_> {
 }
 
 impl TubeTurn<'_> {
-    /// How many tasks fit the tube beside those that it holds.
-    pub(crate) fn room(&self) -> Result<u64, Error> {
-        Ok(self.tube.driver.room(self.store.space(self.tube.space)?.len()))
+    /// Number of further tasks that fit the tube.
+    pub(crate) fn capacity_left(&self) -> Result<u64, Error> {
+        Ok(self.tube.driver.capacity_left(self.store.space(self.tube.space)?.len()))
     }
 
     /// Whether `tasks` tasks may be put now: they fit, and no batch that came before waits for free space.
     pub(crate) fn may_put(&self, tasks: u32) -> Result<bool, Error> {
         let first = self.common.waiters.first(self.index, Line::Puts);
-        let is_behind = first.is_some_and(|(_, first)| matches!(first.wanted, Wanted::RoomForMany { .. }));
-        Ok(!is_behind && self.room()? >= u64::from(tasks))
+        let is_behind =
+            first.is_some_and(|(_, first)| matches!(first.wanted, Wanted::CapacityForMany { .. }));
+        Ok(!is_behind && self.capacity_left()? >= u64::from(tasks))
     }
 
     /// Refuses a task that the driver refuses, before its put waits.
@@ -420,7 +421,7 @@ impl TubeTurn<'_> {
         Ok(is_taken && self.change(id, Event::Release { delay: None }, None)?)
     }
 
-    /// The same for a task whose owner has gone.
+    /// The same for a task whose owner has ended.
     pub(crate) fn release_disowned(&mut self, id: u64) -> Result<bool, Error> {
         let is_released = self.release_taken(id)?;
         if is_released {

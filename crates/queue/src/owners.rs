@@ -114,7 +114,7 @@ impl Owners {
         self.order.retain(|task| self.cached.contains_key(task) && kept.insert(*task, ()).is_none());
     }
 
-    /// Puts back what was cached of a task.
+    /// Restores the cached owner of a task.
     pub(crate) fn restore(&mut self, task: TaskKey, previous: Option<Owner>) {
         match previous {
             Some(owner) => _ = self.cache(task, owner),

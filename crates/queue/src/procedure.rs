@@ -297,7 +297,7 @@ impl Procedure {
         }
     }
 
-    /// Whether it does with one task what is done with every task: such a call is short.
+    /// Whether the method works on a single task, so that its call is short.
     #[must_use]
     pub fn is_of_one_task(&self) -> bool {
         use TubeMethod::{Ack, Bury, Delete, Peek, Put, Release, Take, Touch};

@@ -1,7 +1,7 @@
-//! Lines of the log that clients can cause in any number: the first ones of a period stand there, the others are counted.
+//! Lines of the log that clients can cause in any number: the log has the first ones of a period, and a count of the rest.
 
-/// Lets through the first [`BURST`](Self::BURST) events of each [`PERIOD`](Self::PERIOD) and counts the others, so that
-/// whoever causes them cannot fill the log.
+/// Lets through the first [`BURST`](Self::BURST) events of each [`PERIOD`](Self::PERIOD) and counts the rest, so that
+/// clients cannot fill the log.
 #[derive(Debug, Default)]
 pub struct Sampled {
     since: Option<u64>,

@@ -13,11 +13,11 @@
 //!
 //! Who knows a session's id may act for it with `queue.identify`, if it is the user who opened the session, or one who
 //! may read and change all spaces. A session of a data folder that another program wrote has no known opener until
-//! somebody identifies with it.
+//! a connection identifies with it.
 //!
 //! When the last connection of a session goes, the session expires after the `ttr` of `queue.cfg`, or at once if that
-//! is 0. An expired session is *closing*: nobody knows it any more, and its tasks are released in batches, so that a
-//! session with a million tasks does not hold up the others. The tasks of a closing session that a crash interrupts are
+//! is 0. An expired session is *closing*: it is found by no call, and its tasks are released in batches, so that a
+//! session with a million tasks does not hold up other sessions. The tasks of a closing session that a crash interrupts are
 //! orphans, which the next start releases.
 
 use std::collections::hash_map::Entry;
@@ -200,7 +200,7 @@ impl<'a> SharedSession<'a> {
     }
 }
 
-/// How far the start of sessions has come: what is looked at next, and behind which session.
+/// Progress of the start of sessions: the step, and the session that it has read last.
 #[derive(Debug)]
 pub(crate) enum SessionsStart {
     /// Who opened the stored sessions.
@@ -221,7 +221,7 @@ impl Default for SessionsStart {
     }
 }
 
-/// What is to become of a session that no connection has any more.
+/// The fate of a session without connections.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Expires(u64),
@@ -321,7 +321,7 @@ impl Turn<'_> {
         self.transact(|turn| turn.note_audit(caller, entry))
     }
 
-    /// Ends the sessions that nobody came back to. Returns the number of sessions looked at.
+    /// Ends expired sessions without connections. Returns the number of sessions looked at.
     pub(crate) fn expire_sessions(&mut self, budget: usize) -> usize {
         let mut looked_at = 0;
         let now = self.now;
@@ -338,7 +338,7 @@ impl Turn<'_> {
                 let row = store.get(common.spaces.shared_sessions, 0, &string_key(&session))?;
                 match row.and_then(SharedSession::read) {
                     Some(row) if row.expires > now => Ok(Some(row.expires)),
-                    // Also without a row, or with one that says it is active: somebody else than the queue did that.
+                    // Also without a row, or with one that says it is active: a program has written the row.
                     _ => common.end_session(store, session, Fate::Closes).map(|()| None),
                 }
             });
@@ -437,7 +437,7 @@ impl Turn<'_> {
         Ok((owners.len(), owners.len() < limit))
     }
 
-    /// Releases tasks whose owner's row has vanished, or names a session that does not exist. Somebody has changed
+    /// Releases tasks whose owner's row has vanished, or names a session that does not exist. A program has changed
     /// `_queue_taken_2` by other ways than the queue's functions; a task that nobody can finish must not stay taken.
     fn release_disowned(&mut self, budget: usize) -> usize {
         let mut done = 0;
@@ -674,7 +674,7 @@ impl Common {
         Ok(session)
     }
 
-    /// Remembers who has opened a session, if nobody is known to have.
+    /// Remembers the user that has opened a session, unless one is known.
     fn open(&mut self, store: &Store, user: UserId, session: SessionId) {
         if let Some(user) = store.user(user)
             && let Entry::Vacant(entry) = self.sessions.openers.entry(session)

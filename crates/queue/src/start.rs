@@ -12,10 +12,10 @@
 //! rows to correct), because the tubes have followed the applied rows ([`crate::follower`]).
 //!
 //! All of it is done in portions of at most [`Turn::BATCH`] rows ([`ComingUp`]). A start runs them one after the other. A
-//! rebuild ([`crate::Queue::rebuild`]) runs some in each turn; nobody else may change the data until it ends.
+//! rebuild ([`crate::Queue::rebuild`]) runs some in each turn; no other function may change the data until it ends.
 //!
 //! A row of `_queue` that cannot become a tube (an unknown type, a space without an index) stays, without a tube, and
-//! the log says why: one broken tube must not keep the others down.
+//! the log says why: one broken tube must not keep further tubes down.
 
 use std::collections::HashSet;
 
@@ -57,7 +57,7 @@ pub struct Rebuilt {
 /// Why the queue comes up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Occasion {
-    /// The process begins, and nobody is connected.
+    /// The process begins, without connections.
     Beginning,
     /// The process has known the tubes before, as a replica or as the master.
     Again,
@@ -67,7 +67,7 @@ enum Occasion {
     Follow,
 }
 
-/// How far the queue has come up.
+/// Progress of the queue's start.
 #[derive(Debug)]
 pub(crate) struct ComingUp {
     occasion: Occasion,
@@ -77,7 +77,7 @@ pub(crate) struct ComingUp {
     gone: HashSet<TubeIndex>,
 }
 
-/// What is being done, and behind which key the next portion of it begins.
+/// The present step, and the key behind which its next portion begins.
 #[derive(Debug)]
 enum Stage {
     Spaces,
@@ -91,7 +91,7 @@ enum Stage {
         index: TubeIndex,
         finding: Finding,
     },
-    /// What is kept of attempts at tasks that do not exist is removed.
+    /// Kept attempts of deleted tasks are removed.
     Attempts {
         after: Option<TaskKey>,
     },
@@ -109,7 +109,7 @@ enum Stage {
         after: Option<TaskKey>,
     },
     Sessions(SessionsStart),
-    /// What is amiss is corrected in the tube behind that id.
+    /// Faults of rows are corrected in the tube behind that id.
     Corrections {
         tube: Option<u64>,
     },
@@ -279,7 +279,7 @@ impl Turn<'_> {
                 }
                 None => {
                     self.common.set_state(QueueState::Running);
-                    // The beginning is over before anybody connects; a change of the role goes on with the next ticks.
+                    // The beginning is over before the first connection; a change of the role goes on with the next ticks.
                     while up.occasion == Occasion::Beginning && self.release_closing(usize::MAX) > 0 {}
                     self.common.ready.extend(self.tubes.indexes());
                     (1, Stage::Serving)
@@ -405,7 +405,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A tube is not in the data. Calls that wait in a tube that was lost are answered by whoever answers for the loss.
+    /// A tube is not in the data. Calls that wait in a tube that was lost are answered by the owner of the queue.
     fn lose_tube(&mut self, occasion: Occasion, index: TubeIndex) {
         if matches!(occasion, Occasion::Rebuild | Occasion::Follow) {
             self.common.waiters.forget_tube(index);
@@ -433,7 +433,7 @@ impl Turn<'_> {
         self.load_tube(row, &kind, driver, options, missing)
     }
 
-    /// Removes what is kept of tasks that do not exist. A transaction that removes a task removes its row too. So after a time
+    /// Removes the kept attempts of deleted tasks. A transaction that removes a task removes its row too. So after a time
     /// as a replica only rows of temporary tubes can be left: their tasks were another instance's.
     fn forget_attempts(
         &mut self,

@@ -70,7 +70,7 @@ pub struct Configuration {
     pub in_replicaset: bool,
 }
 
-/// Options of one call of `queue.cfg`; what is absent stays as it is.
+/// Options of one call of `queue.cfg`; absent options stay as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Request {
     ttr: Option<Seconds>,

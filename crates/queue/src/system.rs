@@ -5,7 +5,7 @@
 //! in a replica set; changing the mode re-creates them under the same names with other ids.
 //!
 //! The rows of all but `_queue` are about every user's sessions and tasks. `grant` gives rights on them because the Lua
-//! module needs them there; here those rights count for nothing ([`PRIVACY`]), and nobody needs them. Of `_queue` a user
+//! module needs them there; here those rights count for nothing ([`PRIVACY`]), and no user needs them. Of `_queue` a user
 //! sees the rows of tubes whose space that user may know.
 
 use std::ops::ControlFlow;
@@ -108,7 +108,7 @@ pub(crate) struct SystemSpaces {
 }
 
 impl SystemSpaces {
-    /// Finds the spaces, creates those that are missing and brings them into the given mode. In the open transaction.
+    /// Finds the spaces, creates the missing ones and brings them into the given mode. In the open transaction.
     pub(crate) fn prepare(store: &mut Store, in_replicaset: bool) -> Result<Self, Error> {
         store.set_privacy(PRIVACY);
         let queue = QUEUE.find_or_create(store, false)?;

@@ -133,7 +133,7 @@ impl SpaceLayout {
 pub struct Layout {
     /// The space.
     pub space: SpaceLayout,
-    /// Whether the fields from [`NEXT_EVENT`] to [`CREATED`] are there.
+    /// Whether the fields from [`NEXT_EVENT`] to [`CREATED`] exist.
     pub timed: bool,
     /// Number of the sub-queue's field.
     pub utube: Option<u32>,
@@ -153,7 +153,7 @@ impl Layout {
         self.ready_buffer.as_ref().map_or(0, |buffer| buffer.fields.len())
     }
 
-    /// Says what is wrong with a layout that the queue cannot work with.
+    /// Describes the fault of a layout that the queue cannot work with.
     ///
     /// # Errors
     /// A field or an index that the queue reads is missing or elsewhere.
@@ -237,7 +237,7 @@ struct Head {
 /// Times of a task, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
-    /// When something happens to the task by itself.
+    /// The task's next deadline.
     pub next_event: u64,
     /// How long it lives from its creation.
     pub ttl: u64,

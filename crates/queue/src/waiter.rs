@@ -1,8 +1,8 @@
-//! Calls that wait: takes for a task, puts for room.
+//! Waiting calls: takes that wait for a task, puts that wait for capacity.
 //!
 //! A waiting call is a value under the number of its request; no thread or fiber stands behind it. Numbers of requests
-//! grow, so the lowest one in a line has waited longest and is served first. Who may be served is the tubes' affair;
-//! here is only who stands where, until when, and on whose connection.
+//! grow, so the lowest one in a line has waited longest and is served first. The tubes decide
+//! which call is served; this module keeps each call's line, deadline and connection.
 //!
 //! Invariant: a request is in the line of exactly one tube, in the list of exactly one connection, and among the
 //! timeouts exactly if its deadline ever comes.
@@ -30,11 +30,11 @@ pub(crate) enum Wanted {
         /// Form of each.
         form: Form,
     },
-    /// Room for a task: the arguments of the put, as they came.
-    Room(Arc<[u8]>),
-    /// Room for all tasks of a batch.
-    RoomForMany {
-        /// How many they are.
+    /// Capacity for a task: the arguments of the put, as they came.
+    Capacity(Arc<[u8]>),
+    /// Capacity for all tasks of a batch.
+    CapacityForMany {
+        /// Number of tasks.
         tasks: u32,
         /// The arguments of the put, as they came.
         arguments: Arc<[u8]>,
@@ -46,7 +46,7 @@ impl Wanted {
     pub(crate) const fn line(&self) -> Line {
         match self {
             Self::Task(_) | Self::Tasks { .. } => Line::Takes,
-            Self::Room(_) | Self::RoomForMany { .. } => Line::Puts,
+            Self::Capacity(_) | Self::CapacityForMany { .. } => Line::Puts,
         }
     }
 }
@@ -55,7 +55,7 @@ impl Wanted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(crate) connection: u64,
-    /// Who called.
+    /// The user that called.
     pub(crate) user: UserId,
     /// Number of the request, for the answer; larger than those of requests before it.
     pub(crate) request: u64,

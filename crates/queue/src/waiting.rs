@@ -1,9 +1,9 @@
-//! Parking calls, and answering them when what they wait for is there.
+//! Parked calls, and their answers.
 //!
-//! After each commit the tubes in which something became takeable, or in which room was made, are looked through:
-//! who waited longest gets the first task, and so on until one of the two runs out. A batch of puts that waits for room
-//! holds up the puts behind it, or it would wait for ever. A call that waits for tasks has a row in `_queue_consumers`;
-//! puts that wait for room have not.
+//! After each commit the queue serves the waiting calls of tubes that have a new ready task or free capacity: the call
+//! that has waited longest gets the first task, until calls or tasks run out. A batch of puts that waits for capacity
+//! holds up later puts, or it would wait for ever. A call that waits for tasks has a row in `_queue_consumers`; a put
+//! that waits for capacity has none.
 
 use lycosa_store::{SpaceId, Statement, Store};
 use lycosa_tuple::mp;
@@ -41,7 +41,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Serves up to `limit` calls. Returns how many, and one for each tube that has none to serve.
+    /// Serves up to `limit` calls. Returns their number, and one for each tube without a call to serve.
     pub(crate) fn serve_some(&mut self, limit: usize) -> usize {
         let mut count = 0;
         while count < limit
@@ -67,15 +67,15 @@ impl Turn<'_> {
                 let taken = match wanted {
                     Wanted::Tasks { limit, form } => tube.take_many(client, (limit, form), &mut values)? > 0,
                     Wanted::Task(form) => tube.take(client, form, &mut values)?,
-                    Wanted::Room(_) | Wanted::RoomForMany { .. } => false,
+                    Wanted::Capacity(_) | Wanted::CapacityForMany { .. } => false,
                 };
                 if taken {
                     erase_consumer(tube.store, tube.common.spaces.consumers, connection, request)?;
                 }
                 Ok(taken)
             }),
-            Wanted::Room(arguments) => self.put_of_waiter(index, arguments, &mut values),
-            Wanted::RoomForMany { tasks, arguments } => {
+            Wanted::Capacity(arguments) => self.put_of_waiter(index, arguments, &mut values),
+            Wanted::CapacityForMany { tasks, arguments } => {
                 self.put_many_of_waiter(index, (*tasks, arguments), &mut values)
             }
         };
@@ -93,7 +93,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Answers the calls whose time is over, at most `budget`. Returns how many.
+    /// Answers at most `budget` calls whose time is over. Returns their number.
     pub(crate) fn time_out(&mut self, budget: usize) -> usize {
         let mut count = 0;
         while count < budget
@@ -109,7 +109,7 @@ impl Turn<'_> {
                     mp::write_array(&mut values, 0);
                     1
                 }
-                Wanted::Room(_) | Wanted::RoomForMany { .. } => {
+                Wanted::Capacity(_) | Wanted::CapacityForMany { .. } => {
                     mp::write_nil(&mut values);
                     1
                 }
@@ -123,7 +123,7 @@ impl Turn<'_> {
     /// Takes a call out of its line unserved. Behind a batch there may be puts for which there is free space.
     fn give_up(&mut self, connection: u64, request: u64) -> Option<Waiter> {
         let (index, waiter) = self.common.waiters.remove(connection, request)?;
-        if matches!(waiter.wanted, Wanted::RoomForMany { .. }) {
+        if matches!(waiter.wanted, Wanted::CapacityForMany { .. }) {
             self.common.ready.push(index);
         }
         Some(waiter)
@@ -145,7 +145,7 @@ impl Turn<'_> {
         is_waiting
     }
 
-    /// The connection is gone: nobody waits on it any more.
+    /// The connection has ended: its calls wait no longer.
     pub(crate) fn forget_waiters(&mut self, connection: u64) {
         while let Some(request) = self.common.waiters.of_connection(connection) {
             self.hide_consumer(connection, request);
@@ -154,7 +154,7 @@ impl Turn<'_> {
         self.common.woken.retain(|woken| woken.connection != connection);
     }
 
-    /// The tube is gone: the calls that waited in it are told.
+    /// The tube was dropped: its waiting calls are answered with an error.
     pub(crate) fn dismiss_waiters(&mut self, index: TubeIndex) {
         self.dismiss(index, &Error::TubeNotFound);
     }
@@ -197,8 +197,8 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Removes the row of a waiting call in a transaction of its own. A row that cannot be removed does no harm: it
-    /// is only looked at by people.
+    /// Removes the row of a waiting call in a transaction of its own. A row that cannot be removed does no
+    /// harm: only people read it.
     fn hide_consumer(&mut self, connection: u64, request: u64) {
         let erased = self
             .transact(|turn| erase_consumer(turn.store, turn.common.spaces.consumers, connection, request));

@@ -149,7 +149,7 @@ impl Instance {
         self.check_execute(caller, name, self.find(name))
     }
 
-    /// Whether a name is that of a native function. Those of C modules are there once they are registered.
+    /// Whether a name is that of a native function. Functions of C modules exist once they are registered.
     #[must_use]
     pub fn has_function(&self, name: &[u8]) -> bool {
         self.find(name).is_some()

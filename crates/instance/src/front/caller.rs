@@ -1,8 +1,8 @@
 //! Callers: on whose behalf something is done, and the calls that are answered later.
 //!
 //! A connection, a fiber of a program, an HTTP request and the instance itself come through the same functions with a
-//! [`Caller`]. A call that cannot be answered at once is *parked* under the number of its request, whatever it waits
-//! for: a task, free capacity, a checkpoint, a program. Answers for connections are encoded into their buffers; answers
+//! [`Caller`]. A call that cannot be answered at once is *parked* under the number of its request. It may wait
+//! for a task, free capacity, a checkpoint, a program. Answers for connections are encoded into their buffers; answers
 //! for other callers wait for [`Instance::poll_answer`].
 //!
 //! Invariant: a parked call is answered once, or forgotten with its session.
@@ -38,7 +38,7 @@ pub struct Caller {
     pub kind: CallerKind,
     /// Number of its session, as `box.session.id` shows it. Tasks that it takes belong to the queue session of this one.
     pub session: u64,
-    /// Who has logged in.
+    /// The user that has logged in.
     pub user: UserId,
     /// Whose rights count: another user inside a function that runs with its owner's rights.
     pub effective: UserId,
@@ -183,7 +183,7 @@ impl Parked {
         requests
     }
 
-    /// The answers that nobody has taken yet are void.
+    /// Answers that were not polled yet become this error.
     pub(crate) fn void_answers(&mut self, error: &ErrorObject) {
         let all = self.answers.iter_mut().chain(&mut self.http_answers);
         all.for_each(|answered| answered.result = Err(error.clone()));
@@ -274,7 +274,7 @@ impl Instance {
         self.parked.insert(request, call);
     }
 
-    /// Takes a parked call off the list: its answer is on its way.
+    /// Takes a parked call off the list; the caller of this function answers it.
     pub(crate) fn unpark(&mut self, request: RequestId) -> Option<ParkedCall> {
         let call = self.parked.remove(request)?;
         if let ReplyTo::Frame { slot, .. } = call.reply

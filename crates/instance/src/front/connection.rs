@@ -1,4 +1,4 @@
-//! Connections: who is at the other end of each socket, and the replies on their way there.
+//! Connections: the peer of each socket, its user, and its replies.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ impl ConnectionSlot {
     }
 }
 
-/// What is taken for granted about whoever connects at an address.
+/// Rights that an address gives to its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
     /// Nothing: privileges decide.
@@ -219,7 +219,7 @@ impl Connections {
         self.unread -= connection.accounted;
         self.incomplete -= connection.incomplete;
         if connection.is_listed_parked {
-            // Whoever gets the slot next must not be listed twice.
+            // The slot's next connection must not be listed twice.
             self.parked.retain(|&parked| parked != slot);
         }
         if connection.is_listed_ready {
@@ -315,7 +315,7 @@ impl Connections {
         u32::try_from(place).ok().map(ConnectionSlot)
     }
 
-    /// Puts the connection on the list of those that have something to write.
+    /// Puts the connection on the list of connections with bytes to write.
     pub(crate) fn mark_ready(&mut self, slot: ConnectionSlot) {
         if let Some(connection) = self.get_mut(slot)
             && !connection.is_listed_ready

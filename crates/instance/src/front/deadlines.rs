@@ -1,4 +1,4 @@
-//! What happens by itself: the sources of deadlines, and how much of a turn each may take.
+//! Background work: the sources of deadlines, and the share of a turn that each may take.
 //!
 //! A new source is a variant of [`Source`], its name, and its step. Each turn asks every source for steps, until it has
 //! nothing more to do or has had its share. A step is small (some tenths of a millisecond), so a turn stays under a
@@ -89,8 +89,8 @@ const REBUILD_STEP: usize = 64;
 const SELECT_RETRY: u64 = 1000;
 
 impl Instance {
-    /// Does what is due and says when the next thing is, in microseconds since the epoch. While the journal is behind
-    /// nothing is done: what is due makes rows too.
+    /// Handles expired deadlines; returns the next one, in microseconds since the epoch. While the journal is behind
+    /// no deadline is handled, because handling makes rows.
     pub fn tick(&mut self, now: u64) -> Option<u64> {
         self.input(now, |instance| instance.do_due(now))
     }
@@ -123,7 +123,7 @@ impl Instance {
         next
     }
 
-    /// Lets one source do a little of what is due.
+    /// Lets one source handle a few expired deadlines.
     fn step(&mut self, source: Source) -> Due {
         let now = self.shard.data.now;
         match source {

@@ -4,7 +4,7 @@
 //! connection's, and `max_input_total` the sum, so that many connections that each send a part of a large request do not
 //! take all memory. Beyond the sum the worst sender is closed, and the next one, until the sum fits: the connection with
 //! the most such bytes among those that sent nothing for a second, or among all if there is none. A client that sends its
-//! request in one go is therefore safe from those that hold theirs back.
+//! request in one go is therefore safe from clients that hold theirs back.
 //!
 //! The bound is never below four of the largest requests: less would close clients that do nothing wrong.
 //!
@@ -12,7 +12,7 @@
 
 use crate::{ConnectionSlot, Excess, Instance, Settings};
 
-/// A sender from which nothing came for so many microseconds is closed before one that goes on.
+/// Microseconds of silence after which a sender is closed before one that goes on.
 const PATIENCE: u64 = 1_000_000;
 
 /// Requests of the greatest length that always fit.

@@ -104,15 +104,15 @@ pub enum InvokeKind {
 pub struct Invoke {
     /// To be given to [`Instance::finish_invoke`] and [`Instance::push`].
     pub request: RequestId,
-    /// Who asks. Its effective user is the owner of the function if that runs with its owner's rights.
+    /// The caller. Its effective user is the owner of the function if that runs with its owner's rights.
     pub caller: Caller,
-    /// What is to run.
+    /// The program or function to run.
     pub kind: InvokeKind,
     /// Its arguments: a MessagePack array.
     pub args: Vec<u8>,
 }
 
-/// Refused requests that wait to be told; what comes while so many wait is not told.
+/// Maximum number of queued denial events. Further events are dropped.
 const MAX_DENIED: usize = 1024;
 
 /// Requests of clients that were refused for want of a right, for programs that want to know.
@@ -131,7 +131,7 @@ impl Instance {
         }
     }
 
-    /// The next refused access of a client: who asked, and the error object with what was asked for.
+    /// The next refused access of a client: the caller, and the error object.
     pub fn poll_denied(&mut self) -> Option<(Caller, ErrorObject)> {
         self.denied.queue.pop_front()
     }

@@ -1,6 +1,6 @@
-//! Log-ins: who may not get in is told the same whatever is wrong, is logged, and is slowed down.
+//! Log-ins: a refused client gets the same error for every cause, a line in the log, and a delay.
 //!
-//! An unknown user and a wrong password have the same answer, which takes the same time, so that nobody can find out
+//! An unknown user and a wrong password have the same answer, which takes the same time, so that no client can find out
 //! which users there are. (Tarantool 2.6 tells them apart, by codes 45 and 47.)
 //!
 //! Failures are counted for an address and a name together ([`Place`]). From the sixth on, every log-in there is answered with a
@@ -39,7 +39,7 @@ const FIRST_DELAY: u64 = 100_000;
 /// The longest delay, in microseconds.
 pub(crate) const MAX_DELAY: u64 = 2_000_000;
 
-/// Half of an address's failures is forgotten after so many microseconds without another.
+/// Microseconds without a failure after which half of an address's failures are forgotten.
 const HALF_LIFE: u64 = 30_000_000;
 
 /// Time between two delayed answers at one place and in one line, in microseconds: 8 guesses a second.
@@ -98,7 +98,7 @@ impl Place {
     }
 }
 
-/// Who waits for a delayed answer behind whom.
+/// The lines of log-ins that wait for a delayed answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WaitingLine {
     /// Connections whose first log-in it is, or whose earlier ones were right.
@@ -134,7 +134,7 @@ struct Delayed {
     outcome: Outcome,
 }
 
-/// Who it is, or what it is told.
+/// The user, or the error.
 pub(crate) type Outcome = Result<UserId, ErrorObject>;
 
 /// Failed log-ins by place, and answers that are delayed.
@@ -161,7 +161,7 @@ impl Logins {
         let Some(excess) = failures.at(now).checked_sub(FREE_FAILURES + 1) else { return Some(0) };
         let own = FIRST_DELAY.checked_shl(excess).unwrap_or(MAX_DELAY).min(MAX_DELAY);
         let next = &mut failures.next[line as usize];
-        // A clock that was set back must not leave everybody waiting.
+        // A clock that was set back must not leave log-ins waiting.
         let turn = if *next > now + MAX_WAIT + INTERVAL { now } else { *next };
         let at = turn.max(now + own);
         if at > now + MAX_WAIT {
@@ -324,7 +324,7 @@ impl Instance {
     }
 }
 
-/// What is told whether the user, the password or both are wrong.
+/// The error for a wrong user, a wrong password, or both.
 fn wrong_credentials(name: &[u8]) -> ErrorObject {
     let message = format!("Incorrect password supplied for user '{}'", shown(name));
     ErrorObject::client(ErrorCode::PasswordMismatch, message)

@@ -6,7 +6,7 @@
 //! of a step, and only the processor's time says what the step itself has cost. What the host of a virtual machine takes
 //! from it counts in both.
 //!
-//! Whoever drives the instance brackets each turn with [`Instance::begin_turn`] and [`Instance::end_turn`], and says with
+//! The driver of the instance brackets each turn with [`Instance::begin_turn`] and [`Instance::end_turn`], and says with
 //! [`Instance::end_part`] what it has just done. [`Instance::tick`] does so for its own sources.
 //!
 //! Invariants: without clocks every number is 0, so that a simulation is repeatable; the parts of a turn add up to the

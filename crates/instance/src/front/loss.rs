@@ -1,6 +1,6 @@
 //! What a journal that is not local can do: lose rows that it was given, and go on.
 //!
-//! A failed disk ends a process ([`Instance::handle_failed`](crate::Instance::handle_failed)): nobody knows what a restart finds.
+//! A failed disk ends a process ([`Instance::handle_failed`](crate::Instance::handle_failed)): the outcome of a restart is unknown.
 //! A replicated journal does know. When another instance becomes the leader, the rows that were not confirmed are void, and
 //! [`Instance::handle_lost`](crate::Instance::handle_lost) goes back, in place, to the data that are.
 //!
@@ -18,12 +18,12 @@
 //! | expiration tasks | begin anew from the rows of `_expiration`; transient ones have ended |
 //! | a checkpoint | is given up, unless all its rows are with the writer of snapshots: these were durable |
 //! | triggers of programs | stay with spaces of the same number and name |
-//! | numbers of rows ([`Lsn`](crate::Lsn)) | are never given again, so nobody takes a later row for a lost one. LSNs of the vclock are |
+//! | numbers of rows ([`Lsn`](crate::Lsn)) | are never given again, so no caller takes a later row for a lost one. LSNs of the vclock are |
 //! | rows of masters | [`Instance::apply`](crate::Instance::apply) refuses what would leave a gap; the applier asks again from the present vclock |
 //! | rows for replicas | are never lost: a relay sends durable rows only |
 //!
 //! The queue comes up on the confirmed data in steps of many turns, each with the budget of a source of deadlines
-//! ([`crate::front::deadlines`]), and so the memory of the former data is given back. Until the queue is up whoever reads or
+//! ([`crate::front::deadlines`]), and so the memory of the former data is given back. Until the queue is up a client that reads or
 //! changes data is refused with `ER_LOADING`, whose text says that nothing was done; [`Instance::is_rebuilding`] tells.
 //! Another loss meanwhile begins anew. The turn that hears of the loss costs O(connections + waiting calls + tubes).
 

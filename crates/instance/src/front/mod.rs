@@ -203,7 +203,7 @@ impl Instance {
         self.shard.data.journaling.bump_system_version();
     }
 
-    /// Whether what is about all tubes goes to a program ([`Settings::program_tubes`]).
+    /// Whether functions about all tubes are a program's ([`Settings::program_tubes`]).
     pub fn set_program_tubes(&mut self, program: bool) {
         self.settings.program_tubes = program;
         self.shard.data.journaling.bump_system_version();
@@ -235,7 +235,7 @@ impl Instance {
     }
 
     /// A client has connected; its greeting is ready to be written. The administrator gets in when `max_connections` are
-    /// open, too: only so can whoever holds them be found.
+    /// open, too: so the operator can find the clients that hold them.
     ///
     /// # Errors
     /// When `max_connections` are open.
@@ -273,7 +273,7 @@ impl Instance {
             return Err(Refused::TooMany(self.connections.len(), origin.peer));
         }
         if self.counts.connections == 0 {
-            // Nobody was told of what the start has written.
+            // No client has seen rows of the start.
             self.shard.replication.start_until = self.shard.data.journaling.lsn();
         }
         let user = if origin.trust == Trust::Admin { user::ADMIN } else { user::GUEST };
@@ -397,12 +397,12 @@ impl Instance {
     }
 
     /// The data folder is not where the next start looks for it, and what became of it; or it is there again. Until
-    /// then changes are refused, as nobody would find them. Returns whether that is news.
+    /// then changes are refused, as no start would find them. Returns whether the state is new.
     pub fn handle_displaced(&mut self, displaced: Option<&str>) -> bool {
         self.shard.handle_displaced(displaced)
     }
 
-    /// Whether a program waits for its rows even if nobody keeps them: replicas are to have them, or too many wait.
+    /// Whether a program waits for its rows even without a journal: replicas are to have them, or too many wait.
     pub fn paces_programs(&self) -> bool {
         self.settings.replicas_before_reply > 0 || self.shard.is_journal_behind()
     }
@@ -581,7 +581,7 @@ impl Instance {
     }
 
     fn reply_error(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
-        // Whoever is not let in has seen nothing; who finds no replicas is to look for another server, or to wait, at once.
+        // A refused log-in has seen no data; a client that finds no replicas must learn it at once.
         let at_once = [ErrorCode::SyncQuorumTimeout, ErrorCode::PasswordMismatch].map(u32::from);
         self.reply_error_when(slot, sync, error, at_once.contains(&error.code));
     }

@@ -7,7 +7,7 @@
 //! down.
 //!
 //! Replies to calls that waited come without a request, so that not reading does not stop them. If they take the sum over
-//! its bound, the connection with the most bytes that nobody fetches is closed, and the next one, until the sum fits.
+//! its bound, the connection with the most unread bytes is closed, and the next one, until the sum fits.
 //!
 //! Invariant: after each read of a socket, each write and each reply that comes by itself the sum is exact. Absent: rows
 //! for replicas, which have a window of their own, and bytes in the kernel.
@@ -20,7 +20,7 @@ use crate::{ConnectionSlot, Instance, Settings};
 /// One connection may have this part of what is left of the sum.
 const SHARE: usize = 4;
 
-/// A reader that has taken nothing for so many microseconds is closed before one that reads.
+/// Microseconds without a read after which a reader is closed before one that reads.
 const PATIENCE: u64 = 1_000_000;
 
 /// What the bounds come to at the moment.
@@ -43,7 +43,7 @@ impl Output {
         self.allowance
     }
 
-    /// Connections that were closed because nobody fetched their replies.
+    /// Connections that were closed because their clients did not read replies.
     pub(crate) fn closed(&self) -> u64 {
         self.closed
     }

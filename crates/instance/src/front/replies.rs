@@ -1,4 +1,4 @@
-//! The replies of one connection on their way out.
+//! The replies of one connection that were not written yet.
 //!
 //! A reply is encoded once, at the end of the connection's buffer, and stays there until everything it has seen is
 //! durable. Because LSNs only grow, what may leave is always a prefix of the buffer: releasing is moving one number.
@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-/// Encoded replies: first those that may leave, then those that wait for their LSN.
+/// Encoded replies: released ones first, then replies that wait for their LSN.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     /// What may leave before `bytes`. None is empty, and `written` is about the first one.

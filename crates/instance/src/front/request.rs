@@ -122,7 +122,7 @@ impl Instance {
         }
     }
 
-    /// What has to hold before a request is looked at.
+    /// Conditions of every request.
     fn admit(&mut self, slot: ConnectionSlot, request: &Request<'_>) -> Result<(), ErrorObject> {
         let version = self.shard.data.journaling.system_version();
         let connection = self.connections.get_mut(slot);
@@ -262,8 +262,8 @@ impl Instance {
         Ok(())
     }
 
-    /// SQL is for users who have logged in, and for `guest` if somebody has granted it a right to data: whoever can connect is
-    /// no reason to parse and plan. A Tarantool 2.6 takes it from everybody, later ones ask for a right of its own.
+    /// SQL is for users who have logged in, and for `guest` if it was granted a right to data: a connection alone is
+    /// no reason to parse and plan. A Tarantool 2.6 takes it from every user, later ones ask for a right of its own.
     fn check_sql(&self, user: UserId) -> Result<(), ErrorObject> {
         if user != user::GUEST || self.shard.data.store().is_granted_data(user) {
             return Ok(());

@@ -117,7 +117,7 @@ pub struct Status {
     pub memory_used: u64,
     /// Bytes that tuples may take.
     pub memory_limit: u64,
-    /// Snapshots and the room that files take.
+    /// Snapshots, and the bytes that files take.
     pub checkpoint: CheckpointStatus,
     /// How late deadlines fire.
     pub lag: Lag,

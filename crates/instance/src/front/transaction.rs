@@ -154,7 +154,7 @@ impl Instance {
     /// # Errors
     /// The rows are not one whole transaction of one replica id from 1 to 31 in the order of their LSNs, or only a part of
     /// them is known; they are of another history than this instance's (see [`lycosa_replication::lineage`]); the store refuses
-    /// one, for a conflict for example; there is no room on the disk; the journal has failed. Nothing has changed then.
+    /// one, for a conflict for example; the disk is short of free space; the journal has failed. Nothing has changed then.
     pub fn apply(&mut self, rows: &[(RowHeader, RowBody<'_>)], now: u64) -> Result<Lsn, ErrorObject> {
         self.input(now, |instance| instance.shard.apply_checked(rows, false))
     }

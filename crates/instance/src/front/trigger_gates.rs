@@ -3,7 +3,7 @@
 //! As in Tarantool, nothing of a connection is served before the triggers of its begin have ended, and a log-in is
 //! answered after its triggers. A trigger that fails refuses the connection, or the log-in, with its error.
 //!
-//! Invariants: a connection waits for one thing at a time, and is not read meanwhile; whoever has gone waits for nothing.
+//! Invariants: a connection waits for one thing at a time, and is not read meanwhile; a closed connection waits for nothing.
 //! *Absent:* the administrator's socket, which no trigger can close.
 
 use std::collections::{HashMap, VecDeque};
@@ -13,7 +13,7 @@ use lycosa_iproto::error::ErrorObject;
 use crate::front::logins::Outcome;
 use crate::{Caller, ConnectionSlot, Instance, Trust};
 
-/// Somebody who has tried to log in.
+/// A log-in that was tried.
 #[derive(Debug)]
 pub struct LoginAttempt {
     /// The session, still as the user it was.
@@ -41,7 +41,7 @@ pub(crate) struct Gates {
 }
 
 impl Gates {
-    /// A connection has gone.
+    /// A connection has closed.
     pub(crate) fn forget(&mut self, session: u64) {
         if self.waiting.remove(&session).is_some() {
             self.attempts.retain(|attempt| attempt.caller.session != session);

@@ -288,14 +288,14 @@ impl Conditions {
 
     /// The answer to what would need free space on a disk that is short of it.
     fn check_free_space(&self, growth: Growth) -> Result<(), ErrorObject> {
-        let Some(room) = self.scarce_space else { return Ok(()) };
-        let FreeSpace { free, .. } = room;
+        let Some(space) = self.scarce_space else { return Ok(()) };
+        let FreeSpace { free, .. } = space;
         let message = match growth {
-            Growth::Adds if !room.is_exhausted() => format!(
+            Growth::Adds if !space.is_exhausted() => format!(
                 "Failed to write to disk: only {free} bytes are free, which is less than disk_reserve; \
                  make room on the server's disk. Until then tasks can be taken and finished, but not added"
             ),
-            Growth::Adds | Growth::Finishes if room.is_exhausted() => format!(
+            Growth::Adds | Growth::Finishes if space.is_exhausted() => format!(
                 "Failed to write to disk: only {free} bytes are free, which is less than a quarter of disk_reserve; \
                  make room on the server's disk. Until then tasks can only be looked at, and tubes truncated or dropped"
             ),

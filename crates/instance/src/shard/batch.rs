@@ -1,4 +1,4 @@
-//! The turn's rows, encoded once, on their way to the journal.
+//! Batches: the rows of a turn, encoded once, for the journal.
 //!
 //! A row's stamp is its [`RowHeader`]: who made it, as which of its rows, when, and where its transaction begins and
 //! ends. Rows of this instance get the next stamp here; rows of another keep the one that they came with.
@@ -52,7 +52,7 @@ const LARGE_BATCH: usize = 64 << 10;
 /// changes still fits into its buffer.
 const FULL_BATCH: usize = 3 << 20;
 
-/// Losses of which the numbers of the rows are remembered. Whoever waits for one hears of it in the same turn.
+/// Losses of which the numbers of the rows are remembered. A caller that waits for one hears of the loss in the same turn.
 const MAX_LOSSES: usize = 64;
 
 /// Collects committed transactions, numbers their rows and encodes them.
@@ -77,13 +77,13 @@ pub(crate) struct Journaling {
     /// Rows of each instance up to here were here once, and some were lost.
     lost_vclock: Vclock,
     durable: u64,
-    /// Replies may leave that have seen rows up to here: what is durable, on replicas too if those count.
+    /// The last row that released replies may have seen: durable, on replicas too if they count.
     released: u64,
-    /// What is durable, by instance.
+    /// The durable rows, by instance.
     durable_vclock: Vclock,
     /// Batches that were taken and are not durable yet: the LSN and the clock after each.
     taken: VecDeque<(u64, Vclock)>,
-    /// Grows with every row of a system space: what was derived from the schema or from privileges is out of date.
+    /// Grows with every row of a system space: caches of the schema and of privileges are out of date then.
     system_version: u64,
     rows: Vec<u8>,
     ends: Vec<u32>,
@@ -206,7 +206,7 @@ impl Journaling {
         self.full.push_back(batch);
     }
 
-    /// What is durable, by instance.
+    /// The durable rows, by instance.
     pub(crate) fn durable_vclock(&self) -> &Vclock {
         &self.durable_vclock
     }

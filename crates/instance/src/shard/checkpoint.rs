@@ -10,7 +10,7 @@
 //! come of them; they carry the checkpoint's number, so that news of one that was given up is not taken for news of
 //! the next.
 //!
-//! [`due`] says when one begins, [`order`] what the writer of files is told, [`status`] what the operator sees,
+//! [`schedule`] says when one begins, [`order`] what the writer of files is told, [`status`] what the operator sees,
 //! [`disk`] how large files may be.
 
 mod disk;
@@ -42,7 +42,7 @@ struct Running {
     vclock: Box<Vclock>,
     /// Signature of the vclock.
     signature: u64,
-    /// What has to be durable before it is completed.
+    /// The row that must be durable before the snapshot is completed.
     awaited: u64,
     began_at: u64,
     /// Bytes journaled when it began.
@@ -110,7 +110,7 @@ pub(crate) struct Checkpoints {
     /// One was given up; the writer is to be told, and to drop this.
     given_up: Option<Option<ClosedView>>,
     base: Base,
-    /// Nothing is begun before, unless somebody asks.
+    /// No checkpoint begins before, unless one is requested.
     retry_at: u64,
     /// One was tried since the disk is short of free space.
     has_tried_for_room: bool,
@@ -243,7 +243,7 @@ impl Shard {
         }
     }
 
-    /// What is to be done next about snapshots: at most one thing a turn, within the budget.
+    /// The next order for the writer of snapshots: at most one a turn, within the budget.
     pub(crate) fn poll_checkpoint(&mut self, budget: Budget, clocks: &Clocks) -> Option<CheckpointOrder> {
         let began = clocks.clock();
         let order = self.next_order(budget);
@@ -305,7 +305,7 @@ impl Shard {
             stage: Stage::Walking,
         }));
         if keep.scarce.is_some() && !self.data.conditions.is_member() {
-            // The file that ends here can only go when there is a next one, and nobody may add anything to begin it.
+            // The file that ends here can only go when there is a next one, and perhaps no later row begins one.
             self.data.journaling.add_nop(self.data.now);
             if let Some(running) = &mut self.checkpoints.running {
                 running.awaited = self.data.journaling.lsn();
@@ -376,7 +376,7 @@ impl Shard {
         let running = self.checkpoints.running.take()?;
         self.data.upkeep().snapshot_completed();
         let threshold = self.rules.checkpoint_wal_threshold;
-        // Data have come and gone while it ran.
+        // Data were added and deleted while it ran.
         let live = self.data.store().snapshot_bytes().max(running.live);
         let peak = written.peak.saturating_sub(written.files.replicas);
         let excess = peak.saturating_sub(Bound { live, threshold }.total());

@@ -489,7 +489,7 @@ impl Data {
 /// Why a walk does not go on.
 #[derive(Debug)]
 pub enum WalkError {
-    /// The instance does not let anybody read now.
+    /// The instance refuses reads now.
     Refused(ErrorObject),
     /// What the cursor met.
     Cursor(CursorError),

@@ -1,8 +1,8 @@
-//! The disk is short of free space: what is still done, and what makes space.
+//! Free space of a disk that is short of it: which changes go on, and what makes space.
 //!
 //! Below `disk_reserve` three things change, each with its share of the reserve:
 //! 1. Nothing is added: `put`, INSERT. What was added can be taken and finished, which takes journal.
-//! 2. A checkpoint begins once it would free space, whatever the journal's size. It first removes every file that a
+//! 2. A checkpoint begins once it would free space, at any size of the journal. It first removes every file that a
 //!    start can do without; only the newest snapshot and the journal since stay. Its snapshot may take the reserve
 //!    down to an eighth, and is only begun if it is expected to fit.
 //! 3. Below a quarter of the reserve nothing is finished either: the journal must never find the disk full, and the
@@ -23,7 +23,7 @@ pub struct FreeSpace {
 }
 
 impl FreeSpace {
-    /// So many bytes are free of a disk with such a reserve.
+    /// `free` bytes of a disk whose reserve is `reserve`.
     #[must_use]
     pub const fn new(free: u64, reserve: u64) -> Self {
         FreeSpace { free, reserve, snapshot: 0 }

@@ -1,10 +1,10 @@
 //! Expiration tasks at work: their slices as transactions of the commit door, and the functions that start and stop them.
 //!
-//! `expiration.start`, `.stop`, `.list` and `.stats` are there like the functions of the queue.
-//! `libcapped-expirationd.start` and `.kill` are there once somebody has registered them in `_func` with the language
+//! `expiration.start`, `.stop`, `.list` and `.stats` exist like the functions of the queue.
+//! `libcapped-expirationd.start` and `.kill` exist once they are registered in `_func` with the language
 //! C, as for the module of that name.
 //!
-//! Whoever was granted a function may use it on every space: it acts with the rights of its owner. On loopback `guest` may
+//! A user that was granted a function may use it on every space: it acts with the rights of its owner. On loopback `guest` may
 //! start and stop tasks over what it may change anyway: tubes, and spaces that it may write to.
 
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ impl Function {
         ("libcapped-expirationd.kill", Self::CappedKill),
     ];
 
-    /// The function with that name. Those of the module are there only if they are registered.
+    /// The function with that name. Functions of the module exist only if they are registered.
     pub(crate) fn resolve(store: &Store, name: &[u8]) -> Option<Self> {
         let (name, function) = Self::ALL.into_iter().find(|(known, _)| known.as_bytes() == name)?;
         let is_registered = || store.function_by_name(name).is_some_and(|function| function.language == "C");
@@ -219,7 +219,7 @@ impl Expiring {
         self.tasks.finish(id, store, now, done, Held { elapsed, processor, commit: committing });
     }
 
-    /// Follows what has changed and gives up the rows of tasks whose space was dropped.
+    /// Applies changes of rows and gives up the rows of tasks whose space was dropped.
     fn refresh(&mut self, data: &mut Data) {
         let now = data.now;
         self.tasks.set_paused(data.is_read_only());

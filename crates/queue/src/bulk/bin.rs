@@ -170,8 +170,8 @@ impl Turn<'_> {
         let mut is_end = rows.len() < BATCH;
         for row in &rows {
             let Some(kept) = Kept::read(row) else { continue };
-            let waits_for_room = matches!(source.action, Action::Delete | Action::Move);
-            if waits_for_room && self.tube(index)?.room()? == 0 {
+            let waits_for_capacity = matches!(source.action, Action::Delete | Action::Move);
+            if waits_for_capacity && self.tube(index)?.capacity_left()? == 0 {
                 if job.scanned == 0 || row == &rows[0] {
                     return Err(Error::Unfit {
                         method: "undo",

@@ -155,14 +155,14 @@ impl Turn<'_> {
                 return Ok(());
             };
             if !job.dry_run {
-                let room = self.tube(to)?.room()?;
-                if room == 0 {
+                let capacity = self.tube(to)?.capacity_left()?;
+                if capacity == 0 {
                     return Err(Error::Unfit {
                         method: "move",
                         what: format!("tube \"{}\" is full", job.to),
                     });
                 }
-                limit = limit.min(usize::try_from(room).unwrap_or(usize::MAX));
+                limit = limit.min(usize::try_from(capacity).unwrap_or(usize::MAX));
             }
             destination = Some(to);
         }

@@ -44,7 +44,7 @@ pub struct Candidate {
     pub id: u64,
 }
 
-/// What has happened in a sub-queue since its candidate was computed.
+/// Changes of a sub-queue since its candidate was computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touch {
     /// Only this: a task became ready.
@@ -55,7 +55,7 @@ pub enum Touch {
     Anyhow,
 }
 
-/// What is known of one sub-queue.
+/// The candidate of one sub-queue, and its number of taken tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SubQueue {
     /// The task that a take may have.
@@ -143,8 +143,8 @@ impl Rebuild {
     }
 }
 
-/// All candidates of a tube. Clients choose the names, so the table has the standard library's keyed hash: nobody outside
-/// can make names that collide. A change of a task computes it once, for the search and for what comes or goes.
+/// All candidates of a tube. Clients choose the names, so the table has the standard library's keyed hash: a client
+/// cannot make names that collide. A change of a task computes it once, for the search and for what comes or goes.
 #[derive(Debug)]
 pub struct Candidates {
     order: CandidateOrder,
@@ -248,13 +248,13 @@ impl Candidates {
         self.sorted.clear();
     }
 
-    /// Puts back what was known of a sub-queue.
+    /// Restores the former entry of a sub-queue.
     pub fn restore(&mut self, name: &[u8], former: SubQueue) {
         let restored = self.update(name, |_| Ok(former));
         debug_assert!(restored.is_ok(), "nothing is looked up");
     }
 
-    /// Changes what is known of a sub-queue to what `f` makes of it. Returns what was known before, if it has changed.
+    /// Lets `f` change the entry of a sub-queue. Returns the former entry, if it has changed.
     ///
     /// # Errors
     /// As `f`.

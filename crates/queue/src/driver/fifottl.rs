@@ -1,6 +1,6 @@
 //! `fifottl`: tasks leave by priority, then by id, and have deadlines: a life, a time to be held, a delay.
 //!
-//! What is here about deadlines ([`Lifetime`]) holds for `limfifottl` and `utubettl` too.
+//! `limfifottl` and `utubettl` have the same deadlines ([`Lifetime`]).
 
 use lycosa_tuple::mp;
 

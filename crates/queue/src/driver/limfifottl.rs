@@ -1,7 +1,7 @@
-//! `limfifottl`: `fifottl` with room for so many tasks, whatever their state.
+//! `limfifottl`: `fifottl` with a capacity: a number of tasks, in any state.
 //!
-//! A put that finds no room answers null, at once or after its `timeout`. Those that wait are served in the order in
-//! which they came, as soon as there is room.
+//! A put into a full tube answers null, at once or after its `timeout`. Waiting puts are served in the order of their
+//! arrival, as soon as the tube has free capacity.
 
 use super::fifottl::FifoTtl;
 use super::{Change, Driver, Engine, Event, NewTask, TubeOptions, TubeType};
@@ -46,11 +46,11 @@ impl Driver for LimFifoTtl {
         self.capacity
     }
 
-    fn room(&self, tasks: u64) -> u64 {
+    fn capacity_left(&self, tasks: u64) -> u64 {
         self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(tasks))
     }
 
-    fn waits_for_room(&self) -> bool {
+    fn waits_for_capacity(&self) -> bool {
         true
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A driver is policy: how tasks lie in their space, what put makes of its options, which task is next, and what an
 //! event makes of a task. It never changes data itself: the queue turns a [`Change`] into one statement, keeps the
-//! owners, counts, and wakes who waits. So a driver is small, and every rule about transactions is in one place.
+//! owners, counts, and wakes waiting calls. So a driver is small, and every rule about transactions is in one place.
 //!
 //! | type | order of takes | deadlines | limits |
 //! |---|---|---|---|
@@ -106,7 +106,7 @@ impl Event {
     }
 }
 
-/// What an event makes of a task; what is `None` stays.
+/// The fields of a task that an event changes; a field that is `None` stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     /// The state after it.
@@ -206,8 +206,8 @@ pub trait Driver: fmt::Debug + Send {
     /// The member of put's options that the type asks for first (errors name it). None: put has no options.
     fn first_option(&self) -> Option<&'static str>;
 
-    /// How many more tasks fit a tube that holds so many, of any state.
-    fn room(&self, tasks: u64) -> u64 {
+    /// Number of further tasks that fit a tube of `tasks` tasks in any state.
+    fn capacity_left(&self, tasks: u64) -> u64 {
         let _ = tasks;
         u64::MAX
     }
@@ -217,8 +217,8 @@ pub trait Driver: fmt::Debug + Send {
         None
     }
 
-    /// Whether a put that finds no room may wait for it.
-    fn waits_for_room(&self) -> bool {
+    /// Whether a put into a full tube may wait.
+    fn waits_for_capacity(&self) -> bool {
         false
     }
 

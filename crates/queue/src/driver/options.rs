@@ -27,7 +27,7 @@ pub struct PutOptions<'a> {
     pub delay: Option<&'a [u8]>,
     /// Sub-queue.
     pub utube: Option<&'a [u8]>,
-    /// Seconds to wait for room.
+    /// Seconds to wait for free capacity.
     pub timeout: Option<&'a [u8]>,
     /// Names and texts that are kept with the task, see [`crate::headers`].
     pub headers: Option<&'a [u8]>,
@@ -256,7 +256,7 @@ impl TubeOptions {
         Self::read(&Table::parse(value)?, timed, &mut |refused| Err(refused))
     }
 
-    /// Reads the options in a row of `_queue`. What cannot be used is passed over; `f` is told.
+    /// Reads the options in a row of `_queue`. Skips options that cannot be used, and tells `f` of them.
     pub fn stored(value: &[u8], timed: bool, f: &mut dyn FnMut(Error)) -> Self {
         let pass_over = &mut |refused| {
             f(refused);

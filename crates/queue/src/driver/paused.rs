@@ -26,12 +26,12 @@ impl Driver for Paused {
         self.0.capacity()
     }
 
-    fn room(&self, tasks: u64) -> u64 {
-        self.0.room(tasks)
+    fn capacity_left(&self, tasks: u64) -> u64 {
+        self.0.capacity_left(tasks)
     }
 
-    fn waits_for_room(&self) -> bool {
-        self.0.waits_for_room()
+    fn waits_for_capacity(&self) -> bool {
+        self.0.waits_for_capacity()
     }
 
     fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {

@@ -25,7 +25,7 @@ fn longest_turn(turn: Option<&LongestTurn>) -> Value {
     turn.map_or(Value::Nil, LongestTurn::value)
 }
 
-/// What waits for the clients and from them, beside its bounds: bytes of replies that nobody has read yet, and of requests
+/// What waits for the clients and from them, beside its bounds: bytes of replies that no client has read yet, and of requests
 /// whose rest has not come.
 fn net_value(status: &Status) -> Value {
     let part = |current: usize, limit: usize| {
@@ -121,7 +121,7 @@ impl Instance {
         Value::map(parts.collect::<Vec<_>>())
     }
 
-    /// One part of `box.info`, for those who ask for nothing else, and often.
+    /// One part of `box.info`, for monitors that poll nothing else.
     pub fn info_part(&self, name: &str) -> Option<Value> {
         let (_, part) = PARTS.iter().find(|(known, _)| *known == name)?;
         part(self)

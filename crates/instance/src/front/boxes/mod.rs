@@ -81,7 +81,7 @@ functions! {
 }
 
 impl Function {
-    /// Only tells about the server, so that whoever may use the queue may ask.
+    /// Describes the server alone, so a user of the queue may call it.
     pub(crate) fn is_harmless(self) -> bool {
         matches!(
             self,

@@ -42,7 +42,7 @@ impl Instance {
                     Err(_) => true,
                 };
                 if is_about_others {
-                    // Everybody may execute it, and the grants of others name their tubes.
+                    // Every user may execute it, and grants of other users name their tubes.
                     let users = Object::Space(system::USER);
                     let checked = self.shard.data.store().check_access(caller.effective, users, Access::READ);
                     checked.map_err(|error| wire_error::of_store(&error))?;

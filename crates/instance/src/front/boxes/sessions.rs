@@ -1,4 +1,4 @@
-//! `queue.sessions`: who is connected to the queue, and who holds which tasks. `lycosa.session.release` and
+//! `queue.sessions`: sessions of the queue, their connections and tasks. `lycosa.session.release` and
 //! `lycosa.session.disconnect`: what an operator does about it.
 
 use std::collections::HashMap;

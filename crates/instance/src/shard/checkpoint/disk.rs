@@ -1,12 +1,12 @@
 //! How much of the disk the data folder may take, and what follows from it.
 //!
-//! The contract: twice the live data and four times `checkpoint_wal_threshold`, whatever the work looks like. Live
+//! The contract: twice the live data and four times `checkpoint_wal_threshold`, under any load. Live
 //! data are the rows of a snapshot, not compressed, so that no snapshot is larger than what lived when it was taken;
 //! the most that there were since the newest one was begun, because that one stays until the next one is complete.
 //!
 //! Two thresholds of the four are for the journal since each of the two newest snapshots; one is for what is
 //! journaled while a checkpoint runs; one is left for sizes that were estimated. A second snapshot is kept as long as
-//! there is room for it.
+//! it fits the disk.
 //!
 //! Xlogs that stay for replicas alone have a bound of their own (`replication_journal_limit`) and are not counted here.
 
@@ -43,10 +43,10 @@ impl Bound {
 
     /// The journal since the last snapshot (of `last` bytes) that makes a checkpoint due: as much as there are live
     /// data, so that writing snapshots is no more work than writing the journal, if the last snapshot and the next
-    /// one (of `next` bytes) leave that much room; never less than the threshold.
+    /// one (of `next` bytes) leave that much space; never less than the threshold.
     pub(super) fn journal_limit(self, last: u64, next: u64) -> u64 {
-        let room = self.live.saturating_mul(2).saturating_add(self.threshold);
-        self.threshold.max(self.live.min(room.saturating_sub(last.saturating_add(next))))
+        let allowed = self.live.saturating_mul(2).saturating_add(self.threshold);
+        self.threshold.max(self.live.min(allowed.saturating_sub(last.saturating_add(next))))
     }
 
     /// What the files may take when a snapshot of `next` bytes is begun.

@@ -1,4 +1,4 @@
-//! What the writer of files is told about a snapshot, and what it tells.
+//! Orders for the writer of snapshots, and its reports.
 
 use lycosa_iproto::vclock::Vclock;
 use lycosa_store::ClosedView;
@@ -21,7 +21,7 @@ impl Chunk {
     }
 }
 
-/// What is to be done about a snapshot, by whoever writes files.
+/// An order about a snapshot, for the writer of files.
 #[derive(Debug)]
 pub enum CheckpointOrder {
     /// Begin one, and say when it takes rows ([`crate::Instance::handle_checkpoint_wants`]), once for each chunk that

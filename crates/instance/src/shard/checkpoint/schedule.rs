@@ -1,7 +1,7 @@
-//! When a checkpoint is due.
+//! The schedule of checkpoints.
 //!
-//! A checkpoint is due when the journal has grown to the limit, when the files take more room than they may, and when
-//! somebody asks. It is also due when the interval has passed and something has changed, and when the disk is short
+//! A checkpoint is due when the journal has grown to the limit, when the files exceed their bound, and when
+//! one is requested. It is also due when the interval has passed and something has changed, and when the disk is short
 //! of free space and a checkpoint would make some. After a failure the next one waits for a minute, unless somebody
 //! asks or its snapshot fits the disk now.
 
@@ -9,7 +9,7 @@ use super::disk::Bound;
 use super::{Base, Checkpoints, Keep};
 use crate::shard::Shard;
 
-/// Pause after a failure before the next checkpoint begins by itself, in microseconds.
+/// Pause after a failure before the next scheduled checkpoint, in microseconds.
 pub(super) const RETRY_AFTER: u64 = 60_000_000;
 
 /// Time after which sizes are looked at again, in microseconds.
@@ -75,16 +75,16 @@ impl Shard {
     /// Whether the disk is short of free space, and a checkpoint that can be taken would make some. The first attempt
     /// removes old files, so that only the next ones are held against what is free.
     fn would_make_room(&mut self) -> bool {
-        let Some(room) = self.data.conditions.scarce_space() else { return false };
+        let Some(space) = self.data.conditions.scarce_space() else { return false };
         let checkpoints = &self.checkpoints;
         let expected = checkpoints.expected_snapshot(self.data.store().snapshot_bytes());
         let used = checkpoints.disk_used(self.data.journaling.written_bytes());
-        if used < expected.saturating_add(room.worth()) {
+        if used < expected.saturating_add(space.worth()) {
             return false;
         }
         let is_first = !std::mem::replace(&mut self.checkpoints.has_tried_for_room, true);
         is_first
-            || room.fits(expected)
+            || space.fits(expected)
                 && self.checkpoints.retry_at <= self.data.now.saturating_add(RETRY_AFTER - LOOK_EVERY)
     }
 
