@@ -48,24 +48,43 @@ impl Shard {
         }
         let start = out.len();
         let mut admitted = self.data.admit_call(procedure)?;
-        let answer = admitted.call(caller, procedure, args, out);
+        let answer = match admitted.call(caller, procedure, args, out) {
+            Ok(answer) => answer,
+            Err(error) => return Err(refusal(&error)),
+        };
         drop(admitted);
-        match (answer, wanted) {
-            (Ok(answer), None) => Ok(answer),
-            // The put has waited for free space in vain.
-            (Ok(answer @ Answer::Done { .. }), Some(_)) if &out[start..] == NULL => Ok(answer),
-            (Ok(answer), Some(wanted)) => {
-                let concern = WriteConcern { session: caller.connection, wanted };
-                match answer {
-                    Answer::Done { count } => {
-                        self.park_concern(caller.request, concern, count, out.split_off(start));
-                    }
-                    Answer::Parked => self.defer_concern(caller.request, concern),
-                }
-                Ok(Answer::Parked)
-            }
-            (Err(Error::MayNotWait), _) => Err(Refusal::MayNotWait),
-            (Err(error), _) => Err(Refusal::Error(wire_error::of_queue(&error))),
+        match wanted {
+            None => Ok(answer),
+            Some(wanted) => Ok(self.await_concern(caller, wanted, answer, out, start)),
         }
+    }
+
+    /// Parks the answer of a call until `wanted` replicas have its rows, unless it is null: the put has waited for capacity in
+    /// vain. The answer is in `out` from `start` on.
+    fn await_concern(
+        &mut self,
+        caller: &Caller<'_>,
+        wanted: usize,
+        answer: Answer,
+        out: &mut Vec<u8>,
+        start: usize,
+    ) -> Answer {
+        let concern = WriteConcern { session: caller.connection, wanted };
+        match answer {
+            Answer::Done { .. } if &out[start..] == NULL => return answer,
+            Answer::Done { count } => {
+                self.park_concern(caller.request, concern, count, out.split_off(start));
+            }
+            Answer::Parked => self.defer_concern(caller.request, concern),
+        }
+        Answer::Parked
+    }
+}
+
+#[cold]
+fn refusal(error: &Error) -> Refusal {
+    match error {
+        Error::MayNotWait => Refusal::MayNotWait,
+        error => Refusal::Error(wire_error::of_queue(error)),
     }
 }
