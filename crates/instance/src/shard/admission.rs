@@ -1,12 +1,14 @@
 //! Admission: what an entry needs before it touches data, and the only way to touch them.
 //!
-//! An entry declares a [`Need`]. [`Data::admit`](crate::shard::data::Data::admit) compares it with the [`Conditions`] of the instance: the journal lives, the
+//! An entry declares a [`Need`]. [`Data::admit`](crate::shard::data::Data::admit) compares it with the [`Conditions`] of
+//! the instance: the journal lives, the
 //! instance takes writes, the data folder is in its place, replicas are connected, the disk has free space. The [`Admitted`]
 //! that it returns is the only value that yields the store and the queue to be changed, so an entry cannot forget a check.
 //! When an `Admitted` ends, committed rows are in the journal's batch. Rights are checked by the store and the queue: an
 //! acting user is an argument of everything that changes data.
 //!
-//! [`Data::bookkeep`](crate::shard::data::Data::bookkeep) admits always. It is for bookkeeping that a failure must not stop: a connection has ended, the queue
+//! [`Data::bookkeep`](crate::shard::data::Data::bookkeep) admits always. It is for bookkeeping that a failure must not
+//! stop: a connection has ended, the queue
 //! follows a change of role.
 //!
 //! Invariants: `store` and `queue` of [`Vault`] are private to this module; rows of a committed transaction are in the batch
