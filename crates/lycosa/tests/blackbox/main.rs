@@ -16,6 +16,8 @@
 //! `--exact`, `--skip` and `--test-threads` work as usual, and so does `cargo nextest`. Eight run at once unless told
 //! otherwise, because most of their time is waiting.
 
+#[path = "../shared/addresses.rs"]
+mod addresses;
 mod connection;
 mod crash;
 mod definitions;

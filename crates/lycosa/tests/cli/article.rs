@@ -57,10 +57,6 @@ fn part<'a>(block: &'a str, from: &str, to: &str) -> &'a str {
     &block[start..start + end + to.len()]
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
-}
-
 /// A program under the binary, with its console.
 struct Program {
     child: Child,
@@ -74,7 +70,7 @@ impl Program {
     /// Starts `init.lua` beside `queue.lua`.
     fn start(init: &str, queue: &str) -> Program {
         let folder = tempfile::tempdir().expect("a folder");
-        let port = free_port();
+        let port = free_address().port();
         let init = init.replace("3301", &port.to_string());
         std::fs::write(folder.path().join("init.lua"), init).expect("a file");
         std::fs::write(folder.path().join("queue.lua"), queue).expect("a file");
@@ -427,7 +423,7 @@ fn its_final_queue_serves() {
 #[test]
 fn its_reload_keeps_everything() {
     let Some(article) = Article::read() else { return };
-    let (init, queue) = final_programs(&article, free_port());
+    let (init, queue) = final_programs(&article, free_address().port());
     let mut program = Program::start(&init, &queue);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {

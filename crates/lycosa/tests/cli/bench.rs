@@ -149,8 +149,7 @@ fn a_replica_and_its_master_are_measured() {
 
 #[test]
 fn nobody_to_measure_is_no_connection() {
-    // A port that was just given back has no listener.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let address = free_address().to_string();
     let output = lycosa(&["bench", "--address", &address]);
     assert_eq!(output.status.code(), Some(4), "{}", String::from_utf8_lossy(&output.stderr));
 }

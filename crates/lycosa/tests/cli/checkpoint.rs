@@ -41,7 +41,7 @@ impl Server {
     fn start(options: &[&str]) -> Server {
         let mut server = Server {
             folder: tempfile::tempdir().expect("a temporary folder"),
-            address: free_address(),
+            address: free_address().to_string(),
             options: options.iter().map(|&option| option.to_owned()).collect(),
             child: None,
         };
@@ -125,20 +125,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-/// A loopback address without a listener, below the range from which the system gives ports to clients: a server that
-/// is killed finds it free again.
-fn free_address() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let ports = 10_000..30_000_u64;
-    let count = ports.end - ports.start;
-    let addresses = std::iter::repeat_with(|| {
-        let step = u64::from(std::process::id()) * 41 + NEXT.fetch_add(1, Ordering::Relaxed);
-        format!("127.0.0.1:{}", ports.start + step % count)
-    });
-    let mut free = addresses.take(1000).filter(|address| TcpListener::bind(address).is_ok());
-    free.next().expect("a free port on the loopback interface")
 }
 
 fn runtime() -> Runtime {

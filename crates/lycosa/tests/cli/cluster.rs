@@ -5,7 +5,6 @@ mod http;
 mod members;
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -13,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
+
+use crate::addresses::free_address;
 
 /// How long a step may take on a machine that does much else.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -87,11 +88,7 @@ impl Group {
         let secret = folder.path().join("secret");
         fs::write(&secret, SECRET).unwrap();
         fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
-        let ports: Vec<TcpListener> =
-            (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let addresses: Vec<String> =
-            ports.iter().map(|port| port.local_addr().unwrap().to_string()).collect();
-        drop(ports);
+        let addresses: Vec<String> = (0..2 * count).map(|_| free_address().to_string()).collect();
         let member = |(number, pair): (usize, &[String])| Member {
             folder: folder.path().join(format!("node-{}", number + 1)),
             listen: pair[0].clone(),
@@ -106,12 +103,20 @@ impl Group {
     /// A member takes an empty server in, and waits until it votes.
     fn take_in(&self, at: usize, number: usize) {
         let address = self.members[number].address.as_str();
-        let added = self.order(at, &["add", address]);
-        assert!(added.status.success(), "{}", text(&added));
-        self.until(at, "the new member is a voter", |status| {
+        let stands = |status: &Json, standings: &[&str]| {
             let mut members = status["members"].as_array().unwrap().iter();
-            members.any(|member| member["address"] == address && member["standing"] == "voter")
-        });
+            members.any(|member| {
+                member["address"] == address
+                    && standings.iter().any(|standing| member["standing"] == *standing)
+            })
+        };
+        let began = Instant::now();
+        // A busy machine may make the members elect another leader meanwhile: the order is given again.
+        while !self.status(at).is_some_and(|status| stands(&status, &["learner", "voter"])) {
+            let added = self.order(at, &["add", address]);
+            assert!(added.status.success() || began.elapsed() < LIMIT, "{}", text(&added));
+        }
+        self.until(at, "the new member is a voter", |status| stands(status, &["voter"]));
         self.until(number, "it has data", |status| status["leader"].is_u64());
     }
 
@@ -194,6 +199,12 @@ impl Group {
         }
     }
 
+    /// The highest term that a member knows. A busy machine may make the members elect a leader at any time.
+    fn term(&self) -> u64 {
+        let terms = (0..self.members.len()).filter_map(|number| self.status(number)?["term"].as_u64());
+        terms.max().expect("a member answers")
+    }
+
     /// Puts a task through a member, again where that was refused or its outcome is not known. Returns how often.
     fn put(&self, number: usize, payload: &str) -> usize {
         let began = Instant::now();
@@ -208,10 +219,16 @@ impl Group {
         unreachable!("a loop without an end")
     }
 
+    /// What a member says that the tube holds, again where the leader changed meanwhile.
     fn payloads(&self, number: usize) -> Vec<String> {
-        let listed = lycosa(&["list", "mail", "--json", "--address", &self.members[number].listen]);
-        assert!(listed.status.success(), "{}", text(&listed));
-        let tasks = String::from_utf8(listed.stdout).unwrap();
+        let began = Instant::now();
+        let tasks = loop {
+            let listed = lycosa(&["list", "mail", "--json", "--address", &self.members[number].listen]);
+            if listed.status.success() {
+                break String::from_utf8(listed.stdout).unwrap();
+            }
+            assert!(began.elapsed() < LIMIT, "no list: {}", text(&listed));
+        };
         tasks.lines().map(|line| serde_json::from_str::<Json>(line).unwrap()["data"].to_string()).collect()
     }
 }
@@ -220,7 +237,12 @@ impl Group {
 fn every_member_serves_and_a_killed_leader_costs_no_task() {
     let mut group = Group::of(3);
     for number in 0..3 {
-        assert_eq!(group.put(number, &format!("first {number}")), 1);
+        let term = group.term();
+        let attempts = group.put(number, &format!("first {number}"));
+        assert!(
+            attempts == 1 || group.term() != term,
+            "a put through member {number} took {attempts} attempts"
+        );
     }
     for round in 0..ROUNDS {
         let leader = group.leader();
@@ -239,10 +261,10 @@ fn every_member_serves_and_a_killed_leader_costs_no_task() {
             status["role"] == "follower" && !status["leader"].is_null()
         });
     }
-    let leader = group.leader();
+    let (leader, term) = (group.leader(), group.term());
     let handed = group.order((leader + 1) % 3, &["transfer"]);
-    assert!(handed.status.success(), "{}", text(&handed));
-    group.until(leader, "it follows", |status| status["role"] == "follower");
+    assert!(handed.status.success() || group.term() > term, "{}", text(&handed));
+    group.until(leader, "another leader is elected", |status| status["term"].as_u64() > Some(term));
 }
 
 fn init(folder: &Path) -> Output {

@@ -81,9 +81,7 @@ fn field_table(theirs: &str, ours: &str) -> String {
 /// What the program lists under one of the two.
 fn list(binary: &str) -> BTreeSet<String> {
     let folder = tempfile::tempdir().expect("a folder");
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let port = listener.local_addr().expect("it is bound").port().to_string();
-    drop(listener);
+    let port = free_address().port().to_string();
     let mut command = Command::new(binary);
     command
         .arg(programs().join("api.lua"))

@@ -371,7 +371,7 @@ fn the_configuration_declares_tasks_and_sighup_changes_them() {
 #[test]
 fn the_article_s_sessions_go_over_net_box() {
     let folder = tempfile::tempdir().unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let port = free_address().port().to_string();
     let mut command = command();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/article.lua");
     command.arg(script).arg(port).current_dir(folder.path());
@@ -389,7 +389,7 @@ const PORT: &str = "3300";
 fn typed(statements: &[String]) -> Vec<String> {
     let run = loop {
         let folder = tempfile::tempdir().unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_address().port();
         let input: String =
             statements.iter().map(|line| line.replace(PORT, &port.to_string()) + "\n").collect();
         let mut console = command();

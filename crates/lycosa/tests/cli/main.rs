@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../shared/addresses.rs"]
+mod addresses;
 mod article;
 mod bench;
 mod checkpoint;

@@ -189,7 +189,7 @@ fn before_triggers_and_transactions_that_yield() {
 
 #[test]
 fn net_box_speaks_with_a_server() {
-    compare("net_box.lua", &[&free_port().to_string()]);
+    compare("net_box.lua", &[&free_address().port().to_string()]);
 }
 
 #[test]
@@ -199,12 +199,12 @@ fn without_a_journal_a_statement_does_not_yield() {
 
 #[test]
 fn while_box_cfg_waits_for_a_master_fibers_run_and_clients_are_told() {
-    compare("loading.lua", &[&free_port().to_string()]);
+    compare("loading.lua", &[&free_address().port().to_string()]);
 }
 
 #[test]
 fn triggers_of_sessions_run_and_refuse_as_theirs() {
-    compare("sessions.lua", &[&free_port().to_string()]);
+    compare("sessions.lua", &[&free_address().port().to_string()]);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn modules_are_found_and_named_as_theirs() {
 
 #[test]
 fn sql_over_one_space_is_theirs() {
-    compare("sql.lua", &[&free_port().to_string()]);
+    compare("sql.lua", &[&free_address().port().to_string()]);
 }
 
 #[test]
@@ -283,7 +283,9 @@ fn triggers_that_do_what_they_should_not_break_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let run = |second: &str| {
         let mut command = Command::new(lycosa());
-        command.arg(programs().join("hostile_triggers.lua")).args([free_port().to_string().as_str(), second]);
+        command
+            .arg(programs().join("hostile_triggers.lua"))
+            .args([free_address().port().to_string().as_str(), second]);
         let output = command.current_dir(folder.path()).stdin(std::process::Stdio::null()).output();
         let output = output.expect("the program runs");
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -396,7 +398,7 @@ fn a_console_shows_results_as_yaml_and_lua() {
 #[test]
 fn a_console_reaches_a_server_by_both_protocols() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (binary, text) = (free_port(), free_port());
+    let (binary, text) = (free_address().port(), free_address().port());
     let path = folder.path().join("control");
     let program = format!(
         "box.cfg{{listen = '127.0.0.1:{binary}'}}\n\
@@ -429,14 +431,8 @@ fn a_console_reaches_a_server_by_both_protocols() {
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
     assert!(said.contains("Incorrect password") && !said.contains("wrong"), "{said}");
     assert_eq!(wrong.status.code(), Some(4));
-    let absent = console(&["console", &format!("127.0.0.1:{}", free_port())], "1\n");
+    let absent = console(&["console", &format!("127.0.0.1:{}", free_address().port())], "1\n");
     assert!(String::from_utf8_lossy(&absent.stderr).contains("Connection refused"));
-}
-
-/// A port without a listener.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it is bound").port()
 }
 
 /// The bytes of an answer that has to be one.
@@ -457,7 +453,7 @@ impl Drop for Served {
 #[test]
 fn a_program_s_own_queue_serves_clients() {
     let folder = tempfile::tempdir().expect("a folder");
-    let port = free_port();
+    let port = free_address().port();
     let own = "local queue = {}\n\
                function queue.stats() return {own = box.space.kept:len()} end\n\
                function queue.put(x) return box.space.kept:insert{x} end\n\
@@ -512,7 +508,7 @@ fn a_program_s_own_queue_serves_clients() {
 
 #[test]
 fn a_program_and_its_replica_change_places() {
-    let ports = [free_port().to_string(), free_port().to_string()];
+    let ports = [free_address().port().to_string(), free_address().port().to_string()];
     let output = run(lycosa(), &programs().join("pair.lua"), &[&ports[0], &ports[1]]);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (said, errors) = (text(&output.stdout), text(&output.stderr));
@@ -602,7 +598,7 @@ fn replica_set_comes_up<'a>(
     listens: &'a str,
 ) -> ReplicaSet<'a> {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut ports: Vec<u16> = order.iter().map(|_| free_port()).collect();
+    let mut ports: Vec<u16> = order.iter().map(|_| free_address().port()).collect();
     // As texts, in which the instances compare their addresses.
     ports.sort_unstable_by_key(u16::to_string);
     let served = order.iter().map(|_| None).collect();

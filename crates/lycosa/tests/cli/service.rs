@@ -26,9 +26,7 @@ fn a_service_manager_hears_of_start_reload_life_and_end() {
     let path = folder.path().join("notify.sock");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(LIMIT)).unwrap();
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    drop(listener);
+    let address = free_address().to_string();
     let mut server = command();
     server.args(["serve", "--listen", &address, "--data-dir"]).arg(folder.path().join("data"));
     server.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000");

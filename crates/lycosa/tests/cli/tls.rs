@@ -14,11 +14,6 @@ fn file(name: &str) -> String {
     folder.join(name).to_str().unwrap().to_owned()
 }
 
-/// An address that was free a moment ago.
-fn free_address() -> String {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().to_string()
-}
-
 /// A server with a TLS port beside its plain one.
 struct Encrypted {
     server: Server,
@@ -27,7 +22,7 @@ struct Encrypted {
 
 impl Encrypted {
     fn start(certificate: &str, key: &str, more: &[&str]) -> Self {
-        let address = free_address();
+        let address = free_address().to_string();
         let mut flags = vec!["--listen-tls", &address, "--tls-certificate", certificate, "--tls-key", key];
         flags.extend(more);
         let server = Server::configured(&flags);
@@ -158,7 +153,7 @@ fn sighup_reads_the_certificate_again_and_keeps_it_if_the_new_one_is_wrong() {
 fn a_server_with_wrong_files_does_not_start_and_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let listen = free_address();
+    let listen = free_address().to_string();
     let cases: &[(&[&str], &str)] = &[
         (&[], "needs a certificate: name the files with tls.certificate and tls.key"),
         (&["--tls-certificate", &file("server.pem")], "tls.key is not"),
@@ -234,7 +229,7 @@ fn listening_for_other_machines_in_plain_text_is_said() {
     let warning = "can be reached from other machines without encryption";
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
-    let port = free_address().rsplit_once(':').unwrap().1.to_owned();
+    let port = free_address().to_string().rsplit_once(':').unwrap().1.to_owned();
     let mut serve = command();
     serve.args(["serve", "--listen", &format!("0.0.0.0:{port}"), "--data-dir"]).arg(folder.path());
     let mut child = serve.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
@@ -262,7 +257,7 @@ fn a_replica_follows_over_tls() {
     let mistrusting = lycosa(&[
         "serve",
         "--listen",
-        &free_address(),
+        &free_address().to_string(),
         "--data-dir",
         tempfile::tempdir().unwrap().path().to_str().unwrap(),
         "--replication",

@@ -11,7 +11,7 @@ use super::pair::{
 };
 use crate::connection::{self, Connection, kind};
 use crate::exchange::if_possible;
-use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup, free_address, tarantool_is_installed};
+use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup, tarantool_is_installed};
 use crate::value::Value;
 
 const USER: &str = "worker";
@@ -262,7 +262,7 @@ fn put(server: &Server, tube: &str, count: usize) -> Result<()> {
 /// one exists; that one joins, although one of the addresses, its own, does not answer.
 fn each_names_both() -> Result<()> {
     for _ in 0..3 {
-        let addresses = [free_address()?, free_address()?];
+        let addresses = [free_address(), free_address()];
         let uris =
             addresses.map(|address| format!("\"admin:{}@{address}\"", ADMIN_PASSWORD.replace(' ', "%20")));
         let setup = |place: usize, more: &[&str]| {

@@ -208,9 +208,7 @@ pub(super) fn follow() -> Result<()> {
     some_work(&master, 0)?;
     let folder = tempfile::tempdir().map_err(text)?;
     let log = folder.path().join("log");
-    let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).map_err(text)?;
-    let listen = listener.local_addr().map_err(text)?.to_string();
-    drop(listener);
+    let listen = free_address().to_string();
     let mut server = std::process::Command::new(env!("CARGO_BIN_EXE_lycosa"))
         .args([
             "follow",

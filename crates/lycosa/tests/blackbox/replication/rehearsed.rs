@@ -16,9 +16,7 @@ pub(super) fn trial() -> Trial {
 }
 
 fn follow(master: &Server, data: &Path, more: &[&str]) -> Result<Output> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| error.to_string())?;
-    let listen = listener.local_addr().map_err(|error| error.to_string())?.to_string();
-    drop(listener);
+    let listen = free_address().to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_lycosa"));
     command.args(["follow", &format!("tarantool://guest@{}", master.address()), "--shadow", "--data-dir"]);
     command.arg(data).args(["--listen", &listen]).args(more);

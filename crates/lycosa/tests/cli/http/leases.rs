@@ -202,9 +202,7 @@ fn worker(name: &str, folder: &Path, url: &str, token: &str) -> Child {
 
 /// Every task is handled although the server is killed three times and the worker twice.
 fn works_off(name: &str, count: u64) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    drop(listener);
+    let address = free_address().to_string();
     let flags = ["--http-listen", &address];
     let mut server = Server::configured(&flags);
     server.ok(&["tube", "create", "mail"]);

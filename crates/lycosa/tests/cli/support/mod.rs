@@ -120,9 +120,7 @@ impl Server {
     fn started(data: TempDir, flags: &[&str], variables: &[(&str, &str)], binary: &Command) -> Self {
         let given = binary.get_args().map(ToOwned::to_owned).collect::<Vec<_>>();
         for _ in 0..4 {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            let address = listener.local_addr().unwrap().to_string();
-            drop(listener);
+            let address = free_address().to_string();
             let mut command = Command::new(binary.get_program());
             for (name, value) in binary.get_envs() {
                 match value {
