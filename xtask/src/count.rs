@@ -47,7 +47,7 @@ impl Runner {
 const REPEATED: usize = 200;
 
 impl Runner {
-    /// What the runner printed of the tests that failed, at most [`REPEATED`] lines; empty where none is told.
+    /// Lines that the runner printed about failed tests, at most [`REPEATED`]; none if no test failed.
     pub(crate) fn failures(self, output: &str) -> Vec<&str> {
         let lines = output.lines().collect::<Vec<_>>();
         let told = match self {

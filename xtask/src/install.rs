@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use crate::command::Program;
 use crate::top;
 
-/// Installs what is missing.
+/// Installs missing programs.
 pub(crate) fn all() -> Result<()> {
     // Its package starts an example instance where there is a service manager; the tests start their own.
     debian_package("tarantool", "-v")?;

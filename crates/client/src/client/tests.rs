@@ -159,7 +159,7 @@ async fn while_there_is_no_connection() {
     assert!(connection.ping().await.expect_err("lost").is_disconnected());
     let error = client.queue().tube("t").take(None).await.expect_err("no connection");
     assert!(error.is_disconnected(), "{error}");
-    // The lost connection is told first, then what the next one came to.
+    // The status tells of the lost connection first, then of the error of the next one.
     let mut watch = client.watch();
     while !matches!(watch.current().link, Link::Connecting { last_error } if &*last_error == "Instance bootstrap hasn't finished yet")
     {

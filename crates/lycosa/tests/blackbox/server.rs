@@ -2,14 +2,14 @@
 //! is removed with it. Processes are stopped by their own id, never by name.
 
 use std::fs::{self, File};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::addresses::free_address;
 use crate::connection::{self, Connection, kind};
 use crate::value::Value;
 

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use lycosa_client::{ConnectOptions, Connection};
 
+use crate::addresses::free_address;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The code of the article, block after block.

@@ -1,9 +1,10 @@
 //! `lycosa bench`: the binary measures itself, and says as every command when no server answers.
 
-use std::net::TcpListener;
 use std::process::{Command, Output};
 
 use serde_json::Value as Json;
+
+use crate::addresses::free_address;
 
 fn lycosa(arguments: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();

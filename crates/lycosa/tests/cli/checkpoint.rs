@@ -10,7 +10,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,6 +24,8 @@ use lycosa_iproto::error::ErrorCode;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
+
+use crate::addresses::free_address;
 
 const START_LIMIT: Duration = Duration::from_secs(180);
 const REPLY_LIMIT: Duration = Duration::from_secs(60);

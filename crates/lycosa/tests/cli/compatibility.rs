@@ -12,6 +12,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::addresses::free_address;
+
 /// Programs of `programs.rs` that run under both.
 const COMPARED: [&str; 13] = [
     "before.lua",

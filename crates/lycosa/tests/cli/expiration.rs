@@ -5,6 +5,7 @@ mod faces;
 use std::fs;
 use std::path::Path;
 
+use crate::addresses::free_address;
 use crate::support::{Run, Server, command, finish, wait_until};
 use lycosa_client::{ConnectOptions, Connection};
 use lycosa_tuple::value::Value;

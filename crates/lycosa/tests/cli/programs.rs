@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use crate::addresses::free_address;
+
 fn lycosa() -> &'static str {
     env!("CARGO_BIN_EXE_lycosa")
 }

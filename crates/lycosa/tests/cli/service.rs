@@ -1,9 +1,9 @@
 //! A server under a service manager: what it says over `NOTIFY_SOCKET`, and the man pages that a package has.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 
+use crate::addresses::free_address;
 use crate::support::{LIMIT, command, finish, lycosa};
 use rustix::process::{Pid, Signal, kill_process};
 

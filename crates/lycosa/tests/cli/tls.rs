@@ -2,10 +2,11 @@
 //! certificate.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::addresses::free_address;
 use crate::support::{LIMIT, Run, Server, command, finish, lycosa, wait_until};
 use rustix::process::Signal;
 

@@ -9,6 +9,7 @@ use super::pair::{
     Client, REPLY_LIMIT, command, compare, info, set_read_only, some_work, start_master, start_replica,
     vclock, wait_for,
 };
+use crate::addresses::free_address;
 use crate::connection::{self, Connection, kind};
 use crate::exchange::if_possible;
 use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup, tarantool_is_installed};

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::pair::{Client, command, compare, some_work, start_master, start_replica, vclock, wait_for};
 use super::{Result, comparison, expect};
+use crate::addresses::free_address;
 use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup};
 use crate::value::Value;
 

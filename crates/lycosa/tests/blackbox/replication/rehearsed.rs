@@ -1,6 +1,5 @@
 //! `lycosa follow --shadow`: a rehearsal by a server that runs for it, and by one that follows already.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -8,6 +7,7 @@ use libtest_mimic::Trial;
 
 use super::Result;
 use super::pair::{Client, command, compare, start_master, start_replica};
+use crate::addresses::free_address;
 use crate::server::{Peer, Server, Setup};
 use crate::value::Value;
 

@@ -1,7 +1,6 @@
 //! Work without a connection: take, settle, and the workers that docs/http.md shows, while everything is killed.
 
 use std::io::Write;
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value as Json, json};
 
 use super::client::{Answer, Door};
+use crate::addresses::free_address;
 use crate::support::{Server, finish, wait_until};
 
 fn door() -> (Door, String) {

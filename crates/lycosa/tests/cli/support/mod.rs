@@ -3,7 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part of it; a test fails by panicking")]
 
 use std::io::Write;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 use tempfile::TempDir;
+
+use crate::addresses::free_address;
 
 /// How long anything may take: a debug build beside many others.
 pub(crate) const LIMIT: Duration = Duration::from_secs(180);
