@@ -18,14 +18,25 @@ function binary() {
   return process.env.LYCOSA_BIN || path.join(target, 'debug', 'lycosa');
 }
 
-function freePort() {
-  return new Promise((resolve, reject) => {
+/** Above the ports of the other tests, below the range that clients get theirs from. */
+const PORTS = { first: 30_000, count: 2_500 };
+let taken = 0;
+
+/** Resolves to a port without a listener. Test files run as processes side by side: each begins at its own place. */
+async function freePort() {
+  for (let step = 0; step < PORTS.count; step += 1) {
+    const port = PORTS.first + ((process.pid * 41 + taken) % PORTS.count);
+    taken += 1;
+    if (await isFree(port)) return port;
+  }
+  throw new Error(`no port from ${PORTS.first} on is free`);
+}
+
+function isFree(port) {
+  return new Promise((resolve) => {
     const probe = net.createServer();
-    probe.once('error', reject);
-    probe.listen(0, '127.0.0.1', () => {
-      const { port } = probe.address();
-      probe.close(() => resolve(port));
-    });
+    probe.once('error', () => resolve(false));
+    probe.listen(port, '127.0.0.1', () => probe.close(() => resolve(true)));
   });
 }
 

@@ -1,5 +1,6 @@
 """A Lycosa server of the test's own: a free loopback port, a data folder that goes away with it, stopped by its own pid."""
 
+import fcntl
 import os
 import pathlib
 import shutil
@@ -27,10 +28,32 @@ def binary():
 MORE_AND_MORE = (0.2, 1, 5, 30)
 
 
+PORTS = range(10_000, 30_000)
+_held = []
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port below the range that clients get theirs from; each is given once, to the process that holds the lock of its file.
+
+    The tests of the binary (crates/lycosa/tests/shared/addresses.rs) take theirs in the same way.
+    """
+    folder = pathlib.Path(tempfile.gettempdir()) / "lycosa-test-ports"
+    folder.mkdir(exist_ok=True)
+    first = os.getpid() * 41
+    for step in range(len(PORTS)):
+        port = PORTS[(first + step) % len(PORTS)]
+        lock = open(folder / str(port), "w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            lock.close()
+            continue
+        _held.append(lock)
+        return port
+    raise OSError(f"no port of {PORTS} is free")
 
 
 class Server:
