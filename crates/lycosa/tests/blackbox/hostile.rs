@@ -24,6 +24,7 @@ pub(crate) fn trials() -> Result<Vec<Trial>, String> {
         trial("half-requests-have-one-bound", half_requests_have_one_bound),
         trial("files-are-the-server-s-alone", files_are_the_server_s_alone),
         trial("a-frame-full-of-values-is-answered", a_frame_full_of_values_is_answered),
+        trial("options-of-a-tube-are-not-compared-pairwise", options_of_a_tube_are_not_compared_pairwise),
     ])
 }
 
@@ -268,6 +269,23 @@ fn a_frame_full_of_values_is_answered() -> Result<(), String> {
     }
     let grown = peak_memory(&server)?.saturating_sub(before);
     if grown > GROWTH { Err(format!("the server's memory grew by {grown} bytes")) } else { Ok(()) }
+}
+
+/// A map of options is the third argument of `create_tube`: its work grows with the number of options, not with the square, so
+/// the answer comes long before the limit.
+fn options_of_a_tube_are_not_compared_pairwise() -> Result<(), String> {
+    const OPTIONS: i128 = 400_000;
+    let server = start()?;
+    let mut client = Connection::open(server.address()).map_err(|error| error.to_string())?;
+    let options =
+        (0..OPTIONS).map(|number| (Value::str(&format!("k{number}")), Value::Int(number))).collect();
+    let arguments = vec![Value::str("mail"), Value::str("fifo"), Value::Map(options)];
+    let reply = client.ask(kind::CALL, &connection::call("queue.create_tube", arguments), LIMIT)?;
+    if reply.error == 0 {
+        return Err("the row of such a tube is larger than a tuple may be".to_owned());
+    }
+    let ping = client.ask(kind::PING, &Value::Map(Vec::new()), LIMIT)?;
+    if ping.error == 0 { Ok(()) } else { Err(ping.describe()) }
 }
 
 const METHODS: [&str; 34] = [

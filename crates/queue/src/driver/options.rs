@@ -4,6 +4,8 @@
 //! stored in its row of `_queue` as the client gave them, with the defaults of the type added; they are read back from
 //! there at each start.
 
+use std::collections::HashMap;
+
 use lycosa_store::Error as StoreError;
 use lycosa_tuple::mp::{self, Kind, Reader};
 
@@ -324,17 +326,21 @@ impl TubeOptions {
     /// Appends the map that `_queue` keeps: the options as given, without nulls and callbacks, and the defaults.
     pub fn write_stored(value: Option<&[u8]>, timed: bool, out: &mut Vec<u8>) {
         const DEFAULTED: [&[u8]; 4] = [b"if_not_exists", b"ttl", b"ttr", b"pri"];
-        let mut pairs: Vec<(&[u8], &[u8])> = Vec::new();
+        let mut given: Vec<(&[u8], &[u8])> = Vec::new();
         let mut reader = Reader::new(value.unwrap_or(&[0x80]));
         for _ in 0..reader.map().unwrap_or(0) {
             let (Ok(key), Ok(value)) = (reader.raw(), reader.raw()) else { break };
+            given.push((key, value));
+        }
+        // The client chooses the number of options, so no option is compared with all others.
+        let last: HashMap<&[u8], usize> =
+            given.iter().enumerate().map(|(place, (key, _))| (*key, place)).collect();
+        let is_kept = |&(place, (key, value)): &(usize, (&[u8], &[u8]))| {
             let name = string(key).unwrap_or(b"");
             let unset = is_nil(value) || (is_false(value) && DEFAULTED.contains(&name));
-            pairs.retain(|(other, _)| *other != key);
-            if !unset && name != b"on_task_change" {
-                pairs.push((key, value));
-            }
-        }
+            last.get(key) == Some(&place) && !unset && name != b"on_task_change"
+        };
+        let pairs: Vec<_> = given.iter().copied().enumerate().filter(is_kept).map(|(_, pair)| pair).collect();
         let mut defaults = Vec::new();
         let has =
             |name: &[u8]| pairs.iter().find(|(key, _)| string(key) == Some(name)).map(|(_, value)| *value);
@@ -389,6 +395,27 @@ mod tests {
         assert_eq!(stored(&given, false).get("ttr"), None);
         let nothing = Value::map([("ttl", Value::Nil), ("pri", Value::from(false))]);
         assert_eq!(stored(&nothing, true).get("ttl"), Some(&Value::from(MAX_TIMEOUT_SECONDS)));
+    }
+
+    #[test]
+    fn an_option_given_twice_is_stored_once_as_given_last() {
+        let mut given = Vec::new();
+        mp::write_map(&mut given, 5);
+        for (name, value) in [("a", 1), ("b", 2), ("a", 3), ("c", 4), ("b", 0)] {
+            mp::write_str(&mut given, name.as_bytes());
+            if value == 0 { mp::write_nil(&mut given) } else { mp::write_uint(&mut given, value) }
+        }
+        let mut out = Vec::new();
+        TubeOptions::write_stored(Some(&given), false, &mut out);
+        let mut expected = Vec::new();
+        mp::write_map(&mut expected, 3);
+        for (name, value) in [("a", 3), ("c", 4)] {
+            mp::write_str(&mut expected, name.as_bytes());
+            mp::write_uint(&mut expected, value);
+        }
+        mp::write_str(&mut expected, b"if_not_exists");
+        mp::write_bool(&mut expected, false);
+        assert_eq!(out, expected);
     }
 
     #[test]

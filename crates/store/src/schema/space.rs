@@ -1,5 +1,7 @@
 //! Rows of `_space`: definitions of spaces, and what happens to a space when its row changes.
 
+use std::collections::HashSet;
+
 use lycosa_tuple::field::FieldType;
 use lycosa_tuple::format::{FieldDef, Refusal};
 use lycosa_tuple::mp::Reader;
@@ -155,6 +157,7 @@ fn decode_format(
         ("default", OptionType::String),
     ];
     let mut fields: Vec<FieldDef> = Vec::new();
+    let mut names = HashSet::new();
     for (number, entry) in (1..).zip(TupleRef::trusted(format).fields()) {
         if Reader::new(entry).map().is_err() {
             return Err(wrong(format!("field {number} is not map")));
@@ -168,7 +171,7 @@ fn decode_format(
         if name.len() > 65000 {
             return Err(wrong(format!("field {number} name is too long")));
         }
-        let name = String::from_utf8_lossy(name).into_owned();
+        let name = String::from_utf8_lossy(name);
         let ty = match options.text("type") {
             None => FieldType::Any,
             Some(ty) => FieldType::parse(&ty)
@@ -198,10 +201,11 @@ fn decode_format(
         if let Some(default) = options.text("default").filter(|_| !lenient) {
             check_default(&default)?;
         }
-        if fields.iter().any(|field| field.name == name) {
-            return Err(Error::SpaceFieldIsDuplicate(name));
+        // A format has as many fields as fit a tuple, so no name is compared with all others.
+        if !names.insert(name.clone()) {
+            return Err(Error::SpaceFieldIsDuplicate(name.into_owned()));
         }
-        fields.push(FieldDef { name, ty, nullable, refusal: refusal(&options) });
+        fields.push(FieldDef { name: name.into_owned(), ty, nullable, refusal: refusal(&options) });
     }
     Ok(fields)
 }
