@@ -5,9 +5,9 @@
 //! [`STACK`] bytes: the depth of a statement is bounded before. A plan is good for one version of the schema. The process
 //! that lends its data is a [`Rows`].
 //!
-//! A statement that is not supported is refused with a list of the supported ones. Differences from Tarantool: strings are compared
-//! byte by byte (a column with a collation can be read, not compared), and a comparison of two types that Tarantool answers
-//! through an index may be an error of types here.
+//! A statement that is not supported is refused with a list of the supported ones. Two differences from Tarantool:
+//! strings are compared byte by byte, so a column with a collation can be read, not compared; and a comparison of two types
+//! may be an error here where Tarantool answers through an index.
 //!
 //! Absent: Lua, the instance, protocols, the clock (work is counted, see [`effort`]); definitions of anything but tables,
 //! joins, subqueries, GROUP BY, transactions by SQL.
