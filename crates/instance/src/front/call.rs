@@ -157,7 +157,7 @@ impl Instance {
 
     /// What a name stands for natively, for [`Self::call_queue`].
     pub fn procedure(&self, name: &[u8]) -> Option<Procedure> {
-        self.shard.data.queue().resolve(name)
+        self.shard.queue().resolve(name)
     }
 
     /// Calls a procedure of the queue on behalf of any caller, without asking for the right to execute it. It joins
@@ -205,13 +205,12 @@ impl Instance {
     pub(crate) fn find(&self, name: &[u8]) -> Option<Callee> {
         match boxes::resolve(name) {
             Some(function) => Some(Callee::Box(function)),
-            None => match expiration_tasks::Function::resolve(self.shard.data.store(), name) {
+            None => match expiration_tasks::Function::resolve(self.shard.store(), name) {
                 Some(function) => Some(Callee::Expiration(function)),
                 None if !self.settings.native_queue || self.shard.awaits_demand() => None,
                 None if self.settings.program_tubes && is_about_all_tubes(name) => None,
                 None => self
                     .shard
-                    .data
                     .queue()
                     .resolve(name)
                     .map(|procedure| Callee::Queue(procedure, Right::default())),
@@ -222,7 +221,7 @@ impl Instance {
     /// What a connection may call by a name that it has called before.
     #[inline]
     fn resolved(&self, slot: ConnectionSlot, name: &[u8]) -> Option<Callee> {
-        let version = self.shard.data.journaling.system_version();
+        let version = self.shard.journaling().system_version();
         let target = self.connections.get(slot)?.cached(name, version)?;
         self.is_current(target).then_some(target)
     }
@@ -232,7 +231,7 @@ impl Instance {
         if let Some(target) = self.resolved(slot, name) {
             return Ok(Some(target));
         }
-        let version = self.shard.data.journaling.system_version();
+        let version = self.shard.journaling().system_version();
         let mut target = self.find(name);
         if let Some(caller) = self.caller(slot) {
             self.check_execute(&caller, name, target)?;
@@ -262,7 +261,7 @@ impl Instance {
     /// `_queue`.
     fn is_current(&self, target: Callee) -> bool {
         match target {
-            Callee::Queue(procedure, _) => self.shard.data.queue().is_current(&procedure),
+            Callee::Queue(procedure, _) => self.shard.queue().is_current(&procedure),
             Callee::Box(_) | Callee::Expiration(_) => true,
         }
     }
@@ -301,7 +300,7 @@ impl Instance {
             Some(Callee::Box(Function::Sessions | Function::QueueStatus)) => return Ok(()),
             _ => {}
         }
-        let store = self.shard.data.store();
+        let store = self.shard.store();
         let may_execute =
             |name: &str| store.check_access(caller.effective, Object::Function(name), Access::EXECUTE);
         may_execute(&String::from_utf8_lossy(name)).or_else(|error| match single_name(name, target) {
@@ -315,7 +314,7 @@ impl Instance {
     fn right(&self, user: UserId, name: &[u8], target: Option<Callee>) -> Right {
         let single = single_name(name, target);
         let mut names = str::from_utf8(name).ok().into_iter().chain(single.as_deref());
-        let granted = names.any(|name| self.shard.data.store().is_granted_function(user, name));
+        let granted = names.any(|name| self.shard.store().is_granted_function(user, name));
         let every_tube =
             matches!(target, Some(Callee::Queue(procedure, _)) if self.has_every_tube(user, &procedure));
         Right { granted, every_tube }
@@ -323,7 +322,7 @@ impl Instance {
 
     /// Whether the user may call the procedure because every tube is the user's.
     fn has_every_tube(&self, user: UserId, procedure: &Procedure) -> bool {
-        is_of_every_tube(procedure) && self.shard.data.store().has_role(user, EVERY_TUBE, user::ADMIN)
+        is_of_every_tube(procedure) && self.shard.store().has_role(user, EVERY_TUBE, user::ADMIN)
     }
 
     /// Calls a procedure of the queue for a connection: its values go straight into the reply.
@@ -346,7 +345,7 @@ impl Instance {
         match self.shard.call(&caller, procedure, args, out) {
             Ok(Answer::Done { count }) => {
                 let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
-                reply::finish_data(out, start, count, self.shard.data.store().schema_version());
+                reply::finish_data(out, start, count, self.shard.store().schema_version());
                 if self.settings.replicas_before_reply > 0
                     && procedure.queue_method() == Some(QueueMethod::State)
                 {
@@ -395,7 +394,7 @@ impl Instance {
             let start = reply::begin_data(out, sync);
             out.extend_from_slice(&values);
             let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
-            reply::finish_data(out, start, count, self.shard.data.store().schema_version());
+            reply::finish_data(out, start, count, self.shard.store().schema_version());
             if ABOUT_INSTANCE.contains(&name) {
                 self.finish_reply_about_instance(slot);
             } else {
@@ -419,7 +418,7 @@ impl Instance {
             Some(Callee::Box(Function::Snapshot)) => self.call_snapshot(caller, reply, out),
             Some(Callee::Box(function)) => {
                 if function.touches_data() {
-                    self.shard.data.conditions.check(Need::Read)?;
+                    self.shard.conditions().check(Need::Read)?;
                 }
                 self.execute_box(caller, function, args, out).map(|count| Called::Done { count })
             }
@@ -436,7 +435,7 @@ impl Instance {
             Some(Callee::Queue(..)) => Err(not_defined(name)),
             None if self.settings.lua => {
                 let function =
-                    str::from_utf8(name).ok().and_then(|name| self.shard.data.store().function_by_name(name));
+                    str::from_utf8(name).ok().and_then(|name| self.shard.store().function_by_name(name));
                 if function.is_some_and(lycosa_store::Function::runs_any_text) {
                     self.shard.check_universe(caller.effective, Access::EXECUTE)?;
                 }
@@ -512,8 +511,8 @@ impl Instance {
         if !self.settings.native_queue || !name.starts_with(b"queue.") || is_own() {
             return None;
         }
-        let queue = self.shard.data.queue();
-        if self.shard.data.is_read_only() && queue.state() == QueueState::Init {
+        let queue = self.shard.queue();
+        if self.shard.is_read_only() && queue.state() == QueueState::Init {
             let is_method = tube_method(name).is_some();
             return match queue.configuration().in_replicaset {
                 true if is_method => Some(read_only_error()),

@@ -239,7 +239,7 @@ impl Instance {
                 instance.shard.cancel(session, request);
                 instance.answer(request, Ok((1, NULL)));
             }
-            instance.shard.data.disconnect(session);
+            instance.shard.data().disconnect(session);
         });
     }
 
@@ -292,7 +292,7 @@ impl Instance {
             ReplyTo::Frame { slot, sync, is_call_16 } => (slot, sync, is_call_16),
             ReplyTo::Caller(kind) => {
                 let result = result.map(|(count, values)| (count, values.to_vec()));
-                let lsn = self.shard.data.journaling.awaited();
+                let lsn = self.shard.journaling().awaited();
                 let answered = Answered { request, kind, lsn, result };
                 match kind {
                     CallerKind::Http => self.parked.http_answers.push_back(answered),
@@ -301,7 +301,7 @@ impl Instance {
                 return;
             }
         };
-        let schema_version = self.shard.data.store().schema_version();
+        let schema_version = self.shard.store().schema_version();
         let Some(connection) = self.connections.get_mut(slot) else { return };
         match result {
             Ok((count, bytes)) => {
@@ -333,7 +333,7 @@ impl Instance {
         let Some(ParkedCall { reply: ReplyTo::Frame { slot, sync, .. }, .. }) = self.unpark(request) else {
             return;
         };
-        let schema_version = self.shard.data.store().schema_version();
+        let schema_version = self.shard.store().schema_version();
         let Some(connection) = self.connections.get_mut(slot) else { return };
         let out = connection.replies.buffer();
         let start = reply::begin(out, keys::CODE_OK, sync, schema_version);

@@ -96,7 +96,7 @@ impl Instance {
     }
 
     fn do_due(&mut self, now: u64) -> Option<u64> {
-        if self.shard.data.conditions.has_failed() || self.shard.is_journal_behind() {
+        if self.shard.conditions().has_failed() || self.shard.is_journal_behind() {
             return self.finish_logins();
         }
         self.loop_time.begin_turn(now);
@@ -125,7 +125,7 @@ impl Instance {
 
     /// Lets one source handle a few expired deadlines.
     fn step(&mut self, source: Source) -> Due {
-        let now = self.shard.data.now;
+        let now = self.shard.now();
         match source {
             Source::Rebuild if self.shard.step_rebuild(REBUILD_STEP) => Due::Now,
             Source::Rebuild => Due::Never,

@@ -86,9 +86,9 @@ impl Instance {
 
     /// Whether the user was created, and what the log is to say.
     fn declare_user(&mut self, declared: &DeclaredUser) -> Result<(bool, Option<String>), ErrorObject> {
-        let existing = self.shard.data.store().user_by_name(&declared.name).map(|user| user.hash2);
+        let existing = self.shard.store().user_by_name(&declared.name).map(|user| user.hash2);
         let hash2 = declared.password.as_ref().map(|password| auth::hash2(password.as_bytes()));
-        self.shard.data.transaction(Growth::Adds, user::ADMIN, |store| {
+        self.shard.data().transaction(Growth::Adds, user::ADMIN, |store| {
             let done = match (existing, hash2) {
                 (None, hash2) => ddl::create_user(store, &declared.name, hash2, false).map(drop),
                 (Some(old), Some(new)) if old != Some(new) => ddl::set_password(store, &declared.name, new),
@@ -115,7 +115,7 @@ impl Instance {
 
     /// What a tube that exists has other than declared. Options that are not declared may be anything.
     fn difference(&self, declared: &DeclaredTube) -> Option<String> {
-        let store = self.shard.data.store();
+        let store = self.shard.store();
         let space = store.space_by_name("_queue")?.id();
         let row = store.get(space, 0, &Value::array([declared.name.as_str()]).encode()).ok()??;
         let row = Value::decode(row).ok()?;
@@ -142,11 +142,11 @@ impl Instance {
     /// Lets a user use a tube, or with `*` every tube. Whether that took rights away that an older version had granted.
     fn grant_tube(&mut self, user: &str, tube: &str) -> Result<bool, ErrorObject> {
         if tube == ALL_TUBES {
-            return self.shard.data.transaction(Growth::Adds, user::ADMIN, |store| {
+            return self.shard.data().transaction(Growth::Adds, user::ADMIN, |store| {
                 grant_tubes(store, user).map_err(|error| wire_error::of_store(&error))
             });
         }
-        if !self.shard.data.queue().tubes().any(|(name, _)| name == tube) {
+        if !self.shard.queue().tubes().any(|(name, _)| name == tube) {
             return Err(ErrorObject::lua(format!(
                 "tube '{tube}' does not exist: declare it with [[tube]], or take it out of the user's tubes"
             )));
@@ -157,7 +157,7 @@ impl Instance {
     }
 
     fn declare_tube(&mut self, declared: &DeclaredTube) -> Result<bool, ErrorObject> {
-        let mut tubes = self.shard.data.queue().tubes();
+        let mut tubes = self.shard.queue().tubes();
         if let Some((_, kind)) = tubes.find(|(name, _)| *name == declared.name) {
             if kind == declared.kind {
                 return Ok(false);

@@ -54,7 +54,7 @@ impl Instance {
 
     /// The state of the election has changed, for `box.info.election` and the metrics.
     pub fn set_election(&mut self, election: Election) {
-        self.shard.election = Some(election);
+        self.shard.set_election(election);
     }
 
     /// The data give way to others, which [`Self::handle_restored`] brings.
@@ -73,8 +73,7 @@ impl Instance {
     fn void_replies(&mut self) {
         let error = outcome_unknown();
         let schema_version = self.store().schema_version();
-        let kept = self.shard.data.journaling.void();
-        self.shard.await_replicas();
+        let kept = self.shard.void_rows();
         self.connections.lose(kept, |frame, out| {
             if !reply::is_push(frame) {
                 reply::error(out, reply::sync_of(frame).unwrap_or(0), schema_version, &error);
@@ -84,12 +83,12 @@ impl Instance {
         for request in std::mem::take(&mut self.selects).requests() {
             self.answer(request, Err(error.clone()));
         }
-        self.connections.release(self.shard.data.journaling.released());
+        self.connections.release(self.shard.journaling().released());
     }
 
     /// The data are these now: as after a loss of rows, but perhaps ahead of everything before.
     pub fn handle_restored(&mut self, confirmed: Confirmed, now: u64) {
-        if self.shard.data.conditions.has_failed() {
+        if self.shard.conditions().has_failed() {
             return;
         }
         self.input(now, |instance| {
@@ -98,7 +97,7 @@ impl Instance {
             let users = instance.connections.iter().map(|connection| connection.user).collect();
             let changed = instance.settle(|instance| instance.shard.restore(confirmed, users));
             instance.connections.break_off(|connection| changed.contains(&connection.user));
-            instance.connections.release(instance.shard.data.journaling.released());
+            instance.connections.release(instance.shard.journaling().released());
         });
     }
 
@@ -119,13 +118,12 @@ impl Instance {
     /// At the end of a turn: the number of a read that the turn's replies wait for, if they have seen no new row. The
     /// journal is to confirm it ([`Self::handle_read`]).
     pub fn begin_read(&mut self) -> Option<Lsn> {
-        self.shard.data.journaling.begin_read()
+        self.shard.begin_read()
     }
 
     /// The majority has confirmed that this node led when [`Self::begin_read`] returned `lsn`.
     pub fn handle_read(&mut self, lsn: Lsn) {
-        self.shard.data.journaling.confirm_read(lsn);
-        self.shard.await_replicas();
+        self.shard.confirm_read(lsn);
         self.release_replies();
     }
 
@@ -136,6 +134,6 @@ impl Instance {
 
     /// Whether the data give way to others, which are not loaded yet.
     pub fn is_suspended(&self) -> bool {
-        self.shard.data.conditions.is_suspended()
+        self.shard.conditions().is_suspended()
     }
 }

@@ -55,9 +55,9 @@ impl Instance {
         }
         let Some(Callee::Queue(procedure, _)) = self.find(name) else { return Err(not_defined(name)) };
         let owner = caller.token.map_or(0, crate::TokenId::number);
-        let now = self.shard.data.now;
+        let now = self.shard.now();
         if let Some(Kept { fingerprint, answer }) =
-            idempotency::find(self.shard.data.store(), owner, &once.key, now)
+            idempotency::find(self.shard.store(), owner, &once.key, now)
         {
             if fingerprint != once.fingerprint {
                 let message = format!("the key {:?} was used for another request", once.key);
@@ -75,7 +75,7 @@ impl Instance {
                 let answer = brief(Value::decode(&out[start..]).unwrap_or(Value::Nil));
                 let kept = Kept { fingerprint: once.fingerprint.clone(), answer };
                 let expires = now.saturating_add(once.window);
-                self.shard.data.keep_answer(owner, &once.key, kept, expires)?;
+                self.shard.data().keep_answer(owner, &once.key, kept, expires)?;
             }
             Ok(called)
         });

@@ -193,7 +193,7 @@ impl Instance {
             let message = "Session of the caller does not support push()";
             return Err(ErrorObject::client(ErrorCode::Unsupported, message));
         };
-        let schema_version = self.shard.data.store().schema_version();
+        let schema_version = self.shard.store().schema_version();
         if let Some(connection) = self.connections.get_mut(slot) {
             reply::push(connection.replies.buffer(), sync, schema_version, value);
             self.finish_reply(slot);

@@ -230,7 +230,7 @@ impl Instance {
         let Some(connection) = self.connections.get(slot) else { return Ok(()) };
         let (id, salt, peer) = (connection.id, connection.salt, connection.origin.peer.clone());
         let line = if connection.has_failed_login { WaitingLine::Failed } else { WaitingLine::New };
-        let now = self.shard.data.now;
+        let now = self.shard.now();
         let Some(delay) = self.logins.delay(&peer, name, line, now) else {
             self.counts.failed_logins += 1;
             return Err(too_many_waiting(name));
@@ -265,8 +265,7 @@ impl Instance {
         salt: &[u8; SALT_SIZE],
     ) -> Result<Option<UserId>, ErrorObject> {
         let name = if name.len() <= MAX_NAME { name } else { &[] };
-        let known =
-            std::str::from_utf8(name).ok().and_then(|name| self.shard.data.store().user_by_name(name));
+        let known = std::str::from_utf8(name).ok().and_then(|name| self.shard.store().user_by_name(name));
         let account = known.filter(|account| account.kind == UserKind::User);
         if matches!(scramble, AuthTuple::Empty) && account.is_some_and(|account| account.id == user::GUEST) {
             return Ok(Some(user::GUEST));
@@ -306,7 +305,7 @@ impl Instance {
 
     /// Answers the log-ins whose delay is over. When the next one is due.
     pub(crate) fn finish_logins(&mut self) -> Option<u64> {
-        let now = self.shard.data.now;
+        let now = self.shard.now();
         if let Some(count) = self.logins.sampled.overdue(now) {
             self.logins.log(format!("{count} more log-ins failed"));
         }

@@ -40,7 +40,7 @@ impl Instance {
     /// The journal has lost every row behind `from`, a durable one, and goes on. The instance goes back to `confirmed`, the
     /// data at `from`; see the source of this module for what becomes of connections, sessions, waiting calls and tasks.
     pub fn handle_lost(&mut self, from: Lsn, confirmed: Confirmed, now: u64) {
-        if !self.shard.data.conditions.has_failed() {
+        if !self.shard.conditions().has_failed() {
             self.input(now, |instance| instance.go_back(from, confirmed));
         }
     }
@@ -50,7 +50,7 @@ impl Instance {
         self.measures.journal_errors += 1;
         self.settle(|instance| instance.shard.abandon_checkpoint("the journal has lost rows"));
         let schema_version = self.store().schema_version();
-        self.connections.lose(self.shard.data.journaling.last_kept(from), |frame, out| {
+        self.connections.lose(self.shard.journaling().last_kept(from), |frame, out| {
             if !reply::is_push(frame) {
                 reply::error(out, reply::sync_of(frame).unwrap_or(0), schema_version, &error);
             }
@@ -60,12 +60,12 @@ impl Instance {
         let users = self.connections.iter().map(|connection| connection.user).collect();
         let changed = self.settle(|instance| instance.shard.lose(from, confirmed, users));
         self.connections.break_off(|connection| changed.contains(&connection.user));
-        self.connections.release(self.shard.data.journaling.released());
+        self.connections.release(self.shard.journaling().released());
     }
 
     /// Whether the instance goes back to confirmed data, and refuses to read or change them until it has.
     pub fn is_rebuilding(&self) -> bool {
-        self.shard.data.conditions.is_rebuilding()
+        self.shard.conditions().is_rebuilding()
     }
 
     /// Answers the calls that wait for something which is lost: all but these.

@@ -133,7 +133,7 @@ impl Instance {
     /// Whether the queue waits until it is asked for ([`Settings::queue_on_demand`]).
     pub fn set_queue_on_demand(&mut self, waits: bool) {
         self.settings.queue_on_demand = waits;
-        self.shard.rules = self.settings.rules();
+        self.shard.set_rules(self.settings.rules());
     }
 
     /// A program asks for the queue ([`Settings::queue_on_demand`]): it starts now, or as soon as the instance may write. Returns
@@ -142,11 +142,11 @@ impl Instance {
     /// # Errors
     /// As of [`Self::start`].
     pub fn start_on_demand(&mut self, now: u64) -> Result<bool, lycosa_queue::Error> {
-        if !self.shard.awaits_demand() || self.shard.data.in_transaction() {
+        if !self.shard.awaits_demand() || self.shard.in_transaction() {
             return Ok(false);
         }
         self.set_queue_on_demand(false);
-        if self.shard.data.is_read_only() {
+        if self.shard.is_read_only() {
             return Ok(false);
         }
         let started = self.start(now);
@@ -174,7 +174,7 @@ impl Instance {
         self.settings.hooked_queue = hooked_queue;
         self.update_allowance();
         // Whether `guest` may call what it has called before is to be asked again.
-        self.shard.data.journaling.bump_system_version();
+        self.shard.forget_resolved();
         self.shard.reconfigure(self.settings.rules(), memory_limit);
         if rule_ends {
             self.dismiss_guests();
@@ -200,19 +200,19 @@ impl Instance {
         self.settings.native_queue = native;
         self.shard.set_native_queue(native);
         // What connections have resolved is to be resolved again.
-        self.shard.data.journaling.bump_system_version();
+        self.shard.forget_resolved();
     }
 
     /// Whether functions about all tubes are a program's ([`Settings::program_tubes`]).
     pub fn set_program_tubes(&mut self, program: bool) {
         self.settings.program_tubes = program;
-        self.shard.data.journaling.bump_system_version();
+        self.shard.forget_resolved();
     }
 
     /// Whether clients' operations on tubes go to a program, because a space of the queue has triggers.
     pub fn set_hooked_queue(&mut self, hooked: bool) {
         self.settings.hooked_queue = hooked;
-        self.shard.data.journaling.bump_system_version();
+        self.shard.forget_resolved();
     }
 
     /// A program has a function of its own in the place of a native one: connections that call that name get the program's
@@ -221,7 +221,7 @@ impl Instance {
         if !self.own_functions.iter().any(|own| own == name) {
             self.own_functions.push(name.to_owned());
         }
-        self.shard.data.journaling.bump_system_version();
+        self.shard.forget_resolved();
     }
 
     /// What `box.cfg` answers.
@@ -244,7 +244,7 @@ impl Instance {
         (self.process.entropy)(&mut salt);
         let slot = self.connect_greeted(origin, salt, now)?;
         let greeting =
-            Greeting { version: PROTOCOL_VERSION.to_owned(), uuid: self.shard.identity.instance, salt };
+            Greeting { version: PROTOCOL_VERSION.to_owned(), uuid: self.shard.identity().instance, salt };
         if let Some(connection) = self.connections.get_mut(slot) {
             let bytes = greeting.encode().expect("the version is short and without blanks");
             connection.replies.buffer().extend_from_slice(&bytes);
@@ -274,7 +274,7 @@ impl Instance {
         }
         if self.counts.connections == 0 {
             // No client has seen rows of the start.
-            self.shard.replication.start_until = self.shard.data.journaling.lsn();
+            self.shard.begin_serving();
         }
         let user = if origin.trust == Trust::Admin { user::ADMIN } else { user::GUEST };
         let slot = self.connections.open(origin, user, salt, now);
@@ -364,19 +364,19 @@ impl Instance {
 
     /// Why the journal takes no more rows, once it has failed for good.
     pub fn failure(&self) -> Option<&str> {
-        self.shard.data.conditions.failure()
+        self.shard.conditions().failure()
     }
 
     /// The journal has failed for good. Replies that wait for it and calls that wait for a task become errors, and from now
     /// on data are neither read nor changed.
     pub fn handle_failed(&mut self, cause: &str) {
-        if self.shard.data.conditions.has_failed() {
+        if self.shard.conditions().has_failed() {
             return;
         }
         self.measures.journal_errors += 1;
         self.shard.handle_failed(cause);
-        let error = self.shard.data.conditions.failure_error();
-        let schema_version = self.shard.data.store().schema_version();
+        let error = self.shard.conditions().failure_error();
+        let schema_version = self.shard.store().schema_version();
         self.connections.replace_waiting(|frame, out| {
             if reply::is_push(frame) {
                 return;
@@ -438,10 +438,10 @@ impl Instance {
 
     /// Lets replies leave that wait for rows which are durable now, on replicas too.
     fn release_replies(&mut self) -> Released {
-        if self.shard.data.conditions.has_failed() {
+        if self.shard.conditions().has_failed() {
             Released::default()
         } else {
-            self.connections.release(self.shard.data.journaling.released())
+            self.connections.release(self.shard.journaling().released())
         }
     }
 
@@ -487,12 +487,12 @@ impl Instance {
 
     /// Whether changes of a tube's tasks are to be collected for [`Self::poll_event`]. False if there is no such tube.
     pub fn observe(&mut self, tube: &str, observed: bool) -> bool {
-        self.shard.data.vault.observe(tube, observed)
+        self.shard.observe(tube, observed)
     }
 
     /// The next change of a task of an observed tube.
     pub fn poll_event(&mut self) -> Option<TaskEvent> {
-        self.shard.data.vault.poll_event()
+        self.shard.poll_event()
     }
 
     /// What may be written to the connection's socket now, or the beginning of it. [`Instance::consume`] lists the connection
@@ -509,7 +509,7 @@ impl Instance {
         {
             self.connections.mark_ready(slot);
         }
-        self.connections.took(slot, self.shard.data.now);
+        self.connections.took(slot, self.shard.now());
         self.account_output(slot);
     }
 
@@ -538,7 +538,7 @@ impl Instance {
 
     /// Whether every row is durable, or lost with the journal, and every reply written.
     pub fn is_drained(&self) -> bool {
-        self.shard.data.journaling.is_settled()
+        self.shard.journaling().is_settled()
             && self.connections.iter().all(|connection| connection.replies.pending_bytes() == 0)
     }
 
@@ -552,12 +552,11 @@ impl Instance {
         let mut found = false;
         let mut look = |tuple: &[u8]| {
             let id = TupleRef::trusted(tuple).field(0).and_then(|id| Reader::new(id).uint().ok());
-            let account =
-                id.and_then(|id| u32::try_from(id).ok()).and_then(|id| self.shard.data.store().user(id));
+            let account = id.and_then(|id| u32::try_from(id).ok()).and_then(|id| self.shard.store().user(id));
             found |= account.is_some_and(|account| account.hash2.is_some() && account.id != user::GUEST);
         };
         let all = &[0x90];
-        let read = self.shard.data.store().select(
+        let read = self.shard.store().select(
             user::ADMIN,
             system::USER,
             0,
@@ -572,12 +571,12 @@ impl Instance {
 
     /// The queue, to be asked.
     pub fn queue(&self) -> &Queue {
-        self.shard.data.queue()
+        self.shard.queue()
     }
 
     /// The data, to be read. Who owns what may not be entered yet, see [`Queue::taken_rows`].
     pub fn store(&self) -> &Store {
-        self.shard.data.store()
+        self.shard.store()
     }
 
     fn reply_error(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
@@ -589,7 +588,7 @@ impl Instance {
     /// The same. An error that replicas and operators need to see does not wait for replicas (`at_once`).
     fn reply_error_when(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject, at_once: bool) {
         self.counts.count_error();
-        let schema_version = self.shard.data.store().schema_version();
+        let schema_version = self.shard.store().schema_version();
         let error = self.shard.with_master(error);
         let Some(connection) = self.connections.get_mut(slot) else { return };
         reply::error(connection.replies.buffer(), sync, schema_version, &error);

@@ -112,7 +112,7 @@ impl Instance {
         if self.connections.unread() <= self.settings.max_output_total {
             return None;
         }
-        let slot = self.connections.worst_reader(self.shard.data.now, PATIENCE)?;
+        let slot = self.connections.worst_reader(self.shard.now(), PATIENCE)?;
         let connection = self.connections.get_mut(slot)?;
         let bytes = connection.replies.pending_bytes();
         let peer = connection.origin.peer.clone();

@@ -140,7 +140,7 @@ fn short(number: u64) -> u32 {
 impl Instance {
     /// From now on the instance keeps a history of itself. To be called once, when it starts.
     pub fn keep_history(&mut self) {
-        let pulse = Pulse::new(self.shard.data.now, self.loop_time.turns(), &self.measures.journal_sync);
+        let pulse = Pulse::new(self.shard.now(), self.loop_time.turns(), &self.measures.journal_sync);
         self.pulse = Some(Box::new(pulse));
     }
 
@@ -152,7 +152,7 @@ impl Instance {
 
     /// Does a step if a period has ended. Returns whether there is more to do.
     pub(crate) fn step_pulse(&mut self) -> bool {
-        let now = self.shard.data.now;
+        let now = self.shard.now();
         let Some(mut pulse) = self.pulse.take() else { return false };
         // A clock that was set back ends the period too.
         if pulse.search.is_none() && now / PERIOD != pulse.period {
@@ -160,7 +160,7 @@ impl Instance {
         }
         let mut more = false;
         if let Some(search) = &mut pulse.search {
-            let (store, queue) = (self.shard.data.store(), self.shard.data.queue());
+            let (store, queue) = (self.shard.store(), self.shard.queue());
             let (oldest, next) = queue.oldest_ready(store, search.after, TUBES, now);
             search.oldest = search.oldest.max(oldest);
             search.after = next;

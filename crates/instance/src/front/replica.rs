@@ -58,7 +58,7 @@ impl Instance {
 
     fn check_replica_request(&self, user: UserId, body: &Body<'_>) -> Result<ReplicaRequest, ErrorObject> {
         self.shard.check_universe(user, Access::READ)?;
-        self.shard.data.conditions.check(Need::Read)?;
+        self.shard.conditions().check(Need::Read)?;
         let registers = || -> Result<(), ErrorObject> {
             let checked = self.store().check_access(user, Object::Space(system::CLUSTER), Access::WRITE);
             checked.map_err(|error| wire_error::of_store(&error))
@@ -85,14 +85,15 @@ impl Instance {
             Body::Subscribe(subscribe) => {
                 let request = SubscribeRequest::new(&subscribe).map_err(|error| error.0)?;
                 self.check_other(request.replica)?;
-                request.check_cluster(self.shard.identity.cluster).map_err(|error| error.0)?;
+                request.check_cluster(self.shard.identity().cluster).map_err(|error| error.0)?;
                 let id = match self.shard.replica_id_of(request.replica) {
                     Some(id) => id,
                     None if request.is_anonymous => 0,
                     None => {
                         let message = format!(
                             "Replica {} is not registered with replica set {}",
-                            request.replica, self.shard.identity.cluster
+                            request.replica,
+                            self.shard.identity().cluster
                         );
                         return Err(ErrorObject::client(ErrorCode::UnknownReplica, message));
                     }
@@ -104,7 +105,7 @@ impl Instance {
     }
 
     fn check_other(&self, replica: Uuid) -> Result<(), ErrorObject> {
-        if replica != self.shard.identity.instance {
+        if replica != self.shard.identity().instance {
             return Ok(());
         }
         let message = "Connection to self is not supported: the replica has the UUID of this instance";

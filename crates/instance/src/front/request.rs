@@ -68,9 +68,9 @@ impl Instance {
         if error.code != u32::from(ErrorCode::AccessDenied) || object_type != "space" {
             return error;
         }
-        let (store, user) = (self.shard.data.store(), connection.user);
+        let (store, user) = (self.shard.store(), connection.user);
         let Some(space) = store.space_by_name(name).map(lycosa_store::Space::id) else { return error };
-        let is_of_tube = self.shard.data.queue().is_tube_space(space);
+        let is_of_tube = self.shard.queue().is_tube_space(space);
         if !is_of_tube || connection.is_trusted(&self.settings) || store.may_know_space(user, space) {
             return error;
         }
@@ -124,14 +124,14 @@ impl Instance {
 
     /// Conditions of every request.
     fn admit(&mut self, slot: ConnectionSlot, request: &Request<'_>) -> Result<(), ErrorObject> {
-        let version = self.shard.data.journaling.system_version();
+        let version = self.shard.journaling().system_version();
         let connection = self.connections.get_mut(slot);
         let is_admitted = connection.is_some_and(|connection| {
             connection.is_proven = true;
             connection.admitted == Some(version)
         });
         let wanted = request.header.schema_version;
-        let current = u64::from(self.shard.data.store().schema_version());
+        let current = u64::from(self.shard.store().schema_version());
         if wanted != 0 && wanted != current && !matches!(request.body, Body::Unknown(_)) {
             return Err(ErrorObject::client(
                 ErrorCode::WrongSchemaVersion,
@@ -171,9 +171,9 @@ impl Instance {
         let out = connection.replies.buffer();
         let undo = out.len();
         let start = reply::begin_data(out, header.sync);
-        match body(&mut self.shard.data, user, out) {
+        match body(self.shard.data(), user, out) {
             Ok(count) => {
-                reply::finish_data(out, start, count, self.shard.data.store().schema_version());
+                reply::finish_data(out, start, count, self.shard.store().schema_version());
                 self.finish_reply(slot);
                 Ok(())
             }
@@ -192,7 +192,7 @@ impl Instance {
         statement: &Statement<'_>,
     ) -> Result<(), ErrorObject> {
         let is_of_program = statement.space() == system::SESSION_SETTINGS
-            || self.shard.data.store().hooks(statement.space()).any();
+            || self.shard.store().hooks(statement.space()).any();
         if self.settings.lua && is_of_program {
             return self.change_with_triggers(slot, header, statement);
         }
@@ -221,7 +221,7 @@ impl Instance {
     ) -> Result<(), ErrorObject> {
         let Some(caller) = self.caller(slot) else { return Ok(()) };
         let readable = Object::Space(system::SESSION_SETTINGS);
-        let checked = self.shard.data.store().check_access(caller.effective, readable, Access::READ);
+        let checked = self.shard.store().check_access(caller.effective, readable, Access::READ);
         checked.map_err(|error| wire_error::of_store(&error))?;
         let mut args = Vec::new();
         mp::write_array(&mut args, 4);
@@ -265,7 +265,7 @@ impl Instance {
     /// SQL is for users who have logged in, and for `guest` if it was granted a right to data: a connection alone is
     /// no reason to parse and plan. A Tarantool 2.6 takes it from every user, later ones ask for a right of its own.
     fn check_sql(&self, user: UserId) -> Result<(), ErrorObject> {
-        if user != user::GUEST || self.shard.data.store().is_granted_data(user) {
+        if user != user::GUEST || self.shard.store().is_granted_data(user) {
             return Ok(());
         }
         Err(ErrorObject::access_denied("Execute", "sql", "", "guest"))
@@ -275,8 +275,8 @@ impl Instance {
     #[must_use]
     pub fn hides_space(&self, caller: &Caller, space: SpaceId) -> bool {
         !caller.trusted
-            && self.shard.data.queue().is_tube_space(space)
-            && !self.shard.data.store().may_know_space(caller.effective, space)
+            && self.shard.queue().is_tube_space(space)
+            && !self.shard.store().may_know_space(caller.effective, space)
     }
 
     fn handle_eval(
@@ -297,7 +297,7 @@ impl Instance {
         sync: u64,
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), ErrorObject> {
-        let schema_version = self.shard.data.store().schema_version();
+        let schema_version = self.shard.store().schema_version();
         if let Some(connection) = self.connections.get_mut(slot) {
             let out = connection.replies.buffer();
             let start = reply::begin(out, keys::CODE_OK, sync, schema_version);
@@ -313,12 +313,12 @@ impl Instance {
     }
 
     fn reply_ballot(&mut self, slot: ConnectionSlot, header: &Header) -> Result<(), ErrorObject> {
-        let vclock = self.shard.data.journaling.vclock().clone();
-        let oldest = self.shard.oldest_vclock.clone();
-        let read_only = self.shard.data.is_read_only();
-        let is_configured = self.shard.replication.is_read_only_configured;
+        let vclock = self.shard.journaling().vclock().clone();
+        let oldest = self.shard.oldest_vclock().clone();
+        let read_only = self.shard.is_read_only();
+        let is_configured = self.shard.is_read_only_configured();
         let term = self.shard.latest_term();
-        let replicas = &self.shard.replication.replicas;
+        let replicas = self.shard.replicas();
         let (following, wanted) = (replicas.following_count(), self.settings.replicas_before_reply);
         // The ballot of an instance without any replicas is that of a Tarantool, byte for byte.
         let tells_replicas = wanted > 0 || replicas.iter().any(|peer| peer.id != 0);
@@ -350,7 +350,7 @@ impl Instance {
     }
 
     fn reply_vclock(&mut self, slot: ConnectionSlot, header: &Header) -> Result<(), ErrorObject> {
-        let vclock = self.shard.data.journaling.vclock().clone();
+        let vclock = self.shard.journaling().vclock().clone();
         self.reply_with(slot, header.sync, |out| {
             mp::write_map(out, 1);
             mp::write_uint(out, u64::from(keys::VCLOCK));
@@ -363,8 +363,8 @@ impl Instance {
     pub(crate) fn finish_reply(&mut self, slot: ConnectionSlot) {
         self.connections.finish_reply(
             slot,
-            self.shard.data.journaling.awaited(),
-            self.shard.data.journaling.released(),
+            self.shard.journaling().awaited(),
+            self.shard.journaling().released(),
         );
     }
 

@@ -82,10 +82,11 @@ impl Instance {
         let undo = out.len();
         let start = reply::begin_data(out, header.sync);
         let values = out.len();
-        let advanced = self.shard.data.advance(&mut cursor, SLICE, &mut |tuple| out.extend_from_slice(tuple));
+        let advanced =
+            self.shard.data().advance(&mut cursor, SLICE, &mut |tuple| out.extend_from_slice(tuple));
         match advanced {
             Ok(Progress::End) => {
-                reply::finish_data(out, start, count_of(&cursor), self.shard.data.store().schema_version());
+                reply::finish_data(out, start, count_of(&cursor), self.shard.store().schema_version());
                 self.finish_reply(slot);
             }
             Ok(Progress::More) => {
@@ -126,7 +127,7 @@ impl Instance {
             match self.advance_select(&mut select) {
                 Ok(Progress::More) => {}
                 Ok(Progress::End) => {
-                    select.assembled_at = Some((self.shard.data.now, self.shard.data.journaling.awaited()));
+                    select.assembled_at = Some((self.shard.now(), self.shard.journaling().awaited()));
                 }
                 Err(error) => {
                     self.answer(select.request, Err(error));
@@ -138,11 +139,11 @@ impl Instance {
             None => self.selects.queue.push_back(select),
             Some((since, awaited)) => {
                 let is_free = self.connections.get(slot).is_some_and(|connection| {
-                    connection.replies.may_adopt() && awaited <= self.shard.data.journaling.released()
+                    connection.replies.may_adopt() && awaited <= self.shard.journaling().released()
                 });
                 if is_free {
                     self.hand_over(slot, sync, select);
-                } else if self.shard.data.now >= since + MAX_ADOPTION {
+                } else if self.shard.now() >= since + MAX_ADOPTION {
                     let values = select.chunks.concat();
                     self.answer(select.request, Ok((count_of(&select.cursor), &values)));
                 } else {
@@ -157,7 +158,7 @@ impl Instance {
 
     fn advance_select(&mut self, select: &mut LongSelect) -> Result<Progress, ErrorObject> {
         let LongSelect { cursor, chunks, bytes, .. } = select;
-        let advanced = self.shard.data.advance(cursor, SLICE, &mut |tuple| {
+        let advanced = self.shard.data().advance(cursor, SLICE, &mut |tuple| {
             match chunks.last_mut() {
                 Some(chunk) if chunk.len() < CHUNK => chunk.extend_from_slice(tuple),
                 _ => {
@@ -190,7 +191,7 @@ impl Instance {
     fn hand_over(&mut self, slot: ConnectionSlot, sync: u64, select: LongSelect) {
         let mut header = Vec::new();
         let count = count_of(&select.cursor);
-        reply::data_header(&mut header, sync, count, select.bytes, self.shard.data.store().schema_version());
+        reply::data_header(&mut header, sync, count, select.bytes, self.shard.store().schema_version());
         self.unpark(select.request);
         let Some(connection) = self.connections.get_mut(slot) else { return };
         let mut chunks = select.chunks;

@@ -14,7 +14,7 @@ use crate::{Identity, Instance};
 impl Instance {
     /// Who this instance is.
     pub fn identity(&self) -> Identity {
-        self.shard.identity
+        self.shard.identity()
     }
 
     /// Gives a replica a number in `_cluster`, the smallest that is free, or tells the one that it has.
@@ -33,12 +33,12 @@ impl Instance {
 
     /// What this instance has on its disk.
     pub fn durable_vclock(&self) -> &Vclock {
-        self.shard.data.journaling.durable_vclock()
+        self.shard.journaling().durable_vclock()
     }
 
     /// The clock after the batch that ended with `lsn`, before [`Self::handle_durable`] was told of it.
     pub fn batch_vclock(&self, lsn: u64) -> Option<&Vclock> {
-        self.shard.data.journaling.taken_vclock(lsn)
+        self.shard.journaling().taken_vclock(lsn)
     }
 
     /// Rows of this instance's log that a replica with that clock does not have on its disk.
@@ -48,12 +48,12 @@ impl Instance {
 
     /// The replicas that are known.
     pub fn replicas(&self) -> &Replicas {
-        &self.shard.replication.replicas
+        self.shard.replicas()
     }
 
     /// The same, for reports about their connections.
     pub fn replicas_mut(&mut self) -> &mut Replicas {
-        &mut self.shard.replication.replicas
+        self.shard.replicas_mut()
     }
 
     /// Whether the journal is so far behind that nothing more should be applied for the moment.
@@ -63,27 +63,27 @@ impl Instance {
 
     /// The masters with their states, in the order of the configuration.
     pub fn set_upstreams(&mut self, upstreams: Vec<Upstream>) {
-        self.shard.replication.set_upstreams(upstreams);
+        self.shard.set_upstreams(upstreams);
     }
 
     /// The masters.
     pub fn upstreams(&self) -> &[Upstream] {
-        self.shard.replication.upstreams()
+        self.shard.upstreams()
     }
 
     /// One of the masters, for a report about it.
     pub fn upstream_mut(&mut self, place: usize) -> Option<&mut Upstream> {
-        self.shard.replication.upstream_mut(place)
+        self.shard.upstream_mut(place)
     }
 
     /// Whether the instance takes no writes because too few masters are in sync.
     pub fn is_orphan(&self) -> bool {
-        self.shard.replication.is_orphan
+        self.shard.is_orphan()
     }
 
     /// Whether the configuration, or a later call of [`Self::set_read_only`], wants no writes.
     pub fn is_read_only_configured(&self) -> bool {
-        self.shard.replication.is_read_only_configured
+        self.shard.is_read_only_configured()
     }
 
     /// The instance is an orphan, or not any more: an orphan takes no writes.
@@ -113,7 +113,7 @@ impl Instance {
     /// A larger step makes turns longer. A host that compares the queue with a model sets a step larger than the tubes: the
     /// task that a waiting call gets then does not depend on where a step ends.
     pub fn set_queue_step(&mut self, step: usize) {
-        self.shard.queue_step = step;
+        self.shard.set_queue_step(step);
     }
 
     /// Wants a checkpoint as soon as possible, even if nothing has changed since the last snapshot: because its file, or a

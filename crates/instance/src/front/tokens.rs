@@ -93,7 +93,7 @@ impl Instance {
     /// # Errors
     /// No valid token has that secret: the error's `name` is `TOKEN_INVALID`.
     pub fn token_caller(&self, digest: &TokenDigest, session: u64) -> Result<Caller, ErrorObject> {
-        let token = tokens::by_digest(self.shard.data.store(), digest, self.shard.data.now);
+        let token = tokens::by_digest(self.shard.store(), digest, self.shard.now());
         let token = token.ok_or_else(invalid)?;
         Ok(Caller {
             kind: CallerKind::Http,
@@ -108,14 +108,14 @@ impl Instance {
     pub fn open_token_session(&mut self, id: TokenId) -> u64 {
         let session = self.open_session();
         if let Some(token) = self.token(id) {
-            self.shard.data.name_session(session, &format!("token {}", token.name));
+            self.shard.data().name_session(session, &format!("token {}", token.name));
         }
         session
     }
 
     /// The valid token with that number.
     pub fn token(&self, id: TokenId) -> Option<Token> {
-        tokens::by_id(self.shard.data.store(), id, self.shard.data.now)
+        tokens::by_id(self.shard.store(), id, self.shard.now())
     }
 
     /// The refusal of a token that is unknown, revoked or expired.
@@ -126,7 +126,7 @@ impl Instance {
 
     /// Changes when a token was added or revoked.
     pub fn token_revision(&self) -> Option<(u64, u64)> {
-        tokens::revision(self.shard.data.store())
+        tokens::revision(self.shard.store())
     }
 
     /// Refuses a caller whose token has a lesser role than `role`, or is not for every tube: for a door's own functions
@@ -180,7 +180,7 @@ impl Instance {
                 _ if tube.is_none() => None,
                 text if text.ends_with(":apply") => destination(args),
                 text if text.ends_with(":undo") => {
-                    let (queue, store) = (self.shard.data.queue(), self.shard.data.store());
+                    let (queue, store) = (self.shard.queue(), self.shard.store());
                     first_number(args).and_then(|job| queue.destination_of_job(store, job))
                 }
                 _ => None,

@@ -27,17 +27,17 @@ impl Instance {
     /// # Errors
     /// A transaction is open already; the journal has failed.
     pub fn begin(&mut self, acting: UserId) -> Result<(), ErrorObject> {
-        self.shard.data.begin(acting)
+        self.shard.data().begin(acting)
     }
 
     /// Whether a transaction is open.
     pub fn in_transaction(&self) -> bool {
-        self.shard.data.in_transaction()
+        self.shard.in_transaction()
     }
 
     /// The present place in the open transaction.
     pub fn savepoint(&self) -> Savepoint {
-        self.shard.data.savepoint()
+        self.shard.savepoint()
     }
 
     /// Undoes everything since a savepoint of the open transaction.
@@ -45,10 +45,10 @@ impl Instance {
     /// # Errors
     /// The savepoint is of another transaction, or was undone itself by a rollback to an older one. Nothing changes then.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), ErrorObject> {
-        if !self.shard.data.store().is_live(savepoint.in_store()) {
+        if !self.shard.store().is_live(savepoint.in_store()) {
             return Err(wire_error::of_store(&lycosa_store::Error::NoSuchSavepoint));
         }
-        self.shard.data.rollback_to(savepoint);
+        self.shard.data().rollback_to(savepoint);
         Ok(())
     }
 
@@ -58,13 +58,13 @@ impl Instance {
     /// The queue's spaces cannot be kept in step, for want of memory for example. The transaction is rolled back then.
     pub fn commit(&mut self) -> Result<Lsn, ErrorObject> {
         // Programs run the triggers of what they do themselves.
-        self.shard.data.upkeep().mark_hooks_run();
-        self.settle(|instance| instance.shard.data.commit())
+        self.shard.data().upkeep().mark_hooks_run();
+        self.settle(|instance| instance.shard.data().commit())
     }
 
     /// Rolls the open transaction back.
     pub fn rollback(&mut self) {
-        self.shard.data.rollback();
+        self.shard.data().rollback();
     }
 
     /// Runs `body` as one transaction of `acting`, or as a part of the open one that fails alone.
@@ -76,7 +76,7 @@ impl Instance {
         acting: UserId,
         body: impl FnOnce(&mut Store) -> Result<T, ErrorObject>,
     ) -> Result<T, ErrorObject> {
-        self.settle(|instance| instance.shard.data.transaction(Growth::Adds, acting, body))
+        self.settle(|instance| instance.shard.data().transaction(Growth::Adds, acting, body))
     }
 
     /// Says which hooks a space has from now on, for the triggers of a program.
@@ -84,7 +84,7 @@ impl Instance {
     /// # Errors
     /// No such space, or one that never has tuples; the journal has failed.
     pub fn set_hooks(&mut self, space: u32, hooks: Hooks) -> Result<(), ErrorObject> {
-        let mut admitted = self.shard.data.admit(Need::Read)?;
+        let mut admitted = self.shard.data().admit(Need::Read)?;
         let (_, store) = admitted.queue();
         store.set_hooks(space, hooks).map_err(|error| wire_error::of_store(&error))
     }
@@ -100,7 +100,7 @@ impl Instance {
         statement: &Statement<'_>,
         out: &mut Vec<u8>,
     ) -> Result<u32, ErrorObject> {
-        self.settle(|instance| instance.shard.data.execute(acting, statement, out))
+        self.settle(|instance| instance.shard.data().execute(acting, statement, out))
     }
 
     /// Executes a statement of `acting` in the open transaction, or proposes it to the before hooks of its space; then
@@ -114,7 +114,7 @@ impl Instance {
         statement: &Statement<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Option<Proposal>, ErrorObject> {
-        self.shard.data.submit(acting, statement, out)
+        self.shard.data().submit(acting, statement, out)
     }
 
     /// Completes a proposed statement as the hooks decided. Appends the tuple that it returns to `out`.
@@ -129,19 +129,19 @@ impl Instance {
         decision: Decision<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), ErrorObject> {
-        self.shard.data.decide(acting, statement, proposal, decision, out)
+        self.shard.data().decide(acting, statement, proposal, decision, out)
     }
 
     /// The changes of the open transaction, or those since a savepoint; `hooked`: only in spaces with after hooks.
     pub fn changes_since(&self, savepoint: Option<Savepoint>, hooked: bool) -> Vec<OwnedChange> {
-        let (store, place) = (self.shard.data.store(), savepoint.map(|savepoint| savepoint.in_store()));
+        let (store, place) = (self.shard.store(), savepoint.map(|savepoint| savepoint.in_store()));
         let changes = store.changes_since(place);
         changes.filter(|change| !hooked || store.hooks(change.space).after).map(Change::into_owned).collect()
     }
 
     /// The next committed change of a space with hooks that no program has made, for triggers that run behind it.
     pub fn poll_hooked(&mut self) -> Option<OwnedChange> {
-        self.shard.data.upkeep().poll_hooked()
+        self.shard.data().upkeep().poll_hooked()
     }
 
     /// Applies a transaction of another instance: all of its rows, each with its stamp, which is its header. The data
@@ -182,7 +182,7 @@ impl Instance {
         select: &Select<'_>,
         out: &mut Vec<u8>,
     ) -> Result<u32, ErrorObject> {
-        self.shard.data.select(user, select, out)
+        self.shard.data().select(user, select, out)
     }
 
     /// A step of flushing an index's deferred entries before it is read: some tenths of a millisecond. Returns whether more
@@ -192,7 +192,7 @@ impl Instance {
     /// # Errors
     /// The journal has failed.
     pub fn prepare_read(&mut self, space: u32, index: u32) -> Result<bool, ErrorObject> {
-        self.shard.data.read_step(space, index, FLUSH_STEP)
+        self.shard.data().read_step(space, index, FLUSH_STEP)
     }
 
     /// The data, with every deferred entry of an index flushed, for reads that [`Self::select`] has no words for. Access
@@ -201,7 +201,7 @@ impl Instance {
     /// # Errors
     /// The journal has failed.
     pub fn read(&mut self, space: u32, index: u32) -> Result<&Store, ErrorObject> {
-        self.shard.data.read(space, index)
+        self.shard.data().read(space, index)
     }
 
     /// Goes on with a walk over an index as [`Store::advance`] does, with the rights of the cursor's user.
@@ -214,7 +214,7 @@ impl Instance {
         budget: Budget,
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<Progress, WalkError> {
-        self.shard.data.advance(cursor, budget, f)
+        self.shard.data().advance(cursor, budget, f)
     }
 
     /// As [`Self::advance`], until `f` breaks: see [`Store::advance_while`].
@@ -227,28 +227,28 @@ impl Instance {
         budget: Budget,
         f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Progress, WalkError> {
-        self.shard.data.advance_while(cursor, budget, f)
+        self.shard.data().advance_while(cursor, budget, f)
     }
 
     /// The time of everything that happens from now on, in microseconds since the epoch. Inputs with a time set it too.
     pub fn set_now(&mut self, now: u64) {
-        self.shard.data.now = now;
+        self.shard.set_now(now);
     }
 
     /// The LSN after everything that is committed: what is told to the world now may have seen any of it. 0 once the
     /// journal has failed.
     pub fn awaited(&self) -> Lsn {
-        self.shard.data.journaling.awaited()
+        self.shard.journaling().awaited()
     }
 
     /// The clock after everything that is committed, durable or not.
     pub fn vclock(&self) -> &Vclock {
-        self.shard.data.journaling.vclock()
+        self.shard.journaling().vclock()
     }
 
     /// The LSN up to which rows are durable, on as many replicas as [`Settings`](crate::Settings) says too.
     pub fn durable(&self) -> Lsn {
-        self.shard.data.journaling.released()
+        self.shard.journaling().released()
     }
 
     /// Whether everything up to `lsn` is durable.
@@ -256,13 +256,9 @@ impl Instance {
     /// # Errors
     /// The journal has failed before it was, or has lost rows up to it.
     pub fn is_durable(&self, lsn: Lsn) -> Result<bool, ErrorObject> {
-        if self.shard.data.journaling.is_lost(lsn) {
+        if self.shard.journaling().is_lost(lsn) {
             return Err(crate::shard::loss::outcome_unknown());
         }
-        if lsn <= self.durable() {
-            Ok(true)
-        } else {
-            self.shard.data.conditions.check_journal().map(|()| false)
-        }
+        if lsn <= self.durable() { Ok(true) } else { self.shard.conditions().check_journal().map(|()| false) }
     }
 }

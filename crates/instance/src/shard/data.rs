@@ -74,11 +74,11 @@ pub struct Confirmed {
 
 /// All data, and what decides whether they may be read and changed.
 pub(crate) struct Data {
-    pub(crate) vault: Vault,
-    pub(crate) journaling: Journaling,
-    pub(crate) conditions: Conditions,
+    pub(super) vault: Vault,
+    pub(super) journaling: Journaling,
+    pub(super) conditions: Conditions,
     /// The time of this turn, in microseconds since the epoch.
-    pub(crate) now: u64,
+    pub(super) now: u64,
 }
 
 impl Data {
@@ -183,10 +183,6 @@ impl Data {
     /// Rolls the open transaction back.
     pub(crate) fn rollback(&mut self) {
         self.bookkeep().rollback();
-    }
-
-    pub(crate) fn savepoint(&self) -> Savepoint {
-        self.queue().savepoint(self.store())
     }
 
     pub(crate) fn rollback_to(&mut self, savepoint: Savepoint) {

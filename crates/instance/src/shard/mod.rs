@@ -19,6 +19,7 @@ pub(crate) mod group;
 pub(crate) mod idempotency;
 pub(crate) mod lineage;
 pub(crate) mod loss;
+pub(crate) mod queries;
 pub(crate) mod replication;
 pub(crate) mod role;
 pub(crate) mod tokens;
@@ -111,27 +112,27 @@ pub(crate) enum Answer {
 
 /// Data and everything that changes them.
 pub(crate) struct Shard {
-    pub(crate) rules: Rules,
-    pub(crate) identity: Identity,
-    pub(crate) data: Data,
+    rules: Rules,
+    identity: Identity,
+    data: Data,
     /// Data that a loss of rows has replaced, until their memory is given back.
     former: Vec<Retired>,
     checkpoints: Checkpoints,
     role: RoleDeadlines,
     leader_time: group::LeaderTime,
     /// Of a member of a group: the last state from its host.
-    pub(crate) election: Option<group::Election>,
-    pub(crate) roles: Roles,
-    pub(crate) expiring: Expiring,
-    pub(crate) replication: Replication,
+    election: Option<group::Election>,
+    roles: Roles,
+    expiring: Expiring,
+    replication: Replication,
     /// The vclock of the oldest journal file that is kept.
-    pub(crate) oldest_vclock: Vclock,
+    oldest_vclock: Vclock,
     /// Which of the lines about new spaces of vinyl are logged.
     vinyl_lines: Sampled,
-    pub(crate) lag: Lag,
+    lag: Lag,
     /// See [`Instance::set_queue_step`](crate::Instance::set_queue_step).
-    pub(crate) queue_step: usize,
-    pub(crate) started_at: u64,
+    queue_step: usize,
+    started_at: u64,
     /// Answers that are not the queue's.
     answers: VecDeque<Answer>,
 }

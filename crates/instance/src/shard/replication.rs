@@ -49,20 +49,20 @@ impl Upstream {
 /// Everything about replication.
 #[derive(Debug, Default)]
 pub(crate) struct Replication {
-    pub(crate) replicas: Replicas,
+    pub(super) replicas: Replicas,
     upstreams: Vec<Upstream>,
     /// The version of the system spaces at which `replicas` was brought in line with `_cluster`.
     cluster_version: u64,
-    pub(crate) is_read_only_configured: bool,
-    pub(crate) is_orphan: bool,
+    pub(super) is_read_only_configured: bool,
+    pub(super) is_orphan: bool,
     /// Batches that are durable here and not on enough replicas: the LSN and the clock at the end of each.
     awaiting: VecDeque<(u64, Vclock)>,
     /// Rows up to here may be this instance's own; later ones come from masters, while it is read-only.
-    pub(crate) own_until: u64,
+    pub(super) own_until: u64,
     /// Rows up to here were written before the first client came: no reply waits for replicas because of them.
-    pub(crate) start_until: u64,
+    pub(super) start_until: u64,
     /// Answers that wait for more replicas than others.
-    pub(crate) write_concerns: WriteConcerns,
+    pub(super) write_concerns: WriteConcerns,
 }
 
 impl Replication {

@@ -23,7 +23,7 @@ impl Instance {
             return Ok(1);
         };
         let Value::Map(options) = options else { return Err(arguments.usage()) };
-        self.shard.data.conditions.check(Need::Read)?;
+        self.shard.conditions().check(Need::Read)?;
         self.shard.check_universe(caller.effective, Access::WRITE)?;
         for (name, value) in options {
             let name = name.as_str().unwrap_or_default();
@@ -55,7 +55,7 @@ impl Instance {
                     );
                     return Err(ErrorObject::client(ErrorCode::Cfg, message));
                 }
-                self.set_read_only(read_only, self.shard.data.now);
+                self.set_read_only(read_only, self.shard.now());
             }
         }
         Ok(0)
@@ -64,8 +64,8 @@ impl Instance {
     fn configuration_value(&self) -> Value {
         let mut pairs = self.configuration.clone();
         match pairs.iter_mut().find(|(name, _)| name == "read_only") {
-            Some((_, value)) => *value = self.shard.data.is_read_only().into(),
-            None => pairs.push(("read_only".to_owned(), self.shard.data.is_read_only().into())),
+            Some((_, value)) => *value = self.shard.is_read_only().into(),
+            None => pairs.push(("read_only".to_owned(), self.shard.is_read_only().into())),
         }
         Value::map(pairs)
     }

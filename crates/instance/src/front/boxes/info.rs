@@ -47,30 +47,28 @@ type Part = fn(&Instance) -> Option<Value>;
 const PARTS: &[(&str, Part)] = &[
     ("version", |_| Some(PROTOCOL_VERSION.into())),
     ("lycosa", |_| Some(env!("CARGO_PKG_VERSION").into())),
-    ("id", |instance| Some(i64::from(instance.shard.identity.replica_id).into())),
-    ("uuid", |instance| Some(instance.shard.identity.instance.to_string().into())),
+    ("id", |instance| Some(i64::from(instance.shard.identity().replica_id).into())),
+    ("uuid", |instance| Some(instance.shard.identity().instance.to_string().into())),
     ("pid", |instance| Some(u64::from(instance.process.id).into())),
     ("status", |instance| Some(instance.state().into())),
-    ("ro", |instance| Some(instance.shard.data.is_read_only().into())),
-    ("uptime", |instance| {
-        Some((instance.shard.data.now.saturating_sub(instance.shard.started_at) / 1_000_000).into())
-    }),
-    ("lsn", |instance| Some(instance.durable_vclock().get(instance.shard.identity.replica_id).into())),
-    ("signature", |instance| Some(instance.shard.data.journaling.durable_vclock().signature().into())),
+    ("ro", |instance| Some(instance.shard.is_read_only().into())),
+    ("uptime", |instance| Some((instance.shard.uptime() / 1_000_000).into())),
+    ("lsn", |instance| Some(instance.durable_vclock().get(instance.shard.identity().replica_id).into())),
+    ("signature", |instance| Some(instance.shard.journaling().durable_vclock().signature().into())),
     ("vclock", |instance| Some(vclock_value(instance.durable_vclock()))),
     ("pending_rows", |instance| Some(instance.pending_rows())),
     ("cluster", |instance| {
-        Some(Value::map([("uuid", Value::from(instance.shard.identity.cluster.to_string()))]))
+        Some(Value::map([("uuid", Value::from(instance.shard.identity().cluster.to_string()))]))
     }),
     ("replication", |instance| Some(instance.shard.replication_value())),
     ("replication_anon", |instance| Some(Value::map([("count", Value::from(instance.shard.guests()))]))),
-    ("election", |instance| instance.shard.election.as_ref().map(Election::value)),
+    ("election", |instance| instance.shard.election().map(Election::value)),
     ("masters", |instance| Some(instance.shard.masters_value())),
     ("memory", |instance| Some(instance.box_info_memory())),
     ("net", |instance| Some(net_value(&instance.status()))),
     ("checkpoint", |instance| Some(checkpoint(&instance.checkpoint_status()))),
     ("deadline_lag", |instance| {
-        let Lag { last, longest } = instance.shard.lag;
+        let Lag { last, longest } = instance.shard.lag();
         Some(Value::map([("last_us", Value::from(last)), ("longest_us", longest.into())]))
     }),
     ("longest_turns_us", |instance| Some(Value::map(instance.loop_time.longest()))),
@@ -87,15 +85,15 @@ const PARTS: &[(&str, Part)] = &[
 impl Instance {
     /// The instance at this moment.
     pub fn status(&self) -> Status {
-        let memory = self.shard.data.store().memory();
+        let memory = self.shard.store().memory();
         let [longest_turn, longest_turn_cpu] = self.loop_time.longest_turns();
         Status {
             status: self.state(),
             failure: self.shard.trouble().map(str::to_owned),
-            is_read_only: self.shard.data.is_read_only(),
-            uptime: self.shard.data.now.saturating_sub(self.shard.started_at),
-            signature: self.shard.data.journaling.signature(),
-            durable_signature: self.shard.data.journaling.durable_vclock().signature(),
+            is_read_only: self.shard.is_read_only(),
+            uptime: self.shard.uptime(),
+            signature: self.shard.journaling().signature(),
+            durable_signature: self.shard.journaling().durable_vclock().signature(),
             connections: self.connections.len(),
             waiting_calls: self.parked.len(),
             unread_output: self.unread_output(),
@@ -106,7 +104,7 @@ impl Instance {
             memory_used: memory.used,
             memory_limit: memory.limit,
             checkpoint: self.checkpoint_status(),
-            lag: self.shard.lag,
+            lag: self.shard.lag(),
             longest_turns: self.loop_time.longest(),
             longest_turns_cpu: self.loop_time.longest_cpu(),
             longest_turn,
@@ -136,28 +134,27 @@ impl Instance {
     }
 
     fn read_only_reason(&self) -> Option<Value> {
-        let is_configured =
-            self.shard.replication.is_read_only_configured || self.shard.identity.replica_id == 0;
-        let reason = match (is_configured, self.shard.replication.is_orphan) {
+        let is_configured = self.shard.is_read_only_configured() || self.shard.identity().replica_id == 0;
+        let reason = match (is_configured, self.shard.is_orphan()) {
             (true, _) => "config",
             (false, true) => "orphan",
             (false, false) => "fenced",
         };
-        self.shard.data.is_read_only().then(|| reason.into())
+        self.shard.is_read_only().then(|| reason.into())
     }
 
     fn pending_rows(&self) -> Value {
-        let durable = self.shard.data.journaling.durable_vclock().signature();
-        (self.shard.data.journaling.signature() - durable).into()
+        let durable = self.shard.journaling().durable_vclock().signature();
+        (self.shard.journaling().signature() - durable).into()
     }
 
     pub(super) fn box_info_memory(&self) -> Value {
-        let memory = self.shard.data.store().memory();
+        let memory = self.shard.store().memory();
         Value::map([("data", memory.tuples), ("index", memory.indexes), ("limit", memory.limit)])
     }
 
     pub(super) fn box_slab_info(&self) -> Value {
-        let memory = self.shard.data.store().memory();
+        let memory = self.shard.store().memory();
         let share = |part: u64, whole: u64| {
             let percent = if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
             Value::from(format!("{percent:.2}%"))

@@ -122,7 +122,7 @@ impl Instance {
             Function::Cfg => return self.box_cfg(caller, args, out),
             Function::Promote | Function::Demote => {
                 self.shard.check_universe(caller.effective, Access::WRITE)?;
-                let now = self.shard.data.now;
+                let now = self.shard.now();
                 match function {
                     Function::Promote => self.shard.promote(now)?,
                     _ => self.shard.demote(now)?,
@@ -146,6 +146,6 @@ impl Instance {
 
     /// The name of a user.
     pub(crate) fn user_name(&self, id: UserId) -> String {
-        self.shard.data.store().user(id).map_or_else(|| id.to_string(), |user| user.name.clone())
+        self.shard.store().user(id).map_or_else(|| id.to_string(), |user| user.name.clone())
     }
 }

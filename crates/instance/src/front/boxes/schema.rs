@@ -44,7 +44,7 @@ impl Instance {
                 if is_about_others {
                     // Every user may execute it, and grants of other users name their tubes.
                     let users = Object::Space(system::USER);
-                    let checked = self.shard.data.store().check_access(caller.effective, users, Access::READ);
+                    let checked = self.shard.store().check_access(caller.effective, users, Access::READ);
                     checked.map_err(|error| wire_error::of_store(&error))?;
                 }
                 self.privileges_of(id?.unwrap_or(user::ADMIN))?.write(out);
@@ -57,12 +57,12 @@ impl Instance {
             }
             _ => {}
         }
-        let timestamp = timestamp(self.shard.data.now);
+        let timestamp = timestamp(self.shard.now());
         if let (Function::UserPasswd, Some(password), None) = (function, arguments.get(0), arguments.get(1)) {
             let password = password.as_str().ok_or_else(|| arguments.usage())?;
             return self.set_own_password(caller.user, password).map(|()| 0);
         }
-        self.shard.data.transaction(growth_of(function), caller.effective, |store| {
+        self.shard.data().transaction(growth_of(function), caller.effective, |store| {
             change(store, function, &arguments, &timestamp)
         })?;
         Ok(0)
@@ -72,25 +72,25 @@ impl Instance {
     fn set_own_password(&mut self, user: UserId, password: &str) -> Result<(), ErrorObject> {
         let name = self.user_name(user);
         let hash2 = auth::hash2(password.as_bytes());
-        self.shard.data.transaction(Growth::Finishes, user::ADMIN, |store| {
+        self.shard.data().transaction(Growth::Finishes, user::ADMIN, |store| {
             ddl::set_password(store, &name, hash2).map_err(|error| wire_error::of_store(&error))
         })
     }
 
     fn schema_exists(&self, function: Function, name: &str) -> bool {
         match function {
-            Function::FuncExists => self.shard.data.store().function_by_name(name).is_some(),
+            Function::FuncExists => self.shard.store().function_by_name(name).is_some(),
             Function::RoleExists => {
-                self.shard.data.store().user_by_name(name).is_some_and(|user| user.kind == UserKind::Role)
+                self.shard.store().user_by_name(name).is_some_and(|user| user.kind == UserKind::Role)
             }
-            _ => self.shard.data.store().user_by_name(name).is_some_and(|user| user.kind == UserKind::User),
+            _ => self.shard.store().user_by_name(name).is_some_and(|user| user.kind == UserKind::User),
         }
     }
 
     /// The user, or the role, with that name.
     fn party(&self, name: &str, kind: UserKind) -> Result<UserId, ErrorObject> {
         let found =
-            self.shard.data.store().user_by_name(name).filter(|user| user.kind == kind).map(|user| user.id);
+            self.shard.store().user_by_name(name).filter(|user| user.kind == kind).map(|user| user.id);
         let missing = match kind {
             UserKind::User => Error::NoSuchUser,
             UserKind::Role => Error::NoSuchRole,
@@ -106,7 +106,6 @@ impl Instance {
         let mut list = Vec::new();
         let mut add = |tuple: &[u8]| list.extend(self.privilege_row(tuple));
         self.shard
-            .data
             .store()
             .select(user::ADMIN, system::PRIV, 0, IteratorType::Eq, &key, 0, u64::MAX, &mut add)
             .map_err(|error| wire_error::of_store(&error))?;
@@ -134,16 +133,11 @@ impl Instance {
     fn object_name(&self, kind: ObjectType, id: u64) -> Option<String> {
         let id = u32::try_from(id).ok()?;
         match kind {
-            ObjectType::Space => self.shard.data.store().space(id).ok().map(|space| space.name().to_owned()),
-            ObjectType::User | ObjectType::Role => {
-                self.shard.data.store().user(id).map(|user| user.name.clone())
-            }
-            ObjectType::Sequence => {
-                self.shard.data.store().sequence(id).map(|sequence| sequence.name.clone())
-            }
+            ObjectType::Space => self.shard.store().space(id).ok().map(|space| space.name().to_owned()),
+            ObjectType::User | ObjectType::Role => self.shard.store().user(id).map(|user| user.name.clone()),
+            ObjectType::Sequence => self.shard.store().sequence(id).map(|sequence| sequence.name.clone()),
             ObjectType::Function => self
                 .shard
-                .data
                 .store()
                 .functions()
                 .find(|function| function.id == id)

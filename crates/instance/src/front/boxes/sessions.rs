@@ -31,9 +31,8 @@ impl Instance {
         let queue_caller = caller.in_queue(caller.trusted);
         let (views, is_all) = self
             .shard
-            .data
             .queue()
-            .sessions(self.shard.data.store(), &queue_caller)
+            .sessions(self.shard.store(), &queue_caller)
             .map_err(|error| wire_error::of_queue(&error))?;
         let by_id: HashMap<u64, &Connection> =
             self.connections.iter().map(|connection| (connection.id, connection)).collect();
@@ -50,7 +49,7 @@ impl Instance {
         let steered = (&*operation, reason.as_bytes());
         let token = caller.token.and_then(|id| self.token(id));
         let acting = acting(caller, token.as_ref());
-        match self.shard.data.release_session(&acting, id, steered)? {
+        match self.shard.data().release_session(&acting, id, steered)? {
             true => Ok(Value::from(true)),
             false => Err(no_such_session(id)),
         }
@@ -70,7 +69,7 @@ impl Instance {
         }
         let token = caller.token.and_then(|id| self.token(id));
         let acting = acting(caller, token.as_ref());
-        self.shard.data.note_steered(&acting, (&operation, reason.as_bytes()));
+        self.shard.data().note_steered(&acting, (&operation, reason.as_bytes()));
         Ok(Value::from(true))
     }
 

@@ -77,7 +77,7 @@ impl Instance {
 
     /// A counter as `{rps, total}`; `rps` is the mean since the start.
     fn rate(&self, total: u64) -> Value {
-        let seconds = (self.shard.data.now.saturating_sub(self.shard.started_at) / 1_000_000).max(1);
+        let seconds = (self.shard.uptime() / 1_000_000).max(1);
         Value::map([("rps", total / seconds), ("total", total)])
     }
 }

@@ -73,8 +73,8 @@ impl Instance {
     ) -> Result<Option<u64>, ErrorObject> {
         let Page { history, .. } = page;
         let queue_caller = caller.in_queue(caller.trusted);
-        let (store, now) = (self.shard.data.store(), self.shard.data.now);
-        let queue = self.shard.data.queue();
+        let (store, now) = (self.shard.store(), self.shard.now());
+        let queue = self.shard.queue();
         let (tubes, next) =
             queue.statuses(store, &queue_caller, page, now).map_err(|error| wire_error::of_queue(&error))?;
         let is_first = page.after.is_none() && page.tube.is_none();
@@ -95,7 +95,7 @@ impl Instance {
     }
 
     fn write_instance(&self, history: bool, out: &mut Vec<u8>) {
-        let now = self.shard.data.now;
+        let now = self.shard.now();
         let members = self.instance_members();
         let has_history = history && self.next_pulse().is_some();
         mp::write_map(out, members.len() as u32 + 3 + u32::from(has_history));
@@ -104,7 +104,7 @@ impl Instance {
             value.write(out);
         }
         mp::write_str(out, b"queue");
-        self.shard.data.queue().status(self.shard.data.store(), now).write(history, out);
+        self.shard.queue().status(self.shard.store(), now).write(history, out);
         let histograms: [(&str, &Histogram); 2] =
             [("turn", self.loop_time.turns()), ("journal_sync", &self.measures.journal_sync)];
         for (name, histogram) in histograms {
@@ -119,7 +119,7 @@ impl Instance {
 
     fn instance_members(&self) -> Vec<(&'static str, Value)> {
         let status = self.status();
-        let journaling = &self.shard.data.journaling;
+        let journaling = self.shard.journaling();
         let known = || TYPES.iter().flat_map(|(_, kinds)| kinds.iter().copied());
         let requests = TYPES.iter().map(|(name, kinds)| {
             let (total, errors) = match kinds {
@@ -137,12 +137,12 @@ impl Instance {
         });
         let mut members = vec![
             ("version", Value::from(env!("CARGO_PKG_VERSION"))),
-            ("uuid", self.shard.identity.instance.to_string().into()),
-            ("id", u64::from(self.shard.identity.replica_id).into()),
+            ("uuid", self.shard.identity().instance.to_string().into()),
+            ("id", u64::from(self.shard.identity().replica_id).into()),
             ("pid", u64::from(self.process.id).into()),
-            ("now", Value::Double(self.shard.data.now as f64 / 1e6)),
+            ("now", Value::Double(self.shard.now() as f64 / 1e6)),
             ("state", status.status.into()),
-            ("queue_state", self.shard.data.queue().state().name().into()),
+            ("queue_state", self.shard.queue().state().name().into()),
             ("read_only", status.is_read_only.into()),
             ("uptime", Value::Double(status.uptime as f64 / 1e6)),
             ("connections", (status.connections as u64).into()),
@@ -157,7 +157,7 @@ impl Instance {
             ("memory_used", status.memory_used.into()),
             ("memory_limit", status.memory_limit.into()),
             ("memory", self.box_info_memory()),
-            ("memory_reserved", self.shard.data.store().memory().reserved.into()),
+            ("memory_reserved", self.shard.store().memory().reserved.into()),
             ("journal_rows", journaling.lsn().into()),
             ("journal_bytes", journaling.written_bytes().into()),
             ("journal_errors", self.measures.journal_errors.into()),

@@ -43,7 +43,7 @@ impl Instance {
         let secret = format!("{SECRET_PREFIX}{digits}");
         let digest = TokenDigest::of(secret.as_bytes());
         let tubes = tubes.ok_or_else(|| arguments.usage())?;
-        let token = self.shard.data.add_token(&NewToken { number, name, digest, role, tubes, ttl })?;
+        let token = self.shard.data().add_token(&NewToken { number, name, digest, role, tubes, ttl })?;
         let mut shown = self.shown(&token);
         shown.push(("secret".into(), secret.into()));
         Ok(Value::Map(shown))
@@ -53,14 +53,14 @@ impl Instance {
     pub(super) fn revoke_token(&mut self, caller: &Caller, args: &[u8]) -> Result<Value, ErrorObject> {
         self.check_token_maker(caller)?;
         let arguments = Arguments::decode("lycosa.token.revoke(name)", args)?;
-        self.shard.data.revoke_token(arguments.text(0)?)?;
+        self.shard.data().revoke_token(arguments.text(0)?)?;
         Ok(Value::from(true))
     }
 
     /// `lycosa.token.list()`: an array of maps.
     pub(super) fn list_tokens(&self, caller: &Caller) -> Result<Value, ErrorObject> {
         self.check_token_maker(caller)?;
-        let tokens = tokens::all(self.shard.data.store());
+        let tokens = tokens::all(self.shard.store());
         Ok(Value::Array(tokens.iter().map(|token| Value::Map(self.shown(token))).collect()))
     }
 
@@ -80,7 +80,7 @@ impl Instance {
             ("tubes".into(), Value::array(token.tubes.iter().map(String::as_str))),
             ("created".into(), moment(token.created)),
             ("expires".into(), token.expires.map_or(Value::Nil, moment)),
-            ("is_expired".into(), token.is_expired(self.shard.data.now).into()),
+            ("is_expired".into(), token.is_expired(self.shard.now()).into()),
         ]
     }
 }
