@@ -97,7 +97,7 @@ impl Instance {
 
     fn do_due(&mut self, now: u64) -> Option<u64> {
         if self.shard.conditions().has_failed() || self.shard.is_journal_behind() {
-            return self.finish_logins();
+            return self.front.finish_logins(&self.shard);
         }
         self.loop_time.begin_turn(now);
         let began = self.loop_time.elapsed();
@@ -141,16 +141,16 @@ impl Instance {
             }
             Source::ReadOnly => {
                 let next = self.shard.step_role();
-                self.release_replies();
+                self.front.release_replies(&self.shard);
                 next.into()
             }
             Source::Queue => {
                 let tick = self.shard.step_queue();
                 if tick.more { Due::Now } else { tick.next.into() }
             }
-            Source::Logins => self.finish_logins().into(),
+            Source::Logins => self.front.finish_logins(&self.shard).into(),
             Source::Expiration => {
-                let requests = self.counts.total();
+                let requests = self.front.counts.total();
                 match self.shard.tick_expiration(requests, &self.loop_time.clocks) {
                     Some(next) if next <= now => Due::Now,
                     next => next.into(),
@@ -160,7 +160,7 @@ impl Instance {
             Source::Garbage => Due::Never,
             Source::Selects if self.step_selects() => Due::Now,
             // One that waits for the journal goes on when that answers, or when it has waited long enough.
-            Source::Selects if !self.selects.is_empty() => Due::At(now + SELECT_RETRY),
+            Source::Selects if !self.front.selects.is_empty() => Due::At(now + SELECT_RETRY),
             Source::Selects => Due::Never,
             Source::Checkpoint => self.shard.tick_checkpoints().into(),
             Source::History => match self.next_pulse() {

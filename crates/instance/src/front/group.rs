@@ -74,16 +74,16 @@ impl Instance {
         let error = outcome_unknown();
         let schema_version = self.store().schema_version();
         let kept = self.shard.void_rows();
-        self.connections.lose(kept, |frame, out| {
+        self.front.connections.lose(kept, |frame, out| {
             if !reply::is_push(frame) {
                 reply::error(out, reply::sync_of(frame).unwrap_or(0), schema_version, &error);
             }
         });
-        self.parked.void_answers(&error);
-        for request in std::mem::take(&mut self.selects).requests() {
-            self.answer(request, Err(error.clone()));
+        self.front.parked.void_answers(&error);
+        for request in std::mem::take(&mut self.front.selects).requests() {
+            self.front.answer(&self.shard, request, Err(error.clone()));
         }
-        self.connections.release(self.shard.journaling().released());
+        self.front.connections.release(self.shard.journaling().released());
     }
 
     /// The data are these now: as after a loss of rows, but perhaps ahead of everything before.
@@ -94,10 +94,10 @@ impl Instance {
         self.input(now, |instance| {
             instance.settle(|instance| instance.shard.abandon_checkpoint("the data are loaded anew"));
             instance.void_replies();
-            let users = instance.connections.iter().map(|connection| connection.user).collect();
+            let users = instance.front.connections.iter().map(|connection| connection.user).collect();
             let changed = instance.settle(|instance| instance.shard.restore(confirmed, users));
-            instance.connections.break_off(|connection| changed.contains(&connection.user));
-            instance.connections.release(instance.shard.journaling().released());
+            instance.front.connections.break_off(|connection| changed.contains(&connection.user));
+            instance.front.connections.release(instance.shard.journaling().released());
         });
     }
 
@@ -111,7 +111,7 @@ impl Instance {
         now: u64,
     ) -> Result<(), ErrorObject> {
         let applied = self.input(now, |instance| instance.shard.apply_entry(transactions, now));
-        self.release_replies();
+        self.front.release_replies(&self.shard);
         applied
     }
 
@@ -124,7 +124,7 @@ impl Instance {
     /// The majority has confirmed that this node led when [`Self::begin_read`] returned `lsn`.
     pub fn handle_read(&mut self, lsn: Lsn) {
         self.shard.confirm_read(lsn);
-        self.release_replies();
+        self.front.release_replies(&self.shard);
     }
 
     /// Whether the data give way to others and have given their memory back: others may be loaded.

@@ -5,8 +5,8 @@ use lycosa_store::user;
 use lycosa_tuple::value::Value;
 use sha2::{Digest, Sha256};
 
-use crate::front::call::not_defined;
 use crate::front::callee::Callee;
+use crate::front::names::not_defined;
 use crate::shard::idempotency::{self, Kept};
 use crate::shard::{NULL, wire_error};
 use crate::{Called, Caller, Instance};
@@ -53,7 +53,9 @@ impl Instance {
             Some(token) => self.admit_token(token, name, args).map(drop)?,
             None => self.check_call(caller, name)?,
         }
-        let Some(Callee::Queue(procedure, _)) = self.find(name) else { return Err(not_defined(name)) };
+        let Some(Callee::Queue(procedure, _)) = self.front.find(&self.shard, name) else {
+            return Err(not_defined(name));
+        };
         let owner = caller.token.map_or(0, crate::TokenId::number);
         let now = self.shard.now();
         if let Some(Kept { fingerprint, answer }) =

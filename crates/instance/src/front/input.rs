@@ -29,21 +29,21 @@ impl Instance {
     /// Takes note of the bytes that a connection holds of a request that has not come as a whole: to be called when they
     /// have changed. `now`: µs since the epoch.
     pub fn account_input(&mut self, slot: ConnectionSlot, bytes: usize, now: u64) {
-        self.connections.account_input(slot, bytes, now);
+        self.front.connections.account_input(slot, bytes, now);
     }
 
     /// If incomplete requests take more than they may, ends the connection of the worst sender. The caller closes its
     /// socket and drops what it holds. `now`: µs since the epoch.
     pub fn poll_input_excess(&mut self, now: u64) -> Option<Excess> {
-        if self.connections.incomplete() <= self.settings.input_limit() {
+        if self.front.connections.incomplete() <= self.front.settings.input_limit() {
             return None;
         }
-        let slot = self.connections.worst_sender(now, PATIENCE)?;
-        let connection = self.connections.get_mut(slot)?;
+        let slot = self.front.connections.worst_sender(now, PATIENCE)?;
+        let connection = self.front.connections.get_mut(slot)?;
         let peer = connection.origin.peer.clone();
         connection.broken = true;
-        let bytes = self.connections.account_input(slot, 0, now);
-        self.counts.closed_for_input += 1;
+        let bytes = self.front.connections.account_input(slot, 0, now);
+        self.front.counts.closed_for_input += 1;
         Some(Excess { slot, peer, bytes, is_dismissed: false })
     }
 }

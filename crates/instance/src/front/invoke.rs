@@ -11,8 +11,10 @@ use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::reply;
 use lycosa_store::Statement;
 
-use crate::front::call::refined;
+use crate::front::Front;
 use crate::front::caller::{ParkedCall, ReplyTo};
+use crate::front::names::refined;
+use crate::shard::Shard;
 use crate::{Caller, ConnectionSlot, Instance, RequestId};
 
 /// A statement with copies of its bytes.
@@ -125,21 +127,64 @@ pub(crate) struct Denied {
 impl Instance {
     /// Whether refused accesses of clients are kept for [`Self::poll_denied`].
     pub fn watch_denied(&mut self, watched: bool) {
-        self.denied.watched = watched;
+        self.front.denied.watched = watched;
         if !watched {
-            self.denied.queue.clear();
+            self.front.denied.queue.clear();
         }
     }
 
     /// The next refused access of a client: the caller, and the error object.
     pub fn poll_denied(&mut self) -> Option<(Caller, ErrorObject)> {
-        self.denied.queue.pop_front()
+        self.front.denied.queue.pop_front()
     }
 
+    /// The next request for a program.
+    pub fn poll_invoke(&mut self) -> Option<Invoke> {
+        self.front.invokes.pop_front()
+    }
+
+    /// A program has ended: answers the request with the number of its values and the values back to back. Nothing if
+    /// the caller is gone.
+    pub fn finish_invoke(&mut self, request: RequestId, result: Result<(u32, &[u8]), ErrorObject>) {
+        self.front.answer(&self.shard, request, result.map_err(refined));
+    }
+
+    /// As [`Self::finish_invoke`], for an answer that is no list of values: `body` is the MessagePack map of the reply.
+    pub fn finish_invoke_with_body(&mut self, request: RequestId, body: &[u8]) {
+        self.front.answer_with_body(&self.shard, request, body);
+    }
+
+    /// Sends a value to the caller of a program before its answer (`box.session.push`). `value` is one MessagePack value.
+    ///
+    /// # Errors
+    /// The caller is no connection, or is gone.
+    pub fn push(&mut self, request: RequestId, value: &[u8]) -> Result<(), ErrorObject> {
+        let reply = self.front.parked.get(request).map(|call| call.reply);
+        let Some(ReplyTo::Frame { slot, sync, .. }) = reply else {
+            let message = "Session of the caller does not support push()";
+            return Err(ErrorObject::client(ErrorCode::Unsupported, message));
+        };
+        let schema_version = self.shard.store().schema_version();
+        if let Some(connection) = self.front.connections.get_mut(slot) {
+            reply::push(connection.replies.buffer(), sync, schema_version, value);
+            self.front.finish_reply(&self.shard, slot);
+            self.front.account_output(slot);
+        }
+        Ok(())
+    }
+}
+
+impl Front {
     /// Answers a request that is refused before any program has run for it.
-    pub(crate) fn refuse_request(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
+    pub(crate) fn refuse_request(
+        &mut self,
+        shard: &Shard,
+        slot: ConnectionSlot,
+        sync: u64,
+        error: &ErrorObject,
+    ) {
         self.note_denied(slot, error);
-        self.reply_error(slot, sync, error);
+        self.reply_error(shard, slot, sync, error);
     }
 
     /// Tells programs of a refusal for want of a privilege, if they watch for those.
@@ -151,11 +196,6 @@ impl Instance {
         {
             self.denied.queue.push_back((caller, error.clone()));
         }
-    }
-
-    /// The next request for a program.
-    pub fn poll_invoke(&mut self) -> Option<Invoke> {
-        self.invokes.pop_front()
     }
 
     /// Parks a request until a program has run.
@@ -170,35 +210,5 @@ impl Instance {
         self.park(request, ParkedCall { session: caller.session, reply, is_invoke: true });
         self.invokes.push_back(Invoke { request, caller, kind, args: args.to_vec() });
         request
-    }
-
-    /// A program has ended: answers the request with the number of its values and the values back to back. Nothing if
-    /// the caller is gone.
-    pub fn finish_invoke(&mut self, request: RequestId, result: Result<(u32, &[u8]), ErrorObject>) {
-        self.answer(request, result.map_err(refined));
-    }
-
-    /// As [`Self::finish_invoke`], for an answer that is no list of values: `body` is the MessagePack map of the reply.
-    pub fn finish_invoke_with_body(&mut self, request: RequestId, body: &[u8]) {
-        self.answer_with_body(request, body);
-    }
-
-    /// Sends a value to the caller of a program before its answer (`box.session.push`). `value` is one MessagePack value.
-    ///
-    /// # Errors
-    /// The caller is no connection, or is gone.
-    pub fn push(&mut self, request: RequestId, value: &[u8]) -> Result<(), ErrorObject> {
-        let reply = self.parked.get(request).map(|call| call.reply);
-        let Some(ReplyTo::Frame { slot, sync, .. }) = reply else {
-            let message = "Session of the caller does not support push()";
-            return Err(ErrorObject::client(ErrorCode::Unsupported, message));
-        };
-        let schema_version = self.shard.store().schema_version();
-        if let Some(connection) = self.connections.get_mut(slot) {
-            reply::push(connection.replies.buffer(), sync, schema_version, value);
-            self.finish_reply(slot);
-            self.account_output(slot);
-        }
-        Ok(())
     }
 }

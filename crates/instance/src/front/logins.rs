@@ -28,7 +28,9 @@ use lycosa_queue::sampled::{Sampled, with_held_back};
 use lycosa_queue::{LogLevel, LogLine};
 use lycosa_store::{Access, UserId, UserKind, user};
 
-use crate::{ConnectionSlot, Instance};
+use crate::ConnectionSlot;
+use crate::front::Front;
+use crate::shard::Shard;
 
 /// Failures that cost nothing: people mistype.
 const FREE_FAILURES: u32 = 5;
@@ -218,10 +220,11 @@ impl Logins {
     }
 }
 
-impl Instance {
+impl Front {
     /// AUTH: finds out who it is and answers, now or later.
     pub(crate) fn authenticate(
         &mut self,
+        shard: &Shard,
         slot: ConnectionSlot,
         header: &Header,
         name: &[u8],
@@ -230,12 +233,12 @@ impl Instance {
         let Some(connection) = self.connections.get(slot) else { return Ok(()) };
         let (id, salt, peer) = (connection.id, connection.salt, connection.origin.peer.clone());
         let line = if connection.has_failed_login { WaitingLine::Failed } else { WaitingLine::New };
-        let now = self.shard.now();
+        let now = shard.now();
         let Some(delay) = self.logins.delay(&peer, name, line, now) else {
             self.counts.failed_logins += 1;
             return Err(too_many_waiting(name));
         };
-        let outcome = match self.identify(name, scramble, &salt)? {
+        let outcome = match self.identify(shard, name, scramble, &salt)? {
             Some(user) => Ok(user),
             None => Err(wrong_credentials(name)),
         };
@@ -247,7 +250,7 @@ impl Instance {
             }
         }
         if delay == 0 {
-            return self.conclude(slot, header.sync, &shown(name), outcome);
+            return self.conclude(shard, slot, header.sync, &shown(name), outcome);
         }
         if let Some(connection) = self.connections.get_mut(slot) {
             connection.is_logging_in = true;
@@ -260,12 +263,13 @@ impl Instance {
     /// The user with that name and password, if there is one. It takes the same time if there is none.
     fn identify(
         &self,
+        shard: &Shard,
         name: &[u8],
         scramble: AuthTuple<'_>,
         salt: &[u8; SALT_SIZE],
     ) -> Result<Option<UserId>, ErrorObject> {
         let name = if name.len() <= MAX_NAME { name } else { &[] };
-        let known = std::str::from_utf8(name).ok().and_then(|name| self.shard.store().user_by_name(name));
+        let known = std::str::from_utf8(name).ok().and_then(|name| shard.store().user_by_name(name));
         let account = known.filter(|account| account.kind == UserKind::User);
         if matches!(scramble, AuthTuple::Empty) && account.is_some_and(|account| account.id == user::GUEST) {
             return Ok(Some(user::GUEST));
@@ -280,32 +284,38 @@ impl Instance {
     /// Answers a log-in, unless triggers are to run first.
     fn conclude(
         &mut self,
+        shard: &Shard,
         slot: ConnectionSlot,
         sync: u64,
         name: &str,
         outcome: Outcome,
     ) -> Result<(), ErrorObject> {
-        if self.hold_login(slot, sync, name, &outcome) { Ok(()) } else { self.admit_as(slot, sync, outcome) }
+        if self.hold_login(slot, sync, name, &outcome) {
+            Ok(())
+        } else {
+            self.admit_as(shard, slot, sync, outcome)
+        }
     }
 
     pub(crate) fn admit_as(
         &mut self,
+        shard: &Shard,
         slot: ConnectionSlot,
         sync: u64,
         outcome: Outcome,
     ) -> Result<(), ErrorObject> {
         let user = outcome?;
-        self.shard.check_universe(user, Access::SESSION)?;
+        shard.check_universe(user, Access::SESSION)?;
         if let Some(connection) = self.connections.get_mut(slot) {
             connection.user = user;
             connection.forget_names();
         }
-        self.reply_empty(slot, sync)
+        self.reply_empty(shard, slot, sync)
     }
 
     /// Answers the log-ins whose delay is over. When the next one is due.
-    pub(crate) fn finish_logins(&mut self) -> Option<u64> {
-        let now = self.shard.now();
+    pub(crate) fn finish_logins(&mut self, shard: &Shard) -> Option<u64> {
+        let now = shard.now();
         if let Some(count) = self.logins.sampled.overdue(now) {
             self.logins.log(format!("{count} more log-ins failed"));
         }
@@ -315,8 +325,8 @@ impl Instance {
                 continue;
             };
             waiting.is_logging_in = false;
-            if let Err(error) = self.conclude(slot, sync, &name, outcome) {
-                self.reply_error(slot, sync, &error);
+            if let Err(error) = self.conclude(shard, slot, sync, &name, outcome) {
+                self.reply_error(shard, slot, sync, &error);
             }
         }
         self.logins.next()

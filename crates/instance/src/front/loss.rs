@@ -31,7 +31,9 @@ use std::collections::HashSet;
 
 use lycosa_iproto::reply;
 
+use crate::front::Front;
 use crate::front::selects::LongSelects;
+use crate::shard::Shard;
 use crate::shard::data::Confirmed;
 use crate::shard::loss::outcome_unknown;
 use crate::{Instance, Lsn, RequestId};
@@ -50,30 +52,32 @@ impl Instance {
         self.measures.journal_errors += 1;
         self.settle(|instance| instance.shard.abandon_checkpoint("the journal has lost rows"));
         let schema_version = self.store().schema_version();
-        self.connections.lose(self.shard.journaling().last_kept(from), |frame, out| {
+        self.front.connections.lose(self.shard.journaling().last_kept(from), |frame, out| {
             if !reply::is_push(frame) {
                 reply::error(out, reply::sync_of(frame).unwrap_or(0), schema_version, &error);
             }
         });
-        self.parked.void_answers(&error);
-        self.selects = LongSelects::default();
-        let users = self.connections.iter().map(|connection| connection.user).collect();
+        self.front.parked.void_answers(&error);
+        self.front.selects = LongSelects::default();
+        let users = self.front.connections.iter().map(|connection| connection.user).collect();
         let changed = self.settle(|instance| instance.shard.lose(from, confirmed, users));
-        self.connections.break_off(|connection| changed.contains(&connection.user));
-        self.connections.release(self.shard.journaling().released());
+        self.front.connections.break_off(|connection| changed.contains(&connection.user));
+        self.front.connections.release(self.shard.journaling().released());
     }
 
     /// Whether the instance goes back to confirmed data, and refuses to read or change them until it has.
     pub fn is_rebuilding(&self) -> bool {
         self.shard.conditions().is_rebuilding()
     }
+}
 
+impl Front {
     /// Answers the calls that wait for something which is lost: all but these.
-    pub(crate) fn void_calls(&mut self, kept: &HashSet<RequestId>) {
+    pub(crate) fn void_calls(&mut self, shard: &Shard, kept: &HashSet<RequestId>) {
         let mut void = self.parked.waiting_calls();
         void.retain(|request| !kept.contains(request));
         for request in void {
-            self.answer(request, Err(outcome_unknown()));
+            self.answer(shard, request, Err(outcome_unknown()));
         }
     }
 }

@@ -1,9 +1,11 @@
 //! A front: connections and what they send and get, before a [`Shard`].
 //!
-//! An [`Instance`] is a front over one shard. The front resolves names, holds log-ins and parked frames, encodes replies and
-//! keeps them until what they have seen is durable. It changes data through the shard alone, whose answers to parked
-//! calls it delivers at the end of each input ([`Instance::input`]) and of each part of a program's work
-//! ([`Instance::settle`]): no function leaves that to its caller.
+//! A [`Front`] holds connections, log-ins and parked calls, resolves names, encodes replies and keeps them until what they have
+//! seen is durable. It reads the shard and changes nothing there. An [`Instance`] is a front and a shard: each of its methods
+//! is an input, an output or a question of the host. An input changes data through the shard, then delivers the answers to
+//! parked calls: [`Instance::input`] and, for each part of a program's work, [`Instance::settle`] see to that.
+//!
+//! Invariant: fields of [`Front`] are private to this module, those of [`Shard`] to the module `shard`.
 
 pub(crate) mod boxes;
 pub(crate) mod call;
@@ -22,6 +24,7 @@ pub(crate) mod logins;
 pub(crate) mod loop_time;
 pub(crate) mod loss;
 pub(crate) mod measures;
+pub(crate) mod names;
 pub(crate) mod output;
 pub(crate) mod pulse;
 pub(crate) mod replica;
@@ -61,21 +64,19 @@ use crate::{
     ADMIN_CONNECTIONS, Broken, Identity, PROTOCOL_VERSION, Process, Refused, RequestCounts, Settings,
 };
 
-/// All data, everything that changes them, and the connections that ask for it.
-pub struct Instance {
+/// Connections, what they have asked for, and what they get.
+///
+/// A method that looks at data has the [`Shard`] as an argument: for the version of the schema that a reply carries, for the
+/// row that it waits for, for names and rights. None of them changes data.
+pub(crate) struct Front {
     settings: Settings,
     process: Process,
-    pub(crate) shard: Shard,
     connections: Connections,
     parked: Parked,
     selects: LongSelects,
     invokes: VecDeque<Invoke>,
     denied: invoke::Denied,
-    loop_time: LoopTime,
     counts: RequestCounts,
-    measures: measures::Measures,
-    /// None: no history is kept.
-    pulse: Option<Box<pulse::Pulse>>,
     logins: Logins,
     output: Output,
     /// What `box.cfg` shows, in the order of the configuration.
@@ -84,6 +85,36 @@ pub struct Instance {
     gates: trigger_gates::Gates,
     /// Native functions that a program has replaced by its own, for connections.
     own_functions: Vec<String>,
+}
+
+impl Front {
+    fn new(settings: Settings, process: Process) -> Self {
+        Self {
+            output: Output::new(&settings),
+            settings,
+            process,
+            connections: Connections::default(),
+            parked: Parked::default(),
+            selects: LongSelects::default(),
+            invokes: VecDeque::new(),
+            denied: invoke::Denied::default(),
+            counts: RequestCounts::default(),
+            logins: Logins::default(),
+            configuration: Vec::new(),
+            gates: trigger_gates::Gates::default(),
+            own_functions: Vec::new(),
+        }
+    }
+}
+
+/// A front over a shard, and how the loop around them does.
+pub struct Instance {
+    front: Front,
+    shard: Shard,
+    loop_time: LoopTime,
+    measures: measures::Measures,
+    /// None: no history is kept.
+    pulse: Option<Box<pulse::Pulse>>,
 }
 
 impl Instance {
@@ -97,28 +128,15 @@ impl Instance {
         vclock: Vclock,
         now: u64,
     ) -> Instance {
-        let output = Output::new(&settings);
         let mut mark = [0; 8];
         (process.entropy)(&mut mark);
         let mark = u64::from_be_bytes(mark);
         Instance {
             shard: Shard::new(settings.rules(), identity, store, queue, vclock, mark, now),
-            settings,
-            process,
-            connections: Connections::default(),
-            parked: Parked::default(),
-            selects: LongSelects::default(),
-            invokes: VecDeque::new(),
-            denied: invoke::Denied::default(),
+            front: Front::new(settings, process),
             loop_time: LoopTime::default(),
-            counts: RequestCounts::default(),
             measures: measures::Measures::default(),
             pulse: None,
-            logins: Logins::default(),
-            output,
-            configuration: Vec::new(),
-            gates: trigger_gates::Gates::default(),
-            own_functions: Vec::new(),
         }
     }
 
@@ -132,8 +150,8 @@ impl Instance {
 
     /// Whether the queue waits until it is asked for ([`Settings::queue_on_demand`]).
     pub fn set_queue_on_demand(&mut self, waits: bool) {
-        self.settings.queue_on_demand = waits;
-        self.shard.set_rules(self.settings.rules());
+        self.front.settings.queue_on_demand = waits;
+        self.shard.set_rules(self.front.settings.rules());
     }
 
     /// A program asks for the queue ([`Settings::queue_on_demand`]): it starts now, or as soon as the instance may write. Returns
@@ -156,26 +174,26 @@ impl Instance {
 
     /// The limits and rules now.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.front.settings
     }
 
     /// Changes limits and rules; connections that exceed a lower limit are not closed. `memory_limit` is in bytes.
     /// What [`Self::set_loading`], [`Self::set_lua`], [`Self::set_native_queue`], [`Self::set_queue_on_demand`],
     /// [`Self::set_program_tubes`] and [`Self::set_hooked_queue`] have set stays as it is.
     pub fn reconfigure(&mut self, settings: Settings, memory_limit: u64) {
-        let rule_ends = self.settings.guest_on_loopback && !settings.guest_on_loopback;
+        let rule_ends = self.front.settings.guest_on_loopback && !settings.guest_on_loopback;
         let Settings { loading, lua, native_queue, queue_on_demand, program_tubes, hooked_queue, .. } =
-            std::mem::replace(&mut self.settings, settings);
-        self.settings.loading = loading;
-        self.settings.lua = lua;
-        self.settings.native_queue = native_queue;
-        self.settings.queue_on_demand = queue_on_demand;
-        self.settings.program_tubes = program_tubes;
-        self.settings.hooked_queue = hooked_queue;
-        self.update_allowance();
+            std::mem::replace(&mut self.front.settings, settings);
+        self.front.settings.loading = loading;
+        self.front.settings.lua = lua;
+        self.front.settings.native_queue = native_queue;
+        self.front.settings.queue_on_demand = queue_on_demand;
+        self.front.settings.program_tubes = program_tubes;
+        self.front.settings.hooked_queue = hooked_queue;
+        self.front.update_allowance();
         // Whether `guest` may call what it has called before is to be asked again.
         self.shard.forget_resolved();
-        self.shard.reconfigure(self.settings.rules(), memory_limit);
+        self.shard.reconfigure(self.front.settings.rules(), memory_limit);
         if rule_ends {
             self.dismiss_guests();
         }
@@ -183,13 +201,13 @@ impl Instance {
 
     /// Requests for programs will be handed out, but not yet ([`Settings::loading`]).
     pub fn set_loading(&mut self) {
-        self.settings.loading = true;
+        self.front.settings.loading = true;
     }
 
     /// Whether requests for programs are handed out ([`Settings::lua`]).
     pub fn set_lua(&mut self, lua: bool) {
-        self.settings.lua = lua;
-        self.settings.loading = false;
+        self.front.settings.lua = lua;
+        self.front.settings.loading = false;
     }
 
     /// Whether names that begin with `queue.` are the native queue's ([`Settings::native_queue`]).
@@ -197,7 +215,7 @@ impl Instance {
     /// A queue that has not started owns no spaces: a program's own module may have spaces of the same names, and
     /// privileges on them are those of any space.
     pub fn set_native_queue(&mut self, native: bool) {
-        self.settings.native_queue = native;
+        self.front.settings.native_queue = native;
         self.shard.set_native_queue(native);
         // What connections have resolved is to be resolved again.
         self.shard.forget_resolved();
@@ -205,28 +223,28 @@ impl Instance {
 
     /// Whether functions about all tubes are a program's ([`Settings::program_tubes`]).
     pub fn set_program_tubes(&mut self, program: bool) {
-        self.settings.program_tubes = program;
+        self.front.settings.program_tubes = program;
         self.shard.forget_resolved();
     }
 
     /// Whether clients' operations on tubes go to a program, because a space of the queue has triggers.
     pub fn set_hooked_queue(&mut self, hooked: bool) {
-        self.settings.hooked_queue = hooked;
+        self.front.settings.hooked_queue = hooked;
         self.shard.forget_resolved();
     }
 
     /// A program has a function of its own in the place of a native one: connections that call that name get the program's
     /// from now on.
     pub fn own_function(&mut self, name: &str) {
-        if !self.own_functions.iter().any(|own| own == name) {
-            self.own_functions.push(name.to_owned());
+        if !self.front.own_functions.iter().any(|own| own == name) {
+            self.front.own_functions.push(name.to_owned());
         }
         self.shard.forget_resolved();
     }
 
     /// What `box.cfg` answers.
     pub fn set_configuration(&mut self, configuration: Vec<(String, Value)>) {
-        self.configuration = configuration;
+        self.front.configuration = configuration;
     }
 
     /// Refuses changes from now on, or takes them again.
@@ -241,15 +259,15 @@ impl Instance {
     /// When `max_connections` are open.
     pub fn connect(&mut self, origin: Origin, now: u64) -> Result<ConnectionSlot, Refused> {
         let mut salt = [0; SALT_SIZE];
-        (self.process.entropy)(&mut salt);
+        (self.front.process.entropy)(&mut salt);
         let slot = self.connect_greeted(origin, salt, now)?;
         let greeting =
             Greeting { version: PROTOCOL_VERSION.to_owned(), uuid: self.shard.identity().instance, salt };
-        if let Some(connection) = self.connections.get_mut(slot) {
+        if let Some(connection) = self.front.connections.get_mut(slot) {
             let bytes = greeting.encode().expect("the version is short and without blanks");
             connection.replies.buffer().extend_from_slice(&bytes);
         }
-        self.connections.finish_reply(slot, 0, 0);
+        self.front.connections.finish_reply(slot, 0, 0);
         Ok(slot)
     }
 
@@ -268,37 +286,37 @@ impl Instance {
 
     fn accept(&mut self, origin: Origin, salt: [u8; SALT_SIZE], now: u64) -> Result<ConnectionSlot, Refused> {
         let reserve = if origin.trust == Trust::Admin { ADMIN_CONNECTIONS } else { 0 };
-        if self.connections.len() >= self.settings.max_connections.saturating_add(reserve) {
-            self.counts.refused_connections += 1;
-            return Err(Refused::TooMany(self.connections.len(), origin.peer));
+        if self.front.connections.len() >= self.front.settings.max_connections.saturating_add(reserve) {
+            self.front.counts.refused_connections += 1;
+            return Err(Refused::TooMany(self.front.connections.len(), origin.peer));
         }
-        if self.counts.connections == 0 {
+        if self.front.counts.connections == 0 {
             // No client has seen rows of the start.
             self.shard.begin_serving();
         }
         let user = if origin.trust == Trust::Admin { user::ADMIN } else { user::GUEST };
-        let slot = self.connections.open(origin, user, salt, now);
-        self.counts.connections += 1;
-        self.hold_begin(slot);
+        let slot = self.front.connections.open(origin, user, salt, now);
+        self.front.counts.connections += 1;
+        self.front.hold_begin(slot);
         Ok(slot)
     }
 
     /// Whether a connected client holds the salt of this greeting.
     pub fn has_greeted(&self, salt: &[u8; SALT_SIZE]) -> bool {
-        self.connections.iter().any(|connection| connection.salt == *salt)
+        self.front.connections.iter().any(|connection| connection.salt == *salt)
     }
 
     /// Whether one more connection than `others` may be opened.
     pub fn has_room_for(&self, others: usize) -> bool {
-        self.connections.len() + others < self.settings.max_connections
+        self.front.connections.len() + others < self.front.settings.max_connections
     }
 
     /// A connection has ended: its waits are over, and so is its queue session if it was the last one to share it.
     pub fn disconnect(&mut self, slot: ConnectionSlot, now: u64) {
         self.input(now, |instance| {
-            let Some(connection) = instance.connections.close(slot) else { return };
-            instance.gates.forget(connection.id);
-            instance.forget_dismissed(slot);
+            let Some(connection) = instance.front.connections.close(slot) else { return };
+            instance.front.gates.forget(connection.id);
+            instance.front.forget_dismissed(slot);
             instance.measured(loop_time::Outside::Disconnect, |instance| instance.end_session(connection.id));
         });
     }
@@ -316,50 +334,29 @@ impl Instance {
             self.handle_request(slot, request, now);
         }
         // Taken apart only here, so that a request is used where it was decoded to.
-        decoded.map(drop).or_else(|error| self.handle_malformed(slot, error))
-    }
-
-    #[cold]
-    fn handle_malformed(&mut self, slot: ConnectionSlot, error: RequestError) -> Result<(), Box<Broken>> {
-        let is_proven = self.connections.get(slot).is_some_and(|connection| connection.is_proven);
-        if error.ends_stream || !is_proven {
-            if let Some(connection) = self.connections.get_mut(slot) {
-                connection.broken = true;
-            }
-            return Err(Box::new(Broken { sync: error.sync, error: error.object() }));
-        }
-        self.counts.malformed += 1;
-        self.reply_error(slot, error.sync, &error.object());
-        Ok(())
+        decoded.map(drop).or_else(|error| self.front.handle_malformed(&self.shard, slot, error))
     }
 
     /// The connection's stream is broken: says so in this protocol and lets the connection end.
     pub fn refuse(&mut self, slot: ConnectionSlot, broken: &Broken) {
-        self.break_off(slot);
-        self.reply_error(slot, broken.sync, &broken.error);
+        self.front.break_off(slot);
+        self.front.reply_error(&self.shard, slot, broken.sync, &broken.error);
     }
 
     /// The connection's stream is another protocol's: answers with these bytes and lets the connection end.
     pub fn refuse_stranger(&mut self, slot: ConnectionSlot, answer: &[u8]) {
-        self.break_off(slot);
-        self.counts.count_error();
-        let Some(connection) = self.connections.get_mut(slot) else { return };
+        self.front.break_off(slot);
+        self.front.counts.count_error();
+        let Some(connection) = self.front.connections.get_mut(slot) else { return };
         connection.replies.buffer().extend_from_slice(answer);
-        self.finish_reply(slot);
-    }
-
-    fn break_off(&mut self, slot: ConnectionSlot) {
-        self.counts.malformed += 1;
-        if let Some(connection) = self.connections.get_mut(slot) {
-            connection.broken = true;
-        }
+        self.front.finish_reply(&self.shard, slot);
     }
 
     /// The batch that ended with `lsn` is durable: releases the replies that waited for it.
     pub fn handle_durable(&mut self, lsn: u64, buffers: Buffers) -> Released {
         self.measures.end_batch(&self.loop_time);
         self.shard.handle_durable(lsn, buffers);
-        self.release_replies()
+        self.front.release_replies(&self.shard)
     }
 
     /// Why the journal takes no more rows, once it has failed for good.
@@ -377,16 +374,16 @@ impl Instance {
         self.shard.handle_failed(cause);
         let error = self.shard.conditions().failure_error();
         let schema_version = self.shard.store().schema_version();
-        self.connections.replace_waiting(|frame, out| {
+        self.front.connections.replace_waiting(|frame, out| {
             if reply::is_push(frame) {
                 return;
             }
             let sync = reply::sync_of(frame).unwrap_or(0);
             reply::error(out, sync, schema_version, &error);
         });
-        self.invokes.clear();
-        self.selects = LongSelects::default();
-        self.answer_all(&error);
+        self.front.invokes.clear();
+        self.front.selects = LongSelects::default();
+        self.front.answer_all(&self.shard, &error);
         self.settle(|_| ());
     }
 
@@ -404,7 +401,7 @@ impl Instance {
 
     /// Whether a program waits for its rows even without a journal: replicas are to have them, or too many wait.
     pub fn paces_programs(&self) -> bool {
-        self.settings.replicas_before_reply > 0 || self.shard.is_journal_behind()
+        self.front.settings.replicas_before_reply > 0 || self.shard.is_journal_behind()
     }
 
     /// Handles an input: time goes on, and a transaction that a program has left open is rolled back.
@@ -429,19 +426,10 @@ impl Instance {
             match answer {
                 Answer::To(request, result) => {
                     let result = result.as_ref().map(|(count, values)| (*count, values.as_slice()));
-                    self.answer(request, result.map_err(ErrorObject::clone));
+                    self.front.answer(&self.shard, request, result.map_err(ErrorObject::clone));
                 }
-                Answer::AllBut(kept) => self.void_calls(&kept),
+                Answer::AllBut(kept) => self.front.void_calls(&self.shard, &kept),
             }
-        }
-    }
-
-    /// Lets replies leave that wait for rows which are durable now, on replicas too.
-    fn release_replies(&mut self) -> Released {
-        if self.shard.conditions().has_failed() {
-            Released::default()
-        } else {
-            self.connections.release(self.shard.journaling().released())
         }
     }
 
@@ -461,17 +449,17 @@ impl Instance {
 
     /// Whether a connection has bytes to write that its host has not asked for.
     pub fn has_ready(&self) -> bool {
-        self.connections.has_ready()
+        self.front.connections.has_ready()
     }
 
     /// The connection with bytes to write that waits longest.
     pub fn poll_ready(&mut self) -> Option<ConnectionSlot> {
-        self.connections.pop_ready()
+        self.front.connections.pop_ready()
     }
 
     /// Log lines of the queue, of expiration tasks, of log-ins, and of spaces that a Tarantool would refuse.
     pub fn poll_log(&mut self) -> Option<LogLine> {
-        self.shard.poll_log().or_else(|| self.logins.poll_log())
+        self.shard.poll_log().or_else(|| self.front.logins.poll_log())
     }
 
     /// Adds a type of tube that a program brings: see [`lycosa_queue::Queue::register`].
@@ -498,53 +486,46 @@ impl Instance {
     /// What may be written to the connection's socket now, or the beginning of it. [`Instance::consume`] lists the connection
     /// again if there is more.
     pub fn output(&self, slot: ConnectionSlot) -> &[u8] {
-        self.connections.get(slot).map_or(&[], |connection| connection.replies.ready())
+        self.front.connections.get(slot).map_or(&[], |connection| connection.replies.ready())
     }
 
     /// The first `count` bytes of [`Instance::output`] were written.
     pub fn consume(&mut self, slot: ConnectionSlot, count: usize) {
         self.measures.sent += count as u64;
-        if let Some(connection) = self.connections.get_mut(slot)
+        if let Some(connection) = self.front.connections.get_mut(slot)
             && connection.replies.consume(count)
         {
-            self.connections.mark_ready(slot);
+            self.front.connections.mark_ready(slot);
         }
-        self.connections.took(slot, self.shard.now());
-        self.account_output(slot);
+        self.front.connections.took(slot, self.shard.now());
+        self.front.account_output(slot);
     }
 
     /// Bytes of replies that are not written yet, whether they may leave or not.
     pub fn pending_bytes(&self, slot: ConnectionSlot) -> usize {
-        self.connections.get(slot).map_or(0, |connection| connection.replies.pending_bytes())
+        self.front.connections.get(slot).map_or(0, |connection| connection.replies.pending_bytes())
     }
 
     /// Whether no more requests of this connection are to be read for the moment: it has too much under way, its reader
     /// is slow, the journal is behind, or its stream is broken.
     pub fn is_paused(&self, slot: ConnectionSlot) -> bool {
-        self.connections.get(slot).is_none_or(|connection| {
-            connection.broken
-                || connection.is_replica
-                || connection.is_logging_in
-                || connection.replies.pending_bytes() > self.output.allowance()
-                || connection.replies.in_flight() + connection.invoked >= self.settings.max_in_flight.max(1)
-                || self.shard.is_journal_behind()
-        })
+        self.front.is_paused(&self.shard, slot)
     }
 
     /// Whether the connection is to be closed once everything is written.
     pub fn wants_close(&self, slot: ConnectionSlot) -> bool {
-        self.connections.get(slot).is_none_or(|connection| connection.broken)
+        self.front.connections.get(slot).is_none_or(|connection| connection.broken)
     }
 
     /// Whether every row is durable, or lost with the journal, and every reply written.
     pub fn is_drained(&self) -> bool {
         self.shard.journaling().is_settled()
-            && self.connections.iter().all(|connection| connection.replies.pending_bytes() == 0)
+            && self.front.connections.iter().all(|connection| connection.replies.pending_bytes() == 0)
     }
 
     /// Largest request frame, in bytes.
     pub fn max_frame_size(&self) -> usize {
-        self.settings.max_frame_size
+        self.front.settings.max_frame_size
     }
 
     /// Whether anyone but the built-in accounts can authenticate.
@@ -578,24 +559,81 @@ impl Instance {
     pub fn store(&self) -> &Store {
         self.shard.store()
     }
+}
 
-    fn reply_error(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
+impl Front {
+    #[cold]
+    fn handle_malformed(
+        &mut self,
+        shard: &Shard,
+        slot: ConnectionSlot,
+        error: RequestError,
+    ) -> Result<(), Box<Broken>> {
+        let is_proven = self.connections.get(slot).is_some_and(|connection| connection.is_proven);
+        if error.ends_stream || !is_proven {
+            if let Some(connection) = self.connections.get_mut(slot) {
+                connection.broken = true;
+            }
+            return Err(Box::new(Broken { sync: error.sync, error: error.object() }));
+        }
+        self.counts.malformed += 1;
+        self.reply_error(shard, slot, error.sync, &error.object());
+        Ok(())
+    }
+
+    fn break_off(&mut self, slot: ConnectionSlot) {
+        self.counts.malformed += 1;
+        if let Some(connection) = self.connections.get_mut(slot) {
+            connection.broken = true;
+        }
+    }
+
+    /// Lets replies leave that wait for rows which are durable now, on replicas too.
+    fn release_replies(&mut self, shard: &Shard) -> Released {
+        if shard.conditions().has_failed() {
+            Released::default()
+        } else {
+            self.connections.release(shard.journaling().released())
+        }
+    }
+
+    /// Whether no more requests of this connection are to be read for the moment: it has too much under way, its reader
+    /// is slow, the journal is behind, or its stream is broken.
+    pub(crate) fn is_paused(&self, shard: &Shard, slot: ConnectionSlot) -> bool {
+        self.connections.get(slot).is_none_or(|connection| {
+            connection.broken
+                || connection.is_replica
+                || connection.is_logging_in
+                || connection.replies.pending_bytes() > self.output.allowance()
+                || connection.replies.in_flight() + connection.invoked >= self.settings.max_in_flight.max(1)
+                || shard.is_journal_behind()
+        })
+    }
+
+    fn reply_error(&mut self, shard: &Shard, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
         // A refused log-in has seen no data; a client that finds no replicas must learn it at once.
         let at_once = [ErrorCode::SyncQuorumTimeout, ErrorCode::PasswordMismatch].map(u32::from);
-        self.reply_error_when(slot, sync, error, at_once.contains(&error.code));
+        self.reply_error_when(shard, slot, sync, error, at_once.contains(&error.code));
     }
 
     /// The same. An error that replicas and operators need to see does not wait for replicas (`at_once`).
-    fn reply_error_when(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject, at_once: bool) {
+    fn reply_error_when(
+        &mut self,
+        shard: &Shard,
+        slot: ConnectionSlot,
+        sync: u64,
+        error: &ErrorObject,
+        at_once: bool,
+    ) {
         self.counts.count_error();
-        let schema_version = self.shard.store().schema_version();
-        let error = self.shard.with_master(error);
+        let schema_version = shard.store().schema_version();
+        let error = shard.with_master(error);
         let Some(connection) = self.connections.get_mut(slot) else { return };
         reply::error(connection.replies.buffer(), sync, schema_version, &error);
         if at_once {
-            self.finish_reply_about_instance(slot);
+            self.finish_reply_about_instance(shard, slot);
         } else {
-            self.finish_reply(slot);
+            self.finish_reply(shard, slot);
         }
     }
 }

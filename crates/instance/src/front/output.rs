@@ -14,6 +14,7 @@
 
 use std::collections::VecDeque;
 
+use crate::front::Front;
 use crate::front::replies::Replies;
 use crate::{ConnectionSlot, Instance, Settings};
 
@@ -70,6 +71,34 @@ impl Instance {
     /// Takes note of the bytes of replies that wait for a connection: to be called after a read of its socket was handled.
     #[inline]
     pub fn account_output(&mut self, slot: ConnectionSlot) {
+        self.front.account_output(slot);
+    }
+
+    /// A connection that an administrator has ended. Else, if more bytes wait for readers than may, drops the replies of the worst
+    /// reader and ends its connection.
+    pub fn poll_excess(&mut self) -> Option<Excess> {
+        if let Some(dismissed) = self.front.output.dismissed.pop_front() {
+            return Some(dismissed);
+        }
+        if self.front.connections.unread() <= self.front.settings.max_output_total {
+            return None;
+        }
+        let slot = self.front.connections.worst_reader(self.shard.now(), PATIENCE)?;
+        let connection = self.front.connections.get_mut(slot)?;
+        let bytes = connection.replies.pending_bytes();
+        let peer = connection.origin.peer.clone();
+        connection.replies = Replies::default();
+        connection.broken = true;
+        self.front.output.closed += 1;
+        self.front.account_output(slot);
+        Some(Excess { slot, peer, bytes, is_dismissed: false })
+    }
+}
+
+impl Front {
+    /// Takes note of the bytes of replies that wait for a connection: to be called after a read of its socket was handled.
+    #[inline]
+    pub(crate) fn account_output(&mut self, slot: ConnectionSlot) {
         self.connections.account(slot);
         self.update_allowance();
     }
@@ -101,25 +130,5 @@ impl Instance {
     /// The connection has closed before the host came to it.
     pub(crate) fn forget_dismissed(&mut self, slot: ConnectionSlot) {
         self.output.dismissed.retain(|dismissed| dismissed.slot != slot);
-    }
-
-    /// A connection that an administrator has ended. Else, if more bytes wait for readers than may, drops the replies of the worst
-    /// reader and ends its connection.
-    pub fn poll_excess(&mut self) -> Option<Excess> {
-        if let Some(dismissed) = self.output.dismissed.pop_front() {
-            return Some(dismissed);
-        }
-        if self.connections.unread() <= self.settings.max_output_total {
-            return None;
-        }
-        let slot = self.connections.worst_reader(self.shard.now(), PATIENCE)?;
-        let connection = self.connections.get_mut(slot)?;
-        let bytes = connection.replies.pending_bytes();
-        let peer = connection.origin.peer.clone();
-        connection.replies = Replies::default();
-        connection.broken = true;
-        self.output.closed += 1;
-        self.account_output(slot);
-        Some(Excess { slot, peer, bytes, is_dismissed: false })
     }
 }

@@ -10,6 +10,7 @@ use lycosa_replication::relay::{JoinRequest, SubscribeRequest};
 use lycosa_store::{Access, Object, UserId, system};
 use uuid::Uuid;
 
+use crate::shard::Shard;
 use crate::shard::admission::Need;
 use crate::shard::wire_error;
 use crate::{ConnectionSlot, Instance};
@@ -34,98 +35,101 @@ impl Instance {
         slot: ConnectionSlot,
         body: &Body<'_>,
     ) -> Result<(), ErrorObject> {
-        let Some(connection) = self.connections.get(slot) else { return Ok(()) };
-        let request = self.check_replica_request(connection.user, body).and_then(|request| match request {
-            ReplicaRequest::Subscribe(request, id) => {
-                self.settle(|instance| instance.shard.check_subscription(&request, id))?;
-                Ok(ReplicaRequest::Subscribe(request, id))
-            }
-            request => Ok(request),
-        });
+        let Some(connection) = self.front.connections.get(slot) else { return Ok(()) };
+        let request =
+            check_replica_request(&self.shard, connection.user, body).and_then(|request| match request {
+                ReplicaRequest::Subscribe(request, id) => {
+                    self.settle(|instance| instance.shard.check_subscription(&request, id))?;
+                    Ok(ReplicaRequest::Subscribe(request, id))
+                }
+                request => Ok(request),
+            });
         if request.is_err() && matches!(body, Body::Subscribe(_)) {
             // As Tarantool: the stream cannot be asked for twice.
-            if let Some(connection) = self.connections.get_mut(slot) {
+            if let Some(connection) = self.front.connections.get_mut(slot) {
                 connection.broken = true;
             }
         }
         let request = request?;
-        if let Some(connection) = self.connections.get_mut(slot) {
+        if let Some(connection) = self.front.connections.get_mut(slot) {
             connection.is_replica = true;
             connection.replica_request = Some(Box::new(request));
         }
         Ok(())
     }
 
-    fn check_replica_request(&self, user: UserId, body: &Body<'_>) -> Result<ReplicaRequest, ErrorObject> {
-        self.shard.check_universe(user, Access::READ)?;
-        self.shard.conditions().check(Need::Read)?;
-        let registers = || -> Result<(), ErrorObject> {
-            let checked = self.store().check_access(user, Object::Space(system::CLUSTER), Access::WRITE);
-            checked.map_err(|error| wire_error::of_store(&error))
-        };
-        match *body {
-            Body::Join { instance_uuid } => {
-                registers()?;
-                let request = JoinRequest::new(instance_uuid).map_err(|error| error.0)?;
-                self.check_other(request.replica)?;
-                Ok(ReplicaRequest::Join(request))
-            }
-            Body::Register { instance_uuid, vclock } => {
-                registers()?;
-                let (request, vclock) =
-                    JoinRequest::register(instance_uuid, vclock).map_err(|error| error.0)?;
-                self.check_other(request.replica)?;
-                if self.shard.replica_id_of(request.replica).is_some() {
-                    let message =
-                        format!("Replica '{}' is not anonymous and cannot register.", request.replica);
-                    return Err(ErrorObject::client(ErrorCode::ReplicaNotAnon, message));
-                }
-                Ok(ReplicaRequest::Register(request, Box::new(vclock)))
-            }
-            Body::Subscribe(subscribe) => {
-                let request = SubscribeRequest::new(&subscribe).map_err(|error| error.0)?;
-                self.check_other(request.replica)?;
-                request.check_cluster(self.shard.identity().cluster).map_err(|error| error.0)?;
-                let id = match self.shard.replica_id_of(request.replica) {
-                    Some(id) => id,
-                    None if request.is_anonymous => 0,
-                    None => {
-                        let message = format!(
-                            "Replica {} is not registered with replica set {}",
-                            request.replica,
-                            self.shard.identity().cluster
-                        );
-                        return Err(ErrorObject::client(ErrorCode::UnknownReplica, message));
-                    }
-                };
-                Ok(ReplicaRequest::Subscribe(Box::new(request), id))
-            }
-            _ => Ok(ReplicaRequest::FetchSnapshot),
-        }
-    }
-
-    fn check_other(&self, replica: Uuid) -> Result<(), ErrorObject> {
-        if replica != self.shard.identity().instance {
-            return Ok(());
-        }
-        let message = "Connection to self is not supported: the replica has the UUID of this instance";
-        Err(ErrorObject::client(ErrorCode::ConnectionToSelf, message))
-    }
-
     /// What the replica at the other end of a connection asks for; once.
     pub fn take_replica(&mut self, slot: ConnectionSlot) -> Option<ReplicaRequest> {
-        self.connections.get_mut(slot)?.replica_request.take().map(|request| *request)
+        self.front.connections.get_mut(slot)?.replica_request.take().map(|request| *request)
     }
 
     /// Whether the connection is a replica's and its bytes are not requests.
     pub fn is_replica(&self, slot: ConnectionSlot) -> bool {
-        self.connections.get(slot).is_some_and(|connection| connection.is_replica)
+        self.front.connections.get(slot).is_some_and(|connection| connection.is_replica)
     }
 
     /// The replica has what it asked for: its next bytes are requests again.
     pub fn finish_replica(&mut self, slot: ConnectionSlot) {
-        if let Some(connection) = self.connections.get_mut(slot) {
+        if let Some(connection) = self.front.connections.get_mut(slot) {
             connection.is_replica = false;
         }
     }
+}
+
+fn check_replica_request(
+    shard: &Shard,
+    user: UserId,
+    body: &Body<'_>,
+) -> Result<ReplicaRequest, ErrorObject> {
+    shard.check_universe(user, Access::READ)?;
+    shard.conditions().check(Need::Read)?;
+    let registers = || -> Result<(), ErrorObject> {
+        let checked = shard.store().check_access(user, Object::Space(system::CLUSTER), Access::WRITE);
+        checked.map_err(|error| wire_error::of_store(&error))
+    };
+    match *body {
+        Body::Join { instance_uuid } => {
+            registers()?;
+            let request = JoinRequest::new(instance_uuid).map_err(|error| error.0)?;
+            check_other(shard, request.replica)?;
+            Ok(ReplicaRequest::Join(request))
+        }
+        Body::Register { instance_uuid, vclock } => {
+            registers()?;
+            let (request, vclock) = JoinRequest::register(instance_uuid, vclock).map_err(|error| error.0)?;
+            check_other(shard, request.replica)?;
+            if shard.replica_id_of(request.replica).is_some() {
+                let message = format!("Replica '{}' is not anonymous and cannot register.", request.replica);
+                return Err(ErrorObject::client(ErrorCode::ReplicaNotAnon, message));
+            }
+            Ok(ReplicaRequest::Register(request, Box::new(vclock)))
+        }
+        Body::Subscribe(subscribe) => {
+            let request = SubscribeRequest::new(&subscribe).map_err(|error| error.0)?;
+            check_other(shard, request.replica)?;
+            request.check_cluster(shard.identity().cluster).map_err(|error| error.0)?;
+            let id = match shard.replica_id_of(request.replica) {
+                Some(id) => id,
+                None if request.is_anonymous => 0,
+                None => {
+                    let message = format!(
+                        "Replica {} is not registered with replica set {}",
+                        request.replica,
+                        shard.identity().cluster
+                    );
+                    return Err(ErrorObject::client(ErrorCode::UnknownReplica, message));
+                }
+            };
+            Ok(ReplicaRequest::Subscribe(Box::new(request), id))
+        }
+        _ => Ok(ReplicaRequest::FetchSnapshot),
+    }
+}
+
+fn check_other(shard: &Shard, replica: Uuid) -> Result<(), ErrorObject> {
+    if replica != shard.identity().instance {
+        return Ok(());
+    }
+    let message = "Connection to self is not supported: the replica has the UUID of this instance";
+    Err(ErrorObject::client(ErrorCode::ConnectionToSelf, message))
 }

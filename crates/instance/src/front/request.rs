@@ -9,9 +9,11 @@ use lycosa_iproto::{keys, reply};
 use lycosa_store::{Access, IteratorType, Object, SpaceId, Statement, UserId, system, user};
 use lycosa_tuple::mp;
 
+use crate::front::Front;
 use crate::front::call::loading_error;
 use crate::front::caller::ReplyTo;
 use crate::front::loop_time::Outside;
+use crate::shard::Shard;
 use crate::shard::data::{Data, Select};
 use crate::shard::wire_error;
 use crate::{Caller, ConnectionSlot, Instance, InvokeKind, OwnedStatement};
@@ -24,15 +26,15 @@ impl Instance {
 
     fn answer_request(&mut self, slot: ConnectionSlot, request: &Request<'_>) {
         let header = &request.header;
-        self.counts.count(header.kind);
+        self.front.counts.count(header.kind);
         let is_of_replica = matches!(
             request.body,
             Body::Join { .. } | Body::Subscribe(_) | Body::FetchSnapshot | Body::Register { .. }
         );
-        if let Err(error) = self.admit(slot, request) {
+        if let Err(error) = self.front.admit(&self.shard, slot, request) {
             return match is_of_replica {
-                true => self.refuse_replica(slot, header.sync, &error),
-                false => self.refuse_request(slot, header.sync, &error),
+                true => self.front.refuse_replica(&self.shard, slot, header.sync, &error),
+                false => self.front.refuse_request(&self.shard, slot, header.sync, &error),
             };
         }
         let done = match request.body {
@@ -42,40 +44,12 @@ impl Instance {
         };
         match done {
             Ok(()) => {}
-            Err(error) if is_of_replica => self.refuse_replica(slot, header.sync, &error),
+            Err(error) if is_of_replica => self.front.refuse_replica(&self.shard, slot, header.sync, &error),
             Err(error) => {
-                let error = self.without_foreign_tube(slot, error);
-                self.refuse_request(slot, header.sync, &error);
+                let error = self.front.without_foreign_tube(&self.shard, slot, error);
+                self.front.refuse_request(&self.shard, slot, header.sync, &error);
             }
         }
-    }
-
-    /// A refusal that a replica is told at once: one that waited for replicas would wait for this one.
-    fn refuse_replica(&mut self, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
-        self.note_denied(slot, error);
-        self.reply_error_when(slot, sync, error, true);
-    }
-
-    /// A refusal about a space that the request has named by its number. Tarantool's text gives away the name; that of a
-    /// tube of which the user may not know is replaced by the number.
-    fn without_foreign_tube(&self, slot: ConnectionSlot, error: ErrorObject) -> ErrorObject {
-        let Some(connection) = self.connections.get(slot) else { return error };
-        let field = |wanted: &str| {
-            let mut fields = error.fields.iter();
-            fields.find(|(name, _)| name == wanted).map_or("", |(_, value)| value.as_str())
-        };
-        let (name, object_type, access) = (field("object_name"), field("object_type"), field("access_type"));
-        if error.code != u32::from(ErrorCode::AccessDenied) || object_type != "space" {
-            return error;
-        }
-        let (store, user) = (self.shard.store(), connection.user);
-        let Some(space) = store.space_by_name(name).map(lycosa_store::Space::id) else { return error };
-        let is_of_tube = self.shard.queue().is_tube_space(space);
-        if !is_of_tube || connection.is_trusted(&self.settings) || store.may_know_space(user, space) {
-            return error;
-        }
-        let user = store.user(user).map_or_else(|| user.to_string(), |user| user.name.clone());
-        ErrorObject::access_denied(access, object_type, &space.to_string(), &user)
     }
 
     /// Handles a request that calls nothing.
@@ -88,7 +62,7 @@ impl Instance {
                 IteratorType::try_from(iterator).map_err(|error| wire_error::of_store(&error)).and_then(
                     |iterator| {
                         let select = Select { space, index, iterator, key, offset, limit };
-                        if space == system::SESSION_SETTINGS && self.settings.lua {
+                        if space == system::SESSION_SETTINGS && self.front.settings.lua {
                             return self.select_settings(slot, header, &select);
                         }
                         self.handle_select(slot, header, &select)
@@ -106,10 +80,12 @@ impl Instance {
             Body::Delete { space, index, key } => {
                 self.change(slot, header, &Statement::Delete { space, index, key })
             }
-            Body::Ping => self.reply_empty(slot, header.sync),
-            Body::Auth { user, scramble } => self.authenticate(slot, header, user, scramble),
-            Body::Vote => self.reply_ballot(slot, header),
-            Body::VoteDeprecated => self.reply_vclock(slot, header),
+            Body::Ping => self.front.reply_empty(&self.shard, slot, header.sync),
+            Body::Auth { user, scramble } => {
+                self.front.authenticate(&self.shard, slot, header, user, scramble)
+            }
+            Body::Vote => self.front.reply_ballot(&mut self.shard, slot, header),
+            Body::VoteDeprecated => self.front.reply_vclock(&self.shard, slot, header),
             Body::Eval { text, args } => self.handle_eval(slot, header.sync, text, args),
             Body::Execute(sql, parameters) => self.handle_sql(slot, header.sync, false, &sql, parameters),
             Body::Prepare(sql) => self.handle_sql(slot, header.sync, true, &sql, &[0x90]),
@@ -122,16 +98,179 @@ impl Instance {
         }
     }
 
+    /// Answers a request with the values that `body` appends: it returns how many they are.
+    fn reply_with_data(
+        &mut self,
+        slot: ConnectionSlot,
+        header: &Header,
+        body: impl FnOnce(&mut Data, UserId, &mut Vec<u8>) -> Result<u32, ErrorObject>,
+    ) -> Result<(), ErrorObject> {
+        let Some(connection) = self.front.connections.get_mut(slot) else { return Ok(()) };
+        let user = connection.user;
+        let out = connection.replies.buffer();
+        let undo = out.len();
+        let start = reply::begin_data(out, header.sync);
+        match body(self.shard.data(), user, out) {
+            Ok(count) => {
+                reply::finish_data(out, start, count, self.shard.store().schema_version());
+                self.front.finish_reply(&self.shard, slot);
+                Ok(())
+            }
+            Err(error) => {
+                out.truncate(undo);
+                Err(error)
+            }
+        }
+    }
+
+    /// One statement as a transaction of its own.
+    fn change(
+        &mut self,
+        slot: ConnectionSlot,
+        header: &Header,
+        statement: &Statement<'_>,
+    ) -> Result<(), ErrorObject> {
+        let is_of_program = statement.space() == system::SESSION_SETTINGS
+            || self.shard.store().hooks(statement.space()).any();
+        if self.front.settings.lua && is_of_program {
+            return self.change_with_triggers(slot, header, statement);
+        }
+        self.reply_with_data(slot, header, |data, user, out| data.execute(user, statement, out))
+    }
+
+    /// A statement on a space with triggers: a program executes it.
+    fn change_with_triggers(
+        &mut self,
+        slot: ConnectionSlot,
+        header: &Header,
+        statement: &Statement<'_>,
+    ) -> Result<(), ErrorObject> {
+        let Some(caller) = self.front.caller(slot) else { return Ok(()) };
+        let kind = InvokeKind::Statement(OwnedStatement::of(statement));
+        self.front.invoke(
+            caller,
+            kind,
+            &[0x90],
+            ReplyTo::Frame { slot, sync: header.sync, is_call_16: false },
+        );
+        Ok(())
+    }
+
+    /// A SELECT from `_session_settings`, whose rows are the session's own: the modules of Lua keep them.
+    fn select_settings(
+        &mut self,
+        slot: ConnectionSlot,
+        header: &Header,
+        select: &Select<'_>,
+    ) -> Result<(), ErrorObject> {
+        let Some(caller) = self.front.caller(slot) else { return Ok(()) };
+        let readable = Object::Space(system::SESSION_SETTINGS);
+        let checked = self.shard.store().check_access(caller.effective, readable, Access::READ);
+        checked.map_err(|error| wire_error::of_store(&error))?;
+        let mut args = Vec::new();
+        mp::write_array(&mut args, 4);
+        for number in [u64::from(select.iterator as u32), select.offset, select.limit] {
+            mp::write_uint(&mut args, number);
+        }
+        args.extend_from_slice(select.key);
+        let reply = ReplyTo::Frame { slot, sync: header.sync, is_call_16: false };
+        self.front.invoke(caller, InvokeKind::Settings, &args, reply);
+        Ok(())
+    }
+
+    /// An SQL statement: a program runs it.
+    fn handle_sql(
+        &mut self,
+        slot: ConnectionSlot,
+        sync: u64,
+        prepare: bool,
+        sql: &Sql<'_>,
+        parameters: &[u8],
+    ) -> Result<(), ErrorObject> {
+        if self.front.settings.loading {
+            return Err(loading_error());
+        }
+        if !self.front.settings.lua {
+            let message = "Lycosa does not support SQL (EXECUTE, PREPARE) on this server, which runs no Lua: \
+                           use SELECT, INSERT, UPDATE and CALL requests";
+            return Err(ErrorObject::client(ErrorCode::Unsupported, message));
+        }
+        let Some(caller) = self.front.caller(slot) else { return Ok(()) };
+        self.front.check_sql(&self.shard, caller.user)?;
+        let statement = match *sql {
+            Sql::Text(text) => Ok(text.to_vec()),
+            Sql::Prepared(id) => Err(id),
+        };
+        let reply = ReplyTo::Frame { slot, sync, is_call_16: false };
+        self.front.invoke(caller, InvokeKind::Sql { prepare, statement }, parameters, reply);
+        Ok(())
+    }
+
+    /// Whether the caller must not learn that a space exists: it is a tube's, and the caller has no right to it.
+    #[must_use]
+    pub fn hides_space(&self, caller: &Caller, space: SpaceId) -> bool {
+        !caller.trusted
+            && self.shard.queue().is_tube_space(space)
+            && !self.shard.store().may_know_space(caller.effective, space)
+    }
+
+    fn handle_eval(
+        &mut self,
+        slot: ConnectionSlot,
+        sync: u64,
+        expression: &[u8],
+        args: &[u8],
+    ) -> Result<(), ErrorObject> {
+        let Some(caller) = self.front.caller(slot) else { return Ok(()) };
+        let reply = ReplyTo::Frame { slot, sync, is_call_16: false };
+        self.eval_for(caller, expression, args, reply).map(drop)
+    }
+}
+
+impl Front {
+    /// A refusal that a replica is told at once: one that waited for replicas would wait for this one.
+    fn refuse_replica(&mut self, shard: &Shard, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
+        self.note_denied(slot, error);
+        self.reply_error_when(shard, slot, sync, error, true);
+    }
+
+    /// A refusal about a space that the request has named by its number. Tarantool's text gives away the name; that of a
+    /// tube of which the user may not know is replaced by the number.
+    fn without_foreign_tube(&self, shard: &Shard, slot: ConnectionSlot, error: ErrorObject) -> ErrorObject {
+        let Some(connection) = self.connections.get(slot) else { return error };
+        let field = |wanted: &str| {
+            let mut fields = error.fields.iter();
+            fields.find(|(name, _)| name == wanted).map_or("", |(_, value)| value.as_str())
+        };
+        let (name, object_type, access) = (field("object_name"), field("object_type"), field("access_type"));
+        if error.code != u32::from(ErrorCode::AccessDenied) || object_type != "space" {
+            return error;
+        }
+        let (store, user) = (shard.store(), connection.user);
+        let Some(space) = store.space_by_name(name).map(lycosa_store::Space::id) else { return error };
+        let is_of_tube = shard.queue().is_tube_space(space);
+        if !is_of_tube || connection.is_trusted(&self.settings) || store.may_know_space(user, space) {
+            return error;
+        }
+        let user = store.user(user).map_or_else(|| user.to_string(), |user| user.name.clone());
+        ErrorObject::access_denied(access, object_type, &space.to_string(), &user)
+    }
+
     /// Conditions of every request.
-    fn admit(&mut self, slot: ConnectionSlot, request: &Request<'_>) -> Result<(), ErrorObject> {
-        let version = self.shard.journaling().system_version();
+    fn admit(
+        &mut self,
+        shard: &Shard,
+        slot: ConnectionSlot,
+        request: &Request<'_>,
+    ) -> Result<(), ErrorObject> {
+        let version = shard.journaling().system_version();
         let connection = self.connections.get_mut(slot);
         let is_admitted = connection.is_some_and(|connection| {
             connection.is_proven = true;
             connection.admitted == Some(version)
         });
         let wanted = request.header.schema_version;
-        let current = u64::from(self.shard.store().schema_version());
+        let current = u64::from(shard.store().schema_version());
         if wanted != 0 && wanted != current && !matches!(request.body, Body::Unknown(_)) {
             return Err(ErrorObject::client(
                 ErrorCode::WrongSchemaVersion,
@@ -151,7 +290,7 @@ impl Instance {
                 | Body::Unknown(_)
         );
         if needs_usage && let Some(connection) = self.connections.get(slot) {
-            self.shard.check_universe(connection.user, Access::USAGE)?;
+            shard.check_universe(connection.user, Access::USAGE)?;
             if let Some(connection) = self.connections.get_mut(slot) {
                 connection.admitted = Some(version);
             }
@@ -159,170 +298,58 @@ impl Instance {
         Ok(())
     }
 
-    /// Answers a request with the values that `body` appends: it returns how many they are.
-    fn reply_with_data(
-        &mut self,
-        slot: ConnectionSlot,
-        header: &Header,
-        body: impl FnOnce(&mut Data, UserId, &mut Vec<u8>) -> Result<u32, ErrorObject>,
-    ) -> Result<(), ErrorObject> {
-        let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
-        let user = connection.user;
-        let out = connection.replies.buffer();
-        let undo = out.len();
-        let start = reply::begin_data(out, header.sync);
-        match body(self.shard.data(), user, out) {
-            Ok(count) => {
-                reply::finish_data(out, start, count, self.shard.store().schema_version());
-                self.finish_reply(slot);
-                Ok(())
-            }
-            Err(error) => {
-                out.truncate(undo);
-                Err(error)
-            }
-        }
-    }
-
-    /// One statement as a transaction of its own.
-    fn change(
-        &mut self,
-        slot: ConnectionSlot,
-        header: &Header,
-        statement: &Statement<'_>,
-    ) -> Result<(), ErrorObject> {
-        let is_of_program = statement.space() == system::SESSION_SETTINGS
-            || self.shard.store().hooks(statement.space()).any();
-        if self.settings.lua && is_of_program {
-            return self.change_with_triggers(slot, header, statement);
-        }
-        self.reply_with_data(slot, header, |data, user, out| data.execute(user, statement, out))
-    }
-
-    /// A statement on a space with triggers: a program executes it.
-    fn change_with_triggers(
-        &mut self,
-        slot: ConnectionSlot,
-        header: &Header,
-        statement: &Statement<'_>,
-    ) -> Result<(), ErrorObject> {
-        let Some(caller) = self.caller(slot) else { return Ok(()) };
-        let kind = InvokeKind::Statement(OwnedStatement::of(statement));
-        self.invoke(caller, kind, &[0x90], ReplyTo::Frame { slot, sync: header.sync, is_call_16: false });
-        Ok(())
-    }
-
-    /// A SELECT from `_session_settings`, whose rows are the session's own: the modules of Lua keep them.
-    fn select_settings(
-        &mut self,
-        slot: ConnectionSlot,
-        header: &Header,
-        select: &Select<'_>,
-    ) -> Result<(), ErrorObject> {
-        let Some(caller) = self.caller(slot) else { return Ok(()) };
-        let readable = Object::Space(system::SESSION_SETTINGS);
-        let checked = self.shard.store().check_access(caller.effective, readable, Access::READ);
-        checked.map_err(|error| wire_error::of_store(&error))?;
-        let mut args = Vec::new();
-        mp::write_array(&mut args, 4);
-        for number in [u64::from(select.iterator as u32), select.offset, select.limit] {
-            mp::write_uint(&mut args, number);
-        }
-        args.extend_from_slice(select.key);
-        let reply = ReplyTo::Frame { slot, sync: header.sync, is_call_16: false };
-        self.invoke(caller, InvokeKind::Settings, &args, reply);
-        Ok(())
-    }
-
-    /// An SQL statement: a program runs it.
-    fn handle_sql(
-        &mut self,
-        slot: ConnectionSlot,
-        sync: u64,
-        prepare: bool,
-        sql: &Sql<'_>,
-        parameters: &[u8],
-    ) -> Result<(), ErrorObject> {
-        if self.settings.loading {
-            return Err(loading_error());
-        }
-        if !self.settings.lua {
-            let message = "Lycosa does not support SQL (EXECUTE, PREPARE) on this server, which runs no Lua: \
-                           use SELECT, INSERT, UPDATE and CALL requests";
-            return Err(ErrorObject::client(ErrorCode::Unsupported, message));
-        }
-        let Some(caller) = self.caller(slot) else { return Ok(()) };
-        self.check_sql(caller.user)?;
-        let statement = match *sql {
-            Sql::Text(text) => Ok(text.to_vec()),
-            Sql::Prepared(id) => Err(id),
-        };
-        let reply = ReplyTo::Frame { slot, sync, is_call_16: false };
-        self.invoke(caller, InvokeKind::Sql { prepare, statement }, parameters, reply);
-        Ok(())
-    }
-
     /// SQL is for users who have logged in, and for `guest` if it was granted a right to data: a connection alone is
     /// no reason to parse and plan. A Tarantool 2.6 takes it from every user, later ones ask for a right of its own.
-    fn check_sql(&self, user: UserId) -> Result<(), ErrorObject> {
-        if user != user::GUEST || self.shard.store().is_granted_data(user) {
+    fn check_sql(&self, shard: &Shard, user: UserId) -> Result<(), ErrorObject> {
+        if user != user::GUEST || shard.store().is_granted_data(user) {
             return Ok(());
         }
         Err(ErrorObject::access_denied("Execute", "sql", "", "guest"))
     }
 
-    /// Whether the caller must not learn that a space exists: it is a tube's, and the caller has no right to it.
-    #[must_use]
-    pub fn hides_space(&self, caller: &Caller, space: SpaceId) -> bool {
-        !caller.trusted
-            && self.shard.queue().is_tube_space(space)
-            && !self.shard.store().may_know_space(caller.effective, space)
-    }
-
-    fn handle_eval(
-        &mut self,
-        slot: ConnectionSlot,
-        sync: u64,
-        expression: &[u8],
-        args: &[u8],
-    ) -> Result<(), ErrorObject> {
-        let Some(caller) = self.caller(slot) else { return Ok(()) };
-        let reply = ReplyTo::Frame { slot, sync, is_call_16: false };
-        self.eval_for(caller, expression, args, reply).map(drop)
-    }
-
     fn reply_with(
         &mut self,
+        shard: &Shard,
         slot: ConnectionSlot,
         sync: u64,
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), ErrorObject> {
-        let schema_version = self.shard.store().schema_version();
+        let schema_version = shard.store().schema_version();
         if let Some(connection) = self.connections.get_mut(slot) {
             let out = connection.replies.buffer();
             let start = reply::begin(out, keys::CODE_OK, sync, schema_version);
             body(out);
             reply::finish(out, start);
-            self.finish_reply_about_instance(slot);
+            self.finish_reply_about_instance(shard, slot);
         }
         Ok(())
     }
 
-    pub(crate) fn reply_empty(&mut self, slot: ConnectionSlot, sync: u64) -> Result<(), ErrorObject> {
-        self.reply_with(slot, sync, |out| mp::write_map(out, 0))
+    pub(crate) fn reply_empty(
+        &mut self,
+        shard: &Shard,
+        slot: ConnectionSlot,
+        sync: u64,
+    ) -> Result<(), ErrorObject> {
+        self.reply_with(shard, slot, sync, |out| mp::write_map(out, 0))
     }
 
-    fn reply_ballot(&mut self, slot: ConnectionSlot, header: &Header) -> Result<(), ErrorObject> {
-        let vclock = self.shard.journaling().vclock().clone();
-        let oldest = self.shard.oldest_vclock().clone();
-        let read_only = self.shard.is_read_only();
-        let is_configured = self.shard.is_read_only_configured();
-        let term = self.shard.latest_term();
-        let replicas = self.shard.replicas();
+    fn reply_ballot(
+        &mut self,
+        shard: &mut Shard,
+        slot: ConnectionSlot,
+        header: &Header,
+    ) -> Result<(), ErrorObject> {
+        let vclock = shard.journaling().vclock().clone();
+        let oldest = shard.oldest_vclock().clone();
+        let read_only = shard.is_read_only();
+        let is_configured = shard.is_read_only_configured();
+        let term = shard.latest_term();
+        let replicas = shard.replicas();
         let (following, wanted) = (replicas.following_count(), self.settings.replicas_before_reply);
         // The ballot of an instance without any replicas is that of a Tarantool, byte for byte.
         let tells_replicas = wanted > 0 || replicas.iter().any(|peer| peer.id != 0);
-        self.reply_with(slot, header.sync, |out| {
+        self.reply_with(shard, slot, header.sync, |out| {
             mp::write_map(out, 1);
             mp::write_uint(out, u64::from(keys::BALLOT));
             mp::write_map(out, 4 + 2 * u32::from(tells_replicas) + u32::from(term.number > 0));
@@ -349,9 +376,14 @@ impl Instance {
         })
     }
 
-    fn reply_vclock(&mut self, slot: ConnectionSlot, header: &Header) -> Result<(), ErrorObject> {
-        let vclock = self.shard.journaling().vclock().clone();
-        self.reply_with(slot, header.sync, |out| {
+    fn reply_vclock(
+        &mut self,
+        shard: &Shard,
+        slot: ConnectionSlot,
+        header: &Header,
+    ) -> Result<(), ErrorObject> {
+        let vclock = shard.journaling().vclock().clone();
+        self.reply_with(shard, slot, header.sync, |out| {
             mp::write_map(out, 1);
             mp::write_uint(out, u64::from(keys::VCLOCK));
             vclock.encode(out);
@@ -360,19 +392,15 @@ impl Instance {
 
     /// Ends the reply that was just encoded. It may leave when everything that is in the journal's batches so far is
     /// durable, because it may have seen any of it.
-    pub(crate) fn finish_reply(&mut self, slot: ConnectionSlot) {
-        self.connections.finish_reply(
-            slot,
-            self.shard.journaling().awaited(),
-            self.shard.journaling().released(),
-        );
+    pub(crate) fn finish_reply(&mut self, shard: &Shard, slot: ConnectionSlot) {
+        self.connections.finish_reply(slot, shard.journaling().awaited(), shard.journaling().released());
     }
 
     /// Ends a reply that tells about the instance and not about data, and that replicas and operators need: with
     /// [`Settings::replicas_before_reply`](crate::Settings::replicas_before_reply) it does not wait for replicas.
-    pub(crate) fn finish_reply_about_instance(&mut self, slot: ConnectionSlot) {
+    pub(crate) fn finish_reply_about_instance(&mut self, shard: &Shard, slot: ConnectionSlot) {
         if self.settings.replicas_before_reply == 0 {
-            return self.finish_reply(slot);
+            return self.finish_reply(shard, slot);
         }
         self.connections.finish_reply(slot, 0, 0);
     }

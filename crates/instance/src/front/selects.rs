@@ -18,8 +18,10 @@ use lycosa_iproto::reply;
 use lycosa_iproto::request::Header;
 use lycosa_store::{Budget, Cursor, CursorError, Error as StoreError, Progress};
 
+use crate::front::Front;
 use crate::front::call::too_many_waiting;
 use crate::front::caller::{ParkedCall, ReplyTo};
+use crate::shard::Shard;
 use crate::shard::data::{MAX_SELECTED, Select, too_much_selected};
 use crate::shard::wire_error;
 use crate::{ConnectionSlot, Instance, Lsn, RequestId, WalkError};
@@ -75,9 +77,9 @@ impl Instance {
         header: &Header,
         select: &Select<'_>,
     ) -> Result<(), ErrorObject> {
-        let Some(caller) = self.caller(slot) else { return Ok(()) };
+        let Some(caller) = self.front.caller(slot) else { return Ok(()) };
         let mut cursor = select.cursor(caller.effective);
-        let Some(connection) = self.connections.get_mut(slot) else { return Ok(()) };
+        let Some(connection) = self.front.connections.get_mut(slot) else { return Ok(()) };
         let out = connection.replies.buffer();
         let undo = out.len();
         let start = reply::begin_data(out, header.sync);
@@ -87,19 +89,19 @@ impl Instance {
         match advanced {
             Ok(Progress::End) => {
                 reply::finish_data(out, start, count_of(&cursor), self.shard.store().schema_version());
-                self.finish_reply(slot);
+                self.front.finish_reply(&self.shard, slot);
             }
             Ok(Progress::More) => {
                 let chunk = out.split_off(values);
                 out.truncate(undo);
                 if !caller.may_wait {
-                    return Err(too_many_waiting(self.settings.max_waiting));
+                    return Err(too_many_waiting(self.front.settings.max_waiting));
                 }
-                let request = self.parked.next_request();
+                let request = self.front.parked.next_request();
                 let reply = ReplyTo::Frame { slot, sync: header.sync, is_call_16: false };
-                self.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
+                self.front.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
                 let bytes = chunk.len();
-                self.selects.queue.push_back(LongSelect {
+                self.front.selects.queue.push_back(LongSelect {
                     request,
                     cursor,
                     chunks: vec![chunk],
@@ -117,11 +119,11 @@ impl Instance {
 
     /// Lets the next long SELECT go on. Whether there is one that can go on at once.
     pub(crate) fn step_selects(&mut self) -> bool {
-        let Some(mut select) = self.selects.queue.pop_front() else { return false };
+        let Some(mut select) = self.front.selects.queue.pop_front() else { return false };
         let Some(&ParkedCall { reply: ReplyTo::Frame { slot, sync, .. }, .. }) =
-            self.parked.get(select.request)
+            self.front.parked.get(select.request)
         else {
-            return !self.selects.is_empty();
+            return !self.front.selects.is_empty();
         };
         if select.assembled_at.is_none() {
             match self.advance_select(&mut select) {
@@ -130,30 +132,30 @@ impl Instance {
                     select.assembled_at = Some((self.shard.now(), self.shard.journaling().awaited()));
                 }
                 Err(error) => {
-                    self.answer(select.request, Err(error));
-                    return !self.selects.is_empty();
+                    self.front.answer(&self.shard, select.request, Err(error));
+                    return !self.front.selects.is_empty();
                 }
             }
         }
         match select.assembled_at {
-            None => self.selects.queue.push_back(select),
+            None => self.front.selects.queue.push_back(select),
             Some((since, awaited)) => {
-                let is_free = self.connections.get(slot).is_some_and(|connection| {
+                let is_free = self.front.connections.get(slot).is_some_and(|connection| {
                     connection.replies.may_adopt() && awaited <= self.shard.journaling().released()
                 });
                 if is_free {
-                    self.hand_over(slot, sync, select);
+                    self.front.hand_over(&self.shard, slot, sync, select);
                 } else if self.shard.now() >= since + MAX_ADOPTION {
                     let values = select.chunks.concat();
-                    self.answer(select.request, Ok((count_of(&select.cursor), &values)));
+                    self.front.answer(&self.shard, select.request, Ok((count_of(&select.cursor), &values)));
                 } else {
-                    self.selects.queue.push_back(select);
+                    self.front.selects.queue.push_back(select);
                     // The journal's next answer is a turn too.
-                    return self.selects.queue.iter().any(|select| select.assembled_at.is_none());
+                    return self.front.selects.queue.iter().any(|select| select.assembled_at.is_none());
                 }
             }
         }
-        !self.selects.is_empty()
+        !self.front.selects.is_empty()
     }
 
     fn advance_select(&mut self, select: &mut LongSelect) -> Result<Progress, ErrorObject> {
@@ -172,8 +174,8 @@ impl Instance {
         if *bytes > MAX_SELECTED {
             return Err(too_much_selected());
         }
-        let limit = self.settings.max_output_total;
-        if self.connections.unread() + self.selects.bytes() + *bytes > limit {
+        let limit = self.front.settings.max_output_total;
+        if self.front.connections.unread() + self.front.selects.bytes() + *bytes > limit {
             return Err(too_much_unread(limit));
         }
         match advanced {
@@ -186,12 +188,14 @@ impl Instance {
             advanced => advanced.map_err(select_error),
         }
     }
+}
 
+impl Front {
     /// Gives an assembled reply to its connection, all of whose replies may leave.
-    fn hand_over(&mut self, slot: ConnectionSlot, sync: u64, select: LongSelect) {
+    fn hand_over(&mut self, shard: &Shard, slot: ConnectionSlot, sync: u64, select: LongSelect) {
         let mut header = Vec::new();
         let count = count_of(&select.cursor);
-        reply::data_header(&mut header, sync, count, select.bytes, self.shard.store().schema_version());
+        reply::data_header(&mut header, sync, count, select.bytes, shard.store().schema_version());
         self.unpark(select.request);
         let Some(connection) = self.connections.get_mut(slot) else { return };
         let mut chunks = select.chunks;

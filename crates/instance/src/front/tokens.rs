@@ -11,7 +11,7 @@
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_tuple::value::Value;
 
-use crate::front::call::not_defined;
+use crate::front::names::not_defined;
 use crate::shard::{tokens, wire_error};
 use crate::{Called, Caller, CallerKind, Instance, Token, TokenDigest, TokenId, TokenRole};
 
@@ -151,7 +151,7 @@ impl Instance {
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
         let restriction = self.admit_token(id, name, args)?;
-        let target = self.find(name).ok_or_else(|| not_defined(name))?;
+        let target = self.front.find(&self.shard, name).ok_or_else(|| not_defined(name))?;
         let start = out.len();
         let called = self.call_admitted(caller, name, Some(target), args, out)?;
         if let (Some(token), Called::Done { .. }) = (restriction, called) {

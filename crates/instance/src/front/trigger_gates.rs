@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 
 use lycosa_iproto::error::ErrorObject;
 
+use crate::front::Front;
 use crate::front::logins::Outcome;
 use crate::{Caller, ConnectionSlot, Instance, Trust};
 
@@ -53,15 +54,43 @@ impl Instance {
     /// Whether connections that begin, and log-ins, wait from now on until [`Self::finish_begin`] and
     /// [`Self::finish_login`] are called for their sessions: a program has triggers for them.
     pub fn watch_sessions(&mut self, begins: bool, logins: bool) {
-        self.gates.watches_begins = begins;
-        self.gates.watches_logins = logins;
+        self.front.gates.watches_begins = begins;
+        self.front.gates.watches_logins = logins;
     }
 
     /// The next log-in that waits for triggers.
     pub fn poll_login(&mut self) -> Option<LoginAttempt> {
-        self.gates.attempts.pop_front()
+        self.front.gates.attempts.pop_front()
     }
 
+    /// The triggers of a session's begin have ended; an error refuses the connection.
+    pub fn finish_begin(&mut self, session: u64, result: Result<(), ErrorObject>) {
+        let Some((slot, _)) = self.front.gates.waiting.remove(&session) else { return };
+        if let Some(connection) = self.front.connections.get_mut(slot) {
+            connection.is_logging_in = false;
+            connection.broken |= result.is_err();
+        }
+        if let Err(error) = result {
+            self.front.reply_error(&self.shard, slot, 0, &error);
+        }
+    }
+
+    /// The triggers of a log-in have ended; an error is its answer.
+    pub fn finish_login(&mut self, session: u64, result: Result<(), ErrorObject>) {
+        let Some((slot, Awaited::Login { sync, outcome })) = self.front.gates.waiting.remove(&session) else {
+            return;
+        };
+        if let Some(connection) = self.front.connections.get_mut(slot) {
+            connection.is_logging_in = false;
+        }
+        let outcome = result.and(outcome);
+        if let Err(error) = self.front.admit_as(&self.shard, slot, sync, outcome) {
+            self.front.reply_error(&self.shard, slot, sync, &error);
+        }
+    }
+}
+
+impl Front {
     /// A connection has begun: it waits if triggers are to run first.
     pub(crate) fn hold_begin(&mut self, slot: ConnectionSlot) {
         if self.gates.watches_begins && self.hold(slot) {
@@ -94,31 +123,5 @@ impl Instance {
         let may_wait = connection.origin.trust != Trust::Admin;
         connection.is_logging_in |= may_wait;
         may_wait
-    }
-
-    /// The triggers of a session's begin have ended; an error refuses the connection.
-    pub fn finish_begin(&mut self, session: u64, result: Result<(), ErrorObject>) {
-        let Some((slot, _)) = self.gates.waiting.remove(&session) else { return };
-        if let Some(connection) = self.connections.get_mut(slot) {
-            connection.is_logging_in = false;
-            connection.broken |= result.is_err();
-        }
-        if let Err(error) = result {
-            self.reply_error(slot, 0, &error);
-        }
-    }
-
-    /// The triggers of a log-in have ended; an error is its answer.
-    pub fn finish_login(&mut self, session: u64, result: Result<(), ErrorObject>) {
-        let Some((slot, Awaited::Login { sync, outcome })) = self.gates.waiting.remove(&session) else {
-            return;
-        };
-        if let Some(connection) = self.connections.get_mut(slot) {
-            connection.is_logging_in = false;
-        }
-        let outcome = result.and(outcome);
-        if let Err(error) = self.admit_as(slot, sync, outcome) {
-            self.reply_error(slot, sync, &error);
-        }
     }
 }

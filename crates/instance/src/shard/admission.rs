@@ -16,7 +16,7 @@
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::row::{RowBody, RowHeader};
-use lycosa_queue::{Answer, Caller, LogLine, Procedure, Queue, QueueMethod, TaskEvent, TubeMethod, Woken};
+use lycosa_queue::{LogLine, Procedure, Queue, QueueMethod, TaskEvent, TubeMethod, Woken};
 use lycosa_store::{Budget, ClosedView, OwnedChange, Space, SpaceId, Statement, Store, UserId};
 
 use crate::shard::batch::Journaling;
@@ -511,18 +511,6 @@ impl Admitted<'_> {
                 Err(error)
             }
         }
-    }
-
-    /// Calls a procedure of the queue, in transactions of its own or in the open one. Its values are appended to `out`.
-    #[inline]
-    pub(crate) fn call(
-        &mut self,
-        caller: &Caller<'_>,
-        procedure: &Procedure,
-        args: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, lycosa_queue::Error> {
-        self.queue.call(self.store, caller, procedure, args, self.now, out)
     }
 
     /// Moves the rows committed so far into the journal's batch, for an entry that measures the cost of that.

@@ -47,8 +47,10 @@ impl Shard {
             return Err(Refusal::MayNotWait);
         }
         let start = out.len();
+        let now = self.data.now;
         let mut admitted = self.data.admit_call(procedure)?;
-        let answer = match admitted.call(caller, procedure, args, out) {
+        let (queue, store) = admitted.queue();
+        let answer = match queue.call(store, caller, procedure, args, now, out) {
             Ok(answer) => answer,
             Err(error) => return Err(refusal(&error)),
         };

@@ -62,7 +62,7 @@ impl Instance {
     }
 
     fn configuration_value(&self) -> Value {
-        let mut pairs = self.configuration.clone();
+        let mut pairs = self.front.configuration.clone();
         match pairs.iter_mut().find(|(name, _)| name == "read_only") {
             Some((_, value)) => *value = self.shard.is_read_only().into(),
             None => pairs.push(("read_only".to_owned(), self.shard.is_read_only().into())),

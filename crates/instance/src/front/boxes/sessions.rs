@@ -35,7 +35,7 @@ impl Instance {
             .sessions(self.shard.store(), &queue_caller)
             .map_err(|error| wire_error::of_queue(&error))?;
         let by_id: HashMap<u64, &Connection> =
-            self.connections.iter().map(|connection| (connection.id, connection)).collect();
+            self.front.connections.iter().map(|connection| (connection.id, connection)).collect();
         let sessions: Vec<Value> = views.iter().map(|view| self.session(view, &by_id)).collect();
         Ok(Value::map([("sessions", Value::from(sessions)), ("complete", Value::from(is_all))]))
     }
@@ -64,7 +64,7 @@ impl Instance {
             return Err(arguments::illegal(&format!("connection {id} is that of this call: end the client")));
         }
         let operation = format!("disconnect {}", self.describe(id));
-        if !self.dismiss(id) {
+        if !self.front.dismiss(id) {
             return Err(no_such_session(id));
         }
         let token = caller.token.and_then(|id| self.token(id));
@@ -75,7 +75,7 @@ impl Instance {
 
     /// A connection in words: its number, user and address.
     fn describe(&self, id: u64) -> String {
-        match self.connections.iter().find(|connection| connection.id == id) {
+        match self.front.connections.iter().find(|connection| connection.id == id) {
             Some(connection) => {
                 let user = self.user_name(connection.user);
                 format!("connection {id}, {user} at {}", connection.origin.peer)

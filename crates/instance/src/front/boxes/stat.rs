@@ -31,9 +31,9 @@ impl Instance {
     }
 
     fn stat_rows(&self) -> Value {
-        let count = |kinds: &[RequestType]| kinds.iter().map(|&kind| self.counts.of(kind)).sum::<u64>();
+        let count = |kinds: &[RequestType]| kinds.iter().map(|&kind| self.front.counts.of(kind)).sum::<u64>();
         let mut rows: Vec<_> = ROWS.iter().map(|(name, kinds)| (*name, self.rate(count(kinds)))).collect();
-        rows.push(("ERROR", self.rate(self.counts.errors)));
+        rows.push(("ERROR", self.rate(self.front.counts.errors)));
         Value::map(rows)
     }
 

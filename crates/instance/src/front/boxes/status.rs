@@ -139,7 +139,7 @@ impl Instance {
             ("version", Value::from(env!("CARGO_PKG_VERSION"))),
             ("uuid", self.shard.identity().instance.to_string().into()),
             ("id", u64::from(self.shard.identity().replica_id).into()),
-            ("pid", u64::from(self.process.id).into()),
+            ("pid", u64::from(self.front.process.id).into()),
             ("now", Value::Double(self.shard.now() as f64 / 1e6)),
             ("state", status.status.into()),
             ("queue_state", self.shard.queue().state().name().into()),

@@ -35,9 +35,9 @@ impl Instance {
             Some(ttl) => Some(microseconds(ttl).ok_or_else(|| arguments.usage())?),
         };
         let mut bytes = [0; SECRET_SIZE];
-        (self.process.entropy)(&mut bytes);
+        (self.front.process.entropy)(&mut bytes);
         let mut number = [0; 8];
-        (self.process.entropy)(&mut number);
+        (self.front.process.entropy)(&mut number);
         let number = u64::from_le_bytes(number);
         let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let secret = format!("{SECRET_PREFIX}{digits}");
