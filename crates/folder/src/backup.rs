@@ -4,6 +4,9 @@
 //! written is copied as far as it is: what its last block lacks is a torn tail, which no start minds. A file that a checkpoint
 //! removes meanwhile makes the copy begin anew.
 //!
+//! Of a member of a group the copy is the newest snapshot, its state and the group's log, and [`extract`] makes a single server's folder
+//! of them. A member that came back from a copy would not know what it has promised to the others since.
+//!
 //! Invariants:
 //! - a folder of the given name exists only when its files are complete, on the disk and verified: until then they lie in a
 //!   [`Staging`] folder beside it whose name ends with `.inprogress`;
@@ -17,12 +20,16 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use lycosa_engine::group::folder::Extracted;
+use lycosa_engine::group::{self, Base, BaseError, BeginError};
 use lycosa_engine::inspect::{self, Contents};
 use lycosa_engine::replay::LoadError;
 use lycosa_journal::directory::{Directory, DirectoryError, IN_PROGRESS, file_name};
 use lycosa_journal::meta::FileKind;
 use lycosa_journal::recovery::Progress;
+use lycosa_journal::writer::Settings;
 
 /// How often a copy is begun at most because a checkpoint has removed a file under it.
 pub const MAX_COPIES: usize = 10;
@@ -57,6 +64,12 @@ pub enum BackupError {
     /// A start on the copy would be refused.
     #[error("a start on it would be refused; `lycosa check` says where")]
     Refused(#[source] LoadError),
+    /// The state of a member cannot be read.
+    #[error(transparent)]
+    Group(#[from] BaseError),
+    /// A member's copy does not become a single server's.
+    #[error("the data of a member of a group cannot be read")]
+    Member(#[from] BeginError),
     /// A start on the copy would find nothing.
     #[error("it holds neither a snapshot nor an xlog")]
     Empty,
@@ -144,6 +157,16 @@ fn copy_all(
 fn sources(folder: &Path) -> Result<Vec<CopiedFile>, BackupError> {
     let directory = Directory::inspect(folder)?;
     let listing = directory.list().map_err(failed("list", folder))?;
+    let size = |name: &str| fs::metadata(folder.join(name)).map_or(0, |metadata| metadata.len());
+    if !listing.group_logs.is_empty() {
+        let Some((base, _)) = Base::newest(&directory)? else {
+            return Err(BackupError::NoData(folder.to_owned()));
+        };
+        let files = [(FileKind::Snapshot, base.signature), (FileKind::GroupState, base.index)];
+        let logs = listing.group_logs.iter().map(|&log| (FileKind::GroupLog, log));
+        let names = files.into_iter().chain(logs).map(|(kind, signature)| file_name(kind, signature));
+        return Ok(names.map(|name| CopiedFile { size: size(&name), name }).collect());
+    }
     let snapshot = listing.snapshots.last().copied();
     if snapshot.is_none() && listing.xlogs.is_empty() {
         return Err(BackupError::NoData(folder.to_owned()));
@@ -154,7 +177,6 @@ fn sources(folder: &Path) -> Result<Vec<CopiedFile>, BackupError> {
     let xlogs = listing.xlogs.iter().copied().filter(|&xlog| first.is_none_or(|first| xlog >= first));
     let snapshots = snapshot.into_iter().map(|signature| file_name(FileKind::Snapshot, signature));
     let names = snapshots.chain(xlogs.map(|signature| file_name(FileKind::Xlog, signature)));
-    let size = |name: &str| fs::metadata(folder.join(name)).map_or(0, |metadata| metadata.len());
     Ok(names.map(|name| CopiedFile { size: size(&name), name }).collect())
 }
 
@@ -174,6 +196,18 @@ fn copy_file(from: &Path, to: &Path, progress: &mut dyn FnMut(u64)) -> Result<()
 
 fn new_file(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Makes the copy of a member's folder that of a single server, with everything that the member's log holds. `None`: it is one
+/// already.
+///
+/// # Errors
+/// [`BackupError`].
+pub fn extract(folder: &Path) -> Result<Option<Extracted>, BackupError> {
+    let directory = Directory::open(folder)?;
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX);
+    Ok(group::folder::extract(&directory, Settings::default(), now)?)
 }
 
 /// Loads a copy as a start does, and refuses one that a start would.

@@ -9,9 +9,10 @@ use lycosa_journal::reader::{FileReader, OpenError};
 
 use crate::journal_walk::Walk;
 
-/// Bytes of the first line of a journal file.
-const XLOG: &[u8; 5] = b"XLOG\n";
-const SNAPSHOT: &[u8; 5] = b"SNAP\n";
+/// The kinds of files, a longer suffix before a shorter one that it begins with.
+const KINDS: [FileKind; 4] = [FileKind::Snapshot, FileKind::GroupLog, FileKind::GroupState, FileKind::Xlog];
+/// Bytes of the longest first line of a file.
+const MAX_TITLE: usize = 9;
 
 /// Why a path names no file of a folder that can be looked into.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +39,8 @@ pub struct JournalFile {
 }
 
 impl JournalFile {
-    /// Opens a file. Its first line says whether it is an xlog or a snapshot; where that line is missing, the name does.
+    /// Opens a file. Its first line says what it is; where that line is missing, the name does. The walk is for rows: records of a
+    /// group's log and its states are read by [`lycosa_engine::group::listing`] and [`lycosa_engine::group::Base`].
     ///
     /// # Errors
     /// [`PathError`]: nothing was looked at. The inner error is a fault of the file.
@@ -56,25 +58,32 @@ impl JournalFile {
 
     fn open_in(path: &Path, name: &str, directory: Directory) -> Result<Self, OpenError> {
         let file = directory.disk().open(name)?;
-        let mut title = [0; 5];
-        let read = file.read_at(&mut title, 0)?;
-        let kind = match &title {
-            SNAPSHOT if read == title.len() => FileKind::Snapshot,
-            title if title != XLOG && name.contains(FileKind::Snapshot.suffix()) => FileKind::Snapshot,
-            _ => FileKind::Xlog,
+        let mut begin = [0; MAX_TITLE];
+        let read = file.read_at(&mut begin, 0)?;
+        let titled = |kind: &FileKind| {
+            let rest = begin[..read].strip_prefix(kind.title().as_bytes());
+            rest.is_some_and(|rest| rest.first() == Some(&b'\n'))
         };
+        let named = |kind: &FileKind| name.contains(kind.suffix());
+        let kind = KINDS.into_iter().find(titled).or_else(|| KINDS.into_iter().find(named));
+        let kind = kind.unwrap_or(FileKind::Xlog);
         let reader = FileReader::open(file, kind)?;
         Ok(Self { path: path.to_owned(), directory, reader, walk: Walk::default() })
     }
 
-    /// The path of the xlog that continues this one, if there is one.
+    /// The path of the log that continues this one, if there is one.
     ///
     /// # Errors
     /// When the folder cannot be listed.
     pub fn next(&self) -> io::Result<Option<PathBuf>> {
         let signature = self.reader.meta().vclock.signature();
-        let xlogs = self.directory.list()?.xlogs;
-        let next = xlogs.into_iter().find(|&xlog| xlog > signature);
-        Ok(next.map(|xlog| self.directory.path(&file_name(FileKind::Xlog, xlog))))
+        let (kind, listing) = (self.reader.meta().kind, self.directory.list()?);
+        let logs = match kind {
+            FileKind::Xlog => listing.xlogs,
+            FileKind::GroupLog => listing.group_logs,
+            FileKind::Snapshot | FileKind::GroupState => return Ok(None),
+        };
+        let next = logs.into_iter().find(|&log| log > signature);
+        Ok(next.map(|log| self.directory.path(&file_name(kind, log))))
     }
 }

@@ -1,10 +1,12 @@
 //! Names of spaces, learned from rows of `_space`.
 //!
 //! A row carries the number of its space only. The name stands in a row of `_space`: in the same file, in the snapshot
-//! before it, or in a file between them. Those before it are read when a number comes up that is not known yet.
+//! before it, or in a file between them. Those before it are read when a number comes up that is not known yet. Before a
+//! group's log these are the newest snapshot and the files of the log.
 
 use std::collections::HashMap;
 
+use lycosa_engine::group::{Payload, entry, listing};
 use lycosa_iproto::row::RowBody;
 use lycosa_journal::directory::Directory;
 use lycosa_journal::meta::FileKind;
@@ -24,13 +26,13 @@ const NAME: u32 = 2;
 pub struct SpaceNames {
     known: HashMap<u32, String>,
     /// Where the names of older files can be looked up: once for each file that is printed.
-    history: Option<(Directory, u64)>,
+    history: Option<(Directory, FileKind, u64)>,
 }
 
 impl SpaceNames {
-    /// Another file is to be printed: the one with that signature in `directory`.
-    pub fn turn_to(&mut self, directory: &Directory, signature: u64) {
-        self.history = Some((directory.clone(), signature));
+    /// Another file is to be printed: the one of this kind and with that signature in `directory`.
+    pub fn turn_to(&mut self, directory: &Directory, kind: FileKind, signature: u64) {
+        self.history = Some((directory.clone(), kind, signature));
     }
 
     /// Looks at a row that is printed or passed over.
@@ -43,9 +45,13 @@ impl SpaceNames {
     /// The name of a space, if some file says it.
     pub fn of(&mut self, space: u32) -> Option<&str> {
         if !self.known.contains_key(&space)
-            && let Some((directory, signature)) = self.history.take()
+            && let Some((directory, kind, signature)) = self.history.take()
         {
-            for (id, name) in recall(&directory, signature) {
+            let recalled = match kind {
+                FileKind::GroupLog => recall_group(&directory, signature),
+                _ => recall(&directory, signature),
+            };
+            for (id, name) in recalled {
                 self.known.entry(id).or_insert(name);
             }
         }
@@ -99,6 +105,32 @@ fn recall(directory: &Directory, signature: u64) -> HashMap<u32, String> {
     names
 }
 
+/// The names that the newest snapshot and the files of a group's log before `signature` tell.
+fn recall_group(directory: &Directory, signature: u64) -> HashMap<u32, String> {
+    let mut names = HashMap::new();
+    let Ok(listing) = directory.list() else { return names };
+    for &log in listing.group_logs.iter().filter(|&&log| log < signature) {
+        if let Ok(mut reader) = directory.read(FileKind::GroupLog, log) {
+            while let Ok(Step::Block(block)) = reader.next_block() {
+                for record in listing::records(block.rows) {
+                    let Ok(listing::LogRecord::Entry { payload: Payload::Rows(rows), .. }) = record else {
+                        continue;
+                    };
+                    let transactions = entry::decode(&rows).unwrap_or_default();
+                    names.extend(transactions.iter().flatten().filter_map(|(_, body)| definition(body)));
+                }
+            }
+        }
+    }
+    // A name that the snapshot has is that of a space which still exists.
+    if let Some(&snapshot) = listing.snapshots.last()
+        && let Ok(mut reader) = directory.read(FileKind::Snapshot, snapshot)
+    {
+        read_names(&mut reader, &mut names);
+    }
+    names
+}
+
 fn read_names(reader: &mut FileReader, names: &mut HashMap<u32, String>) {
     let is_snapshot = reader.meta().kind == FileKind::Snapshot;
     while let Ok(Step::Block(block)) = reader.next_block() {
@@ -148,7 +180,7 @@ mod tests {
         let directory = Directory::inspect(&folder).unwrap();
         let mut names = SpaceNames::default();
         assert_eq!(names.of(280), None);
-        names.turn_to(&directory, 275);
+        names.turn_to(&directory, FileKind::Xlog, 275);
         assert_eq!(names.of(280), Some("_space"));
         assert_eq!(names.of(512), Some("_queue"));
         assert_eq!(names.of(99_999), None);

@@ -19,6 +19,8 @@ use uuid::Uuid;
 
 use crate::journal_walk::{Walk, WalkEnd};
 
+mod group;
+
 /// Notes about missing LSNs of one file beyond which they are only counted.
 const MOST_NOTES: usize = 10;
 
@@ -169,7 +171,8 @@ pub fn verify(
         let report = verification.file(kind, signature, reports.len());
         reports.push(report);
     }
-    settle_gaps(&mut reports, verification.gaps);
+    settle_gaps(&mut reports, std::mem::take(&mut verification.gaps));
+    verification.group(&listing, &mut reports);
     let set_aside = directory.disk().list()?.into_iter().filter(|name| name.contains(SET_ASIDE));
     let unread = (listing.in_progress.into_iter().map(|name| (name, State::LeftOver)))
         .chain(listing.strangers.into_iter().map(|name| (name, State::Stranger)))
@@ -207,25 +210,34 @@ fn component(row: &Row<'_>) -> u32 {
 
 impl Verification<'_> {
     fn file(&mut self, kind: FileKind, signature: u64, number: usize) -> FileReport {
+        let (mut report, reader) = self.opened(kind, signature);
+        if let Some(mut reader) = reader {
+            self.header(&mut report, &reader, signature);
+            let read = if kind == FileKind::Snapshot {
+                self.snapshot(&mut report, &mut reader)
+            } else {
+                self.xlog(&mut report, &mut reader, number)
+            };
+            if let Err(error) = read {
+                report.fault(Category::Disk, &error);
+            }
+        }
+        self.done.0 += report.bytes;
+        (self.progress)(self.done.0, self.done.1);
+        report
+    }
+
+    /// Opens a file for a report. Without a reader the report says why.
+    fn opened(&self, kind: FileKind, signature: u64) -> (FileReport, Option<FileReader>) {
         let mut report = FileReport::new(self.directory, file_name(kind, signature), State::Closed);
         match self.directory.read(kind, signature) {
-            Ok(mut reader) => {
-                self.header(&mut report, &reader, signature);
-                let read = if kind == FileKind::Snapshot {
-                    self.snapshot(&mut report, &mut reader)
-                } else {
-                    self.xlog(&mut report, &mut reader, number)
-                };
-                if let Err(error) = read {
-                    report.fault(Category::Disk, &error);
-                }
-            }
+            Ok(reader) => return (report, Some(reader)),
             Err(OpenError::Io(error)) if error.kind() == ErrorKind::NotFound => {
                 report.state = State::Gone;
                 report.note(&"removed while the folder was checked, as a running server does with old files");
             }
             Err(OpenError::Io(error)) => report.fault(Category::Disk, &error),
-            Err(OpenError::Torn(torn)) if kind == FileKind::Xlog => {
+            Err(OpenError::Torn(torn)) if matches!(kind, FileKind::Xlog | FileKind::GroupLog) => {
                 report.state = State::Torn;
                 report.note(&format_args!("{torn}; it has no rows"));
             }
@@ -237,9 +249,7 @@ impl Verification<'_> {
                 report.fault(Category::Damaged, &format_args!("the text header is not readable: {error}"));
             }
         }
-        self.done.0 += report.bytes;
-        (self.progress)(self.done.0, self.done.1);
-        report
+        (report, None)
     }
 
     fn header(&mut self, report: &mut FileReport, reader: &FileReader, signature: u64) {

@@ -19,7 +19,7 @@ use lycosa_journal::block::Encoder;
 use lycosa_journal::directory::{Directory, IN_PROGRESS, file_name};
 use lycosa_journal::disk::write_all_at;
 use lycosa_journal::meta::{FileKind, Meta};
-use lycosa_journal::reader::{End, OpenError, Step};
+use lycosa_journal::reader::{End, FileReader, OpenError, Step};
 use lycosa_journal::writer::WRITTEN_BY;
 use lycosa_tuple::mp::{self, Reader};
 use uuid::Uuid;
@@ -195,11 +195,23 @@ impl Base {
     /// [`BaseError`].
     pub fn read_file(directory: &Directory, index: u64) -> Result<(Self, Vec<u8>), BaseError> {
         let file = file_name(FileKind::GroupState, index);
-        let damaged = |reason: String| BaseError::Damaged { file: file.clone(), reason };
         let mut reader = directory
             .read(FileKind::GroupState, index)
             .map_err(|cause| BaseError::Open { file: file.clone(), cause: Box::new(cause) })?;
-        let read = |cause| BaseError::Io { action: "read", file: file.clone(), cause };
+        let found = Self::read_from(&mut reader, &file)?;
+        if found.0.index == index {
+            return Ok(found);
+        }
+        Err(BaseError::Damaged { file, reason: format!("it is the state of entry {}", found.0.index) })
+    }
+
+    /// Reads the state that a file holds; `file` is its name in errors.
+    ///
+    /// # Errors
+    /// [`BaseError`].
+    pub fn read_from(reader: &mut FileReader, file: &str) -> Result<(Self, Vec<u8>), BaseError> {
+        let damaged = |reason: String| BaseError::Damaged { file: file.to_owned(), reason };
+        let read = |cause| BaseError::Io { action: "read", file: file.to_owned(), cause };
         let found = match reader.next_block().map_err(read)? {
             Step::Block(block) => {
                 let mut cursor = Reader::new(block.rows);
@@ -214,8 +226,7 @@ impl Base {
             Step::Damage(damage) => return Err(damaged(damage.to_string())),
         };
         match reader.next_block().map_err(read)? {
-            Step::End(End::Open) if found.0.index == index => Ok(found),
-            Step::End(End::Open) => Err(damaged(format!("it is the state of entry {}", found.0.index))),
+            Step::End(End::Open) => Ok(found),
             _ => Err(damaged("something follows the state".to_owned())),
         }
     }

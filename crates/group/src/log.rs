@@ -15,6 +15,7 @@
 //!
 //! Absent: what entries mean, and which of them are committed beyond what a [`Ballot`] tells.
 
+pub mod listing;
 mod replay;
 #[cfg(test)]
 mod tests;

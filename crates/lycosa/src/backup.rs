@@ -9,10 +9,10 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use indicatif::ProgressBar;
+use lycosa_engine::group::folder::Extracted;
 use lycosa_engine::inspect::Contents;
 use lycosa_folder::backup::{self, BackupError, CopiedFile, Staging};
 use lycosa_iproto::vclock::Vclock;
-use lycosa_journal::directory::Directory;
 use serde_json::{Value as Json, json};
 
 use crate::arguments::{BackupArguments, RestoreArguments};
@@ -37,14 +37,8 @@ pub(crate) fn backup(arguments: &BackupArguments) -> anyhow::Result<Outcome> {
         session.call_waiting("box.snapshot", Vec::new(), crate::checkpoint::LONGEST)?;
     }
     let sources = copy(&admin.data_dir, staging.path())?;
+    let member = extract(&admin.data_dir, staging.path())?;
     let contents = verified(staging.path(), "the copy")?;
-    if is_member(&admin.data_dir) {
-        eprintln!(
-            "lycosa: {} is the folder of a member of a group: the copy is that of a single server, and holds what the newest \
-             snapshot has. Entries of the group's log behind it are not copied; --checkpoint takes a new snapshot first",
-            admin.data_dir.display()
-        );
-    }
     let label = label(&contents);
     staging.add(
         LABEL,
@@ -59,6 +53,7 @@ pub(crate) fn backup(arguments: &BackupArguments) -> anyhow::Result<Outcome> {
     if admin.json {
         line(json!({
             "backup": folder, "files": sources.len(), "bytes": size, "tubes": contents.tubes.len(), "label": label,
+            "group": member.map(group_json),
         }))?;
         return Ok(Outcome::Done);
     }
@@ -77,10 +72,28 @@ pub(crate) fn backup(arguments: &BackupArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Whether the folder has the log of a group.
-fn is_member(folder: &Path) -> bool {
-    let listing = Directory::inspect(folder).ok().and_then(|directory| directory.list().ok());
-    listing.is_some_and(|listing| !listing.group_logs.is_empty())
+/// Makes the copy of a member's folder that of a single server, and says so.
+fn extract(from: &Path, copy: &Path) -> anyhow::Result<Option<Extracted>> {
+    let extracted = backup::extract(copy)?;
+    if let Some(Extracted { member, unconfirmed }) = &extracted {
+        let doubt = match unconfirmed {
+            0 => String::new(),
+            count => format!(". Its last {count} entries were not known to be committed"),
+        };
+        eprintln!(
+            "lycosa: {} is of node {} of group {}: the copy is that of a single server, with all that the node's log holds{doubt}. \
+             `lycosa cluster init` on a restored folder begins a new group with it",
+            from.display(),
+            member.node,
+            member.group
+        );
+    }
+    Ok(extracted)
+}
+
+fn group_json(extracted: Extracted) -> Json {
+    let Extracted { member, unconfirmed } = extracted;
+    json!({ "group": member.group.to_string(), "node": member.node, "unconfirmed": unconfirmed })
 }
 
 /// `lycosa restore`
@@ -89,6 +102,7 @@ pub(crate) fn restore(arguments: &RestoreArguments) -> anyhow::Result<Outcome> {
     let staging =
         Staging::beside(data_dir).with_context(|| format!("cannot restore into {}", data_dir.display()))?;
     let sources = copy(backup, staging.path())?;
+    let member = extract(backup, staging.path())?;
     let contents = verified(staging.path(), "the backup")?;
     match fs::read(backup.join(LABEL)) {
         Ok(text) => {
@@ -116,7 +130,7 @@ pub(crate) fn restore(arguments: &RestoreArguments) -> anyhow::Result<Outcome> {
     if *as_json {
         line(json!({
             "restored": data_dir, "files": sources.len(), "vclock": output::vclock(&contents.vclock),
-            "instance": contents.instance.to_string(), "other_instances": others,
+            "instance": contents.instance.to_string(), "other_instances": others, "group": member.map(group_json),
         }))?;
     } else {
         line(format_args!(

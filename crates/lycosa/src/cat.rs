@@ -1,9 +1,10 @@
-//! `lycosa cat`: the rows of journal files.
+//! `lycosa cat`: the rows of journal files, and the records of a group's log.
 //!
 //! Files are read as they are, by any writer. Where a file is damaged, everything before the place is printed and
 //! the place is named; a torn tail is left by a killed writer, and no fault. Rows of a transaction that has no end
 //! are not printed: a start would not recover them either.
 
+mod group;
 mod print;
 
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
@@ -12,9 +13,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use lycosa_engine::group::listing::EntryState;
 use lycosa_folder::file::JournalFile;
 use lycosa_folder::journal_walk::WalkEnd;
 use lycosa_folder::names::SpaceNames;
+use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_journal::decision::Category;
 use lycosa_journal::meta::{FileKind, Meta, MetaError};
 use lycosa_journal::reader::{End, OpenError};
@@ -27,6 +30,7 @@ use crate::outcome::{Outcome, Usage};
 use crate::output;
 use crate::session::runtime;
 use crate::terminal;
+use group::LogPlace;
 use print::RowPosition;
 
 /// How often a file that is followed is looked at.
@@ -35,8 +39,9 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) fn run(arguments: &CatArguments) -> anyhow::Result<Outcome> {
     if let Some(folder) = arguments.files.iter().find(|path| path.is_dir()) {
         let shown = folder.display();
-        let advice =
-            format!("{shown} is a folder: name .xlog and .snap files in it, or `lycosa check {shown}`");
+        let advice = format!(
+            "{shown} is a folder: name .xlog, .snap and .grouplog files in it, or `lycosa check {shown}`"
+        );
         return Err(Usage(advice).into());
     }
     let mut cat = Cat::new(arguments);
@@ -66,8 +71,8 @@ fn follow(cat: &mut Cat<'_>) -> anyhow::Result<()> {
     let [path] = &*cat.arguments.files else { anyhow::bail!("--follow takes one file") };
     let Some(mut file) = cat.open(path)? else { return Ok(()) };
     anyhow::ensure!(
-        file.reader.meta().kind == FileKind::Xlog,
-        "{} is a snapshot, to which nothing is added; follow the newest .xlog",
+        matches!(file.reader.meta().kind, FileKind::Xlog | FileKind::GroupLog),
+        "{} is a snapshot or belongs to one, and nothing is added to it; follow the newest .xlog or .grouplog",
         path.display()
     );
     let runtime = runtime()?;
@@ -106,6 +111,8 @@ struct Cat<'a> {
     arguments: &'a CatArguments,
     out: BufWriter<terminal::Stdout>,
     names: SpaceNames,
+    /// Where the reader is in a group's log.
+    log: LogPlace,
     /// Names of spaces that were asked for and not seen yet.
     unseen: Vec<&'a str>,
     printed: u64,
@@ -119,6 +126,7 @@ impl<'a> Cat<'a> {
             arguments,
             out: BufWriter::with_capacity(1 << 16, terminal::stdout()),
             names: SpaceNames::default(),
+            log: LogPlace::default(),
             unseen: names.filter(|name| name.parse::<u32>().is_err()).collect(),
             printed: 0,
             worst: None,
@@ -168,7 +176,11 @@ impl<'a> Cat<'a> {
     }
 
     fn begin(&mut self, file: &JournalFile) -> anyhow::Result<()> {
-        self.names.turn_to(&file.directory, file.reader.meta().vclock.signature());
+        let (kind, signature) = (file.reader.meta().kind, file.reader.meta().vclock.signature());
+        self.names.turn_to(&file.directory, kind, signature);
+        if kind == FileKind::GroupLog {
+            self.log.turn_to(&file.directory, signature)?;
+        }
         if !self.arguments.header {
             return Ok(());
         }
@@ -187,6 +199,11 @@ impl<'a> Cat<'a> {
     /// Prints the rows from the reader's place on. `None` when no more will follow: enough rows were
     /// printed, or damage ended it.
     fn read(&mut self, file: &mut JournalFile) -> anyhow::Result<Option<End>> {
+        match file.reader.meta().kind {
+            FileKind::GroupLog => return self.read_log(file),
+            FileKind::GroupState => return self.read_state(file),
+            FileKind::Snapshot | FileKind::Xlog => {}
+        }
         let JournalFile { path, reader, walk, .. } = file;
         loop {
             let stop = walk.go(reader, &mut |rows, _| self.transaction(path, rows));
@@ -209,18 +226,10 @@ impl<'a> Cat<'a> {
     fn transaction(&mut self, path: &Path, rows: &[Row<'_>]) -> io::Result<ControlFlow<()>> {
         for (at, row) in rows.iter().enumerate() {
             self.names.learn(&row.body);
-            if !self.is_wanted(row) {
+            if !self.is_wanted(&row.header, &row.body) {
                 continue;
             }
-            let name = row.body.space().and_then(|space| self.names.of(space));
-            if self.arguments.json {
-                let file = (self.arguments.files.len() > 1).then(|| path.display().to_string());
-                print::json(&mut self.out, file.as_deref(), &row.header, &row.body, name)?;
-            } else {
-                let place = RowPosition::of(at, rows.len());
-                print::text(&mut self.out, &row.header, &row.body, place, name)?;
-            }
-            self.printed += 1;
+            self.row(path, &row.header, &row.body, RowPosition::of(at, rows.len()), None)?;
             if self.is_full() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -228,10 +237,30 @@ impl<'a> Cat<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn is_wanted(&mut self, row: &Row<'_>) -> bool {
+    /// Prints a row, and the entry of a group's log that it belongs to.
+    fn row(
+        &mut self,
+        path: &Path,
+        header: &RowHeader,
+        body: &RowBody<'_>,
+        place: RowPosition,
+        entry: Option<(u64, EntryState)>,
+    ) -> io::Result<()> {
+        let name = body.space().and_then(|space| self.names.of(space));
+        if self.arguments.json {
+            let file = (self.arguments.files.len() > 1).then(|| path.display().to_string());
+            print::json(&mut self.out, file.as_deref(), header, body, name, entry)?;
+        } else {
+            print::text(&mut self.out, header, body, place, name)?;
+        }
+        self.printed += 1;
+        Ok(())
+    }
+
+    fn is_wanted(&mut self, header: &RowHeader, body: &RowBody<'_>) -> bool {
         let CatArguments { from, to, types, space: spaces, .. } = self.arguments;
-        let lsn = row.header.lsn;
-        let ty: RowType = print::row_type(&row.body);
+        let lsn = header.lsn;
+        let ty: RowType = print::row_type(body);
         if from.is_some_and(|from| lsn < from)
             || to.is_some_and(|to| lsn > to)
             || !types.is_empty() && !types.contains(&ty)
@@ -241,7 +270,7 @@ impl<'a> Cat<'a> {
         if spaces.is_empty() {
             return true;
         }
-        let Some(space) = row.body.space() else { return false };
+        let Some(space) = body.space() else { return false };
         let name = self.names.of(space);
         self.unseen.retain(|unseen| Some(*unseen) != name);
         spaces.iter().any(|wanted| Some(wanted.as_str()) == name || wanted.parse() == Ok(space))
@@ -256,6 +285,7 @@ impl<'a> Cat<'a> {
                 Category::Damaged,
                 "the snapshot has no end marker: it is not complete",
             ),
+            End::Open if file.reader.meta().kind == FileKind::GroupState => Ok(()),
             End::Open => {
                 self.say(&file.path, "no end marker: it is still written, or its writer was stopped")
             }

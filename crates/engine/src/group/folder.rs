@@ -230,6 +230,42 @@ pub fn leave(
     Ok(())
 }
 
+/// What [`extract`] has made a single server's.
+#[derive(Debug, Clone, Copy)]
+pub struct Extracted {
+    /// Whose folder it was.
+    pub member: NodeIdentity,
+    /// Entries in the data that the log did not know to be committed.
+    pub unconfirmed: u64,
+}
+
+/// Makes a copy of a member's folder that of a single server, with everything that the log holds in one snapshot. A copy must not
+/// become the member again: it may lack promises that the member has made since. `None`: the folder is no member's.
+///
+/// # Errors
+/// [`BeginError`].
+pub fn extract(
+    directory: &Directory,
+    log: WriterSettings,
+    now: u64,
+) -> Result<Option<Extracted>, BeginError> {
+    let Some(member) = member_of(directory).map_err(OpenError::from)? else { return Ok(None) };
+    let read = GroupLog::read_back(directory).map_err(OpenError::from)?.ok_or(OpenError::NoSnapshot)?;
+    let unconfirmed = read.state_at_end(0).index.saturating_sub(read.committed());
+    let recovery = Recovery::open(directory, Mode::Strict).map_err(LoadError::from)?;
+    let instance = recovery.ok_or(OpenError::NoSnapshot)?.instance();
+    let identity = Identity { instance, cluster: Uuid::nil(), replica_id: 1 };
+    let store =
+        StoreSettings { memory_limit: u64::MAX, max_tuple_size: u32::MAX, ..StoreSettings::default() };
+    leave(directory, store, log, &identity, true, now)?;
+    let snapshots = directory.list()?.snapshots;
+    for snapshot in snapshots.iter().rev().skip(1) {
+        directory.disk().remove(&file_name(FileKind::Snapshot, *snapshot))?;
+    }
+    directory.disk().sync()?;
+    Ok(Some(Extracted { member, unconfirmed }))
+}
+
 /// Opens a member's folder.
 ///
 /// # Errors

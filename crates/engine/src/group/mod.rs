@@ -50,10 +50,11 @@ pub mod transfer;
 pub use disk::{Done, GroupDisk, Order};
 pub use folder::{BeginError, OpenError, Opened, begin, join, leave, open};
 pub use journal::{GroupJournal, GroupStatus};
-pub use lycosa_group::base::{Base, FEATURE_LEVEL};
+pub use lycosa_group::base::{Base, BaseError, FEATURE_LEVEL};
 pub use lycosa_group::link::{ConnectionNumber, Hello, HelloError, Peers};
-pub use lycosa_group::members::{MAX_MEMBERS, Member, Members, NodeId, Standing};
+pub use lycosa_group::log::listing;
+pub use lycosa_group::members::{Change, MAX_MEMBERS, Member, Members, NodeId, Standing};
 pub use lycosa_group::node::{
-    Incoming, Outgoing, Progress, Refusal, Role, Settings, SettingsError, StepError,
+    Incoming, Outgoing, Payload, Progress, Refusal, Role, Settings, SettingsError, StepError,
 };
 pub use lycosa_group::record::Identity;

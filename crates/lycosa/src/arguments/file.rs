@@ -32,7 +32,8 @@ Examples:
   lycosa cat data/*.xlog                                  all changes
   lycosa cat data/00000000000000000277.xlog --space mail --type update,delete
   lycosa cat data/*.snap --json --space _user | jq .tuple
-  lycosa cat data/00000000000000000277.xlog --follow      changes as they come, until Ctrl-C";
+  lycosa cat data/00000000000000000277.xlog --follow      changes as they come, until Ctrl-C
+  lycosa cat data/*.grouplog                              entries, votes and truncations of a group's member";
 
 pub(super) const CHECK_EXAMPLES: &str = "\
 Takes no lock and changes nothing: beside a running server its last rows may still be on the way. Two folders with
@@ -47,6 +48,7 @@ Examples:
 pub(super) const BACKUP_EXAMPLES: &str = "\
 The copy is verified before it gets its name: each checksum, each row. FOLDER must not exist, or be empty. A server may
 run on the data folder or not; it is not held up. --checkpoint makes the copy small, and takes the server's disk.
+The copy of a member of a group is that of a single server: `lycosa cluster init` on the restored folder begins a new group.
 
 Examples:
   lycosa backup /backup/mon --data-dir /var/lib/lycosa
@@ -136,7 +138,7 @@ pub(crate) enum RowType {
 
 #[derive(Debug, Args)]
 pub(crate) struct CatArguments {
-    /// Files, in any state: .xlog, .snap, .inprogress, .corrupted
+    /// Files, in any state: .xlog, .snap, .grouplog, .group, .inprogress, .corrupted
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Only rows of this space, by number or name; may be repeated

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::time::{Duration, UNIX_EPOCH};
 
 use lycosa_client::Value;
+use lycosa_engine::group::listing::EntryState;
 use lycosa_iproto::row::{RowBody, RowHeader};
 use serde_json::{Map, Value as Json, json};
 
@@ -99,18 +100,23 @@ fn numbers(body: &RowBody<'_>) -> Vec<(&'static str, Json)> {
     }
 }
 
-/// Prints a row as JSON, with the name of its file if there are several.
+/// Prints a row as JSON, with the name of its file if there are several, and with the entry of a group's log that holds it.
 pub(crate) fn json(
     out: &mut impl Write,
     file: Option<&str>,
     header: &RowHeader,
     body: &RowBody<'_>,
     space_name: Option<&str>,
+    entry: Option<(u64, EntryState)>,
 ) -> io::Result<()> {
     let mut object = Map::new();
     let mut add = |name: &str, value: Json| object.insert(name.to_owned(), value);
     if let Some(file) = file {
         add("file", file.into());
+    }
+    if let Some((index, state)) = entry {
+        add("entry", index.into());
+        add("state", state_name(state).into());
     }
     add("type", type_name(body).into());
     add("replica_id", header.replica_id.into());
@@ -132,6 +138,15 @@ pub(crate) fn json(
     }
     serde_json::to_writer(&mut *out, &object)?;
     out.write_all(b"\n")
+}
+
+/// The state of an entry in JSON.
+pub(crate) fn state_name(state: EntryState) -> &'static str {
+    match state {
+        EntryState::Committed => "committed",
+        EntryState::Unknown => "unknown",
+        EntryState::GaveWay => "gave_way",
+    }
 }
 
 /// Prints a row for people.
@@ -185,7 +200,7 @@ mod tests {
     fn shown(header: &RowHeader, body: &RowBody<'_>) -> (String, String) {
         let (mut people, mut machine) = (Vec::new(), Vec::new());
         text(&mut people, header, body, RowPosition::Alone, Some("mail")).unwrap();
-        json(&mut machine, None, header, body, Some("mail")).unwrap();
+        json(&mut machine, None, header, body, Some("mail"), None).unwrap();
         (String::from_utf8(people).unwrap(), String::from_utf8(machine).unwrap())
     }
 

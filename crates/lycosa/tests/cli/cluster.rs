@@ -3,6 +3,7 @@
 mod failures;
 mod http;
 mod members;
+mod tools;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

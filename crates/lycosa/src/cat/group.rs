@@ -1,0 +1,311 @@
+//! The log of a group's node and the states of its snapshots: records as lines, and the rows of entries below them.
+//!
+//! Each entry is marked unless it is known to be committed. Filters for rows leave out every record but the entries of the rows that
+//! they let through.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use lycosa_engine::group::listing::{EntryState, LogRecord, Marks, records};
+use lycosa_engine::group::{Base, Change, Payload, Standing, entry};
+use lycosa_folder::file::JournalFile;
+use lycosa_iproto::row::{RowBody, RowHeader};
+use lycosa_journal::decision::Category;
+use lycosa_journal::directory::Directory;
+use lycosa_journal::reader::{Damage, DamageKind, End, Step};
+use serde_json::{Value as Json, json};
+
+use super::{Cat, RowPosition, print};
+
+/// The place in a log.
+#[derive(Debug, Default)]
+pub(super) struct LogPlace {
+    /// What the file and the files after it tell.
+    marks: Marks,
+    /// The number of the next record.
+    next: u64,
+    /// The index of the entry before.
+    last: u64,
+}
+
+impl LogPlace {
+    /// The file with the number `signature` begins.
+    pub(super) fn turn_to(&mut self, directory: &Directory, signature: u64) -> io::Result<()> {
+        let marks = Marks::of(directory, signature)?;
+        *self = Self { marks, next: signature, last: 0 };
+        Ok(())
+    }
+
+    /// Goes on to a record. Returns its number.
+    fn pass(&mut self, record: &LogRecord) -> u64 {
+        let number = self.next;
+        if number >= self.marks.next() {
+            self.marks.apply(record);
+        }
+        self.next += 1;
+        number
+    }
+}
+
+/// A line about a record: for people and as JSON.
+struct Line {
+    word: &'static str,
+    text: String,
+    json: Json,
+}
+
+impl Cat<'_> {
+    /// Prints the records of a log from the reader's place on, as [`Cat::read`] does with rows.
+    pub(super) fn read_log(&mut self, file: &mut JournalFile) -> anyhow::Result<Option<End>> {
+        let JournalFile { path, reader, .. } = file;
+        loop {
+            let step = reader.next_block().with_context(|| format!("cannot print {}", path.display()))?;
+            let (damage, is_passed) = match step {
+                Step::End(end) => return Ok(Some(end)),
+                Step::Damage(damage) => (damage, false),
+                Step::Block(block) => {
+                    let offset = block.offset;
+                    let mut damage = None;
+                    for record in records(block.rows) {
+                        match record.map_err(|error| error.to_string()) {
+                            Ok(record) => damage = self.record(path, record)?,
+                            Err(reason) => damage = Some(reason),
+                        }
+                        if self.is_full() {
+                            return Ok(None);
+                        }
+                        if damage.is_some() {
+                            break;
+                        }
+                    }
+                    let Some(reason) = damage else { continue };
+                    (Damage { offset, kind: DamageKind::Row { at: 0, reason } }, true)
+                }
+            };
+            self.fault(path, Category::Damaged, &damage)?;
+            if !self.arguments.force {
+                return Ok(None);
+            }
+            let resumes = if is_passed { Some(reader.offset()) } else { reader.skip_damage()? };
+            match resumes {
+                Some(offset) => self.say(path, format_args!("going on at offset {offset}"))?,
+                None => self.say(path, "nothing sound follows")?,
+            }
+        }
+    }
+
+    /// Prints the state of a snapshot.
+    pub(super) fn read_state(&mut self, file: &mut JournalFile) -> anyhow::Result<Option<End>> {
+        let name = file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match Base::read_from(&mut file.reader, &name) {
+            Ok((base, beside)) => {
+                self.line(&file.path, state(&base, beside.len()))?;
+                Ok(Some(End::Open))
+            }
+            Err(error) => {
+                self.fault(&file.path, Category::Damaged, error)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Prints a record, and the rows of an entry. Returns the fault of an entry that cannot be read.
+    fn record(&mut self, path: &Path, record: LogRecord) -> anyhow::Result<Option<String>> {
+        let number = self.log.pass(&record);
+        let arguments = self.arguments;
+        let shows_records = arguments.from.is_none()
+            && arguments.to.is_none()
+            && arguments.types.is_empty()
+            && arguments.space.is_empty();
+        let LogRecord::Entry { position, payload } = record else {
+            if let LogRecord::Begin(begin) = &record {
+                self.log.last = begin.last.index;
+            }
+            if let LogRecord::Reset(position) = &record {
+                self.log.last = position.index;
+            }
+            if shows_records {
+                self.line(path, other(&record))?;
+            }
+            return Ok(None);
+        };
+        let state = self.log.marks.state(number, position.index);
+        if shows_records && position.index <= self.log.last {
+            self.line(path, cut(position.index, self.log.last))?;
+        }
+        self.log.last = position.index;
+        let mut head = Some(head(position.index, position.term, &payload, state));
+        if shows_records && let Some(head) = head.take() {
+            self.line(path, head)?;
+        }
+        let Payload::Rows(rows) = payload else { return Ok(None) };
+        let transactions = match entry::decode(&rows) {
+            Ok(transactions) => transactions,
+            Err(error) => return Ok(Some(error.to_string())),
+        };
+        for rows in &transactions {
+            for (at, (header, body)) in rows.iter().enumerate() {
+                if self.is_full() {
+                    return Ok(None);
+                }
+                let place = RowPosition::of(at, rows.len());
+                self.entry_row(path, header, body, place, (position.index, state), &mut head)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Prints a row, and before it for people the line of its entry if that has not been printed.
+    fn entry_row(
+        &mut self,
+        path: &Path,
+        header: &RowHeader,
+        body: &RowBody<'_>,
+        place: RowPosition,
+        entry: (u64, EntryState),
+        head: &mut Option<Line>,
+    ) -> io::Result<()> {
+        self.names.learn(body);
+        if !self.is_wanted(header, body) {
+            return Ok(());
+        }
+        if let Some(head) = head.take().filter(|_| !self.arguments.json) {
+            writeln!(self.out, "{:<10} {}", head.word, head.text)?;
+        }
+        self.row(path, header, body, place, Some(entry))
+    }
+
+    fn line(&mut self, path: &Path, line: Line) -> io::Result<()> {
+        if self.is_full() {
+            return Ok(());
+        }
+        self.printed += 1;
+        let Line { word, text, mut json } = line;
+        if !self.arguments.json {
+            return writeln!(self.out, "{word:<10} {text}");
+        }
+        if self.arguments.files.len() > 1 {
+            json["file"] = path.display().to_string().into();
+        }
+        json["record"] = word.into();
+        writeln!(self.out, "{json}")
+    }
+}
+
+fn head(index: u64, term: u64, payload: &Payload, state: EntryState) -> Line {
+    let (kind, text) = match payload {
+        Payload::Nothing => ("nothing", ": nothing".to_owned()),
+        Payload::Rows(_) => ("rows", String::new()),
+        Payload::Level(level) => ("level", format!(": the group rises to level {level}")),
+        Payload::Change(change) => ("members", format!(": {}", change_text(change))),
+    };
+    let mark = match state {
+        EntryState::Committed => "",
+        EntryState::Unknown => " (not known to be committed)",
+        EntryState::GaveWay => " (gave way to other entries)",
+    };
+    let mut json = json!({"index": index, "term": term, "state": print::state_name(state), "kind": kind});
+    match payload {
+        Payload::Level(level) => json["level"] = (*level).into(),
+        Payload::Change(change) => json["change"] = change_text(change).into(),
+        Payload::Nothing | Payload::Rows(_) => {}
+    }
+    Line { word: "entry", text: format!("{index} of term {term}{mark}{text}"), json }
+}
+
+fn change_text(change: &Change) -> String {
+    match change {
+        Change::Add { node, address, .. } => format!("node {node} at {address} becomes a learner"),
+        Change::Promote(node) => format!("node {node} begins to become a voter"),
+        Change::Remove(node) => format!("node {node} begins to leave"),
+        Change::Leave => "the change of the members ends".to_owned(),
+    }
+}
+
+fn cut(from: u64, to: u64) -> Line {
+    let text = format!("entries {from} to {to} give way to those that follow");
+    Line { word: "truncation", text, json: json!({"from": from, "to": to}) }
+}
+
+/// A record that is no entry.
+fn other(record: &LogRecord) -> Line {
+    let vote = |vote: u64| if vote == 0 { "no vote".to_owned() } else { format!("vote for node {vote}") };
+    match record {
+        LogRecord::Begin(begin) => {
+            let (identity, ballot, last) = (begin.identity, begin.ballot, begin.last);
+            Line {
+                word: "begin",
+                text: format!(
+                    "node {} of group {}, level {}; behind entry {} of term {}; term {}, {}, committed up to {}",
+                    identity.node,
+                    identity.group,
+                    begin.level,
+                    last.index,
+                    last.term,
+                    ballot.term,
+                    vote(ballot.vote),
+                    ballot.commit
+                ),
+                json: json!({
+                    "group": identity.group.to_string(), "node": identity.node, "rank": identity.rank, "level": begin.level,
+                    "last_index": last.index, "last_term": last.term, "term": ballot.term, "vote": ballot.vote,
+                    "committed": ballot.commit,
+                }),
+            }
+        }
+        LogRecord::Ballot(ballot) => Line {
+            word: "ballot",
+            text: format!("term {}, {}, committed up to {}", ballot.term, vote(ballot.vote), ballot.commit),
+            json: json!({"term": ballot.term, "vote": ballot.vote, "committed": ballot.commit}),
+        },
+        LogRecord::Reset(position) => Line {
+            word: "reset",
+            text: format!(
+                "a snapshot takes the place of everything up to entry {} of term {}",
+                position.index, position.term
+            ),
+            json: json!({"index": position.index, "term": position.term}),
+        },
+        LogRecord::Entry { position, payload } => {
+            head(position.index, position.term, payload, EntryState::Unknown)
+        }
+    }
+}
+
+fn state(base: &Base, beside: usize) -> Line {
+    let standing = |standing| match standing {
+        Standing::Learner => "learner",
+        Standing::Voter => "voter",
+        Standing::Joining => "joining",
+        Standing::Leaving => "leaving",
+    };
+    let members: Vec<Json> = base
+        .members
+        .iter()
+        .map(|member| {
+            json!({"node": member.node, "address": member.address, "standing": standing(member.standing)})
+        })
+        .collect();
+    let listed: Vec<String> = base
+        .members
+        .iter()
+        .map(|member| format!("node {} at {} ({})", member.node, member.address, standing(member.standing)))
+        .collect();
+    Line {
+        word: "state",
+        text: format!(
+            "group {}, entry {} of term {}, snapshot {}, level {}; {}",
+            base.group,
+            base.index,
+            base.term,
+            base.signature,
+            base.level,
+            listed.join(", ")
+        ),
+        json: json!({
+            "group": base.group.to_string(), "index": base.index, "term": base.term, "snapshot": base.signature,
+            "level": base.level, "members": members, "beside_bytes": beside,
+        }),
+    }
+}
