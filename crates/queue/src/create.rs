@@ -100,6 +100,12 @@ impl Turn<'_> {
             .and_then(|bytes| str::from_utf8(bytes).ok())
             .ok_or_else(unknown_type)?;
         let given = arguments.present(2);
+        // The row of the tube would be refused in any case, after work on each option.
+        if let Some(given) =
+            given.filter(|given| given.len() as u64 > u64::from(self.store.settings().max_tuple_size))
+        {
+            return Err(StoreError::MemtxMaxTupleSize(given.len() as u64).into());
+        }
         let kind = self.common.types.get(tube_type).cloned();
         let timed = kind.as_ref().is_some_and(|kind| kind.layout().timed);
         let options = TubeOptions::parse(given, timed)?;

@@ -10,20 +10,21 @@ use std::sync::Arc;
 use lycosa_store::{IteratorType, Statement};
 use lycosa_tuple::mp::{self, Reader};
 
+use super::filter::MAX_TASK_BYTES;
 use super::record::{Action, JobState, Record};
 use crate::account::{Side, TaskChange};
 use crate::arguments::is_nil;
 use crate::attempts::Record as Attempts;
 use crate::error::Error;
 use crate::statistics::Operation;
-use crate::system::{SystemSpace, rows_after};
+use crate::system::SystemSpace;
 use crate::task::{ShortKey, State, Task};
 use crate::tube::TubeIndex;
 use crate::turn::{TubeTurn, Turn};
 
 /// Bytes of all kept tasks at most.
 pub(crate) const MAX_BYTES: u64 = 64 << 20;
-/// Tasks that a slice brings back or forgets.
+/// Tasks that a slice brings back or forgets at most.
 const BATCH: usize = 128;
 
 pub(crate) static BIN: SystemSpace = SystemSpace {
@@ -124,26 +125,23 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Rows of a job behind a task.
-    fn kept_after(&self, job: u64, after: &[u8], limit: usize) -> Result<Vec<Vec<u8>>, Error> {
-        let Some(space) = self.common.bulk.bin.existing(self.store) else { return Ok(Vec::new()) };
-        let first = ShortKey::numbers(&[job]);
-        let rows = match after {
-            [] => {
-                let mut rows = Vec::new();
-                self.store.scan(space, 0, IteratorType::Ge, &first, &mut |row| {
-                    if rows.len() == limit {
-                        return ControlFlow::Break(());
-                    }
-                    rows.push(row.to_vec());
-                    ControlFlow::Continue(())
-                })?;
-                rows
+    /// The first rows of a job, up to [`BATCH`] of them and [`MAX_TASK_BYTES`], and whether they are all.
+    fn kept_by(&self, job: u64) -> Result<(Vec<Vec<u8>>, bool), Error> {
+        let (mut rows, mut bytes, mut is_all) = (Vec::new(), 0, true);
+        let Some(space) = self.common.bulk.bin.existing(self.store) else { return Ok((rows, is_all)) };
+        self.store.scan(space, 0, IteratorType::Ge, &ShortKey::numbers(&[job]), &mut |row| {
+            if Kept::read(row).is_none_or(|kept| kept.job != job) {
+                return ControlFlow::Break(());
             }
-            after => rows_after(self.store, space, 0, Some(after), limit)?,
-        };
-        let is_own = |row: &Vec<u8>| Kept::read(row).is_some_and(|kept| kept.job == job);
-        Ok(rows.into_iter().take_while(is_own).collect())
+            if rows.len() == BATCH || bytes >= MAX_TASK_BYTES {
+                is_all = false;
+                return ControlFlow::Break(());
+            }
+            bytes += row.len();
+            rows.push(row.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        Ok((rows, is_all))
     }
 
     fn forget_kept(&mut self, source: &mut Record, id: u64, bytes: usize) -> Result<(), Error> {
@@ -166,8 +164,7 @@ impl Turn<'_> {
             job.void("the job that it undoes is not known any more", self.now);
             return Ok(());
         };
-        let rows = self.kept_after(source.id, &[], BATCH)?;
-        let mut is_end = rows.len() < BATCH;
+        let (rows, mut is_end) = self.kept_by(source.id)?;
         for row in &rows {
             let Some(kept) = Kept::read(row) else { continue };
             let waits_for_capacity = matches!(source.action, Action::Delete | Action::Move);
@@ -234,13 +231,13 @@ impl Turn<'_> {
                 source.undo_until = source.undo_until.max(turn.now + super::record::UNDO_TIME);
                 return Ok((0, Some(source)));
             }
-            let rows = turn.kept_after(id, &[], BATCH)?;
+            let (rows, is_all) = turn.kept_by(id)?;
             for row in &rows {
                 if let Some(kept) = Kept::read(row) {
                     turn.forget_kept(&mut source, kept.id, row.len())?;
                 }
             }
-            if rows.len() < BATCH {
+            if is_all {
                 (source.kept, source.kept_bytes, source.undo_until) = (0, 0, 0);
             }
             turn.common.bulk.write(turn.store, &source)?;

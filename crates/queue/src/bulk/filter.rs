@@ -8,6 +8,7 @@ use lycosa_tuple::collation::Collation;
 use lycosa_tuple::mp::{self, Kind};
 use lycosa_tuple::path::Path;
 use lycosa_tuple::scalar;
+use memchr::memmem;
 
 use crate::arguments::{Number, Table, is_nil, kind, string};
 use crate::error::Error;
@@ -19,6 +20,13 @@ use crate::turn::TubeTurn;
 /// Names of the members of a filter.
 const MEMBERS: &str = "all, state, id_from, id_to, utube, pri_from, pri_to, older_than, younger_than, attempts_from, \
                        attempts_to, error, field, equals and contains";
+
+/// Bytes of a filter at most. A job keeps its filter, and writes it with each slice.
+const MAX_FILTER_BYTES: usize = 16 << 10;
+
+/// Bytes of payloads after which a page or a slice ends that looks into them, changes their tasks or brings them back: a page of
+/// tasks of a megabyte holds the loop no longer than a page of small ones.
+pub(crate) const MAX_TASK_BYTES: usize = 1 << 20;
 
 /// A range of numbers, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +69,9 @@ impl Test {
     }
 }
 
+/// Takes time in proportion to the lengths of both, whatever they hold.
 fn contains(text: &[u8], part: &[u8]) -> bool {
-    part.is_empty() || text.windows(part.len()).any(|window| window == part)
+    memmem::find(text, part).is_some()
 }
 
 /// A parsed filter. A task is admitted if every member admits it.
@@ -98,6 +107,12 @@ impl Filter {
         let Some(value) = value.filter(|value| !is_nil(value) && *value != [0x90]) else { return Ok(filter) };
         if kind(value) != Kind::Map {
             return Err(unfit(format!("the filter should be a map of {MEMBERS}")));
+        }
+        if value.len() > MAX_FILTER_BYTES {
+            let bytes = value.len();
+            return Err(unfit(format!(
+                "the filter has {bytes} bytes: it should have at most {MAX_FILTER_BYTES}"
+            )));
         }
         let (mut path, mut test) = (None, None);
         for (name, value) in Table::parse(Some(value))?.filter(|(_, value)| !is_nil(value)) {
@@ -235,7 +250,8 @@ impl TubeTurn<'_> {
         }
     }
 
-    /// Looks at up to `limit` tasks behind `position` (empty: from the beginning) and calls `f` with each, until it breaks.
+    /// Looks at up to `limit` tasks behind `position` (empty: from the beginning) and calls `f` with each, until it breaks. A filter
+    /// that looks into payloads ends the walk behind [`MAX_TASK_BYTES`] of them, too.
     pub(crate) fn walk(
         &self,
         filter: &Filter,
@@ -251,7 +267,7 @@ impl TubeTurn<'_> {
         };
         let mut walked = Walked { looked_at: 0, position: position.to_vec(), is_end: true };
         let mut failed = None;
-        let (mut is_full, mut last) = (limit == 0, None);
+        let (mut is_full, mut last, mut bytes) = (limit == 0, None, 0);
         self.store.scan(self.tube.space, index, iterator, key, &mut |tuple| {
             if is_full {
                 walked.is_end = false;
@@ -270,8 +286,11 @@ impl TubeTurn<'_> {
             }
             walked.looked_at += 1;
             last = Some(position_of(&task, filter, layout));
+            bytes += if filter.field.is_some() { task.data.len() } else { 0 };
             match f(&task) {
-                Ok(ControlFlow::Continue(())) => is_full = walked.looked_at == limit,
+                Ok(ControlFlow::Continue(())) => {
+                    is_full = walked.looked_at == limit || bytes >= MAX_TASK_BYTES;
+                }
                 Ok(ControlFlow::Break(())) => is_full = true,
                 Err(error) => {
                     failed = Some(error);

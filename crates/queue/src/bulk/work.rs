@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use lycosa_tuple::mp;
 
-use super::filter::Filter;
+use super::filter::{Filter, MAX_TASK_BYTES};
 use super::record::{Action, JobState, Record};
 use crate::driver::{Event, PutOptions};
 use crate::error::Error;
@@ -172,12 +172,13 @@ impl Turn<'_> {
         let (action, below) = (job.action, job.below);
         let turn = self.tube(index)?;
         let filter = action.narrowed(Filter::parse(action.name(), Some(&job.filter), turn.tube, job.began)?);
-        let mut matching = Vec::new();
+        let (mut matching, mut bytes) = (Vec::new(), 0);
         let walked = turn.walk(&filter, &job.position, MAX_SCANNED, &mut |task| {
             if task.id < below && action.changes(task.state(), &filter) && turn.is_admitted(&filter, task)? {
                 matching.push(task.id);
+                bytes += if job.dry_run { 0 } else { task.data.len() };
             }
-            let is_full = matching.len() >= limit;
+            let is_full = matching.len() >= limit || bytes >= MAX_TASK_BYTES;
             Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         job.scanned += walked.looked_at as u64;

@@ -116,6 +116,28 @@ fn a_page_looks_at_a_bounded_number_of_tasks_and_says_how_many() {
     );
 }
 
+/// A payload of a megabyte takes a thousand times the work of a small one, to look into, to keep for `undo` and to bring back.
+#[test]
+fn pages_and_slices_end_behind_a_megabyte_of_payloads() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    for _ in 0..5 {
+        rig.t(1, "put", vec![Value::map([("a", "x".repeat(600_000))])]).values();
+    }
+    let filter = options([("field", "a".into()), ("contains", "y".into())]);
+    let page = rig.t(1, "find", vec![filter.clone()]).values().remove(0);
+    assert_eq!((number(&page, "scanned"), number(&page, "total")), (2, 5));
+    assert_eq!(found(&mut rig, &filter, 10), (vec![], 5));
+    let before = rig.rows("t");
+    let began = rig.transactions();
+    let job = finished(&mut rig, "apply", args!["delete", everything()]);
+    assert_eq!((number(&job, "changed"), rig.transactions() - began), (5, 1 + 3), "{job}");
+    let began = rig.transactions();
+    let undone = finished(&mut rig, "undo", args![number(&job, "id")]);
+    assert_eq!((number(&undone, "undone"), rig.transactions() - began), (5, 1 + 3), "{undone}");
+    assert_eq!(rig.rows("t"), before);
+}
+
 #[test]
 fn what_cannot_be_meant_is_refused() {
     let mut rig = with_tasks("fifo");
@@ -141,6 +163,11 @@ fn what_cannot_be_meant_is_refused() {
         ("find", vec![options([("sate", "r".into())])], "the filter has no member sate"),
         ("find", vec![options([("state", "x".into())])], "state of the filter should be ready"),
         ("find", vec![options([("equals", 1.into())])], "need a field"),
+        (
+            "find",
+            vec![options([("field", "n".into()), ("contains", "x".repeat(20_000).into())])],
+            "the filter has 20021 bytes: it should have at most 16384",
+        ),
         ("find", vec![options([("field", "a..b".into())])], "should be a path"),
         ("find", vec![everything(), options([("cursor", "00".into())])], "option cursor"),
         ("count", args!["x"], "the filter should be a map"),
