@@ -322,3 +322,27 @@ pub(crate) fn write_everything(out: &mut Vec<u8>) {
     mp::write_str(out, b"all");
     mp::write_bool(out, true);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_found_wherever_it_stands() {
+        for (text, part) in [("", ""), ("ab", ""), ("ab", "ab"), ("aab", "ab"), ("abab", "bab")] {
+            assert!(contains(text.as_bytes(), part.as_bytes()), "{part:?} in {text:?}");
+        }
+        for (text, part) in [("", "a"), ("ab", "ba"), ("ab", "abc"), ("aaaa", "aab")] {
+            assert!(!contains(text.as_bytes(), part.as_bytes()), "{part:?} in {text:?}");
+        }
+        assert!(contains(b"\xff\x00\xfe", b"\x00\xfe"));
+    }
+
+    /// A search that begins anew behind each byte compares 16 TB here, and does not end.
+    #[test]
+    fn a_text_that_nearly_stands_everywhere_is_searched_once() {
+        let text = vec![b'a'; 8 << 20];
+        let part = [&text[..4 << 20], b"b"].concat();
+        assert!(!contains(&text, &part));
+    }
+}
