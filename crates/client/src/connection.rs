@@ -732,6 +732,12 @@ fn foreign(said: &[u8]) -> String {
                 the client to begin), or it ended just now"
             .to_owned();
     }
+    let first_line = said.split(|byte| *byte == b'\n').next().unwrap_or(said);
+    if first_line.starts_with(b"Tarantool ") && first_line.trim_ascii_end().ends_with(b"(Lua console)") {
+        return "the peer is a text console, as console.listen opens it, not the binary protocol: use the address of listen \
+                in its configuration, or of box.cfg.listen"
+            .to_owned();
+    }
     let shown = said[..said.len().min(SHOWN)].escape_ascii();
     let more = if said.len() > SHOWN { "…" } else { "" };
     let speaks = FOREIGN.iter().find(|(begin, _)| said.starts_with(begin));

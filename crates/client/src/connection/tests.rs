@@ -203,6 +203,9 @@ async fn another_protocol() {
         error.is_disconnected() && error.to_string().contains("it answers \"Tarantool 2.6.0 (Lua con"),
         "{error}"
     );
+    let console = "Tarantool 2.6.0-0-g47aa4e01e (Lua console)";
+    let error = refused(format!("{console:<63}\n{:<63}\n", "type 'help' for interactive help")).await;
+    assert!(error.is_disconnected() && error.to_string().contains("a text console"), "{error}");
     let (client, _server) = tokio::io::duplex(1024);
     let error =
         Connection::over(client, &ConnectOptions::new("").connect_timeout(SHORT)).await.expect_err("silence");
