@@ -90,7 +90,7 @@ describe('the page', () => {
     await put('paused', { payload: 1 });
     await call('queue.tube.paused:pause', { reason: HOSTILE });
     await put('bulk', { payload: 0 });
-    await call('queue.tube.mail:apply', 'kick', { state: 'buried', error: 'nothing' }, { reason: 'a job for the list' });
+    await call('queue.tube.mail:apply', 'kick', { all: true, state: 'buried', error: 'nothing' }, { reason: 'a job for the list' });
     const tasks = Array.from({ length: 120 }, (_, number) => ({ payload: { number } }));
     await ask('POST', 'v1/tubes/many/tasks', tasks);
   });

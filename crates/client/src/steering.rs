@@ -235,6 +235,8 @@ impl Operation {
 pub struct ApplyOptions {
     /// Only counts the tasks.
     pub dry_run: bool,
+    /// The dry run that has counted them, of the same operation and filter. Needed unless the filter says `all`, or names one task.
+    pub counted: Option<u64>,
     /// Changed tasks a second at most.
     pub rate: Option<u64>,
     /// For the audit log, and for buried tasks their last failure.
@@ -247,6 +249,7 @@ impl ApplyOptions {
         let mut add = |name: &str, value: Option<Value>| {
             options.extend(value.map(|value| (Value::from(name), value)));
         };
+        add("counted", self.counted.map(Value::from));
         add("rate", self.rate.map(Value::from));
         add("reason", self.reason.as_deref().map(Value::from));
         if let Operation::Move { to } = operation {

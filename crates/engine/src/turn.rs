@@ -30,7 +30,7 @@ use crate::group_commit::GroupCommit;
 use crate::journal::{Journal, News, Pace};
 
 /// What one turn does for a checkpoint: some tenths of a millisecond.
-pub const CHECKPOINT_STEP: Budget = Budget { rows: 512, bytes: 64 << 10 };
+pub const CHECKPOINT_STEP: Budget<'static> = Budget::new(512, 64 << 10);
 
 /// Bytes of replies that one turn writes, but for the last write. The other connections follow in the next turn, which
 /// [`Ended::next`] then asks for at once.
@@ -122,7 +122,7 @@ pub trait Host {
     fn write(&mut self, slot: ConnectionSlot) -> Result<(), Self::Stop>;
 
     /// What a checkpoint may do in this turn.
-    fn checkpoint_step(&mut self) -> Budget {
+    fn checkpoint_step(&mut self) -> Budget<'static> {
         CHECKPOINT_STEP
     }
 

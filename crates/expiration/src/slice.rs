@@ -256,7 +256,7 @@ impl Plan {
                 return Ok(slice);
             }
             let rows = u32::try_from(left.min(u64::from(CHUNK))).unwrap_or(CHUNK);
-            let budget = lycosa_store::Budget { rows, bytes: usize::MAX };
+            let budget = lycosa_store::Budget::of_rows(rows);
             let mut due: Vec<Vec<u8>> = Vec::new();
             let before = slice.looked;
             let progress = store.advance(cursor, budget, &mut |tuple| {

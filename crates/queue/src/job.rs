@@ -1,8 +1,10 @@
-//! Long calls: `kick`, `release_all` and `recount` of more tasks than one turn may handle.
+//! Long calls: `find`, `kick`, `release_all` and `recount` of more tasks than one turn may handle.
 //!
 //! A call that changes at most [`Turn::BATCH`] tasks does so at once, and so does one inside a transaction. A longer
-//! call becomes a *job*: [`Queue::tick`](crate::Queue::tick) goes on with it in slices, each a transaction of its
+//! call becomes a *job*: [`Queue::work`](crate::Queue::work) goes on with it in slices, each a transaction of its
 //! own, and the call is answered when the job is done. Calls that come in between see what is done so far.
+//!
+//! Calls take slices in turn, but for `find`: a page that has begun is finished first, so that only one is in memory.
 //!
 //! A job ends whatever happens meanwhile: it changes tasks that were there when it was called. `kick` gets back at most as
 //! many tasks as were buried then; `release_all` passes once over the tasks that were taken then, and leaves alone what was
@@ -10,10 +12,12 @@
 
 use std::ops::ControlFlow;
 
-use lycosa_store::{IteratorType, Store};
+use lycosa_store::{Budget, IteratorType, Store};
 use lycosa_tuple::mp;
 
 use crate::arguments::{Number, string};
+use crate::background::{PORTION, WALK};
+use crate::bulk::Search;
 use crate::error::Error;
 use crate::procedure::Call;
 use crate::recount::Recounted;
@@ -24,8 +28,10 @@ use crate::waiting::check_may_wait;
 use crate::{Answer, Woken};
 
 /// What a job still has to do.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) enum Work {
+    /// Changes nothing.
+    Find(Box<Search>),
     Kick {
         /// Tasks that may still be kicked.
         left: u64,
@@ -43,7 +49,7 @@ pub(crate) enum Work {
 }
 
 /// A long call under way.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Job {
     handle: TubeHandle,
     connection: u64,
@@ -56,9 +62,13 @@ pub(crate) struct Job {
 impl Job {
     /// Appends the values of the call, as far as it came; returns how many they are.
     fn write(&self, out: &mut Vec<u8>) -> u32 {
-        match self.work {
+        match &self.work {
+            Work::Find(search) => {
+                search.write(out);
+                1
+            }
             Work::Kick { kicked, .. } => {
-                mp::write_uint(out, kicked);
+                mp::write_uint(out, *kicked);
                 1
             }
             Work::ReleaseAll { .. } => 0,
@@ -108,55 +118,112 @@ impl Turn<'_> {
             self.common.jobs.push_back(job);
             return Ok(Answer::Parked);
         }
-        while !self.advance_job(&mut job, Self::BATCH)?.1 {}
+        while !self.advance_job(&mut job, &mut Budget::of_rows(Self::BATCH as u32))? {}
         Ok(Answer::Done { count: job.write(out) })
     }
 
-    /// Goes on with the jobs in turn, for at most `budget` tasks. Returns how many were looked at.
-    pub(crate) fn work_on_jobs(&mut self, budget: usize) -> usize {
-        let mut done = 0;
-        while done < budget
-            && let Some(mut job) = self.common.jobs.pop_front()
-        {
-            let limit = (budget - done).min(Self::BATCH);
-            let advanced = self.advance_job(&mut job, limit);
-            done += advanced.as_ref().map_or(1, |(count, _)| (*count).max(1));
-            match advanced {
-                Ok((_, false)) => self.common.jobs.push_back(job),
-                Ok((_, true)) => {
-                    let mut values = Vec::new();
-                    let count = job.write(&mut values);
-                    self.answer_job(job, Ok((count, values)));
-                }
-                Err(error) => self.answer_job(job, Err(error)),
-            }
-            self.serve();
+    /// Looks at a page's first tasks at once, and goes on with the rest among the long calls.
+    pub(crate) fn find(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let Call { index, caller, .. } = *call;
+        let tube = self.tube(index)?;
+        let mut search = Box::new(tube.search(call)?);
+        let may_wait = caller.may_wait && !tube.store.in_transaction();
+        let mut budget = Budget::of_rows(if may_wait { Search::AT_ONCE } else { u32::MAX });
+        if search.advance(&tube, &mut budget)? {
+            search.write(out);
+            return Ok(Answer::one());
         }
-        done
+        let (connection, request) = (caller.connection, caller.request);
+        let handle = self.tubes.handle(index);
+        let job = Job { handle, connection, request, since: self.now, work: Work::Find(search) };
+        self.common.jobs.push_back(job);
+        Ok(Answer::Parked)
+    }
+
+    /// Goes on with the first of the long calls, for one slice.
+    pub(crate) fn work_on_calls(&mut self, budget: &mut Budget<'_>) {
+        let Some(mut job) = self.common.jobs.pop_front() else { return };
+        let before = budget.rows();
+        let advanced = self.advance_job(&mut job, budget);
+        if budget.rows() == before {
+            // A slice that fails at once, or finds nothing to do, takes its time too.
+            budget.spend_rows(1);
+        }
+        match advanced {
+            Ok(false) if matches!(job.work, Work::Find(_)) => self.common.jobs.push_front(job),
+            Ok(false) => self.common.jobs.push_back(job),
+            Ok(true) => {
+                let mut values = Vec::new();
+                let count = job.write(&mut values);
+                self.answer_job(&job, Ok((count, values)));
+            }
+            Err(error) => self.answer_job(&job, Err(error)),
+        }
+        self.serve();
+    }
+
+    /// Forgets calls of a connection that change nothing: one request, or all. Whether there was one.
+    pub(crate) fn forget_searches(&mut self, connection: u64, request: Option<u64>) -> bool {
+        let jobs = &mut self.common.jobs;
+        let count = jobs.len();
+        let is_meant = |job: &Job| {
+            job.is_search()
+                && job.connection == connection
+                && request.is_none_or(|request| job.request == request)
+        };
+        jobs.retain(|job| !is_meant(job));
+        jobs.len() < count
     }
 
     /// The queue stops: nothing is changed any more.
     pub(crate) fn stop_jobs(&mut self) {
         for job in std::mem::take(&mut self.common.jobs) {
-            if let (Work::Recount { .. }, Some(tube)) = (job.work, self.tubes.at_mut(job.handle.index)) {
+            if let (Work::Recount { .. }, Some(tube)) = (&job.work, self.tubes.at_mut(job.handle.index)) {
                 tube.recount = None;
             }
-            self.answer_job(job, Err(Error::ReadOnly));
+            self.answer_job(&job, Err(Error::ReadOnly));
         }
     }
 
-    fn answer_job(&mut self, job: Job, result: Result<(u32, Vec<u8>), Error>) {
-        let Job { connection, request, .. } = job;
+    fn answer_job(&mut self, job: &Job, result: Result<(u32, Vec<u8>), Error>) {
+        let Job { connection, request, .. } = *job;
         self.common.woken.push_back(Woken { connection, request, result });
     }
 
-    /// One slice of a job: how many tasks it looked at, and whether the job is done.
-    fn advance_job(&mut self, job: &mut Job, limit: usize) -> Result<(usize, bool), Error> {
+    /// One slice of a job, in portions until the budget is spent. Whether the job is done.
+    fn advance_job(&mut self, job: &mut Job, budget: &mut Budget<'_>) -> Result<bool, Error> {
         if self.tubes.get(job.handle).is_none() {
             return Err(Error::TubeNotFound);
         }
-        let (since, request) = (job.since, job.request);
-        self.transact_at(job.handle.index, |tube| match &mut job.work {
+        let index = job.handle.index;
+        if let Work::Find(search) = &mut job.work {
+            return search.advance(&self.tube(index)?, budget);
+        }
+        let size = if matches!(job.work, Work::Recount { .. }) { WALK } else { PORTION };
+        self.transact_at(index, |tube| {
+            loop {
+                let limit = size.min(budget.rows().max(1) as usize);
+                let (count, is_over) = job.portion(tube, limit)?;
+                budget.spend_rows(u32::try_from(count).unwrap_or(u32::MAX));
+                // A portion of nothing waits for another call.
+                if is_over || count == 0 || budget.is_spent() {
+                    return Ok(is_over);
+                }
+            }
+        })
+    }
+}
+
+impl Job {
+    const fn is_search(&self) -> bool {
+        matches!(self.work, Work::Find(_))
+    }
+
+    /// Handles at most `limit` tasks: how many it was, and whether the job is done.
+    fn portion(&mut self, tube: &mut TubeTurn<'_>, limit: usize) -> Result<(usize, bool), Error> {
+        let (since, request) = (self.since, self.request);
+        match &mut self.work {
+            Work::Find(_) => Ok((0, true)),
             Work::Kick { left, kicked } => {
                 let limit = usize::try_from(*left).map_or(limit, |left| left.min(limit));
                 let count = tube.each_in_state(State::Buried, limit, |tube, id| tube.kick_one(id, None))?;
@@ -179,7 +246,7 @@ impl Turn<'_> {
                 *found = recounted;
                 Ok((count, recounted.is_some()))
             }
-        })
+        }
     }
 }
 

@@ -13,7 +13,8 @@
 //! 3. change the store by other ways through [`Queue::execute`], or between [`Queue::begin`] and [`Queue::commit`] or
 //!    [`Queue::rollback`]: nothing else begins or ends a transaction on the store;
 //! 4. [`Queue::disconnect`] for each connection that closes;
-//! 5. [`Queue::tick`] at the time that its last call returned, or that [`Queue::next_deadline`] returns;
+//! 5. [`Queue::tick`] at the time that its last call returned, or that [`Queue::next_deadline`] returns; [`Queue::work`] at
+//!    the time that [`Queue::next_work`] returns, as often as other work permits;
 //! 6. after each of these take what [`Queue::poll_woken`], [`Queue::poll_event`] and [`Queue::poll_log`] have, and let
 //!    the store's committed effects go to the journal before any answer leaves.
 //!
@@ -23,7 +24,7 @@
 //! - of each sub-queue at most one task is taken;
 //! - an id is handed out once between create or truncate and the next one, restarts included;
 //! - the call that has waited longest is served first, and only with tasks of its own tube;
-//! - what takes long (`kick` and `release_all` of many tasks, the end of a session, deadlines) is done in slices;
+//! - what takes long (`find`, `kick` and `release_all` of many tasks, jobs, the end of a session, deadlines) is done in slices;
 //! - an operation that fails has changed nothing, in the store or here.
 //!
 //! Time is µs since the epoch, always an argument.
@@ -33,13 +34,14 @@
 //! Absent: callbacks ([`TaskEvent`] is what they need from here); the clean-up of tasks by anything but their own
 //! deadlines.
 
-use lycosa_store::{IndexId, SpaceId, Store, UserId};
+use lycosa_store::{Budget, IndexId, SpaceId, Store, UserId};
 
 mod account;
 mod argument_faults;
 mod arguments;
 mod attempts;
 mod audit;
+mod background;
 mod batch;
 mod bulk;
 mod correction;
@@ -350,6 +352,21 @@ impl Queue {
         self.common.next_deadline()
     }
 
+    /// Goes on with long calls and jobs, in slices that end where `budget` is spent; returns when it has something to do next,
+    /// µs since the epoch: a time in the past if the budget did not cover everything.
+    ///
+    /// Not to be called inside a transaction.
+    pub fn work(&mut self, store: &mut Store, now: u64, budget: Budget<'_>) -> Option<u64> {
+        self.turn(store, now).work(budget)
+    }
+
+    /// When [`Self::work`] has something to do next, µs since the epoch. May be in the past.
+    #[must_use]
+    #[inline]
+    pub fn next_work(&self) -> Option<u64> {
+        self.common.next_work()
+    }
+
     /// The connection is gone: what it waited for is forgotten, and its session goes on without it, expires, or ends.
     ///
     /// To be called for every connection that closes, before [`Self::tick`] is called again, and not inside a
@@ -403,7 +420,7 @@ impl Queue {
     }
 
     /// Takes a parked call back; it is not answered any more. False if it does not wait: it was answered, or is a
-    /// long call, which goes on. Not to be called inside a transaction.
+    /// long call that changes tasks, which goes on. Not to be called inside a transaction.
     pub fn cancel(&mut self, store: &mut Store, connection: u64, request: u64, now: u64) -> bool {
         self.turn(store, now).cancel(connection, request)
     }

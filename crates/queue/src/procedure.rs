@@ -451,7 +451,7 @@ impl Turn<'_> {
             TubeMethod::Pause => self.set_paused(call, true, out),
             TubeMethod::Resume => self.set_paused(call, false, out),
             TubeMethod::Explain => self.tube(index)?.explain(call, out),
-            TubeMethod::Find => self.tube(index)?.find(call, out),
+            TubeMethod::Find => self.find(call, out),
             TubeMethod::Count => self.count_matching(call, out),
             TubeMethod::Apply => self.apply_to_matching(call, out),
             TubeMethod::Job => self.show_job(call, out),

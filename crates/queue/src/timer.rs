@@ -31,11 +31,11 @@ pub struct Tick {
 const ORDER: [State; 4] = [State::Delayed, State::Ready, State::Buried, State::Taken];
 
 impl Turn<'_> {
-    /// Tasks that one transaction of the timer, of a long call or of a session's end handles at most.
+    /// Tasks that one transaction of the timer or of a session's end handles at most, and that a call handles at once.
     pub(crate) const BATCH: usize = 256;
     /// Tasks of closed sessions that are released between two ticks, at once and for all sessions together.
     pub(crate) const ALLOWANCE: usize = 256;
-    /// Share of a tick's budget that long calls get, and closed sessions, even if deadlines would take all of it.
+    /// Share of a tick's budget that leases get, and closed sessions, even if deadlines would take all of it.
     const SHARES: usize = 4;
     /// Pause after something that happens by itself has failed, µs.
     pub(crate) const RETRY: u64 = MICROSECONDS;
@@ -50,8 +50,6 @@ impl Turn<'_> {
         if self.common.is_running() {
             let share = budget.div_ceil(Self::SHARES);
             left = left.saturating_sub(self.release_closing(share));
-            left = left.saturating_sub(self.work_on_jobs(share));
-            left = left.saturating_sub(self.work_on_bulk());
             left = left.saturating_sub(self.correct_later(share));
             left = left.saturating_sub(self.expire_leases(share));
             self.serve();
@@ -66,7 +64,6 @@ impl Turn<'_> {
             left = left.saturating_sub(self.expire_leases(left));
             left -= self.expire_sessions(left);
             left = left.saturating_sub(self.release_closing(left));
-            left = left.saturating_sub(self.work_on_jobs(left));
             self.serve();
         }
         left -= self.time_out(left);
@@ -113,12 +110,10 @@ impl Common {
             return waiters;
         }
         let tasks = self.deadlines.first().map(|(due, _)| due);
-        let jobs = self.jobs.front().map(|_| 0);
         let corrected_later = self.corrected_later.front().map(|_| 0);
         let leases = Some(self.owners.leases.due).filter(|due| *due != NEVER);
         let sessions = self.sessions.next_deadline();
-        let bulk = self.bulk.next_deadline();
-        [waiters, bulk, tasks, jobs, corrected_later, leases, sessions].into_iter().flatten().min()
+        [waiters, tasks, corrected_later, leases, sessions].into_iter().flatten().min()
     }
 }
 

@@ -64,6 +64,8 @@ pub(crate) struct Common {
     pub(crate) coming_up: Option<Box<ComingUp>>,
     /// Long calls under way.
     pub(crate) jobs: VecDeque<Job>,
+    /// The last slice of background work was one of a long call.
+    pub(crate) last_was_call: bool,
     /// Tubes with wrong times that the start has left to the timer.
     pub(crate) corrected_later: VecDeque<TubeIndex>,
     /// Tasks of closed sessions that may be released before the next tick.
@@ -113,6 +115,7 @@ impl Common {
             deadlines: Deadlines::default(),
             coming_up: None,
             jobs: VecDeque::new(),
+            last_was_call: false,
             corrected_later: VecDeque::new(),
             allowance: Turn::ALLOWANCE,
             ready: Vec::new(),

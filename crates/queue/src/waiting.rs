@@ -137,6 +137,9 @@ impl Turn<'_> {
 
     /// Takes a parked call back. False if it does not wait.
     pub(crate) fn cancel(&mut self, connection: u64, request: u64) -> bool {
+        if self.forget_searches(connection, Some(request)) {
+            return true;
+        }
         let is_waiting = self.give_up(connection, request).is_some();
         if is_waiting {
             self.hide_consumer(connection, request);
@@ -151,6 +154,7 @@ impl Turn<'_> {
             self.hide_consumer(connection, request);
             self.give_up(connection, request);
         }
+        self.forget_searches(connection, None);
         self.common.woken.retain(|woken| woken.connection != connection);
     }
 

@@ -27,12 +27,14 @@ export class Bulk extends Component {
     return ids ? ids.map(({ id, state }) => ({ id_from: id, id_to: id, state })) : [filter];
   }
 
-  order(filter, isDry) {
+  /** `counted`: the job that has counted what this filter admits, or none for a dry run. */
+  order(filter, counted) {
     const { operation, to, rate, reason } = this.state;
     return {
       operation,
       filter,
-      dry_run: isDry,
+      dry_run: counted === undefined,
+      counted: counted === undefined ? undefined : Number(counted),
       to: operation === 'move' ? to : undefined,
       rate: rate ? Number(rate) : undefined,
       reason: reason || undefined,
@@ -42,8 +44,9 @@ export class Bulk extends Component {
   /** One job after the other; `sum` has their numbers. */
   async runAll(isDry) {
     const { tube } = this.props;
+    const counts = isDry ? [] : this.state.counted.jobs;
     const sum = { jobs: [], scanned: 0, total: 0, matched: 0, changed: 0, dry_run: isDry, operation: this.state.operation };
-    for (const filter of this.filters()) {
+    for (const [place, filter] of this.filters().entries()) {
       const add = (job) => ({
         ...sum,
         scanned: sum.scanned + Number(job.scanned),
@@ -51,7 +54,7 @@ export class Bulk extends Component {
         matched: sum.matched + Number(job.matched),
         changed: sum.changed + Number(job.changed ?? 0),
       });
-      const job = await begin(tube, this.order(filter, isDry));
+      const job = await begin(tube, this.order(filter, isDry ? undefined : counts[place]));
       const step = (seen) => this.setState({ running: { ...add(seen), present: seen } });
       const last = await finished(tube, job, step);
       if (last.state === 'failed' || last.state === 'paused') throw new Error(last.error || `the job is ${last.state}`);
@@ -74,7 +77,7 @@ export class Bulk extends Component {
   count = () =>
     this.attempt(async () => {
       const counted = await this.runAll(true);
-      this.setState({ counted });
+      this.setState({ counted: counted.state === 'cancelled' ? null : counted });
     });
 
   apply = () =>

@@ -466,9 +466,9 @@ impl Host for Simulation<'_> {
         self.check_due()
     }
 
-    fn checkpoint_step(&mut self) -> Budget {
+    fn checkpoint_step(&mut self) -> Budget<'static> {
         self.life.watch.before_step = Some(self.life.instance.checkpoint_status());
-        Budget { rows: self.random.between(1, 120) as u32, bytes: self.random.between(1, 9_000) as usize }
+        Budget::new(self.random.between(1, 120) as u32, self.random.between(1, 9_000) as usize)
     }
 
     fn order(&mut self, order: CheckpointOrder) -> Checked {

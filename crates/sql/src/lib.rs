@@ -86,7 +86,7 @@ pub trait Rows {
     fn advance_while(
         &mut self,
         cursor: &mut Cursor,
-        budget: Budget,
+        budget: Budget<'_>,
         f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Progress, Advance<Self::Refusal>>;
 }

@@ -27,7 +27,7 @@ use crate::walk::{Ends, Walk};
 use crate::{Advance, Error, Failure, Rows, value};
 
 /// What a statement may read in one step.
-const SLICE: Budget = Budget { rows: 512, bytes: 256 << 10 };
+const SLICE: Budget<'static> = Budget::new(512, 256 << 10);
 
 /// Rows of a sorted result that are collected in one step.
 const COLLECTED: usize = 1024;
@@ -171,7 +171,7 @@ impl Run {
         let key_of = |index| space.and_then(|space| space.index(index)).map(|index| index.key().clone());
         let (primary, key) = (key_of(0).filter(|_| plan.kind().is_some()), key_of(cursor.index()));
         let (mut outcome, mut is_over, mut spent) = (Ok(()), self.has_enough(plan), 0);
-        let budget = if is_over { Budget { rows: 0, bytes: 0 } } else { SLICE };
+        let budget = if is_over { Budget::new(0, 0) } else { SLICE };
         let advanced = rows.advance_while(&mut cursor, budget, &mut |tuple: &[u8]| {
             if key.as_ref().is_some_and(|key| self.ends.are_before(key, tuple)) {
                 is_over = true;

@@ -87,7 +87,7 @@ fn main() -> Result<(), Error> {
     let mut cursor = Cursor::new(user::ADMIN, tube, WATCH, IteratorType::All, &[0x90]);
     let mut bytes = 0;
     Steps::take("a cursor over the deadlines, 1024 a step", || {
-        let budget = Budget { rows: 1024, bytes: usize::MAX };
+        let budget = Budget::of_rows(1024);
         let progress = store.advance(&mut cursor, budget, &mut |tuple| bytes += tuple.len());
         Ok(progress.expect("the space stays") == Progress::More)
     })?;

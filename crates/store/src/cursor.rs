@@ -21,9 +21,9 @@ use std::ops::ControlFlow;
 use lycosa_tuple::mp;
 
 use crate::access::{Access, Object};
+use crate::budget::Budget;
 use crate::error::Error;
 use crate::index::{Bookmark, IndexKind};
-use crate::read_view::Budget;
 use crate::space::{Engine, key_values};
 use crate::statement::IteratorType;
 use crate::{IndexId, SpaceId, Store, UserId};
@@ -189,7 +189,7 @@ impl Store {
     pub fn advance(
         &mut self,
         cursor: &mut Cursor,
-        budget: Budget,
+        budget: Budget<'_>,
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<Progress, CursorError> {
         self.advance_while(cursor, budget, &mut |tuple| {
@@ -206,7 +206,7 @@ impl Store {
     pub fn advance_while(
         &mut self,
         cursor: &mut Cursor,
-        mut budget: Budget,
+        mut budget: Budget<'_>,
         f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Progress, CursorError> {
         if cursor.is_at_end() {
@@ -282,7 +282,7 @@ impl Store {
     fn advance_listed(
         &self,
         cursor: &mut Cursor,
-        mut budget: Budget,
+        mut budget: Budget<'_>,
         f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Progress, CursorError> {
         let mut listed = match std::mem::replace(&mut cursor.position, Position::End) {

@@ -29,7 +29,7 @@ pub(crate) const SECOND: u64 = 1_000_000;
 pub(crate) const IDENTITY: Identity =
     Identity { instance: Uuid::from_u128(1), cluster: Uuid::from_u128(2), replica_id: 1 };
 /// What a turn reads for a snapshot: little, so that losses come in the middle of one.
-const CHECKPOINT_STEP: Budget = Budget { rows: 40, bytes: 1 << 20 };
+const CHECKPOINT_STEP: Budget<'static> = Budget::new(40, 1 << 20);
 pub(crate) const TUBES: [(&str, &str); 3] = [("plain", "fifo"), ("timed", "fifottl"), ("sub", "utube")];
 
 /// xorshift64*
@@ -377,7 +377,7 @@ impl Host for World {
         Parts { instance: &mut self.instance, turn: &mut self.turn, journal: &mut self.journal }
     }
 
-    fn checkpoint_step(&mut self) -> Budget {
+    fn checkpoint_step(&mut self) -> Budget<'static> {
         CHECKPOINT_STEP
     }
 

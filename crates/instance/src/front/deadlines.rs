@@ -4,6 +4,9 @@
 //! nothing more to do or has had its share. A step is small (some tenths of a millisecond), so a turn stays under a
 //! millisecond whatever is due; the rest follows in the next turns, between which requests are served.
 //!
+//! Long calls, jobs and long SELECTs have no deadlines: they are background work, whose share of the loop's time depends on
+//! what else the loop has to do ([`crate::front::share`]).
+//!
 //! Microseconds of a turn are measured by a monotonic clock that the embedding program gives
 //! ([`Instance::set_elapsed`]). Without one only the number of steps bounds a turn, which is then repeatable.
 //! [`crate::front::loop_time`] notes how long each source has held the loop.
@@ -18,8 +21,10 @@ pub(crate) enum Source {
     Rebuild,
     /// The queue has to follow a change of `read_only` that it could not follow at once.
     ReadOnly,
-    /// Delays, ttl, ttr, waiting calls, sessions, long calls.
+    /// Delays, ttl, ttr, waiting calls, sessions.
     Queue,
+    /// Long calls of the queue, and jobs over many tasks.
+    Jobs,
     /// Log-ins whose answer was delayed.
     Logins,
     /// Expiration tasks. A step is a slice of one task.
@@ -35,13 +40,14 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Rebuild,
         Self::ReadOnly,
         Self::Logins,
         Self::Queue,
         Self::Expiration,
         Self::Garbage,
+        Self::Jobs,
         Self::Selects,
         Self::Checkpoint,
         Self::History,
@@ -52,6 +58,7 @@ impl Source {
             Self::Rebuild => "rebuild",
             Self::ReadOnly => "read_only",
             Self::Queue => "queue",
+            Self::Jobs => "jobs",
             Self::Logins => "logins",
             Self::Expiration => "expiration",
             Self::Garbage => "garbage",
@@ -59,6 +66,11 @@ impl Source {
             Self::Checkpoint => "checkpoint",
             Self::History => "history",
         }
+    }
+
+    /// Whether it is background work.
+    const fn is_background(self) -> bool {
+        matches!(self, Self::Jobs | Self::Selects)
     }
 }
 
@@ -105,7 +117,10 @@ impl Instance {
         for (place, source) in Source::ALL.into_iter().enumerate() {
             let mut steps = 0;
             let due = loop {
-                let due = self.settle(|instance| instance.step(source));
+                let due = match source.is_background() {
+                    true => self.step_in_background(source),
+                    false => self.settle(|instance| instance.step(source)),
+                };
                 steps += 1;
                 let is_over = || self.loop_time.elapsed().saturating_sub(began) > TURN;
                 if due != Due::Now || steps == MAX_STEPS || is_over() {
@@ -123,6 +138,28 @@ impl Instance {
         next
     }
 
+    /// Lets one source of background work do a step if its share of the loop's time permits one.
+    fn step_in_background(&mut self, source: Source) -> Due {
+        let has_work = match source {
+            Source::Selects => !self.front.selects.is_empty(),
+            _ => self.shard.next_work().is_some_and(|next| next <= self.shard.now()),
+        };
+        if !has_work {
+            return self.step(source);
+        }
+        let now = self.shard.now();
+        if let Some(wait) = self.share.wait(&self.loop_time.clocks) {
+            return Due::At(now + wait);
+        }
+        let began = self.loop_time.elapsed();
+        let due = self.settle(|instance| instance.step(source));
+        self.share.charge(began, &self.loop_time.clocks);
+        match (due, self.share.wait(&self.loop_time.clocks)) {
+            (Due::Now, Some(wait)) => Due::At(now + wait),
+            _ => due,
+        }
+    }
+
     /// Lets one source handle a few expired deadlines.
     fn step(&mut self, source: Source) -> Due {
         let now = self.shard.now();
@@ -131,6 +168,7 @@ impl Instance {
             Source::Rebuild => Due::Never,
             Source::ReadOnly
             | Source::Queue
+            | Source::Jobs
             | Source::Expiration
             | Source::Selects
             | Source::Checkpoint
@@ -148,6 +186,13 @@ impl Instance {
                 let tick = self.shard.step_queue();
                 if tick.more { Due::Now } else { tick.next.into() }
             }
+            Source::Jobs => match self.shard.next_work() {
+                Some(next) if next <= now => match self.shard.step_jobs(&self.loop_time.clocks) {
+                    Some(next) if next <= now => Due::Now,
+                    next => next.into(),
+                },
+                next => next.into(),
+            },
             Source::Logins => self.front.finish_logins(&self.shard).into(),
             Source::Expiration => {
                 let requests = self.front.counts.total();

@@ -32,6 +32,7 @@ pub(crate) mod replies;
 pub(crate) mod request;
 pub(crate) mod selects;
 pub(crate) mod shard_access;
+mod share;
 pub(crate) mod status;
 pub(crate) mod tokens;
 pub(crate) mod transaction;
@@ -57,6 +58,7 @@ use crate::front::logins::Logins;
 use crate::front::loop_time::LoopTime;
 use crate::front::output::Output;
 use crate::front::selects::LongSelects;
+use crate::front::share::Share;
 use crate::shard::batch::{Batch, Buffers};
 use crate::shard::disk_space::FreeSpace;
 use crate::shard::{Answer, Shard};
@@ -112,6 +114,7 @@ pub struct Instance {
     front: Front,
     shard: Shard,
     loop_time: LoopTime,
+    share: Share,
     measures: measures::Measures,
     /// None: no history is kept.
     pulse: Option<Box<pulse::Pulse>>,
@@ -135,6 +138,7 @@ impl Instance {
             shard: Shard::new(settings.rules(), identity, store, queue, vclock, mark, now),
             front: Front::new(settings, process),
             loop_time: LoopTime::default(),
+            share: Share::default(),
             measures: measures::Measures::default(),
             pulse: None,
         }

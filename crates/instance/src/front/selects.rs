@@ -27,7 +27,9 @@ use crate::shard::wire_error;
 use crate::{ConnectionSlot, Instance, Lsn, RequestId, WalkError};
 
 /// What a SELECT may read in one step.
-const SLICE: Budget = Budget { rows: 1024, bytes: 256 << 10 };
+const SLICE: Budget<'static> = Budget::new(1024, 256 << 10);
+/// Microseconds after which a step ends, too.
+const SLICE_MICROSECONDS: u64 = 200;
 
 /// Bytes of a chunk, but for the tuple that reaches them.
 const CHUNK: usize = 256 << 10;
@@ -160,7 +162,7 @@ impl Instance {
 
     fn advance_select(&mut self, select: &mut LongSelect) -> Result<Progress, ErrorObject> {
         let LongSelect { cursor, chunks, bytes, .. } = select;
-        let advanced = self.shard.data().advance(cursor, SLICE, &mut |tuple| {
+        let mut keep = |tuple: &[u8]| {
             match chunks.last_mut() {
                 Some(chunk) if chunk.len() < CHUNK => chunk.extend_from_slice(tuple),
                 _ => {
@@ -170,7 +172,10 @@ impl Instance {
                 }
             }
             *bytes += tuple.len();
-        });
+        };
+        let (clocks, data) = (&self.loop_time.clocks, self.shard.data());
+        let advanced =
+            clocks.limit(SLICE, SLICE_MICROSECONDS, |budget| data.advance(cursor, budget, &mut keep));
         if *bytes > MAX_SELECTED {
             return Err(too_much_selected());
         }

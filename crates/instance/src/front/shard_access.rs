@@ -143,7 +143,7 @@ impl Instance {
     }
 
     /// The next order for the writer of snapshots: at most one a turn, within the budget.
-    pub fn poll_checkpoint(&mut self, budget: Budget) -> Option<CheckpointOrder> {
+    pub fn poll_checkpoint(&mut self, budget: Budget<'_>) -> Option<CheckpointOrder> {
         self.settle(|instance| instance.shard.poll_checkpoint(budget, &instance.loop_time.clocks))
     }
 

@@ -211,7 +211,7 @@ impl Instance {
     pub fn advance(
         &mut self,
         cursor: &mut Cursor,
-        budget: Budget,
+        budget: Budget<'_>,
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<Progress, WalkError> {
         self.shard.data().advance(cursor, budget, f)
@@ -224,7 +224,7 @@ impl Instance {
     pub fn advance_while(
         &mut self,
         cursor: &mut Cursor,
-        budget: Budget,
+        budget: Budget<'_>,
         f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Progress, WalkError> {
         self.shard.data().advance_while(cursor, budget, f)

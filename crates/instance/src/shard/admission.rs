@@ -405,7 +405,11 @@ impl Upkeep<'_> {
     }
 
     /// See [`Store::read_view_next`].
-    pub(crate) fn read_view_next(&mut self, budget: Budget, f: &mut dyn FnMut(SpaceId, &[u8], bool)) -> bool {
+    pub(crate) fn read_view_next(
+        &mut self,
+        budget: Budget<'_>,
+        f: &mut dyn FnMut(SpaceId, &[u8], bool),
+    ) -> bool {
         self.store.read_view_next(budget, f)
     }
 

@@ -36,6 +36,9 @@ pub use self::disk::Files;
 pub use self::order::{CheckpointOrder, Chunk, Keep, Written};
 pub use self::status::{CheckpointStatus, LastCheckpoint};
 
+/// Microseconds after which a step hands its rows to the writer, however few they are.
+const STEP_MICROSECONDS: u64 = 300;
+
 /// A checkpoint under way.
 #[derive(Debug)]
 struct Running {
@@ -244,15 +247,15 @@ impl Shard {
     }
 
     /// The next order for the writer of snapshots: at most one a turn, within the budget.
-    pub(crate) fn poll_checkpoint(&mut self, budget: Budget, clocks: &Clocks) -> Option<CheckpointOrder> {
+    pub(crate) fn poll_checkpoint(&mut self, budget: Budget<'_>, clocks: &Clocks) -> Option<CheckpointOrder> {
         let began = clocks.clock();
-        let order = self.next_order(budget);
+        let order = clocks.limit(budget, STEP_MICROSECONDS, |budget| self.next_order(budget));
         let held = clocks.clock().zip(began).map_or(0, |(now, began)| now.saturating_sub(began));
         self.checkpoints.longest_pause = self.checkpoints.longest_pause.max(held);
         order
     }
 
-    fn next_order(&mut self, budget: Budget) -> Option<CheckpointOrder> {
+    fn next_order(&mut self, budget: Budget<'_>) -> Option<CheckpointOrder> {
         let number = self.checkpoints.number;
         if let Some(view) = self.checkpoints.given_up.take() {
             return Some(CheckpointOrder::Abandon { number, view });
@@ -319,7 +322,7 @@ impl Shard {
         })
     }
 
-    fn next_chunk(&mut self, budget: Budget) -> Option<CheckpointOrder> {
+    fn next_chunk(&mut self, budget: Budget<'_>) -> Option<CheckpointOrder> {
         let number = self.checkpoints.number;
         let running = self.checkpoints.running.as_mut()?;
         let mut chunk = running.wanted.pop_front()?;

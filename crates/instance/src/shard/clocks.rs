@@ -2,6 +2,8 @@
 //!
 //! Without them every measured time is 0 and budgets count steps, so that a simulation is repeatable.
 
+use lycosa_store::Budget;
+
 /// Clocks that measure how long something takes.
 pub(crate) struct Clocks {
     /// Microseconds by a clock that never goes back.
@@ -31,6 +33,19 @@ impl Clocks {
     /// Microseconds by the clock; 0 without one.
     pub(crate) fn elapsed(&self) -> u64 {
         self.clock().unwrap_or(0)
+    }
+
+    /// Does work within a budget that ends `microseconds` from now too, if there is a clock.
+    pub(crate) fn limit<T>(
+        &self,
+        budget: Budget<'_>,
+        microseconds: u64,
+        work: impl FnOnce(Budget<'_>) -> T,
+    ) -> T {
+        match &self.elapsed {
+            Some(clock) => work(budget.within(&**clock, microseconds)),
+            None => work(budget),
+        }
     }
 
     /// Microseconds of the processor so far; 0 without a clock for it.

@@ -416,7 +416,7 @@ impl Data {
     pub(crate) fn advance(
         &mut self,
         cursor: &mut Cursor,
-        budget: Budget,
+        budget: Budget<'_>,
         f: &mut dyn FnMut(&[u8]),
     ) -> Result<Progress, WalkError> {
         self.advance_while(cursor, budget, &mut |tuple| {
@@ -429,7 +429,7 @@ impl Data {
     pub(crate) fn advance_while(
         &mut self,
         cursor: &mut Cursor,
-        budget: Budget,
+        budget: Budget<'_>,
         f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Progress, WalkError> {
         // Rows of the queue that are kept in memory may have to be written before.

@@ -32,12 +32,13 @@ use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_queue::sampled::{Sampled, with_held_back};
 use lycosa_queue::{LogLevel, LogLine, Queue};
-use lycosa_store::{Access, Object, Retired, Store, UserId};
+use lycosa_store::{Access, Budget, Object, Retired, Store, UserId};
 use uuid::Uuid;
 
 use crate::shard::admission::Need;
 use crate::shard::batch::{Batch, Buffers, Journaling};
 use crate::shard::checkpoint::Checkpoints;
+use crate::shard::clocks::Clocks;
 use crate::shard::data::Data;
 use crate::shard::disk_space::FreeSpace;
 use crate::shard::expiration_tasks::Expiring;
@@ -142,6 +143,11 @@ const QUEUE_STEP: usize = 64;
 
 /// Tuples whose memory one step gives back.
 const GARBAGE_STEP: u64 = 256;
+
+/// One step of long calls and jobs of the queue: rows that it looks at, of which a change counts for some, and microseconds. Its
+/// commit takes about as long again.
+const JOBS_STEP: Budget<'static> = Budget::of_rows(512);
+const JOBS_MICROSECONDS: u64 = 100;
 
 impl Shard {
     /// A shard over recovered data. `vclock` is that of the last recovered row; `mark` is random.
@@ -352,6 +358,20 @@ impl Shard {
             self.lag.record(tick.lag_us);
         }
         tick
+    }
+
+    /// When long calls and jobs of the queue have something to do, µs since the epoch. May be in the past.
+    #[inline]
+    pub(crate) fn next_work(&self) -> Option<u64> {
+        self.data.queue().next_work()
+    }
+
+    /// Does a step of long calls and jobs of the queue; when there is something to do next, µs since the epoch.
+    pub(crate) fn step_jobs(&mut self, clocks: &Clocks) -> Option<u64> {
+        let now = self.data.now;
+        let Ok(mut admitted) = self.data.admit(Need::Deadline) else { return None };
+        let (queue, store) = admitted.queue();
+        clocks.limit(JOBS_STEP, JOBS_MICROSECONDS, |budget| queue.work(store, now, budget))
     }
 
     /// Gives back a little memory of truncated and dropped spaces, and of data that were lost. Whether some is left.

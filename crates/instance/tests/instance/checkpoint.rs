@@ -11,7 +11,7 @@ use lycosa_tuple::value::Value;
 use crate::rig::{Client, Rig, SECOND, options, refused, values};
 
 const SPACE: u32 = 600;
-const STEP: Budget = Budget { rows: 64, bytes: 4096 };
+const STEP: Budget<'static> = Budget::new(64, 4096);
 const MINUTE: u64 = 60 * SECOND;
 
 fn rig(settings: Settings) -> Rig {

@@ -14,7 +14,7 @@ fn room(free: u64) -> Option<FreeSpace> {
 
 fn begun(rig: &mut Rig) -> Option<Keep> {
     rig.advance(2_000_000);
-    match rig.instance.poll_checkpoint(Budget { rows: 100, bytes: 1 << 20 }) {
+    match rig.instance.poll_checkpoint(Budget::new(100, 1 << 20)) {
         Some(CheckpointOrder::Begin { keep, .. }) => Some(keep),
         _ => None,
     }
@@ -65,7 +65,7 @@ fn a_checkpoint_begins_when_it_makes_space_and_fits() {
 
     let now = rig.now;
     rig.instance.handle_checkpoint_failed(1, "it does not fit", now);
-    rig.instance.poll_checkpoint(Budget { rows: 100, bytes: 1 << 20 });
+    rig.instance.poll_checkpoint(Budget::new(100, 1 << 20));
     rig.instance.handle_free_space(room(expected));
     assert!(begun(&mut rig).is_none(), "the snapshot does not fit beside what the journal keeps");
     rig.instance.handle_free_space(room(expected + RESERVE / 8));
@@ -98,7 +98,7 @@ fn what_a_snapshot_takes_meanwhile_refuses_no_finishing() {
     assert_eq!(refused(rig.call(&mut client, "queue.tube.t:take", &values![0_u64])).0, ErrorCode::WalIo);
 
     rig.instance.handle_checkpoint_wants(1, Chunk::default());
-    let order = rig.instance.poll_checkpoint(Budget { rows: 1_000, bytes: 1 << 20 });
+    let order = rig.instance.poll_checkpoint(Budget::new(1_000, 1 << 20));
     assert!(matches!(order, Some(CheckpointOrder::Rows { .. })), "the snapshot has taken what is missing");
     rig.instance.handle_free_space(low);
     rig.call(&mut client, "queue.tube.t:take", &values![0_u64]).expect("taken");

@@ -120,27 +120,32 @@ pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
         .into());
     }
     let session = Session::open(client)?;
-    let given = |dry_run: bool| {
+    let given = |dry_run: bool, counted: Option<u64>| {
         let more = options([
             ("dry_run", flag(dry_run)),
+            ("counted", counted.map(Value::from)),
             ("to", to.as_deref().map(Value::from)),
             ("rate", rate.filter(|_| !dry_run).map(Value::from)),
             ("reason", reason.as_deref().map(Value::from)),
         ]);
         vec![Value::from(operation.name()), filter.value(), more]
     };
-    if !yes {
-        let counted = ask(&session, tube, "apply", given(true))?;
-        let counted = wait(&session, tube, counted)?;
-        let matched = number(&counted, "matched");
+    // The server asks for the count of everything but all tasks.
+    let mut counted = None;
+    if !(*yes && filter.all) {
+        let dry = ask(&session, tube, "apply", given(true, None))?;
+        counted = Some(wait(&session, tube, dry)?);
+    }
+    if let Some(counted) = counted.as_ref().filter(|_| !yes) {
+        let matched = number(counted, "matched");
         if client.json {
             output::line(json!({ "tube": tube, "operation": operation.name(), "matched": matched }))?;
         }
         if matched == 0 || !may_change(operation.name(), tube, matched)? {
-            return Ok(outcome(&counted));
+            return Ok(outcome(counted));
         }
     }
-    let job = ask(&session, tube, "apply", given(false))?;
+    let job = ask(&session, tube, "apply", given(false, counted.map(|job| number(&job, "id"))))?;
     if *no_wait {
         return show(tube, &job, client.json);
     }

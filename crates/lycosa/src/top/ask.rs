@@ -44,7 +44,11 @@ pub(super) enum Ask {
     Jobs(String),
     /// Counts what an order would change.
     Count(Order),
-    Apply(Order),
+    /// `counted`: the job that has counted it.
+    Apply {
+        order: Order,
+        counted: u64,
+    },
     Pause {
         tube: String,
         is_paused: bool,
@@ -211,13 +215,18 @@ pub(super) async fn answer(
             Answer::Jobs(tube, jobs)
         }
         Ask::Count(order) => {
-            let options = ApplyOptions { dry_run: true, rate: None, reason: order.reason.clone() };
+            let options =
+                ApplyOptions { dry_run: true, reason: order.reason.clone(), ..ApplyOptions::default() };
             let tube = queue.tube(&order.tube);
             let job = tube.apply(&order.operation, &order.filter, &options).await?;
             Answer::Counted(finished(&tube, job, answers).await?)
         }
-        Ask::Apply(order) => {
-            let options = ApplyOptions { dry_run: false, rate: None, reason: order.reason.clone() };
+        Ask::Apply { order, counted } => {
+            let options = ApplyOptions {
+                counted: Some(counted),
+                reason: order.reason.clone(),
+                ..ApplyOptions::default()
+            };
             let tube = queue.tube(&order.tube);
             let job = tube.apply(&order.operation, &order.filter, &options).await?;
             let job = finished(&tube, job, answers).await?;

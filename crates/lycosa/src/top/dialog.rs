@@ -22,6 +22,7 @@ pub(super) enum Stage {
     Waiting,
     /// A dry run has counted.
     Counted {
+        job: u64,
         matched: u64,
         scanned: u64,
     },

@@ -474,10 +474,10 @@ fn dialog_lines(dialog: &Dialog, theme: Theme, width: usize) -> Vec<Line<'static
         }
         Stage::Form => ("Enter does it. Esc leaves.".to_owned(), Style::new()),
         Stage::Waiting => ("The server was asked…".to_owned(), Style::new()),
-        Stage::Counted { matched: 0, scanned } => {
+        Stage::Counted { matched: 0, scanned, .. } => {
             (format!("No task would be changed, of {} looked at. Esc leaves.", count(*scanned)), Style::new())
         }
-        Stage::Counted { matched, scanned } => {
+        Stage::Counted { matched, scanned, .. } => {
             let tasks = if *matched == 1 { "task" } else { "tasks" };
             let text = format!(
                 "{} {tasks} would be changed, of {} looked at. y does it, Esc leaves.",

@@ -277,7 +277,7 @@ impl Model {
             },
             Answer::Counted(job) => {
                 if let Some(dialog) = &mut self.dialog {
-                    dialog.stage = Stage::Counted { matched: job.matched, scanned: job.scanned };
+                    dialog.stage = Stage::Counted { job: job.id, matched: job.matched, scanned: job.scanned };
                 }
             }
             Answer::Progress(tube, job) => {
@@ -569,9 +569,9 @@ impl Model {
                 None => asks.push(dialog.begin()),
             },
             (Stage::Form, key) => dialog.type_in(key),
-            (Stage::Counted { matched, .. }, KeyCode::Char('y')) if *matched > 0 => {
+            (Stage::Counted { job, matched, .. }, KeyCode::Char('y')) if *matched > 0 => {
                 if let Subject::Tasks(order) = &dialog.subject {
-                    asks.push(Ask::Apply(order.clone()));
+                    asks.push(Ask::Apply { order: order.clone(), counted: *job });
                     dialog.stage = Stage::Waiting;
                 }
             }

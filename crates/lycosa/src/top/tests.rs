@@ -244,7 +244,7 @@ fn an_action_counts_before_it_changes() {
     model.answer(Answer::Counted(job("kick", 0)));
     assert!(screen(&model, (80, 24)).contains("12 tasks would be changed, of 40 looked at. y does it"));
     assert!(model.key(KeyCode::Enter).is_empty(), "Enter is no answer to that");
-    assert_eq!(press(&mut model, "y"), [Ask::Apply(order)]);
+    assert_eq!(press(&mut model, "y"), [Ask::Apply { order, counted: 7 }]);
     model.answer(Answer::Done {
         text: "job 7 (kick): 12 changed".to_owned(),
         job: Some(("mail".to_owned(), job("kick", 12))),

@@ -111,15 +111,15 @@ fn tasks_are_found_changed_and_brought_back_by_a_filter() {
     assert_eq!(ids(&server, &[]), [0, 1, 2]);
     let deleted = server.ok(&[&["apply", "t", "delete", "--yes"][..], &ann].concat());
     assert!(
-        deleted.starts_with("job 3 (delete) is done: scanned 3 of 3, 2 matched, 2 changed\n"),
+        deleted.starts_with("job 4 (delete) is done: scanned 3 of 3, 2 matched, 2 changed\n"),
         "{deleted}"
     );
-    assert!(deleted.contains("`lycosa undo t 3` brings 2 of them back"), "{deleted}");
+    assert!(deleted.contains("`lycosa undo t 4` brings 2 of them back"), "{deleted}");
     let server = server.restart(&[]);
     assert_eq!(ids(&server, &[]), [1]);
     assert_eq!(
-        server.ok(&["undo", "t", "3", "--yes", "--reason", "wrong filter"]),
-        "job 4 is done: 2 of 2 undone, 0 were taken or changed since, 0 are gone\n"
+        server.ok(&["undo", "t", "4", "--yes", "--reason", "wrong filter"]),
+        "job 5 is done: 2 of 2 undone, 0 were taken or changed since, 0 are gone\n"
     );
     assert_eq!(ids(&server, &[]), [0, 1, 2]);
     let moved = server.ok(&["apply", "t", "move", "--all", "--to", "dead", "--yes"]);
@@ -127,7 +127,7 @@ fn tasks_are_found_changed_and_brought_back_by_a_filter() {
     assert_eq!(server.ok(&["find", "dead", "--count"]), "3\n");
     let jobs = server.run(&["job", "t", "--json"]).lines();
     let operations: Vec<_> = jobs.iter().map(|job| job["operation"].as_str().unwrap()).collect();
-    assert_eq!(operations, ["move", "undo", "delete", "delete", "count"]);
+    assert_eq!(operations, ["move", "undo", "delete", "delete", "delete", "count"]);
     assert_eq!(server.run(&["audit", "--json"]).lines().len(), 3);
 
     for (arguments, part) in [
@@ -172,8 +172,12 @@ fn the_typed_client_finds_changes_and_undoes() {
         assert!(refused.unwrap_err().to_string().contains("the filter is empty"));
         let operation = Operation::Move { to: "u".to_owned() };
         let dry = ApplyOptions { dry_run: true, ..ApplyOptions::default() };
-        assert_eq!(over(tube.apply(&operation, &high, &dry).await.unwrap()).await.matched, 3);
-        let moved = over(tube.apply(&operation, &high, &ApplyOptions::default()).await.unwrap()).await;
+        let counted = over(tube.apply(&operation, &high, &dry).await.unwrap()).await;
+        assert_eq!(counted.matched, 3);
+        let refused = tube.apply(&operation, &high, &ApplyOptions::default()).await;
+        assert!(refused.unwrap_err().to_string().contains("the tasks of this filter were not counted"));
+        let counted = ApplyOptions { counted: Some(counted.id), ..ApplyOptions::default() };
+        let moved = over(tube.apply(&operation, &high, &counted).await.unwrap()).await;
         assert_eq!((moved.changed, moved.kept), (3, 3));
         queue.tube("u").take(None).await.unwrap().unwrap();
         let undone = over(tube.undo(moved.id, Some("back")).await.unwrap()).await;

@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use lycosa_store::{IteratorType, Statement};
+use lycosa_store::{Budget, IteratorType, Statement};
 use lycosa_tuple::mp::{self, Reader};
 
 use super::filter::MAX_TASK_BYTES;
@@ -15,6 +15,7 @@ use super::record::{Action, JobState, Record};
 use crate::account::{Side, TaskChange};
 use crate::arguments::is_nil;
 use crate::attempts::Record as Attempts;
+use crate::background::PORTION;
 use crate::error::Error;
 use crate::statistics::Operation;
 use crate::system::SystemSpace;
@@ -24,8 +25,8 @@ use crate::turn::{TubeTurn, Turn};
 
 /// Bytes of all kept tasks at most.
 pub(crate) const MAX_BYTES: u64 = 64 << 20;
-/// Tasks that a slice brings back or forgets at most.
-const BATCH: usize = 128;
+/// What one task that is brought back or forgotten costs of a slice's budget, in tasks that are looked at.
+const CHANGE: u32 = 4;
 
 pub(crate) static BIN: SystemSpace = SystemSpace {
     name: "_lycosa_bin",
@@ -88,7 +89,7 @@ impl Turn<'_> {
     pub(super) fn keep(
         &mut self,
         job: &mut Record,
-        index: TubeIndex,
+        (index, kept_of_others): (TubeIndex, u64),
         (id, tuple): (u64, &[u8]),
         attempts: &Attempts,
         moved_to: Option<u64>,
@@ -112,10 +113,8 @@ impl Turn<'_> {
         }
         row.extend_from_slice(headers);
         let bulk = &mut self.common.bulk;
-        let others =
-            bulk.kept.iter().filter(|(other, _)| **other != job.id).map(|(_, bytes)| bytes).sum::<u64>();
         let bytes = row.len() as u64;
-        if others + job.kept_bytes + bytes > MAX_BYTES {
+        if kept_of_others + job.kept_bytes + bytes > MAX_BYTES {
             return Ok(());
         }
         let space = bulk.bin.obtain(self.store)?;
@@ -125,7 +124,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// The first rows of a job, up to [`BATCH`] of them and [`MAX_TASK_BYTES`], and whether they are all.
+    /// The first rows of a job, up to [`PORTION`] of them and [`MAX_TASK_BYTES`], and whether they are all.
     fn kept_by(&self, job: u64) -> Result<(Vec<Vec<u8>>, bool), Error> {
         let (mut rows, mut bytes, mut is_all) = (Vec::new(), 0, true);
         let Some(space) = self.common.bulk.bin.existing(self.store) else { return Ok((rows, is_all)) };
@@ -133,7 +132,7 @@ impl Turn<'_> {
             if Kept::read(row).is_none_or(|kept| kept.job != job) {
                 return ControlFlow::Break(());
             }
-            if rows.len() == BATCH || bytes >= MAX_TASK_BYTES {
+            if rows.len() == PORTION || bytes >= MAX_TASK_BYTES {
                 is_all = false;
                 return ControlFlow::Break(());
             }
@@ -155,7 +154,12 @@ impl Turn<'_> {
     }
 
     /// A slice of `undo`.
-    pub(super) fn undo_slice(&mut self, job: &mut Record, index: TubeIndex) -> Result<(), Error> {
+    pub(super) fn undo_slice(
+        &mut self,
+        job: &mut Record,
+        index: TubeIndex,
+        budget: &mut Budget<'_>,
+    ) -> Result<(), Error> {
         let source = match job.undoes {
             Some(undoes) => self.common.bulk.read(self.store, undoes)?,
             None => None,
@@ -164,28 +168,41 @@ impl Turn<'_> {
             job.void("the job that it undoes is not known any more", self.now);
             return Ok(());
         };
-        let (rows, mut is_end) = self.kept_by(source.id)?;
-        for row in &rows {
-            let Some(kept) = Kept::read(row) else { continue };
-            let waits_for_capacity = matches!(source.action, Action::Delete | Action::Move);
-            if waits_for_capacity && self.tube(index)?.capacity_left()? == 0 {
-                if job.scanned == 0 || row == &rows[0] {
-                    return Err(Error::Unfit {
-                        method: "undo",
-                        what: format!("tube \"{}\" is full", job.tube),
-                    });
+        let (mut is_first, mut bytes) = (true, 0);
+        let is_end = loop {
+            let (rows, is_all) = self.kept_by(source.id)?;
+            let mut is_full = false;
+            for row in &rows {
+                let Some(kept) = Kept::read(row) else { continue };
+                let waits_for_capacity = matches!(source.action, Action::Delete | Action::Move);
+                if waits_for_capacity && self.tube(index)?.capacity_left()? == 0 {
+                    if is_first {
+                        return Err(Error::Unfit {
+                            method: "undo",
+                            what: format!("tube \"{}\" is full", job.tube),
+                        });
+                    }
+                    is_full = true;
+                    break;
                 }
-                is_end = false;
-                break;
+                is_first = false;
+                bytes += row.len();
+                match self.bring_back(&source, index, &kept)? {
+                    Outcome::Undone => job.undone += 1,
+                    Outcome::Touched => job.touched_since += 1,
+                    Outcome::Gone => job.gone += 1,
+                }
+                job.scanned += 1;
+                self.forget_kept(&mut source, kept.id, row.len())?;
+                budget.spend_rows(CHANGE);
             }
-            match self.bring_back(&source, index, &kept)? {
-                Outcome::Undone => job.undone += 1,
-                Outcome::Touched => job.touched_since += 1,
-                Outcome::Gone => job.gone += 1,
+            if is_full || is_all {
+                break !is_full;
             }
-            job.scanned += 1;
-            self.forget_kept(&mut source, kept.id, row.len())?;
-        }
+            if budget.is_spent() || bytes >= MAX_TASK_BYTES {
+                break false;
+            }
+        };
         self.common.bulk.write(self.store, &source)?;
         // Bytes that are noted too late are counted too high, and never too low.
         if source.kept == 0 {
@@ -221,41 +238,43 @@ impl Turn<'_> {
         }
     }
 
-    /// Forgets a part of what cannot be undone any more. Returns how many tasks.
-    pub(super) fn expire_kept(&mut self) -> usize {
+    /// Forgets a part of what cannot be undone any more.
+    pub(super) fn expire_kept(&mut self, budget: &mut Budget<'_>) {
         let due = self.common.bulk.expiring.first().copied();
-        let Some((_, id)) = due.filter(|(until, _)| *until <= self.now) else { return 0 };
+        let Some((_, id)) = due.filter(|(until, _)| *until <= self.now) else { return };
         let expired = self.transact(|turn| {
-            let Some(mut source) = turn.common.bulk.read(turn.store, id)? else { return Ok((0, None)) };
+            let Some(mut source) = turn.common.bulk.read(turn.store, id)? else { return Ok(None) };
             if source.undo_until > turn.now || turn.is_being_undone(id)? {
                 source.undo_until = source.undo_until.max(turn.now + super::record::UNDO_TIME);
-                return Ok((0, Some(source)));
+                return Ok(Some(source));
             }
-            let (rows, is_all) = turn.kept_by(id)?;
-            for row in &rows {
-                if let Some(kept) = Kept::read(row) {
-                    turn.forget_kept(&mut source, kept.id, row.len())?;
+            let mut bytes = 0;
+            loop {
+                let (rows, is_all) = turn.kept_by(id)?;
+                for row in &rows {
+                    if let Some(kept) = Kept::read(row) {
+                        turn.forget_kept(&mut source, kept.id, row.len())?;
+                    }
+                    bytes += row.len();
+                    budget.spend_rows(CHANGE);
+                }
+                if is_all {
+                    (source.kept, source.kept_bytes, source.undo_until) = (0, 0, 0);
+                    break;
+                }
+                if budget.is_spent() || bytes >= MAX_TASK_BYTES {
+                    break;
                 }
             }
-            if is_all {
-                (source.kept, source.kept_bytes, source.undo_until) = (0, 0, 0);
-            }
             turn.common.bulk.write(turn.store, &source)?;
-            Ok((rows.len(), Some(source)))
+            Ok(Some(source))
         });
         match expired {
-            Ok((count, Some(source))) => {
-                self.common.bulk.note(&source, 0);
-                count.max(1)
-            }
-            Ok((_, None)) => {
-                self.common.bulk.forget(id);
-                1
-            }
+            Ok(Some(source)) => self.common.bulk.note(&source, 0),
+            Ok(None) => self.common.bulk.forget(id),
             Err(error) => {
                 self.common.bulk.forget(id);
                 self.common.log_failure("the end of the time to undo a job", &error);
-                1
             }
         }
     }

@@ -13,7 +13,7 @@ use memchr::memmem;
 use crate::arguments::{Number, Table, is_nil, kind, string};
 use crate::error::Error;
 use crate::explain::STATES;
-use crate::task::{Layout, NameKey, ShortKey, State, Task};
+use crate::task::{Layout, NameKey, ShortKey, State, Task, id_of};
 use crate::tube::Tube;
 use crate::turn::TubeTurn;
 
@@ -183,6 +183,11 @@ impl Filter {
         Ok(())
     }
 
+    /// Whether the filter says that it means all that match, or means one task at most.
+    pub(crate) fn is_deliberate(&self) -> bool {
+        self.is_all || self.ids.from >= self.ids.to
+    }
+
     /// Whether the filter says nothing, not even `all = true`.
     pub(crate) fn is_empty(&self) -> bool {
         !self.is_all && self.members == 0
@@ -194,6 +199,8 @@ impl Filter {
 pub(crate) struct Walked {
     /// Tasks that were looked at.
     pub(crate) looked_at: usize,
+    /// Bytes of their payloads, if the filter looks into payloads.
+    pub(crate) bytes: usize,
     /// The key of the last one; the next part begins behind it.
     pub(crate) position: Vec<u8>,
     /// Nothing is left to look at.
@@ -229,25 +236,58 @@ impl TubeTurn<'_> {
 
     /// How many tasks a walk with this filter looks at.
     pub(crate) fn walk_total(&self, filter: &Filter) -> Result<u64, Error> {
-        let (index, first) = self.walk_start(filter);
-        let count = |iterator, key: &[u8]| self.store.count(self.tube.space, index, iterator, key);
-        if filter.state.is_some() {
-            return Ok(count(IteratorType::Eq, &first)?);
-        }
-        let behind = count(IteratorType::Gt, &ShortKey::id(filter.ids.to))?;
-        Ok(count(IteratorType::Ge, &first)?.saturating_sub(behind))
-    }
-
-    /// The index of a walk and the key at which it begins. With a state that is the index of states, or of the sub-queue's
-    /// states. No key of a task changes while the task stays in its state, and a walk never goes back: it meets each task
-    /// once.
-    fn walk_start(&self, filter: &Filter) -> (IndexId, Vec<u8>) {
+        let count = |index, iterator, key: &[u8]| self.store.count(self.tube.space, index, iterator, key);
         let indexes = self.tube.indexes;
         match (filter.state, &filter.utube) {
-            (Some(state), Some(name)) => (indexes.utube, NameKey::new(state, name, &[]).to_vec()),
-            (Some(state), None) => (indexes.status, ShortKey::state(state, &[]).to_vec()),
-            (None, _) => (0, ShortKey::id(filter.ids.from).to_vec()),
+            (Some(state), Some(name)) => {
+                Ok(count(indexes.utube, IteratorType::Eq, &NameKey::new(state, name, &[]))?)
+            }
+            (Some(state), None) => Ok(count(indexes.status, IteratorType::Eq, &ShortKey::state(state, &[]))?),
+            (None, Some(name)) => {
+                let mut total = 0;
+                for (state, _) in STATES {
+                    let [from, to] =
+                        [filter.ids.from, filter.ids.to].map(|id| NameKey::new(state, name, &[id]));
+                    let behind = count(indexes.utube, IteratorType::Gt, &to)?;
+                    total += count(indexes.utube, IteratorType::Ge, &from)?.saturating_sub(behind);
+                }
+                Ok(total)
+            }
+            (None, None) => {
+                let behind = count(0, IteratorType::Gt, &ShortKey::id(filter.ids.to))?;
+                Ok(count(0, IteratorType::Ge, &ShortKey::id(filter.ids.from))?.saturating_sub(behind))
+            }
         }
+    }
+
+    /// The indexes of a walk, and where it begins in each. With a state that is the index of states, or of the sub-queue's states.
+    /// Of a sub-queue without a state it is four ranges of the latter, one for each state, which are merged by id.
+    ///
+    /// No key of a task changes while the task stays in its state, and a walk never goes back: it meets each task once. The merged
+    /// walk's place is an id, so it meets each task once whatever state the task is in.
+    fn walk_starts(&self, filter: &Filter, position: &[u8]) -> Result<Vec<Start>, Error> {
+        let indexes = self.tube.indexes;
+        let place = |first: &[u8]| match position {
+            [] => (IteratorType::Ge, first.to_vec()),
+            position => (IteratorType::Gt, position.to_vec()),
+        };
+        let start = |index, (iterator, key)| Start { index, iterator, key, state: filter.state };
+        Ok(match (filter.state, &filter.utube) {
+            (Some(state), Some(name)) => vec![start(indexes.utube, place(&NameKey::new(state, name, &[])))],
+            (Some(state), None) => vec![start(indexes.status, place(&ShortKey::state(state, &[])))],
+            (None, None) => vec![start(0, place(&ShortKey::id(filter.ids.from)))],
+            (None, Some(name)) => {
+                let (iterator, id) = match position {
+                    [] => (IteratorType::Ge, filter.ids.from),
+                    position => (IteratorType::Gt, id_of(position).ok_or_else(forged)?),
+                };
+                let of_state = |state| {
+                    let key = NameKey::new(state, name, &[id]).to_vec();
+                    Start { index: indexes.utube, iterator, key, state: Some(state) }
+                };
+                STATES.iter().map(|(state, _)| of_state(*state)).collect()
+            }
+        })
     }
 
     /// Looks at up to `limit` tasks behind `position` (empty: from the beginning) and calls `f` with each, until it breaks. A filter
@@ -260,53 +300,63 @@ impl TubeTurn<'_> {
         f: &mut dyn FnMut(&Task<'_>) -> Result<ControlFlow<()>, Error>,
     ) -> Result<Walked, Error> {
         let layout = self.tube.kind.layout();
-        let (index, first) = self.walk_start(filter);
-        let (iterator, key) = match position {
-            [] => (IteratorType::Ge, first.as_slice()),
-            position => (IteratorType::Gt, position),
+        let starts = self.walk_starts(filter, position)?;
+        let is_ahead = |task: &Task<'_>, state: Option<State>| match state {
+            Some(_) => {
+                task.state() == state
+                    && filter.utube.as_deref().is_none_or(|name| task.utube == name)
+                    && (filter.state.is_some() || task.id <= filter.ids.to)
+            }
+            None => task.id <= filter.ids.to,
         };
-        let mut walked = Walked { looked_at: 0, position: position.to_vec(), is_end: true };
-        let mut failed = None;
-        let (mut is_full, mut last, mut bytes) = (limit == 0, None, 0);
-        self.store.scan(self.tube.space, index, iterator, key, &mut |tuple| {
+        let mut ways = Vec::with_capacity(starts.len());
+        for Start { index, iterator, key, state } in &starts {
+            let tuples = self.store.range(self.tube.space, *index, *iterator, key, 0)?;
+            // Rows that are no tasks are passed over.
+            let tasks = tuples.filter_map(|tuple| Task::read(tuple, layout));
+            let mut tasks = tasks.take_while(|task| is_ahead(task, *state));
+            if let Some(first) = tasks.next() {
+                ways.push((first, tasks));
+            }
+        }
+        let mut walked = Walked { looked_at: 0, bytes: 0, position: position.to_vec(), is_end: true };
+        let (mut is_full, mut last) = (limit == 0, None);
+        while let Some(next) = (0..ways.len()).min_by_key(|&way| ways[way].0.id) {
             if is_full {
                 walked.is_end = false;
-                return ControlFlow::Break(());
+                break;
             }
-            let Some(task) = Task::read(tuple, layout) else { return ControlFlow::Continue(()) };
-            let is_behind = match filter.state {
-                Some(state) => {
-                    task.state() != Some(state)
-                        || filter.utube.as_deref().is_some_and(|name| task.utube != name)
-                }
-                None => task.id > filter.ids.to,
-            };
-            if is_behind {
-                return ControlFlow::Break(());
-            }
+            let (task, rest) = &mut ways[next];
             walked.looked_at += 1;
-            last = Some(position_of(&task, filter, layout));
-            bytes += if filter.field.is_some() { task.data.len() } else { 0 };
-            match f(&task) {
-                Ok(ControlFlow::Continue(())) => {
-                    is_full = walked.looked_at == limit || bytes >= MAX_TASK_BYTES;
-                }
-                Ok(ControlFlow::Break(())) => is_full = true,
-                Err(error) => {
-                    failed = Some(error);
-                    return ControlFlow::Break(());
-                }
+            walked.bytes += if filter.field.is_some() { task.data.len() } else { 0 };
+            last = Some(position_of(task, filter, layout));
+            is_full = f(task)?.is_break() || walked.looked_at == limit || walked.bytes >= MAX_TASK_BYTES;
+            match rest.next() {
+                Some(following) => *task = following,
+                None => drop(ways.swap_remove(next)),
             }
-            ControlFlow::Continue(())
-        })?;
+        }
         if let Some(last) = last {
             walked.position = last;
         }
-        failed.map_or(Ok(walked), Err)
+        Ok(walked)
     }
 }
 
-/// The key of a task in the index of the walk.
+/// Where a walk begins in an index.
+struct Start {
+    index: IndexId,
+    iterator: IteratorType,
+    key: Vec<u8>,
+    /// The walk ends behind the tasks of this state.
+    state: Option<State>,
+}
+
+fn forged() -> Error {
+    Error::Unfit { method: "find", what: "option cursor should be that of another page".to_owned() }
+}
+
+/// The place of a task in the walk: its key in the index of the walk, or its id where several ranges are merged.
 fn position_of(task: &Task<'_>, filter: &Filter, layout: &Layout) -> Vec<u8> {
     match (filter.state, &filter.utube) {
         (Some(state), Some(name)) => NameKey::new(state, name, &[task.id]).to_vec(),

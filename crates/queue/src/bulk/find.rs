@@ -1,16 +1,18 @@
 //! `find`: the tasks that a filter admits, in pages.
 //!
-//! A page looks at no more than [`MAX_LOOKED_AT`] tasks. Its cursor is the key of the last one, with the number of tasks that were
+//! A page looks at no more than [`MAX_LOOKED_AT`] tasks: the first [`Search::AT_ONCE`] when it is called, further ones among the long
+//! calls ([`crate::job`]), where it takes no more of the loop's time than background work may. Its cursor is the key of the last one, with the number of tasks that were
 //! looked at and a digest of the filter: a cursor of another filter is refused. A task that changes its place between two pages may be
 //! missed, or found twice.
 
 use std::ops::ControlFlow;
 
+use lycosa_store::Budget;
 use lycosa_tuple::mp;
 
-use super::filter::Filter;
-use crate::Answer;
+use super::filter::{Filter, MAX_TASK_BYTES};
 use crate::arguments::{Number, Table, is_nil, string};
+use crate::background::WALK;
 use crate::error::Error;
 use crate::listing::{MAX_LISTED_BYTES, MAX_LOOKED_AT, Members};
 use crate::procedure::Call;
@@ -65,10 +67,75 @@ fn digest(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
+/// A page on its way.
+#[derive(Debug)]
+pub(crate) struct Search {
+    filter: Filter,
+    limit: usize,
+    /// Where the page ends so far.
+    cursor: Cursor,
+    /// Tasks that it may still look at.
+    left: usize,
+    /// Bytes of payloads that it has looked into.
+    bytes: usize,
+    total: u64,
+    is_end: bool,
+    /// Its tasks in extended form.
+    found: Vec<u8>,
+    count: u32,
+}
+
+impl Search {
+    /// Tasks that a call looks at before it waits for its share of the loop's time.
+    pub(crate) const AT_ONCE: u32 = WALK as u32;
+
+    /// Goes on until the page is complete or the budget is spent. Whether it is complete.
+    pub(crate) fn advance(&mut self, turn: &TubeTurn<'_>, budget: &mut Budget<'_>) -> Result<bool, Error> {
+        let Self { filter, limit, cursor, left, bytes, found, count, .. } = self;
+        loop {
+            let mut is_full = false;
+            let walked = turn.walk(filter, &cursor.position, WALK.min(*left), &mut |task| {
+                if turn.is_admitted(filter, task)? {
+                    turn.write_task_extended(task, None, found)?;
+                    *count += 1;
+                }
+                is_full = *count as usize == *limit || found.len() >= MAX_LISTED_BYTES;
+                Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+            *left -= walked.looked_at;
+            *bytes += walked.bytes;
+            cursor.scanned += walked.looked_at as u64;
+            cursor.position = walked.position;
+            budget.spend_rows(walked.looked_at as u32);
+            self.is_end = walked.is_end;
+            if walked.is_end || is_full || *left == 0 || *bytes >= MAX_TASK_BYTES {
+                self.total = turn.walk_total(filter)?.max(cursor.scanned);
+                return Ok(true);
+            }
+            if budget.is_spent() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Appends the page.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let mut members = Members::new(out);
+        let tasks = members.name("tasks");
+        mp::write_array(tasks, self.count);
+        tasks.extend_from_slice(&self.found);
+        members.number("scanned", self.cursor.scanned);
+        members.number("total", self.total);
+        if !self.is_end {
+            self.cursor.write(members.name("cursor"));
+        }
+    }
+}
+
 impl TubeTurn<'_> {
     /// `find([filter[, {limit, cursor}]])`: a page of tasks in extended form, how many were looked at, of how many, and the cursor of
     /// the next page.
-    pub(crate) fn find(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn search(&self, call: &Call<'_>) -> Result<Search, Error> {
         let unfit = |what: &str| Error::Unfit { method: "find", what: what.into() };
         let given = call.arguments.present(0);
         let filter = Filter::parse("find", given, self.tube, self.now)?;
@@ -95,27 +162,18 @@ impl TubeTurn<'_> {
         if cursor.digest != digest {
             return Err(unfit("option cursor is that of another filter"));
         }
-        let (mut found, mut count) = (Vec::new(), 0);
-        let walked = self.walk(&filter, &cursor.position, MAX_LOOKED_AT, &mut |task| {
-            if self.is_admitted(&filter, task)? {
-                self.write_task_extended(task, None, &mut found)?;
-                count += 1;
-            }
-            let is_full = count as usize == limit || found.len() >= MAX_LISTED_BYTES;
-            Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
-        let scanned = cursor.scanned + walked.looked_at as u64;
-        let total = self.walk_total(&filter)?.max(scanned);
-        let mut members = Members::new(out);
-        let tasks = members.name("tasks");
-        mp::write_array(tasks, count);
-        tasks.extend_from_slice(&found);
-        members.number("scanned", scanned);
-        members.number("total", total);
-        if !walked.is_end {
-            Cursor { digest, scanned, position: walked.position }.write(members.name("cursor"));
-        }
-        Ok(Answer::one())
+        let left = MAX_LOOKED_AT;
+        Ok(Search {
+            filter,
+            limit,
+            cursor,
+            left,
+            bytes: 0,
+            total: 0,
+            is_end: false,
+            found: Vec::new(),
+            count: 0,
+        })
     }
 }
 

@@ -1,9 +1,9 @@
 //! Jobs over many tasks: `count`, `apply`, `undo`, and how they are controlled; and `find`, which looks at a page at once.
 //!
-//! A job is a row ([`record`]). [`Queue::tick`](crate::Queue::tick) works on running jobs in turn, a *slice* each: one transaction that
+//! A job is a row ([`record`]). [`Queue::work`](crate::Queue::work) works on running jobs in turn, a *slice* each: one transaction that
 //! looks at some tasks behind the job's position, checks the filter for each, changes the admitted ones, keeps what `undo` needs
-//! ([`bin`]), and writes the row. Progress commits with the changes. So a job goes on after a restart or a promotion where it
-//! was, and touches no task twice.
+//! ([`bin`]), and writes the row. A slice ends where its budget is spent, and the next one begins there. Progress
+//! commits with the changes. So a job goes on after a restart or a promotion where it was, and touches no task twice.
 //!
 //! Invariants:
 //! - a job changes no task that was put after it began, and none that its filter does not admit at that moment;
@@ -33,13 +33,18 @@ use crate::listing::may_look;
 use crate::procedure::{Call, TubeMethod};
 use crate::system::{LateSpace, rows};
 use crate::task::{ShortKey, id_of};
+use crate::time::MICROSECONDS;
 use crate::turn::Turn;
 use crate::{Answer, Caller};
+
+pub(crate) use self::find::Search;
 
 /// Jobs of all tubes that may be unfinished at once.
 const MAX_UNFINISHED: usize = 32;
 /// Jobs whose rows are kept. The oldest finished ones without anything to undo make way.
 const MAX_JOBS: u64 = 256;
+/// How long the count of a dry run may stand for its tasks, µs.
+const COUNT_TIME: u64 = 3_600 * MICROSECONDS;
 /// Jobs that `jobs()` returns at most.
 const MAX_LISTED: u32 = 100;
 
@@ -126,6 +131,11 @@ impl Bulk {
         Ok(store.get(space, 0, &ShortKey::id(id))?.and_then(Record::read))
     }
 
+    /// Bytes in the bin of all jobs but one.
+    fn kept_of_others(&self, id: u64) -> u64 {
+        self.kept.iter().filter(|(other, _)| **other != id).map(|(_, bytes)| bytes).sum()
+    }
+
     pub(crate) fn destination_of(&self, store: &Store, id: u64) -> Option<String> {
         self.read(store, id).ok()?.filter(|job| job.to_id.is_some()).map(|job| job.to)
     }
@@ -177,6 +187,8 @@ fn unfit(method: &'static str, what: impl Into<String>) -> Error {
 #[derive(Debug, Default)]
 struct ApplyOptions<'a> {
     dry_run: bool,
+    /// The dry run that has counted the tasks.
+    counted: Option<u64>,
     to: Option<&'a [u8]>,
     rate: u64,
     reason: Vec<u8>,
@@ -205,9 +217,14 @@ impl<'a> ApplyOptions<'a> {
                     parsed.to =
                         Some(to.ok_or_else(|| unfit("apply", "option to should be the name of a tube"))?);
                 }
+                b"counted" => {
+                    let id = Number::parse(value).and_then(Number::unsigned);
+                    let id = id.ok_or_else(|| unfit("apply", "option counted should be the id of a job"))?;
+                    parsed.counted = Some(id);
+                }
                 b"rate" => parsed.rate = rate("apply", value)?,
                 b"reason" => {}
-                _ => return Err(unfit("apply", "the options are dry_run, to, rate and reason")),
+                _ => return Err(unfit("apply", "the options are dry_run, counted, to, rate and reason")),
             }
         }
         Ok(parsed)
@@ -223,7 +240,7 @@ impl Turn<'_> {
         self.begin(call, job, None, out)
     }
 
-    /// `apply(operation, filter[, {dry_run, to, rate, reason}])`
+    /// `apply(operation, filter[, {dry_run, counted, to, rate, reason}])`
     pub(crate) fn apply_to_matching(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let name = call.arguments.get(0).and_then(string);
         let action = name.and_then(Action::of_apply).ok_or_else(|| {
@@ -245,8 +262,55 @@ impl Turn<'_> {
             (_, Some(_)) => return Err(unfit("apply", "only move has the option to")),
             (_, None) => {}
         }
+        if !job.dry_run {
+            self.check_counted(call, &job, options.counted)?;
+        }
         let operation = (!job.dry_run).then_some(action.name());
         self.begin(call, job, operation, out)
+    }
+
+    /// Refuses a change of tasks whose number its caller has not seen: `counted` is a dry run of the same operation with the same
+    /// filter and destination. A filter that names one task, or says `all = true`, needs none.
+    fn check_counted(&mut self, call: &Call<'_>, job: &Record, counted: Option<u64>) -> Result<(), Error> {
+        let action = job.action.name();
+        let now = self.now;
+        let filter_of = |turn: &mut Self, filter: &[u8]| {
+            Filter::parse("apply", Some(filter), turn.tube(call.index)?.tube, now)
+        };
+        let filter = filter_of(self, &job.filter)?;
+        let Some(id) = counted else {
+            if filter.is_deliberate() {
+                return Ok(());
+            }
+            return Err(unfit(
+                "apply",
+                format!(
+                    "the tasks of this filter were not counted: call it with dry_run = true first, and then with \
+                     counted = ID of the dry run; or add all = true to the filter to {action} all that match"
+                ),
+            ));
+        };
+        let other = |what: String| Err(unfit("apply", format!("option counted: {what}")));
+        let Some(dry) = self.common.bulk.read(self.store, id)?.filter(|dry| dry.tube_id == job.tube_id)
+        else {
+            return other(format!("tube \"{}\" has no job {id}", job.tube));
+        };
+        if !dry.dry_run || dry.action != job.action {
+            return other(format!("job {id} is no dry run of {action}"));
+        }
+        if dry.to_id != job.to_id {
+            return other(format!("job {id} counted for the tube \"{}\", not \"{}\"", dry.to, job.to));
+        }
+        if dry.state != JobState::Done {
+            return other(format!("job {id} has not counted to its end: it is {}", dry.state.name()));
+        }
+        if now.saturating_sub(dry.ended) > COUNT_TIME {
+            return other(format!("job {id} has counted more than an hour ago: count again"));
+        }
+        if filter_of(self, &dry.filter)? != filter {
+            return other(format!("job {id} counted the tasks of another filter"));
+        }
+        Ok(())
     }
 
     /// `undo(id[, {reason}])`

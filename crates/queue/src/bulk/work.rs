@@ -2,10 +2,12 @@
 
 use std::ops::ControlFlow;
 
+use lycosa_store::Budget;
 use lycosa_tuple::mp;
 
 use super::filter::{Filter, MAX_TASK_BYTES};
 use super::record::{Action, JobState, Record};
+use crate::background::{PORTION, WALK};
 use crate::driver::{Event, PutOptions};
 use crate::error::Error;
 use crate::statistics::Operation;
@@ -14,10 +16,8 @@ use crate::time::{MAX_TIMEOUT, MAX_TIMEOUT_SECONDS, MICROSECONDS};
 use crate::tube::TubeIndex;
 use crate::turn::{TubeTurn, Turn};
 
-/// Tasks that a slice looks at, at most.
-const MAX_SCANNED: usize = 512;
-/// Tasks that a slice changes, at most.
-const MAX_CHANGED: usize = 128;
+/// What one change costs of a slice's budget, in tasks that are looked at.
+const CHANGE: u32 = 3;
 
 impl Action {
     /// The only state whose tasks it changes.
@@ -58,56 +58,61 @@ impl Action {
     }
 }
 
+/// Tasks that a job is to change.
+struct Matching {
+    ids: Vec<u64>,
+    looked_at: u32,
+    /// Bytes of payloads that were looked into, or belong to tasks to change.
+    bytes: usize,
+}
+
 impl Turn<'_> {
-    /// Does one slice of the job whose turn it is, or forgets a part of what cannot be undone any more. Returns at how many tasks it has
-    /// looked.
-    pub(crate) fn work_on_bulk(&mut self) -> usize {
-        if self.common.bulk.next_deadline().is_none_or(|due| due > self.now) {
-            return 0;
-        }
+    /// Whether a job has something to do now.
+    pub(crate) fn is_bulk_due(&self) -> bool {
+        self.common.bulk.next_deadline().is_some_and(|due| due <= self.now)
+    }
+
+    /// Does one slice of the job whose turn it is, or forgets a part of what cannot be undone any more.
+    pub(crate) fn work_on_bulk(&mut self, budget: &mut Budget<'_>) {
         if self.common.bulk.is_stale {
             self.common.bulk.find(self.store);
         }
         let bulk = &self.common.bulk;
         let is_due = |&(_, next): &(&u64, &u64)| *next <= self.now;
         let behind = bulk.running.range(bulk.last + 1..).find(is_due);
+        let before = budget.rows();
         match behind.or_else(|| bulk.running.iter().find(is_due)).map(|(id, _)| *id) {
             Some(id) => {
                 self.common.bulk.last = id;
-                self.work_on_job(id)
+                self.work_on_job(id, budget);
             }
-            None => self.expire_kept(),
+            None => self.expire_kept(budget),
+        }
+        if budget.rows() == before {
+            budget.spend_rows(1);
         }
     }
 
-    fn work_on_job(&mut self, id: u64) -> usize {
+    fn work_on_job(&mut self, id: u64, budget: &mut Budget<'_>) {
         let worked = self.transact(|turn| {
             let Some(mut job) = turn.common.bulk.read(turn.store, id)? else { return Ok(None) };
-            let before = (job.scanned, job.changed + job.undone);
+            let before = job.changed + job.undone;
             if job.state == JobState::Running {
-                turn.slice(&mut job)?;
+                turn.slice(&mut job, budget)?;
                 turn.common.bulk.write(turn.store, &job)?;
             }
-            let changed = job.changed + job.undone - before.1;
-            let scanned = job.scanned - before.0;
-            Ok(Some((job, scanned as usize, changed)))
+            let changed = job.changed + job.undone - before;
+            Ok(Some((job, changed)))
         });
         match worked {
-            Ok(Some((job, scanned, changed))) => {
+            Ok(Some((job, changed))) => {
                 let pause = (changed * MICROSECONDS).checked_div(job.rate).unwrap_or(0);
                 let next = if pause > 0 { self.now.saturating_add(pause) } else { 0 };
                 self.common.bulk.note(&job, next);
                 self.serve();
-                scanned.max(1)
             }
-            Ok(None) => {
-                self.common.bulk.forget(id);
-                1
-            }
-            Err(error) => {
-                self.hold(id, &error);
-                1
-            }
+            Ok(None) => self.common.bulk.forget(id),
+            Err(error) => self.hold(id, &error),
         }
     }
 
@@ -137,16 +142,16 @@ impl Turn<'_> {
         self.tubes.at(index).filter(|tube| tube.name == name).map(|_| index)
     }
 
-    fn slice(&mut self, job: &mut Record) -> Result<(), Error> {
+    fn slice(&mut self, job: &mut Record, budget: &mut Budget<'_>) -> Result<(), Error> {
         let Some(index) = self.tube_of_job(job.tube_id, &job.tube) else {
             job.void("the tube was dropped", self.now);
             return Ok(());
         };
         if job.action == Action::Undo {
-            return self.undo_slice(job, index);
+            return self.undo_slice(job, index, budget);
         }
-        let mut limit =
-            if job.rate > 0 { MAX_CHANGED.min(job.rate.div_ceil(10) as usize) } else { MAX_CHANGED };
+        // At most a tenth of a second's tasks, so that a rate is kept in small steps.
+        let mut left = if job.rate > 0 { job.rate.div_ceil(10) } else { u64::MAX };
         let mut destination = None;
         if job.action == Action::Move {
             let to = job.to_id.and_then(|to| self.tube_of_job(to, &job.to));
@@ -162,37 +167,67 @@ impl Turn<'_> {
                         what: format!("tube \"{}\" is full", job.to),
                     });
                 }
-                limit = limit.min(usize::try_from(capacity).unwrap_or(usize::MAX));
+                left = left.min(capacity);
             }
             destination = Some(to);
         }
-        if job.dry_run {
-            limit = usize::MAX;
-        }
-        let (action, below) = (job.action, job.below);
-        let turn = self.tube(index)?;
-        let filter = action.narrowed(Filter::parse(action.name(), Some(&job.filter), turn.tube, job.began)?);
-        let (mut matching, mut bytes) = (Vec::new(), 0);
-        let walked = turn.walk(&filter, &job.position, MAX_SCANNED, &mut |task| {
-            if task.id < below && action.changes(task.state(), &filter) && turn.is_admitted(&filter, task)? {
-                matching.push(task.id);
-                bytes += if job.dry_run { 0 } else { task.data.len() };
+        let kept_of_others = self.common.bulk.kept_of_others(job.id);
+        let tube = self.tube(index)?.tube;
+        let filter = Filter::parse(job.action.name(), Some(&job.filter), tube, job.began)?;
+        let filter = job.action.narrowed(filter);
+        let mut bytes = 0;
+        loop {
+            let (matching, is_end) = self.look(job, index, &filter, (left, budget.rows()))?;
+            budget.spend_rows(matching.looked_at);
+            bytes += matching.bytes;
+            if !job.dry_run {
+                for id in matching.ids {
+                    self.change_by_job(job, (index, destination), id, kept_of_others)?;
+                    left -= 1;
+                    budget.spend_rows(CHANGE);
+                }
             }
-            let is_full = matching.len() >= limit || bytes >= MAX_TASK_BYTES;
-            Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            if is_end {
+                job.end(JobState::Done, self.now);
+                return Ok(());
+            }
+            if left == 0 || budget.is_spent() || bytes >= MAX_TASK_BYTES {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks at the next tasks of a job: those to change, `left` at most, and whether no further ones exist.
+    fn look(
+        &mut self,
+        job: &mut Record,
+        index: TubeIndex,
+        filter: &Filter,
+        (left, rows): (u64, u32),
+    ) -> Result<(Matching, bool), Error> {
+        let turn = self.tube(index)?;
+        let (action, below, dry_run) = (job.action, job.below, job.dry_run);
+        let limit = usize::try_from(left).map_or(PORTION, |left| left.min(PORTION));
+        let (mut ids, mut matched, mut bytes) = (Vec::new(), 0, 0);
+        let walked = turn.walk(filter, &job.position, WALK.min(rows.max(1) as usize), &mut |task| {
+            if task.id < below && action.changes(task.state(), filter) && turn.is_admitted(filter, task)? {
+                matched += 1;
+                if !dry_run {
+                    ids.push(task.id);
+                    bytes += task.data.len();
+                }
+            }
+            Ok(if ids.len() >= limit || bytes >= MAX_TASK_BYTES {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            })
         })?;
         job.scanned += walked.looked_at as u64;
-        job.matched += matching.len() as u64;
+        job.matched += matched;
         job.position = walked.position;
-        if !job.dry_run {
-            for id in matching {
-                self.change_by_job(job, (index, destination), id)?;
-            }
-        }
-        if walked.is_end {
-            job.end(JobState::Done, self.now);
-        }
-        Ok(())
+        let looked_at = u32::try_from(walked.looked_at).unwrap_or(u32::MAX);
+        Ok((Matching { ids, looked_at, bytes: bytes.max(walked.bytes) }, walked.is_end))
     }
 
     /// Changes one task that the filter has just admitted, and keeps what it was.
@@ -201,6 +236,7 @@ impl Turn<'_> {
         job: &mut Record,
         (index, destination): (TubeIndex, Option<TubeIndex>),
         id: u64,
+        kept_of_others: u64,
     ) -> Result<(), Error> {
         let mut tube = self.tube(index)?;
         let Some(before) = tube.tasks().get(id)?.map(<[u8]>::to_vec) else { return Ok(()) };
@@ -229,7 +265,7 @@ impl Turn<'_> {
         };
         if is_changed {
             job.changed += 1;
-            self.keep(job, index, (id, &before), &attempts, moved_to)?;
+            self.keep(job, (index, kept_of_others), (id, &before), &attempts, moved_to)?;
         }
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! `find`, `count`, `apply`, `undo` and the jobs behind them.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use lycosa_store::user;
+use lycosa_queue::Error;
+use lycosa_store::{Budget, user};
 use lycosa_tuple::value::Value;
 
-use crate::rig::{Rig, SECOND, args, options};
+use crate::rig::{Reply, Rig, SECOND, args, options};
 
 const KINDS: [&str; 5] = ["fifo", "fifottl", "limfifottl", "utube", "utubettl"];
 
@@ -32,13 +34,43 @@ fn finished(rig: &mut Rig, method: &str, arguments: Vec<Value>) -> Value {
     rig.t(1, "job", args![id]).values().remove(0)
 }
 
+/// The arguments of `apply` with the dry run that has counted the same tasks.
+#[track_caller]
+fn counted(rig: &mut Rig, mut arguments: Vec<Value>) -> Vec<Value> {
+    let with = |arguments: &[Value], name: &str, value: Value| match arguments.get(2) {
+        Some(Value::Map(pairs)) => Value::Map(pairs.iter().cloned().chain([(name.into(), value)]).collect()),
+        _ => options([(name, value)]),
+    };
+    let mut dry = arguments.clone();
+    dry.truncate(2);
+    dry.push(with(&arguments, "dry_run", true.into()));
+    let dry = number(&finished(rig, "apply", dry), "id");
+    let more = with(&arguments, "counted", dry.into());
+    arguments.truncate(2);
+    arguments.push(more);
+    arguments
+}
+
+/// A page of `find`, which takes slices if it looks at many tasks.
+#[track_caller]
+fn page(rig: &mut Rig, arguments: Vec<Value>) -> Value {
+    let reply = match rig.t(1, "find", arguments) {
+        Reply::Parked(token) => {
+            rig.tick();
+            rig.answer(token).expect("the page is complete")
+        }
+        reply => reply,
+    };
+    reply.values().remove(0)
+}
+
 /// All ids that `find` finds, page by page, and how many tasks were looked at.
 #[track_caller]
 fn found(rig: &mut Rig, filter: &Value, limit: u64) -> (Vec<u64>, u64) {
     let (mut ids, mut cursor) = (Vec::new(), Value::Nil);
     loop {
         let given = options([("limit", limit.into()), ("cursor", cursor)]);
-        let page = rig.t(1, "find", vec![filter.clone(), given]).values().remove(0);
+        let page = page(rig, vec![filter.clone(), given]);
         let tasks = page.get("tasks").and_then(Value::as_array).expect("tasks");
         assert!(tasks.len() as u64 <= limit);
         ids.extend(tasks.iter().map(|task| task.as_array().expect("a task")[0].as_u64().expect("an id")));
@@ -105,9 +137,9 @@ fn a_page_looks_at_a_bounded_number_of_tasks_and_says_how_many() {
     rig.create("t", "fifo", Value::Nil);
     rig.t(1, "put_many", vec![Value::array((0..4_500_u64).map(Value::from))]).values();
     let filter = options([("id_from", 100.into()), ("field", "none".into())]);
-    let page = rig.t(1, "find", vec![filter.clone()]).values().remove(0);
-    assert_eq!((number(&page, "scanned"), number(&page, "total")), (2_000, 4_400));
-    assert!(page.get("cursor").is_some());
+    let first = page(&mut rig, vec![filter.clone()]);
+    assert_eq!((number(&first, "scanned"), number(&first, "total")), (2_000, 4_400));
+    assert!(first.get("cursor").is_some());
     assert_eq!(found(&mut rig, &filter, 10), (vec![], 4_400));
     let counted = finished(&mut rig, "count", vec![options([("id_to", 99.into())])]);
     assert_eq!(
@@ -136,6 +168,158 @@ fn pages_and_slices_end_behind_a_megabyte_of_payloads() {
     let undone = finished(&mut rig, "undo", args![number(&job, "id")]);
     assert_eq!((number(&undone, "undone"), rig.transactions() - began), (5, 1 + 3), "{undone}");
     assert_eq!(rig.rows("t"), before);
+}
+
+#[test]
+fn a_page_goes_on_in_slices_while_others_work() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    rig.t(1, "put_many", vec![Value::array((0..1_500_u64).map(Value::from))]).values();
+    let filter = options([("id_from", 100.into()), ("field", "none".into())]);
+    let first = rig.t(1, "find", vec![filter.clone()]).token();
+    let second = rig.t(2, "find", vec![filter.clone()]).token();
+    let ended = rig.t(3, "find", vec![filter.clone()]).token();
+    let cancelled = rig.t(4, "find", vec![filter.clone()]).token();
+    rig.work(1_000);
+    assert_eq!((rig.answer(first), rig.answer(second)), (None, None));
+    rig.t(2, "put", args!["new"]).values();
+    // The first page is finished before the second goes on.
+    rig.work(500);
+    let page = rig.answer(first).expect("complete").values().remove(0);
+    assert_eq!((number(&page, "scanned"), page.get("cursor")), (1_401, None), "with the new task");
+    assert_eq!(rig.answer(second), None);
+    rig.disconnect(3);
+    let request = rig.queue.cancel(&mut rig.store, 4, cancelled, rig.now);
+    assert!(request, "a call that changes nothing is taken back");
+    rig.tick();
+    assert!(rig.answer(second).is_some());
+    assert_eq!((rig.answer(ended), rig.answer(cancelled)), (None, None));
+    // A program's transaction gets its page at once.
+    rig.begin();
+    assert_eq!(number(&rig.t(1, "find", vec![filter.clone()]).values()[0], "scanned"), 1_401);
+    rig.rollback();
+    rig.t(1, "find", vec![filter.clone()]).token();
+    assert_eq!(rig.queue.next_work(), Some(0));
+    let dropped = rig.t(2, "find", vec![filter]).token();
+    rig.t(1, "drop", args![]).values();
+    rig.tick();
+    assert_eq!(rig.answer(dropped), Some(Reply::Error(Error::TubeNotFound)));
+}
+
+#[test]
+fn a_slice_ends_by_the_clock_and_the_job_goes_on_from_there() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    rig.t(1, "put_many", vec![Value::array((0..1_000_u64).map(Value::from))]).values();
+    let job = number(&rig.t(1, "apply", vec!["bury".into(), everything()]).values()[0], "id");
+    let changed = |rig: &mut Rig| number(&rig.t(1, "job", args![job]).values()[0], "changed");
+    let time = Cell::new(0);
+    let clock = || {
+        time.set(time.get() + 10);
+        time.get()
+    };
+    let mut before = 0;
+    // Each look at the clock takes 10 µs, so two portions of changes fit in 20 µs.
+    for _ in 0..5 {
+        rig.queue.work(&mut rig.store, rig.now, Budget::of_rows(512).within(&clock, 20));
+        rig.collect_committed();
+        let now = changed(&mut rig);
+        assert_eq!(now - before, 16);
+        before = now;
+    }
+    // Without a clock the rows bound it.
+    rig.work(512);
+    assert_eq!(changed(&mut rig) - before, 128);
+    rig.tick();
+    assert_eq!(changed(&mut rig), 1_000);
+}
+
+#[test]
+fn a_sub_queue_is_found_by_its_index_in_the_order_of_ids() {
+    for kind in ["utube", "utubettl"] {
+        let mut rig = Rig::new();
+        rig.create("t", kind, Value::Nil);
+        for n in 0..600_u64 {
+            let name = if n % 100 == 7 { "rare" } else { "other" };
+            rig.t(1, "put", args![n, options([("utube", name.into())])]).values();
+        }
+        let rare = options([("utube", "rare".into())]);
+        assert_eq!(found(&mut rig, &rare, 100), (vec![7, 107, 207, 307, 407, 507], 6), "{kind}");
+        for id in [207_u64, 407] {
+            rig.t(1, "bury", args![id]).values();
+        }
+        rig.t(1, "delete", args![307]).values();
+        for limit in [1, 2, 100] {
+            assert_eq!(found(&mut rig, &rare, limit), (vec![7, 107, 207, 407, 507], 5), "{kind}, {limit}");
+        }
+        let part = options([("utube", "rare".into()), ("id_from", 107.into()), ("id_to", 406.into())]);
+        assert_eq!(found(&mut rig, &part, 1), (vec![107, 207], 2), "{kind}");
+        let none = options([("utube", "none".into())]);
+        assert_eq!(found(&mut rig, &none, 1), (vec![], 0), "{kind}");
+        let job = counted(&mut rig, vec!["delete".into(), rare.clone()]);
+        let job = finished(&mut rig, "apply", job);
+        assert_eq!((number(&job, "changed"), number(&job, "scanned"), number(&job, "total")), (5, 5, 5));
+        assert_eq!(rig.rows("t").len(), 594, "{kind}");
+    }
+}
+
+#[test]
+fn nothing_is_changed_before_its_number_was_seen() {
+    let mut rig = Rig::new();
+    for name in ["t", "u", "v"] {
+        rig.create(name, "fifo", Value::Nil);
+    }
+    rig.t(1, "put_many", vec![Value::array((0..2_000_u64).map(Value::from))]).values();
+    let filter = |to: u64| options([("id_from", 10.into()), ("id_to", to.into())]);
+    let apply = |rig: &mut Rig, operation: &str, filter: &Value, more: Vec<(&str, Value)>| {
+        rig.t(1, "apply", vec![operation.into(), filter.clone(), Value::map(more)])
+    };
+    let wanted = filter(1_800);
+    let refused = apply(&mut rig, "delete", &wanted, vec![]).error();
+    assert!(
+        refused.contains("the tasks of this filter were not counted: call it with dry_run = true"),
+        "{refused}"
+    );
+    let dry = |rig: &mut Rig, operation: &str, filter: &Value, more: Vec<(&str, Value)>| {
+        let more = more.into_iter().chain([("dry_run", true.into())]).collect();
+        number(&apply(rig, operation, filter, more).values()[0], "id")
+    };
+    let count = number(&rig.t(1, "count", vec![wanted.clone()]).values()[0], "id");
+    let bury = dry(&mut rig, "bury", &wanted, vec![]);
+    let less = dry(&mut rig, "delete", &filter(1_799), vec![]);
+    let to_u = dry(&mut rig, "move", &wanted, vec![("to", "u".into())]);
+    let of_other = number(&rig.call(1, "queue.tube.u:count", args![]).values()[0], "id");
+    rig.tick();
+    let running = dry(&mut rig, "delete", &wanted, vec![]);
+    for (operation, job, more, part) in [
+        ("delete", 99, vec![], "tube \"t\" has no job 99"),
+        ("delete", of_other, vec![], "has no job"),
+        ("delete", count, vec![], "is no dry run of delete"),
+        ("delete", bury, vec![], "is no dry run of delete"),
+        ("delete", less, vec![], "counted the tasks of another filter"),
+        ("delete", running, vec![], "has not counted to its end: it is running"),
+        ("move", to_u, vec![("to", "v".into())], "counted for the tube \"u\", not \"v\""),
+    ] {
+        let more = more.into_iter().chain([("counted", job.into())]).collect();
+        let refused = apply(&mut rig, operation, &wanted, more).error();
+        assert!(refused.contains(part), "{refused}");
+    }
+    rig.tick();
+    assert_eq!(rig.rows("t").len(), 2_000);
+    // The same filter in another order of its members.
+    let turned = options([("id_to", 1_800.into()), ("id_from", 10.into())]);
+    apply(&mut rig, "delete", &turned, vec![("counted", running.into())]).values();
+    rig.tick();
+    assert_eq!(rig.rows("t").len(), 209);
+    rig.now += 3_601 * SECOND;
+    let refused = apply(&mut rig, "delete", &wanted, vec![("counted", running.into())]).error();
+    assert!(refused.contains("has counted more than an hour ago"), "{refused}");
+    // One task, and all that match by their name, need no count.
+    apply(&mut rig, "delete", &options([("id_from", 3.into()), ("id_to", 3.into())]), vec![]).values();
+    let named = options([("all", true.into()), ("id_from", 1_900.into())]);
+    apply(&mut rig, "delete", &named, vec![]).values();
+    rig.tick();
+    assert_eq!(rig.rows("t").len(), 108);
 }
 
 #[test]
@@ -265,7 +449,8 @@ fn taken_tasks_are_changed_only_if_the_filter_says_so() {
     let job = finished(&mut rig, "apply", vec!["delete".into(), everything()]);
     assert_eq!((number(&job, "changed"), rig.rows("t").len()), (5, 1));
     let taken = options([("state", "taken".into())]);
-    let job = finished(&mut rig, "apply", vec!["delete".into(), taken]);
+    let job = counted(&mut rig, vec!["delete".into(), taken]);
+    let job = finished(&mut rig, "apply", job);
     assert_eq!((number(&job, "changed"), rig.rows("t").len()), (1, 0));
     // Its session does not hold it any more, so it comes back ready.
     finished(&mut rig, "undo", args![number(&job, "id")]);
@@ -400,12 +585,11 @@ fn jobs_end_with_the_ids_that_they_mean() {
         rig.create("t", "fifo", Value::Nil);
         rig.create("u", "fifo", Value::Nil);
         rig.t(1, "put_many", vec![Value::array((0..2_000_u64).map(Value::from))]).values();
-        let deleted = finished(&mut rig, "apply", vec!["delete".into(), options([("id_to", 9.into())])]);
-        let moved = finished(
-            &mut rig,
-            "apply",
-            vec!["move".into(), options([("id_to", 19.into())]), options([("to", "u".into())])],
-        );
+        let deleted = counted(&mut rig, vec!["delete".into(), options([("id_to", 9.into())])]);
+        let deleted = finished(&mut rig, "apply", deleted);
+        let moved = vec!["move".into(), options([("id_to", 19.into())]), options([("to", "u".into())])];
+        let moved = counted(&mut rig, moved);
+        let moved = finished(&mut rig, "apply", moved);
         let job = rig.t(1, "apply", vec!["delete".into(), everything()]).values().remove(0);
         rig.t(1, end, args![]).values();
         if end == "drop" {
@@ -416,7 +600,7 @@ fn jobs_end_with_the_ids_that_they_mean() {
         assert_eq!(rig.rows("t").len(), 2_000, "{end}: the new tasks are other tasks");
         for job in [&deleted, &moved] {
             let refused = rig.t(1, "undo", args![number(job, "id")]);
-            assert!(matches!(refused, crate::rig::Reply::Error(_)), "{end}: {refused:?}");
+            assert!(matches!(refused, Reply::Error(_)), "{end}: {refused:?}");
         }
         if end == "truncate" {
             let job = rig.t(1, "job", args![number(&job, "id")]).values().remove(0);
@@ -453,8 +637,7 @@ fn a_job_goes_on_after_a_promotion() {
     rig.t(1, "put_many", vec![Value::array((0..2_000_u64).map(Value::from))]).values();
     let mut replica = Rig::replica_of(&rig);
     let job = rig.t(1, "apply", vec!["bury".into(), everything()]).values().remove(0);
-    rig.queue.tick(&mut rig.store, rig.now, 100);
-    rig.collect_committed();
+    rig.work(512);
     replica.apply_of(&rig, usize::MAX);
     replica.promote();
     replica.tick();
@@ -526,7 +709,8 @@ fn steer_at_random(kind: &str, seed: u64) {
     more.extend((operation == "move").then(|| ("to", "u".into())));
     let more = Value::map(more);
     let below = tasks(&rig, "t").keys().last().map_or(0, |last| last + 1);
-    let job = rig.t(1, "apply", vec![operation.into(), filter.clone(), more]).values().remove(0);
+    let order = counted(&mut rig, vec![operation.into(), filter.clone(), more]);
+    let job = rig.t(1, "apply", order).values().remove(0);
     let id = number(&job, "id");
     let mut touched = BTreeSet::new();
     let is_matching = |state: &str, data: &Value| {
@@ -544,8 +728,7 @@ fn steer_at_random(kind: &str, seed: u64) {
         assert!(round < 1_000, "{context}: the job does not end");
         rig.now += SECOND / 10;
         let before = tasks(&rig, "t");
-        rig.queue.tick(&mut rig.store, rig.now, 1);
-        rig.collect_committed();
+        rig.work(512);
         let after = tasks(&rig, "t");
         for (task, (state, data)) in &before {
             if after.get(task).map(|(state, _)| state) != Some(state) {

@@ -23,8 +23,7 @@ fn count(rig: &Rig, operation: Operation) -> u64 {
 }
 
 fn step(rig: &mut Rig) {
-    rig.queue.tick(&mut rig.store, rig.now, 100);
-    rig.collect_committed();
+    rig.work(100);
 }
 
 #[test]
@@ -36,7 +35,7 @@ fn a_long_kick_goes_on_while_others_work() {
         }
         let kick = rig.t(1, "kick", args![MANY - 10]).token();
         let waits = rig.t(2, "take", args![60]).token();
-        assert_eq!(rig.queue.next_deadline(), Some(0));
+        assert_eq!(rig.queue.next_work(), Some(0));
         step(&mut rig);
         assert_eq!(
             rig.answer(waits),
@@ -113,7 +112,7 @@ fn short_calls_and_calls_in_transactions_are_done_at_once() {
     assert_eq!(rig.t(1, "kick", args![MANY]).values(), args![MANY - 100]);
     rig.rollback();
     assert_eq!(count(&rig, Operation::Kick), 100);
-    assert_eq!(rig.queue.next_deadline().filter(|due| *due <= rig.now), None);
+    assert_eq!(rig.queue.next_work().filter(|due| *due <= rig.now), None);
 }
 
 #[test]

@@ -34,8 +34,7 @@ fn a_walk_over_tasks_that_change_is_exact_at_its_end() {
     (0..1000).for_each(|_| drop(rig.t(1, "put", args!["x"]).values()));
     let token = rig.t(1, "recount", args![]).token();
     let second = rig.t(2, "recount", args![]).token();
-    rig.queue.tick(&mut rig.store, rig.now, 300);
-    rig.collect_committed();
+    rig.work(300);
     rig.t(1, "bury", args![10]).values();
     rig.t(1, "bury", args![990]).values();
     rig.t(1, "delete", args![11]).values();
@@ -59,7 +58,7 @@ fn a_truncation_in_the_middle_of_a_walk_empties_it() {
     rig.create("t", "fifo", options([]));
     (0..1000).for_each(|_| drop(rig.t(1, "put", args!["x"]).values()));
     let token = rig.t(1, "recount", args![]).token();
-    rig.queue.tick(&mut rig.store, rig.now, 300);
+    rig.work(300);
     rig.t(1, "truncate", args![]).values();
     rig.t(1, "put", args!["y"]).values();
     rig.tick();

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use lycosa_queue::status::Page;
 use lycosa_queue::{Answer, Caller, Configuration, Error, Queue, Seconds, SessionId};
-use lycosa_store::{Origin, Settings, Statement, Store, UserId, user};
+use lycosa_store::{Budget, Origin, Settings, Statement, Store, UserId, user};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::value::Value;
 
@@ -394,7 +394,9 @@ impl Rig {
         for _ in 0..1_000_000 {
             let tick = self.queue.tick(&mut self.store, self.now, 1000);
             self.collect_committed();
-            if !tick.more {
+            let next = self.queue.work(&mut self.store, self.now, Budget::of_rows(1000));
+            self.collect_committed();
+            if !tick.more && next.is_none_or(|next| next > self.now) {
                 return;
             }
         }
@@ -404,12 +406,19 @@ impl Rig {
     /// Lets time pass; everything that happens by itself does so at its moment.
     pub(crate) fn advance(&mut self, duration: u64) {
         let end = self.now + duration;
-        while let Some(next) = self.queue.next_deadline().filter(|next| *next <= end) {
+        let next = |queue: &Queue| queue.next_deadline().into_iter().chain(queue.next_work()).min();
+        while let Some(next) = next(&self.queue).filter(|next| *next <= end) {
             self.now = self.now.max(next);
             self.tick();
         }
         self.now = end;
         self.tick();
+    }
+
+    /// Does one step of background work.
+    pub(crate) fn work(&mut self, rows: u32) {
+        self.queue.work(&mut self.store, self.now, Budget::of_rows(rows));
+        self.collect_committed();
     }
 
     /// Opens a transaction around several calls, as a program does.

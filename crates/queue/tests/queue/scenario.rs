@@ -335,7 +335,14 @@ impl Script {
             if !matches!(connection.sent[position].reply, Reply::Parked(_)) {
                 break;
             }
-            let next = self.rig.queue.next_deadline().filter(|next| *next <= deadline);
+            let next = self
+                .rig
+                .queue
+                .next_deadline()
+                .into_iter()
+                .chain(self.rig.queue.next_work())
+                .min()
+                .filter(|next| *next <= deadline);
             let next = next.ok_or("no reply within 12 s")?;
             self.rig.advance(next.saturating_sub(self.rig.now));
         }

@@ -32,7 +32,7 @@ impl Rows for Lent {
     fn advance_while(
         &mut self,
         cursor: &mut Cursor,
-        budget: Budget,
+        budget: Budget<'_>,
         f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Progress, Advance<Error>> {
         self.steps += 1;

@@ -35,32 +35,13 @@ mod tests;
 use std::collections::VecDeque;
 
 use crate::arena::{Arena, Handle};
+use crate::budget::Budget;
 use crate::handle_set::HandleSet;
 use crate::index::{Bookmark, Index};
 use crate::schema::catalog::Catalog;
 use crate::sequence::write_value;
 use crate::space::Space;
 use crate::{SpaceId, Store, system};
-
-/// How much one step may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Budget {
-    /// Tuples to look at, at most.
-    pub rows: u32,
-    /// Bytes of tuples to hand out; the tuple that reaches this number is the last one.
-    pub bytes: usize,
-}
-
-impl Budget {
-    pub(crate) fn is_spent(self) -> bool {
-        self.rows == 0 || self.bytes == 0
-    }
-
-    pub(crate) fn spend(&mut self, bytes: usize) {
-        self.rows = self.rows.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(bytes);
-    }
-}
 
 /// A view that is open.
 #[derive(Debug, Default)]
@@ -131,7 +112,7 @@ impl SpaceWalk {
         tuples: &Arena,
         young: &mut HandleSet,
         copies: &mut Arena,
-        budget: &mut Budget,
+        budget: &mut Budget<'_>,
         f: &mut dyn FnMut(SpaceId, &[u8], bool),
     ) -> bool {
         let index = match &mut self.source {
@@ -189,7 +170,7 @@ impl SpaceWalk {
 
 fn step_sequences(
     values: &mut std::vec::IntoIter<(u32, i64)>,
-    budget: &mut Budget,
+    budget: &mut Budget<'_>,
     f: &mut dyn FnMut(SpaceId, &[u8], bool),
 ) -> bool {
     let mut row = Vec::with_capacity(16);
@@ -335,7 +316,11 @@ impl Store {
     /// Hands out the next rows of the open view, as [`Store::for_each_snapshot_row`] would have handed them out when
     /// the view was opened: the space, the tuple, whether the row stays on this instance. Returns whether there are
     /// more. While a transaction is open nothing is handed out.
-    pub fn read_view_next(&mut self, mut budget: Budget, f: &mut dyn FnMut(SpaceId, &[u8], bool)) -> bool {
+    pub fn read_view_next(
+        &mut self,
+        mut budget: Budget<'_>,
+        f: &mut dyn FnMut(SpaceId, &[u8], bool),
+    ) -> bool {
         let Some(view) = self.view.as_deref_mut() else { return false };
         if self.transaction.is_open {
             return true;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::Budget;
+use crate::budget::Budget;
 use crate::ddl::{self, FieldSpec, IndexSpec, PartSpec, SequenceUse, SpaceSpec};
 use crate::tests::{commit, new_store, row};
 use crate::{Error, IndexKind, Savepoint, Settings, SpaceId, Statement, Store, system, user};
@@ -227,7 +227,7 @@ fn run(store: &mut Store, before: &[Step], steps: &[Step]) -> (Rows, Rows, u128)
     for step in steps {
         if let Step::Next { rows, bytes } = *step {
             // Half of the steps come between transactions.
-            let budget = Budget { rows, bytes };
+            let budget = Budget::new(rows, bytes);
             if rows % 2 == 0 {
                 store.read_view_next(budget, &mut take);
                 work(store, &Step::Commit);
@@ -242,7 +242,7 @@ fn run(store: &mut Store, before: &[Step], steps: &[Step]) -> (Rows, Rows, u128)
         }
     }
     store.rollback();
-    while store.read_view_next(Budget { rows: 7, bytes: 1 << 20 }, &mut take) {}
+    while store.read_view_next(Budget::new(7, 1 << 20), &mut take) {}
     drop(store.close_read_view());
     (expected, handed_out, digest)
 }
@@ -264,7 +264,7 @@ proptest! {
         let now = rows_of(&store);
         store.open_read_view();
         let mut again = Rows::new();
-        store.read_view_next(Budget { rows: u32::MAX, bytes: usize::MAX }, &mut |space, tuple, local| {
+        store.read_view_next(Budget::of_rows(u32::MAX), &mut |space, tuple, local| {
             again.push((space, tuple.to_vec(), local));
         });
         prop_assert_eq!(again, now);
@@ -289,7 +289,7 @@ fn a_step_keeps_to_its_budget() {
     let mut counts = Vec::new();
     loop {
         let (mut rows, mut bytes) = (0, 0);
-        let has_more = store.read_view_next(Budget { rows: 50, bytes: 300 }, &mut |_, tuple, _| {
+        let has_more = store.read_view_next(Budget::new(50, 300), &mut |_, tuple, _| {
             rows += 1;
             assert!(bytes < 300);
             bytes += tuple.len();
@@ -308,7 +308,7 @@ fn a_step_keeps_to_its_budget() {
         commit(&mut store, |store| store.execute(&Statement::Insert { space, tuple: &tuple }).map(drop));
     }
     let mut steps = 0;
-    while store.read_view_next(Budget { rows: 50, bytes: usize::MAX }, &mut |_, _, _| {}) {
+    while store.read_view_next(Budget::of_rows(50), &mut |_, _, _| {}) {
         steps += 1;
     }
     assert!(steps > 2000 / 50, "{steps}");
@@ -324,7 +324,7 @@ fn what_a_view_holds_is_given_back() {
         store.memory().tuples
     };
     let finish = |store: &mut Store| {
-        while store.read_view_next(Budget { rows: 64, bytes: 1 << 20 }, &mut |_, _, _| {}) {}
+        while store.read_view_next(Budget::new(64, 1 << 20), &mut |_, _, _| {}) {}
     };
     // Kept tuples go with the walk.
     store.open_read_view();

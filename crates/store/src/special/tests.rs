@@ -54,7 +54,7 @@ fn stepped(store: &mut Store, space: SpaceId, iterator: IteratorType, key: &str)
         let mut note = |tuple: &[u8]| {
             found.push(lycosa_tuple::tuple::TupleRef::trusted(tuple).at(0).unwrap().uint().unwrap());
         };
-        let progress = store.advance(&mut cursor, Budget { rows: 1, bytes: usize::MAX }, &mut note).unwrap();
+        let progress = store.advance(&mut cursor, Budget::of_rows(1), &mut note).unwrap();
         if progress == Progress::End {
             return found;
         }

@@ -29,8 +29,8 @@ fn space_of_pairs() -> (Store, SpaceId) {
     (store, space)
 }
 
-fn rows(rows: u32) -> Budget {
-    Budget { rows, bytes: usize::MAX }
+fn rows(rows: u32) -> Budget<'static> {
+    Budget::of_rows(rows)
 }
 
 /// The pairs that a step hands out.
@@ -236,7 +236,7 @@ fn a_budget_of_bytes_ends_a_step_behind_the_tuple_that_spends_it() {
     let (mut store, space) = filled(5);
     let mut cursor = cursor(space, 0, IteratorType::All, "[]");
     let mut count = 0;
-    let budget = Budget { rows: 100, bytes: 4 };
+    let budget = Budget::new(100, 4);
     assert_eq!(store.advance(&mut cursor, budget, &mut |_| count += 1), Ok(Progress::More));
     assert_eq!(count, 2, "tuples of three bytes");
 }

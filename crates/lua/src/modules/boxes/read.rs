@@ -229,7 +229,7 @@ fn advance(lua: Lua) -> Result<i32, Error> {
     let mut cursor = walk.cursor.borrow_mut();
     let mut found = None;
     lua.with_instance(|instance| {
-        let budget = Budget { rows: 1, bytes: 1 };
+        let budget = Budget::new(1, 1);
         loop {
             let step =
                 instance.advance(&mut cursor, budget, &mut |tuple: &[u8]| found = Some(tuple.to_vec()))?;

@@ -71,7 +71,7 @@ impl Rows for OfInstance<'_> {
     fn advance_while(
         &mut self,
         cursor: &mut Cursor,
-        budget: Budget,
+        budget: Budget<'_>,
         f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Progress, Advance<Error>> {
         self.0.advance_while(cursor, budget, f).map_err(|error| match error {

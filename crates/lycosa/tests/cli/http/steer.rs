@@ -141,7 +141,15 @@ fn tasks_are_found_and_all_that_match_are_changed_and_brought_back() {
     let filter = json!({"id_from": "1", "id_to": "3"});
     let counted = begin(&json!({"operation": "count", "filter": filter}));
     assert_eq!((counted.status, done(&counted.json())["matched"].as_u64()), (202, Some(3)));
-    let job = begin(&json!({"operation": "delete", "filter": filter, "reason": "spam"})).json();
+    // A count is no dry run of a deletion.
+    for counted in [Json::Null, counted.json()["id"].clone()] {
+        let job = json!({"operation": "delete", "filter": filter, "counted": counted});
+        assert_eq!(begin(&job).status, 400);
+    }
+    let dry = begin(&json!({"operation": "delete", "filter": filter, "dry_run": true})).json();
+    assert_eq!(done(&dry)["matched"], 3);
+    let job = json!({"operation": "delete", "filter": filter, "counted": dry["id"], "reason": "spam"});
+    let job = begin(&job).json();
     assert_eq!(done(&job)["changed"], 3);
     let total = || get(&door, &token, "/v1/tubes/mail")["tasks"]["total"].as_u64();
     assert_eq!(total(), Some(2));
@@ -149,7 +157,7 @@ fn tasks_are_found_and_all_that_match_are_changed_and_brought_back() {
     let undo = door.ask_json(&path, &token, &json!({})).json();
     assert_eq!(done(&undo)["undone"], 3);
     assert_eq!(total(), Some(5));
-    assert_eq!(get(&door, &token, "/v1/tubes/mail/jobs")["jobs"].as_array().unwrap().len(), 3);
+    assert_eq!(get(&door, &token, "/v1/tubes/mail/jobs")["jobs"].as_array().unwrap().len(), 4);
     let path = format!("POST /v1/tubes/mail/jobs/{}/control", job["id"]);
     assert_eq!(door.ask_json(&path, &token, &json!({"action": "explode"})).status, 400);
 }

@@ -272,6 +272,7 @@ struct NewJob {
     filter: Map<String, Json>,
     #[serde(default)]
     dry_run: bool,
+    counted: Option<u64>,
     to: Option<String>,
     rate: Option<f64>,
     reason: Option<String>,
@@ -284,7 +285,7 @@ async fn start(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let NewJob { operation, filter: wanted, dry_run, to, rate, reason } =
+    let NewJob { operation, filter: wanted, dry_run, counted, to, rate, reason } =
         read_json(&state, &headers, body).await?;
     let wanted = filter(wanted)?;
     let (name, args) = if operation == "count" {
@@ -292,6 +293,7 @@ async fn start(
     } else {
         let options = given([
             ("dry_run", dry_run.into()),
+            ("counted", counted.into()),
             ("to", to.into()),
             ("rate", rate.into()),
             ("reason", reason.into()),

@@ -1,0 +1,46 @@
+//! Background work: long calls ([`crate::job`]) and jobs over many tasks ([`crate::bulk`]), in slices.
+//!
+//! Nothing here has a deadline, so the caller decides how much of each turn it gets ([`Queue::work`](crate::Queue::work)).
+//! Deadlines of tasks, sessions, leases and waiting calls are [`crate::timer`]'s.
+//!
+//! A slice is one transaction. It does portions of [`PORTION`] changes, or of [`WALK`] tasks to look at, until its budget is
+//! spent. Long calls and jobs take slices in turn.
+
+use lycosa_store::Budget;
+
+use crate::turn::{Common, Turn};
+
+/// Changes of tasks between two looks at the budget.
+pub(crate) const PORTION: usize = 8;
+/// Tasks that are looked at between two looks at the budget.
+pub(crate) const WALK: usize = 64;
+
+impl Turn<'_> {
+    /// Does slices until the budget is spent or nothing is left to do. When to call again, µs since the epoch.
+    pub(crate) fn work(&mut self, mut budget: Budget<'_>) -> Option<u64> {
+        while self.common.is_running() && !budget.is_spent() {
+            let (has_calls, has_jobs) = (!self.common.jobs.is_empty(), self.is_bulk_due());
+            if has_calls && !(has_jobs && self.common.last_was_call) {
+                self.common.last_was_call = true;
+                self.work_on_calls(&mut budget);
+            } else if has_jobs {
+                self.common.last_was_call = false;
+                self.work_on_bulk(&mut budget);
+            } else {
+                break;
+            }
+        }
+        self.common.next_work()
+    }
+}
+
+impl Common {
+    /// When [`Turn::work`] has something to do, µs since the epoch. May be in the past.
+    #[inline]
+    pub(crate) fn next_work(&self) -> Option<u64> {
+        if !self.is_running() {
+            return None;
+        }
+        if self.jobs.is_empty() { self.bulk.next_deadline() } else { Some(0) }
+    }
+}
