@@ -8,7 +8,7 @@ use lycosa_tuple::mp::Reader;
 use crate::replay::{SnapshotRows, loaded};
 
 /// How much of a snapshot goes with one step: little, so that much happens while it is written.
-pub(crate) const STEP: Budget = Budget { rows: 40, bytes: 4096 };
+pub(crate) const STEP: Budget<'static> = Budget::new(40, 4096);
 
 /// The snapshot that is being written.
 struct Snapshot {

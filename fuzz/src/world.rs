@@ -289,7 +289,7 @@ impl Host for World {
         Parts { instance: &mut self.instance, turn: &mut self.turn, journal: &mut self.journal }
     }
 
-    fn checkpoint_step(&mut self) -> Budget {
+    fn checkpoint_step(&mut self) -> Budget<'static> {
         STEP
     }
 

@@ -470,7 +470,7 @@ describe('the page', () => {
 
   it('pauses, resumes and cancels a job', TIMEOUT, async () => {
     const { context, page, faults } = await open(browser, address, { token: tokens.operator });
-    const job = await ask('POST', 'v1/tubes/many/jobs', { operation: 'bury', filter: { state: 'ready' }, rate: 1, reason: 'slowly' });
+    const job = await ask('POST', 'v1/tubes/many/jobs', { operation: 'bury', filter: { state: 'ready', all: true }, rate: 1, reason: 'slowly' });
     await visit(page, address, 'jobs');
     await page.getByText('Unfinished: 1').waitFor();
     await page.getByRole('link', { name: new RegExp(`^${job.id} Bury`) }).click();

@@ -5,7 +5,7 @@
 //! removes meanwhile makes the copy begin anew.
 //!
 //! Of a member of a group the copy is the newest snapshot, its state and the group's log, and [`extract`] makes a single server's folder
-//! of them. A member that came back from a copy would not know what it has promised to the others since.
+//! of them. A member that started from a copy would have forgotten its later votes and confirmations.
 //!
 //! Invariants:
 //! - a folder of the given name exists only when its files are complete, on the disk and verified: until then they lie in a

@@ -1,4 +1,4 @@
-//! What happens by itself: delays, ends of ttr and ttl, timeouts of calls, ends of leases and sessions.
+//! Events that time brings: delays, ends of ttr and ttl, timeouts of calls, ends of leases and sessions.
 //!
 //! [`Queue::tick`](crate::Queue::tick) does what is due, within a budget, and says when it wants to be called again.
 //! A tube's tasks are handled in the order delayed, ready, buried, taken, and by their deadline within each; so a

@@ -1,6 +1,6 @@
 //! Tubes: named queues of tasks, each on a space of its own.
 //!
-//! What is durable about a tube lies in the store: its row in `_queue`, its space, its tasks. A [`Tube`] is what the
+//! The durable part of a tube lies in the store: its row in `_queue`, its space, its tasks. A [`Tube`] is what the
 //! process knows beside it, all of it derived from the store at start: the driver, the ids of space and indexes, the
 //! next id, the counters.
 //!

@@ -28,6 +28,8 @@ pub(crate) struct Outcome {
     pub(crate) answer: Answer,
     /// The signature of everything that the answer may have seen.
     pub(crate) signature: u64,
+    /// The signature of everything that the answer has certainly seen.
+    pub(crate) seen: u64,
 }
 
 /// One connection.

@@ -66,6 +66,7 @@ pub const ALL: &[Kept] = &[
         3_000,
         "a session with more tasks than one step of the queue releases ends while calls wait",
     ),
+    queue(424_287, 3_000, "a checker was wrong"),
     replicas(819_827_553, 2_142, "a client was wrong"),
     replicas(51_000_334, 3_000, AT_REST),
     replicas(51_000_434, 3_000, AT_REST),
@@ -97,6 +98,7 @@ pub const ALL: &[Kept] = &[
     ),
     members(30_402, 1_223, "a follower that was behind called a session unknown"),
     members(5_057, 3_000, "the disk of a server that joined failed, and the server waited for ever"),
+    members(1_966_042_819, 3_000, "a checker was wrong"),
 ];
 
 /// Runs all kept worlds, `jobs` at once. Returns the worlds that broke a promise, in the order of [`ALL`].

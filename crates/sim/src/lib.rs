@@ -41,6 +41,8 @@
 //! | 51000794, 62000101 | an insert was refused for memory, the model took it | The inserted task was dead and would have been removed at once by a take that waited, so that the tube was the same with and without it. The model now asks the instance whether the request was refused. |
 //! | 85000466 | a waiting `take_many` got other tasks | A session ended that held more tasks than one step of the queue releases, and the instance served the call between two steps, as `docs/queue.md` says. The model releases all of them first, and so does the instance now, by a larger step. |
 //! | 819827553 (replicas) | the holder of a task was told that it was not taken | An idle client's session had ended under another master, and its open connection took under a new session, of which the client did not know. Clients now identify themselves again after a change of the master. |
+//! | 424287 | a waiting `take` was answered before the rows of its tick were durable | The tube was temporary: the answer had no row, and had seen none of the rows that the tick wrote after it. The checker now asks only that the rows before the tick are durable. |
+//! | 1966042819 (members) | a group was not at rest after a minute | The last client waited for an answer of a server that the group had removed. Such a client now goes to another server. |
 //! | 77020 (replicas) | two instances had the same vclock and different data | An instance joined again from a master whose journal had just failed, and got rows that were lost. It now waits for a master that works, as the server makes it wait. |
 //!
 //! Several instances that replicate each other have worlds of their own: `replicas`. So have the nodes of a group (`group`), and

@@ -250,16 +250,21 @@ impl<'a> Simulation<'a> {
     /// Something has reached the instance: notes the answers that are determined now, and compares the spaces with the
     /// model.
     pub(crate) fn check_answers(&mut self, mut answers: Vec<(Token, Answer)>) -> Checked {
+        let asked = answers.len();
         answers.extend(self.model.take_woken());
         let signature = if self.life.has_failed { 0 } else { self.life.signature() };
-        for (token, answer) in answers {
+        // A waiting call on a temporary tube leaves no rows: a tick may answer the call before the tick writes its first row.
+        let before = self.history.back().map_or(0, |(last, _)| *last).min(signature);
+        for (place, (token, answer)) in answers.into_iter().enumerate() {
             let mut connections = self.life.connections.values_mut();
             let connection = connections.find(|connection| connection.number == token.connection);
             let awaited = connection.and_then(|connection| connection.undecided(token.sync));
             let awaited = awaited.ok_or_else(|| {
                 Violation(format!("{token:?} is answered, and nobody waits for it: {answer:?}"))
             })?;
-            awaited.outcome = Some(Outcome { answer, signature });
+            let is_temporary = awaited.request.tube().is_some_and(|tube| self.plan.tubes[tube].temporary);
+            let seen = if place >= asked && is_temporary { before } else { signature };
+            awaited.outcome = Some(Outcome { answer, signature, seen });
         }
         if self.life.has_failed { Ok(()) } else { self.compare(signature) }
     }

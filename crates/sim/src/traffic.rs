@@ -329,7 +329,7 @@ impl Simulation<'_> {
         }
         let unreleased = outcome.as_ref().is_none_or(|outcome| outcome.signature > self.life.reported);
         if !(is_refusal && self.life.has_failed && unreleased) {
-            let Outcome { answer, signature } = outcome.ok_or_else(|| {
+            let Outcome { answer, seen, .. } = outcome.ok_or_else(|| {
                 Violation(format!("{client}:{sync} is answered although it has to wait: {request:?}"))
             })?;
             hold!(
@@ -344,8 +344,8 @@ impl Simulation<'_> {
             }
             let durable = self.life.journal.durable();
             hold!(
-                signature <= durable,
-                "the answer to {client}:{sync} {request:?} has seen row {signature}, but only {durable} are durable"
+                seen <= durable,
+                "the answer to {client}:{sync} {request:?} has seen row {seen}, but only {durable} are durable"
             );
         }
         self.ledger.answered(&request, sent, self.step, values, &self.plan.tubes);

@@ -4,7 +4,7 @@
 //! a step where no clock exists: in a simulation they alone decide where a step ends, so that it is repeatable. A clock bounds
 //! it on a machine, where the same number of rows takes 20 times as long if their memory is cold.
 //!
-//! Invariant: a step that begins with a fresh budget of one row or more makes progress, whatever the clock says.
+//! Invariant: a step that begins with a fresh budget of one row or more makes progress at any time of the clock.
 
 use std::fmt;
 

@@ -66,7 +66,7 @@ pub fn records(block: &[u8]) -> impl Iterator<Item = Result<LogRecord, CodecErro
     })
 }
 
-/// What is known of an entry.
+/// The state of an entry as far as this node's log tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryState {
     /// A majority has it: it stays.

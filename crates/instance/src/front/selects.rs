@@ -3,7 +3,7 @@
 //! A SELECT that finds its index prepared and its tuples within the first [`SLICE`] is answered at once. A longer one is
 //! parked and goes on by a cursor, a slice at a time, in later turns ([`Instance::tick`]). So neither a reply of many
 //! tuples nor the first read of an index whose entries are deferred holds up other requests. Each tuple of a long reply is
-//! as it was at some moment between the request and the reply; a tuple that is there all the time is in it once.
+//! as it was at some moment between the request and the reply; a tuple that stays in the space meanwhile is in the reply once.
 //!
 //! The reply is assembled in chunks, which the connection takes over without a copy when nothing of its other replies
 //! waits for the journal.

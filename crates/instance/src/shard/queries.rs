@@ -51,7 +51,7 @@ impl Shard {
         self.data.now
     }
 
-    /// The time has gone on within an input.
+    /// Sets a later time within an input.
     pub(crate) fn set_now(&mut self, now: u64) {
         self.data.now = now;
     }

@@ -69,7 +69,7 @@ impl Test {
     }
 }
 
-/// Takes time in proportion to the lengths of both, whatever they hold.
+/// Takes time in proportion to the lengths of both, for any texts.
 fn contains(text: &[u8], part: &[u8]) -> bool {
     memmem::find(text, part).is_some()
 }

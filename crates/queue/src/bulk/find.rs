@@ -1,9 +1,9 @@
 //! `find`: the tasks that a filter admits, in pages.
 //!
-//! A page looks at no more than [`MAX_LOOKED_AT`] tasks: the first [`Search::AT_ONCE`] when it is called, further ones among the long
-//! calls ([`crate::job`]), where it takes no more of the loop's time than background work may. Its cursor is the key of the last one, with the number of tasks that were
-//! looked at and a digest of the filter: a cursor of another filter is refused. A task that changes its place between two pages may be
-//! missed, or found twice.
+//! A page looks at no more than [`MAX_LOOKED_AT`] tasks: the first [`Search::AT_ONCE`] within the call, further ones among the long
+//! calls ([`crate::job`]), which get the share of the loop's time that background work has. A page's cursor is the key of its last task,
+//! with the number of tasks looked at so far and a digest of the filter: a cursor of another filter is refused. A task that changes its
+//! place between two pages may be missed, or found twice.
 
 use std::ops::ControlFlow;
 
@@ -67,7 +67,7 @@ fn digest(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// A page on its way.
+/// A page that is being filled.
 #[derive(Debug)]
 pub(crate) struct Search {
     filter: Filter,

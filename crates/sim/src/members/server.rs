@@ -99,8 +99,6 @@ pub(super) struct Server {
     pub(super) stopped_until: u64,
     /// Its disk does nothing until then.
     pub(super) stalled_until: u64,
-    /// The group has removed it.
-    pub(super) is_removed: bool,
 }
 
 fn violation(error: impl std::fmt::Display) -> Violation {
@@ -126,17 +124,7 @@ impl Server {
     }
 
     fn new(node: NodeId, disk: MemoryDisk) -> Self {
-        Self {
-            node,
-            disk,
-            running: None,
-            offset: 0,
-            drift: 0,
-            wrong: 0,
-            stopped_until: 0,
-            stalled_until: 0,
-            is_removed: false,
-        }
+        Self { node, disk, running: None, offset: 0, drift: 0, wrong: 0, stopped_until: 0, stalled_until: 0 }
     }
 
     /// The time on the server's clock that never goes back.

@@ -478,6 +478,12 @@ impl<'a> World<'a> {
         leading.max_by_key(term).map(|server| server.node)
     }
 
+    /// Whether the leader counts a node among the members of its group.
+    fn is_member(&self, node: NodeId) -> bool {
+        let leader = self.leader().and_then(|leader| self.servers[&leader].running.as_ref());
+        leader.is_some_and(|running| running.core.journal.members().get(node).is_some())
+    }
+
     /// A client does something: it connects, asks, or goes to another node.
     fn client(&mut self) -> Checked {
         let number = self.random.below(self.clients.len() as u64) as usize;
@@ -714,8 +720,7 @@ impl<'a> World<'a> {
 
     /// The operator adds an empty server.
     fn operate_add(&mut self) -> Checked {
-        let living = self.servers.values().filter(|server| !server.is_removed).count();
-        let Some(leader) = self.leader().filter(|_| living < 5) else { return Ok(()) };
+        let Some(leader) = self.leader().filter(|_| self.servers.len() < 5) else { return Ok(()) };
         let address = format!("n{}", self.next_address);
         self.next_address += 1;
         let running = self.server(leader).running.as_mut().expect("it leads");
@@ -779,7 +784,11 @@ impl<'a> World<'a> {
         loop {
             self.pass(200_000)?;
             if !has_put && self.leader().is_some() {
-                // A request that the group has to confirm.
+                // A request that the group has to confirm. A server that was removed confirms nothing, and does not say so.
+                let node = self.clients[0].connection.as_ref().map(|connection| connection.node);
+                if node.is_some_and(|node| !self.is_member(node)) {
+                    self.disconnect(0)?;
+                }
                 self.connect(0, true)?;
                 if self.clients[0].pending.is_none() {
                     let before = self.ledger.puts;

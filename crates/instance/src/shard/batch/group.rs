@@ -1,6 +1,6 @@
 //! The journal's batch in a group: reads that the majority confirms, rows of other leaders, and data that are replaced.
 //!
-//! A reply of the leader waits for a row of its own turn, because only what is proposed after the reply was encoded proves
+//! A reply of the leader waits for a row of its own turn, because only an entry proposed after the reply was encoded proves
 //! that this node still led then. A turn without new rows has a read instead. The read takes the number that the next row would
 //! have had, so that replies wait for it as for a row. If a row comes in the same turn after all, it gets that number, and
 //! nothing has to be read.
