@@ -30,7 +30,7 @@ const CONNECTIONS: usize = 8;
 const DEPTH: usize = 32;
 /// Bytes of a payload.
 const PAYLOAD: usize = 100;
-/// Cycles of each slot before those that are counted.
+/// Cycles of each slot before the count begins.
 const WARMUP: usize = 4;
 /// Cycles of each slot that are counted.
 const COUNTED: usize = 16;

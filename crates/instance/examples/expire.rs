@@ -1,7 +1,7 @@
-//! What a tuple that expires costs the loop.
+//! The cost of an expired tuple for the loop.
 //!
-//! An instance in this process has a space with a primary index and one over the deadline; all tuples are due. What is
-//! measured is the deletion of all of them, in slices of `ROWS` tuples, with the rows for the journal. Nothing in it depends
+//! An instance in this process has a space with a primary index and one over the deadline; all tuples have expired. The
+//! measured part deletes all of them, in slices of `ROWS` tuples, with the rows for the journal. Nothing in it depends
 //! on time, so valgrind counts the same instructions in every run:
 //!
 //! ```sh no_run

@@ -1,8 +1,8 @@
-//! What a promotion costs a replica on which many tasks wait.
+//! The cost of a promotion for a replica on which many tasks wait.
 //!
-//! A master in this process makes the tasks, takes [`TAKEN`] of them and dies; a replica has applied its rows. What is measured
-//! is the turn in which the replica becomes the master. Nothing in it depends on time, so valgrind counts the same instructions
-//! in every run:
+//! A master in this process makes the tasks, takes [`TAKEN`] of them and dies; a replica has applied its rows. The measured
+//! part is the turn in which the replica becomes the master. Nothing in it depends on time, so valgrind counts the same
+//! instructions in every run:
 //!
 //! ```sh no_run
 //! cargo build --release --package lycosa-instance --example promotion

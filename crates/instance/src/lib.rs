@@ -1,4 +1,4 @@
-//! The heart: one door for every request, every change and every deadline.
+//! The instance: all data of a server, and the one entry of every request, change and deadline.
 //!
 //! An [`Instance`] owns all data and everything that changes it. It does no I/O and has no clock: bytes and time are
 //! arguments, bytes and deadlines come out. The same instance runs in the server, in a simulator and in a program that
@@ -22,8 +22,8 @@
 //!
 //! Connections, fibers of programs, HTTP requests and the instance itself ([`Caller`]) come through the same functions:
 //! [`Instance::call`], [`Instance::execute`], [`Instance::select`], in a transaction of their own or between
-//! [`Instance::begin`] and [`Instance::commit`]. A call that cannot be answered at once is parked under one number,
-//! whatever it waits for. Programs run outside: see [`Instance::poll_invoke`].
+//! [`Instance::begin`] and [`Instance::commit`]. A call that cannot be answered at once is parked under one number, for
+//! every cause of waiting. Programs run outside: see [`Instance::poll_invoke`].
 //!
 //! Absent: sockets, files, threads, Lua, and SQL (EXECUTE), which is answered with an error that says so.
 

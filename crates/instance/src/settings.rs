@@ -1,4 +1,4 @@
-//! What the operator decides about an instance. Every bound is named here once.
+//! Settings: the operator's choices for an instance. Every bound is named here once.
 
 use crate::shard::Rules;
 

@@ -1,7 +1,7 @@
-//! put, take and ack, one after the other, over whatever else is in the tube: nanoseconds each.
+//! Nanoseconds of one put, take and ack, one after the other, in a tube that already holds tasks.
 //!
-//! `cargo bench -p lycosa-queue -- [SCALE]`: SCALE tasks in the way (default 100000; the documented numbers are with
-//! 1000000). Nothing is asserted about time.
+//! `cargo bench -p lycosa-queue -- [SCALE]`: the tube holds SCALE other tasks (default 100000; the documented numbers are
+//! with 1000000). Nothing is asserted about time.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! The account of a change: what the change of a task means for what the process knows beside the store.
+//! The account of a change: updates the queue's memory beside the store when a task changes.
 //!
 //! Every operation of the queue emits a [`TaskChange`] after its statement, and changes that came another way (DML, a
 //! program's transaction) are read from the open transaction into the same value. One function consumes it,
@@ -325,9 +325,9 @@ impl TubeTurn<'_> {
 }
 
 impl Turn<'_> {
-    /// Takes into account what the open transaction has changed since the last time and the queue has not.
+    /// Accounts for the open transaction's changes since the last call that the queue has not made itself.
     ///
-    /// Of a running queue: see [`Self::follow_changes`] for the others.
+    /// For a running queue. A queue that does not run uses [`Self::follow_changes`].
     pub(crate) fn account_foreign(&mut self) -> Result<(), Error> {
         let mut read = std::mem::take(&mut self.common.read);
         let mut is_defined = false;

@@ -1,7 +1,7 @@
-//! What a call brings: positional arguments and option tables, as slices of the request.
+//! The arguments of a call: positional arguments and option tables, as slices of the request.
 //!
 //! This module copies nothing and checks types alone. The errors are the texts that Lua raises when the module
-//! indexes or compares what it was given. Arguments beyond those that a method knows are ignored.
+//! indexes or compares its arguments. Arguments that a method does not know are ignored.
 
 use lycosa_store::Error as StoreError;
 use lycosa_tuple::decimal::Decimal;
@@ -93,7 +93,7 @@ impl Number {
         }
     }
 
-    /// How often a loop from 1 to this number runs: its integral part, none for what is less than one.
+    /// How often a loop from 1 to this number runs: its integral part, or 0 for a number below one.
     pub(crate) fn count(self) -> u64 {
         match self {
             Self::Int(whole) | Self::Decimal { whole, .. } => u64::try_from(whole.max(0)).unwrap_or(u64::MAX),

@@ -3,7 +3,7 @@
 //! Clients that ask for a task in extended form (`take(timeout, {extended = true})`) have their takes counted; `release`
 //! and `bury` with a `reason` note the failure. All of it stands in rows of a space of their own, [`ATTEMPTS`], so that the tubes'
 //! spaces are those of the Lua module and clients that do not ask see and pay nothing: the space is created when it is
-//! first needed, and as long as it is empty nobody looks into it.
+//! first needed, and while it is empty no operation reads it.
 //!
 //! Invariants: a row goes with its task, in the same transaction (ack, delete, the end of its ttl, truncate, drop, DML by a
 //! client). Rows of temporary tubes are left behind by a restart, and [`Attempts::retain_after`] removes them.

@@ -1,4 +1,4 @@
-//! Correction of what the Lua module or a user left wrong in a tube: see [`Amiss`](crate::follower::Amiss).
+//! Correction of wrong rows that the Lua module or a user left in a tube: see [`Amiss`](crate::follower::Amiss).
 
 use crate::LogLevel;
 use crate::account::show_candidate;
@@ -101,7 +101,7 @@ impl Turn<'_> {
                     self.common.corrected_later.pop_front();
                 }
                 Err(error) => {
-                    // The next start tries again; until then the timer corrects each task when its wrong time has come.
+                    // The next start tries again; until then the timer corrects each task at its wrong time.
                     self.common.log_failure("correction of released tasks", &error);
                     self.common.corrected_later.pop_front();
                 }

@@ -1,5 +1,5 @@
-//! What operations cost: look-ups in indexes and tuples that walks look at, counted, not timed. The count must not depend on
-//! what is in the way.
+//! Tests of the cost of operations: look-ups in indexes and tuples that walks look at, counted, not timed. The count must
+//! not depend on the number of other tasks in the tube.
 
 use std::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! What a transaction counts: operations, and tasks that move from one state to another.
+//! Counts of a transaction: its operations, and the tasks that it moves from one state to another.
 //!
 //! [`TubeTurn::account`](crate::turn::TubeTurn::account) makes one [`Counted`] of each change of a task. It waits in
 //! [`Pending`](crate::transaction::Pending) and reaches the tube's [`Counters`] and [`KeptTasks`] at the commit, so a rollback

@@ -1,4 +1,4 @@
-//! Making and unmaking tubes.
+//! Creation and drop of tubes.
 //!
 //! A tube is made in one transaction (space, indexes, sequence, ready buffer, row of `_queue`), so a create that fails
 //! leaves nothing behind.

@@ -1,8 +1,8 @@
-//! Deriving: what the process knows of a tube with sub-queues or deadlines, found in the rows a portion at a time.
+//! Derivation: reads the rows of a tube with sub-queues or deadlines, a portion at a time, for the queue's memory beside them.
 //!
-//! That is the candidates of sub-queues, and what is amiss in the rows ([`Amiss`](crate::follower::Amiss)). The start of a process derives
-//! it in one go; a loss of rows ([`Queue::rebuild`](crate::Queue::rebuild)) in steps of many turns, between which
-//! the rows must not change.
+//! It finds the candidates of sub-queues, and wrong rows ([`Amiss`](crate::follower::Amiss)). The start of a process
+//! derives both in one go. After a loss of rows ([`Queue::rebuild`](crate::Queue::rebuild)) the derivation takes steps over
+//! many turns, between which the rows must not change.
 
 use lycosa_store::{IteratorType, Store};
 

@@ -1,4 +1,4 @@
-//! Why a method of the queue was refused.
+//! Errors of the queue's methods.
 //!
 //! What the Lua module raises with `error` is a variant of its own and prints the module's text, without the file and
 //! line that Lua puts in front: those errors have code 32 (`PROC_LUA`). What the module meets in `box` is passed
@@ -42,7 +42,7 @@ pub enum Error {
     DriverLayout {
         /// Name of the type.
         name: String,
-        /// What is wrong, and where.
+        /// The fault and its place.
         reason: String,
     },
     /// A row of `_queue` whose space is gone.

@@ -1,4 +1,4 @@
-//! Following: what a queue keeps up to date while rows are applied that it has not made.
+//! Following: keeps the queue's memory up to date with applied rows of other masters and programs.
 //!
 //! A queue that runs follows the definitions: a tube that another master creates or drops, or a program by rows, comes or
 //! goes with the commit of its row ([`Turn::adopt`]). Changes of tasks are accounted for inside the transaction
@@ -168,15 +168,15 @@ fn name_of_space(row: &[u8]) -> Option<String> {
 
 impl Turn<'_> {
     /// The queue does not run and other masters' rows are going to be applied: it follows them from now on. It knows no
-    /// tubes yet, or those that it had while it ran.
+    /// tubes yet, or the tubes that it had while it ran.
     pub(crate) fn follow(&mut self) {
         if !std::mem::replace(&mut self.common.follows, true) {
             self.reload(&Redefined { all: true, ..Redefined::default() });
         }
     }
 
-    /// Takes into account what the open transaction has changed, just before its commit. Returns what is to be loaded again
-    /// after it.
+    /// Accounts for the open transaction's changes, just before its commit. Returns the definitions to load again after
+    /// the commit.
     pub(crate) fn follow_changes(&mut self) -> Redefined {
         let Self { store, tubes, common, .. } = self;
         let store: &Store = store;
@@ -211,7 +211,7 @@ impl Turn<'_> {
                     tube.driver.candidates_mut().into_iter().for_each(Candidates::clear);
                     tube.amiss.events.clear();
                 }
-                // Any row of its ready buffer may be amiss now, or may have gone.
+                // Any row of its ready buffer may be wrong or deleted now.
                 if let Some(index) = tubes.by_space(id).or(tubes.by_buffer(id))
                     && let Some(tube) = tubes.at_mut(index)
                     && tube.buffer.is_some()
@@ -256,9 +256,9 @@ impl Turn<'_> {
         }
     }
 
-    /// Lets tubes of a running queue come and go whose rows a transaction has changed that was not the queue's own: another
-    /// master's, or a program's. Whoever made the tube made all of it, so nothing is created here; the owners of tasks of a
-    /// tube that goes are forgotten. A tube that is known under the number in its row stays as it is.
+    /// Adds and removes tubes of a running queue whose rows a foreign transaction has changed: one of another master or of
+    /// a program. The foreign transaction has made the whole tube, so nothing is created here. Owners of tasks of a
+    /// removed tube are forgotten. A tube that is known under the number in its row stays as it is.
     pub(crate) fn adopt(&mut self, redefined: &Redefined) {
         if redefined.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Rights: what a user needs for a method, and `grant`, which gives it to him.
+//! Rights: the privileges that a method needs, and `grant`, which gives them to a user.
 //!
 //! The Lua module runs with the rights of its caller. So there a user who may call a function must also be able to
 //! read and write the spaces that it touches, the spaces of all sessions and owners included. A native method runs

@@ -1,4 +1,4 @@
-//! Hash maps with keys that are small numbers of our own making: ids of spaces, numbers of connections.
+//! Hash maps with small integer keys that the server assigns: ids of spaces, numbers of connections.
 //!
 //! Clients do not choose these numbers, so a hash of one multiplication does.
 

@@ -2,13 +2,14 @@
 //!
 //! A call that changes at most [`Turn::BATCH`] tasks does so at once, and so does one inside a transaction. A longer
 //! call becomes a *job*: [`Queue::work`](crate::Queue::work) goes on with it in slices, each a transaction of its
-//! own, and the call is answered when the job is done. Calls that come in between see what is done so far.
+//! own, and the call is answered when the job is done. Calls between two slices see the changes of the finished slices.
 //!
 //! Calls take slices in turn, but for `find`: a page that has begun is finished first, so that only one is in memory.
 //!
-//! A job ends whatever happens meanwhile: it changes tasks that were there when it was called. `kick` gets back at most as
-//! many tasks as were buried then; `release_all` passes once over the tasks that were taken then, and leaves alone what was
-//! taken since. A job outlives its connection; it ends with an error when its tube is dropped or the queue stops.
+//! A job always ends, because it changes only tasks that were there when it was called. `kick` gets back at most the
+//! number of tasks that were buried then; `release_all` passes once over the tasks that were taken then, and leaves tasks
+//! alone that were taken since. A job outlives its connection; it ends with an error when its tube is dropped or the queue
+//! stops.
 
 use std::ops::ControlFlow;
 
@@ -109,7 +110,7 @@ impl Turn<'_> {
     ) -> Result<Answer, Error> {
         let Call { index, caller, .. } = *call;
         let handle = self.tubes.handle(index);
-        // What is done at once finds nothing that was taken since, whatever the clock has done before.
+        // A job that runs at once meets no task that was taken after the call, so `since` is no bound: the clock may have jumped.
         let mut job =
             Job { handle, connection: caller.connection, request: caller.request, since: u64::MAX, work };
         if tasks > Self::BATCH as u64 && !self.store.in_transaction() {

@@ -1,4 +1,4 @@
-//! Leases: owners of taken tasks that are no connection.
+//! Leases: owners of single taken tasks, independent of sessions and connections.
 //!
 //! `take(timeout, {lease = seconds})` gives its task to a *lease* in place of the caller's session. The answer has a
 //! [`Token`], which is all that `ack`, `release`, `bury` and `touch` need later, over any connection or none that lasts.

@@ -2,8 +2,8 @@
 //!
 //! A [`Queue`] is `tarantool/queue` without Lua, sockets or clock: procedures with MessagePack arguments go in,
 //! values come out, and everything durable is statements on a [`lycosa_store::Store`]. A tube is a space; a task is a
-//! tuple in it; who holds a task, who waits, and which sessions there are is in spaces too. They have the names and
-//! fields that the Lua module gives them, so that either can open the other's data folder.
+//! tuple in it. Owners of tasks, waiting calls and sessions are rows of spaces too. These spaces have the names and fields
+//! that the Lua module gives them, so that either can open the other's data folder.
 //!
 //! How to drive it:
 //!
@@ -237,8 +237,8 @@ impl Queue {
         Turn { store, tubes: &mut self.tubes, common: &mut self.common, now }
     }
 
-    /// Lets privileges on the queue's spaces show only what is the reader's own, from now on: a queue that does not run,
-    /// on a replica, has these spaces too.
+    /// Hides other users' rows of the queue's spaces, from now on, also from users with a grant on these spaces. A queue that
+    /// does not run, on a replica, has the spaces too.
     pub fn protect(store: &mut Store) {
         store.set_privacy(system::PRIVACY);
     }
@@ -266,8 +266,8 @@ impl Queue {
     /// connections stay, and calls go on waiting if their tube is still there. May be called again before the last rebuild
     /// has ended. Not to be called inside a transaction.
     ///
-    /// Until the end nobody else may read or change the data, and of this queue's methods only those may be called that end
-    /// something: [`Self::disconnect`] and [`Self::cancel`], or that add a type or an observer.
+    /// Until the end no other code may read or change the data. Of this queue's methods the caller may use
+    /// [`Self::disconnect`] and [`Self::cancel`], and the methods that add a type or an observer.
     pub fn rebuild(&mut self, store: &mut Store, now: u64) {
         self.turn(store, now).rebuild();
     }
@@ -299,8 +299,8 @@ impl Queue {
         self.turn(store, now).set_read_only(read_only)
     }
 
-    /// The instance is writable again, but the queue is to wait before it starts, for rows that are still on their way from
-    /// the old master. [`Self::set_read_only`] starts it.
+    /// The instance is writable again, but the queue waits before it starts, for rows of the old master that have not
+    /// arrived yet. [`Self::set_read_only`] starts it.
     pub fn begin_startup(&mut self) {
         if self.common.state == QueueState::Waiting {
             self.common.set_state(QueueState::Startup);

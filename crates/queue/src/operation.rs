@@ -1,6 +1,6 @@
-//! What can be done with tasks.
+//! Operations on tasks: put, take, ack, release and the other methods of a tube.
 //!
-//! Each method of a tube is one function here. Those that change something have two halves: the outer one, of [`Turn`],
+//! Each method of a tube is one function here. A method that changes data has two halves: the outer one, of [`Turn`],
 //! looks at arguments and rights and opens a transaction; the inner one, of [`TubeTurn`], emits the statements. Timers and
 //! sessions use the inner halves.
 

@@ -1,4 +1,4 @@
-//! Who owns which taken task: the rows of `_queue_taken_2`, behind a write-back cache, and [leases](crate::leases).
+//! Owners of taken tasks: the rows of `_queue_taken_2`, behind a write-back cache, and [leases](crate::leases).
 //!
 //! `take` would insert a row and `ack` would delete it, yet almost nothing reads the space in between. [`Owners`]
 //! therefore caches at most [`MAX_CACHED`] new owners and writes the oldest one back when the cache overflows. A task
@@ -122,8 +122,8 @@ impl Owners {
         }
     }
 
-    /// Cached tasks of a session that were taken before, µs since the epoch, in order: of those that were taken first, at most
-    /// `limit`.
+    /// Cached tasks of a session that were taken before the time `before` (µs since the epoch), in order: at most the first
+    /// `limit` of the owner cache's order.
     pub(crate) fn cached_of(&self, session: &SessionId, before: u64, limit: usize) -> BTreeSet<TaskKey> {
         let is_owned = |task: &&TaskKey| {
             self.cached.get(task).is_some_and(|owner| owner.session == *session && owner.moment < before)

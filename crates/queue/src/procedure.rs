@@ -1,4 +1,4 @@
-//! Names of procedures and what they do.
+//! Procedures: the names that clients call, resolved to the queue's methods.
 //!
 //! A CALL names `queue.METHOD` or `queue.tube.NAME:METHOD`. Names are resolved as Tarantool does: what stands behind the
 //! last colon is a method, the rest is split at dots; so a tube whose name has a dot or a colon cannot be reached. A
@@ -237,7 +237,7 @@ pub enum QueueMethod {
     Grant,
     /// `queue.revoke(user, tube)`
     Revoke,
-    /// `queue.audit([options])`: what was steered, of the tubes that the caller may look at
+    /// `queue.audit([options])`: entries of the audit log about the tubes that the caller may look at
     Audit,
     /// `queue.jobs([options])`: jobs of all tubes that the caller may look at
     Jobs,

@@ -1,4 +1,4 @@
-//! Lines of the log that clients can cause in any number: the log has the first ones of a period, and a count of the rest.
+//! Rate limit of log lines that clients cause: the log has the first lines of a period, and a count of the rest.
 
 /// Lets through the first [`BURST`](Self::BURST) events of each [`PERIOD`](Self::PERIOD) and counts the rest, so that
 /// clients cannot fill the log.

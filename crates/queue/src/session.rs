@@ -1,4 +1,4 @@
-//! Sessions: who owns a taken task.
+//! Sessions: the owners of taken tasks, known by a UUID that several connections may share.
 //!
 //! A session is 16 bytes that several connections may share and that may outlive them all. Tasks belong to sessions,
 //! never to connections. A connection gets a session when it first needs one.
@@ -11,9 +11,9 @@
 //! | task → session | `_queue_taken_2`, see [`crate::owners`] |
 //! | task → lease, which belongs to no session | `_lycosa_leases`, see [`crate::leases`] |
 //!
-//! Who knows a session's id may act for it with `queue.identify`, if it is the user who opened the session, or one who
-//! may read and change all spaces. A session of a data folder that another program wrote has no known opener until
-//! a connection identifies with it.
+//! A client that knows a session's id may act for it with `queue.identify`, if its user opened the session, or may read and
+//! change all spaces. A session of a data folder that another program wrote has no known opener until a connection
+//! identifies with it.
 //!
 //! When the last connection of a session goes, the session expires after the `ttr` of `queue.cfg`, or at once if that
 //! is 0. An expired session is *closing*: it is found by no call, and its tasks are released in batches, so that a
@@ -413,8 +413,8 @@ impl Turn<'_> {
         done
     }
 
-    /// A slice of it: at how many owners it has looked, and whether it is over. Cached owners come first: those that are written
-    /// back meanwhile are met by the walk over the rows.
+    /// Runs a slice of `relief`. Returns the number of owners looked at, and whether the relief is over. Cached owners come
+    /// first: an owner that is written back meanwhile is met by the walk over the rows.
     fn relieve_some(&mut self, relief: &mut Relief, limit: usize) -> Result<(usize, bool), Error> {
         let Relief { session, before, .. } = *relief;
         let line = |(_, id): TaskKey| {
@@ -438,7 +438,7 @@ impl Turn<'_> {
     }
 
     /// Releases tasks whose owner's row has vanished, or names a session that does not exist. A program has changed
-    /// `_queue_taken_2` by other ways than the queue's functions; a task that nobody can finish must not stay taken.
+    /// `_queue_taken_2` by other ways than the queue's functions; a task that no session can finish must not stay taken.
     fn release_disowned(&mut self, budget: usize) -> usize {
         let mut done = 0;
         while done < budget && self.common.sessions.retry_at <= self.now {

@@ -1,4 +1,4 @@
-//! Coming up: after recovery, when a read-only instance becomes writable, and when the journal has lost rows.
+//! Start of the queue: after recovery, when a read-only instance becomes writable, and when the journal has lost rows.
 //!
 //! 1. The queue's spaces are created, or brought into the configured mode.
 //! 2. Each row of `_queue` becomes a tube. A tube that the process already knows keeps its counters.
@@ -503,8 +503,8 @@ impl Turn<'_> {
         Ok(released)
     }
 
-    /// Removes rows of `_queue_taken_2` whose task is gone or not taken. Looks at up to `limit` behind a key, before them at
-    /// those that are cached.
+    /// Removes rows of `_queue_taken_2` whose task is gone or not taken. Looks at up to `limit` rows behind the key `after`;
+    /// the first call, without a key, also looks at the cached owners.
     fn forget_missing_tasks(
         &mut self,
         after: Option<TaskKey>,

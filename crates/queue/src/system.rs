@@ -75,8 +75,7 @@ pub(crate) const SHARED_SESSIONS: SystemSpace = SystemSpace {
     indexes: &[("uuid", true, &[0]), ("active", true, &[2, 0])],
 };
 
-/// Whom privileges on the spaces show their rows, whether the queue runs or not. The third field of `_queue` names the
-/// tube's space.
+/// The privacy of the queue's spaces, whether the queue runs or not. The third field of `_queue` names the tube's space.
 pub(crate) const PRIVACY: PrivacyTable = &[
     (QUEUE.name, Privacy::ByNamedSpace(2)),
     (CONSUMERS.name, Privacy::Closed),

@@ -290,7 +290,7 @@ impl<'a> Task<'a> {
         State::parse(self.status)
     }
 
-    /// Whether nobody may take the task any more.
+    /// Whether the task's life is over, so that no session may take it any more.
     #[must_use]
     pub fn is_expired(&self, layout: &Layout, now: u64) -> bool {
         layout.timed && self.times.death() <= now
@@ -381,7 +381,7 @@ pub(crate) fn prospect(tuple: &[u8], layout: &Layout) -> Option<(Option<State>, 
     Some((state, next_event))
 }
 
-/// The id of a stored task, whatever the rest of the tuple is.
+/// The id of a stored task. Reads no other field.
 #[must_use]
 pub fn id_of(tuple: &[u8]) -> Option<u64> {
     Reader::new(TupleRef::trusted(tuple).field(TASK_ID)?).uint().ok()

@@ -1,8 +1,8 @@
 //! Time as the queue counts it: microseconds, unsigned, saturating.
 //!
 //! Clients speak in seconds, whole or not; tasks and sessions store microseconds. The two functions of the module's
-//! `util` are here: [`Seconds::duration`] for spans and [`Seconds::deadline`] for moments. Nothing overflows: what is
-//! too long is forever.
+//! `util` are here: [`Seconds::duration`] for spans and [`Seconds::deadline`] for deadlines. Nothing overflows: a span that
+//! is too long never ends.
 
 /// The longest span that still ends, in seconds: a hundred years of 365 days. Also the default of `ttl` and `ttr`.
 pub const MAX_TIMEOUT_SECONDS: u64 = 3_153_600_000;
@@ -10,8 +10,8 @@ pub const MAX_TIMEOUT_SECONDS: u64 = 3_153_600_000;
 /// [`MAX_TIMEOUT_SECONDS`] in microseconds.
 pub const MAX_TIMEOUT: u64 = MAX_TIMEOUT_SECONDS * MICROSECONDS;
 
-/// The year 2100, in µs since the epoch. Nothing is looked for beyond it before it has come: the deadlines of tasks that
-/// have none are a hundred years after their put.
+/// The year 2100, in µs since the epoch. Until then the queue looks for no deadline beyond it: tasks without a ttl or ttr
+/// have deadlines a hundred years after their put.
 pub const BEYOND: u64 = 4_102_444_800 * MICROSECONDS;
 
 /// The moment that never comes.

@@ -1,9 +1,9 @@
-//! Events that time brings: delays, ends of ttr and ttl, timeouts of calls, ends of leases and sessions.
+//! Timed events: delays, ends of ttr and ttl, timeouts of calls, ends of leases and sessions.
 //!
-//! [`Queue::tick`](crate::Queue::tick) does what is due, within a budget, and says when it wants to be called again.
+//! [`Queue::tick`](crate::Queue::tick) handles expired deadlines within a budget, and returns when to call it again.
 //! A tube's tasks are handled in the order delayed, ready, buried, taken, and by their deadline within each; so a
 //! task whose life ends while it is held becomes ready first and is removed then. The most overdue tube goes first,
-//! in portions, so that a tube with a million due tasks does not keep the others waiting.
+//! in portions, so that a tube with a million due tasks does not delay other tubes.
 
 use crate::account::{Side, TaskChange};
 use crate::driver::Event;
@@ -17,7 +17,7 @@ use crate::turn::{Common, TubeTurn, Turn};
 /// What a call of [`Queue::tick`](crate::Queue::tick) leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tick {
-    /// When to call again at the latest, µs since the epoch. None: nothing will ever happen by itself.
+    /// When to call again at the latest, µs since the epoch. None: no deadline remains.
     pub next: Option<u64>,
     /// Whether something is due that the budget did not cover: call again after other work.
     pub more: bool,
@@ -37,7 +37,7 @@ impl Turn<'_> {
     pub(crate) const ALLOWANCE: usize = 256;
     /// Share of a tick's budget that leases get, and closed sessions, even if deadlines would take all of it.
     const SHARES: usize = 4;
-    /// Pause after something that happens by itself has failed, µs.
+    /// Pause after a timed event has failed, µs.
     pub(crate) const RETRY: u64 = MICROSECONDS;
 
     pub(crate) fn tick(&mut self, budget: usize) -> Tick {
@@ -140,7 +140,7 @@ impl TubeTurn<'_> {
         Ok(handled)
     }
 
-    /// Gives a task that nobody holds its true next event. The Lua module's utubettl stores a wrong one on release,
+    /// Corrects the next event of a task that is not taken. The Lua module's utubettl stores a wrong one on release,
     /// and a data folder that it has written may be full of them.
     pub(crate) fn postpone(&mut self, id: u64, state: State, death: u64) -> Result<(), Error> {
         let Self { store, tube, common, .. } = self;
@@ -159,8 +159,8 @@ impl TubeTurn<'_> {
         })
     }
 
-    /// The earliest deadline of the tube's tasks, from its index. If there is none before, the look is due when [`BEYOND`]
-    /// has come.
+    /// The earliest deadline of the tube's tasks, from its index. If none is before [`BEYOND`], the next look is due
+    /// then.
     pub(crate) fn earliest_event(&mut self) -> Result<u64, Error> {
         let mut earliest = NEVER;
         if self.tube.kind.layout().timed {
@@ -179,8 +179,8 @@ impl TubeTurn<'_> {
         Ok(earliest)
     }
 
-    /// The task of a state to which something happens first. A task whose next event lies beyond [`BEYOND`] need not
-    /// be found before that time has come.
+    /// The task of a state with the earliest next event. A task whose next event lies beyond [`BEYOND`] need not
+    /// be found before that time.
     fn first_event(&mut self, state: State) -> Result<Option<Task<'_>>, Error> {
         #[cfg(test)]
         crate::cost::count_look_up();

@@ -57,10 +57,10 @@ pub(crate) struct Pending {
     pub(crate) events: Vec<TaskEvent>,
     pub(crate) undo: Vec<Undo>,
     pub(crate) closing: Vec<SessionId>,
-    /// Tasks whose owner's row somebody else than the queue has removed or changed.
+    /// Tasks whose owner's row a program, a client's DML or another master has removed or changed.
     pub(crate) disowned: Vec<TaskKey>,
     pub(crate) dropped: Vec<TubeIndex>,
-    /// The tubes that somebody else than the queue may have created or dropped. What is undone stays in it.
+    /// The tubes that a program, a client's DML or another master may have created or dropped. A rolled-back change stays in it.
     pub(crate) redefined: Redefined,
     /// Names of sub-queues, for [`Undo::Candidate`].
     names: Vec<u8>,
@@ -152,7 +152,7 @@ impl Queue {
     /// that an executed statement returns to `out`.
     ///
     /// # Errors
-    /// As [`Store::submit`]; or a row of a cached owner is refused, because somebody has changed or dropped its space.
+    /// As [`Store::submit`]; or a row of a cached owner is refused, because a client has changed or dropped its space.
     pub fn submit(
         &mut self,
         store: &mut Store,
@@ -179,7 +179,7 @@ impl Queue {
     /// `out`.
     ///
     /// # Errors
-    /// As [`Store::decide`]. What was executed since the statement was submitted is undone with it, in the store and here.
+    /// As [`Store::decide`]. Statements executed since the submit are undone with this one, in the store and here.
     pub fn decide(
         &mut self,
         store: &mut Store,

@@ -1,10 +1,10 @@
-//! A turn: what the queue looks at and changes while it does one thing.
+//! A turn: access to the store, the tubes and the queue's shared state for one operation.
 //!
 //! [`Queue`](crate::Queue) is the door. Behind it everything is a method of a noun:
 //!
 //! | noun | what it knows |
 //! |---|---|
-//! | [`Turn`] | the store, all tubes, what lies beside them, and the time: whatever touches several of these |
+//! | [`Turn`] | the store, all tubes, the state that they share, and the time: operations on several of these |
 //! | [`TubeTurn`] | the same around one tube, which was looked up once: tasks and their changes |
 //! | [`Owners`], [`Sessions`], [`Waiters`], [`Attempts`] | one kind of row each, with what the process caches of it |
 //!
@@ -60,7 +60,7 @@ pub(crate) struct Common {
     pub(crate) owners: Owners,
     pub(crate) waiters: Waiters,
     pub(crate) deadlines: Deadlines,
-    /// How far a rebuild has come, while one is under way.
+    /// The progress of a rebuild, while one is under way.
     pub(crate) coming_up: Option<Box<ComingUp>>,
     /// Long calls under way.
     pub(crate) jobs: VecDeque<Job>,
@@ -187,7 +187,7 @@ impl Common {
         self.log.push_back(LogLine { level, text });
     }
 
-    /// Logs that a task was released by itself. Clients cause any number of such lines.
+    /// Logs that the queue released a task without a call. Clients cause any number of such lines.
     pub(crate) fn log_release(&mut self, now: u64, line: impl FnOnce() -> String) {
         if let Some(held_back) = self.releases.event(now) {
             self.log(LogLevel::Warning, with_held_back(line(), held_back));

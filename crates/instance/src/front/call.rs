@@ -274,7 +274,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Calls what is no procedure of the queue. If the call is parked, its answer goes to `reply`.
+    /// Calls a function that is no procedure of the queue. If the call is parked, its answer goes to `reply`.
     fn call_target(
         &mut self,
         caller: &Caller,

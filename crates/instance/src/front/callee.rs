@@ -1,4 +1,4 @@
-//! What names of functions stand for natively.
+//! Native functions, by name.
 
 use lycosa_queue::Procedure;
 

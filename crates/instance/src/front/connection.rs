@@ -84,7 +84,7 @@ pub(crate) struct Connection {
     /// A replica is at the other end and gets rows: what it sends are no requests.
     pub(crate) is_replica: bool,
     pub(crate) replica_request: Option<Box<ReplicaRequest>>,
-    /// A whole, valid request has come: the peer speaks the protocol.
+    /// The peer has sent a whole, valid request: it speaks the protocol.
     pub(crate) is_proven: bool,
     /// The version of the schema and privileges at which the user was found to have the right to ask anything.
     pub(crate) admitted: Option<u64>,
@@ -284,7 +284,7 @@ impl Connections {
         self.incomplete
     }
 
-    /// The connection with the most bytes of an incomplete request: among those that sent nothing for `patience`
+    /// The connection with the most bytes of an incomplete request: among connections that sent nothing for `patience`
     /// microseconds, or among all if there is none.
     pub(crate) fn worst_sender(&self, now: u64, patience: u64) -> Option<ConnectionSlot> {
         let candidates = self.slots.iter().enumerate().filter_map(|(place, connection)| {

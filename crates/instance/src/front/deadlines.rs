@@ -2,7 +2,7 @@
 //!
 //! A new source is a variant of [`Source`], its name, and its step. Each turn asks every source for steps, until it has
 //! nothing more to do or has had its share. A step is small (some tenths of a millisecond), so a turn stays under a
-//! millisecond whatever is due; the rest follows in the next turns, between which requests are served.
+//! millisecond with any number of expired deadlines; the rest follows in the next turns, between which requests are served.
 //!
 //! Long calls, jobs and long SELECTs have no deadlines: they are background work, whose share of the loop's time depends on
 //! what else the loop has to do ([`crate::front::share`]).

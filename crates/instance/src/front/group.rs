@@ -1,4 +1,4 @@
-//! An instance as a member of a group: what the group's journal tells it, and what becomes of connections and calls.
+//! An instance as a member of a group: news of the group's journal, and their effect on connections and calls.
 //!
 //! | what | then |
 //! |---|---|

@@ -1,14 +1,14 @@
-//! The bytes of requests that have not come as a whole, of all connections together.
+//! Bounds the bytes of incomplete requests, of all connections together.
 //!
-//! A request is handled once all of it is there; until then its bytes wait in memory. `max_frame_size` bounds one
-//! connection's, and `max_input_total` the sum, so that many connections that each send a part of a large request do not
-//! take all memory. Beyond the sum the worst sender is closed, and the next one, until the sum fits: the connection with
-//! the most such bytes among those that sent nothing for a second, or among all if there is none. A client that sends its
-//! request in one go is therefore safe from clients that hold theirs back.
+//! A request is handled once all of it has arrived; until then its bytes wait in memory. `max_frame_size` bounds one
+//! connection's bytes, and `max_input_total` the sum: many connections, each with a part of a large request, do not take
+//! all memory. Beyond the sum the instance closes the worst sender, and the next one, until the sum fits. The worst
+//! sender has the most such bytes among the connections that sent nothing for a second, or among all if there is none. A
+//! client that sends its request in one go is therefore safe from clients that hold theirs back.
 //!
 //! The bound is never below four of the largest requests: less would close clients that do nothing wrong.
 //!
-//! Invariant: the sum counts what is allocated, and is exact after each read of a socket. Absent: bytes in the kernel.
+//! Invariant: the sum counts allocated bytes, and is exact after each read of a socket. Absent: bytes in the kernel.
 
 use crate::{ConnectionSlot, Excess, Instance, Settings};
 

@@ -360,7 +360,7 @@ mod tests {
     const NOW: u64 = 1_700_000_000_000_000;
 
     fn delay(logins: &mut Logins, peer: &str, now: u64) -> u64 {
-        // Each look takes a place in the line, which is not what is looked at here.
+        // Each call takes a place in the waiting line, which this test does not examine.
         logins.failures.values_mut().for_each(|failures| failures.next = [0; 2]);
         logins.delay(peer, b"ann", WaitingLine::New, now).expect("nobody else waits")
     }
@@ -390,8 +390,8 @@ mod tests {
         );
     }
 
-    /// However many connections guess, a place answers so many of them in a time; the others are refused at once, and a
-    /// connection that has not failed yet waits behind its like alone.
+    /// A place answers one guess per [`INTERVAL`], from any number of connections, and refuses further guesses at once. A
+    /// connection that has not failed yet waits only behind connections of that kind.
     #[test]
     fn answers_at_a_place_are_paced() {
         let mut logins = Logins::default();

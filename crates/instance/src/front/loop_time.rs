@@ -1,5 +1,4 @@
-//! What holds the loop, and for how long: each part of a turn, each long request, and the longest turn as a whole with
-//! the parts that it consisted of.
+//! Times of the loop: each part of a turn, each long request, and the longest turn as a whole with its parts.
 //!
 //! Two clocks measure it. The first never goes back ([`Instance::set_elapsed`]). The second counts the processor's time of
 //! the loop's thread ([`Instance::set_processor_time`]): on a busy machine the system may take the core away in the middle
@@ -10,7 +9,7 @@
 //! [`Instance::end_part`] what it has just done. [`Instance::tick`] does so for its own sources.
 //!
 //! Invariants: without clocks every number is 0, so that a simulation is repeatable; the parts of a turn add up to the
-//! turn. Absent: the requests that a connection's task handles between two turns, but for those that may take long.
+//! turn. Absent: requests that a connection's task handles between two turns, except kinds that may take long.
 
 use lycosa_queue::status::Histogram;
 use lycosa_tuple::value::Value;
@@ -257,7 +256,7 @@ impl LoopTime {
 }
 
 impl Instance {
-    /// Gives the instance a monotonic clock, in microseconds: what happens by itself then takes at most a share of each
+    /// Gives the instance a monotonic clock, in microseconds: background work then takes at most a share of each
     /// turn, and the status tells the longest turn and its parts.
     pub fn set_elapsed(&mut self, elapsed: Box<dyn Fn() -> u64 + Send>) {
         self.loop_time.clocks.set_elapsed(elapsed);

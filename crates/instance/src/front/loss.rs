@@ -1,4 +1,4 @@
-//! What a journal that is not local can do: lose rows that it was given, and go on.
+//! Loss of rows: a replicated journal drops rows that were not confirmed, and goes on.
 //!
 //! A failed disk ends a process ([`Instance::handle_failed`](crate::Instance::handle_failed)): the outcome of a restart is unknown.
 //! A replicated journal does know. When another instance becomes the leader, the rows that were not confirmed are void, and

@@ -1,4 +1,4 @@
-//! What the instance measures of itself beside the loop's turns: bytes of clients, the journal's syncs, and what its host tells.
+//! Measures of the instance beside the loop's turns: bytes of clients, the journal's syncs, and numbers that the host reports.
 
 use lycosa_queue::status::Histogram;
 

@@ -397,8 +397,8 @@ impl Instance {
         self.shard.handle_free_space(scarce)
     }
 
-    /// The data folder is not where the next start looks for it, and what became of it; or it is there again. Until
-    /// then changes are refused, as no start would find them. Returns whether the state is new.
+    /// The data folder is not where the next start looks for it, for the given reason; with `None` it is back in its place.
+    /// Until then changes are refused, as no start would find them. Returns whether the state is new.
     pub fn handle_displaced(&mut self, displaced: Option<&str>) -> bool {
         self.shard.handle_displaced(displaced)
     }

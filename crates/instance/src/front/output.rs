@@ -1,15 +1,15 @@
-//! The bytes of replies that wait for readers, of all connections together.
+//! Bounds the bytes of replies that wait for readers, of all connections together.
 //!
 //! A client that sends requests and does not read makes replies wait. Two bounds hold them. One connection may have
-//! `max_output` bytes, and all together `max_output_total`. How much one may have shrinks with what is left of the sum: a
-//! quarter of it at most ([`SHARE`]). So fifty connections that do not read share what there is, and one that reads, and
-//! has nothing waiting, is never held up by them. Beyond its allowance a connection is not read, which is what slows it
+//! `max_output` bytes, and all together `max_output_total`. The allowance of one connection shrinks with the rest of the
+//! sum: it is at most a quarter of it ([`SHARE`]). So fifty connections that do not read share the sum, and never hold up a
+//! connection that reads and has nothing waiting. Beyond its allowance a connection is not read, which slows its client
 //! down.
 //!
 //! Replies to calls that waited come without a request, so that not reading does not stop them. If they take the sum over
 //! its bound, the connection with the most unread bytes is closed, and the next one, until the sum fits.
 //!
-//! Invariant: after each read of a socket, each write and each reply that comes by itself the sum is exact. Absent: rows
+//! Invariant: the sum is exact after each read of a socket, each write, and each reply to a call that waited. Absent: rows
 //! for replicas, which have a window of their own, and bytes in the kernel.
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use crate::front::Front;
 use crate::front::replies::Replies;
 use crate::{ConnectionSlot, Instance, Settings};
 
-/// One connection may have this part of what is left of the sum.
+/// One connection may have this part of the sum's unused rest.
 const SHARE: usize = 4;
 
 /// Microseconds without a read after which a reader is closed before one that reads.
@@ -108,7 +108,7 @@ impl Front {
         self.output.allowance = allowance(&self.settings, self.unread_output());
     }
 
-    /// Bytes of replies that wait to leave, with those that are being assembled.
+    /// Bytes of replies that wait to leave, and of replies that are being assembled.
     #[inline]
     pub(crate) fn unread_output(&self) -> usize {
         let assembled = if self.selects.is_empty() { 0 } else { self.selects.bytes() };

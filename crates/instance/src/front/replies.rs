@@ -82,7 +82,7 @@ impl Replies {
         self.waiting.is_empty()
     }
 
-    /// Lets a whole reply, in chunks that are not empty, leave after what is here, which may leave too.
+    /// Lets a whole reply, in chunks that are not empty, leave after the buffered replies, which may leave too.
     pub(crate) fn adopt(&mut self, reply: Vec<Vec<u8>>) {
         assert!(self.may_adopt(), "a long reply does not overtake one that waits");
         let pending = self.pending_bytes();

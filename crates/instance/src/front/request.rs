@@ -1,4 +1,4 @@
-//! What each request does: the door through which every client comes.
+//! Requests: the effect and the reply of each kind, for every client.
 //!
 //! A request is answered at once (its reply is parked on the LSN of everything it has seen) or, if it is a call that has
 //! to wait, when it is woken. Statements of one request are one transaction.
@@ -228,7 +228,7 @@ impl Instance {
 }
 
 impl Front {
-    /// A refusal that a replica is told at once: one that waited for replicas would wait for this one.
+    /// Sends a refusal to a replica at once: a reply that waited for replicas would wait for this one.
     fn refuse_replica(&mut self, shard: &Shard, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
         self.note_denied(slot, error);
         self.reply_error_when(shard, slot, sync, error, true);

@@ -1,4 +1,4 @@
-//! What embedding programs ask of the shard behind an instance: its role, its replicas, its checkpoints.
+//! Access of embedding programs to the shard behind an instance: its role, its replicas, its checkpoints.
 
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::vclock::Vclock;

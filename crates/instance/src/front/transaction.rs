@@ -20,8 +20,8 @@ use crate::{Instance, Lsn, Select, WalkError};
 const FLUSH_STEP: u64 = 512;
 
 impl Instance {
-    /// Opens a transaction in which `acting` acts. What is executed and called from now on joins it, each as a part that
-    /// fails alone; nothing waits inside it, and no waiting call is served before the commit. Whatever comes from
+    /// Opens a transaction in which `acting` acts. Statements and calls from now on join it, each as a part that
+    /// fails alone; nothing waits inside it, and no waiting call is served before the commit. Any input from
     /// outside (a request, a deadline) rolls it back: a program must end it before it yields.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl Instance {
     /// Completes a proposed statement as the hooks decided. Appends the tuple that it returns to `out`.
     ///
     /// # Errors
-    /// As [`Store::decide`]. What was executed and called since the statement was submitted is undone with it.
+    /// As [`Store::decide`]. Statements and calls since the submit are undone with this statement.
     pub fn decide(
         &mut self,
         acting: UserId,
@@ -235,7 +235,7 @@ impl Instance {
         self.shard.set_now(now);
     }
 
-    /// The LSN after everything that is committed: what is told to the world now may have seen any of it. 0 once the
+    /// The LSN after everything that is committed: an answer that is given now may have seen any of it. 0 once the
     /// journal has failed.
     pub fn awaited(&self) -> Lsn {
         self.shard.journaling().awaited()

@@ -1,4 +1,4 @@
-//! What a connection waits for while a program's triggers run: those of its begin, and those of a log-in.
+//! Gates: a connection waits while a program's triggers run, at its begin and at a log-in.
 //!
 //! As in Tarantool, nothing of a connection is served before the triggers of its begin have ended, and a log-in is
 //! answered after its triggers. A trigger that fails refuses the connection, or the log-in, with its error.

@@ -44,12 +44,12 @@ const KEPT_CAPACITY: usize = 4 << 20;
 /// Bytes that a batch takes in a journal file beside its rows, at most: the header of a block, a share of the file's own.
 const BATCH_OVERHEAD: u64 = 32;
 
-/// A batch of so many bytes gets [`KEPT_CAPACITY`] at once. The doublings of a buffer that grows step by step would copy
-/// megabytes in the middle of a turn: 32 MiB take 10 ms.
+/// The size in bytes at which a batch gets [`KEPT_CAPACITY`] at once. The doublings of a buffer that grows step by step would
+/// copy megabytes in the middle of a turn: 32 MiB take 10 ms.
 const LARGE_BATCH: usize = 64 << 10;
 
-/// A batch that has so many bytes takes no further transactions: the next ones are the next batch's. What a slice of work
-/// changes still fits into its buffer.
+/// The size in bytes at which a batch takes no further transactions: later ones go into the next batch. The rows of a slice
+/// of work still fit into its buffer.
 const FULL_BATCH: usize = 3 << 20;
 
 /// Losses of which the numbers of the rows are remembered. A caller that waits for one hears of the loss in the same turn.
@@ -227,7 +227,7 @@ impl Journaling {
         self.system_version += 1;
     }
 
-    /// The journal takes no more rows: forgets those that wait for it, and all to come.
+    /// The journal takes no more rows: forgets the rows that wait for it, and all later ones.
     pub(crate) fn fail(&mut self) {
         self.has_failed = true;
         self.is_plain = false;
@@ -237,8 +237,8 @@ impl Journaling {
         self.full_bytes = 0;
     }
 
-    /// Every row behind `from` is lost; `vclock` is the clock at `from`. The lost rows' numbers stay theirs, so whoever still
-    /// waits for one of them cannot take a later row for it.
+    /// Every row behind `from` is lost; `vclock` is the clock at `from`. The lost rows' numbers stay theirs, so a caller that
+    /// still waits for one of them cannot take a later row for it.
     pub(crate) fn lose(&mut self, from: u64, vclock: Vclock) {
         assert!(
             self.confirmed <= from && from <= self.lsn,
@@ -278,7 +278,7 @@ impl Journaling {
         self.losses.iter().any(|&(from, until)| from < lsn && lsn <= until)
     }
 
-    /// Whether rows between those that are here and the row `lsn` of an instance were lost here.
+    /// Whether rows between the last row of an instance here and its row `lsn` were lost here.
     pub(crate) fn has_gap_before(&self, id: u32, lsn: u64) -> bool {
         let known = self.vclock.get(id);
         known < self.lost_vclock.get(id) && lsn > known + 1

@@ -6,12 +6,12 @@
 //! writer of the file asks for it. The snapshot may get its name only when the rows before its moment are durable, so
 //! the order to complete it waits for that.
 //!
-//! The shard writes no file. It gives [`CheckpointOrder`]s ([`Shard::poll_checkpoint`]) and is told what has
-//! come of them; they carry the checkpoint's number, so that news of one that was given up is not taken for news of
-//! the next.
+//! The shard writes no file. It gives [`CheckpointOrder`]s ([`Shard::poll_checkpoint`]) and receives reports about
+//! them. Both carry the checkpoint's number, so that a report about a checkpoint that was given up is not taken for one
+//! about the next.
 //!
-//! [`schedule`] says when one begins, [`order`] what the writer of files is told, [`status`] what the operator sees,
-//! [`disk`] how large files may be.
+//! [`schedule`] decides when one begins, [`order`] has the orders for the writer of files, [`status`] the numbers for the
+//! operator, [`disk`] the bounds of the files' sizes.
 
 mod disk;
 mod order;
@@ -90,7 +90,7 @@ struct Base {
     files: Files,
     /// Live data when it was taken, or at the start.
     live: u64,
-    /// Bytes journaled before it by this process, less those that other processes have journaled after it.
+    /// Bytes journaled before it by this process, less the bytes that other processes have journaled after it.
     journaled: i128,
     /// Bytes journaled by this process when the files were measured.
     measured: u64,

@@ -3,7 +3,7 @@
 //! [`Data`] owns the protocol of a transaction over store, queue and journal together. Every change goes through a
 //! statement ([`Data::execute`]), a call of the queue ([`Shard::call`](crate::shard::Shard::call)) or a transaction of several of them
 //! ([`Data::begin`], [`Data::transaction`]), each behind its admission ([`crate::shard::admission`]). A transaction may stay open
-//! across calls; what is executed meanwhile joins it. At the commit the queue sees the changes, the rows enter the
+//! across calls; statements meanwhile join it. At the commit the queue sees the changes, the rows enter the
 //! journal's batch, and the queue serves waiting calls. The answers to these calls wait in the queue until
 //! [`Instance`](crate::Instance) delivers them.
 //!

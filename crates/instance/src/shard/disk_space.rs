@@ -1,14 +1,14 @@
-//! Free space of a disk that is short of it: which changes go on, and what makes space.
+//! Scarce disk space: the changes that are still allowed, and the checkpoints that free space.
 //!
 //! Below `disk_reserve` three things change, each with its share of the reserve:
-//! 1. Nothing is added: `put`, INSERT. What was added can be taken and finished, which takes journal.
+//! 1. Nothing is added: `put` and INSERT are refused. Stored tasks can be taken and finished, which takes journal.
 //! 2. A checkpoint begins once it would free space, at any size of the journal. It first removes every file that a
 //!    start can do without; only the newest snapshot and the journal since stay. Its snapshot may take the reserve
 //!    down to an eighth, and is only begun if it is expected to fit.
 //! 3. Below a quarter of the reserve nothing is finished either: the journal must never find the disk full, and the
-//!    snapshot needs what is left. What a snapshot takes while it is written does not count, down to an eighth: it
-//!    comes back when the snapshot is complete or given up, and finishing must not fail for that time. Deadlines and
-//!    the ends of connections go on: their rows are bounded by the tasks that there are. So do `truncate` and `drop`,
+//!    snapshot needs the rest. Bytes of a snapshot that is being written do not count, down to an eighth: they
+//!    come back when the snapshot is complete or given up, and finishing must not fail for that time. Deadlines and
+//!    the ends of connections go on: their rows are bounded by the number of stored tasks. So do `truncate` and `drop`,
 //!    a row or two each, which make the snapshot small.
 
 /// The free space of a disk that is short of it.
@@ -29,7 +29,7 @@ impl FreeSpace {
         FreeSpace { free, reserve, snapshot: 0 }
     }
 
-    /// While a snapshot is being written that has taken so many bytes.
+    /// While a snapshot is being written that has `snapshot` bytes so far.
     pub(crate) fn beside_snapshot(self, snapshot: u64) -> Self {
         FreeSpace { snapshot, ..self }
     }
@@ -40,7 +40,7 @@ impl FreeSpace {
         reserve / 8
     }
 
-    /// Whether a snapshot of that many bytes fits.
+    /// Whether a snapshot of `snapshot` bytes fits.
     pub(crate) fn fits(self, snapshot: u64) -> bool {
         self.free >= snapshot.saturating_add(Self::journal_share(self.reserve))
     }

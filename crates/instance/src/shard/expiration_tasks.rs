@@ -101,12 +101,13 @@ pub(crate) struct Expiring {
     commit: Option<u64>,
 }
 
-/// How long no request has come when tasks that are behind need not leave a share to requests, µs. Requests that wait for
-/// the disk, and answers that clients think about, are no reason to take the whole processor, which the journal needs too.
+/// Time without a request after which tasks that are behind need not leave a share to requests, µs. A shorter pause is no
+/// reason to take the whole processor: requests may wait for the disk, clients may work on answers, and the journal needs
+/// the processor too.
 const QUIET: u64 = 100_000;
 /// Percent that the first slice's commit is assumed to take.
 const ASSUMED_COMMIT: u64 = 100;
-/// Percent that a commit is assumed to take at the most, whatever was measured.
+/// Percent that a commit is assumed to take at most. A greater measured value is cut.
 const MAX_COMMIT: u64 = 300;
 
 /// The world around a slice.
@@ -248,7 +249,7 @@ impl Shard {
     }
 
     /// Runs a slice of a task that is due. When the next one is, µs since the epoch.
-    /// `requests`: how many have come so far.
+    /// `requests`: the number of requests so far.
     pub(crate) fn tick_expiration(&mut self, requests: u64, clocks: &Clocks) -> Option<u64> {
         let Self { expiring, data, .. } = self;
         expiring.refresh(data);
@@ -412,7 +413,7 @@ impl Shard {
         Err(lycosa_store::Error::AccessDenied { access, object_type, object_name: space.to_string(), user })
     }
 
-    /// Whoever was not granted the function may use it on what they may change anyway.
+    /// Checks that the caller may use the function: by a grant on it, or by the right to write the space and its archive.
     fn check_may_expire(
         &self,
         caller: UserId,
@@ -511,11 +512,11 @@ impl Shard {
         Ok(())
     }
 
-    /// Begins the tasks that the configuration declares, or changes those that it declares differently now. A task whose
-    /// space does not exist yet begins when it does.
+    /// Begins the tasks that the configuration declares, and changes tasks that it declares differently now. A task whose
+    /// space does not exist yet begins when the space is created.
     ///
     /// # Errors
-    /// The first declaration that cannot be carried out, with the task's name. What came before it is done.
+    /// The first declaration that cannot be carried out, with the task's name. Earlier declarations are done.
     pub(crate) fn declare_expirations(
         &mut self,
         declared: &[DeclaredExpiration],

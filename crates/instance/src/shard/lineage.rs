@@ -1,4 +1,4 @@
-//! Which instance may write, and which rows are this instance's own: epochs and terms ([`lycosa_replication::lineage`]).
+//! Epochs and terms ([`lycosa_replication::lineage`]): which instance may write, and which rows are this instance's own.
 //!
 //! An instance of a replica set begins an epoch before its first row of each process. Promotion ([`Shard::promote`]) begins
 //! a term: its row is the first that the new master writes, and stands in one transaction with that of the epoch. An instance

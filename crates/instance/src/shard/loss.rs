@@ -1,6 +1,6 @@
-//! The data of a shard go back to what the journal has confirmed, after a loss of rows.
+//! Loss of rows: the data of a shard go back to the rows that the journal has confirmed.
 //!
-//! What becomes of connections, calls and replies stands in `front/loss.rs`.
+//! Connections, calls and replies after a loss are in `front/loss.rs`.
 
 use std::collections::HashSet;
 

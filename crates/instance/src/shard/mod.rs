@@ -317,7 +317,7 @@ impl Shard {
         has_changed
     }
 
-    /// The data folder is not where the next start looks for it, or is there again. Returns whether that is news.
+    /// The data folder is not where the next start looks for it, or is back in its place. Returns whether that is news.
     pub(crate) fn handle_displaced(&mut self, displaced: Option<&str>) -> bool {
         let is_news = self.data.conditions.displaced() != displaced;
         if is_news {

@@ -1,4 +1,4 @@
-//! What a front asks of a shard: its data, its journal, its role.
+//! Queries of a front to its shard: the data, the journal, the role.
 //!
 //! Everything here looks, or notes what only the process knows. A front changes data through [`Shard::data`], where each change
 //! has its admission. Absent: what happens without a request (`shard/mod.rs`).
@@ -33,7 +33,7 @@ impl Shard {
         self.data.queue()
     }
 
-    /// Rows for the journal, and the numbers of those that are durable.
+    /// Rows for the journal, and the numbers of the durable ones.
     #[inline]
     pub(crate) fn journaling(&self) -> &Journaling {
         &self.data.journaling

@@ -1,4 +1,4 @@
-//! Replication as the instance sees it: transactions of other instances, requests of replicas, who is in `_cluster`.
+//! Replication in a shard: transactions of other instances, requests of replicas, the members in `_cluster`.
 //!
 //! Transactions of other instances come through [`Data::apply`](crate::shard::data::Data::apply).
 //!
@@ -66,7 +66,7 @@ pub(crate) struct Replication {
 }
 
 impl Replication {
-    /// What is known of the masters, in the order of the configuration.
+    /// Replaces the states of the masters, in the order of the configuration.
     pub(crate) fn set_upstreams(&mut self, upstreams: Vec<Upstream>) {
         self.upstreams = upstreams;
     }
@@ -76,7 +76,7 @@ impl Replication {
         &self.upstreams
     }
 
-    /// One of the masters, to be told what has become of it.
+    /// One of the masters, to update its state.
     pub(crate) fn upstream_mut(&mut self, place: usize) -> Option<&mut Upstream> {
         self.upstreams.get_mut(place)
     }
@@ -122,7 +122,7 @@ impl Shard {
             members.extend(id.and_then(|id| u32::try_from(id).ok()).zip(uuid));
         };
         let (space, all) = (system::CLUSTER, &[0x90]);
-        // The space is always there; without it nobody is in it.
+        // The space always exists; without it the set has no members.
         let _ =
             self.data.store().select(user::ADMIN, space, 0, IteratorType::All, all, 0, u64::MAX, &mut look);
         members
@@ -142,7 +142,7 @@ impl Shard {
         self.count_replicas();
     }
 
-    /// Moves what is released as far as enough replicas have come.
+    /// Releases replies up to the rows that enough replicas have.
     fn count_replicas(&mut self) {
         let wanted = self.rules.replicas_before_reply;
         let journaling = &mut self.data.journaling;
@@ -209,7 +209,7 @@ impl Shard {
         Cow::Owned(error)
     }
 
-    /// `box.info.replication`: every instance of the replica set by its number, with what is known of it.
+    /// `box.info.replication`: every instance of the replica set by its number, with its LSN, upstream and downstream.
     pub(crate) fn replication_value(&self) -> Value {
         let members = self.cluster();
         let described = members.into_iter().map(|(id, uuid)| {

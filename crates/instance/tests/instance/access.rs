@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, and what he may do.
+//! Users of connections: log-ins and rights.
 
 use lycosa_instance::{Settings, Trust};
 use lycosa_iproto::error::ErrorCode;
@@ -58,7 +58,7 @@ fn a_login_is_right_or_wrong() {
     assert_eq!(refusal, denied("Execute access to function 'box.info' is denied for user 'guest'"));
 }
 
-/// Guesses from many connections of one address are answered at the pace of the place, and nobody else waits for them.
+/// Guesses from many connections of one address are answered at the pace of the place, and no other client waits for them.
 #[test]
 fn many_guessers_get_few_answers_and_lock_nobody_out() {
     let mut rig = Rig::new();
@@ -135,7 +135,7 @@ fn guesses_are_slowed_and_right_passwords_still_get_in() {
     let told = lines.iter().filter(|line| line.starts_with("a log-in as \"ann\" from ")).count();
     assert!((10..=20).contains(&told), "{lines:?}");
 
-    // Of the failures of a moment the log names the first ones and counts the others.
+    // The log names the first failures of a period and counts the rest.
     rig.advance(60_000_000);
     while rig.instance.poll_log().is_some() {}
     for _ in 0..20 {
@@ -147,7 +147,7 @@ fn guesses_are_slowed_and_right_passwords_still_get_in() {
     let lines: Vec<_> = std::iter::from_fn(|| rig.instance.poll_log()).map(|line| line.text).collect();
     assert_eq!(lines, ["10 more log-ins failed"]);
 
-    // A connection that ends while its answer waits takes nobody's with it.
+    // A connection that ends while its answer waits takes no other connection's answer with it.
     let mut gone = rig.stranger();
     let scramble = [0; 20];
     rig.send(&mut gone, &Body::Auth { user: b"ann", scramble: AuthTuple::ChapSha1(&scramble) });
@@ -304,7 +304,7 @@ fn what_is_not_served_is_refused_after_the_rights() {
     }
 }
 
-/// SQL costs parsing and planning before anything is known of the statement: whoever can merely connect may not have it.
+/// SQL costs parsing and planning before the statement's rights are known: the right to connect is not enough for it.
 #[test]
 fn sql_is_for_users_and_for_a_guest_with_a_right() {
     let mut rig = Rig::with(Settings { lua: true, ..Settings::default() });
@@ -526,7 +526,7 @@ fn a_right_to_a_function_reaches_the_spaces_behind_it() {
     // A right to execute everything is none to the spaces.
     let text = "Read access to space 't' is denied for user 'eve'";
     assert_eq!(refused(rig.call(&mut eve, "queue.tube.t:put", &values!["a"])), denied(text));
-    // It counts as long as it is there.
+    // A grant counts until it is revoked.
     let gone = values!["ann", "execute", "function", "queue.tube.t:put"];
     rig.call(&mut admin, "box.schema.user.revoke", &gone).expect("a revocation");
     let text = "Execute access to function 'queue.tube.t:put' is denied for user 'ann'";
@@ -567,7 +567,7 @@ fn what_the_loopback_rule_allows_ends_with_the_rule() {
         assert_eq!(refused(rig.insert(&mut guest, space, &tuple)).0, ErrorCode::AccessDenied, "{space}");
     }
     assert_eq!(rig.instance.store().digest(), before);
-    // Who waits under the rule waits no longer than the rule.
+    // A call that waits under the rule waits no longer than the rule holds.
     let sync = rig.start_call(&mut guest, "queue.tube.t:take", &values![1000]);
     let mut admin = rig.admin();
     let settings = Settings { guest_on_loopback: false, ..rig.settings.clone() };

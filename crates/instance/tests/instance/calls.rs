@@ -1,4 +1,4 @@
-//! CALL and CALL_16: names, shapes, and what is remembered of a name.
+//! CALL and CALL_16: names, shapes, and the cache of resolved names.
 
 use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::request::Body;

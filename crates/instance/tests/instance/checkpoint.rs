@@ -1,4 +1,4 @@
-//! Checkpoints: when they begin, what they hold, who is told.
+//! Checkpoints: their schedule, their content, their reports.
 
 use lycosa_instance::{Batch, CheckpointOrder, Chunk, Files, Settings, Trust, Written};
 use lycosa_iproto::error::ErrorCode;
@@ -267,7 +267,7 @@ fn a_failure_is_told_and_tried_again_later() {
     let status = rig.instance.status().checkpoint;
     assert_eq!((status.state, status.failures), ("failed", 1));
     assert_eq!(status.failure.as_deref(), Some("No space left on device"));
-    // Not at once, but after a while; and what is still said about the first one does not count.
+    // The next attempt comes after a while, not at once; late reports about the first one do not count.
     rig.advance(SECOND);
     assert!(!writer.step(&mut rig));
     rig.advance(MINUTE);
@@ -278,7 +278,7 @@ fn a_failure_is_told_and_tried_again_later() {
     assert!(writer.is_complete);
     assert!(!rig.instance.handle_checkpoint_failed(writer.number, "again", rig.now), "that is no news");
     writer.run(&mut rig);
-    // Whoever asks does not have to wait.
+    // A requested checkpoint does not wait for the pause.
     start_snapshot(&mut rig, &mut client);
     writer.run(&mut rig);
     writer.done(&mut rig);

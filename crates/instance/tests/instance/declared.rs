@@ -105,7 +105,7 @@ fn every_tube_is_every_tube_and_nothing_else() {
     assert_eq!(refused(rig.ask(&mut ops, &eval)).0, ErrorCode::AccessDenied);
 }
 
-/// A role of that name that somebody else has made gives nothing.
+/// A role of that name that another user has created gives nothing.
 #[test]
 fn the_role_of_every_tube_is_the_administrators() {
     let mut rig = Rig::new();
@@ -150,7 +150,7 @@ fn the_former_rights_of_every_tube_are_replaced() {
     for (name, expected) in [
         ("ops", ErrorCode::AccessDenied),
         ("dev", ErrorCode::AccessDenied),
-        // Somebody has granted this one more, and knew why.
+        // An administrator has granted this user more.
         ("boss", ErrorCode::Unsupported),
     ] {
         let mut client = rig.login(name, "secret");

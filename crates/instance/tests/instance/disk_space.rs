@@ -1,4 +1,4 @@
-//! The disk is short of free space: what is refused, and when a checkpoint makes some.
+//! Scarce disk space: refused changes, and checkpoints that free space.
 
 use lycosa_instance::{CheckpointOrder, Chunk, Files, FreeSpace, Keep};
 use lycosa_iproto::error::ErrorCode;

@@ -1,4 +1,4 @@
-//! After the journal has failed nobody reads or changes data, and everybody is told.
+//! After the journal has failed no client reads or changes data, and every client gets an error.
 
 use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::request::Body;

@@ -83,7 +83,7 @@ fn replies_to_all_slow_readers_share_one_bound() {
     assert!(most - least < 5_000, "they share alike: {least} to {most}");
     assert_eq!(rig.instance.poll_excess(), None);
 
-    // Who reads goes on, however many do not.
+    // A client that reads goes on beside any number of clients that do not.
     for _ in 0..100 {
         assert!(!rig.instance.is_paused(worker.slot));
         ask_and_account(&mut rig, &mut worker, 1000);
@@ -135,7 +135,7 @@ fn requests_that_do_not_come_as_a_whole_share_one_bound() {
         rig.instance.account_input(attacker.slot, FRAME - 1, second);
         assert_eq!(rig.instance.poll_input_excess(second), None);
     }
-    // The rest of its request comes soon: it has more than the others and stays.
+    // The rest of its request comes soon: it has the most bytes and stays.
     rig.instance.account_input(honest.slot, FRAME, 2 * second);
     let excess = rig.instance.poll_input_excess(2 * second).expect("too much waits");
     assert!(excess.slot != honest.slot && excess.bytes == FRAME - 1);
@@ -143,7 +143,7 @@ fn requests_that_do_not_come_as_a_whole_share_one_bound() {
     assert_eq!(rig.instance.poll_input_excess(2 * second), None, "the others fit");
     rig.instance.account_input(honest.slot, 0, 2 * second);
 
-    // Without anybody who is late the one with the most ends.
+    // If no sender is late, the connection with the most bytes ends.
     rig.instance.account_input(attackers[10].slot, FRAME, 2 * second);
     for attacker in &attackers[..10] {
         rig.instance.account_input(attacker.slot, FRAME - 1, 2 * second);

@@ -1,4 +1,4 @@
-//! What stands around an instance in these tests: connections, a journal that does what it is told, and time.
+//! The surroundings of an instance in these tests: connections, a journal that follows the test's orders, and time.
 
 use lycosa_instance::{Batch, Buffers, ConnectionSlot, Identity, Instance, Origin, Process, Settings, Trust};
 use lycosa_iproto::auth;
@@ -57,7 +57,7 @@ pub(crate) struct Client {
     last_sync: u64,
 }
 
-/// An instance and what is around it.
+/// An instance with its time and its settings.
 pub(crate) struct Rig {
     pub(crate) instance: Instance,
     /// Microseconds since the epoch.
@@ -246,7 +246,7 @@ impl Rig {
         self.ask(client, &Body::Auth { user: user.as_bytes(), scramble })
     }
 
-    /// Time passes, and what is due is done. When the next thing is due.
+    /// Lets time pass and handles expired deadlines. Returns the next deadline.
     pub(crate) fn advance(&mut self, microseconds: u64) -> Option<u64> {
         self.now += microseconds;
         self.instance.tick(self.now)

@@ -1,7 +1,7 @@
 //! Every call of the queue in every state of an instance that has started it: RUNNING, WAITING, STARTUP, and back.
 //!
 //! INIT, orphans and programs are asked over sockets (`blackbox/replication/states.rs`). ENDING begins and ends inside of
-//! one call, so nobody can ask anything in it; the log has it.
+//! one call, so no client can send a request in it; the log has it.
 
 use lycosa_instance::Upstream;
 use lycosa_iproto::error::ErrorCode;

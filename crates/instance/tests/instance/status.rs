@@ -165,7 +165,7 @@ fn votes_tell_who_follows() {
     assert_eq!(voted_replicas(&mut rig, &mut client), (None, None), "an anonymous replica counts for nobody");
     assert_eq!(rig.instance.register_replica(second, now), Ok(2));
     rig.sync_journal();
-    // A turn brings what is known in line with `_cluster`.
+    // A turn brings the known replicas in line with `_cluster`.
     rig.advance(1);
     assert_eq!(voted_replicas(&mut rig, &mut client), (Some(0), Some(0)));
     rig.instance.replicas_mut().subscribed(second, 2, &Vclock::new(), now).expect("it does not follow yet");

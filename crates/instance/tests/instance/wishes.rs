@@ -10,7 +10,7 @@ use crate::rig::{Client, Rig, options, refused, task, values};
 
 const PUT: &str = "queue.tube.t:put";
 
-/// The instance with that number follows, or has come further.
+/// The instance with that number confirms all durable rows.
 fn confirm(rig: &mut Rig, number: u32) {
     let vclock = rig.instance.durable_vclock().clone();
     rig.instance.replicas_mut().acknowledged(Uuid::from_u128(number.into()), &vclock, rig.now);

@@ -264,7 +264,7 @@ impl TubeTurn<'_> {
     /// Of a sub-queue without a state it is four ranges of the latter, one for each state, which are merged by id.
     ///
     /// No key of a task changes while the task stays in its state, and a walk never goes back: it meets each task once. The merged
-    /// walk's place is an id, so it meets each task once whatever state the task is in.
+    /// walk's place is an id, so it meets each task once in any state.
     fn walk_starts(&self, filter: &Filter, position: &[u8]) -> Result<Vec<Start>, Error> {
         let indexes = self.tube.indexes;
         let place = |first: &[u8]| match position {

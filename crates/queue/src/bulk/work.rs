@@ -1,4 +1,4 @@
-//! Slices of jobs.
+//! Slices of jobs: one transaction that looks at the next tasks of a job and changes the tasks that its filter admits.
 
 use std::ops::ControlFlow;
 

@@ -144,7 +144,7 @@ impl Rebuild {
 }
 
 /// All candidates of a tube. Clients choose the names, so the table has the standard library's keyed hash: a client
-/// cannot make names that collide. A change of a task computes it once, for the search and for what comes or goes.
+/// cannot make names that collide. A change of a task hashes its name once, for the search and for the new or removed entry.
 #[derive(Debug)]
 pub struct Candidates {
     order: CandidateOrder,
@@ -294,8 +294,8 @@ impl Candidates {
         Ok(Some(old))
     }
 
-    /// Takes a change of a sub-queue's tasks into account. Returns what was known before and the present candidate, if
-    /// anything has changed.
+    /// Accounts for a change of a sub-queue's tasks. Returns the former sub-queue and the present candidate, if anything
+    /// has changed.
     ///
     /// # Errors
     /// The space is gone.

@@ -234,9 +234,8 @@ pub trait Driver: fmt::Debug + Send {
     /// The type knows no such event.
     fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error>;
 
-    /// The task that the next take gets, expired or not: it is ready, and nothing that a take must wait for
-    /// stands against it. In O(log n), whatever is in the way. A type with sub-queues has the first candidate, any other
-    /// one the first ready task.
+    /// The task that the next take gets, expired or not: it is ready, and a take need not wait for anything else. In O(log n)
+    /// for any content of the tube. A type with sub-queues returns the first candidate, any other type the first ready task.
     ///
     /// # Errors
     /// The space is gone.

@@ -1,4 +1,4 @@
-//! The status of tubes and of the queue: plain data that every face reads, kept at O(1) per operation.
+//! The status of tubes and of the queue: plain data for all interfaces of the server, kept at O(1) per operation.
 //!
 //! [`TubeStatus`] and [`QueueStatus`] are copies of what the queue keeps ([`crate::statistics`], [`meter`]), with a few
 //! look-ups for the ages of the oldest tasks. [`Queue::statuses`] reads tubes a page at a time, so that no reader holds the

@@ -5,7 +5,7 @@ use lycosa_tuple::value::Value;
 
 use crate::rig::{Rig, args, options, task};
 
-/// The queue's spaces whose rows are about everybody.
+/// The queue's spaces whose rows concern all users.
 const EVERYBODYS: [&str; 4] =
     ["_queue_consumers", "_queue_taken_2", "_queue_session_ids", "_queue_shared_sessions"];
 
@@ -195,7 +195,7 @@ fn an_owner_that_a_program_exchanges_keeps_the_task() {
     rig.commit();
     assert_eq!(rig.t(4, "take", args![0]).values(), []);
     assert_eq!(rig.t(3, "ack", args![0]).values(), task(0, "-", "a"));
-    // A rollback takes back what was found.
+    // A rollback takes back the released owner.
     rig.t(1, "put", args!["b"]).values();
     rig.t(2, "take", args![0]).values();
     rig.queue.read(&mut rig.store, space, 0, 0, rig.now).expect("the owners are written back");

@@ -23,7 +23,7 @@ fn info(values: &[Value]) -> &Value {
     &task[3]
 }
 
-/// What is said of attempts and the last failure.
+/// The attempts and the last failure that an extended task shows.
 #[track_caller]
 fn said(values: &[Value]) -> (u64, Option<String>) {
     let info = info(values);
@@ -79,7 +79,7 @@ fn who_does_not_ask_sees_and_costs_nothing() {
     );
     assert_eq!(rig.t(2, "bury", args![0]).values(), task(0, "!", "x"));
     assert!(rig.store.space_by_name(SPACE).is_none());
-    // A task that others count looks as ever to who does not.
+    // A client that asks for no extended form sees counted tasks as before.
     let mut rig = with_failed_task("fifo");
     assert_eq!(rig.t(1, "peek", args![0]).values(), task(0, "t", "x"));
     assert_eq!(rig.t(2, "release", args![0]).values(), task(0, "r", "x"));

@@ -1,4 +1,4 @@
-//! What the scenarios do not show: ids, moments, orders, budgets, restarts.
+//! Drivers beyond the scenarios: ids, times to the microsecond, orders, budgets, restarts.
 
 use lycosa_queue::driver::fifo::{self, Fifo};
 use lycosa_queue::driver::{Change, Driver, Event, NewTask, Tasks, TubeType};
@@ -369,7 +369,7 @@ fn release_of_the_lua_module_with_a_wrong_next_event_is_corrected() {
     assert_eq!(rig.rows("t").len(), 0);
 }
 
-/// A task that nobody holds, with a wrong next event, would stay far beyond its ttl, or be looked at again and again.
+/// A task that is not taken, with a wrong next event, would stay far beyond its ttl, or be looked at again and again.
 #[test]
 fn wrong_next_events_of_all_types_and_states_are_corrected_at_a_start() {
     for tube_type in ["fifottl", "limfifottl", "utubettl"] {
@@ -378,7 +378,7 @@ fn wrong_next_events_of_all_types_and_states_are_corrected_at_a_start() {
         let space = rig.space_id("t");
         let (created, ttl, year) = (rig.now, 1000 * SECOND, 365 * 86_400 * SECOND);
         let death = created + ttl;
-        // What is stored, and what a start makes of it. A year later, in 190 years, in 250 years, never.
+        // State, stored next event, ttl, and the next event after a start. The stored ones: in 1, 190, 250 years, never.
         let mut rows = Vec::new();
         for state in ["r", "!", "~"] {
             let late = [year, 190 * year, 250 * year, u64::MAX - created];

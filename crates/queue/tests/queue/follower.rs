@@ -1,7 +1,7 @@
 //! A queue that does not run follows the rows that are applied, so that its start finds derived what it needs.
 //!
-//! Debug builds compare the candidates of each start with those that the rows give, so every promotion here checks them;
-//! what takes return afterwards is compared with a queue that has recovered the same log.
+//! Debug builds compare the candidates of each start with candidates derived from the rows, so every promotion here checks
+//! them. The results of takes afterwards are compared with a queue that has recovered the same log.
 
 use lycosa_queue::QueueState;
 use lycosa_store::Statement;
@@ -35,7 +35,7 @@ impl Random {
     }
 }
 
-/// One call, or something that is not the queue's: whatever is refused is refused on every seed alike.
+/// One call, or a change by other ways than the queue's calls. A refused step is refused again whenever its seed runs.
 fn step(rig: &mut Rig, random: &mut Random) {
     let tube = TUBES[random.below(TUBES.len() as u64) as usize];
     let (name, connection, id) = (tube.0, random.below(3), random.below(12));

@@ -2,7 +2,7 @@
 //!
 //! The model keeps tasks in a map and looks through all of them for everything. After each step the answer, the tube's
 //! rows, the owners, the ready buffer, the statistics and the answers of waiting calls must be those of the model; so
-//! no task is lost or has two owners, no sub-queue has two taken tasks, and who waits longest is served first.
+//! no task is lost or has two owners, no sub-queue has two taken tasks, and the call that waits longest is served first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -134,7 +134,7 @@ enum Step {
     },
 }
 
-/// Half seconds: few values, so that moments coincide.
+/// Half seconds: few values, so that deadlines coincide.
 fn half_seconds() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0_u64), Just(1), Just(2), Just(4), Just(20)].prop_map(|halves| halves * SECOND / 2)
 }

@@ -1,4 +1,4 @@
-//! Owners of taken tasks that are not rows of `_queue_taken_2` yet: whoever looks sees no difference.
+//! Owners of taken tasks that are not rows of `_queue_taken_2` yet: readers of the space see no difference.
 
 use lycosa_store::Statement;
 use lycosa_tuple::value::Value;

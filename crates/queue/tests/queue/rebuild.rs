@@ -76,7 +76,7 @@ fn clients_leave_and_rows_are_lost_again_in_the_middle_of_a_rebuild() {
         assert!(!waiting.contains(&lost), "its tube is not in the data");
         assert_eq!(rig.queue.state(), QueueState::Running);
         assert_eq!((rig.answer(lost), rig.answer(leaves)), (None, None));
-        // The tasks that nobody holds any more go to whoever waits.
+        // Tasks without an owner go to waiting takes.
         let Some(Reply::Values(taken)) = rig.answer(stays) else { panic!("the take has waited") };
         assert_eq!(taken.len(), 1, "budget {budget}, again {again}");
         rig.create("t", "fifo", Value::Nil);

@@ -291,7 +291,7 @@ impl Rig {
         unreachable!("a rebuild ends")
     }
 
-    /// Moves what is committed into the log and what was woken among the answers.
+    /// Moves committed changes into the log, and answers of woken calls among the answers.
     pub(crate) fn collect_committed(&mut self) {
         if self.store.in_transaction() {
             return;
@@ -378,18 +378,18 @@ impl Rig {
         page.expect("its space").0.pop().expect("the tube")
     }
 
-    /// The answer of a parked call, if it has come.
+    /// The answer of a parked call, if it has arrived.
     pub(crate) fn answer(&mut self, token: u64) -> Option<Reply> {
         self.order.retain(|other| *other != token);
         self.answers.remove(&token)
     }
 
-    /// Tokens of the answers that nobody has looked at, in the order in which they came.
+    /// Tokens of the answers that the test has not read, in the order in which they came.
     pub(crate) fn arrived(&self) -> Vec<u64> {
         self.order.iter().copied().collect()
     }
 
-    /// Does what is due now.
+    /// Handles expired deadlines and background work until nothing is due.
     pub(crate) fn tick(&mut self) {
         for _ in 0..1_000_000 {
             let tick = self.queue.tick(&mut self.store, self.now, 1000);
@@ -403,7 +403,7 @@ impl Rig {
         panic!("the clock never comes to rest");
     }
 
-    /// Lets time pass; everything that happens by itself does so at its moment.
+    /// Lets time pass; each deadline is handled at its time.
     pub(crate) fn advance(&mut self, duration: u64) {
         let end = self.now + duration;
         let next = |queue: &Queue| queue.next_deadline().into_iter().chain(queue.next_work()).min();

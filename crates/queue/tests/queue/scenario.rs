@@ -1,8 +1,8 @@
 //! Scenario files, run against a queue in this process with a clock that jumps.
 //!
-//! The files are those that the built server is tested with; here a hundred of them take a second, and a failure points
-//! into the queue. What needs a real connection or Lua is left out. The folder is `scenarios` at the top of the
-//! repository, or what `LYCOSA_SCENARIOS` names.
+//! The built server is tested with the same files; here a hundred of them take a second, and a failure points
+//! into the queue. Scenarios that need a real connection or Lua are left out. The folder is `scenarios` at the top of the
+//! repository, or the value of `LYCOSA_SCENARIOS`.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -311,7 +311,7 @@ impl Script {
         Ok(())
     }
 
-    /// Moves answers that have come to the requests that they belong to.
+    /// Moves arrived answers to the requests that they belong to.
     fn collect(&mut self, name: &str) {
         for token in self.rig.arrived() {
             let connection = self.connections.get_mut(name).expect("an open connection");
@@ -582,7 +582,7 @@ fn arguments_flag(arguments: &Value) -> bool {
     options.and_then(|options| options.get("read_only")).and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// CALL_16 puts what is no tuple into one.
+/// CALL_16 wraps a value that is no tuple in one.
 fn wrap(values: &[Value]) -> Value {
     Value::Array(
         values

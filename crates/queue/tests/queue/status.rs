@@ -161,7 +161,7 @@ fn lateness_is_that_of_deadlines_that_fire() {
     assert_eq!((Some(status.lateness), status.overdue), (histogram(&[2 * SECOND, SECOND]), 0));
 }
 
-/// Pages have each tube once, and only those that the caller may look at.
+/// Pages have each tube that the caller may look at once, and no other tube.
 #[test]
 fn pages_go_through_all_tubes() {
     let mut rig = Rig::new();

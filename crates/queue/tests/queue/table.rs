@@ -223,18 +223,18 @@ impl Model {
         self.kind != Kind::LimFifoTtl || self.tasks.len() + tasks <= CAPACITY
     }
 
-    /// Whether so many tasks fit, and no batch was there before.
+    /// Whether `tasks` more tasks fit, and no batch of puts waits before them.
     pub(crate) fn may_put(&self, tasks: usize) -> bool {
         let first = self.waiters.iter().find(|waiter| !waiter.wanted.is_take());
         self.has_room(tasks) && !first.is_some_and(|first| first.wanted.is_batch_of_puts())
     }
 
-    /// What so many puts answer.
+    /// The answer of a `put_many` of these tasks.
     pub(crate) fn put_many(&mut self, tasks: Vec<Task>) -> Expected {
         Expected::Tasks(tasks.into_iter().map(|task| self.put(task).task()).collect())
     }
 
-    /// What so many takes answer, without those that find nothing.
+    /// The tasks that up to `limit` takes return, until one finds none.
     pub(crate) fn take_many(&mut self, connection: u64, limit: u64) -> Vec<(u64, char, u64)> {
         (0..limit).map_while(|_| self.take(connection)).map(Expected::task).collect()
     }
@@ -246,9 +246,9 @@ impl Model {
         ids.iter().enumerate().find(refused).map(|(_, id)| *id)
     }
 
-    /// Serves who waits.
+    /// Serves waiting calls.
     pub(crate) fn serve(&mut self) {
-        // A take that finds nothing may have removed dead tasks, and so made room.
+        // A take that finds nothing may have removed dead tasks, and so freed capacity.
         while self.serve_put() || self.serve_take() || self.serve_put() {}
     }
 

@@ -81,11 +81,11 @@ fn matches_here(atoms: &[Atom], text: &str) -> bool {
     }
 }
 
-/// Compares values with what is wanted of them, and captures what has a name.
+/// Compares values with their patterns, and captures named values.
 pub(crate) struct Matcher<'a> {
     /// µs since the epoch.
     pub(crate) now: u64,
-    /// What was captured, by name.
+    /// Captured values, by name.
     pub(crate) captured: &'a mut HashMap<String, Value>,
 }
 

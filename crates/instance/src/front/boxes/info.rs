@@ -1,4 +1,4 @@
-//! `box.info`: who this instance is and how it is.
+//! `box.info`: the identity and the state of this instance.
 
 use lycosa_tuple::value::Value;
 
@@ -42,8 +42,8 @@ type Part = fn(&Instance) -> Option<Value>;
 
 /// The parts of `box.info` in their order. One that is absent has no value at the moment.
 ///
-/// Clocks and LSNs are those of what is durable: whoever promotes a replica by them must not count on rows that a crash
-/// would take.
+/// Clocks and LSNs count durable rows only: an operator who promotes a replica by them must not count on rows that a crash
+/// would lose.
 const PARTS: &[(&str, Part)] = &[
     ("version", |_| Some(PROTOCOL_VERSION.into())),
     ("lycosa", |_| Some(env!("CARGO_PKG_VERSION").into())),

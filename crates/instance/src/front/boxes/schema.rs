@@ -98,7 +98,7 @@ impl Instance {
         found.ok_or_else(|| wire_error::of_store(&missing(name.to_owned())))
     }
 
-    /// What was granted to a user or role: `[[privileges, object type, object name], …]`.
+    /// The grants of a user or role: `[[privileges, object type, object name], …]`.
     fn privileges_of(&self, id: UserId) -> Result<Value, ErrorObject> {
         let mut key = Vec::new();
         mp::write_array(&mut key, 1);

@@ -1,4 +1,4 @@
-//! `box.stat`: how many requests of each kind, in all and a second.
+//! `box.stat`: the number of requests of each kind, in all and per second.
 
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::keys::RequestType;

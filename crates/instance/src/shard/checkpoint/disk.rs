@@ -1,10 +1,10 @@
-//! How much of the disk the data folder may take, and what follows from it.
+//! The bound of the data folder on disk, and the sizes of the journal and the snapshots that follow from it.
 //!
 //! The contract: twice the live data and four times `checkpoint_wal_threshold`, under any load. Live
 //! data are the rows of a snapshot, not compressed, so that no snapshot is larger than what lived when it was taken;
 //! the most that there were since the newest one was begun, because that one stays until the next one is complete.
 //!
-//! Two thresholds of the four are for the journal since each of the two newest snapshots; one is for what is
+//! Two thresholds of the four are for the journal since each of the two newest snapshots; one is for rows that are
 //! journaled while a checkpoint runs; one is left for sizes that were estimated. A second snapshot is kept as long as
 //! it fits the disk.
 //!

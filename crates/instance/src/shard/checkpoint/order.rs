@@ -43,7 +43,7 @@ pub enum CheckpointOrder {
         /// The rows.
         chunk: Chunk,
     },
-    /// All rows are there: complete the snapshot, give it its name, remove files that are not needed any more, and say so
+    /// No rows follow: complete the snapshot, give it its name, remove files that are not needed any more, and report it
     /// ([`crate::Instance::handle_checkpoint_done`]).
     Complete {
         /// Of the checkpoint.

@@ -2,8 +2,8 @@
 //!
 //! A checkpoint is due when the journal has grown to the limit, when the files exceed their bound, and when
 //! one is requested. It is also due when the interval has passed and something has changed, and when the disk is short
-//! of free space and a checkpoint would make some. After a failure the next one waits for a minute, unless somebody
-//! asks or its snapshot fits the disk now.
+//! of free space and a checkpoint would make some. After a failure the next one waits for a minute, unless a client
+//! requests one or its snapshot fits the disk now.
 
 use super::disk::Bound;
 use super::{Base, Checkpoints, Keep};
@@ -18,7 +18,7 @@ const LOOK_EVERY: u64 = 1_000_000;
 /// Share of the threshold after which sizes are looked at again.
 const LOOKS_PER_THRESHOLD: u64 = 64;
 
-/// When to look at sizes: at a time, or when so many bytes have been journaled.
+/// When to look at sizes: at a time, or at a count of journaled bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Look {
     at: u64,
@@ -73,7 +73,7 @@ impl Shard {
     }
 
     /// Whether the disk is short of free space, and a checkpoint that can be taken would make some. The first attempt
-    /// removes old files, so that only the next ones are held against what is free.
+    /// removes old files, so only later attempts are compared with the free space.
     fn would_make_room(&mut self) -> bool {
         let Some(space) = self.data.conditions.scarce_space() else { return false };
         let checkpoints = &self.checkpoints;

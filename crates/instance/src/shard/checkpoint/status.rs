@@ -1,4 +1,4 @@
-//! What the operator sees of checkpoints.
+//! The status of checkpoints, for operators.
 
 use lycosa_iproto::vclock::Vclock;
 
