@@ -63,10 +63,10 @@ impl Store {
         debug_assert!(!self.in_transaction(), "an open transaction may need its tuples");
         let mut former = Vec::new();
         for space in self.catalog.iter_mut().filter(|space| !space.is_system()) {
-            let primary = space.primary_key().cloned();
+            let (primary, bytes, tuples) = (space.primary_key().cloned(), space.bytes(), space.len());
             let empty = space.indexes.iter().map(|index| index.emptied(primary.as_ref())).collect();
             former.push((space.id(), std::mem::replace(&mut space.indexes, empty)));
-            space.bytes = 0;
+            space.weight.subtract_all(bytes, tuples);
         }
         for (space, indexes) in former {
             let mut indexes = indexes.into_iter();

@@ -52,6 +52,7 @@ mod tests;
 pub mod transaction;
 mod view;
 mod vinyl;
+mod weight;
 
 pub use access::{Access, Object, ObjectType, Privacy, PrivacyTable};
 pub use budget::Budget;

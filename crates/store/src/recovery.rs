@@ -122,7 +122,7 @@ impl Store {
         space.primary()?;
         space.format.check_stored(TupleRef::trusted(tuple)).map_err(Error::from)?;
         let handle = self.arena.insert(tuple).ok_or(Error::MemoryIssue { bytes: tuple.len() as u64 })?;
-        space.bytes += tuple.len() as u64;
+        space.weight.add(tuple.len());
         space.loaded.push(handle);
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::hook::Hooks;
 use crate::index::SelectError;
 use crate::schema::space::SpaceDef;
+use crate::weight::Weight;
 use crate::{IndexId, SpaceId, UserId};
 
 pub use crate::index::IndexKind;
@@ -66,7 +67,7 @@ pub struct Space {
     pub(crate) indexes: Vec<SpaceIndex>,
     pub(crate) sequence: Option<AttachedSequence>,
     /// Bytes of all tuples.
-    pub(crate) bytes: u64,
+    pub(crate) weight: Weight,
     /// Tuples of a snapshot that wait for the indexes to be built.
     pub(crate) loaded: Vec<Handle>,
     /// The secondary indexes do not hold what the primary one does: they are built when the log has been read.
@@ -111,7 +112,7 @@ impl Space {
             format,
             indexes: Vec::new(),
             sequence: None,
-            bytes: 0,
+            weight: Weight::default(),
             loaded: Vec::new(),
             has_stale_indexes: false,
             last_found: Cell::new(None),
@@ -252,7 +253,7 @@ impl Space {
     /// Bytes of all tuples as MessagePack.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.weight.bytes()
     }
 
     /// The sequence that fills a field of the space.
@@ -379,9 +380,9 @@ impl Space {
             return Err(self.indexes[occupied].refusal(&self.def.name));
         }
         self.revision += 1;
-        self.bytes += arena.get(new).len() as u64;
+        self.weight.add(arena.get(new).len());
         if let Some(old) = old {
-            self.bytes -= arena.get(old).len() as u64;
+            self.weight.subtract(arena.get(old).len());
         }
         Ok(old)
     }
@@ -462,7 +463,7 @@ impl Space {
         for index in &mut self.indexes {
             index.remove(arena, old);
         }
-        self.bytes -= arena.get(old).len() as u64;
+        self.weight.subtract(arena.get(old).len());
     }
 
     /// Removes tuples that follow each other in the index `along` from all indexes.
@@ -474,7 +475,8 @@ impl Space {
                 run.iter().for_each(|&old| index.remove(arena, old));
             }
         }
-        self.bytes -= run.iter().map(|&old| arena.get(old).len() as u64).sum::<u64>();
+        let bytes = run.iter().map(|&old| arena.get(old).len() as u64).sum();
+        self.weight.subtract_all(bytes, run.len() as u64);
     }
 
     /// Takes back an exchange or removal.
@@ -483,8 +485,12 @@ impl Space {
             index.restore(arena, old, new);
         }
         self.revision += 1;
-        self.bytes += old.map_or(0, |old| arena.get(old).len() as u64);
-        self.bytes -= new.map_or(0, |new| arena.get(new).len() as u64);
+        if let Some(old) = old {
+            self.weight.add(arena.get(old).len());
+        }
+        if let Some(new) = new {
+            self.weight.subtract(arena.get(new).len());
+        }
     }
 
     /// All tuples in the order of the primary index.

@@ -164,10 +164,16 @@ pub(crate) enum SchemaUndo {
 impl SchemaUndo {
     /// The space whose tuples went away with an index of it.
     fn emptied_space(&self) -> Option<SpaceId> {
-        match *self {
-            Self::Truncated { space, .. } | Self::IndexRemoved { space, owned_bytes: Some(_), .. } => {
-                Some(space)
+        self.emptied().map(|(space, _)| space)
+    }
+
+    /// The same with the number of these tuples.
+    fn emptied(&self) -> Option<(SpaceId, u64)> {
+        match self {
+            Self::Truncated { space, indexes, .. } => {
+                Some((*space, indexes.first().map_or(0, SpaceIndex::len)))
             }
+            Self::IndexRemoved { space, index, owned_bytes: Some(_) } => Some((*space, index.len())),
             _ => None,
         }
     }
@@ -511,9 +517,10 @@ impl Store {
                 self.restore_format(space);
             }
             SchemaUndo::IndexRemoved { space, index, owned_bytes } => {
+                let tuples = index.len();
                 self.catalog.put_index(space, *index);
-                if let Some(bytes) = owned_bytes {
-                    self.catalog.set_bytes(space, bytes);
+                if let (Some(bytes), Some(space)) = (owned_bytes, self.catalog.get_mut(space)) {
+                    space.weight.add_all(bytes, tuples);
                 }
                 self.restore_format(space);
             }
@@ -524,7 +531,7 @@ impl Store {
                 if let Some(space) = self.catalog.get_mut(space) {
                     space.revision += 1;
                     space.indexes = indexes;
-                    space.bytes = bytes;
+                    space.weight.add_all(bytes, space.indexes.first().map_or(0, SpaceIndex::len));
                 }
             }
         }
@@ -598,12 +605,15 @@ impl Store {
     }
 
     pub(crate) fn undo_sequence(&mut self, id: u32, value: Option<i64>) {
+        if let Some(view) = &mut self.view {
+            view.sequence_changed(id, value);
+        }
         self.transaction.undo.push(Undo::Sequence { id, value });
     }
 
     pub(crate) fn undo_schema(&mut self, change: SchemaUndo) {
-        if let (Some(view), Some(space)) = (&mut self.view, change.emptied_space()) {
-            view.detach(space);
+        if let (Some(view), Some((space, tuples))) = (&mut self.view, change.emptied()) {
+            view.detach(&self.catalog, space, tuples);
         }
         self.transaction.undo.push(Undo::Schema(Box::new(change)));
     }

@@ -1,8 +1,9 @@
 //! A read view: all persistent data as they were at one moment, handed out in small steps while changes go on.
 //!
-//! Nothing is copied when a view is opened: it remembers which spaces had tuples, and walks their primary indexes one
-//! after the other. What makes the walk one of the past is what each change leaves behind, as long as the walk has not
-//! passed the place that changes:
+//! Nothing is copied when a view is opened, and nothing is done for each space: a server has tens of thousands of them. The view
+//! walks the catalog and, space by space, its primary indexes. A space ahead of the walk gets an entry in the view when something
+//! in it changes for the first time; without an entry it is as it was. What makes the walk one of the past is what each change
+//! leaves behind, as long as the walk has not passed the place that changes:
 //!
 //! - the tuple that goes away is *kept*: a copy waits until the walk comes to its place;
 //! - the tuple that comes is *young*: the walk steps over it.
@@ -14,40 +15,52 @@
 //! A truncated or dropped space takes its whole index away in O(1). The walk follows it: while the transaction is
 //! open the index belongs to its undo records, after the commit to the view, which gives it to the garbage when it
 //! has handed it out. A primary index that is built anew in another order has to be walked to its end at once; that
-//! costs no more than the building. Last values of sequences are copied when the view is opened.
+//! costs no more than the building. Of a sequence ahead of the walk the last value is noted before it changes for the first time.
 //!
 //! Invariants:
 //! - a walk's place is a key, so no change of an index can move it;
 //! - a young tuple is in the index that a walk goes through, ahead of it: so the set of them is empty when all walks are
 //!   over, and no handle in it can have been given to another tuple;
+//! - a space without tuples at the opening has none for the view: its entry, made at its first change, says that nothing is to be
+//!   handed out, so a space that comes under the number of a dropped one, or ceases to be temporary, is no part of the view;
 //! - tuples of a space come in the order of its primary index, after any changes; spaces come in the order of
 //!   their ids, those of the system first: a row comes after what it depends on.
 //!
-//! Cost: without a view one comparison with `None` for each change. With one, for each changed tuple that the walk
-//! has not passed, a comparison of keys, and for the first change of a tuple a copy of it and an insertion into a
-//! tree. Memory grows by the former form of each tuple that is changed for the first time, with its entry in the tree,
-//! and by a bit for each tuple that comes. It never exceeds what the data took when the view was opened. Tuples of
+//! Cost: the opening O(1); a step passes a space as it passes a row. Without a view one comparison with `None` for each change. With
+//! one, for each changed tuple that the walk has not passed, a comparison of keys, and for the first change of a tuple a copy of it
+//! and an insertion into a tree. Memory grows by the former form of each tuple that is changed for the first time, with its entry in
+//! the tree, and by a bit for each tuple that comes. It never exceeds what the data took when the view was opened. Tuples of
 //! truncated and dropped spaces keep their memory until they have been handed out.
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::arena::{Arena, Handle};
 use crate::budget::Budget;
 use crate::handle_set::HandleSet;
 use crate::index::{Bookmark, Index};
 use crate::schema::catalog::Catalog;
+use crate::schema::sequence::Sequences;
 use crate::sequence::write_value;
 use crate::space::Space;
-use crate::{SpaceId, Store, system};
+use crate::{SpaceId, Store, system, weight};
 
 /// A view that is open.
 #[derive(Debug, Default)]
 pub(crate) struct ReadView {
-    /// Spaces that are not wholly handed out, by id; the first one is being walked.
-    walks: VecDeque<SpaceWalk>,
+    /// Spaces below are handed out.
+    ahead: SpaceId,
+    /// All spaces are handed out.
+    is_over: bool,
+    /// The space that is being walked, and those ahead of the walk in which something has changed.
+    walks: BTreeMap<SpaceId, SpaceWalk>,
+    /// The last sequence whose value was handed out.
+    passed_sequence: Option<u32>,
+    /// Values of changed sequences ahead of the walk, as they were.
+    sequences: BTreeMap<u32, Option<i64>>,
     young: HandleSet,
     /// Copies of deleted and changed tuples.
     kept: Arena,
@@ -81,10 +94,8 @@ enum Source {
     Detached(u32),
     /// In an index that the space does not have any more.
     Orphan(Index),
-    /// Nowhere: all are kept.
+    /// Nowhere: all that there are are kept.
     Kept,
-    /// They are last values of sequences, by their numbers.
-    Sequences(std::vec::IntoIter<(u32, i64)>),
 }
 
 impl SpaceWalk {
@@ -119,7 +130,6 @@ impl SpaceWalk {
             Source::Live => primary,
             Source::Orphan(index) => Some(&*index),
             Source::Kept | Source::Detached(_) => None,
-            Source::Sequences(values) => return step_sequences(values, budget, f),
         };
         let from = self.passed.take();
         let mut ahead = index.into_iter().flat_map(|index| index.after(tuples, from.as_ref()));
@@ -168,27 +178,94 @@ impl SpaceWalk {
     }
 }
 
-fn step_sequences(
-    values: &mut std::vec::IntoIter<(u32, i64)>,
-    budget: &mut Budget<'_>,
-    f: &mut dyn FnMut(SpaceId, &[u8], bool),
-) -> bool {
-    let mut row = Vec::with_capacity(16);
-    while !budget.is_spent()
-        && let Some((id, value)) = values.next()
-    {
-        row.clear();
-        write_value(&mut row, id, value);
-        budget.spend(row.len());
-        f(system::SEQUENCE_DATA, &row, false);
-    }
-    values.len() == 0
-}
-
 impl ReadView {
-    fn walk(&mut self, space: SpaceId) -> Option<&mut SpaceWalk> {
-        let place = self.walks.binary_search_by_key(&space, |walk| walk.space).ok()?;
-        self.walks.get_mut(place)
+    /// The entry of a space that the walk has not passed; `tuples`: how many there were before its first change.
+    fn entry(
+        &mut self,
+        catalog: &Catalog,
+        space: SpaceId,
+        tuples: impl FnOnce(&Space) -> u64,
+    ) -> Option<&mut SpaceWalk> {
+        if self.is_over || space < self.ahead {
+            return None;
+        }
+        match self.walks.entry(space) {
+            Entry::Occupied(known) => Some(known.into_mut()),
+            Entry::Vacant(place) => {
+                let space =
+                    catalog.get(space).filter(|space| is_persistent(space) && !has_sequences(space))?;
+                let source = if tuples(space) == 0 { Source::Kept } else { Source::Live };
+                Some(place.insert(SpaceWalk::new(space.def.id, space.def.local, source)))
+            }
+        }
+    }
+
+    /// Before the value of a sequence changes, or the sequence comes or goes: this is its value.
+    pub(crate) fn sequence_changed(&mut self, id: u32, value: Option<i64>) {
+        let is_ahead = !self.is_over && self.ahead <= system::SEQUENCE_DATA;
+        if is_ahead && self.passed_sequence.is_none_or(|passed| passed < id) {
+            self.sequences.entry(id).or_insert(value);
+        }
+    }
+
+    /// Hands out the values of the next sequences. Returns whether all are handed out.
+    fn step_sequences(
+        &mut self,
+        sequences: &Sequences,
+        budget: &mut Budget<'_>,
+        f: &mut dyn FnMut(SpaceId, &[u8], bool),
+    ) -> bool {
+        let mut row = Vec::with_capacity(16);
+        let mut unchanged = sequences.after(self.passed_sequence).peekable();
+        loop {
+            let [known, next] =
+                [self.sequences.first_key_value().map(|(&id, _)| id), unchanged.peek().map(|next| next.id)];
+            let Some(id) = known.into_iter().chain(next).min() else { return true };
+            if budget.is_spent() {
+                return false;
+            }
+            let mut value = unchanged.next_if(|next| next.id == id).and_then(|next| next.value);
+            if known == Some(id) {
+                value = self.sequences.remove(&id).flatten();
+            }
+            row.clear();
+            if let Some(value) = value {
+                write_value(&mut row, id, value);
+                f(system::SEQUENCE_DATA, &row, false);
+            }
+            budget.spend(row.len());
+            self.passed_sequence = Some(id);
+        }
+    }
+
+    /// The next space to hand out, if the budget reaches it; spaces without tuples are passed. Says so if there is none.
+    fn next_space(&mut self, catalog: &Catalog, budget: &mut Budget<'_>) -> Option<SpaceId> {
+        while !self.is_over && !budget.is_spent() {
+            let known = self.walks.first_key_value().map(|(&id, _)| id);
+            let next =
+                catalog.next_from(self.ahead).filter(|next| known.is_none_or(|known| next.def.id < known));
+            let Some(space) = next else {
+                self.is_over = known.is_none();
+                return known;
+            };
+            let id = space.def.id;
+            if is_persistent(space) && has_sequences(space) {
+                return Some(id);
+            }
+            if is_persistent(space) && !space.is_empty() {
+                self.walks.insert(id, SpaceWalk::new(id, space.def.local, Source::Live));
+                return Some(id);
+            }
+            budget.spend(0);
+            self.pass(id);
+        }
+        None
+    }
+
+    /// The space is handed out, and so are all with lower numbers.
+    fn pass(&mut self, space: SpaceId) {
+        self.is_over |= space == SpaceId::MAX;
+        self.ahead = space.saturating_add(1);
     }
 
     /// In a space `came` took the place of `gone`, which is still in the arena.
@@ -200,18 +277,17 @@ impl ReadView {
         gone: Option<Handle>,
         came: Option<Handle>,
     ) {
-        let Ok(place) = self.walks.binary_search_by_key(&space, |walk| walk.space) else { return };
-        let (Some(walk), Some(primary)) = (self.walks.get_mut(place), primary_of(catalog, space)) else {
-            return;
+        let before = |space: &Space| {
+            (space.len() + u64::from(gone.is_some())).saturating_sub(u64::from(came.is_some()))
         };
         // Both have the same primary key.
-        let Some(either) = gone.or(came) else { return };
+        let (Some(either), Some(walk)) = (gone.or(came), self.entry(catalog, space, before)) else { return };
+        let Some(primary) = primary_of(catalog, space) else { return };
         if !matches!(walk.source, Source::Live) || walk.has_passed(primary, arena.get(either)) {
             return;
         }
-        if let Some(gone) = gone
-            && !self.young.remove(gone)
-        {
+        let was_there = gone.filter(|&gone| !self.young.remove(gone));
+        if let (Some(gone), Some(walk)) = (was_there, self.walks.get_mut(&space)) {
             walk.keep(&mut self.kept, primary, arena.get(gone));
         }
         if let Some(came) = came {
@@ -219,20 +295,20 @@ impl ReadView {
         }
     }
 
-    /// The open transaction has taken the primary index with its tuples out of the space.
-    pub(crate) fn detach(&mut self, space: SpaceId) {
-        if let Some(walk) = self.walk(space) {
+    /// The open transaction has taken the primary index with that number of tuples out of the space.
+    pub(crate) fn detach(&mut self, catalog: &Catalog, space: SpaceId, tuples: u64) {
+        if let Some(walk) = self.entry(catalog, space, |_| tuples) {
             match &mut walk.source {
                 Source::Live => walk.source = Source::Detached(1),
                 Source::Detached(times) => *times += 1,
-                Source::Orphan(_) | Source::Kept | Source::Sequences(_) => {}
+                Source::Orphan(_) | Source::Kept => {}
             }
         }
     }
 
     /// The open transaction takes back what [`ReadView::detach`] was told.
     pub(crate) fn attach(&mut self, space: SpaceId) {
-        if let Some(walk) = self.walk(space)
+        if let Some(walk) = self.walks.get_mut(&space)
             && let Source::Detached(times) = &mut walk.source
         {
             *times -= 1;
@@ -245,7 +321,7 @@ impl ReadView {
     /// A transaction that took indexes of the space away commits; they come in the order in which they were taken. Takes
     /// the one that the walk goes through; any other is given back.
     pub(crate) fn adopt(&mut self, space: SpaceId, primary: Index) -> Option<Index> {
-        match self.walk(space) {
+        match self.walks.get_mut(&space) {
             Some(walk) if matches!(walk.source, Source::Detached(_)) => {
                 walk.source = Source::Orphan(primary);
                 None
@@ -256,8 +332,10 @@ impl ReadView {
 
     /// The primary index of the space is about to be replaced by one of another order: keeps all that is ahead.
     pub(crate) fn keep_rest(&mut self, catalog: &Catalog, arena: &Arena, space: SpaceId) {
-        let Ok(place) = self.walks.binary_search_by_key(&space, |walk| walk.space) else { return };
-        let (Some(walk), Some(primary)) = (self.walks.get_mut(place), primary_of(catalog, space)) else {
+        if self.entry(catalog, space, Space::len).is_none() {
+            return;
+        }
+        let (Some(walk), Some(primary)) = (self.walks.get_mut(&space), primary_of(catalog, space)) else {
             return;
         };
         if !matches!(walk.source, Source::Live) {
@@ -283,27 +361,20 @@ pub(crate) fn is_persistent(space: &Space) -> bool {
     !space.def.temporary && space.def.engine.has_tuples()
 }
 
+/// Whether its rows are the last values of sequences.
+fn has_sequences(space: &Space) -> bool {
+    space.def.id == system::SEQUENCE_DATA
+}
+
 impl Store {
-    /// Opens a view of all persistent data as they are now. Costs O(spaces + sequences). One view can be open at a time.
+    /// Opens a view of all persistent data as they are now. Costs O(1). One view can be open at a time.
     ///
     /// # Panics
     /// While a transaction or a view is open.
     pub fn open_read_view(&mut self) {
         assert!(!self.transaction.is_open, "a view is opened between transactions");
         assert!(self.view.is_none(), "one view is open at a time");
-        let mut view = ReadView::default();
-        for space in self.catalog.iter().filter(|space| is_persistent(space)) {
-            let source = if space.def.id == system::SEQUENCE_DATA {
-                let values = self.schema.sequences.iter().filter_map(|one| Some((one.id, one.value?)));
-                Source::Sequences(values.collect::<Vec<_>>().into_iter())
-            } else if space.is_empty() {
-                continue;
-            } else {
-                Source::Live
-            };
-            view.walks.push_back(SpaceWalk::new(space.def.id, space.def.local, source));
-        }
-        self.view = Some(Box::new(view));
+        self.view = Some(Box::default());
         self.vinyl_writes.next_period();
     }
 
@@ -326,20 +397,24 @@ impl Store {
             return true;
         }
         let mut orphans = Vec::new();
-        while !budget.is_spent()
-            && let Some(walk) = view.walks.front_mut()
-        {
-            let primary = primary_of(&self.catalog, walk.space);
-            let (young, copies) = (&mut view.young, &mut view.kept);
-            if !walk.step(primary, &self.arena, young, copies, &mut budget, f) {
-                break;
+        while let Some(space) = view.next_space(&self.catalog, &mut budget) {
+            if space == system::SEQUENCE_DATA {
+                if !view.step_sequences(&self.schema.sequences, &mut budget, f) {
+                    break;
+                }
+            } else if let Some(walk) = view.walks.get_mut(&space) {
+                let primary = primary_of(&self.catalog, space);
+                if !walk.step(primary, &self.arena, &mut view.young, &mut view.kept, &mut budget, f) {
+                    break;
+                }
+                if let Some(SpaceWalk { source: Source::Orphan(index), .. }) = view.walks.remove(&space) {
+                    orphans.push(index);
+                }
             }
             budget.spend(0);
-            if let Some(SpaceWalk { source: Source::Orphan(index), .. }) = view.walks.pop_front() {
-                orphans.push(index);
-            }
+            view.pass(space);
         }
-        let has_more = !view.walks.is_empty();
+        let has_more = !view.is_over;
         debug_assert!(
             has_more || view.young.len() == 0 && view.kept.is_empty(),
             "walks leave nothing behind"
@@ -355,7 +430,7 @@ impl Store {
     pub fn close_read_view(&mut self) -> Option<ClosedView> {
         assert!(!self.transaction.is_open, "a view is closed between transactions");
         let mut view = self.view.take()?;
-        for walk in &mut view.walks {
+        for walk in view.walks.values_mut() {
             if let Source::Orphan(index) = std::mem::replace(&mut walk.source, Source::Kept) {
                 self.discard(index, true);
             }
@@ -367,17 +442,21 @@ impl Store {
     #[must_use]
     pub fn read_view_memory(&self) -> u64 {
         self.view.as_ref().map_or(0, |view| {
-            let places = view.walks.iter().filter_map(|walk| walk.kept.as_ref()).map(Index::memory);
+            let places = view.walks.values().filter_map(|walk| walk.kept.as_ref()).map(Index::memory);
             view.kept.reserved_bytes() + view.young.memory() + places.sum::<u64>()
         })
     }
 
-    /// Bytes of the rows that a snapshot of the data would have now, not compressed.
+    /// Bytes of the rows that a snapshot of the data would have now, not compressed. Costs O(1).
     #[must_use]
     pub fn snapshot_bytes(&self) -> u64 {
-        /// Bytes that a row in a file has beside its tuple, at most.
-        const ROW_OVERHEAD: u64 = 32;
+        self.catalog.persistent_bytes()
+    }
+
+    /// [`Store::snapshot_bytes`] counted anew, for tests: O(spaces).
+    #[must_use]
+    pub fn recount_snapshot_bytes(&self) -> u64 {
         let spaces = self.catalog.iter().filter(|space| is_persistent(space));
-        spaces.map(|space| space.bytes + space.len() * ROW_OVERHEAD).sum()
+        spaces.map(|space| weight::of_rows(space.bytes(), space.len())).sum()
     }
 }

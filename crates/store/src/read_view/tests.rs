@@ -39,6 +39,10 @@ enum Step {
     /// Gives the primary index another order.
     Reorder(usize),
     Rename(usize),
+    /// Makes an empty space temporary, or persistent again.
+    Temporary(usize),
+    /// Takes the next value of a sequence of its own, makes and drops it.
+    Sequence(u8),
     User(u8),
     Savepoint,
     RollbackTo,
@@ -66,6 +70,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => space().prop_map(Step::Secondary),
         1 => space().prop_map(Step::Reorder),
         1 => space().prop_map(Step::Rename),
+        1 => space().prop_map(Step::Temporary),
+        3 => (0..12_u8).prop_map(Step::Sequence),
         2 => (0..4_u8).prop_map(Step::User),
         3 => Just(Step::Savepoint),
         3 => Just(Step::RollbackTo),
@@ -161,6 +167,23 @@ fn execute(store: &mut Store, step: &Step) -> Result<(), Error> {
         Step::Reorder(space) => reorder(store, id_of(store, space)?),
         Step::Rename(space) => {
             ddl::rename_space(store, id_of(store, space)?, &format!("{}_renamed", NAMES[space]))
+        }
+        Step::Temporary(space) => {
+            let id = id_of(store, space)?;
+            let flags = if store.space(id)?.is_temporary() { "{}" } else { r#"{"temporary": true}"# };
+            let (key, operations) = (row(&format!("[{id}]")), row(&format!(r#"[["=", 5, {flags}]]"#)));
+            let (space, index, base) = (system::SPACE, 0, 0);
+            let update = Statement::Update { space, index, key: &key, operations: &operations, base };
+            store.execute(&update).map(drop)
+        }
+        Step::Sequence(number) => {
+            let name = format!("sequence{}", number % 3);
+            match (store.sequence_by_name(&name).map(|sequence| sequence.id), number / 3) {
+                (None, _) => ddl::create_sequence(store, &ddl::SequenceSpec::new(&name)).map(drop),
+                (Some(id), 0) => ddl::drop_sequence(store, id),
+                (Some(id), 1) => store.sequence_reset(id),
+                (Some(id), _) => store.sequence_next(id).map(drop),
+            }
         }
         Step::User(number) => {
             let name = format!("user{number}");
@@ -259,6 +282,7 @@ proptest! {
         commit(&mut store, |store| (0..NAMES.len()).try_for_each(|space| create(store, space)));
         let (expected, handed_out, digest) = run(&mut store, &before, &steps);
         prop_assert_eq!(&handed_out, &expected);
+        prop_assert_eq!(store.snapshot_bytes(), store.recount_snapshot_bytes());
         prop_assert_eq!(loaded(&handed_out).digest(), digest);
         // Nothing is held for a view that is closed.
         let now = rows_of(&store);
@@ -312,6 +336,45 @@ fn a_step_keeps_to_its_budget() {
         steps += 1;
     }
     assert!(steps > 2000 / 50, "{steps}");
+}
+
+#[test]
+fn spaces_are_passed_as_rows_are_and_none_costs_the_opening_anything() {
+    const SPACES: u32 = 2_000;
+    const BUDGET: u32 = 50;
+    let mut store = new_store();
+    for number in 0..SPACES {
+        let (name, parts) = (format!("space{number}"), [PartSpec::new(0, "unsigned")]);
+        let mut id = 0;
+        commit(&mut store, |store| {
+            id = ddl::create_space(store, &SpaceSpec::new(&name, &[]))?;
+            ddl::create_index(store, id, &IndexSpec::new("pk", &parts)).map(drop)
+        });
+        if number % 2 == 0 {
+            commit(&mut store, |store| {
+                store.execute(&Statement::Insert { space: id, tuple: &row("[1]") }).map(drop)
+            });
+        }
+    }
+    let expected = rows_of(&store).len();
+    store.open_read_view();
+    assert!(store.view.as_ref().unwrap().walks.is_empty(), "no space is looked at");
+    assert_eq!(store.read_view_memory(), 0);
+    let (mut steps, mut rows) = (0, 0);
+    loop {
+        let mut handed_out = 0;
+        let has_more = store.read_view_next(Budget::of_rows(BUDGET), &mut |_, _, _| handed_out += 1);
+        let walks = &store.view.as_ref().unwrap().walks;
+        assert!(walks.len() <= 1, "one space is being walked: {}", walks.len());
+        assert!(handed_out <= BUDGET, "{handed_out}");
+        (steps, rows) = (steps + 1, rows + handed_out as usize);
+        if !has_more {
+            break;
+        }
+    }
+    assert_eq!(rows, expected);
+    // Each space is passed at the cost of a row, whether it has tuples or not.
+    assert!(steps * (BUDGET as usize + 1) >= rows + SPACES as usize, "{steps} steps of {rows} rows");
 }
 
 #[test]

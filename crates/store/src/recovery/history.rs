@@ -112,10 +112,10 @@ fn put(space: &mut Space, arena: &mut Arena, tuple: &[u8], mode: PutMode) -> Res
             let (index, space) = (primary.def.name.clone(), space.def.name.clone());
             return Err(Error::TupleFound { index, space });
         }
-        space.bytes -= arena.get(old).len() as u64;
+        space.weight.subtract(arena.get(old).len());
         arena.remove(old);
     }
-    space.bytes += tuple.len() as u64;
+    space.weight.add(tuple.len());
     Ok(())
 }
 
@@ -141,10 +141,11 @@ fn change(
         let (index, space) = (primary.def.name.clone(), space.def.name.clone());
         return Err(Error::CantUpdatePrimaryKey { index, space });
     }
-    let old_bytes = old_tuple.bytes().len() as u64;
+    let old_bytes = old_tuple.bytes().len();
     let new = allocate(arena, &tuple)?;
     primary.index.replace(arena, old, new);
-    space.bytes = space.bytes + tuple.len() as u64 - old_bytes;
+    space.weight.add(tuple.len());
+    space.weight.subtract(old_bytes);
     arena.remove(old);
     Ok(())
 }
@@ -153,7 +154,7 @@ fn remove(space: &mut Space, arena: &mut Arena, key: &[u8]) -> Result<(), Error>
     let primary = &mut space.indexes[0];
     if let Some(old) = primary.find(arena, key, None)? {
         primary.index.remove(arena, old);
-        space.bytes -= arena.get(old).len() as u64;
+        space.weight.subtract(arena.get(old).len());
         arena.remove(old);
     }
     Ok(())

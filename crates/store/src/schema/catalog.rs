@@ -8,8 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 use lycosa_tuple::format::Format;
 
 use crate::access::{Privacy, PrivacyTable};
+use crate::read_view::is_persistent;
 use crate::schema::space::SpaceDef;
 use crate::space::{Space, SpaceIndex};
+use crate::weight::Sum;
 use crate::{IndexId, SpaceId};
 
 /// Ids below are looked up by position.
@@ -30,6 +32,10 @@ pub(crate) struct Catalog {
     identities: u64,
     /// The privacy of the spaces with these names.
     privacy: PrivacyTable,
+    /// Bytes of the rows that a snapshot has.
+    persistent: Sum,
+    /// Bytes of the tuples of all other spaces.
+    transient: Sum,
 }
 
 impl Catalog {
@@ -59,6 +65,21 @@ impl Catalog {
         self.near.iter().flatten().chain(self.far.values()).map(Box::as_ref)
     }
 
+    /// The first space with this id or a higher one.
+    pub(crate) fn next_from(&self, id: SpaceId) -> Option<&Space> {
+        let near = self.near.get(id as usize..).unwrap_or_default();
+        near.iter()
+            .flatten()
+            .next()
+            .or_else(|| self.far.range(id..).next().map(|(_, space)| space))
+            .map(Box::as_ref)
+    }
+
+    /// Bytes of the rows that a snapshot has, at most.
+    pub(crate) fn persistent_bytes(&self) -> u64 {
+        self.persistent.get()
+    }
+
     /// In id order.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Space> {
         let spaces = self.near.iter_mut().flatten().chain(self.far.values_mut()).map(Box::as_mut);
@@ -85,6 +106,9 @@ impl Catalog {
     pub(crate) fn insert(&mut self, mut space: Box<Space>) {
         Self::identify(&mut self.identities, &mut space.identity);
         space.privacy = privacy_of(self.privacy, &space.def.name);
+        let (sum, tuples) =
+            (if is_persistent(&space) { &self.persistent } else { &self.transient }, space.len());
+        space.weight.joins(sum, tuples);
         let id = space.def.id;
         self.names.insert(space.def.name.clone(), id);
         if id < NEAR {
@@ -99,8 +123,11 @@ impl Catalog {
     }
 
     pub(crate) fn remove(&mut self, id: SpaceId) -> Option<Box<Space>> {
-        let space = if id < NEAR { self.near.get_mut(id as usize)?.take() } else { self.far.remove(&id) }?;
+        let mut space =
+            if id < NEAR { self.near.get_mut(id as usize)?.take() } else { self.far.remove(&id) }?;
         space.last_found.set(None);
+        let tuples = space.len();
+        space.weight.leaves(tuples);
         self.forget_name(&space.def.name, id);
         Some(space)
     }
@@ -121,9 +148,15 @@ impl Catalog {
     ) -> Option<(SpaceDef, Format)> {
         let name = def.name.clone();
         let privacy = privacy_of(self.privacy, &name);
-        let space = self.get_mut(id)?;
+        let is_far = id >= NEAR;
+        let space = if is_far { self.far.get_mut(&id) } else { self.near.get_mut(id as usize)?.as_mut() }?;
+        space.last_found.set(None);
         space.privacy = privacy;
         let old_def = std::mem::replace(&mut space.def, def);
+        let (sum, tuples) =
+            (if is_persistent(space) { &self.persistent } else { &self.transient }, space.len());
+        space.weight.leaves(tuples);
+        space.weight.joins(sum, tuples);
         let old_format = std::mem::replace(&mut space.format, format);
         if old_def.name != name {
             self.forget_name(&old_def.name, id);
@@ -135,12 +168,6 @@ impl Catalog {
     pub(crate) fn set_format(&mut self, id: SpaceId, format: Format) {
         if let Some(space) = self.get_mut(id) {
             space.format = format;
-        }
-    }
-
-    pub(crate) fn set_bytes(&mut self, id: SpaceId, bytes: u64) {
-        if let Some(space) = self.get_mut(id) {
-            space.bytes = bytes;
         }
     }
 

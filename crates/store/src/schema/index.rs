@@ -672,7 +672,7 @@ impl Store {
         }
         let left = space.indexes.iter().map(|index| &index.def).filter(|def| def.id != id);
         let format = Space::format_with(&space.def, left, true)?;
-        let owned_bytes = (id == 0).then_some(space.bytes);
+        let (owned_bytes, tuples) = ((id == 0).then(|| space.bytes()), space.len());
         if let Some(index) = self.catalog.take_index(space_id, id) {
             self.undo_schema(SchemaUndo::IndexRemoved {
                 space: space_id,
@@ -680,8 +680,8 @@ impl Store {
                 owned_bytes,
             });
         }
-        if owned_bytes.is_some() {
-            self.catalog.set_bytes(space_id, 0);
+        if let (Some(bytes), Some(space)) = (owned_bytes, self.catalog.get_mut(space_id)) {
+            space.weight.subtract_all(bytes, tuples);
         }
         self.catalog.set_format(space_id, format);
         Ok(())

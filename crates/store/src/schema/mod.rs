@@ -125,6 +125,11 @@ impl Store {
         let arena = &self.arena;
         let old = old.map(|handle| row::Row::new(arena.get(handle)));
         let new = new.map(|handle| row::Row::new(arena.get(handle)));
+        if space == system::SEQUENCE
+            && let (Some(view), Some(id)) = (&mut self.view, new.or(old).and_then(|row| row.id(0).ok()))
+        {
+            view.sequence_changed(id, self.schema.sequences.get(id).and_then(|sequence| sequence.value));
+        }
         match space {
             system::COLLATION => self.schema.collations.apply(old, new),
             system::SEQUENCE => self.schema.sequences.apply(old, new),

@@ -1,6 +1,7 @@
 //! Rows of `_sequence`, `_sequence_data` and `_space_sequence`: sequences of numbers and the fields that they fill.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 
 use lycosa_tuple::field::FieldType;
 
@@ -131,6 +132,12 @@ impl Sequences {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Sequence> {
         self.by_id.values()
+    }
+
+    /// Those with an id past this one, in id order.
+    pub(crate) fn after(&self, id: Option<u32>) -> impl Iterator<Item = &Sequence> {
+        let from = id.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_id.range((from, Bound::Unbounded)).map(|(_, sequence)| sequence)
     }
 
     /// Sets the last value.

@@ -30,8 +30,9 @@ impl Store {
         let primary = space.primary_key().cloned();
         let empty: Vec<_> = space.indexes.iter().map(|index| index.emptied(primary.as_ref())).collect();
         if let Some(space) = self.catalog.get_mut(id) {
+            let (bytes, tuples) = (space.bytes(), space.len());
             let indexes = std::mem::replace(&mut space.indexes, empty);
-            let bytes = std::mem::take(&mut space.bytes);
+            space.weight.subtract_all(bytes, tuples);
             self.undo_schema(SchemaUndo::Truncated { space: id, indexes, bytes });
         }
         Ok(())
