@@ -47,7 +47,7 @@ pub(crate) struct Comparison {
     rounds: usize,
 }
 
-/// Contenders that take part, and those that cannot.
+/// Contenders that take part, and contenders that cannot.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Field {
     pub(crate) contenders: Vec<Contender>,

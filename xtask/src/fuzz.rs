@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::command::Program;
 use crate::{sim, steps, top};
 
-/// What is instrumented: edges with counters, comparisons, and a table of places.
+/// The instrumentation: counters of edges, comparisons, and a table of places.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
                      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
                      -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";

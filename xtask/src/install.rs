@@ -37,7 +37,7 @@ fn environment() -> PathBuf {
     top().join(".test-env")
 }
 
-/// Installs the package whose program of the same name answers to `version`, unless it is there.
+/// Installs the package whose program of the same name answers to `version`, unless it is installed.
 fn debian_package(name: &str, version: &str) -> Result<()> {
     let runs = || Program::new(name).arguments([version]).succeeds();
     if runs() {
@@ -115,7 +115,7 @@ fn javascript_clients() -> Result<()> {
     mark(&wanted, &stamp)
 }
 
-/// Whether what was installed last is what is wanted now.
+/// Whether the packages installed last are the wanted ones.
 fn is_same(wanted: &Path, stamp: &Path) -> bool {
     matches!((fs::read(wanted), fs::read(stamp)), (Ok(wanted), Ok(stamp)) if wanted == stamp)
 }

@@ -58,13 +58,13 @@ enum Task {
     },
     /// Format all Rust code
     Fmt {
-        /// Only say what is not formatted
+        /// Change nothing: list the lines that are not formatted
         #[arg(long)]
         check: bool,
     },
     /// Run clippy over all targets, warnings as errors
     Clippy,
-    /// Load the server, kill it at random moments, let its disk fail, and check that nothing acknowledged was lost
+    /// Load the server, kill it at random, let its disk fail, and check that nothing acknowledged was lost
     Crash {
         /// For how long servers are killed at least [default: 60, or 0 with --kills or --faults]
         #[arg(long, value_name = "N")]
@@ -90,7 +90,7 @@ enum Task {
     },
     /// Count the instructions of a cycle by type of tube; fail if they have risen since they were recorded
     Count {
-        /// Record what is counted, instead of comparing
+        /// Record the counts, instead of comparing
         #[arg(long)]
         record: bool,
     },

@@ -128,7 +128,7 @@ const STEPS: &[Step] = &[
     step("page", "the page in a browser", Binary, &["build", "install"], Tests(page)),
 ];
 
-/// Seconds of the same when they are asked for by name and nobody says for how long.
+/// Seconds of the same steps when they are asked for by name without a duration.
 const LONG: u64 = 60;
 
 /// The steps' names, for the command line.
@@ -238,7 +238,7 @@ impl Action {
     }
 }
 
-/// How much of what is checked against our server was also checked against the server that it imitates.
+/// The part of the checks of our server that also ran against the server that it imitates.
 fn against_the_real_thing(count: Count) -> String {
     let Count { passed, failed, skipped } = count;
     let ran = passed + failed;
@@ -277,7 +277,7 @@ fn closing_line(all: Count, steps: usize, failures: &[&str], took: Duration) -> 
     )
 }
 
-/// Formats all Rust code, or says what is not formatted.
+/// Formats all Rust code, or lists the lines that are not formatted.
 pub(crate) fn format(check: bool) -> Result<()> {
     Program::cargo().arguments(["fmt", "--all"]).arguments(check.then_some("--check")).run()
 }

@@ -2,7 +2,7 @@
 //! taker's own to take; RPOP from that list when the task is done.
 //!
 //! The list has no further guarantees of a queue (owners that are checked, tasks that come back when their taker ends, delays)
-//! by itself: a program has to empty the list of a taker that died.
+//! of its own: a program has to empty the list of a taker that died.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};

@@ -414,7 +414,7 @@ impl Core {
 
     /// Waits for about `pause`, or until the client is closed; returns the pause after it.
     async fn rest(&self, pause: Duration) -> Duration {
-        // Between half of the delay and the whole, so that many clients do not return in step.
+        // From half of the delay to all of it, so that clients do not return in step.
         let chance = f64::from(Uuid::new_v4().as_bytes()[0]) / 255.0;
         tokio::select! {
             () = tokio::time::sleep(pause.mul_f64(0.5 + chance / 2.0)) => {}

@@ -320,8 +320,8 @@ impl Runtime {
         self.spawn("on_replace", run).map(drop)
     }
 
-    /// Completes a line of a console at a place (in bytes) and tells `answer` where the completed word begins and
-    /// its possible completions. Nothing is told if that fails.
+    /// Completes a line of a console at a place (in bytes) and calls `answer` with the beginning of the completed word and
+    /// its possible completions. A failure calls nothing.
     ///
     /// # Errors
     /// There is no memory for another stack.

@@ -154,7 +154,7 @@ pub(crate) enum Command {
     /// List tasks by state, sub-queue and age, without taking them
     #[command(after_help = task::LIST_EXAMPLES)]
     List(ListArguments),
-    /// Delete tasks, whatever their state
+    /// Delete tasks in any state
     #[command(after_help = task::CHOICE_EXAMPLES)]
     Delete(ChosenArguments),
     /// Prolong taken tasks: more time to live and to run
@@ -201,7 +201,7 @@ pub(crate) enum Command {
     /// Print everything that is measured, for monitors
     #[command(after_help = metrics::METRICS_EXAMPLES)]
     Metrics(MetricsArguments),
-    /// Show who is connected to the queue, and who holds which tasks
+    /// Show the sessions of the queue, their connections and the tasks that they hold
     #[command(subcommand, after_help = status::SESSION_EXAMPLES)]
     Session(SessionCommand),
     /// Check that the server responds, and how fast

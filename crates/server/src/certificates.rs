@@ -1,7 +1,7 @@
-//! What the configuration says about TLS: read at the start, and again at SIGHUP.
+//! Certificates and keys of the configuration, for TLS: read at the start, and again at SIGHUP.
 //!
-//! A file that is wrong keeps a server from starting. It does not end one that runs: that goes on with what it has read
-//! before, and says so.
+//! A wrong file keeps a server from starting. A running server goes on with the files that it has read before, and logs
+//! the fault.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -2,8 +2,7 @@
 //!
 //! The socket is bound before the start, so clients do connect. Each is greeted and answered, as by Tarantool: PING and
 //! VOTE with the true values, statements with `ER_NO_SUCH_SPACE`, anything else with `ER_LOADING`. Clients know both, and try
-//! again. Once the instance exists
-//! it takes the connections over; for the client nothing changes.
+//! again. Once the instance exists, it takes the connections over; for the client nothing changes.
 //!
 //! *Absent:* a request that is no whole valid frame of at most [`MAX_FRAME`] bytes. It waits for the instance, and so does
 //! all that follows it on its connection. The greeting names no instance, because the start decides which one it will be. A

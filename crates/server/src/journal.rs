@@ -1,9 +1,9 @@
 //! The journal as the loop sees it: batches go in, and it hears when they are durable.
 //!
-//! With `wal_mode` `fsync` the disk is waited for by a [thread](crate::journal_thread) while the loop goes on. In the
-//! other modes nothing is waited for: a batch is a `write` into the system's cache, which costs less than waking a
-//! thread and being woken by it, so the loop appends it itself. (Where the system's cache is full of bytes that the disk
-//! has not taken yet, that `write` waits; no reply could leave before it anyway.)
+//! With `wal_mode` `fsync` a [thread](crate::journal_thread) waits for the disk while the loop goes on. In the other modes
+//! nothing waits: a batch is a `write` into the system's cache, which costs less than waking a thread and being woken by
+//! it, so the loop appends the batch itself. (Where the system's cache is full of bytes that the disk has not taken yet,
+//! that `write` waits; no reply could leave before it anyway.)
 //!
 //! After a failure it says so once and answers every later batch with the same failure: a journal that failed never
 //! writes again.

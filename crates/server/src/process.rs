@@ -1,4 +1,4 @@
-//! What the system tells about this process, for metrics: read from `/proc` by the thread that wants it, never by the loop.
+//! The system's numbers about this process, for metrics: read from `/proc` by the thread that wants them, never by the loop.
 
 use std::fs;
 

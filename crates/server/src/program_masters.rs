@@ -1,4 +1,4 @@
-//! What `box.cfg` of a program waits for: masters that are connected and in sync.
+//! Waiting of a program's `box.cfg` until masters are connected and in sync.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The options of `box.cfg`: what they make of a configuration, and which of them may change while a program runs.
+//! The options of `box.cfg`: their effect on a configuration, and which of them may change while a program runs.
 //!
 //! Lua has checked their names and types; here are the values. Errors are the texts that a program sees. Absent: the
 //! options of replication ([`crate::replication::options`]), and the socket that `listen` binds ([`crate::program_listen`]).

@@ -1,4 +1,4 @@
-//! What a program consists of, and its main fiber: what stands before the file, the file, a console.
+//! A program's parts and its main fiber: the statements before the file, the file, a console.
 //!
 //! Whose arguments they are, and in which order they are carried out, is as in Tarantool (`tarantool(1)`).
 

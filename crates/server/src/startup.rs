@@ -1,4 +1,4 @@
-//! The lines of a server that is ready: its addresses, its data folder, its promise of durability, and two commands to try.
+//! Log lines of a server that is ready: its addresses, its data folder, its durability, and two commands to try.
 
 use std::io::{self, IsTerminal, Write};
 

@@ -1,4 +1,4 @@
-//! From a data folder to a store and an open log; from nothing to a new instance.
+//! Opens a data folder: recovers the store and opens the log, or bootstraps a new instance in an empty folder.
 
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,4 @@
-//! The loop around the turn: [`lycosa_engine::turn`] says what a turn is, and this gives it the sockets and threads of the
-//! server.
+//! The loop: drives turns ([`lycosa_engine::turn`]) with the sockets and threads of the server.
 //!
 //! Connections' tasks read and hand requests to the instance; each asks for the turn to be ended. Its end writes every
 //! connection's ready replies with one call each.
@@ -399,7 +398,7 @@ impl Core {
         Ended { wake_in, was_long, follows }
     }
 
-    /// Whether another connection fits beside those that are open and those whose handshake is under way.
+    /// Whether another connection fits beside the open connections and the handshakes under way.
     pub(crate) fn may_accept(&self) -> bool {
         self.instance.borrow().has_room_for(self.handshakes.get())
     }

@@ -243,7 +243,7 @@ fn next_id(store: &Store, tube: &str) -> u64 {
 }
 
 /// A row that a client inserts into a temporary tube moves its sequence on, and a snapshot keeps the sequence, though not the
-/// row. So the ids of such a tube go on at those that were reserved, or later.
+/// row. So the ids of such a tube go on at the reserved ids, or later.
 pub(crate) fn adopt_temporary_ids(store: &Store, model: &mut Model) -> Checked {
     for tube in model.tubes.values_mut().filter(|tube| tube.plan.temporary) {
         let next_id = next_id(store, &tube.plan.name);

@@ -181,7 +181,7 @@ pub fn is_key_open_to_others(key: &Path) -> bool {
     std::fs::metadata(key).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
 }
 
-/// The failure of a handshake, in words for a person who has set up this client or server.
+/// The failure of a handshake, in words for the person that has set up this client or server.
 pub fn explain(error: &rustls::Error) -> String {
     use rustls::{AlertDescription, CertificateError, Error};
     if let Some(problem) = dates(error) {

@@ -1,6 +1,6 @@
 //! The house rules that a machine can check.
 //!
-//! Each rule adds to a list of [`Fault`]s and knows nothing of the others; `cargo xtask tidy` prints all of them at once.
+//! Each rule adds to a list of [`Fault`]s and knows no other rule; `cargo xtask tidy` prints all of them at once.
 //! A rule that needs judgement is not here: it belongs into a review.
 
 mod arrows;

@@ -96,7 +96,7 @@ pub(crate) struct ExpirationStartArguments {
     /// A task with this name is no error
     #[arg(long)]
     pub(crate) if_not_exists: bool,
-    /// Start nothing: count what is due now
+    /// Start nothing: count the tuples that have expired by now
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Time to wait for the end of a dry run

@@ -120,7 +120,7 @@ pub(crate) struct PutArguments {
     /// Each line of the input is a task
     #[arg(long, short = 'l')]
     pub(crate) lines: bool,
-    /// Put so many tasks with one call: all of them or none (a batch ends early at 4 MiB)
+    /// Number of tasks to put with one call: all of them or none (a batch ends early at 4 MiB)
     #[arg(long, short = 'b', value_name = "COUNT", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=10_000), allow_negative_numbers = true)]
     pub(crate) batch: u32,
@@ -291,7 +291,7 @@ pub(crate) struct ReleaseArguments {
     /// Text that is kept with the tasks (`lycosa peek` shows it)
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// Whoever holds the tasks; with a filter it is always so
+    /// Also release tasks that other sessions hold; a filter always does
     #[arg(long, conflicts_with = "token")]
     pub(crate) force: bool,
     /// Time before the tasks are ready again (ttl types)
@@ -363,7 +363,7 @@ pub(crate) struct WorkArguments {
     /// How long a command may run; then its process group gets SIGTERM, after 5 s SIGKILL, and the task has failed
     #[arg(long, value_name = "TIME", value_parser = lasting, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
-    /// End when no task has come for this long, none is running and no failed one waits for its next attempt
+    /// End when no task has arrived for this long, none is running and no failed one waits for its next attempt
     #[arg(long, value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
     pub(crate) until_empty: Option<Duration>,
     /// The command and its arguments

@@ -744,7 +744,7 @@ mod backup {
         let run = lycosa(&["backup", &saved, "--data-dir", data]);
         assert_eq!(run.code, 0, "{run:?}");
         assert!(run.stdout.contains(&format!("`lycosa restore {saved} --data-dir FOLDER`")), "{run:?}");
-        // Later rows are not in it, and the server has gone on.
+        // Later rows are not in the backup, and the server serves clients meanwhile.
         server.ok(&["put", "mail", "c"]);
         assert_eq!(digest(&saved), {
             let label: Json =

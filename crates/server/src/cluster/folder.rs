@@ -1,4 +1,4 @@
-//! The data folder of a single server becomes that of the first member, and that of the last member a single server's.
+//! Conversion of data folders: from a single server to the first member of a group, and from the last member to a single server.
 //!
 //! Both need the folder for themselves: a server that runs holds its lock.
 

@@ -1,4 +1,4 @@
-//! This server as a node of a group: links to the other nodes, and what of the group's life needs sockets and threads.
+//! This server as a node of a group: links to the other nodes, and the sockets and threads of the group.
 //!
 //! | module | what it does |
 //! |---|---|

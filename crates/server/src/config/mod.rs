@@ -1,4 +1,4 @@
-//! The configuration: flags over environment over file over defaults, each value with where it came from.
+//! The configuration: flags over environment over file over defaults, each value with its origin.
 //!
 //! Every setting stands once, in the table [`SETTINGS`]: its key in `lycosa.toml`, its flag (`--data-dir`), its
 //! variable (`LYCOSA_DATA_DIR`), its default, whether SIGHUP may change it, and one line of help. `lycosa serve

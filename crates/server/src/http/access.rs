@@ -1,4 +1,4 @@
-//! Bearer tokens as requests carry them. The instance decides what they are worth.
+//! Bearer tokens of requests. The instance decides about their rights.
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::header;

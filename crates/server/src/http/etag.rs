@@ -1,4 +1,4 @@
-//! ETags: a client that has an answer is not sent it again.
+//! ETags: the server does not send an answer again that the client already has.
 
 use std::hash::{DefaultHasher, Hasher};
 

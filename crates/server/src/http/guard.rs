@@ -1,5 +1,5 @@
-//! What a request has to prove before anything of it is read: that it means this server, and that no other web site
-//! makes a browser send it.
+//! The guard of the HTTP listeners: refuses requests that are meant for another server, or that another web site makes a
+//! browser send, before any part of them is read.
 //!
 //! A page of another site can let a browser send requests to `127.0.0.1`, and by a name of its own that resolves to
 //! that address (DNS rebinding) it can read the answers as well. Browsers name the site in `Origin` and `Sec-Fetch-Site`,

@@ -1,4 +1,4 @@
-//! The door's listening sockets and its thread.
+//! The listening sockets of HTTP, and the HTTP thread.
 
 use std::convert::Infallible;
 use std::io;

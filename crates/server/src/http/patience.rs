@@ -1,4 +1,4 @@
-//! A socket that a peer who does not read cannot hold: a write without progress ends with an error after some time.
+//! A time limit for writes to a socket: a write without progress ends with an error, so a peer that does not read holds nothing.
 
 use std::future::Future;
 use std::io;

@@ -1,4 +1,4 @@
-//! Refusals as RFC 9457 has them: `application/problem+json` with a type that stays the same.
+//! Refusals in the form of RFC 9457: `application/problem+json` with a stable type.
 //!
 //! A problem's `type` is `urn:lycosa:problem:KIND`. Kinds, their statuses and titles stand in [`Kind`] alone, which
 //! `docs/http.md` and the OpenAPI document list; `detail` is for people and may change.

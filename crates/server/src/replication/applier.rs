@@ -259,8 +259,8 @@ impl Applier {
         Some(format!("this instance takes no more rows: {cause}; free or replace its disk and restart it"))
     }
 
-    /// Why this instance may not join again without a command; `None` if it may. Its rows must be a part of those that the master
-    /// has, no client may be writing here, and the master must be able to take it.
+    /// Why this instance may not join again without a command; `None` if it may. The master must have all its rows, no client
+    /// may be writing here, and the master must be able to take it.
     fn refuses_rejoin(&self) -> Option<&'static str> {
         let instance = self.core.instance.borrow();
         let covers = |ballot: &Ballot| {

@@ -1,8 +1,8 @@
-//! A term that this instance has only heard of, kept beside the data: a master that was replaced stays fenced when it is started
+//! The file `fence`: a term that this instance has only heard of, so that a replaced master stays fenced when it is started
 //! again before it has the row of the term.
 //!
-//! The file is one line, `term NUMBER owner ID replica set UUID`. That of another replica set says nothing: the folder has joined
-//! another one since. A term that is in the data is not looked for here.
+//! The file is one line, `term NUMBER owner ID replica set UUID`. A file of another replica set counts for nothing: the folder
+//! has joined another set since. A term that is in the data is not looked for here.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

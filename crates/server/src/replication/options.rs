@@ -1,4 +1,4 @@
-//! What a program says about replication in `box.cfg`.
+//! The options of replication in a program's `box.cfg`.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! A replica that its masters' journals do not reach any more joins again: its files are set aside first.
+//! Rejoin: a replica whose next rows are in no master's journals any more sets its files aside and joins again.
 //!
 //! The files go into a folder beside them, the newest first and xlogs before snapshots. A crash in between leaves an older
-//! state of the same data, from which the next start goes on; the masters have everything that is missing there.
+//! state of the same data, from which the next start goes on; the masters have the missing rows.
 
 use std::fs::{self, File};
 use std::io;

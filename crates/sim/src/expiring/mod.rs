@@ -8,7 +8,7 @@
 //! Checked after each event:
 //! - Nothing alive is deleted, and nothing at all where no task runs or the instance only reads.
 //! - An expired tuple is in its archive exactly once, and in its space no more, also at every start.
-//! - The tasks are those that were started and not stopped. A name is free as soon as its task has ended.
+//! - Exactly the started tasks that were not stopped exist. A name is free as soon as its task has ended.
 //! - With nothing in the way, everything due goes within its bound: at once by an index, else within two passes.
 //!
 //! At every start: the data are those of a prefix of the rows that holds everything durable.

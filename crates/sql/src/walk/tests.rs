@@ -213,7 +213,7 @@ fn a_walk_uses_no_index_whose_keys_are_not_values_of_fields() {
     assert_eq!(count(&mut lent, "SELECT * FROM \"special\" ORDER BY \"id\""), (10, 0));
 }
 
-/// A walk that begins again counts no row twice, whatever the statement keeps of the rows before.
+/// A walk that begins again counts no row twice, with any state that the statement keeps of earlier rows.
 #[test]
 fn a_walk_whose_index_is_altered_begins_again() {
     let rows: Vec<Row> = (0..1200).map(|id| (id, Some(1), format!("n{}", id % 5))).collect();

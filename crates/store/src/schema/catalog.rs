@@ -1,7 +1,7 @@
 //! All spaces by id and by name.
 //!
-//! Ids that were handed out one after another are found by position, scattered ones in a map. The catalog does as it is told
-//! and undoes nothing; the transaction keeps what it took out.
+//! Ids that were handed out one after another are found by position, scattered ones in a map. The catalog checks and undoes
+//! nothing; the transaction keeps the spaces that it took out.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -132,7 +132,7 @@ impl Catalog {
         Some(space)
     }
 
-    /// A name may have gone over to another space in the meantime: while rows are undone one by one.
+    /// The name may belong to another space by now, while rows are undone one by one.
     fn forget_name(&mut self, name: &str, id: SpaceId) {
         if self.names.get(name) == Some(&id) {
             self.names.remove(name);

@@ -155,8 +155,8 @@ fn check(lua: Lua) -> Result<i32, Error> {
     Ok(0)
 }
 
-/// `sql_hides(name, creates)`: whether the caller must not learn that there is such a space. Who wants to create one, and may
-/// not, is told that.
+/// `sql_hides(name, creates)`: whether the caller must not learn that the space exists. A caller that wants to create it
+/// without the right to do so gets an error that names this right.
 fn hides(lua: Lua) -> Result<i32, Error> {
     let name = lua.text(1).ok_or_else(|| Error::here("usage: sql_hides(name, creates)"))?;
     let creates = lua.truth(2);

@@ -84,7 +84,7 @@ pub(super) fn replies_wait() -> Result<()> {
     for task in 0..20 {
         client.ask("queue.tube.t:put", vec![Value::Int(task)])?;
     }
-    // Answered changes are kept, whatever happens to the master now.
+    // Answered changes are kept, even if the master dies now.
     let has = vclock(&replica)?;
     let own = vclock(&master)?;
     if has != own {

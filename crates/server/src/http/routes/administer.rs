@@ -1,4 +1,4 @@
-//! Tubes made and dropped, and the server as a whole.
+//! Routes of administrators: create and drop tubes, and the server as a whole.
 
 use std::sync::PoisonError;
 use std::time::Duration;

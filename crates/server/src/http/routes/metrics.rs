@@ -1,4 +1,4 @@
-//! What monitors and autoscalers read.
+//! Routes of metrics, for monitors and autoscalers.
 //!
 //! A scrape goes through the tubes page by page, so that the loop serves its clients in between, and turns the numbers into text
 //! on this thread. Clients on this machine need no token for `/metrics`, others one for every tube.

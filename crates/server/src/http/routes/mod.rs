@@ -1,4 +1,4 @@
-//! Routes: what stands at which path, for which role.
+//! Routes: the path, the handler and the role of each.
 //!
 //! [`TABLE`] is the one list of routes: the router is made of it, and so is the OpenAPI document, so neither knows a path
 //! that the other does not. Handlers turn a request into the call of a native function and its values into JSON; rights,

@@ -1,4 +1,4 @@
-//! Tasks: put, looked at, deleted.
+//! Routes of tasks: put, peek, delete.
 
 use std::time::Duration;
 

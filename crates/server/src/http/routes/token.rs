@@ -1,4 +1,4 @@
-//! The token of the request: what its holder may do.
+//! The route that shows the rights of the request's token.
 
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -1,4 +1,4 @@
-//! Tubes: what there is.
+//! Routes that list tubes and their status.
 
 use axum::extract::State;
 use axum::http::StatusCode;
