@@ -4,16 +4,27 @@ use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustix::param::clock_ticks_per_second;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::top;
 
 thread_local! {
     /// What the lines of this thread's programs begin with; nothing while it is empty.
     static LABEL: Cell<&'static str> = const { Cell::new("") };
+    /// Processor time of this thread's programs since the last [`take_processor_time`].
+    static PROCESSOR: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// The processor time of the programs that this thread has run and shown since the last call, with the time of the processes
+/// that these programs began and waited for.
+pub(crate) fn take_processor_time() -> Duration {
+    PROCESSOR.take()
 }
 
 /// The lines of programs that this thread runs begin with `label` from now on, so that steps beside each other can be told
@@ -113,6 +124,7 @@ impl Program {
         for reader in [stdout, stderr].into_iter().flatten() {
             lines += &reader.join().expect("a reading thread does not panic");
         }
+        PROCESSOR.set(PROCESSOR.get() + processor_time(&child).unwrap_or_default());
         let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
         let outcome =
             if status.success() { Ok(()) } else { Err(anyhow::anyhow!("`{shown}` failed: {status}")) };
@@ -127,6 +139,20 @@ impl Program {
         }
         shown
     }
+}
+
+/// Waits for the end of a program and reads its processor time, which the kernel forgets with the [`Child::wait`] that follows.
+fn processor_time(child: &Child) -> Option<Duration> {
+    let pid = Pid::from_child(child);
+    waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok()?;
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    ticks(&stat).map(|ticks| Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
+}
+
+/// utime, stime, cutime and cstime of a line of `/proc/PID/stat` together. The program's name, in parentheses, may hold blanks.
+fn ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().skip(11).take(4).map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
 /// Whether a variable is a setting of the server. Chores keep such variables of a developer's shell from the servers that

@@ -184,7 +184,8 @@ pub(crate) fn run(choice: &Choice) -> Result<()> {
         command::label(step.name);
         let began = Instant::now();
         let done = step.action.run();
-        println!("== {}: {}", step.name, verdict(done.count, &done.result, began.elapsed()));
+        let spent = command::take_processor_time();
+        println!("== {}: {}", step.name, verdict(done.count, &done.result, began.elapsed(), spent));
         if step.name == "oracle" {
             println!("== {}", against_the_real_thing(done.count));
         }
@@ -249,7 +250,8 @@ fn against_the_real_thing(count: Count) -> String {
     )
 }
 
-fn verdict(count: Count, outcome: &Result<()>, took: Duration) -> String {
+/// `took`: by the clock; `spent`: processor time of the programs, as far as it is known.
+fn verdict(count: Count, outcome: &Result<()>, took: Duration, spent: Duration) -> String {
     let mut text = match outcome {
         Ok(()) => "ok".to_owned(),
         Err(error) => format!("FAILED: {error:#}"),
@@ -262,7 +264,11 @@ fn verdict(count: Count, outcome: &Result<()>, took: Duration) -> String {
             }
         }
     }
-    text + &format!(", {:.1} s", took.as_secs_f64())
+    text += &format!(", {:.1} s", took.as_secs_f64());
+    if spent >= Duration::from_secs(1) {
+        text += &format!(" ({:.0} s of processors)", spent.as_secs_f64());
+    }
+    text
 }
 
 fn closing_line(all: Count, steps: usize, failures: &[&str], took: Duration) -> String {
@@ -502,9 +508,13 @@ mod tests {
 
     #[test]
     fn a_verdict_names_only_what_happened() {
+        const TWO: Duration = Duration::from_secs(2);
         let count = Count { passed: 3, failed: 0, skipped: 1 };
-        assert_eq!(verdict(count, &Ok(()), Duration::from_secs(2)), "ok, 3 passed, 1 skipped, 2.0 s");
+        assert_eq!(
+            verdict(count, &Ok(()), TWO, Duration::from_secs(40)),
+            "ok, 3 passed, 1 skipped, 2.0 s (40 s of processors)"
+        );
         let failed = Err(anyhow::anyhow!("no"));
-        assert_eq!(verdict(Count::default(), &failed, Duration::from_secs(2)), "FAILED: no, 2.0 s");
+        assert_eq!(verdict(Count::default(), &failed, TWO, Duration::ZERO), "FAILED: no, 2.0 s");
     }
 }

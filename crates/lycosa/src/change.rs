@@ -17,7 +17,7 @@ use crate::outcome::{Outcome, Usage};
 use crate::output::{self, Task};
 use crate::session::Session;
 use crate::tube_options::{self, Needs};
-use crate::values::seconds;
+use crate::values::{counted, seconds};
 
 /// Tasks of one call.
 const BATCH: usize = 500;
@@ -137,7 +137,7 @@ fn said(client: &ClientArguments, tube: &str, done: &str, count: u64) -> anyhow:
     if client.json {
         output::line(json!({ "tube": tube, done: count }))?;
     } else {
-        output::line(format_args!("{done} {count} tasks of {tube}"))?;
+        output::line(format_args!("{done} {} of {tube}", counted(count as u64, "task")))?;
     }
     Ok(Outcome::Done)
 }
@@ -226,7 +226,10 @@ impl<'a> Change<'a> {
             if client.json {
                 output::line(json!({ "tube": tube, "chosen": count }))?;
             }
-            eprintln!("lycosa: {verb} would change {count} tasks of tube \"{tube}\"; --yes does it");
+            eprintln!(
+                "lycosa: {verb} would change {} of tube \"{tube}\"; --yes does it",
+                counted(count as u64, "task")
+            );
             return Ok(Outcome::Done);
         }
         let (mut changed, mut refused) = (0, 0);
@@ -252,7 +255,7 @@ impl<'a> Change<'a> {
         }
         said(client, tube, self.done, changed)?;
         if refused > 0 {
-            eprintln!("lycosa: {refused} tasks were refused; they have changed since they were counted");
+            eprintln!("lycosa: refused for changes since the count: {}", counted(refused, "task"));
             return Ok(Outcome::Refused);
         }
         Ok(Outcome::Done)

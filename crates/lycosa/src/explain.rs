@@ -163,6 +163,13 @@ pub(crate) fn connect(error: Error) -> anyhow::Error {
             let advice = format!("{error}. Is a server running at {address}? `lycosa` starts one here");
             anyhow::Error::new(error).context(advice)
         }
+        (Error::Timeout(waited), _) => {
+            let advice = format!(
+                "no connection within {waited:?}: the address is not reachable, the server hangs, or it is not a Lycosa or \
+                 Tarantool (HTTP and TLS wait for the client to begin: with TLS the address begins with tls://)"
+            );
+            anyhow::Error::new(error).context(advice)
+        }
         (_, Some(Kind::WrongCredentials)) => anyhow::Error::new(replaced(
             error,
             "wrong user or password (--user, LYCOSA_PASSWORD or --password-file)".to_owned(),

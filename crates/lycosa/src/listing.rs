@@ -16,7 +16,7 @@ use crate::output;
 use crate::payload;
 use crate::session::Session;
 use crate::tube_options::{self, Needs};
-use crate::values::{seconds, time};
+use crate::values::{counted, seconds, time};
 
 /// Tasks of one page.
 const PAGE: u64 = 500;
@@ -109,7 +109,7 @@ pub(crate) fn list(arguments: &ListArguments) -> anyhow::Result<Outcome> {
     if !arguments.client.json && !rows.is_empty() {
         output::table(&COLUMNS, &rows)?;
         if rows.len() as u64 == arguments.limit {
-            eprintln!("lycosa: the first {} tasks; --limit shows more", arguments.limit);
+            eprintln!("lycosa: the first {}; --limit shows more", counted(arguments.limit, "task"));
         }
     } else if rows.is_empty() && !arguments.client.json {
         eprintln!("lycosa: tube \"{}\" has no such task", arguments.tube);

@@ -14,12 +14,12 @@ use lycosa_client::{Error, TubeType, Value};
 use crate::arguments::{PayloadType, PutArguments};
 use crate::commands::{create_tube, flag, method, options, progress_bar};
 use crate::line_tally::Tally;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Usage};
 use crate::output::{self, Task};
 use crate::payload;
 use crate::session::Session;
 use crate::tube_options::{self, Needs};
-use crate::values::seconds;
+use crate::values::{counted, seconds};
 
 /// Tasks whose puts are under way at a time.
 const PUTS_IN_FLIGHT: usize = 512;
@@ -66,6 +66,14 @@ pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
     let mut putter = Putter::new(&session, arguments, options);
     let paths = arguments.file.iter().map(|path| path.display().to_string());
     let mut input = paths.collect::<Vec<_>>().join(" ");
+    if arguments.lines
+        && let Some(data) = arguments.data.first()
+    {
+        return Err(Usage(format!(
+            "--lines splits files and standard input, and \"{data}\" is a payload: give a file with -f FILE, or leave --lines out"
+        ))
+        .into());
+    }
     if !arguments.data.is_empty() || !arguments.file.is_empty() {
         for data in &arguments.data {
             putter.add(data.clone().into_bytes())?;
@@ -287,7 +295,7 @@ impl<'a> Putter<'a> {
             self.finish_oldest()?;
         }
         if self.quiet {
-            output::line(format_args!("put {} tasks", self.tally.stored_count()))?;
+            output::line(format_args!("put {}", counted(self.tally.stored_count(), "task")))?;
         }
         let unit = if arguments.lines { "line" } else { "task" };
         let go_on = |line| match arguments.file.len() {

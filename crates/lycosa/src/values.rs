@@ -127,6 +127,11 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
+/// A number with its noun: `1 task`, `2500 tasks`.
+pub(crate) fn counted(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Operations a second for people: `0.5/s`, `1,234/s`.
 pub(crate) fn rate(number: f64) -> String {
     match number {

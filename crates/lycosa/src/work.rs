@@ -34,6 +34,7 @@ use crate::outcome::Outcome;
 use crate::output;
 use crate::session::{Session, connect_options, runtime};
 use crate::tube_options::{self, Needs};
+use crate::values::counted;
 
 /// What the handlers and the observer of events share.
 #[derive(Debug, Default)]
@@ -230,12 +231,17 @@ fn say(summary: Summary, as_json: bool) -> anyhow::Result<Outcome> {
             "done": done, "failed": failed, "buried": buried, "lost": lost, "given_back": given_back,
         }))?;
     } else {
-        let mut text = format!("{done} tasks done, {failed} attempts failed, {buried} tasks buried");
+        let mut text = format!(
+            "{} done, {} failed, {} buried",
+            counted(done, "task"),
+            counted(failed, "attempt"),
+            counted(buried, "task")
+        );
         if lost > 0 {
-            text.push_str(&format!(", {lost} tasks lost"));
+            text.push_str(&format!(", {} lost", counted(lost, "task")));
         }
         if given_back > 0 {
-            text.push_str(&format!(", {given_back} tasks given back unfinished"));
+            text.push_str(&format!(", {} given back unfinished", counted(given_back, "task")));
         }
         eprintln!("lycosa: {text}");
     }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{Event, Failure, Job, MAX_REASON, Settled, Stop, Summary, TAKE_TIMEOUT, Worker};
 use crate::error::{Error, Result};
 use crate::kind::Kind;
-use crate::task::Task;
+use crate::task::{Task, TaskState};
 
 /// Pause after a request that failed for a reason that passes.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -35,6 +35,8 @@ struct Retry {
     attempts: u64,
     /// When its delay is over.
     due: Instant,
+    /// The server has said since that the task is ready.
+    was_ready: bool,
 }
 
 /// What the loops have in common.
@@ -117,7 +119,7 @@ where
         };
         match taken {
             Ok(Some(task)) => shared.handle(task).await,
-            Ok(None) if worker.until_empty.is_some() && shared.is_idle(began) => return Ok(()),
+            Ok(None) if worker.until_empty.is_some() && shared.is_idle(began).await => return Ok(()),
             // Without a wait at the server there is one here.
             Ok(None) => tokio::time::sleep(MIN_WAIT.saturating_sub(wait)).await,
             Err(error) if passes(&error) => {
@@ -335,7 +337,7 @@ where
         }
         if retries.len() < MAX_RETRIES {
             let due = now.checked_add(delay).unwrap_or(now);
-            retries.insert(job.task.id, Retry { attempts: job.attempt, due });
+            retries.insert(job.task.id, Retry { attempts: job.attempt, due, was_ready: false });
         }
     }
 
@@ -349,11 +351,36 @@ where
         }
     }
 
-    /// Whether nothing is running and no failed task will come back: a `take` that `began` at this time and waited in vain
-    /// says that the tasks whose delay had ended by then are with others.
-    fn is_idle(&self, began: Instant) -> bool {
-        self.running.load(Ordering::Relaxed) == 0
-            && lock(&self.retries).values().all(|retry| retry.due <= began)
+    /// Whether nothing is running and no failed task will come back, after a `take` that `began` at this time has waited in vain.
+    /// The server decides when a delay is over, by its own clock: a task that it still calls delayed comes back, and one that
+    /// has just become ready gets one more `take`. A task that stays ready is not for this worker: its tube is paused, say.
+    async fn is_idle(&self, began: Instant) -> bool {
+        if self.running.load(Ordering::Relaxed) > 0 {
+            return false;
+        }
+        let failed: Vec<u64> = {
+            let retries = lock(&self.retries);
+            if retries.values().any(|retry| retry.due > began) {
+                return false;
+            }
+            retries.keys().copied().collect()
+        };
+        for id in failed {
+            match self.worker.tube.peek(id).await.map(|task| task.state) {
+                Ok(TaskState::Delayed) => return false,
+                Ok(TaskState::Ready) => {
+                    if let Some(retry) = lock(&self.retries).get_mut(&id)
+                        && !std::mem::replace(&mut retry.was_ready, true)
+                    {
+                        return false;
+                    }
+                }
+                Err(error) if passes(&error) => return false,
+                // With others, put aside, or gone.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        true
     }
 }
 

@@ -117,7 +117,7 @@ pub(crate) struct PutArguments {
     /// File whose content is the payload of one task; may be repeated
     #[arg(long, short = 'f', value_name = "FILE")]
     pub(crate) file: Vec<PathBuf>,
-    /// Each line of the input is a task
+    /// Each line of standard input, or of each file, is a task
     #[arg(long, short = 'l')]
     pub(crate) lines: bool,
     /// Number of tasks to put with one call: all of them or none (a batch ends early at 4 MiB)

@@ -18,7 +18,7 @@ use crate::output;
 use crate::payload;
 use crate::session::Session;
 use crate::terminal;
-use crate::values::{seconds, time};
+use crate::values::{counted, seconds, time};
 
 /// Time between two looks at a job.
 const LOOK: Duration = Duration::from_millis(100);
@@ -156,11 +156,11 @@ pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
 /// Asks on a terminal; elsewhere says how many tasks would be changed.
 fn may_change(verb: &str, tube: &str, count: u64) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        eprintln!("lycosa: {verb} would change {count} tasks of tube \"{tube}\"; --yes does it");
+        eprintln!("lycosa: {verb} would change {} of tube \"{tube}\"; --yes does it", counted(count, "task"));
         return Ok(false);
     }
     let mut err = terminal::stderr();
-    write!(err, "{verb} {count} tasks of tube {tube}? [y/N] ")?;
+    write!(err, "{verb} {} of tube {tube}? [y/N] ", counted(count, "task"))?;
     err.flush()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;

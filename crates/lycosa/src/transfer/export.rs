@@ -24,6 +24,7 @@ use crate::output;
 use crate::session::Session;
 use crate::space_pages::{EQ, LE, Pages, SPACES, select, tuples};
 use crate::terminal;
+use crate::values::counted;
 
 /// The index of `_vspace` by name.
 const SPACES_BY_NAME: u32 = 2;
@@ -91,7 +92,12 @@ fn say(path: &Path, tubes: usize, tasks: u64, as_json: bool) -> io::Result<()> {
     if as_json {
         output::line(json!({ "file": path.display().to_string(), "tubes": tubes, "tasks": tasks }))
     } else {
-        output::line(format_args!("exported {tasks} tasks of {tubes} tubes to {}", path.display()))
+        output::line(format_args!(
+            "exported {} of {} to {}",
+            counted(tasks, "task"),
+            counted(tubes as u64, "tube"),
+            path.display()
+        ))
     }
 }
 

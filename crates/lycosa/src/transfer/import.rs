@@ -24,6 +24,7 @@ use crate::output;
 use crate::payload::json_error;
 use crate::put::prompt;
 use crate::session::Session;
+use crate::values::counted;
 
 /// Puts that are under way at a time.
 const PUTS_IN_FLIGHT: usize = 512;
@@ -200,7 +201,7 @@ impl<'a> Import<'a> {
                 "refused": self.tally.refused_count(),
             }))?;
         } else {
-            let mut text = format!("imported {tasks} tasks, {tubes} tubes");
+            let mut text = format!("imported {}, {}", counted(tasks, "task"), counted(tubes, "tube"));
             let notes = [
                 (buried, "are buried"),
                 (released, "were taken and are ready"),

@@ -80,6 +80,10 @@ fn refused_lines_are_named_and_so_is_the_way_on() {
     assert!(run.stderr.contains("stored: line 1; not read: from line 4 on"), "{run:?}");
     assert!(run.stderr.contains("`tail -n +4 INPUT | lycosa import`"), "{run:?}");
 
+    let run = server.run(&["put", "t", "--lines", &name]);
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("give a file with -f FILE"), "{run:?}");
+
     // Exactly the lines that are said to be stored are stored.
     let stored = server.ok(&["tube", "stats", "t", "--json"]);
     assert!(stored.contains(r#""ready":3"#), "{stored}");
@@ -239,6 +243,11 @@ fn what_answers_at_another_s_port_is_said() {
         (b"\x15\x03\x01\x00\x02\x02\x46", "it speaks TLS: the address begins with tls:// then"),
         (&[b'z'; 200], "the peer is no Lycosa or Tarantool: it answers \"zzzz"),
     ];
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let run = lycosa(&["ping", "-a", &address, "--request-timeout", "0.3"]);
+    assert!(said(&run, 4).contains("HTTP and TLS wait for the client to begin"), "{run:?}");
+
     for (answer, text) in answers {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

@@ -130,7 +130,7 @@ fn tasks_are_kicked_and_released_by_id_and_by_filter() {
     let counted = server.run(&["kick", "t", "--older-than", "0"]);
     assert!(counted.stderr.contains("kick would change 2 tasks"), "{counted:?}");
     let kicked = server.ok(&["kick", "t", "--limit", "1", "--yes"]);
-    assert_eq!(kicked, "kicked 1 tasks of t\n");
+    assert_eq!(kicked, "kicked 1 task of t\n");
     assert_eq!(in_state(&server, "buried"), [2]);
     assert_eq!(server.run(&["kick", "t", "--state", "ready"]).code, 2, "kick is for buried tasks");
     assert_eq!(server.run(&["kick", "t", "--count", "5", "--id", "2"]).code, 2);

@@ -564,7 +564,7 @@ mod transfer {
         );
         assert_eq!(run.code, 1, "{run:?}");
         assert!(run.stderr.contains("line 3 was refused: unknown field `prio`"), "{run:?}");
-        assert!(run.stdout.contains("imported 1 tasks"), "{run:?}");
+        assert!(run.stdout.contains("imported 1 task,"), "{run:?}");
         let run = import(&server, r#"{"tube":"absent","data":1}"#);
         assert!(
             run.code == 1 && run.stderr.contains("line 1 was refused: tube \"absent\" does not exist"),
@@ -586,7 +586,7 @@ mod transfer {
         ];
         let run = import(&server, &lines.join("\n"));
         assert_eq!(run.code, 0, "{run:?}");
-        assert_eq!(run.stdout, "imported 2 tasks, 1 tubes; 1 are buried; 1 were taken and are ready\n");
+        assert_eq!(run.stdout, "imported 2 tasks, 1 tube; 1 are buried; 1 were taken and are ready\n");
         let run = lycosa(&["export", "t", "--data-dir", folder(&server.data)]);
         let states: Vec<Json> = run.lines().iter().skip(1).map(|line| line["state"].clone()).collect();
         assert_eq!(states, ["r", "!"]);

@@ -73,7 +73,7 @@ fn sigterm_lets_the_running_command_end_and_settles_its_task() {
         assert_eq!(place.text("log"), "begun\nended\n");
         assert_eq!((&place.counts()["ready"], &place.counts()["total"]), (&json!(1), &json!(1)));
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.ends_with("lycosa: 1 tasks done, 0 attempts failed, 0 tasks buried\n"), "{said}");
+        assert!(said.ends_with("lycosa: 1 task done, 0 attempts failed, 0 tasks buried\n"), "{said}");
     }
 }
 

@@ -27,6 +27,9 @@ async fn tube_of(tasks: Vec<Value>, answer: Answer) -> (Worker, Arc<Mutex<Vec<St
         if method == "take" {
             return ok(request, lock(&tasks).next().as_slice());
         }
+        if method == "peek" {
+            return ok(request, &[task(0, None)]);
+        }
         lock(&written).push(format!("{method} {}", Value::Array(args.clone())));
         match answer(method, &args) {
             Ok(()) => ok(request, &[task(0, None)]),
@@ -274,6 +277,33 @@ async fn until_empty_waits_for_what_was_released_with_a_delay() {
     let released = lock(&released).expect("it was released");
     // A lower bound: the worker may end later, never before the task could be back.
     assert!(released.elapsed() >= Duration::from_millis(100));
+}
+
+/// The worker's clock says that the delay is over, the server's does not yet.
+#[tokio::test]
+async fn until_empty_asks_the_server_whether_a_delay_is_over() {
+    let takes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&takes);
+    let states = Mutex::new(["~", "~", "r", "r"].into_iter());
+    let server = FakeServer::start(move |_, request| match call(request).0.as_str() {
+        "queue.identify" => ok(request, &[Value::str([7; 16])]),
+        "queue.tube.t:take" => {
+            let is_first = counted.fetch_add(1, Ordering::Relaxed) == 0;
+            ok(request, is_first.then(|| task(0, None)).as_slice())
+        }
+        "queue.tube.t:peek" => {
+            let state = lock(&states).next().expect("no more peeks than states");
+            ok(request, &[Value::Array(vec![Value::from(0), Value::from(state), Value::from("data")])])
+        }
+        _ => ok(request, &[task(0, None)]),
+    })
+    .await;
+    let client = Client::connect(server.options()).await.expect("a client");
+    let worker = Worker::new(client.queue().tube("t")).until_empty(Duration::ZERO);
+    let worker = worker.retry_delay(Duration::ZERO, Duration::ZERO);
+    worker.run(|_| async { Err(Failure::retry("x")) }).await.expect("a summary");
+    // The task, then nothing: delayed, delayed, ready, and ready again, so not for this worker.
+    assert_eq!(takes.load(Ordering::Relaxed), 5);
 }
 
 #[tokio::test]
