@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 import lycosa
 from lycosa import Bury, Outcome, Retry, State, aio
 from lycosa.requests import Request
+from lycosa.work import Job, Retries
 from proxy import Proxy
 
 
@@ -416,3 +418,19 @@ def test_the_package_is_typed():
     result = subprocess.run(check, cwd=top, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
     assert (pathlib.Path(lycosa.__file__).parent / "py.typed").exists()
+
+
+def test_the_server_says_whether_a_delay_is_over():
+    retries = Retries()
+    retries.remember(Job(SimpleNamespace(id=7), 1, SimpleNamespace()), 0.0, 10.0)
+    assert retries.ended_by(9.0) == []
+    assert retries.ended_by(11.0) == [7]
+    retries.took_nothing(11.0)
+    assert retries.are_over()
+    # Still delayed: it comes back. Just ready: one more take. Ready again: for others.
+    for state, now, over in [(State.DELAYED, 12.0, False), (State.READY, 14.0, False), (State.READY, 16.0, True)]:
+        retries.still_waits(7, state, now)
+        retries.took_nothing(now - 1.0)
+        assert retries.are_over() is over
+        retries.took_nothing(now + 1.0)
+        assert retries.are_over()

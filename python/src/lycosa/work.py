@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from .tasks import Span, TaskFields, seconds
+from .tasks import Span, State, TaskFields, seconds
 
 log = logging.getLogger("lycosa.worker")
 
@@ -250,10 +250,12 @@ class Retries:
     def __init__(self) -> None:
         self._tasks: dict[int, tuple[int, float]] = {}
         self._vain: float | None = None
+        self._ready: set[int] = set()
 
     def attempt(self, task: TaskFields[Any]) -> int:
         """Which attempt a task that was just taken is at."""
         known, _ = self._tasks.pop(task.id, (0, 0.0))
+        self._ready.discard(task.id)
         counted = task.info.attempts if task.info is not None else 0
         return counted if counted > 0 else known + 1
 
@@ -273,6 +275,20 @@ class Retries:
     def forget(self, job: Job[Any]) -> None:
         """Takes back what `remember` has noted."""
         self._tasks.pop(job.id, None)
+
+    def ended_by(self, moment: float) -> list[int]:
+        """Tasks whose delay had ended by then, by the clock of this process."""
+        return [task for task, (_, due) in self._tasks.items() if due <= moment]
+
+    def still_waits(self, task: int, state: State, now: float) -> None:
+        """Notes what the server says of such a task. The server decides when a delay is over, by its own clock: a task that is
+        still delayed comes back, and one that has just become ready gets one more take. A task that stays ready is not for
+        this worker: its tube is paused, say."""
+        is_new = state is State.READY and task not in self._ready
+        if state is State.READY:
+            self._ready.add(task)
+        if task in self._tasks and (state is State.DELAYED or is_new):
+            self._tasks[task] = (self._tasks[task][0], now)
 
     def took_nothing(self, began: float) -> None:
         """Notes a take that began then and got no task: those whose delay had ended are with other workers."""

@@ -155,11 +155,23 @@ class Worker:
         if task is not None:
             self._run(task)
             return
+        self._ask_for_delays(began)
         with self._condition:
             self._retries.took_nothing(began)
         if time.monotonic() - began < MIN_WAIT:
             # Without a wait at the server there is one here.
             self._finish.wait(MIN_WAIT)
+
+    def _ask_for_delays(self, began: float) -> None:
+        if self._settings.until_empty is None:
+            return
+        with self._condition:
+            ended = self._retries.ended_by(began)
+        for task in ended:
+            with contextlib.suppress(LycosaError):
+                state = self.tube.peek(task).state
+                with self._condition:
+                    self._retries.still_waits(task, state, time.monotonic())
 
     def _is_done(self) -> bool:
         until_empty = self._settings.until_empty

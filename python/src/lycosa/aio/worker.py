@@ -139,10 +139,19 @@ class Worker:
         if task is not None:
             await self._run(task)
             return
+        await self._ask_for_delays(began)
         self._retries.took_nothing(began)
         if time.monotonic() - began < MIN_WAIT:
             # Without a wait at the server there is one here.
             await self._pause(MIN_WAIT)
+
+    async def _ask_for_delays(self, began: float) -> None:
+        if self._settings.until_empty is None:
+            return
+        for task in self._retries.ended_by(began):
+            with contextlib.suppress(LycosaError):
+                state = (await self.tube.peek(task)).state
+                self._retries.still_waits(task, state, time.monotonic())
 
     def _is_done(self) -> bool:
         until_empty = self._settings.until_empty
