@@ -35,7 +35,7 @@ use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::frame::FrameError;
 
 pub use front::Instance;
-pub use front::caller::{Answered, Called, Caller, CallerKind};
+pub use front::caller::{Answered, Called};
 pub use front::connection::{ConnectionSlot, Origin, Released, Trust};
 pub use front::declare::{Declared, DeclaredTube, DeclaredUser};
 pub use front::idempotency::Once;
@@ -46,7 +46,7 @@ pub use front::output::Excess;
 pub use front::replica::ReplicaRequest;
 pub use front::status::{RequestCounts, Status};
 pub use front::trigger_gates::LoginAttempt;
-pub use lycosa_queue::{Proposal, Savepoint};
+pub use lycosa_queue::{Caller, CallerKind, Proposal, Savepoint, TokenId};
 pub use settings::Settings;
 pub use shard::batch::{Batch, Buffers, statement};
 pub use shard::checkpoint::{CheckpointOrder, CheckpointStatus, Chunk, Files, Keep, LastCheckpoint, Written};
@@ -56,7 +56,7 @@ pub use shard::expiration_tasks::DeclaredExpiration;
 pub use shard::group::{Election, Followed};
 pub use shard::loss::OUTCOME_UNKNOWN;
 pub use shard::replication::Upstream;
-pub use shard::tokens::{Token, TokenDigest, TokenId, TokenRole};
+pub use shard::tokens::{Token, TokenDigest, TokenRole};
 pub use shard::{Identity, Lag, RequestId};
 
 use shard::wire_error;

@@ -5,8 +5,8 @@
 
 use std::time::Instant;
 
-use lycosa_queue::{Answer, Caller, Configuration, Procedure, Queue};
-use lycosa_store::{Settings, Store, user};
+use lycosa_queue::{Answer, Caller, Command, Configuration, Procedure, Queue, Right};
+use lycosa_store::{Settings, Store};
 use lycosa_tuple::mp;
 
 const CYCLES: u64 = 200_000;
@@ -19,15 +19,7 @@ struct Bench {
     arguments: Vec<u8>,
 }
 
-const CALLER: Caller<'static> = Caller {
-    connection: 1,
-    user: user::ADMIN,
-    trusted: true,
-    granted: false,
-    request: 1,
-    may_wait: true,
-    token: None,
-};
+const CALLER: Caller = Caller { session: 1, may_wait: true, ..Caller::internal() };
 
 impl Bench {
     fn new(tube_type: &str, temporary: bool) -> Self {
@@ -60,8 +52,8 @@ impl Bench {
 
     fn call(&mut self, procedure: &Procedure) -> u32 {
         self.out.clear();
-        let answer =
-            self.queue.call(&mut self.store, &CALLER, procedure, &self.arguments, NOW, &mut self.out);
+        let command = Command { procedure, right: Right::default(), request: 1, arguments: &self.arguments };
+        let answer = self.queue.call(&mut self.store, &CALLER, &command, NOW, &mut self.out);
         match answer {
             Ok(Answer::Done { count }) => count,
             other => panic!("{other:?}"),

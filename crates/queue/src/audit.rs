@@ -9,12 +9,13 @@ use lycosa_store::{IteratorType, SpaceId, Statement, Store};
 use lycosa_tuple::mp::{self, Reader};
 
 use crate::arguments::{Arguments, Number, Table, is_nil, string};
+use crate::caller::Actor;
 use crate::error::Error;
 use crate::listing::{may_look, write_seconds};
 use crate::system::{LateSpace, SystemSpace};
 use crate::task::{ShortKey, id_of};
 use crate::turn::Turn;
-use crate::{ActingToken, Answer, Caller};
+use crate::{Answer, Caller};
 
 /// Entries that the space holds at most. The oldest ones make way.
 pub(crate) const MAX_ENTRIES: u64 = 10_000;
@@ -73,21 +74,20 @@ impl Audit {
     pub(crate) fn note(
         &mut self,
         store: &mut Store,
-        caller: &Caller<'_>,
+        (caller, actor): (&Caller, Option<&Actor>),
         now: u64,
         entry: &Steered<'_>,
     ) -> Result<(), Error> {
         let space = self.0.obtain(store)?;
         let last = store.first(space, 0, IteratorType::Le, &[0x90])?.and_then(id_of);
         let id = last.map_or(0, |last| last.saturating_add(1));
-        let user = store.user(caller.user).map_or_else(String::new, |user| user.name.clone());
+        let user = store.user(caller.effective).map_or_else(String::new, |user| user.name.clone());
         let mut row = Vec::new();
-        let token = caller.token.unwrap_or(ActingToken { name: "", role: "" });
         mp::write_array(&mut row, AUDIT.fields.len() as u32);
         mp::write_uint(&mut row, id);
         mp::write_uint(&mut row, now);
         mp::write_str(&mut row, user.as_bytes());
-        mp::write_uint(&mut row, caller.connection);
+        mp::write_uint(&mut row, caller.session);
         mp::write_str(&mut row, entry.tube.as_bytes());
         mp::write_str(&mut row, entry.operation.as_bytes());
         match entry.job {
@@ -95,8 +95,9 @@ impl Audit {
             None => mp::write_nil(&mut row),
         }
         mp::write_str(&mut row, entry.reason);
-        mp::write_str(&mut row, token.name.as_bytes());
-        mp::write_str(&mut row, token.role.as_bytes());
+        for index in 0..2 {
+            mp::write_str(&mut row, actor.map_or(b"", |actor| actor.token[index].as_bytes()));
+        }
         store.execute(&Statement::Replace { space, tuple: &row })?;
         while store.space(space)?.len() > MAX_ENTRIES
             && let Some(oldest) = store.first(space, 0, IteratorType::Ge, &[0x90])?.and_then(id_of)
@@ -153,15 +154,16 @@ fn tube_of(row: &[u8]) -> Option<&str> {
 
 impl Turn<'_> {
     /// Writes an entry about what the caller does. Inside a transaction.
-    pub(crate) fn note_audit(&mut self, caller: &Caller<'_>, entry: &Steered<'_>) -> Result<(), Error> {
-        self.common.audit.note(self.store, caller, self.now, entry)
+    pub(crate) fn note_audit(&mut self, caller: &Caller, entry: &Steered<'_>) -> Result<(), Error> {
+        let actor = self.common.actors.get(&caller.session);
+        self.common.audit.note(self.store, (caller, actor), self.now, entry)
     }
 
     /// `queue.audit([{tube, limit, before}])`: entries about tubes that the caller may look at, the newest first. Of tubes that
     /// were dropped only `admin` sees entries.
     pub(crate) fn write_audit(
         &self,
-        caller: &Caller<'_>,
+        caller: &Caller,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
@@ -187,7 +189,7 @@ impl Turn<'_> {
                 _ => return Err(unfit("the options are tube, limit and before")),
             }
         }
-        let is_admin = caller.trusted || caller.user == lycosa_store::user::ADMIN;
+        let is_admin = caller.trusted || caller.effective == lycosa_store::user::ADMIN;
         let is_seen = |name: &str| {
             is_admin
                 || self

@@ -215,7 +215,7 @@ impl Turn<'_> {
         let taken = self.transact_at(index, |tube| {
             let taken = tube.take_many(caller.client(), (limit, form), out)?;
             if taken == 0 && waits {
-                check_may_wait(&caller)?;
+                check_may_wait(caller)?;
             }
             Ok(taken)
         })?;
@@ -286,7 +286,7 @@ impl Turn<'_> {
         mut f: impl FnMut(&mut TubeTurn<'_>, u64, &mut Vec<u8>) -> Result<bool, Error>,
     ) -> Result<Answer, Error> {
         self.each_given(call, out, |tube, given, out| {
-            let id = tube.owned_task(&call.caller, Some(given))?;
+            let id = tube.owned_task(call.caller, Some(given))?;
             if f(tube, id, out)? { Ok(()) } else { Err(not_found(id)) }
         })
     }

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use lycosa_store::{Settings, Statement, Store, user};
 use lycosa_tuple::value::Value;
 
-use crate::{Answer, Caller, Configuration, Queue};
+use crate::{Answer, Caller, Command, Configuration, Queue, Right};
 
 thread_local! {
     static LOOK_UPS: Cell<u64> = const { Cell::new(0) };
@@ -52,20 +52,14 @@ impl Rig {
 
     /// Calls a procedure and returns the number of look-ups.
     fn call(&mut self, name: &str, arguments: Vec<Value>) -> u64 {
-        let caller = Caller {
-            connection: 1,
-            user: user::ADMIN,
-            trusted: false,
-            granted: false,
-            request: 1,
-            may_wait: true,
-            token: None,
-        };
+        let caller = Caller { session: 1, trusted: false, may_wait: true, ..Caller::internal() };
         let procedure = self.queue.resolve(name.as_bytes()).expect("a procedure");
         let arguments = Value::from(arguments).encode();
+        let command =
+            Command { procedure: &procedure, right: Right::default(), request: 1, arguments: &arguments };
         let mut out = Vec::new();
         LOOK_UPS.set(0);
-        let answer = self.queue.call(&mut self.store, &caller, &procedure, &arguments, self.now, &mut out);
+        let answer = self.queue.call(&mut self.store, &caller, &command, self.now, &mut out);
         assert!(matches!(answer, Ok(Answer::Done { .. })), "{name}: {answer:?}");
         LOOK_UPS.get()
     }

@@ -89,7 +89,7 @@ impl Turn<'_> {
     /// `queue.create_tube(name, type[, options])`. Answers a map with the tube's name, type and id.
     pub(crate) fn create_tube(
         &mut self,
-        caller: &Caller<'_>,
+        caller: &Caller,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
@@ -156,20 +156,20 @@ impl Turn<'_> {
 
     fn create_in_transaction(
         &mut self,
-        caller: &Caller<'_>,
+        caller: &Caller,
         wish: &Wish<'_>,
         driver: Box<dyn Driver>,
     ) -> Result<TubeIndex, Error> {
         let queue = self.common.spaces.queue;
         if !caller.trusted {
-            self.store.check_access(caller.user, Object::Space(queue), Access::READ)?;
+            self.store.check_access(caller.effective, Object::Space(queue), Access::READ)?;
         }
         let layout = wish.kind.layout();
         if let Some(space) = self.store.space_by_name(wish.name) {
-            if caller.trusted && caller.user != user::ADMIN {
+            if caller.trusted && caller.effective != user::ADMIN {
                 // A user that may make tubes may not make one of a space with other data in it.
                 let object = Object::Space(space.id());
-                self.store.check_access(caller.user, object, Access::READ | Access::WRITE)?;
+                self.store.check_access(caller.effective, object, Access::READ | Access::WRITE)?;
             }
             find_indexes(space, layout)?;
         } else if self.store.get(queue, 0, &string_key(wish.name.as_bytes()))?.is_some() {
@@ -276,7 +276,7 @@ impl Turn<'_> {
     /// `drop()`
     pub(crate) fn drop_tube(
         &mut self,
-        caller: &Caller<'_>,
+        caller: &Caller,
         index: TubeIndex,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {

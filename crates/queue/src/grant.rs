@@ -2,7 +2,7 @@
 //!
 //! The Lua module runs with the rights of its caller. So there a user who may call a function must also be able to
 //! read and write the spaces that it touches, the spaces of all sessions and owners included. A native method runs
-//! as the administrator. It needs the right to the function itself ([`Caller::granted`]), or the right to do with the
+//! as the administrator. It needs the right to the function itself ([`granted`](crate::Right::granted)), or the right to do with the
 //! tube's own space what it does; never one on the queue's spaces, where such a right counts for nothing
 //! ([`crate::system`]). The right to call the function by its name is the instance's to check.
 
@@ -157,24 +157,22 @@ pub(crate) enum Grantee {
     Role,
 }
 
-impl Caller<'_> {
-    /// Who acts in statements that need the caller's own rights.
-    pub(crate) fn acting(&self) -> UserId {
-        if self.trusted { user::ADMIN } else { self.user }
-    }
-}
-
 impl TubeTurn<'_> {
-    /// Refuses a method that the caller has not the rights for.
-    pub(crate) fn check_access(&self, caller: &Caller<'_>, method: TubeMethod) -> Result<(), Error> {
-        if caller.trusted || caller.user == user::ADMIN {
+    /// Refuses a method that the caller has not the rights for. `granted`: see [`Right`](crate::Right).
+    pub(crate) fn check_access(
+        &self,
+        caller: &Caller,
+        method: TubeMethod,
+        granted: bool,
+    ) -> Result<(), Error> {
+        if caller.trusted || caller.effective == user::ADMIN {
             return Ok(());
         }
         let access = needs(method);
-        if caller.granted || access.is_empty() {
+        if granted || access.is_empty() {
             return Ok(());
         }
-        Ok(self.store.check_access(caller.user, Object::Space(self.tube.space), access)?)
+        Ok(self.store.check_access(caller.effective, Object::Space(self.tube.space), access)?)
     }
 
     /// Lets the users of [`EVERY_TUBE`] use a new tube, in the transaction that makes it.
@@ -241,25 +239,25 @@ impl TubeTurn<'_> {
 
 impl Turn<'_> {
     /// Refuses a caller who may not read a space.
-    pub(crate) fn check_readable(&self, caller: &Caller<'_>, space: SpaceId) -> Result<(), Error> {
+    pub(crate) fn check_readable(&self, caller: &Caller, space: SpaceId) -> Result<(), Error> {
         if caller.trusted {
             return Ok(());
         }
-        Ok(self.store.check_access(caller.user, Object::Space(space), Access::READ)?)
+        Ok(self.store.check_access(caller.effective, Object::Space(space), Access::READ)?)
     }
 
     /// `queue.grant(user, tube)` and `queue.revoke(user, tube)` for `admin`; `"*"` is every tube. `grant` answers whether rights
     /// to everything were taken away that an older version had granted, `revoke` whether there was anything to take.
     pub(crate) fn grant_by_name(
         &mut self,
-        caller: &Caller<'_>,
+        caller: &Caller,
         arguments: Arguments<'_>,
         is_grant: bool,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
         let method = if is_grant { "queue.grant" } else { "queue.revoke" };
-        if caller.user != user::ADMIN {
-            let user = self.store.user(caller.user).map_or_else(String::new, |user| user.name.clone());
+        if caller.effective != user::ADMIN {
+            let user = self.store.user(caller.effective).map_or_else(String::new, |user| user.name.clone());
             let (access, object_type) = (Access::EXECUTE, ObjectType::Function);
             return Err(StoreError::AccessDenied {
                 access,

@@ -141,7 +141,7 @@ impl Turn<'_> {
     pub(crate) fn note_ignored(&mut self, method: TubeMethod, call: &Call<'_>, ignored: &Ignored<'_>) {
         let Some(tube) = self.tubes.at(call.index) else { return };
         let (name, kind) = (tube.name.clone(), tube.kind.clone());
-        self.log_ignored(&call.caller, method.name(), (&name, kind.name()), ignored);
+        self.log_ignored(call.caller, method.name(), (&name, kind.name()), ignored);
     }
 
     /// As [`Self::ignored`], for `create_tube`.
@@ -165,7 +165,7 @@ impl Turn<'_> {
     /// As [`Self::note_ignored`], for the tube that was just created.
     pub(crate) fn note_ignored_of_tube(
         &mut self,
-        caller: &Caller<'_>,
+        caller: &Caller,
         arguments: Arguments<'_>,
         ignored: &Ignored<'_>,
     ) {
@@ -173,8 +173,8 @@ impl Turn<'_> {
         self.log_ignored(caller, "create_tube", (&name, &kind), ignored);
     }
 
-    fn log_ignored(&mut self, caller: &Caller<'_>, method: &str, tube: (&str, &str), ignored: &Ignored<'_>) {
-        let user = self.store.user(caller.user).map_or("", |user| user.name.as_str());
+    fn log_ignored(&mut self, caller: &Caller, method: &str, tube: (&str, &str), ignored: &Ignored<'_>) {
+        let user = self.store.user(caller.effective).map_or("", |user| user.name.as_str());
         self.common.log_ignored(self.now, || ignored.line(method, tube, user));
     }
 }

@@ -108,13 +108,12 @@ impl Turn<'_> {
         (tasks, work): (u64, Work),
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        let Call { index, caller, .. } = *call;
+        let Call { index, caller, request, .. } = *call;
         let handle = self.tubes.handle(index);
         // A job that runs at once meets no task that was taken after the call, so `since` is no bound: the clock may have jumped.
-        let mut job =
-            Job { handle, connection: caller.connection, request: caller.request, since: u64::MAX, work };
+        let mut job = Job { handle, connection: caller.session, request, since: u64::MAX, work };
         if tasks > Self::BATCH as u64 && !self.store.in_transaction() {
-            check_may_wait(&caller)?;
+            check_may_wait(caller)?;
             job.since = self.now;
             self.common.jobs.push_back(job);
             return Ok(Answer::Parked);
@@ -125,7 +124,7 @@ impl Turn<'_> {
 
     /// Looks at a page's first tasks at once, and goes on with the rest among the long calls.
     pub(crate) fn find(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let Call { index, caller, .. } = *call;
+        let Call { index, caller, request, .. } = *call;
         let tube = self.tube(index)?;
         let mut search = Box::new(tube.search(call)?);
         let may_wait = caller.may_wait && !tube.store.in_transaction();
@@ -134,9 +133,9 @@ impl Turn<'_> {
             search.write(out);
             return Ok(Answer::one());
         }
-        let (connection, request) = (caller.connection, caller.request);
         let handle = self.tubes.handle(index);
-        let job = Job { handle, connection, request, since: self.now, work: Work::Find(search) };
+        let job =
+            Job { handle, connection: caller.session, request, since: self.now, work: Work::Find(search) };
         self.common.jobs.push_back(job);
         Ok(Answer::Parked)
     }

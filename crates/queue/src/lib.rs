@@ -34,7 +34,7 @@
 //! Absent: callbacks ([`TaskEvent`] is what they need from here); the clean-up of tasks by anything but their own
 //! deadlines.
 
-use lycosa_store::{Budget, IndexId, SpaceId, Store, UserId};
+use lycosa_store::{Budget, IndexId, SpaceId, Store};
 
 mod account;
 mod argument_faults;
@@ -44,6 +44,7 @@ mod audit;
 mod background;
 mod batch;
 mod bulk;
+mod caller;
 mod correction;
 #[cfg(test)]
 mod cost;
@@ -86,6 +87,7 @@ mod waiting;
 
 pub use argument_faults::misspelt;
 pub use batch::{MAX_BATCH, MAX_TAKEN_BYTES};
+pub use caller::{Caller, CallerKind, Command, Right, TokenId};
 pub use create::{finish_recovery, finish_recovery_with};
 pub use error::Error;
 pub use grant::{ALL_TUBES, EVERY_TUBE, gives_rights, grant_tubes, is_of_every_tube, revoke_tubes};
@@ -100,57 +102,9 @@ pub use time::Seconds;
 pub use timer::Tick;
 pub use transaction::{Proposal, Savepoint};
 
+use caller::{Actor, Client};
 use tube::Tubes;
 use turn::{Common, Turn};
-
-/// Who calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caller<'a> {
-    /// Number of the connection, never used again for another one.
-    pub connection: u64,
-    /// Whose rights count.
-    pub user: UserId,
-    /// The rights are not checked: the caller is the instance itself, or a function that runs with its owner's rights.
-    pub trusted: bool,
-    /// The user was granted to execute the called function itself, so the spaces that it touches need no right of their
-    /// own. A right to execute everything is not enough for that.
-    pub granted: bool,
-    /// Number of the request, larger than those of calls before it: a parked call is answered with it.
-    pub request: u64,
-    /// The call may be parked. If not, it is refused with [`Error::MayNotWait`] when it would have to be.
-    pub may_wait: bool,
-    /// The token that admits the call, for the audit log.
-    pub token: Option<ActingToken<'a>>,
-}
-
-/// A token with which a caller acts: `admin` is the user of all of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ActingToken<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// Its role.
-    pub role: &'a str,
-}
-
-/// Whose connection something is done for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Client {
-    pub(crate) connection: u64,
-    pub(crate) user: UserId,
-}
-
-impl Caller<'_> {
-    /// The instance itself, as `admin`. It does not wait.
-    #[must_use]
-    pub const fn internal() -> Self {
-        let user = lycosa_store::user::ADMIN;
-        Self { connection: 0, user, trusted: true, granted: false, request: 0, may_wait: false, token: None }
-    }
-
-    pub(crate) const fn client(&self) -> Client {
-        Client { connection: self.connection, user: self.user }
-    }
-}
 
 /// What a call answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -384,7 +338,7 @@ impl Queue {
     pub fn release_session(
         &mut self,
         store: &mut Store,
-        caller: &Caller<'_>,
+        caller: &Caller,
         connection: u64,
         (operation, reason): (&str, &[u8]),
         now: u64,
@@ -400,7 +354,7 @@ impl Queue {
     pub fn note_steered(
         &mut self,
         store: &mut Store,
-        caller: &Caller<'_>,
+        caller: &Caller,
         (operation, reason): (&str, &[u8]),
         now: u64,
     ) -> Result<(), Error> {
@@ -413,10 +367,11 @@ impl Queue {
         self.common.bulk.destination_of(store, id)
     }
 
-    /// From now on pauses, jobs and leases name the callers of this connection so, in the place of their user: a token acts as a
-    /// user. Until [`Self::disconnect`].
-    pub fn name_connection(&mut self, connection: u64, name: &str) {
-        self.common.actors.insert(connection, name.into());
+    /// From now on pauses, jobs and leases name the callers of this connection `token NAME` in the place of their user, and the
+    /// audit log has the token's name and role: a token acts as a user. Until [`Self::disconnect`].
+    pub fn name_connection(&mut self, connection: u64, token: &str, role: &str) {
+        let actor = Actor { name: format!("token {token}").into(), token: [token.into(), role.into()] };
+        self.common.actors.insert(connection, actor);
     }
 
     /// Takes a parked call back; it is not answered any more. False if it does not wait: it was answered, or is a

@@ -272,11 +272,7 @@ impl TubeTurn<'_> {
 impl Turn<'_> {
     /// `queue.tubes()`: a map of the tubes that the caller may look at: type, numbers of tasks and calls, the age of the
     /// task with the smallest id.
-    pub(crate) fn write_visible_tubes(
-        &self,
-        caller: &Caller<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    pub(crate) fn write_visible_tubes(&self, caller: &Caller, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let visible: Vec<&Tube> = self
             .tubes
             .iter()
@@ -325,18 +321,18 @@ impl Queue {
     ///
     /// # Errors
     /// A space of the queue is gone.
-    pub fn sessions(&self, store: &Store, caller: &Caller<'_>) -> Result<(Vec<SessionView>, bool), Error> {
-        let is_admin = caller.trusted || caller.user == user::ADMIN;
+    pub fn sessions(&self, store: &Store, caller: &Caller) -> Result<(Vec<SessionView>, bool), Error> {
+        let is_admin = caller.trusted || caller.effective == user::ADMIN;
         let shared = SHARED_SESSIONS.known(store, self.common.spaces.shared_sessions);
         let everyone = Object::Space(shared.unwrap_or_default());
-        let sees_all = is_admin || store.check_access(caller.user, everyone, Access::READ).is_ok();
+        let sees_all = is_admin || store.check_access(caller.effective, everyone, Access::READ).is_ok();
         let visible: BTreeMap<u64, &str> = self
             .tubes
             .iter()
             .filter(|tube| sees_all || may_look(store, caller, tube))
             .map(|tube| (tube.id, tube.name.as_str()))
             .collect();
-        let name = store.user(caller.user).map(|user| user.name.as_str());
+        let name = store.user(caller.effective).map(|user| user.name.as_str());
         let mut views: BTreeMap<SessionId, SessionView> = BTreeMap::new();
         let opener = |id: &SessionId| self.common.sessions.opener(id);
         let view =
@@ -393,11 +389,11 @@ impl Queue {
 }
 
 /// Whether a caller may look at a tube's tasks: read its space, or call its `peek`.
-pub(crate) fn may_look(store: &Store, caller: &Caller<'_>, tube: &Tube) -> bool {
-    if caller.trusted || caller.user == user::ADMIN {
+pub(crate) fn may_look(store: &Store, caller: &Caller, tube: &Tube) -> bool {
+    if caller.trusted || caller.effective == user::ADMIN {
         return true;
     }
     let peek = format!("queue.tube.{}:{}", tube.name, TubeMethod::Peek.name());
-    store.check_access(caller.user, Object::Space(tube.space), Access::READ).is_ok()
-        || store.check_access(caller.user, Object::Function(&peek), Access::EXECUTE).is_ok()
+    store.check_access(caller.effective, Object::Space(tube.space), Access::READ).is_ok()
+        || store.check_access(caller.effective, Object::Function(&peek), Access::EXECUTE).is_ok()
 }

@@ -93,7 +93,7 @@ impl Turn<'_> {
         let taken = self.transact_at(index, |tube| {
             let taken = tube.take(caller.client(), form, out)?;
             if !taken && waits {
-                check_may_wait(&caller)?;
+                check_may_wait(caller)?;
             }
             Ok(taken)
         })?;
@@ -106,7 +106,7 @@ impl Turn<'_> {
 
     /// `ack(id)`
     pub(crate) fn ack(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let id = self.tube(call.index)?.owned_task(&call.caller, call.arguments.get(0))?;
+        let id = self.tube(call.index)?.owned_task(call.caller, call.arguments.get(0))?;
         self.transact_at(call.index, |tube| found(id, tube.remove(id, Operation::Ack, Some(out))))
     }
 
@@ -114,7 +114,7 @@ impl Turn<'_> {
     pub(crate) fn release(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let options = call.arguments.present(1);
         let tube = self.tube(call.index)?;
-        let id = tube.owned_task(&call.caller, call.arguments.get(0))?;
+        let id = tube.owned_task(call.caller, call.arguments.get(0))?;
         let event = Event::Release { delay: tube.release_delay(options)? };
         self.transact_at(call.index, |tube| {
             tube.note_release(id, options)?;
@@ -134,7 +134,7 @@ impl Turn<'_> {
         if !delta.is_positive() {
             return Ok(Answer::none());
         }
-        let id = self.tube(call.index)?.owned_task(&call.caller, call.arguments.get(0))?;
+        let id = self.tube(call.index)?.owned_task(call.caller, call.arguments.get(0))?;
         let event = Event::Touch { extension: delta.extension() };
         let client = Some(call.caller.client());
         self.transact_at(call.index, |tube| found(id, tube.change_for(id, event, client, Some(out))))
@@ -431,7 +431,7 @@ impl TubeTurn<'_> {
     }
 
     /// The id argument of a method that only the owner may call, or the token of the lease that owns the task.
-    pub(crate) fn owned_task(&self, caller: &Caller<'_>, argument: Option<&[u8]>) -> Result<u64, Error> {
+    pub(crate) fn owned_task(&self, caller: &Caller, argument: Option<&[u8]>) -> Result<u64, Error> {
         let Common { owners, sessions, spaces, .. } = &*self.common;
         let id = match Id::parse(argument) {
             Id::Number(id) => id,
@@ -445,7 +445,7 @@ impl TubeTurn<'_> {
             }
         };
         let owner = owners.session_of(self.store, self.key(id))?;
-        if owner.is_some() && owner == sessions.of(caller.connection) { Ok(id) } else { Err(Error::NotTaken) }
+        if owner.is_some() && owner == sessions.of(caller.session) { Ok(id) } else { Err(Error::NotTaken) }
     }
 
     /// The id argument of a method that anyone may call, or the token of a lease that owns a task.

@@ -115,14 +115,14 @@ impl Turn<'_> {
             self.transact(|turn| {
                 let Turn { store, common, now, .. } = turn;
                 if paused {
-                    let user = common.actor_name(store, caller.connection, caller.user).into_bytes();
+                    let user = common.actor_name(store, caller.session, caller.effective).into_bytes();
                     let pause = Pause { since: *now, user, reason: reason.clone() };
                     common.pauses.write(store, id, &pause)?;
                 } else {
                     common.pauses.forget(store, id)?;
                 }
                 let entry = Steered { tube: &name, operation, job: None, reason: &reason };
-                turn.note_audit(&caller, &entry)
+                turn.note_audit(caller, &entry)
             })?;
             if let Some(tube) = self.tubes.at_mut(index) {
                 tube.set_paused(paused);

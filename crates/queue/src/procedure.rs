@@ -16,7 +16,7 @@ use crate::state::QueueState;
 use crate::statistics::TubeStatistics;
 use crate::tube::{Tube, TubeHandle, TubeIndex};
 use crate::turn::Turn;
-use crate::{Answer, Caller, Queue};
+use crate::{Answer, Caller, Command, Queue};
 
 /// A method of a tube.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -275,7 +275,9 @@ enum ProcedureKind {
 /// One call of a tube's method.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {
-    pub(crate) caller: Caller<'a>,
+    pub(crate) caller: &'a Caller,
+    /// Number of the request.
+    pub(crate) request: u64,
     /// The tube.
     pub(crate) index: TubeIndex,
     pub(crate) arguments: Arguments<'a>,
@@ -359,8 +361,7 @@ impl Queue {
         }
     }
 
-    /// Calls a procedure with `arguments`, a MessagePack array, at `now` (µs since the epoch). The returned values are
-    /// appended to `out`, back to back.
+    /// Calls a procedure at `now` (µs since the epoch). The returned values are appended to `out`, back to back.
     ///
     /// Outside a transaction the call commits its own, and serves calls that were waiting for what it has done. Inside
     /// one it becomes a part of it; then nothing waits, as if every timeout were 0.
@@ -370,19 +371,21 @@ impl Queue {
     pub fn call(
         &mut self,
         store: &mut Store,
-        caller: &Caller<'_>,
-        procedure: &Procedure,
-        arguments: &[u8],
+        caller: &Caller,
+        command: &Command<'_>,
         now: u64,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
         let start = out.len();
+        let Command { procedure, right, arguments, .. } = *command;
+        let trusted = caller.is_trusted_for(Some(procedure)) || right.every_tube;
+        let caller = &Caller { trusted, ..*caller };
         let is_current = self.is_current(procedure);
         let turn = &mut self.turn(store, now);
         let answer = match procedure.0 {
             _ if !is_current => Err(Error::Stale),
             ProcedureKind::Tube(handle, method) => {
-                turn.call_tube(caller, (handle.index, method), arguments, out)
+                turn.call_tube(caller, (handle.index, method), command, out)
             }
             ProcedureKind::Queue(method) => turn.call_queue(caller, method, arguments, out),
             ProcedureKind::TubeItself(_) => Err(Error::CallTable),
@@ -408,17 +411,18 @@ impl Queue {
 impl Turn<'_> {
     fn call_tube(
         &mut self,
-        caller: &Caller<'_>,
+        caller: &Caller,
         (index, method): (TubeIndex, TubeMethod),
-        raw: &[u8],
+        command: &Command<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
         if !self.common.is_running() {
             return Ok(self.refuse_quietly(method.logged_name(), method.answers_null(), out));
         }
-        self.tube(index)?.check_access(caller, method)?;
+        let Command { right, request, arguments: raw, .. } = *command;
+        self.tube(index)?.check_access(caller, method, right.granted)?;
         let arguments = Arguments::parse(raw)?;
-        let call = &Call { caller: *caller, index, arguments, raw };
+        let call = &Call { caller, request, index, arguments, raw };
         let mut ignored = match method {
             TubeMethod::Put => None,
             _ => self.ignored(method, call)?,
@@ -468,7 +472,7 @@ impl Turn<'_> {
 
     fn call_queue(
         &mut self,
-        caller: &Caller<'_>,
+        caller: &Caller,
         method: QueueMethod,
         arguments: &[u8],
         out: &mut Vec<u8>,
@@ -507,7 +511,7 @@ impl Turn<'_> {
 
     fn write_statistics(
         &self,
-        caller: &Caller<'_>,
+        caller: &Caller,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
@@ -537,7 +541,7 @@ impl Turn<'_> {
 
     fn write_tubes(
         &self,
-        caller: &Caller<'_>,
+        caller: &Caller,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {

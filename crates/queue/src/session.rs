@@ -232,7 +232,7 @@ impl Turn<'_> {
     /// `queue.identify([uuid])`
     pub(crate) fn identify(
         &mut self,
-        caller: &Caller<'_>,
+        caller: &Caller,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
@@ -243,7 +243,7 @@ impl Turn<'_> {
                 Some(SessionId::try_from(bytes).map_err(|_| Error::InvalidUuid)?)
             }
         };
-        let present = self.common.sessions.of(caller.connection);
+        let present = self.common.sessions.of(caller.session);
         let session = match (wanted, present) {
             (None, Some(session)) => session,
             (None, None) => {
@@ -301,7 +301,7 @@ impl Turn<'_> {
     /// audit log has an entry. False: the connection has no session.
     pub(crate) fn release_session(
         &mut self,
-        caller: &Caller<'_>,
+        caller: &Caller,
         connection: u64,
         entry: &Steered<'_>,
     ) -> Result<bool, Error> {
@@ -317,7 +317,7 @@ impl Turn<'_> {
     }
 
     /// Writes an entry of the audit log about something that is no tube's.
-    pub(crate) fn note_entry(&mut self, caller: &Caller<'_>, entry: &Steered<'_>) -> Result<(), Error> {
+    pub(crate) fn note_entry(&mut self, caller: &Caller, entry: &Steered<'_>) -> Result<(), Error> {
         self.transact(|turn| turn.note_audit(caller, entry))
     }
 
@@ -653,13 +653,13 @@ impl Common {
     }
 
     /// Refuses a session that another user has opened, unless the caller may read and change every user's sessions.
-    fn check_opener(&self, store: &Store, caller: &Caller<'_>, session: &SessionId) -> Result<(), Error> {
+    fn check_opener(&self, store: &Store, caller: &Caller, session: &SessionId) -> Result<(), Error> {
         let Some(opener) = self.sessions.openers.get(session) else { return Ok(()) };
-        if store.user(caller.user).is_some_and(|user| *user.name == **opener) {
+        if store.user(caller.effective).is_some_and(|user| *user.name == **opener) {
             return Ok(());
         }
         let everyone = Object::Space(self.spaces.shared_sessions);
-        let may_act_for_all = store.check_access(caller.user, everyone, Access::READ | Access::WRITE);
+        let may_act_for_all = store.check_access(caller.effective, everyone, Access::READ | Access::WRITE);
         may_act_for_all.map_err(|_| Error::ForeignSession(text(session)))
     }
 

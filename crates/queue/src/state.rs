@@ -147,7 +147,7 @@ impl Common {
 
 impl Turn<'_> {
     /// `queue.cfg([options])`. Before the start the options are only kept.
-    pub(crate) fn configure(&mut self, caller: &Caller<'_>, arguments: Arguments<'_>) -> Result<(), Error> {
+    pub(crate) fn configure(&mut self, caller: &Caller, arguments: Arguments<'_>) -> Result<(), Error> {
         let request = Request::parse(arguments.get(0))?;
         let present = self.common.configuration.in_replicaset;
         let in_replicaset = request.in_replicaset.unwrap_or(present);
@@ -160,7 +160,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn set_mode(&mut self, caller: &Caller<'_>, in_replicaset: bool) -> Result<(), Error> {
+    fn set_mode(&mut self, caller: &Caller, in_replicaset: bool) -> Result<(), Error> {
         if self.common.state == QueueState::Init {
             self.common.configuration.in_replicaset = in_replicaset;
             return Ok(());

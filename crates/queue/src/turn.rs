@@ -19,6 +19,7 @@ use crate::account::Read;
 use crate::attempts::Attempts;
 use crate::audit::Audit;
 use crate::bulk::Bulk;
+use crate::caller::Actor;
 use crate::deadline::Deadlines;
 use crate::driver::{Tasks, TubeTypes};
 use crate::error::Error;
@@ -56,7 +57,7 @@ pub(crate) struct Common {
     pub(crate) bulk: Bulk,
     pub(crate) sessions: Sessions,
     /// Names of connections that act as a user and are someone else.
-    pub(crate) actors: IntegerMap<u64, Box<str>>,
+    pub(crate) actors: IntegerMap<u64, Actor>,
     pub(crate) owners: Owners,
     pub(crate) waiters: Waiters,
     pub(crate) deadlines: Deadlines,
@@ -163,7 +164,7 @@ impl Common {
     /// Who calls over a connection as a user, for logs and lists.
     pub(crate) fn actor_name(&self, store: &Store, connection: u64, user: UserId) -> String {
         match self.actors.get(&connection) {
-            Some(actor) => actor.to_string(),
+            Some(actor) => actor.name.to_string(),
             None => store.user(user).map_or_else(String::new, |user| user.name.clone()),
         }
     }

@@ -17,15 +17,15 @@ use crate::waiter::{Line, Waiter, Wanted};
 use crate::{Answer, Caller, Client, Woken};
 
 /// Refuses a call that would have to be parked and may not.
-pub(crate) fn check_may_wait(caller: &Caller<'_>) -> Result<(), Error> {
+pub(crate) fn check_may_wait(caller: &Caller) -> Result<(), Error> {
     if caller.may_wait { Ok(()) } else { Err(Error::MayNotWait) }
 }
 
 impl Turn<'_> {
     pub(crate) fn park(&mut self, call: &Call<'_>, wanted: Wanted, deadline: u64) -> Result<Answer, Error> {
-        let Call { index, caller, .. } = *call;
-        let Caller { connection, user, request, .. } = caller;
-        check_may_wait(&caller)?;
+        let Call { index, caller, request, .. } = *call;
+        let Client { connection, user } = caller.client();
+        check_may_wait(caller)?;
         let waiter = Waiter { connection, user, request, wanted, since: self.now, deadline };
         if waiter.wanted.line() == Line::Takes {
             self.transact(|turn| turn.write_consumer(index, &waiter))?;

@@ -5,21 +5,21 @@
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::reply;
-use lycosa_queue::{ActingToken, Answer, Procedure, QueueMethod};
+use lycosa_queue::{Answer, Caller, CallerKind, Command, Procedure, QueueMethod, Right};
 use lycosa_store::Access;
 use lycosa_tuple::mp;
 
 use crate::front::Front;
 use crate::front::boxes::Function;
 use crate::front::call_16::to_call_16;
-use crate::front::callee::{Callee, Right};
+use crate::front::callee::Callee;
 use crate::front::caller::{ParkedCall, ReplyTo};
 use crate::front::loop_time::Outside;
-use crate::front::names::{MAX_NAME, is_trusted_for, name_too_long, not_defined};
+use crate::front::names::{MAX_NAME, name_too_long, not_defined};
 use crate::shard::admission::Need;
 use crate::shard::call::Refusal;
 use crate::shard::checkpoint::Snapshot;
-use crate::{Called, Caller, CallerKind, ConnectionSlot, Instance, InvokeKind, RequestId};
+use crate::{Called, ConnectionSlot, Instance, InvokeKind, RequestId};
 
 /// Functions that read and change no data.
 const ABOUT_INSTANCE: [&[u8]; 7] = [
@@ -176,12 +176,8 @@ impl Instance {
     ) -> Result<Called, ErrorObject> {
         self.settle(|instance| {
             let request = instance.front.parked.next_request();
-            let token = caller.token.and_then(|id| instance.token(id));
-            let token =
-                token.as_ref().map(|token| ActingToken { name: &token.name, role: token.role.name() });
-            let queue_caller =
-                lycosa_queue::Caller { token, ..queue_caller(caller, procedure, right, request) };
-            match instance.shard.call(&queue_caller, procedure, args, out) {
+            let command = Command { procedure, right, request, arguments: args };
+            match instance.shard.call(caller, &command, out) {
                 Ok(Answer::Done { count }) => Ok(Called::Done { count }),
                 Ok(Answer::Parked) => {
                     let reply = ReplyTo::Caller(caller.kind);
@@ -207,12 +203,12 @@ impl Instance {
     ) -> Result<(), ErrorObject> {
         let Some(caller) = self.front.caller(slot) else { return Ok(()) };
         let request = self.front.parked.next_request();
-        let caller = queue_caller(&caller, procedure, right, request);
+        let command = Command { procedure, right, request, arguments: args };
         let Some(connection) = self.front.connections.get_mut(slot) else { return Ok(()) };
         let out = connection.replies.buffer();
         let undo = out.len();
         let start = reply::begin_data(out, sync);
-        match self.shard.call(&caller, procedure, args, out) {
+        match self.shard.call(&caller, &command, out) {
             Ok(Answer::Done { count }) => {
                 let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
                 reply::finish_data(out, start, count, self.shard.store().schema_version());
@@ -228,12 +224,12 @@ impl Instance {
             Ok(Answer::Parked) => {
                 out.truncate(undo);
                 let reply = ReplyTo::Frame { slot, sync, is_call_16 };
-                self.front.park(request, ParkedCall { session: caller.connection, reply, is_invoke: false });
+                self.front.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
                 Ok(())
             }
             Err(refusal) => {
                 out.truncate(undo);
-                Err(self.front.refusal(CallerKind::Connection(slot), refusal))
+                Err(self.front.refusal(CallerKind::Connection, refusal))
             }
         }
     }
@@ -380,25 +376,13 @@ impl Front {
     #[cold]
     fn refusal(&self, kind: CallerKind, refusal: Refusal) -> ErrorObject {
         match (refusal, kind) {
-            (Refusal::MayNotWait, CallerKind::Connection(_)) => too_many_waiting(self.settings.max_waiting),
+            (Refusal::MayNotWait, CallerKind::Connection) => too_many_waiting(self.settings.max_waiting),
             (Refusal::MayNotWait, _) => {
                 ErrorObject::lua("the call would wait, which this caller may not: call with a timeout of 0")
             }
             (Refusal::Error(error), _) => error,
         }
     }
-}
-
-/// The caller of a procedure as the queue sees it.
-#[inline]
-fn queue_caller(
-    caller: &Caller,
-    procedure: &Procedure,
-    right: Right,
-    request: RequestId,
-) -> lycosa_queue::Caller<'static> {
-    let caller = caller.in_queue(is_trusted_for(caller, Some(procedure)) || right.every_tube);
-    lycosa_queue::Caller { granted: right.granted, request, ..caller }
 }
 
 /// The answer to what a program will be able to answer.

@@ -1,6 +1,6 @@
 //! Native functions, by name.
 
-use lycosa_queue::Procedure;
+use lycosa_queue::{Procedure, Right};
 
 use crate::front::boxes::Function;
 use crate::shard::expiration_tasks;
@@ -14,13 +14,4 @@ pub(crate) enum Callee {
     Box(Function),
     /// A function of expiration.
     Expiration(expiration_tasks::Function),
-}
-
-/// Why a user may call a procedure of the queue, beside rights to its spaces.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Right {
-    /// Just that was granted to the user.
-    pub(crate) granted: bool,
-    /// The user has every tube ([`EVERY_TUBE`](lycosa_queue::EVERY_TUBE)).
-    pub(crate) every_tube: bool,
 }

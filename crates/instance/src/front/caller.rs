@@ -1,4 +1,4 @@
-//! Callers: on whose behalf something is done, and the calls that are answered later.
+//! The callers behind connections, and the calls that are answered later.
 //!
 //! A connection, a fiber of a program, an HTTP request and the instance itself come through the same functions with a
 //! [`Caller`]. A call that cannot be answered at once is *parked* under the number of its request. It may wait
@@ -12,84 +12,14 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::keys::RequestType;
 use lycosa_iproto::{keys, reply};
-use lycosa_store::{Access, UserId, user};
+use lycosa_queue::{Caller, CallerKind};
+use lycosa_store::{Access, user};
 
 use crate::front::Front;
 use crate::front::call_16::to_call_16;
 use crate::shard::NULL;
 use crate::shard::Shard;
-use crate::{ConnectionSlot, Instance, Lsn, RequestId, Settings, TokenId};
-
-/// What stands behind a caller: where answers go that come later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CallerKind {
-    /// A connection: its answers are replies.
-    Connection(ConnectionSlot),
-    /// A fiber of a program.
-    Fiber,
-    /// A request over HTTP.
-    Http,
-    /// The instance itself.
-    Internal,
-}
-
-/// On whose behalf something is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caller {
-    /// What stands behind it.
-    pub kind: CallerKind,
-    /// Number of its session, as `box.session.id` shows it. Tasks that it takes belong to the queue session of this one.
-    pub session: u64,
-    /// The user that has logged in.
-    pub user: UserId,
-    /// Whose rights count: another user inside a function that runs with its owner's rights.
-    pub effective: UserId,
-    /// The rights to the queue's functions and spaces are not checked.
-    pub trusted: bool,
-    /// Its calls may be parked. If not, a call that would have to wait is refused.
-    pub may_wait: bool,
-    /// Its calls are admitted by this token, see [`Instance::token_caller`].
-    pub token: Option<TokenId>,
-}
-
-impl Caller {
-    /// The instance itself, as `admin`.
-    #[must_use]
-    pub const fn internal() -> Self {
-        Self {
-            kind: CallerKind::Internal,
-            session: 0,
-            user: user::ADMIN,
-            effective: user::ADMIN,
-            trusted: true,
-            may_wait: false,
-            token: None,
-        }
-    }
-
-    /// The same session and rights, for a fiber that acts on the caller's behalf. It may wait.
-    #[must_use]
-    pub const fn in_fiber(self) -> Self {
-        Self { kind: CallerKind::Fiber, may_wait: true, ..self }
-    }
-
-    /// The caller as the queue sees it: its session, its rights, and whether it may wait.
-    pub(crate) const fn in_queue(&self, trusted: bool) -> lycosa_queue::Caller<'static> {
-        lycosa_queue::Caller {
-            connection: self.session,
-            user: self.effective,
-            trusted,
-            may_wait: self.may_wait,
-            ..lycosa_queue::Caller::internal()
-        }
-    }
-
-    /// The same caller with the rights of another user.
-    #[must_use]
-    pub const fn acting_as(self, effective: UserId) -> Self {
-        Self { effective, trusted: false, ..self }
-    }
-}
+use crate::{ConnectionSlot, Instance, Lsn, RequestId, Settings};
 
 /// What came of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -293,7 +223,7 @@ impl Front {
     pub(crate) fn caller(&self, slot: ConnectionSlot) -> Option<Caller> {
         let connection = self.connections.get(slot)?;
         Some(Caller {
-            kind: CallerKind::Connection(slot),
+            kind: CallerKind::Connection,
             session: connection.id,
             user: connection.user,
             effective: connection.user,

@@ -56,7 +56,7 @@ impl Instance {
         let Some(Callee::Queue(procedure, _)) = self.front.find(&self.shard, name) else {
             return Err(not_defined(name));
         };
-        let owner = caller.token.map_or(0, crate::TokenId::number);
+        let owner = caller.token.map_or(0, |token| token.0);
         let now = self.shard.now();
         if let Some(Kept { fingerprint, answer }) =
             idempotency::find(self.shard.store(), owner, &once.key, now)

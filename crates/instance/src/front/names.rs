@@ -6,13 +6,13 @@
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_queue::{
-    EVERY_TUBE, Procedure, QueueMethod, QueueState, TubeMethod, gives_rights, is_of_every_tube, misspelt,
+    EVERY_TUBE, Procedure, QueueMethod, QueueState, Right, TubeMethod, is_of_every_tube, misspelt,
 };
 use lycosa_store::{Access, Object, UserId, user};
 
 use crate::front::Front;
 use crate::front::boxes::{self, Function};
-use crate::front::callee::{Callee, Right};
+use crate::front::callee::Callee;
 use crate::shard::Shard;
 use crate::shard::admission::read_only_error;
 use crate::shard::expiration_tasks;
@@ -114,7 +114,7 @@ impl Front {
             Some(Callee::Queue(procedure, _)) => Some(procedure),
             _ => None,
         };
-        if is_of_queue && is_trusted_for(caller, procedure) {
+        if is_of_queue && caller.is_trusted_for(procedure) {
             return Ok(());
         }
         if matches!(target, Some(Callee::Queue(procedure, _)) if self.has_every_tube(shard, caller.effective, &procedure))
@@ -188,13 +188,6 @@ impl Front {
             false => ErrorObject::client(ErrorCode::NoSuchProc, text),
         })
     }
-}
-
-/// Whether no rights are checked when `caller` calls a function of the queue. The rule for `guest` reaches no procedure that
-/// writes privileges.
-#[inline]
-pub(super) fn is_trusted_for(caller: &Caller, procedure: Option<&Procedure>) -> bool {
-    caller.trusted && !(caller.effective == user::GUEST && procedure.is_some_and(gives_rights))
 }
 
 /// Whether a name is that of a function that makes, lists or counts tubes of all types.

@@ -88,7 +88,7 @@ fn needed(name: &str) -> (TokenRole, Option<&str>) {
 }
 
 impl Instance {
-    /// The caller behind a token's secret; `session` is one of [`Self::open_session`]. It may wait.
+    /// The caller behind a token's secret; `session` is one of [`Self::open_token_session`]. It may wait.
     ///
     /// # Errors
     /// No valid token has that secret: the error's `name` is `TOKEN_INVALID`.
@@ -108,7 +108,7 @@ impl Instance {
     pub fn open_token_session(&mut self, id: TokenId) -> u64 {
         let session = self.open_session();
         if let Some(token) = self.token(id) {
-            self.shard.data().name_session(session, &format!("token {}", token.name));
+            self.shard.data().name_session(session, &token.name, token.role.name());
         }
         session
     }

@@ -5,10 +5,10 @@
 //! functions and rights to execute them, which the front has resolved.
 
 use lycosa_iproto::error::ErrorObject;
-use lycosa_queue::{Answer, Caller, Error, Procedure};
+use lycosa_queue::{Answer, Caller, Command, Error};
 
 use crate::shard::write_concern::{self, WriteConcern};
-use crate::shard::{NULL, Shard, wire_error};
+use crate::shard::{NULL, RequestId, Shard, wire_error};
 
 /// Why a call was not done.
 #[derive(Debug)]
@@ -27,19 +27,18 @@ impl From<ErrorObject> for Refusal {
 
 impl Shard {
     /// Calls a procedure of the queue, in transactions of its own or in the open one. Appends its values to `out`, or parks its
-    /// answer under `caller.request` for [`Self::poll`]; `out` is then as before.
+    /// answer under `command.request` for [`Self::poll`]; `out` is then as before.
     ///
     /// # Errors
     /// What the procedure raises, or the first condition that refuses it. Bytes behind the former end of `out` are void then.
     #[inline]
     pub(crate) fn call(
         &mut self,
-        caller: &Caller<'_>,
-        procedure: &Procedure,
-        args: &[u8],
+        caller: &Caller,
+        command: &Command<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Refusal> {
-        let wanted = match write_concern::of_call(procedure, args)? {
+        let wanted = match write_concern::of_call(command.procedure, command.arguments)? {
             None => None,
             wanted => self.admit_concern(wanted)?,
         };
@@ -48,16 +47,18 @@ impl Shard {
         }
         let start = out.len();
         let now = self.data.now;
-        let mut admitted = self.data.admit_call(procedure)?;
+        let mut admitted = self.data.admit_call(command.procedure)?;
         let (queue, store) = admitted.queue();
-        let answer = match queue.call(store, caller, procedure, args, now, out) {
+        let answer = match queue.call(store, caller, command, now, out) {
             Ok(answer) => answer,
             Err(error) => return Err(refusal(&error)),
         };
         drop(admitted);
         match wanted {
             None => Ok(answer),
-            Some(wanted) => Ok(self.await_concern(caller, wanted, answer, out, start)),
+            Some(wanted) => {
+                Ok(self.await_concern((caller.session, command.request), wanted, answer, out, start))
+            }
         }
     }
 
@@ -65,19 +66,19 @@ impl Shard {
     /// vain. The answer is in `out` from `start` on.
     fn await_concern(
         &mut self,
-        caller: &Caller<'_>,
+        (session, request): (u64, RequestId),
         wanted: usize,
         answer: Answer,
         out: &mut Vec<u8>,
         start: usize,
     ) -> Answer {
-        let concern = WriteConcern { session: caller.connection, wanted };
+        let concern = WriteConcern { session, wanted };
         match answer {
             Answer::Done { .. } if &out[start..] == NULL => return answer,
             Answer::Done { count } => {
-                self.park_concern(caller.request, concern, count, out.split_off(start));
+                self.park_concern(request, concern, count, out.split_off(start));
             }
-            Answer::Parked => self.defer_concern(caller.request, concern),
+            Answer::Parked => self.defer_concern(request, concern),
         }
         Answer::Parked
     }

@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::{VCLOCK_MAX, Vclock};
-use lycosa_queue::{Procedure, Proposal, Queue, Savepoint};
+use lycosa_queue::{Caller, Procedure, Proposal, Queue, Savepoint};
 use lycosa_store::{
     Budget, Cursor, CursorError, Decision, Engine, IteratorType, Origin, Progress, Statement, Store, UserId,
     user,
@@ -211,15 +211,15 @@ impl Data {
     }
 
     /// Lists name the callers of a session so: see [`Queue::name_connection`].
-    pub(crate) fn name_session(&mut self, session: u64, name: &str) {
+    pub(crate) fn name_session(&mut self, session: u64, token: &str, role: &str) {
         let mut admitted = self.bookkeep();
-        admitted.queue().0.name_connection(session, name);
+        admitted.queue().0.name_connection(session, token, role);
     }
 
     /// Releases the tasks of a connection's session: see [`Queue::release_session`]. False: it has none.
     pub(crate) fn release_session(
         &mut self,
-        caller: &lycosa_queue::Caller<'_>,
+        caller: &Caller,
         connection: u64,
         steered: (&str, &[u8]),
     ) -> Result<bool, ErrorObject> {
@@ -231,7 +231,7 @@ impl Data {
     }
 
     /// Writes an entry of the audit log, if the instance takes writes: a replica may end connections, and writes no entry.
-    pub(crate) fn note_steered(&mut self, caller: &lycosa_queue::Caller<'_>, steered: (&str, &[u8])) {
+    pub(crate) fn note_steered(&mut self, caller: &Caller, steered: (&str, &[u8])) {
         let now = self.now;
         let Ok(mut admitted) = self.admit(Need::Change(Growth::Finishes)) else { return };
         let (queue, store) = admitted.queue();

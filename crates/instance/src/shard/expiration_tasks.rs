@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use lycosa_expiration::{Archive, Definition, Expiration, Held, Host, Level, Start, Summary, TaskId};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
-use lycosa_queue::{Answer, LogLevel, LogLine, Queue};
+use lycosa_queue::{Answer, Caller, Command, LogLevel, LogLine, Queue, Right};
 use lycosa_store::{Access, Object, ObjectType, Space, SpaceId, Statement, Store, UserId, user};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
@@ -138,11 +138,13 @@ impl Host for SliceHost<'_> {
         let name = format!("queue.tube.{tube}:put");
         let procedure = self.queue.resolve(name.as_bytes()).ok_or_else(missing)?;
         self.conditions.check(Need::of_call(&procedure)).map_err(|error| error.message)?;
-        let caller = lycosa_queue::Caller::internal();
+        let caller = Caller::internal();
         let (mut args, mut out) = (Vec::with_capacity(payload.len() + 1), Vec::new());
         mp::write_array(&mut args, 1);
         args.extend_from_slice(payload);
-        match self.queue.call(store, &caller, &procedure, &args, self.now, &mut out) {
+        let right = Right::default();
+        let command = Command { procedure: &procedure, right, request: 0, arguments: &args };
+        match self.queue.call(store, &caller, &command, self.now, &mut out) {
             Ok(Answer::Done { count: 1 }) if Value::decode(&out) != Ok(Value::Nil) => Ok(()),
             Ok(_) | Err(lycosa_queue::Error::MayNotWait) => {
                 Err("it takes no task now: it is full, or the queue does not run".to_owned())

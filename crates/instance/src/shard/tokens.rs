@@ -11,6 +11,7 @@
 use std::ops::ControlFlow;
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_queue::TokenId;
 use lycosa_store::ddl::{self, FieldSpec, IndexSpec, PartSpec, SpaceSpec};
 use lycosa_store::{IteratorType, Space, SpaceId, Statement, Store, user};
 use lycosa_tuple::mp;
@@ -40,17 +41,6 @@ const FIELDS: [FieldSpec<'static>; 7] = [
     FieldSpec { name: "created", ty: "unsigned", nullable: false },
     FieldSpec { name: "expires", ty: "unsigned", nullable: false },
 ];
-
-/// The number of a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TokenId(u64);
-
-impl TokenId {
-    /// As its row has it.
-    pub(crate) const fn number(self) -> u64 {
-        self.0
-    }
-}
 
 /// The SHA-256 of a token's secret, as hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

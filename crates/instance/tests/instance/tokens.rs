@@ -36,8 +36,9 @@ fn add(rig: &mut Rig, name: &str, role: &str, tubes: &[&str], ttl: Option<u64>) 
 }
 
 fn caller(rig: &mut Rig, secret: &str) -> Result<Caller, ErrorObject> {
-    let session = rig.instance.open_session();
-    rig.instance.token_caller(&TokenDigest::of(secret.as_bytes()), session)
+    let caller = rig.instance.token_caller(&TokenDigest::of(secret.as_bytes()), 0)?;
+    let session = rig.instance.open_token_session(caller.token.expect("a token's caller"));
+    Ok(Caller { session, ..caller })
 }
 
 #[track_caller]
@@ -262,9 +263,7 @@ fn sessions_are_released_by_operators_and_ended_by_administrators() {
 fn lists_and_logs_name_the_token_and_an_undo_of_a_move_needs_both_tubes() {
     let mut rig = rig();
     let secret = add(&mut rig, "ops", "operator", &["*"], None);
-    let id = caller(&mut rig, &secret).expect("a caller").token.expect("a token");
-    let session = rig.instance.open_token_session(id);
-    let ops = Caller { session, ..caller(&mut rig, &secret).expect("a caller") };
+    let ops = caller(&mut rig, &secret).expect("a caller");
     call(&mut rig, &ops, "queue.tube.mail:put", values!["x"]).expect("a task");
     let elsewhere = values!["move", options! {all: true}, options! {to: "crawl"}];
     let job = call(&mut rig, &ops, "queue.tube.mail:apply", elsewhere).expect("a job");

@@ -351,7 +351,7 @@ impl Turn<'_> {
     /// `queue.jobs([{limit, before}])`: of all tubes that the caller may look at, the newest first.
     pub(crate) fn list_all_jobs(
         &self,
-        caller: &Caller<'_>,
+        caller: &Caller,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
@@ -369,7 +369,7 @@ impl Turn<'_> {
         }
         let is_seen = |tube: u64| match self.tubes.by_id(tube).and_then(|index| self.tubes.at(index)) {
             Some(tube) => may_look(self.store, caller, tube),
-            None => caller.trusted || caller.user == user::ADMIN,
+            None => caller.trusted || caller.effective == user::ADMIN,
         };
         let (mut jobs, mut count) = (Vec::new(), 0);
         if let Some(space) = self.common.bulk.jobs.existing(self.store) {
@@ -450,7 +450,7 @@ impl Turn<'_> {
         let caller = call.caller;
         self.transact(|turn| {
             turn.common.bulk.write(turn.store, &job)?;
-            turn.note_steered(&caller, &job, operation, &reason)
+            turn.note_steered(caller, &job, operation, &reason)
         })?;
         self.common.bulk.note(&job, 0);
         job.write(out);
@@ -463,7 +463,7 @@ impl Turn<'_> {
 
     fn note_steered(
         &mut self,
-        caller: &Caller<'_>,
+        caller: &Caller,
         job: &Record,
         operation: &str,
         reason: &[u8],
@@ -523,11 +523,12 @@ impl Turn<'_> {
             return Err(unfit("apply", format!("option to: the tasks are in tube \"{name}\" already")));
         }
         let caller = call.caller;
-        if !(caller.trusted || caller.user == user::ADMIN) {
+        if !(caller.trusted || caller.effective == user::ADMIN) {
             let put = format!("queue.tube.{name}:{}", TubeMethod::Put.name());
-            let may_put = self.store.check_access(caller.user, Object::Function(&put), Access::EXECUTE);
+            let may_put = self.store.check_access(caller.effective, Object::Function(&put), Access::EXECUTE);
             let access = Access(Access::READ.0 | Access::WRITE.0);
-            may_put.or_else(|_| self.store.check_access(caller.user, Object::Space(tube.space), access))?;
+            may_put
+                .or_else(|_| self.store.check_access(caller.effective, Object::Space(tube.space), access))?;
         }
         Ok((Some(tube.id), name))
     }
@@ -547,7 +548,7 @@ impl Turn<'_> {
             return Err(unfit(job.action.name(), text));
         }
         let caller = call.caller;
-        job.user = self.common.actor_name(self.store, caller.connection, caller.user);
+        job.user = self.common.actor_name(self.store, caller.session, caller.effective);
         self.transact(|turn| {
             let bulk = &mut turn.common.bulk;
             let space = bulk.jobs.obtain(turn.store)?;
@@ -556,7 +557,7 @@ impl Turn<'_> {
             bulk.drop_oldest(turn.store)?;
             bulk.write(turn.store, &job)?;
             match operation {
-                Some(operation) => turn.note_steered(&caller, &job, operation, &job.reason),
+                Some(operation) => turn.note_steered(caller, &job, operation, &job.reason),
                 None => Ok(()),
             }
         })?;

@@ -124,7 +124,7 @@ impl Queue {
     pub fn statuses(
         &self,
         store: &Store,
-        caller: &Caller<'_>,
+        caller: &Caller,
         page: Page<'_>,
         now: u64,
     ) -> Result<(Vec<TubeStatus>, Option<u64>), Error> {

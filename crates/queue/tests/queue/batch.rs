@@ -36,7 +36,7 @@ fn a_batch_is_one_transaction() {
         let procedure = rig.queue.resolve(name.as_bytes()).expect("a procedure");
         let mut out = Vec::new();
         let arguments = Value::from(arguments).encode();
-        rig.queue.call(&mut rig.store, &caller, &procedure, &arguments, rig.now, &mut out).expect(method);
+        rig.call_as(&caller, &procedure, &arguments, &mut out).expect(method);
         let mut transactions = Vec::new();
         rig.store.drain_committed(&mut |committed| transactions.push(committed.effects().count()));
         assert_eq!(transactions, [rows], "{method}");
@@ -196,7 +196,7 @@ fn a_call_that_may_not_wait_changes_nothing() {
         let procedure = rig.queue.resolve(format!("queue.tube.t:{method}").as_bytes()).expect("a procedure");
         let arguments = Value::from(arguments).encode();
         let mut out = Vec::new();
-        let answer = rig.queue.call(&mut rig.store, &caller, &procedure, &arguments, rig.now, &mut out);
+        let answer = rig.call_as(&caller, &procedure, &arguments, &mut out);
         assert_eq!(answer, Err(Error::MayNotWait));
         assert_eq!(rig.rows("t").len(), 1, "the dead task is the timer's affair");
     }

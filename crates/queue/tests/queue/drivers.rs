@@ -3,8 +3,10 @@
 use lycosa_queue::driver::fifo::{self, Fifo};
 use lycosa_queue::driver::{Change, Driver, Event, NewTask, Tasks, TubeType};
 use lycosa_queue::task::Task;
-use lycosa_queue::{Answer, Error, Operation, QueueState};
-use lycosa_store::{IteratorType, Statement, ddl, system, user};
+use lycosa_queue::{
+    Answer, Caller, Command, Configuration, Error, Operation, Procedure, Queue, QueueState, Right,
+};
+use lycosa_store::{IteratorType, Statement, Store, ddl, system};
 use lycosa_tuple::value::Value;
 
 use crate::rig::{Reply, Rig, SECOND, args, options, task};
@@ -240,7 +242,7 @@ fn a_procedure_of_a_tube_that_is_gone_is_stale() {
     assert!(!rig.queue.is_current(&procedure));
     let caller = rig.caller(1);
     let mut out = vec![7];
-    let result = rig.queue.call(&mut rig.store, &caller, &procedure, &[0x91, 1], rig.now, &mut out);
+    let result = rig.call_as(&caller, &procedure, &[0x91, 1], &mut out);
     assert_eq!((result, out), (Err(Error::Stale), vec![7]));
 }
 
@@ -265,23 +267,19 @@ fn names_are_resolved_as_tarantool_does() {
 
 #[test]
 fn before_the_start_only_state_and_cfg_answer() {
-    let mut store = lycosa_store::Store::new(lycosa_store::Settings::default());
+    let mut store = Store::new(lycosa_store::Settings::default());
     store
         .bootstrap("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002")
         .expect("a store");
     store.finish_recovery().expect("a store");
-    let mut queue = lycosa_queue::Queue::new(lycosa_queue::Configuration::default(), Box::new(|| [7; 16]));
+    let mut queue = Queue::new(Configuration::default(), Box::new(|| [7; 16]));
     assert_eq!(queue.state(), QueueState::Init);
-    let caller = lycosa_queue::Caller {
-        connection: 1,
-        user: user::ADMIN,
-        trusted: false,
-        granted: false,
-        request: 1,
-        may_wait: true,
-        token: None,
+    let caller = Caller { trusted: false, may_wait: true, ..Caller::internal() };
+    let call = |queue: &mut Queue, store: &mut Store, procedure: &Procedure| {
+        let right = Right::default();
+        let command = Command { procedure, right, request: 1, arguments: &[0x90] };
+        queue.call(store, &caller, &command, 0, &mut Vec::new())
     };
-    let mut out = Vec::new();
     for (name, expected) in [
         ("queue.nosuch", Err(Error::NotConfigured)),
         ("queue.tube.t:put", Err(Error::NotConfigured)),
@@ -289,11 +287,11 @@ fn before_the_start_only_state_and_cfg_answer() {
         ("queue.cfg", Ok(Answer::Done { count: 0 })),
     ] {
         let procedure = queue.resolve(name.as_bytes()).expect("a procedure");
-        assert_eq!(queue.call(&mut store, &caller, &procedure, &[0x90], 0, &mut out), expected, "{name}");
+        assert_eq!(call(&mut queue, &mut store, &procedure), expected, "{name}");
     }
     let early = queue.resolve(b"queue.statistics").expect("a procedure");
     queue.start(&mut store, 0).expect("a start");
-    assert_eq!(queue.call(&mut store, &caller, &early, &[0x90], 0, &mut out), Err(Error::Stale));
+    assert_eq!(call(&mut queue, &mut store, &early), Err(Error::Stale));
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use lycosa_queue::status::Page;
-use lycosa_queue::{Answer, Caller, Configuration, Error, Queue, Seconds, SessionId};
+use lycosa_queue::{
+    Answer, Caller, Command, Configuration, Error, Procedure, Queue, Right, Seconds, SessionId,
+};
 use lycosa_store::{Budget, Origin, Settings, Statement, Store, UserId, user};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::value::Value;
@@ -327,28 +329,34 @@ impl Rig {
         self.users.get(&connection).copied().unwrap_or(user::ADMIN)
     }
 
-    pub(crate) fn caller(&mut self, connection: u64) -> Caller<'static> {
+    pub(crate) fn caller(&self, connection: u64) -> Caller {
+        let user = self.user(connection);
+        Caller { session: connection, may_wait: true, ..Caller::internal() }.acting_as(user)
+    }
+
+    /// Calls a procedure as [`Queue::call`] does, with the number of the next request.
+    pub(crate) fn call_as(
+        &mut self,
+        caller: &Caller,
+        procedure: &Procedure,
+        arguments: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
         self.last_request += 1;
-        Caller {
-            connection,
-            user: self.user(connection),
-            trusted: false,
-            granted: false,
-            request: self.last_request,
-            may_wait: true,
-            token: None,
-        }
+        let (request, right) = (self.last_request, Right::default());
+        let command = Command { procedure, right, request, arguments };
+        self.queue.call(&mut self.store, caller, &command, self.now, out)
     }
 
     pub(crate) fn call_with(&mut self, connection: u64, name: &str, arguments: &[u8]) -> Reply {
         let caller = self.caller(connection);
         let Some(procedure) = self.queue.resolve(name.as_bytes()) else { return Reply::Undefined };
         let mut out = Vec::new();
-        let answer = self.queue.call(&mut self.store, &caller, &procedure, arguments, self.now, &mut out);
+        let answer = self.call_as(&caller, &procedure, arguments, &mut out);
         self.collect_committed();
         match answer {
             Ok(Answer::Done { count }) => Reply::Values(values(&out, count)),
-            Ok(Answer::Parked) => Reply::Parked(caller.request),
+            Ok(Answer::Parked) => Reply::Parked(self.last_request),
             Err(error) => {
                 assert!(out.is_empty(), "an error leaves nothing behind");
                 Reply::Error(error)

@@ -179,7 +179,7 @@ fn pages_go_through_all_tubes() {
         }
     }
     assert_eq!(names, (0..25).map(|number| format!("t{number}")).collect::<Vec<_>>());
-    let stranger = lycosa_queue::Caller { user: user::GUEST, ..caller };
+    let stranger = caller.acting_as(user::GUEST);
     let page = Page { limit: 100, ..Page::default() };
     assert!(rig.queue.statuses(&rig.store, &stranger, page, rig.now).expect("spaces").0.is_empty());
 }

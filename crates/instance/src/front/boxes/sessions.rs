@@ -4,15 +4,15 @@
 use std::collections::HashMap;
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
-use lycosa_queue::{ActingToken, SessionView};
+use lycosa_queue::{Caller, SessionView};
 use lycosa_store::Access;
 use lycosa_tuple::value::Value;
 
 use super::arguments::{self, Arguments};
 
+use crate::Instance;
 use crate::front::connection::Connection;
 use crate::shard::wire_error;
-use crate::{Caller, Instance, Token};
 
 /// Bytes of a reason that the audit log keeps.
 const MAX_REASON: usize = 1024;
@@ -28,11 +28,10 @@ impl Instance {
     /// # Errors
     /// A space of the queue is gone.
     pub(super) fn queue_sessions(&self, caller: &Caller) -> Result<Value, ErrorObject> {
-        let queue_caller = caller.in_queue(caller.trusted);
         let (views, is_all) = self
             .shard
             .queue()
-            .sessions(self.shard.store(), &queue_caller)
+            .sessions(self.shard.store(), caller)
             .map_err(|error| wire_error::of_queue(&error))?;
         let by_id: HashMap<u64, &Connection> =
             self.front.connections.iter().map(|connection| (connection.id, connection)).collect();
@@ -47,9 +46,7 @@ impl Instance {
         let (id, reason) = subject("lycosa.session.release(connection[, {reason = text}])", args)?;
         let operation = format!("release session of {}", self.describe(id));
         let steered = (&*operation, reason.as_bytes());
-        let token = caller.token.and_then(|id| self.token(id));
-        let acting = acting(caller, token.as_ref());
-        match self.shard.data().release_session(&acting, id, steered)? {
+        match self.shard.data().release_session(caller, id, steered)? {
             true => Ok(Value::from(true)),
             false => Err(no_such_session(id)),
         }
@@ -67,9 +64,7 @@ impl Instance {
         if !self.front.dismiss(id) {
             return Err(no_such_session(id));
         }
-        let token = caller.token.and_then(|id| self.token(id));
-        let acting = acting(caller, token.as_ref());
-        self.shard.data().note_steered(&acting, (&operation, reason.as_bytes()));
+        self.shard.data().note_steered(caller, (&operation, reason.as_bytes()));
         Ok(Value::from(true))
     }
 
@@ -112,12 +107,6 @@ impl Instance {
         }
         Value::Map(members)
     }
-}
-
-/// The caller as the audit log names it.
-fn acting<'a>(caller: &Caller, token: Option<&'a Token>) -> lycosa_queue::Caller<'a> {
-    let token = token.map(|token| ActingToken { name: &token.name, role: token.role.name() });
-    lycosa_queue::Caller { token, ..caller.in_queue(caller.trusted) }
 }
 
 /// The number of a connection, and the reason.

@@ -72,11 +72,10 @@ impl Instance {
         out: &mut Vec<u8>,
     ) -> Result<Option<u64>, ErrorObject> {
         let Page { history, .. } = page;
-        let queue_caller = caller.in_queue(caller.trusted);
         let (store, now) = (self.shard.store(), self.shard.now());
         let queue = self.shard.queue();
         let (tubes, next) =
-            queue.statuses(store, &queue_caller, page, now).map_err(|error| wire_error::of_queue(&error))?;
+            queue.statuses(store, caller, page, now).map_err(|error| wire_error::of_queue(&error))?;
         let is_first = page.after.is_none() && page.tube.is_none();
         mp::write_map(out, 2 + u32::from(is_first));
         mp::write_str(out, b"tubes");
