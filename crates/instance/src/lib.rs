@@ -88,7 +88,7 @@ impl From<FrameError> for Broken {
     }
 }
 
-/// What the store refused, as a client or a program sees it.
+/// A refusal of the store, as a client or a program sees it.
 pub fn store_error(error: &lycosa_store::Error) -> ErrorObject {
     wire_error::of_store(error)
 }
@@ -99,7 +99,7 @@ pub const ADMIN_CONNECTIONS: usize = 16;
 /// Fills the bytes that it is given.
 pub type Entropy = Box<dyn FnMut(&mut [u8]) + Send>;
 
-/// What the instance needs from the process that it runs in.
+/// The instance's needs from the process that it runs in.
 pub struct Process {
     /// The process id, which `box.info.pid` shows.
     pub id: u32,

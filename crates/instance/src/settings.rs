@@ -58,7 +58,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What of them is the shard's.
+    /// The shard's part of the settings.
     pub(crate) fn rules(&self) -> Rules {
         Rules {
             max_journal_backlog: self.max_journal_backlog,

@@ -29,7 +29,7 @@ use crate::turn::{TubeTurn, Turn};
 use crate::waiter::Line;
 use crate::{Client, TaskEvent};
 
-/// What one task is before or after a change.
+/// One task before or after a change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Side<'a> {
     /// The state, unless a user has written another status.
@@ -90,7 +90,7 @@ impl TaskChange<'_> {
     }
 }
 
-/// What a change of a task means for one sub-queue.
+/// The effect of a task's change on one sub-queue.
 #[derive(Debug)]
 pub(crate) struct Touched<'a> {
     pub(crate) name: &'a [u8],
@@ -121,7 +121,7 @@ pub(crate) fn touches<'a>(
     [touched.map(|(side, touch)| Touched { name: side.utube, touch, growth: growth(old, new) }), None]
 }
 
-/// What a change of a task means for its sub-queue. None: nothing.
+/// The effect of a task's change on its sub-queue. None: no effect.
 fn touch(id: u64, old: Option<Side<'_>>, new: Option<Side<'_>>, alone: bool) -> Option<Touch> {
     let state = |side: Option<Side<'_>>| side.and_then(|side| side.state);
     let candidate = |side: Option<Side<'_>>| side.map(|side| side.candidate(id));
@@ -378,7 +378,7 @@ impl Turn<'_> {
     }
 }
 
-/// What an observer sees of an operation.
+/// The events of an operation, for observers.
 fn events(tube: &str, operation: Operation, is_there: bool, mut tuple: Vec<u8>) -> Vec<TaskEvent> {
     let event = |operation, tuple| TaskEvent { tube: tube.to_owned(), operation, tuple };
     if is_there {

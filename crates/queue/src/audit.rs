@@ -46,7 +46,7 @@ pub(crate) static AUDIT: SystemSpace = SystemSpace {
 /// Fields of an entry that names no token: rows of versions that did not know of tokens here.
 const FIRST_FIELDS: u32 = 8;
 
-/// What an entry tells of.
+/// The subject of an entry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Steered<'a> {
     pub(crate) tube: &'a str,

@@ -76,7 +76,7 @@ pub(crate) enum Missing {
     Stays,
 }
 
-/// What `create_tube` is asked for.
+/// The arguments of `create_tube`.
 struct Wish<'a> {
     name: &'a str,
     kind: Arc<TubeType>,

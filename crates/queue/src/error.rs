@@ -75,7 +75,7 @@ pub enum Error {
     Migration {
         /// `_queue_taken_2` or `_queue_shared_sessions`.
         space: &'static str,
-        /// What stood against it.
+        /// The reason of the refusal.
         reason: Box<Self>,
     },
     /// `queue.cfg` with a value that the option cannot have.
@@ -135,7 +135,7 @@ pub enum Error {
     Argument {
         /// Its position, from 1.
         number: u8,
-        /// What it should be.
+        /// The expected value.
         expected: &'static str,
     },
     /// `queue.grant` or `queue.revoke` without the names.

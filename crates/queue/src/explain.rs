@@ -28,7 +28,7 @@ pub(crate) const STATES: [(State, &str); 4] = [
     (State::Buried, "buried"),
 ];
 
-/// What the caller asks about.
+/// The subject of the question.
 enum Subject<'a> {
     Tube,
     SubQueue(&'a [u8]),

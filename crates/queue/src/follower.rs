@@ -49,7 +49,7 @@ use crate::turn::Turn;
 /// than once.
 const EVENT_TOLERANCE: u64 = MICROSECONDS;
 
-/// What the rows of a tube say and should not. A running queue writes no such rows; the Lua module did, and users may.
+/// Wrong rows of a tube. A running queue writes no such rows; the Lua module did, and users may.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amiss {
     /// The sub-queues whose candidate the ready buffer does not show.
@@ -106,7 +106,7 @@ pub(crate) fn buffer_row(row: &[u8], columns: usize) -> Option<(Candidate, &[u8]
     Some((Candidate { pri, id }, name))
 }
 
-/// What a transaction has changed beside the tasks of tubes. It may name more than has changed.
+/// The definitions that a transaction has changed. It may name more than has changed.
 #[derive(Debug, Default)]
 pub(crate) struct Redefined {
     /// Names of the tubes that are to be loaded again.

@@ -50,14 +50,14 @@ const GRANTED_METHODS: [&str; 8] = ["put", "take", "touch", "ack", "release", "p
 /// The role of users who may use every tube, create tubes and drop them, and nothing else. It counts if `admin` owns it.
 pub const EVERY_TUBE: &str = "lycosa_tubes";
 
-/// What stands for every tube in [`grant_tubes`] and [`revoke_tubes`].
+/// The name that means every tube in [`grant_tubes`] and [`revoke_tubes`].
 pub const ALL_TUBES: &str = "*";
 
-/// What older versions granted on the universe in place of [`EVERY_TUBE`], which made an administrator of the user.
+/// The grant of older versions on the universe, in place of [`EVERY_TUBE`]. It made an administrator of the user.
 const FORMER: &str = "read,write,execute,create,drop,alter";
 const FORMER_ACCESS: Access = Access(1 | 2 | 4 | 32 | 64 | 128);
 
-/// What every user has on the universe, to log in and to do anything at all.
+/// The grant of every user on the universe, needed to log in and to do anything at all.
 const OF_EVERY_USER: Access = Access(Access::SESSION.0 | Access::USAGE.0);
 
 /// Whether the role [`EVERY_TUBE`] reaches a procedure: it changes no rights and no configuration.
@@ -142,9 +142,9 @@ fn open_to_role(store: &mut Store, space: &str) -> Result<(), StoreError> {
     ddl::grant(store, role, "read,write", "space", space, true)
 }
 
-/// What `grant` gives beside the spaces.
+/// The grants of `grant` beside those on spaces.
 struct Granted<'a> {
-    /// What the names of functions begin with.
+    /// The prefix of the functions' names.
     prefix: &'a str,
     call: bool,
     truncate: bool,

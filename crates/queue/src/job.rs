@@ -28,7 +28,7 @@ use crate::turn::{TubeTurn, Turn};
 use crate::waiting::check_may_wait;
 use crate::{Answer, Woken};
 
-/// What a job still has to do.
+/// The remaining work of a job.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Changes nothing.
@@ -44,7 +44,7 @@ pub(crate) enum Work {
     },
     /// The walk itself is the tube's, which tells it of changes.
     Recount {
-        /// What it has found.
+        /// The walk's result.
         found: Option<Recounted>,
     },
 }

@@ -49,7 +49,7 @@ use crate::{Answer, Client};
 /// The longest lease, and the longest renewal, in seconds: a day. A worker that needs more renews.
 pub const MAX_LEASE_SECONDS: u64 = 86_400;
 
-/// What a task's last failure says when its lease has ended.
+/// The reason of a task's last failure when its lease has ended.
 pub(crate) const ENDED: &[u8] = b"the lease ended";
 
 pub(crate) static LEASES: SystemSpace = SystemSpace {
@@ -84,7 +84,7 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// What the options of `take` and `take_many` ask for.
+    /// The form of answer that the options of `take` and `take_many` ask for.
     pub(crate) fn parse(options: &[u8]) -> Result<Self, Error> {
         match Table::parse(Some(options)).ok().and_then(|table| table.get(b"lease")) {
             Some(lease) => span(lease).map(Self::Leased).ok_or(Error::LeaseSpan),
@@ -100,7 +100,7 @@ fn span(seconds: &[u8]) -> Option<u64> {
     (1..=MAX_LEASE_SECONDS * MICROSECONDS).contains(&micros).then_some(micros)
 }
 
-/// What the holder of a lease shows: `TUBE-TASK-EPOCH-SECRET`, numbers in decimal, the secret in 16 hexadecimal digits.
+/// The token of a lease: `TUBE-TASK-EPOCH-SECRET`, numbers in decimal, the secret in 16 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) task: TaskKey,

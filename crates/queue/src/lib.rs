@@ -106,7 +106,7 @@ use caller::{Actor, Client};
 use tube::Tubes;
 use turn::{Common, Turn};
 
-/// What a call answers.
+/// The answer of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// Values were appended.
@@ -166,7 +166,7 @@ pub enum LogLevel {
 pub struct LogLine {
     /// How grave it is.
     pub level: LogLevel,
-    /// What it says.
+    /// The text of the line.
     pub text: String,
 }
 
@@ -287,7 +287,7 @@ impl Queue {
         self.common.state
     }
 
-    /// What `queue.cfg` has set.
+    /// The options that `queue.cfg` has set.
     #[must_use]
     pub fn configuration(&self) -> Configuration {
         self.common.configuration

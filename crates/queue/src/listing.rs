@@ -88,7 +88,7 @@ pub(crate) fn write_seconds(out: &mut Vec<u8>, micros: u64) {
     }
 }
 
-/// What `list` chooses.
+/// The tasks that `list` chooses.
 #[derive(Debug, Default)]
 struct Filter<'a> {
     state: Option<&'a [u8]>,

@@ -502,7 +502,7 @@ fn found(id: u64, done: Result<bool, Error>) -> Result<Answer, Error> {
     if done? { Ok(Answer::one()) } else { Err(not_found(id)) }
 }
 
-/// What an event makes of one task, apart from the assignments.
+/// The effects of an event on one task, apart from the assignments.
 pub(crate) struct Decided {
     id: u64,
     /// The state before, unless a user has written another status.

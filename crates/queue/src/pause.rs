@@ -26,7 +26,7 @@ pub(crate) static PAUSED: SystemSpace = SystemSpace {
 pub(crate) struct Pause {
     /// µs since the epoch.
     pub(crate) since: u64,
-    /// Who paused the tube.
+    /// The user who paused the tube.
     pub(crate) user: Vec<u8>,
     /// Empty if none was given.
     pub(crate) reason: Vec<u8>,

@@ -285,7 +285,7 @@ pub(crate) struct Call<'a> {
     pub(crate) raw: &'a [u8],
 }
 
-/// What a name stands for. Cheap to copy and to keep.
+/// The procedure that a name means. Cheap to copy and to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Procedure(ProcedureKind);
 

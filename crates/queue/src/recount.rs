@@ -42,7 +42,7 @@ impl Recount {
     }
 }
 
-/// What a walk has found, and what the queue knew without it.
+/// The numbers that a walk has found, beside the numbers that the queue keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recounted {
     /// By the walk.

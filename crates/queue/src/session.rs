@@ -58,7 +58,7 @@ struct Relief {
     after: Option<TaskKey>,
 }
 
-/// What the process knows about sessions beside the spaces.
+/// The queue's memory of sessions beside the spaces.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     of_connection: IntegerMap<u64, SessionId>,
@@ -203,7 +203,7 @@ impl<'a> SharedSession<'a> {
 /// Progress of the start of sessions: the step, and the session that it has read last.
 #[derive(Debug)]
 pub(crate) enum SessionsStart {
-    /// Who opened the stored sessions.
+    /// The openers of the stored sessions.
     Openers { after: Option<SessionId> },
     /// Rows about connections and calls, to be removed.
     Shown,

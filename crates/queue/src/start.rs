@@ -34,7 +34,7 @@ use crate::task::{ShortKey, State, Task, string_key};
 use crate::tube::{TubeIndex, Tubes};
 use crate::turn::{TubeTurn, Turn};
 
-/// What a start has found and done.
+/// The results of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StartReport {
     /// Tubes that are available.
@@ -45,7 +45,7 @@ pub struct StartReport {
     pub released: u64,
 }
 
-/// What came of [`crate::Queue::rebuild`].
+/// The outcome of [`crate::Queue::rebuild`].
 #[derive(Debug)]
 pub struct Rebuilt {
     /// The requests of the calls that go on waiting. All others that were parked are forgotten.

@@ -60,7 +60,7 @@ impl fmt::Display for QueueState {
     }
 }
 
-/// What `queue.cfg` sets.
+/// The options of `queue.cfg`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Configuration {
     /// How long a session outlives its last connection. None or zero: not at all.

@@ -9,7 +9,7 @@ use crate::driver::Tasks;
 use crate::error::Error;
 use crate::task::State;
 
-/// What can happen to a task, as `queue.statistics` and callbacks name it.
+/// Operations on a task, as `queue.statistics` and callbacks name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// A task was put.
@@ -175,7 +175,7 @@ impl TaskCounts {
 pub struct TubeStatistics {
     /// Its tasks by state.
     pub tasks: TaskCounts,
-    /// What happened.
+    /// The counters of operations.
     pub counters: Counters,
 }
 

@@ -297,7 +297,7 @@ impl<'a> Task<'a> {
     }
 }
 
-/// What a client sees of a task.
+/// A task as clients see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shown<'a> {
     id: u64,

@@ -14,7 +14,7 @@ use crate::time::{BEYOND, MICROSECONDS, NEVER};
 use crate::tube::{Tube, TubeIndex};
 use crate::turn::{Common, TubeTurn, Turn};
 
-/// What a call of [`Queue::tick`](crate::Queue::tick) leaves.
+/// The result of [`Queue::tick`](crate::Queue::tick).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tick {
     /// When to call again at the latest, µs since the epoch. None: no deadline remains.

@@ -48,7 +48,7 @@ pub(crate) enum Undo {
     Mode { spaces: SystemSpaces, in_replicaset: bool },
 }
 
-/// What the open transaction will do to memory.
+/// The effects of the open transaction on the queue's memory.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     /// Up to where its changes are taken into account; None: nothing yet.

@@ -32,7 +32,7 @@ pub(crate) struct TubeHandle {
     generation: u32,
 }
 
-/// What the process knows about a tube.
+/// A tube in memory: the data derived from its rows.
 #[derive(Debug)]
 pub(crate) struct Tube {
     pub(crate) name: String,
@@ -44,7 +44,7 @@ pub(crate) struct Tube {
     pub(crate) buffer: Option<SpaceId>,
     pub(crate) kind: Arc<TubeType>,
     pub(crate) driver: Box<dyn Driver>,
-    /// What the next start, or the timer of a running queue, is to correct.
+    /// Wrong rows for the next start, or the timer of a running queue, to correct.
     pub(crate) amiss: Amiss,
     /// Whether the driver's candidates and `amiss` are those of the rows.
     pub(crate) candidates_follow: bool,
@@ -85,7 +85,7 @@ impl Tube {
         self.paused = paused;
     }
 
-    /// What `queue.statistics` shows.
+    /// The counters of `queue.statistics`.
     pub(crate) fn statistics(&self) -> TubeStatistics {
         TubeStatistics { tasks: self.counts.shown(), counters: self.counters }
     }

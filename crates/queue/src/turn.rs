@@ -40,7 +40,7 @@ use crate::tube::{Tube, TubeIndex, Tubes};
 use crate::waiter::{Line, Waiters};
 use crate::{LogLevel, LogLine, NewSessionId, TaskEvent, Woken};
 
-/// What the process knows beside the tubes.
+/// The queue's memory beside the tubes.
 pub(crate) struct Common {
     pub(crate) state: QueueState,
     /// A start is under way: the tubes are those of the store already, or are being made so.
@@ -161,7 +161,7 @@ impl Common {
         self.events.clear();
     }
 
-    /// Who calls over a connection as a user, for logs and lists.
+    /// The name of a connection's user, for logs and lists.
     pub(crate) fn actor_name(&self, store: &Store, connection: u64, user: UserId) -> String {
         match self.actors.get(&connection) {
             Some(actor) => actor.name.to_string(),

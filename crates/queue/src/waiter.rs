@@ -18,7 +18,7 @@ use crate::leases::Form;
 use crate::time::NEVER;
 use crate::tube::TubeIndex;
 
-/// What a call waits for.
+/// The event that a call waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// A task to take.

@@ -22,7 +22,7 @@ const ORDERS: usize = CHUNKS + 4;
 /// How far the thread stands back, from 0 to 19.
 const NICENESS: i32 = 10;
 
-/// What the loop sends to the thread.
+/// Messages of the loop to the thread.
 enum Job {
     /// In a group, the order that completes a snapshot has the snapshot's state.
     Order(CheckpointOrder, Option<Box<Base>>),
@@ -65,7 +65,7 @@ pub(crate) struct SnapshotFolder {
     pub(crate) folder: PathBuf,
     /// Bytes of the disk that a snapshot does not take; 0 never looks.
     pub(crate) reserve: u64,
-    /// Whose data they are.
+    /// The identity of the instance that owns the data.
     pub(crate) instance: Uuid,
     /// Signature of the snapshot that the data were recovered from.
     pub(crate) sound: u64,

@@ -114,7 +114,7 @@ struct Follower {
     difference: i64,
 }
 
-/// What a look has found.
+/// The result of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Followed {
     /// The correction of the steady clock from now on.

@@ -114,7 +114,7 @@ struct Connection {
     accounted: usize,
 }
 
-/// What a connection does next.
+/// The next step of a connection.
 enum Phase {
     /// More bytes are needed.
     Read,

@@ -38,9 +38,9 @@ const MAX_FRAME: usize = 16 << 10;
 /// Connections that are greeted before there is an instance; more wait in the socket's queue.
 const MAX_CONNECTIONS: usize = 256;
 
-/// What the instance has to know of a connection that it takes over.
+/// A connection for the instance to take over.
 pub(crate) struct Early {
-    /// What its client was greeted with.
+    /// The salt of its greeting.
     pub(crate) salt: [u8; SALT_SIZE],
     /// Bytes of it that were not answered.
     pub(crate) received: Vec<u8>,

@@ -32,7 +32,7 @@ pub(crate) struct ServerJournal {
     news: VecDeque<News>,
 }
 
-/// Who appends.
+/// The thread that appends.
 pub(crate) enum Appends {
     /// The journal thread.
     Thread(JournalSender),
@@ -133,7 +133,7 @@ impl journal::Journal for ServerJournal {
 pub(crate) struct Appender {
     log: XlogWriter,
     directory: Directory,
-    /// What became of the folder.
+    /// The state of the folder.
     displaced: Option<String>,
     room: RoomWatch,
     looked: Instant,

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::journal::{Appender, ROOM_INTERVAL, Unclosed};
 
-/// What the loop sends to the journal thread.
+/// Messages of the loop to the journal thread.
 enum Job {
     Append(Box<Batch>),
     Close,

@@ -41,7 +41,7 @@ use crate::stuck;
 use crate::terminal::{Event, Modes, Terminal};
 use crate::turn::{Core, Listener};
 
-/// What runs before a program beside a server.
+/// Statements before a program beside a server.
 const START_WITH_QUEUE: &[u8] = b"box.cfg{} rawset(_G, 'queue', require('queue'))";
 const START_WITHOUT_QUEUE: &[u8] = b"require('lycosa.program').no_native_queue = true box.cfg{}";
 
@@ -89,7 +89,7 @@ struct Program {
     exit: Cell<Option<i32>>,
     /// The addresses that the program's `listen` has bound, until the instance exists.
     bound: RefCell<Option<Bound>>,
-    /// What accepts connections for the program.
+    /// The acceptor of connections for the program.
     accepting: RefCell<Option<Accepting>>,
     /// There is a file to load again.
     has_file: Cell<bool>,

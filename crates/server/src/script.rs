@@ -6,14 +6,14 @@ use lycosa_lua::{Error, Lua};
 
 use crate::logging;
 
-/// What to run.
+/// The program to run.
 #[derive(Debug, Clone, Default)]
 pub struct Script {
     /// The file, `-` for standard input; none if there are only expressions.
     pub file: Option<String>,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// What runs before the file, in this order.
+    /// The statements before the file, in this order.
     pub first: Vec<First>,
     /// A console follows the file (`-i`).
     pub interactive: bool,
@@ -30,7 +30,7 @@ impl Script {
     }
 }
 
-/// What runs before the file.
+/// A statement before the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum First {
     /// A text (`-e`).

@@ -56,7 +56,7 @@ use crate::replication::{Hub, rejoin};
 use crate::turn::Core;
 use crate::{cluster, listener, notify, program, replication, startup, storage};
 
-/// What `lycosa serve` was told besides the configuration's values: how to read it again.
+/// The arguments of `lycosa serve` besides the configuration's values: how to read it again.
 #[derive(Debug, Clone)]
 pub struct Reload {
     /// The configuration file, if one was named.
@@ -103,14 +103,14 @@ pub fn run(config: Config, reload: &Reload, log: &LogHandle) -> anyhow::Result<i
     }
 }
 
-/// What one life of the server begins with: a replica that joins again has several.
+/// The input of one life of the server: a replica that joins again has several lives.
 struct Life {
     config: Config,
     /// The instance that joins again, and where its files are.
     rejoins: Option<(Uuid, PathBuf)>,
 }
 
-/// What follows a life of the server.
+/// The next step after a life of the server.
 enum Next {
     /// The process's end, with this exit code.
     End(i32),
@@ -211,7 +211,7 @@ fn keep_http_ports(core: &Core, config: &mut Config) {
     }
 }
 
-/// What a service manager shows of a server that is ready.
+/// The status text of a ready server for a service manager.
 fn readiness(addresses: &[String]) -> String {
     format!("serving on {}", addresses.join(", "))
 }

@@ -36,7 +36,7 @@ const PROGRESS_ROWS: u64 = 1 << 14;
 /// `replica_id` of an instance that begins a replica set.
 const FIRST_REPLICA_ID: u32 = 1;
 
-/// What an instance is started on.
+/// The data that an instance is started on.
 pub(crate) struct Opened {
     pub(crate) store: Store,
     pub(crate) identity: Identity,
@@ -147,7 +147,7 @@ pub(crate) fn instance_settings(config: &Config) -> lycosa_instance::Settings {
     }
 }
 
-/// What `queue.cfg` is at start.
+/// The options of `queue.cfg` at start.
 pub(crate) fn queue_settings(config: &Config) -> lycosa_queue::Configuration {
     let ttr = config.queue_ttr.as_secs_f64();
     lycosa_queue::Configuration {
@@ -240,7 +240,7 @@ pub(crate) fn build_indexes(mut builds: Vec<IndexBuild<'_>>) {
     });
 }
 
-/// Who the data say this instance is.
+/// The identity of this instance in its data.
 fn identify(store: &Store, recovered: &Recovered) -> anyhow::Result<Identity> {
     let cluster = cluster_of(store)?;
     // An instance that `_cluster` does not list is an anonymous replica.

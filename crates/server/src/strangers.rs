@@ -27,7 +27,7 @@ const METHODS: [&[u8]; 10] = [
 /// A method that is cut is recognized from this length on: fewer bytes may be the length of a frame.
 const CUT_METHOD: usize = 2;
 
-/// What the bytes of a connection look like.
+/// The protocol that the bytes of a connection look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// HTTP/1 or the preface of HTTP/2, perhaps after the beginning of something else.

@@ -32,7 +32,7 @@ const COMPLETION_TIMEOUT: Duration = Duration::from_secs(1);
 /// Where a completed word begins, and what it may become.
 type Completions = (usize, Vec<String>);
 
-/// What the thread tells the loop.
+/// Messages of the thread to the loop.
 pub(crate) enum Event {
     /// A request to the terminal.
     Input(Input),
@@ -206,7 +206,7 @@ fn serve_terminal(
     Ok(())
 }
 
-/// What the line editor asks while the user types.
+/// Questions of the line editor while the user types.
 struct Completing {
     events: UnboundedSender<Event>,
 }

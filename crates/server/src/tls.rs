@@ -45,7 +45,7 @@ const LOOKED_AT: usize = 8 << 10;
 const NOT_HTTP: &str = "This is the port of a Lycosa task queue for its binary protocol (IPROTO) over TLS. It does not \
     speak HTTP, and the connection is closed.";
 
-/// What a client of the plain protocol reads in place of a greeting.
+/// The bytes for a client of the plain protocol, in place of a greeting.
 const NOT_PLAIN: &str =
     "this port speaks TLS and nothing else. Use tls:// and a CA file, or the server's plain port.";
 
@@ -139,7 +139,7 @@ async fn tell(stream: &mut TcpStream, text: &[u8]) {
         while stream.read(&mut dropped).await? > 0 {}
         io::Result::Ok(())
     };
-    // Who does not read it is not told.
+    // A client that does not read it gets no message.
     let _ = tokio::time::timeout(LINGER, telling).await;
 }
 

@@ -45,7 +45,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Microseconds by which the clocks of two leaders may differ without a word in the log.
 const NOTABLE_DIFFERENCE: u64 = 1_000_000;
 
-/// Timers are not more exact than this; who must not sleep longer asks again and again.
+/// The resolution of timers. For shorter waits the loop polls.
 const FINEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// Microseconds of the processor that the calling thread has had.
@@ -56,7 +56,7 @@ fn processor_time() -> u64 {
     seconds * 1_000_000 + nanoseconds / 1000
 }
 
-/// What the loop knows of one connection's socket.
+/// The loop's state of one connection's socket.
 pub(crate) struct Link {
     pub(crate) writer: Writer,
     /// Wakes the connection's task: it may read again, has to wait for the socket, or has to end.
@@ -131,7 +131,7 @@ pub(crate) struct Core {
     has_led: Cell<bool>,
 }
 
-/// What a program hears of the server.
+/// The events of the server for a program.
 pub(crate) trait Listener {
     /// A turn has ended.
     fn turn_ended(&self, instance: &mut Instance);
@@ -141,7 +141,7 @@ pub(crate) trait Listener {
     fn disconnected(&self, caller: Caller, peer: &str);
 }
 
-/// What came of a turn.
+/// The outcome of a turn.
 struct Ended {
     /// When the next one has to be, if nothing happens before.
     wake_in: Duration,

@@ -21,7 +21,7 @@ use crate::shard::NULL;
 use crate::shard::Shard;
 use crate::{ConnectionSlot, Instance, Lsn, RequestId, Settings};
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Called {
     /// Values were appended.
@@ -38,7 +38,7 @@ pub enum Called {
 pub struct Answered {
     /// The call.
     pub request: RequestId,
-    /// Who called.
+    /// The origin of the call.
     pub kind: CallerKind,
     /// What the answer has seen: it may be told to the world when [`Instance::is_durable`] says so of this row.
     pub lsn: Lsn,

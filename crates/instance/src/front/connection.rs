@@ -39,7 +39,7 @@ pub enum Trust {
 pub struct Origin {
     /// The peer's address, for people.
     pub peer: String,
-    /// What its address says about it.
+    /// The trust that its address gives it.
     pub trust: Trust,
 }
 

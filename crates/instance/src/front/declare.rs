@@ -35,7 +35,7 @@ pub struct DeclaredTube {
     pub options: Value,
 }
 
-/// What [`Instance::declare`] changed.
+/// The changes made by [`Instance::declare`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Declared {
     /// Users that were created.

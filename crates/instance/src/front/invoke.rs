@@ -72,7 +72,7 @@ impl OwnedStatement {
     }
 }
 
-/// What a program is to run.
+/// The function or text for a program to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InvokeKind {
     /// A function by its name.

@@ -48,7 +48,7 @@ impl TurnPart {
     }
 }
 
-/// What holds the loop outside of turns.
+/// Work that holds the loop outside of turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outside {
     /// One request that may take long: not those by which tasks go through a tube one by one.
@@ -131,7 +131,7 @@ impl Measured {
 /// The clocks, and the longest times.
 pub(crate) struct LoopTime {
     pub(crate) clocks: Clocks,
-    /// What it was when it was asked for last.
+    /// Its value at the last request for it.
     last_processor: u64,
     /// The longest that each part of a turn, then each of [`Outside`], has held the loop, in microseconds.
     longest: [u64; NAMES],

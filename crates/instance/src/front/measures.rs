@@ -21,7 +21,7 @@ pub(crate) struct Measures {
     pub(crate) programs: Programs,
 }
 
-/// What programs take, as the host of the instance tells ([`Instance::set_programs`]).
+/// Numbers about programs, as the host of the instance reports them ([`Instance::set_programs`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Programs {
     /// Bytes that Lua has allocated.

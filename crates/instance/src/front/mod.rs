@@ -81,7 +81,7 @@ pub(crate) struct Front {
     counts: RequestCounts,
     logins: Logins,
     output: Output,
-    /// What `box.cfg` shows, in the order of the configuration.
+    /// The options that `box.cfg` shows, in the order of the configuration.
     configuration: Vec<(String, Value)>,
     /// Connections that wait for a program's triggers.
     gates: trigger_gates::Gates,
@@ -221,7 +221,7 @@ impl Instance {
     pub fn set_native_queue(&mut self, native: bool) {
         self.front.settings.native_queue = native;
         self.shard.set_native_queue(native);
-        // What connections have resolved is to be resolved again.
+        // Connections resolve their names again.
         self.shard.forget_resolved();
     }
 
@@ -246,7 +246,7 @@ impl Instance {
         self.shard.forget_resolved();
     }
 
-    /// What `box.cfg` answers.
+    /// Sets the answer of `box.cfg`.
     pub fn set_configuration(&mut self, configuration: Vec<(String, Value)>) {
         self.front.configuration = configuration;
     }

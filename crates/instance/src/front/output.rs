@@ -24,7 +24,7 @@ const SHARE: usize = 4;
 /// Microseconds without a read after which a reader is closed before one that reads.
 const PATIENCE: u64 = 1_000_000;
 
-/// What the bounds come to at the moment.
+/// The present values of the bounds.
 #[derive(Debug)]
 pub(crate) struct Output {
     allowance: usize,
@@ -59,7 +59,7 @@ fn allowance(settings: &Settings, unread: usize) -> usize {
 pub struct Excess {
     /// Where it was.
     pub slot: ConnectionSlot,
-    /// Who it was, for people.
+    /// The peer's name, for people.
     pub peer: String,
     /// Bytes of its replies, which are dropped.
     pub bytes: usize,

@@ -15,7 +15,7 @@ use crate::shard::admission::Need;
 use crate::shard::wire_error;
 use crate::{ConnectionSlot, Instance};
 
-/// What a replica asks for, checked.
+/// A replica's checked request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaRequest {
     /// All data, and a number.
@@ -58,7 +58,7 @@ impl Instance {
         Ok(())
     }
 
-    /// What the replica at the other end of a connection asks for; once.
+    /// Takes the request of the replica at the other end of a connection.
     pub fn take_replica(&mut self, slot: ConnectionSlot) -> Option<ReplicaRequest> {
         self.front.connections.get_mut(slot)?.replica_request.take().map(|request| *request)
     }

@@ -33,7 +33,7 @@ struct Mark {
     count: u32,
 }
 
-/// What a connection writes at once, in bytes. The kernel copies that much in some tens of microseconds.
+/// The most bytes that a connection writes at once. The kernel copies them in some tens of microseconds.
 const MAX_WRITE: usize = 128 << 10;
 
 /// A buffer that grew beyond this is given back to the allocator once it is empty.

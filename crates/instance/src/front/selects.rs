@@ -26,7 +26,7 @@ use crate::shard::data::{MAX_SELECTED, Select, too_much_selected};
 use crate::shard::wire_error;
 use crate::{ConnectionSlot, Instance, Lsn, RequestId, WalkError};
 
-/// What a SELECT may read in one step.
+/// The tuples and bytes that a SELECT may read in one step.
 const SLICE: Budget<'static> = Budget::new(1024, 256 << 10);
 /// Microseconds after which a step ends, too.
 const SLICE_MICROSECONDS: u64 = 200;

@@ -12,7 +12,7 @@ use crate::shard::replication::Upstream;
 use crate::{Identity, Instance};
 
 impl Instance {
-    /// Who this instance is.
+    /// The identity of this instance.
     pub fn identity(&self) -> Identity {
         self.shard.identity()
     }
@@ -31,7 +31,7 @@ impl Instance {
         self.shard.cluster()
     }
 
-    /// What this instance has on its disk.
+    /// The clock of the rows on this instance's disk.
     pub fn durable_vclock(&self) -> &Vclock {
         self.shard.journaling().durable_vclock()
     }

@@ -1,4 +1,4 @@
-//! What the instance tells about itself, as plain data: `box.info`, `box.stat`, metrics and pages read this.
+//! The status of the instance, as plain data: `box.info`, `box.stat`, metrics and pages read it.
 
 use lycosa_iproto::keys::RequestType;
 

@@ -70,7 +70,7 @@ const TELLING: [&str; 9] = [
     "expiration.stats",
 ];
 
-/// What a function's name asks of a token: the role, and the tube if the function is one tube's.
+/// The need of a function's name from a token: the role, and the tube if the function is one tube's.
 fn needed(name: &str) -> (TokenRole, Option<&str>) {
     if let Some((tube, method)) = name.strip_prefix("queue.tube.").and_then(|rest| rest.rsplit_once(':')) {
         let role = match method {
@@ -251,7 +251,7 @@ fn invalid() -> ErrorObject {
     wire_error::named(ErrorObject::client(ErrorCode::AccessDenied, message), Some("TOKEN_INVALID"))
 }
 
-/// What a list about all tubes shows to a token: its own tubes.
+/// The part of a list about all tubes that a token may see: its own tubes.
 fn restrict(shown: Value, token: &Token) -> Value {
     let covers = |tube: &Value| tube.as_str().is_some_and(|tube| token.covers(tube));
     // Names, or maps that name a tube.

@@ -25,7 +25,7 @@ pub struct LoginAttempt {
     pub is_right: bool,
 }
 
-/// What a connection waits for.
+/// The triggers that a connection waits for.
 #[derive(Debug)]
 enum Awaited {
     Begin,

@@ -23,7 +23,7 @@ use crate::shard::batch::Journaling;
 use crate::shard::disk_space::FreeSpace;
 use crate::shard::wire_error;
 
-/// What an entry adds to the journal, as far as free space on the disk matters for it.
+/// The kind of rows that an entry adds to the journal, as far as free space on the disk matters for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Growth {
     /// No rows.
@@ -36,7 +36,7 @@ pub(crate) enum Growth {
     Adds,
 }
 
-/// What an entry does with the data.
+/// The use of the data by an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Looks at data, or notes what only the process knows.
@@ -57,7 +57,7 @@ pub(crate) enum Need {
 }
 
 impl Need {
-    /// What a procedure of the queue needs.
+    /// The need of a procedure of the queue.
     pub(crate) fn of_call(procedure: &Procedure) -> Self {
         Self::Call(match (procedure.tube_method(), procedure.queue_method()) {
             (Some(TubeMethod::Put | TubeMethod::PutMany), _) | (_, Some(QueueMethod::CreateTube)) => {
@@ -82,7 +82,7 @@ impl Need {
         })
     }
 
-    /// What a statement needs.
+    /// The need of a statement.
     pub(crate) fn of_statement(store: &Store, statement: &Statement<'_>) -> Self {
         let growth = growth_of(statement);
         match store.space(statement.space()) {
@@ -111,7 +111,7 @@ fn growth_of(statement: &Statement<'_>) -> Growth {
     }
 }
 
-/// What stands against changes, or against everything.
+/// The conditions that refuse changes, or everything.
 #[derive(Debug, Default)]
 pub(crate) struct Conditions {
     failure: Option<String>,
@@ -152,7 +152,7 @@ impl Conditions {
         self.is_read_only
     }
 
-    /// What became of the data folder, while it is not where a start would look for it.
+    /// The state of the data folder, while it is not where a start would look for it.
     pub(crate) fn displaced(&self) -> Option<&str> {
         self.displaced.as_deref()
     }
@@ -352,7 +352,7 @@ impl Vault {
         &self.queue
     }
 
-    /// What changes no data.
+    /// Access for work that changes no data.
     pub(crate) fn upkeep(&mut self) -> Upkeep<'_> {
         Upkeep { store: &mut self.store }
     }

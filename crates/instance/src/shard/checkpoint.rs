@@ -69,7 +69,7 @@ enum Stage {
     Completing,
 }
 
-/// What becomes of a call for a snapshot.
+/// The outcome of a call for a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Snapshot {
     /// Nothing has changed since the last one.

@@ -38,7 +38,7 @@ pub type Lsn = u64;
 /// Largest reply to one SELECT, in bytes.
 pub(crate) const MAX_SELECTED: usize = 512 << 20;
 
-/// What a SELECT asks for.
+/// The arguments of a SELECT.
 #[derive(Debug, Clone, Copy)]
 pub struct Select<'a> {
     /// Number of the space or view.

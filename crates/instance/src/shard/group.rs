@@ -50,7 +50,7 @@ pub enum Followed {
     Ahead,
 }
 
-/// What a member knows of the time of its leaders.
+/// The clock of a member's leaders, as the member knows it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LeaderTime {
     /// By how many microseconds the last row's time was ahead of the own time when it came.

@@ -63,7 +63,7 @@ fn key(owner: u64, key: &str) -> Vec<u8> {
     Value::Array(vec![owner.into(), key.into()]).encode()
 }
 
-/// What a call with this key has answered, if that is not too long ago.
+/// The kept answer of a call with this key, if it has not expired.
 pub(crate) fn find(store: &Store, owner: u64, name: &str, now: u64) -> Option<Kept> {
     let row = store.get(space(store)?, BY_KEY, &key(owner, name)).ok().flatten()?;
     let row = Value::decode(row).ok()?;

@@ -26,7 +26,7 @@ use crate::Lsn;
 use crate::shard::admission::{Growth, Need};
 use crate::shard::{Shard, wire_error};
 
-/// What an instance knows of epochs and terms.
+/// The epochs and terms that an instance knows.
 #[derive(Debug, Default)]
 pub(crate) struct Roles {
     /// What the rows say, and the version of the system spaces then.

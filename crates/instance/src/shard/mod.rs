@@ -49,7 +49,7 @@ use crate::shard::role::RoleDeadlines;
 /// Number of a request that may be parked; never used twice in a process.
 pub type RequestId = u64;
 
-/// Who this instance is among others.
+/// The identity of this instance in its replica set.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity {
     /// Of this instance; stands in the greeting and in every file.
@@ -79,7 +79,7 @@ impl Lag {
 /// Null, as a value of a reply.
 pub(crate) const NULL: &[u8] = &[0xc0];
 
-/// What the operator decides about a shard.
+/// The operator's settings of a shard.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
     /// Bytes of rows that may wait for the journal before nothing more is taken.
@@ -342,7 +342,7 @@ impl Shard {
         !self.data.conditions.has_failed() && self.data.journaling.has_open_batch()
     }
 
-    /// What keeps the shard from changing data, if anything does.
+    /// The condition that keeps the shard from changing data, if any.
     pub(crate) fn trouble(&self) -> Option<&str> {
         self.data.conditions.failure().or(self.data.conditions.displaced())
     }

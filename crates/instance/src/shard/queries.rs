@@ -39,7 +39,7 @@ impl Shard {
         &self.data.journaling
     }
 
-    /// What refuses changes or reads.
+    /// The conditions that refuse changes or reads.
     #[inline]
     pub(crate) fn conditions(&self) -> &Conditions {
         &self.data.conditions

@@ -25,9 +25,9 @@ use crate::shard::{Rules, Shard, wire_error};
 pub struct Upstream {
     /// Its address, without the password.
     pub peer: String,
-    /// Who it is, once it has been reached.
+    /// Its UUID, once it has been reached.
     pub uuid: Option<Uuid>,
-    /// What its applier is doing.
+    /// The state of its applier.
     pub state: UpstreamState,
     /// Microseconds between the making of the last row there and its arrival here.
     pub lag: u64,

@@ -14,7 +14,7 @@ const MAX_STARTUP: u64 = 20_000_000;
 /// Pause before the queue is asked again to come up, in microseconds.
 const QUEUE_RETRY: u64 = 1_000_000;
 
-/// What a change of the role still has to do.
+/// The remaining steps of a change of the role.
 #[derive(Default)]
 pub(crate) struct RoleDeadlines {
     /// When to ask the queue again to follow a change of `read_only`.

@@ -66,7 +66,7 @@ impl TokenDigest {
     }
 }
 
-/// What a token may do, each role with everything that the roles before it may do.
+/// The role of a token. Each role may do everything that the roles before it may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TokenRole {
     /// Looks.
@@ -101,7 +101,7 @@ pub struct Token {
     pub id: TokenId,
     /// Its name, unique.
     pub name: String,
-    /// What it may do.
+    /// Its role.
     pub role: TokenRole,
     /// The tubes that it is for: names, `mail-*` for all that begin so, `*` for every tube and the instance itself.
     pub tubes: Vec<String>,
@@ -148,7 +148,7 @@ impl Token {
     }
 }
 
-/// What a token is made with.
+/// The arguments of a new token.
 #[derive(Debug, Clone)]
 pub(crate) struct NewToken {
     /// Random, so that no other token has had it.
@@ -206,7 +206,7 @@ pub(crate) fn all(store: &Store) -> Vec<Token> {
         ControlFlow::Continue(())
     };
     if let Some(space) = space(store) {
-        // What cannot be read is no token.
+        // A row that cannot be read is no token.
         let _ = store.scan(space, BY_ID, IteratorType::All, &[0x90], &mut read);
     }
     tokens.sort_by_key(|token| token.created);

@@ -31,7 +31,7 @@ struct ParkedAnswer {
     values: Vec<u8>,
 }
 
-/// What a call wants beyond what every reply waits for.
+/// The write concern of a call: more replicas than every reply waits for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WriteConcern {
     /// The session that wants it.

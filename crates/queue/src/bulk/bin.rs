@@ -25,7 +25,7 @@ use crate::turn::{TubeTurn, Turn};
 
 /// Bytes of all kept tasks at most.
 pub(crate) const MAX_BYTES: u64 = 64 << 20;
-/// What one task that is brought back or forgotten costs of a slice's budget, in tasks that are looked at.
+/// The cost of one task that is brought back or forgotten in a slice's budget, in tasks that are looked at.
 const CHANGE: u32 = 4;
 
 pub(crate) static BIN: SystemSpace = SystemSpace {
@@ -74,7 +74,7 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// What became of a task that was to be brought back.
+/// The outcome of bringing a task back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Undone,

@@ -48,7 +48,7 @@ const COUNT_TIME: u64 = 3_600 * MICROSECONDS;
 /// Jobs that `jobs()` returns at most.
 const MAX_LISTED: u32 = 100;
 
-/// What the process knows of the jobs beside their rows.
+/// The queue's memory of jobs beside their rows.
 #[derive(Debug)]
 pub(crate) struct Bulk {
     jobs: LateSpace,

@@ -44,7 +44,7 @@ pub(crate) static JOBS: SystemSpace = SystemSpace {
     indexes: &[("pk", true, &[0])],
 };
 
-/// What a job does with the tasks that its filter admits.
+/// The action of a job on the tasks that its filter admits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Count,

@@ -16,7 +16,7 @@ use crate::time::{MAX_TIMEOUT, MAX_TIMEOUT_SECONDS, MICROSECONDS};
 use crate::tube::TubeIndex;
 use crate::turn::{TubeTurn, Turn};
 
-/// What one change costs of a slice's budget, in tasks that are looked at.
+/// The cost of one change in a slice's budget, in tasks that are looked at.
 const CHANGE: u32 = 3;
 
 impl Action {

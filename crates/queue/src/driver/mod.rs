@@ -65,7 +65,7 @@ use crate::statistics::Operation;
 use crate::task::{Layout, ShortKey, State, Task};
 use crate::time::Seconds;
 
-/// What happens to a stored task, apart from its end.
+/// An event of a stored task, other than its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A session takes it.
@@ -91,7 +91,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// What statistics and callbacks call it.
+    /// Its name in statistics and callbacks.
     #[must_use]
     pub const fn operation(self) -> Operation {
         match self {
@@ -134,7 +134,7 @@ pub struct NewTask<'a> {
     pub id: u64,
     /// Its payload; None if the client gave none, which the store will refuse.
     pub data: Option<&'a [u8]>,
-    /// What the client wants for it.
+    /// The client's options for it.
     pub options: PutOptions<'a>,
 }
 
@@ -228,7 +228,7 @@ pub trait Driver: fmt::Debug + Send {
     /// Options of the wrong type. Values that only the space's format refuses are left to it.
     fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error>;
 
-    /// What `event` makes of `task`, at `now`.
+    /// The change that `event` makes to `task`, at `now`.
     ///
     /// # Errors
     /// The type knows no such event.

@@ -191,7 +191,7 @@ pub enum IfNotExists {
 pub struct TubeOptions {
     /// Tasks are lost with the process.
     pub temporary: bool,
-    /// What to do if there is such a space.
+    /// The action if the space exists.
     pub if_not_exists: IfNotExists,
     /// Where tasks live.
     pub engine: Engine,

@@ -6,7 +6,7 @@
 pub(crate) const PERIOD: u64 = 10_000_000;
 /// Seconds of a period.
 const SECONDS: f64 = 10.0;
-/// What a period leaves of a mean over 1, 5 and 15 minutes: exp(-10 s / the time).
+/// The part of a mean over 1, 5 and 15 minutes that a period keeps: exp(-10 s / the time).
 const DECAYS: [f64; 3] = [0.846_481_724_890_614, 0.967_216_100_482_006, 0.988_950_353_803_923];
 
 /// The counters that have rates: puts, takes, acks.

@@ -83,7 +83,7 @@ pub(crate) fn are_elsewhere(member: &Member) -> bool {
     *member.place().borrow() != Place::Here
 }
 
-/// What ends the service of a client.
+/// Reasons that end the service of a client.
 enum End {
     /// The client's connection has ended, or must end.
     Client,
@@ -100,7 +100,7 @@ struct Client {
     origin: Origin,
     salt: [u8; SALT_SIZE],
     limit: usize,
-    /// What came and is no whole frame yet.
+    /// Bytes of a frame that has not arrived as a whole.
     partial: Vec<u8>,
     /// Frames that were not passed on.
     waiting: VecDeque<Vec<u8>>,

@@ -24,7 +24,7 @@ pub const CLUSTER_SOCKET: &str = "cluster.sock";
 /// Bytes of an order or an answer.
 const MAX_LINE: usize = 64 << 10;
 
-/// What an operator wants.
+/// An operator's order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "order")]
 pub enum Order {

@@ -14,7 +14,7 @@ use crate::clock::now;
 use crate::config::Config;
 use crate::storage::{store_settings, writer_settings};
 
-/// What [`init`] has made.
+/// The result of [`init`].
 #[derive(Debug, Clone)]
 pub struct Begun {
     /// The new group.

@@ -40,7 +40,7 @@ const MOST: usize = 64;
 /// Bytes of a refusal.
 const MAX_REFUSAL: usize = 1024;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Messages of the consensus, one way.

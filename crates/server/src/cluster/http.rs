@@ -45,7 +45,7 @@ const GIVE_BACK: u64 = 1;
 const DONE: u64 = 0;
 const NOT_LEADER: u64 = 1;
 
-/// What a node does with orders while it does not lead.
+/// Forwards orders to the leader while this node does not lead.
 pub(crate) struct Forwarder {
     member: Rc<Member>,
     bridge: Bridge,
@@ -53,7 +53,7 @@ pub(crate) struct Forwarder {
     idle: RefCell<Vec<(u64, Stream)>>,
 }
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 enum Attempt {
     /// The outcomes, and the connection that they came over.
     Answered(Vec<Outcome>, Stream),
@@ -234,7 +234,7 @@ pub(crate) async fn visit(bridge: Bridge, member: Rc<Member>, visit: Visit) {
     }
 }
 
-/// What another member sends.
+/// A request of another member.
 enum Asked {
     Order { token: TokenDigest, calls: Vec<Call>, once: Option<Once>, returns: bridge::Returns },
     GiveBack { tube: String, outcomes: Vec<Outcome> },

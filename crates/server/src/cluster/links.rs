@@ -49,7 +49,7 @@ const MAX_HELLO: usize = 2048;
 /// How long sent bytes may stay unconfirmed.
 const UNCONFIRMED: Duration = Duration::from_secs(3);
 
-/// Whose links these are.
+/// The owner of the links.
 pub(crate) trait Owner {
     /// Takes a message of another node.
     ///
@@ -149,7 +149,7 @@ impl Drop for Outgoing {
     }
 }
 
-/// Who this node is, and which run of its process this is.
+/// The identity of this node and of this run of its process.
 #[derive(Debug, Clone, Copy)]
 struct Own {
     identity: Identity,
@@ -190,7 +190,7 @@ impl Links {
         *own = Some((Own { identity, incarnation, knows }, peers));
     }
 
-    /// Who this node is, once that is known.
+    /// The identity of this node, once it is known.
     pub(crate) fn identity(&self) -> Option<Identity> {
         self.own.borrow().as_ref().map(|(own, _)| own.identity)
     }

@@ -25,13 +25,13 @@ use super::links::Links;
 use super::snapshots;
 use crate::journal::{ROOM_INTERVAL, RoomWatch, Unclosed};
 
-/// What the loop sends to the disk's thread.
+/// Messages of the loop to the disk's thread.
 enum Job {
     Order(Box<Order>),
     Close,
 }
 
-/// What the disk's thread says.
+/// Messages of the disk's thread.
 pub(crate) enum Said {
     Done(Done),
     News(News),

@@ -176,7 +176,7 @@ impl Owner for Port {
     }
 }
 
-/// What a member's folder has besides its log.
+/// The data of a member's folder besides its log.
 pub(crate) struct Opened {
     pub(crate) data: Option<lycosa_instance::Confirmed>,
     pub(crate) instance: Option<uuid::Uuid>,

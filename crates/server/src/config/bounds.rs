@@ -14,7 +14,7 @@ const YEAR: u64 = 365 * DAY;
 /// Members of a replica set have the numbers 1 to 31.
 const MAX_REPLICAS: u64 = 31;
 
-/// What a bounded number counts.
+/// The unit of a bounded number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Bytes,

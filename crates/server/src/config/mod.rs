@@ -396,7 +396,7 @@ const NOT_SETTINGS: [&str; 5] =
 /// The file that is read when none is named, if it exists.
 pub const DEFAULT_FILE: &str = "lycosa.toml";
 
-/// What the command line said: `(flag without dashes, text)`.
+/// The flags of the command line: `(flag without dashes, text)`.
 pub type Flags = Vec<(String, String)>;
 
 impl Config {

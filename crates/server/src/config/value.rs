@@ -193,7 +193,7 @@ impl SettingValue for Quorum {
     }
 }
 
-/// What happens to changes while too few replicas are connected.
+/// The treatment of changes while too few replicas are connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicasMissing {
     /// Their replies wait.

@@ -50,7 +50,7 @@ pub(crate) struct Values {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What a call came to.
+/// The outcome of a call.
 pub(crate) type Outcome = Result<Values, ErrorObject>;
 
 /// A native function and its arguments.
@@ -77,7 +77,7 @@ pub(crate) struct Order {
     pub(crate) reply: oneshot::Sender<Vec<Outcome>>,
 }
 
-/// What the HTTP thread asks of the loop.
+/// Requests of the HTTP thread to the loop.
 enum Job {
     Order(Order),
     /// Looks at the instance, without a token's rights: probes and metrics.

@@ -35,7 +35,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Heads have at most this number of fields.
 const MAX_FIELDS: usize = 64;
 
-/// What `hyper` needs to read a head.
+/// The least buffer that `hyper` needs to read a head, in bytes.
 const LEAST_BUFFER: usize = 8 << 10;
 
 /// A listening socket of the door.
@@ -289,7 +289,7 @@ impl Acceptor {
     }
 }
 
-/// What every response says.
+/// Adds the headers of every response.
 fn finish(mut response: Response, is_last: bool) -> Response {
     let headers = response.headers_mut();
     let mut set = |name, value| {

@@ -84,7 +84,7 @@ impl Limits {
     }
 }
 
-/// What the handlers of requests share.
+/// The state that the handlers of requests share.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) bridge: bridge::Bridge,

@@ -118,7 +118,7 @@ impl Problem {
     }
 }
 
-/// What an error of the binary protocol is here.
+/// The problem for an error of the binary protocol.
 impl From<ErrorObject> for Problem {
     fn from(error: ErrorObject) -> Self {
         let name = error.fields.iter().find(|(name, _)| name == "name").map(|(_, name)| name.as_str());

@@ -52,7 +52,7 @@ impl FormatTime for Time {
     }
 }
 
-/// What a line tells: its text, and values by their names.
+/// The content of a line: its text, and values by their names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fields;
 

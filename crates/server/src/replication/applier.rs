@@ -68,7 +68,7 @@ impl From<std::io::Error> for End {
 /// How often a master that has not what this instance needs is asked again while no other master brings any of it.
 const PATIENCE: u32 = 10;
 
-/// What can go wrong with a piece of the log.
+/// Errors of a piece of the log.
 enum FollowError {
     Stream(StreamError),
     /// The transaction of a row, and why it does not fit.
@@ -243,7 +243,7 @@ struct Applier {
     core: Rc<Core>,
     uri: Uri,
     place: usize,
-    /// What the master has said of itself last.
+    /// The master's last ballot.
     ballot: Option<Ballot>,
     /// Since when the master is followed on this connection.
     followed_since: Option<u64>,
@@ -496,7 +496,7 @@ pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Duplex for S {}
 
-/// Who was found at a master's address.
+/// The instance found at a master's address.
 pub(super) enum Reached {
     Peer(Stream, Session),
     /// A server with this instance's UUID, and the salt of its greeting. If this instance has sent a greeting with that

@@ -169,7 +169,7 @@ pub(crate) async fn is_forestalled(config: &Config, tls: Option<&Arc<ClientConfi
     }
 }
 
-/// What another new instance has to know of a peer.
+/// A peer, as another new instance has to know it.
 enum Peer {
     HasData,
     /// It starts, and has no data yet.

@@ -20,7 +20,7 @@ const PIECE: usize = 256 << 10;
 /// Pieces that may wait to be sent.
 const PIECES: usize = 4;
 
-/// What a thread hands over.
+/// Messages of a thread that reads files.
 pub(super) enum Piece {
     /// A snapshot with this clock begins.
     Snapshot(Vclock),

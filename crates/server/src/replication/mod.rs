@@ -47,7 +47,7 @@ fn advice(refusal: &ErrorObject) -> &'static str {
      the console of a Tarantool box.schema.user.grant('USER', 'replication')"
 }
 
-/// What the configuration says about replication.
+/// The configuration of replication.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// Period of heartbeats, in microseconds.
@@ -83,7 +83,7 @@ impl Settings {
     }
 }
 
-/// What all tasks of replication share.
+/// The state that all tasks of replication share.
 pub(crate) struct Hub {
     pub(crate) directory: Directory,
     /// The data folder.

@@ -37,7 +37,7 @@ fn net_value(status: &Status) -> Value {
     Value::map([("output", Value::map(output)), ("input", Value::map(input))])
 }
 
-/// What tells a part of `box.info`.
+/// A function that returns a part of `box.info`.
 type Part = fn(&Instance) -> Option<Value>;
 
 /// The parts of `box.info` in their order. One that is absent has no value at the moment.
@@ -173,7 +173,7 @@ impl Instance {
     }
 }
 
-/// What `box.info().checkpoint` shows: sizes in bytes, spans in microseconds, the time in seconds.
+/// The map of `box.info().checkpoint`: sizes in bytes, spans in microseconds, the time in seconds.
 fn checkpoint(status: &CheckpointStatus) -> Value {
     let mut shown = vec![
         ("state", Value::from(status.state)),

@@ -10,7 +10,7 @@
 //!
 //! Xlogs that stay for replicas alone have a bound of their own (`replication_journal_limit`) and are not counted here.
 
-/// What the journal's files take, in bytes, as their keeper has measured it.
+/// The sizes of the journal's files in bytes, as their keeper has measured them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Files {
     /// The newest snapshot.
@@ -36,7 +36,7 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// What all files together may take.
+    /// The bound of all files together.
     pub(super) fn total(self) -> u64 {
         self.live.saturating_mul(2).saturating_add(self.threshold.saturating_mul(THRESHOLDS))
     }
@@ -49,12 +49,12 @@ impl Bound {
         self.threshold.max(self.live.min(allowed.saturating_sub(last.saturating_add(next))))
     }
 
-    /// What the files may take when a snapshot of `next` bytes is begun.
+    /// The bound of the files when a snapshot of `next` bytes is begun.
     pub(super) fn before_snapshot(self, next: u64) -> u64 {
         self.total().saturating_sub(next.saturating_add(self.threshold))
     }
 
-    /// What the files may take when a snapshot of `last` bytes is complete.
+    /// The bound of the files when a snapshot of `last` bytes is complete.
     pub(super) fn after_snapshot(self, last: u64) -> u64 {
         self.total().saturating_sub(self.journal_limit(last, last))
     }

@@ -36,7 +36,7 @@ impl Checkpoints {
         self.base.files.total.saturating_add(journaled.saturating_sub(self.base.measured))
     }
 
-    /// What a snapshot will take, judged by the last one.
+    /// The expected size of a snapshot, estimated from the last one.
     pub(super) fn expected_snapshot(&self, live: u64) -> u64 {
         let Base { files, live: then, .. } = self.base;
         if then == 0 {

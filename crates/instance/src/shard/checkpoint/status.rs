@@ -44,13 +44,13 @@ pub struct CheckpointStatus {
     pub journal_limit: u64,
     /// Bytes of all snapshots and xlogs.
     pub disk_used: u64,
-    /// What they may take.
+    /// Their bound in bytes.
     pub disk_bound: u64,
     /// How often they took more.
     pub disk_excesses: u64,
     /// Bytes of journals that stay for replicas alone, beyond `disk_bound`.
     pub replica_bytes: u64,
-    /// What these may take.
+    /// The bound of these files in bytes.
     pub replica_limit: u64,
 }
 

@@ -173,7 +173,7 @@ impl NewTask {
     }
 }
 
-/// What a request puts.
+/// The tasks that a request puts.
 enum Put {
     One(Encoded),
     Many(Vec<Encoded>),

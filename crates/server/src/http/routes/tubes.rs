@@ -58,7 +58,7 @@ async fn show(
     Ok(answer(StatusCode::OK, &shown(&name, tube)))
 }
 
-/// What `queue.tubes()` answers.
+/// The answer of `queue.tubes()`.
 async fn tubes(state: &Shared, access: &Access) -> Result<Map<String, Json>, Problem> {
     const FUNCTION: &str = "queue.tubes";
     let limit = state.limits.timeout;
