@@ -18,8 +18,6 @@ use lycosa_iproto::request::{self, AuthTuple, Body};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
-use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -28,8 +26,10 @@ use crate::kind::Kind;
 use crate::options::ConnectOptions;
 use crate::pending::{Pending, Waiter};
 use crate::response::Response;
-use crate::standing::Standing;
 use crate::tls::TlsOptions;
+
+mod lookout;
+mod master;
 
 /// Capacity for one read.
 const READ_SIZE: usize = 64 << 10;
@@ -39,12 +39,6 @@ const OUTPUT_KEPT: usize = 1 << 20;
 const UNREAD_SYNC: u64 = u64::MAX;
 /// Pings in a row after which a silent server counts as gone.
 const KEEP_ALIVE_ATTEMPTS: u32 = 2;
-/// How long the other servers are waited for when one takes writes and may not be the only one that does.
-const RIVAL_GRACE: Duration = Duration::from_secs(1);
-
-/// What became of an attempt to connect, and the address.
-type Asked = (Result<(Connection, Standing)>, String);
-
 /// One connection to a server. Clones share it; it is closed when the last is dropped.
 ///
 /// Answers come in the order in which the server is done, each to its own request. A request whose future is dropped,
@@ -79,7 +73,9 @@ struct State {
     pending: Pending,
     output: Vec<u8>,
     end: Option<Arc<str>>,
-    has_received: bool,
+    /// Numbers of reads and of requests; both wrap.
+    received: u64,
+    made: u64,
 }
 
 impl Connection {
@@ -103,93 +99,9 @@ impl Connection {
         Self::connect_to(options, options.addresses().next().unwrap_or_default()).await
     }
 
-    async fn connect_to_master(options: &ConnectOptions, avoided: Option<&str>) -> Result<Self> {
-        let mut attempts = Self::ask_all(options, options.addresses());
-        let mut causes = Vec::new();
-        let mut best: Option<(Self, Standing)> = None;
-        let mut deadline = None;
-        loop {
-            let attempt = match deadline {
-                None => attempts.join_next().await,
-                Some(deadline) => {
-                    tokio::time::timeout_at(deadline, attempts.join_next()).await.unwrap_or(None)
-                }
-            };
-            let Some(attempt) = attempt else { break };
-            match attempt {
-                Ok((Ok((connection, standing)), address)) if standing.takes_writes => {
-                    let is_avoided = avoided == Some(address.as_str());
-                    if standing.is_sound() && !is_avoided {
-                        return Ok(connection);
-                    }
-                    let is_better = best.as_ref().is_none_or(|(other, others)| {
-                        let was_avoided = avoided == Some(other.address());
-                        standing.outranks(others) || was_avoided && !others.outranks(&standing)
-                    });
-                    if is_better {
-                        best = Some((connection, standing));
-                    }
-                    deadline.get_or_insert_with(|| Instant::now() + RIVAL_GRACE);
-                }
-                Ok((Ok(_), address)) => causes.push(format!("{address} takes no writes")),
-                Ok((Err(error @ (Error::Connect { .. } | Error::Tls { .. })), _)) => {
-                    causes.push(error.to_string());
-                }
-                Ok((Err(error), address)) => causes.push(format!("{address}: {error}")),
-                Err(error) => causes.push(error.to_string()),
-            }
-        }
-        if let Some((connection, _)) = best {
-            return Ok(connection);
-        }
-        causes.sort();
-        Err(Error::NoMaster(causes.join("; ")))
-    }
-
-    /// Connects to each of these addresses, and asks for the ballots.
-    fn ask_all(options: &ConnectOptions, addresses: impl Iterator<Item = String>) -> JoinSet<Asked> {
-        let mut attempts = JoinSet::new();
-        for address in addresses {
-            let options = options.clone();
-            attempts.spawn(async move {
-                let connected = async {
-                    let connection = Self::connect_to(&options, address.clone()).await?;
-                    let standing = connection.standing().await?;
-                    Ok((connection, standing))
-                };
-                (connected.await, address)
-            });
-        }
-        attempts
-    }
-
-    /// What the server says about itself as a master.
-    pub(crate) async fn standing(&self) -> Result<Standing> {
-        Standing::of_ballot(&self.request(&Body::Vote).await?.first_value()?)
-    }
-
-    /// The same, asked on a connection of its own: answers of one connection keep their order, and the one before may wait
-    /// for replicas.
-    pub(crate) async fn standing_asked_anew(&self, options: &ConnectOptions) -> Result<Standing> {
-        Self::connect_to(options, self.address().to_owned()).await?.standing().await
-    }
-
     /// Where the server is, as the options name it; empty for a stream that the caller has made.
     pub(crate) fn address(&self) -> &str {
         &self.handle.address
-    }
-
-    /// Whether a server at another of the addresses is the master rather than this one, which says `own` about itself.
-    pub(crate) async fn has_rival(&self, own: &Standing, options: &ConnectOptions) -> bool {
-        let mut others = Self::ask_all(options, options.addresses().filter(|other| other != self.address()));
-        while let Some(other) = others.join_next().await {
-            if let Ok((Ok((_, standing)), _)) = other
-                && standing.outranks(own)
-            {
-                return true;
-            }
-        }
-        false
     }
 
     /// Ends the connection; `reason` is what requests in flight are told.
@@ -476,10 +388,17 @@ impl Shared {
             return Err(Error::disconnected(Arc::clone(reason)));
         }
         let sync = state.pending.insert(Waiter { answer: sender, give_back: give_back.clone() });
+        state.made = state.made.wrapping_add(1);
         request::encode(&mut state.output, sync, body);
         drop(state);
         self.has_output.notify_one();
         Ok(Awaited { answer, give_back, shared: self })
+    }
+
+    /// Asks for a sign of life. The answer is not read.
+    fn ping(&self) {
+        request::encode(&mut self.state().output, UNREAD_SYNC, &Body::Ping);
+        self.has_output.notify_one();
     }
 
     fn disconnected(&self) -> Error {
@@ -520,7 +439,7 @@ impl Shared {
     fn deliver(&self, input: &[u8], max_answer_size: usize) -> Result<usize, String> {
         let mut consumed = 0;
         let mut state = self.state();
-        state.has_received = true;
+        state.received = state.received.wrapping_add(1);
         loop {
             match frame::split(&input[consumed..], max_answer_size).map_err(|error| error.to_string())? {
                 Split::NeedMore(_) => return Ok(consumed),
@@ -648,18 +567,17 @@ async fn keep_alive(shared: &Shared, period: Duration) -> String {
     if period.is_zero() {
         return std::future::pending().await;
     }
-    let mut unanswered = 0;
+    let (mut unanswered, mut received) = (0, shared.state().received);
     loop {
         tokio::time::sleep(period).await;
-        let mut state = shared.state();
-        if std::mem::take(&mut state.has_received) {
+        let known = std::mem::replace(&mut received, shared.state().received);
+        if received != known {
             unanswered = 0;
         } else if unanswered == KEEP_ALIVE_ATTEMPTS {
             return String::from("the server does not answer any more");
         } else {
             unanswered += 1;
-            request::encode(&mut state.output, UNREAD_SYNC, &Body::Ping);
-            shared.has_output.notify_one();
+            shared.ping();
         }
     }
 }

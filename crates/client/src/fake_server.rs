@@ -120,6 +120,12 @@ pub(crate) fn ballot_of_master(request: &Request<'_>, following: u64) -> Act {
     vote(request, vec![replicas, field(keys::ballot::REPLICAS_BEFORE_REPLY, 1)])
 }
 
+/// The answer to VOTE of a member of a group, which leads it or passes requests on to the leader.
+pub(crate) fn ballot_of_member(request: &Request<'_>, is_forwarded: bool) -> Act {
+    let election = Value::array([Value::from(7_u64), is_forwarded.into()]);
+    vote(request, vec![(Value::from(u64::from(keys::ballot::ELECTION)), election)])
+}
+
 fn vote(request: &Request<'_>, fields: Vec<(Value, Value)>) -> Act {
     let mut out = Vec::new();
     let start = reply::begin(&mut out, 0, request.header.sync, SCHEMA_VERSION);

@@ -25,6 +25,8 @@ pub(crate) struct Standing {
     /// Tarantool or a server without replicas.
     replicas: Option<(u64, u64)>,
     vclock: Vclock,
+    /// Of a member of a group: whether it passes requests on to the leader.
+    forwards: Option<bool>,
 }
 
 impl Standing {
@@ -42,11 +44,23 @@ impl Standing {
             None => Vclock::new(),
         };
         let following = number(ballot::REPLICAS_FOLLOWING);
+        let election = field(ballot::ELECTION).and_then(Value::as_array);
         Ok(Self {
             takes_writes: field(ballot::IS_READ_ONLY).and_then(Value::as_bool) != Some(true),
             replicas: following.zip(number(ballot::REPLICAS_BEFORE_REPLY)),
             vclock,
+            forwards: election.map(|election| election.get(1).and_then(Value::as_bool) == Some(true)),
         })
+    }
+
+    /// Whether the server is a member of a group.
+    pub(crate) fn is_in_group(&self) -> bool {
+        self.forwards.is_some()
+    }
+
+    /// Whether the server passes requests on to the leader of its group.
+    pub(crate) fn is_forwarded(&self) -> bool {
+        self.forwards == Some(true)
     }
 
     /// Whether it can be the only master: it confirms changes, and replicas follow it if it has any.
@@ -80,7 +94,7 @@ mod tests {
     fn server(replicas: Option<(u64, u64)>, clock: &[(u32, u64)]) -> Standing {
         let mut vclock = Vclock::new();
         clock.iter().for_each(|&(id, lsn)| vclock.set(id, lsn).expect("an id below 32"));
-        Standing { takes_writes: true, replicas, vclock }
+        Standing { takes_writes: true, replicas, vclock, forwards: None }
     }
 
     /// The old master came back with rows of its own, or without any, while another one leads.

@@ -130,6 +130,9 @@ pub mod ballot {
     pub const REPLICAS_BEFORE_REPLY: u8 = 0x61;
     /// The latest term that the instance has heard of: its number and its owner, an array. Only after a promotion.
     pub const TERM: u8 = 0x62;
+    /// In ballots of a group's members only: the term of the election, and whether the member that was asked passed the
+    /// request on to the leader, an array.
+    pub const ELECTION: u8 = 0x63;
 }
 
 /// Bit of [`FLAGS`]: the last row of its transaction.

@@ -55,7 +55,13 @@ pub(crate) async fn serve_greeted(
     origin: Origin,
     early: Early,
 ) {
-    let connected = core.instance.borrow_mut().connect_greeted(origin.clone(), early.salt, now());
+    let connected = {
+        let mut instance = core.instance.borrow_mut();
+        match early.is_forwarded {
+            true => instance.connect_forwarded(origin.clone(), early.salt, now()),
+            false => instance.connect_greeted(origin.clone(), early.salt, now()),
+        }
+    };
     serve_connected(core, reader, writer, &origin.peer, connected, Some(early.received)).await;
 }
 

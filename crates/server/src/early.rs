@@ -44,6 +44,8 @@ pub(crate) struct Early {
     pub(crate) salt: [u8; SALT_SIZE],
     /// Bytes of it that were not answered.
     pub(crate) received: Vec<u8>,
+    /// Another member of the group passes its requests on.
+    pub(crate) is_forwarded: bool,
 }
 
 /// Counts the connections that were greeted before there was an instance: each holds one.
@@ -73,7 +75,14 @@ pub(crate) async fn serve(reader: Reader, writer: Writer, origin: Origin, mut co
     let core = core.borrow().clone();
     if let (Ok(()), Some(core)) = (served, core) {
         let Client { reader, writer, received, .. } = client;
-        connection::serve_greeted(core, reader, writer, origin, Early { salt, received }).await;
+        connection::serve_greeted(
+            core,
+            reader,
+            writer,
+            origin,
+            Early { salt, received, is_forwarded: false },
+        )
+        .await;
     }
 }
 

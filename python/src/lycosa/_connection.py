@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import select
+import socket
 import ssl
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +33,14 @@ def _extension(code: int, data: bytes) -> Any:
     return ext_hook(code, data, _unpacker(None))
 
 
+def tls_socket(plain: socket.socket, address: Address, options: Options) -> ssl.SSLSocket:
+    """Speaks TLS over a connected socket, and checks the certificate and the name of the host."""
+    context = ssl.create_default_context(cafile=options.tls_ca)
+    if options.tls_certificate is not None:
+        context.load_cert_chain(options.tls_certificate, options.tls_key)
+    return context.wrap_socket(plain, server_hostname=address.host)
+
+
 class _Connector(tarantool.Connection):  # type: ignore[misc]
     _socket: Any
 
@@ -50,10 +60,7 @@ class _Connector(tarantool.Connection):  # type: ignore[misc]
 
     def wrap_socket_ssl(self) -> None:
         try:
-            context = ssl.create_default_context(cafile=self.options.tls_ca)
-            if self.options.tls_certificate is not None:
-                context.load_cert_chain(self.options.tls_certificate, self.options.tls_key)
-            self._socket = context.wrap_socket(self._socket, server_hostname=self.address.host)
+            self._socket = tls_socket(self._socket, self.address, self.options)
         except (OSError, ValueError) as error:
             raise SslError(error) from error
 
@@ -69,6 +76,12 @@ class _Connector(tarantool.Connection):  # type: ignore[misc]
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(0))
 
+    def abort(self) -> None:
+        """Ends the connection under a call of another thread, which fails."""
+        # The socket may be gone already, or not be connected.
+        with contextlib.suppress(OSError, AttributeError):
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
     def set_timeout(self, timeout: float) -> None:
         if self._socket is not None:
             self._socket.settimeout(timeout)
@@ -82,6 +95,8 @@ class Connection:
         self.address = address
         #: The queue session that it has joined.
         self.session: bytes | None = None
+        #: When the call in progress began.
+        self.began = 0.0
         self._options = options
         try:
             self._connector = _Connector(address, options)
@@ -97,9 +112,14 @@ class Connection:
         with contextlib.suppress(OSError):
             self._connector.close()
 
+    def abort(self) -> None:
+        """Ends the connection under the call in progress, which raises Disconnected."""
+        self._connector.abort()
+
     def call(self, function: str, arguments: list[Any], wait: float) -> list[Any]:
         """The values that a function returns, for which the server may wait `wait` seconds."""
         with self._errors(function):
+            self.began = time.monotonic()
             self._connector.set_timeout(self._options.request_timeout + wait)
             data = self._connector.call(function, arguments).data
             return [] if data is None else list(data)

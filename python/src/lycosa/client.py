@@ -11,6 +11,8 @@ from typing import Any
 
 from . import requests
 from ._connection import Connection
+from ._lookout import Lookout, choose
+from ._standing import Standing
 from .address import Address, Options, pauses
 from .errors import (
     AccessDenied,
@@ -92,7 +94,7 @@ class Lease:
 
 
 class Client:
-    """A client of a server, or of servers of which one takes writes. Threads may share it.
+    """A client of a server, of the members of a group, or of servers of which one takes writes. Threads may share it.
 
     Each call in progress has a connection of its own; all of them belong to one queue session, so a task that one thread
     has taken can be acknowledged by another. A connection that breaks is replaced. The session outlives it while another
@@ -113,8 +115,8 @@ class Client:
     ) -> None:
         """Connects at the first call.
 
-        `address` is `HOST:PORT`, `tls://HOST:PORT`, or several of these: then the client looks for the server that takes
-        writes, and looks again when it has changed. What is left out comes from `LYCOSA_ADDRESS`, `LYCOSA_USER`,
+        `address` is `HOST:PORT`, `tls://HOST:PORT`, or several of these: then the client looks for the leader of the group or
+        for the server that takes writes, and looks again when that has changed or says nothing while another one serves. What is left out comes from `LYCOSA_ADDRESS`, `LYCOSA_USER`,
         `LYCOSA_PASSWORD` and `LYCOSA_TLS_CA`, `_CERTIFICATE`, `_KEY`, and the default address is 127.0.0.1:3301.
         """
         self._options = Options.of(
@@ -127,7 +129,9 @@ class Client:
         self._session_changes = 0
         # Held while the session is begun or given up.
         self._session_lock = threading.Lock()
-        self._master: Address | None = None
+        #: The standings of the servers that were connected to.
+        self._standings: dict[Address, Standing] = {}
+        self._lookout: Lookout | None = None
         self._is_closed = False
 
     def __enter__(self) -> Client:
@@ -144,8 +148,11 @@ class Client:
             self._is_closed = True
             connections = [*self._idle, *self._used]
             self._idle.clear()
+            lookout = self._lookout
         for connection in connections:
             connection.close()
+        if lookout is not None:
+            lookout.note_call()
 
     def tube(self, name: str) -> Tube:
         """A tube. Nothing is asked; a tube that does not exist shows at the first call."""
@@ -222,6 +229,8 @@ class Client:
 
     def _call_once(self, request: Request) -> list[Any]:
         connection = self._checkout()
+        if self._lookout is not None:
+            self._lookout.note_call()
         try:
             if request.owned:
                 self._join_session(connection)
@@ -256,30 +265,41 @@ class Client:
         connection.close()
 
     def _connect(self) -> Connection:
-        addresses = list(self._options.addresses)
+        addresses = self._options.addresses
         if len(addresses) == 1:
             return Connection(addresses[0], self._options)
-        if self._master in addresses:
-            addresses.remove(self._master)
-            addresses.insert(0, self._master)
-        reasons = []
-        for address in addresses:
-            try:
-                connection = Connection(address, self._options)
-                if _takes_writes(connection):
-                    self._master = address
-                    return connection
-                connection.close()
-                reasons.append(f"{address} takes no writes")
-            except LycosaError as error:
-                if not error.passes:
-                    raise
-                reasons.append(str(error))
-        raise NoMaster("no server takes writes: " + "; ".join(reasons))
+        address, standing = choose(self._options)
+        connection = Connection(address, self._options)
+        if standing.takes_writes is None and not _takes_writes(connection):
+            connection.close()
+            raise NoMaster(f"no server takes writes: {address} takes none")
+        with self._lock:
+            self._standings[address] = standing
+            if self._lookout is None and not self._is_closed:
+                self._lookout = Lookout(self)
+        return connection
+
+    def _busy(self) -> dict[Address, list[float]]:
+        """When the calls in progress began at each server."""
+        busy: dict[Address, list[float]] = {}
+        with self._lock:
+            for connection in self._used:
+                busy.setdefault(connection.address, []).append(connection.began)
+        return busy
+
+    def _leave(self, address: Address) -> None:
+        """Leaves a server that says nothing: its calls in progress raise Disconnected."""
+        with self._lock:
+            idle = [connection for connection in self._idle if connection.address == address]
+            self._idle = [connection for connection in self._idle if connection.address != address]
+            used = [connection for connection in self._used if connection.address == address]
+        for connection in idle:
+            connection.close()
+        for connection in used:
+            connection.abort()
 
     def _leave_master(self) -> None:
         with self._lock:
-            self._master = None
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()

@@ -7,7 +7,9 @@ use lycosa_iproto::request::Request;
 use lycosa_tuple::value::Value;
 
 use super::*;
-use crate::fake_server::{Act, FakeServer, ballot, ballot_of_master, call, empty, fail, ok};
+use crate::fake_server::{
+    Act, FakeServer, ballot, ballot_of_master, ballot_of_member, call, empty, fail, ok,
+};
 use crate::tube::PutOptions;
 
 const FIRST: [u8; 16] = *b"first-session-id";
@@ -365,6 +367,7 @@ async fn a_busy_master_is_not_left_for_an_old_one() {
     let busy = Arc::clone(&is_busy);
     let master = FakeServer::start(move |_, request| match request.body {
         Body::Vote => ballot_of_master(request, 1),
+        Body::Ping => empty(request),
         _ if call(request).0 == "queue.identify" => ok(request, &[Value::str(FIRST)]),
         _ if busy.load(Ordering::Relaxed) => Act::Send(Vec::new()),
         _ => ok(request, &[task("r")]),
@@ -395,4 +398,102 @@ async fn a_busy_master_is_not_left_for_an_old_one() {
     connects(&client, 2).await;
     tube.put("x", PutOptions::new()).await.expect("again at the master");
     assert_eq!(client.status().connects, 2);
+}
+
+/// A member of a group. The leader answers at first and says nothing once `is_frozen`; its followers pass requests on, and
+/// answer nothing before `has_successor`.
+async fn group_member(
+    number: usize,
+    is_frozen: &Arc<AtomicBool>,
+    has_successor: &Arc<AtomicBool>,
+) -> FakeServer {
+    let (is_frozen, has_successor) = (Arc::clone(is_frozen), Arc::clone(has_successor));
+    FakeServer::start(move |_, request| {
+        let (frozen, succeeded) = (is_frozen.load(Ordering::Relaxed), has_successor.load(Ordering::Relaxed));
+        if frozen && (number == 1 || !succeeded) {
+            return Act::Send(Vec::new());
+        }
+        match request.body {
+            Body::Vote => ballot_of_member(request, number != 1),
+            Body::Ping => empty(request),
+            _ if call(request).0 == "queue.identify" => ok(request, &[Value::str(FIRST)]),
+            // The leader has no tasks: a take waits.
+            _ if !frozen => Act::Send(Vec::new()),
+            _ => ok(request, &[task("t")]),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_frozen_leader_is_left_once_another_member_answers() {
+    let (is_frozen, has_successor) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let leader = group_member(1, &is_frozen, &has_successor).await;
+    let followers = [
+        group_member(2, &is_frozen, &has_successor).await,
+        group_member(3, &is_frozen, &has_successor).await,
+    ];
+    let mut options = quick(&leader).request_timeout(Duration::from_secs(3600));
+    for follower in &followers {
+        options.address = format!("{},{}", follower.options().address, options.address);
+    }
+    let client = Client::connect(options).await.expect("the leader");
+    client.queue().identify(None).await.expect("a session");
+    let first = client.connection().await.expect("a connection");
+    assert_eq!(
+        first.address(),
+        leader.options().address,
+        "a follower passes requests on, the leader is better"
+    );
+    let tube = client.queue().tube("t");
+    let waiting = tube.clone();
+    let take = tokio::spawn(async move { waiting.take(None).await });
+    is_frozen.store(true, Ordering::Relaxed);
+    // No other member answers before one of them leads: the client stays however long that takes.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!take.is_finished() && client.status().connects == 1);
+    has_successor.store(true, Ordering::Relaxed);
+    let error = take.await.expect("no panic").expect_err("its leader was left");
+    assert!(error.to_string().contains("says nothing"), "{error}");
+    let status = connects(&client, 2).await;
+    assert_eq!((status.session, status.session_changes), (Some(Uuid::from_bytes_le(FIRST)), 0));
+    tube.take(None).await.expect("an answer").expect("a task of the new leader");
+}
+
+/// One connection of a busy leader may be silent for long, as a reply waits for the disks of others.
+#[tokio::test]
+async fn a_leader_that_answers_new_clients_is_not_left() {
+    let (blocked, votes) = (Arc::new(SyncMutex::new(HashSet::new())), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&votes);
+    let leader = FakeServer::start(move |connection, request| {
+        let is_blocked = blocked.lock().expect("not poisoned").contains(&connection);
+        match request.body {
+            _ if is_blocked => Act::Send(Vec::new()),
+            Body::Vote => {
+                counted.fetch_add(1, Ordering::Relaxed);
+                ballot_of_member(request, false)
+            }
+            Body::Ping => empty(request),
+            _ => {
+                blocked.lock().expect("not poisoned").insert(connection);
+                Act::Send(Vec::new())
+            }
+        }
+    })
+    .await;
+    let follower = FakeServer::start(|_, request| match request.body {
+        Body::Vote => ballot_of_member(request, true),
+        _ => panic!("the leader was left: {request:?}"),
+    })
+    .await;
+    let mut options = quick(&leader).request_timeout(Duration::from_secs(3600));
+    options.address = format!("{},{}", options.address, follower.options().address);
+    let client = Client::connect(options).await.expect("the leader");
+    let seen = votes.load(Ordering::Relaxed);
+    let asked = client.clone();
+    let put = tokio::spawn(async move { asked.queue().state().await });
+    while votes.load(Ordering::Relaxed) < seen + 3 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!put.is_finished() && client.status().connects == 1);
 }

@@ -59,6 +59,8 @@ pub(crate) struct Connection {
     /// Never reused while the process runs; what `_queue_consumers` and the like show.
     pub(crate) id: u64,
     pub(crate) origin: Origin,
+    /// A member of the group that does not lead passes its requests on.
+    pub(crate) is_forwarded: bool,
     /// When it was opened, µs since the epoch.
     pub(crate) since: u64,
     pub(crate) user: UserId,
@@ -181,6 +183,7 @@ impl Connections {
         let connection = Connection {
             id: self.next_id(),
             origin,
+            is_forwarded: false,
             since: now,
             user,
             salt,

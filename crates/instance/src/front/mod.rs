@@ -288,6 +288,25 @@ impl Instance {
         self.input(now, |instance| instance.accept(origin, salt, now))
     }
 
+    /// The same for a client whose requests another member of the group passes on.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn connect_forwarded(
+        &mut self,
+        origin: Origin,
+        salt: [u8; SALT_SIZE],
+        now: u64,
+    ) -> Result<ConnectionSlot, Refused> {
+        self.input(now, |instance| {
+            let slot = instance.accept(origin, salt, now)?;
+            if let Some(connection) = instance.front.connections.get_mut(slot) {
+                connection.is_forwarded = true;
+            }
+            Ok(slot)
+        })
+    }
+
     fn accept(&mut self, origin: Origin, salt: [u8; SALT_SIZE], now: u64) -> Result<ConnectionSlot, Refused> {
         let reserve = if origin.trust == Trust::Admin { ADMIN_CONNECTIONS } else { 0 };
         if self.front.connections.len() >= self.front.settings.max_connections.saturating_add(reserve) {

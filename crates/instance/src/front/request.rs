@@ -345,6 +345,8 @@ impl Front {
         let read_only = shard.is_read_only();
         let is_configured = shard.is_read_only_configured();
         let term = shard.latest_term();
+        let election = shard.election().map(|election| election.term);
+        let is_forwarded = self.connections.get(slot).is_some_and(|connection| connection.is_forwarded);
         let replicas = shard.replicas();
         let (following, wanted) = (replicas.following_count(), self.settings.replicas_before_reply);
         // The ballot of an instance without any replicas is that of a Tarantool, byte for byte.
@@ -352,7 +354,8 @@ impl Front {
         self.reply_with(shard, slot, header.sync, |out| {
             mp::write_map(out, 1);
             mp::write_uint(out, u64::from(keys::BALLOT));
-            mp::write_map(out, 4 + 2 * u32::from(tells_replicas) + u32::from(term.number > 0));
+            let further = u32::from(term.number > 0) + u32::from(election.is_some());
+            mp::write_map(out, 4 + 2 * u32::from(tells_replicas) + further);
             mp::write_uint(out, u64::from(keys::ballot::IS_READ_ONLY_CONFIGURED));
             mp::write_bool(out, is_configured);
             mp::write_uint(out, u64::from(keys::ballot::IS_READ_ONLY));
@@ -372,6 +375,12 @@ impl Front {
                 mp::write_array(out, 2);
                 mp::write_uint(out, term.number);
                 mp::write_uint(out, term.owner.into());
+            }
+            if let Some(term) = election {
+                mp::write_uint(out, u64::from(keys::ballot::ELECTION));
+                mp::write_array(out, 2);
+                mp::write_uint(out, term);
+                mp::write_bool(out, is_forwarded);
             }
         })
     }

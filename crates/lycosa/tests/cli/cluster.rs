@@ -1,5 +1,6 @@
 //! Servers that act as one: three processes elect a leader, every one of them serves, and a killed leader costs no task.
 
+mod clients;
 mod failures;
 mod http;
 mod members;

@@ -58,7 +58,8 @@ pub(crate) async fn visit(core: Rc<Core>, member: Rc<Member>, visit: Visit) {
     let leads = *member.place().borrow() == Place::Here;
     let answer = if leads { "" } else { "this node does not lead the group" };
     if writer.write_all(&frame(answer.as_bytes())).await.is_ok() && leads {
-        connection::serve_greeted(core, reader, writer, origin, Early { salt, received: Vec::new() }).await;
+        let early = Early { salt, received: Vec::new(), is_forwarded: true };
+        connection::serve_greeted(core, reader, writer, origin, early).await;
     }
 }
 

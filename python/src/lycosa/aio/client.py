@@ -12,7 +12,8 @@ from typing import Any
 import asynctnt
 from asynctnt.exceptions import TarantoolDatabaseError, TarantoolError
 
-from .. import requests
+from .. import _standing, requests
+from .._standing import Standing
 from ..address import Address, Options, pauses
 from ..errors import (
     AccessDenied,
@@ -93,7 +94,7 @@ class Lease:
 
 
 class Client:
-    """A client of a server, or of servers of which one takes writes, for one event loop.
+    """A client of a server, of the members of a group, or of servers of which one takes writes, for one event loop.
 
     The connection is replaced when it breaks. The queue session outlives it for the server's `queue.ttr`; otherwise the
     server releases the session's tasks. There is no TLS: `asynctnt` speaks none.
@@ -110,8 +111,8 @@ class Client:
     ) -> None:
         """Connects at the first call.
 
-        `address` is `HOST:PORT`, or several of these: then the client looks for the server that takes writes, and looks
-        again when it has changed. What is left out comes from `LYCOSA_ADDRESS`, `LYCOSA_USER` and `LYCOSA_PASSWORD`, and
+        `address` is `HOST:PORT`, or several of these: then the client looks for the leader of the group or for the server
+        that takes writes, and looks again when that has changed or says nothing while another one serves. What is left out comes from `LYCOSA_ADDRESS`, `LYCOSA_USER` and `LYCOSA_PASSWORD`, and
         the default address is 127.0.0.1:3301.
         """
         self._options = Options.of(address, user, password, request_timeout, connect_timeout)
@@ -125,7 +126,11 @@ class Client:
         #: The connection that has joined the session.
         self._joined: asynctnt.Connection | None = None
         self._session_changes = 0
-        self._master: Address | None = None
+        #: The address and the standing of the connected server, if there are several addresses.
+        self._chosen: tuple[Address, Standing] | None = None
+        #: When the calls in progress began, and the task that looks at them.
+        self._calls: dict[object, float] = {}
+        self._lookout: asyncio.Task[None] | None = None
         self._is_closed = False
         #: Takes whose caller has gone; they give their tasks back.
         self._orphans: set[asyncio.Future[Any]] = set()
@@ -142,6 +147,8 @@ class Client:
         """Ends the connection; the server releases the tasks that are held."""
         self._is_closed = True
         connection, self._connection = self._connection, None
+        if self._lookout is not None:
+            self._lookout.cancel()
         if connection is not None:
             await connection.disconnect()
 
@@ -259,6 +266,10 @@ class Client:
         self, connection: asynctnt.Connection, function: str, arguments: list[Any], wait: float
     ) -> list[Any]:
         limit = self._options.request_timeout
+        call = object()
+        self._calls[call] = time.monotonic()
+        if self._chosen is not None and (self._lookout is None or self._lookout.done()):
+            self._lookout = asyncio.ensure_future(self._look_out())
         try:
             answer = await connection.call(function, arguments, timeout=limit + wait)
         except asyncio.TimeoutError:
@@ -270,6 +281,8 @@ class Client:
         except (TarantoolError, OSError) as error:
             where = f"{connection.host}:{connection.port}"
             raise Disconnected(f"{where}: the connection ended before {function} was answered") from error
+        finally:
+            del self._calls[call]
         return list(answer.body or ())
 
     def _is_connected(self) -> bool:
@@ -284,26 +297,77 @@ class Client:
             return self._connection
 
     async def _connect(self) -> asynctnt.Connection:
-        addresses = list(self._options.addresses)
+        addresses = self._options.addresses
         if len(addresses) == 1:
             return await self._connect_to(addresses[0])
-        if self._master in addresses:
-            addresses.remove(self._master)
-            addresses.insert(0, self._master)
+        address, standing = await self._choose()
+        connection = await self._connect_to(address)
+        if standing.takes_writes is None and not await self._takes_writes(connection):
+            await connection.disconnect()
+            raise NoMaster(f"no server takes writes: {address} takes none")
+        self._chosen = address, standing
+        return connection
+
+    async def _choose(self) -> tuple[Address, Standing]:
+        """The server that takes writes; of a group its leader, or after a short time a member that passes requests on."""
+        best: tuple[Address, Standing] | None = None
+        deadline: float | None = None
         reasons = []
-        for address in addresses:
+        async with _Votes(self._options.addresses, self._options.connect_timeout) as votes:
+            while votes.left and (deadline is None or time.monotonic() < deadline):
+                answer = await votes.next(deadline)
+                if answer is None:
+                    continue
+                address, standing = answer
+                if isinstance(standing, LycosaError):
+                    reasons.append(str(standing))
+                elif standing.takes_writes is False:
+                    reasons.append(f"{address} takes no writes")
+                elif standing.is_best:
+                    return address, standing
+                else:
+                    until = time.monotonic() + standing.grace
+                    deadline = until if deadline is None else min(deadline, until)
+                    if best is None or standing.is_sound and not best[1].is_sound:
+                        best = address, standing
+        if best is None:
+            raise NoMaster("no server takes writes: " + "; ".join(sorted(reasons)))
+        return best
+
+    async def _look_out(self) -> None:
+        """Looks at the calls in progress while there are any, and leaves a server that says nothing while another one serves."""
+        asked = 0.0
+        while self._calls and not self._is_closed:
+            await asyncio.sleep(_standing.TICK)
+            chosen, connection, now = self._chosen, self._connection, time.monotonic()
+            if chosen is None or connection is None or not _standing.is_due(self._calls.values(), asked, now):
+                continue
+            asked = now
+            address, known = chosen
             try:
-                connection = await self._connect_to(address)
-                if await self._takes_writes(connection):
-                    self._master = address
-                    return connection
-                await connection.disconnect()
-                reasons.append(f"{address} takes no writes")
-            except LycosaError as error:
-                if not error.passes:
-                    raise
-                reasons.append(str(error))
-        raise NoMaster("no server takes writes: " + "; ".join(reasons))
+                await _ask_standing(address, known.patience)
+                continue
+            except LycosaError:
+                pass
+            if await self._is_replaced(address, known):
+                # Calls in progress on it raise Disconnected; a newer connection has calls of its own.
+                connection.close()
+
+    async def _is_replaced(self, address: Address, known: Standing) -> bool:
+        """Whether the server says nothing to a new client either, while another one serves."""
+        patient_until = time.monotonic() + known.patience
+        ends = patient_until + _standing.ROUND
+        serves = False
+        async with _Votes(self._options.addresses, known.patience + _standing.ROUND) as votes:
+            while votes.left and time.monotonic() < ends:
+                answer = await votes.next(patient_until if serves else ends)
+                if answer is not None and isinstance(answer[1], Standing):
+                    if answer[0] == address:
+                        return False
+                    serves = serves or answer[1].replaces(known)
+                if serves and time.monotonic() >= patient_until:
+                    return True
+        return serves
 
     async def _connect_to(self, address: Address) -> asynctnt.Connection:
         connection = asynctnt.Connection(
@@ -334,7 +398,6 @@ class Client:
         return not (isinstance(info, Mapping) and info.get("ro"))
 
     async def _leave_master(self) -> None:
-        self._master = None
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.disconnect()
@@ -357,6 +420,59 @@ class Client:
             except NoSuchProcedure:
                 raise UnexpectedAnswer(f"{connection.host} has no queue: queue.identify does not exist") from None
             self._session, self._joined = requests.session_bytes(answer), connection
+
+
+async def _ask_standing(address: Address, timeout: float) -> Standing:
+    """The standing of a server, asked on a connection of its own."""
+    try:
+        return await asyncio.wait_for(_vote(address), timeout)
+    except (OSError, EOFError, asyncio.TimeoutError) as error:
+        raise ConnectionFailed(f"cannot connect to {address}: {str(error) or 'it says nothing'}") from error
+
+
+async def _vote(address: Address) -> Standing:
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    try:
+        greeting = await reader.readexactly(_standing.GREETING_SIZE)
+        writer.write(_standing.VOTE)
+        length = _standing.length_of(await reader.readexactly(_standing.LENGTH_SIZE))
+        return _standing.read(greeting, await reader.readexactly(length))
+    finally:
+        writer.close()
+
+
+class _Votes:
+    """Asks several servers at once. Open requests are given up at the end."""
+
+    def __init__(self, addresses: Sequence[Address], timeout: float) -> None:
+        self._tasks = {asyncio.ensure_future(_ask_standing(each, timeout)): each for each in addresses}
+
+    async def __aenter__(self) -> _Votes:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def left(self) -> int:
+        """How many have not answered."""
+        return len(self._tasks)
+
+    async def next(self, deadline: float | None) -> tuple[Address, Standing | LycosaError] | None:
+        """The next answer; None if there is none by the deadline."""
+        wait = None if deadline is None else max(deadline - time.monotonic(), 0)
+        done, _ = await asyncio.wait(self._tasks, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            address = self._tasks.pop(task)
+            try:
+                return address, task.result()
+            except LycosaError as error:
+                return address, error
+        return None
 
 
 class Tube:

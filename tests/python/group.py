@@ -1,0 +1,130 @@
+"""Three servers of the test's own that act as one group."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+from server import START_SECONDS, binary, free_port
+
+
+class Group:
+    """Three members; `listens` are the addresses for clients, members count from 0."""
+
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lycosa-test-"))
+        self.secret = self.folder / "secret"
+        self.secret.write_text("the secret of a test's group")
+        self.secret.chmod(0o600)
+        self.ports = [(free_port(), free_port()) for _ in range(3)]
+        self.listens = [f"127.0.0.1:{listen}" for listen, _ in self.ports]
+        self.processes = [None, None, None]
+        self._run("cluster", "init", "--data-dir", self._data(0), "--member-address", self._member(0))
+        self.start(0)
+        self.until(0, lambda status: status["leads"])
+        for number in (1, 2):
+            self.start(number)
+            self._take_in(number)
+
+    def start(self, number):
+        """Starts a member."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("LYCOSA_")}
+        with open(self.folder / f"log-{number}", "ab") as log:
+            self.processes[number] = subprocess.Popen(
+                [
+                    *(binary(), "serve", "--data-dir", self._data(number), "--listen", self.listens[number]),
+                    *("--http-listen", "", "--lua", "false"),
+                    *("--cluster-listen", self._member(number), "--cluster-secret-file", str(self.secret)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+            )
+
+    def kill(self, number):
+        """SIGKILL."""
+        self.processes[number].kill()
+        self.processes[number].wait()
+
+    def freeze(self, number):
+        """SIGSTOP: its connections stay, and it says nothing."""
+        self.processes[number].send_signal(signal.SIGSTOP)
+
+    def thaw(self, number):
+        """SIGCONT."""
+        self.processes[number].send_signal(signal.SIGCONT)
+
+    def status(self, number):
+        """What a member says about the group; None if it does not."""
+        output = subprocess.run(
+            [binary(), "cluster", "status", "--json", "--data-dir", self._data(number)],
+            capture_output=True,
+            check=False,
+        ).stdout
+        try:
+            return json.loads(output)
+        except ValueError:
+            return None
+
+    def until(self, number, is_so):
+        """Waits until the status of a member is so."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            status = self.status(number)
+            if status and is_so(status):
+                return status
+            if time.monotonic() > deadline:
+                raise AssertionError(f"member {number}: {status}\n{self.log(number)}")
+            time.sleep(0.02)
+
+    def leader(self):
+        """The number of the member that leads."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            for number in range(3):
+                status = self.status(number)
+                if status and status["leads"]:
+                    return number
+        raise AssertionError("no member leads")
+
+    def log(self, number):
+        return (self.folder / f"log-{number}").read_text(errors="replace")
+
+    def remove(self):
+        """Ends the servers and removes their data."""
+        for process in self.processes:
+            if process is not None:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _take_in(self, number):
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            # A busy machine may make the members elect another leader meanwhile: the order is given again.
+            subprocess.run(
+                [binary(), "cluster", "add", self._member(number), "--data-dir", self._data(0)],
+                capture_output=True,
+                check=False,
+            )
+            members = (self.status(0) or {}).get("members", ())
+            if any(each["address"] == self._member(number) for each in members):
+                break
+            assert time.monotonic() < deadline, self.log(0)
+        is_voter = lambda each: each["address"] == self._member(number) and each["standing"] == "voter"
+        self.until(0, lambda status: any(is_voter(each) for each in status["members"]))
+        self.until(number, lambda status: status["leader"] is not None)
+
+    def _run(self, *arguments):
+        subprocess.run([binary(), *arguments], check=True, capture_output=True)
+
+    def _data(self, number):
+        return str(self.folder / f"data-{number}")
+
+    def _member(self, number):
+        return f"127.0.0.1:{self.ports[number][1]}"

@@ -1,0 +1,120 @@
+"""The package `lycosa` at a group: it goes to the leader, and leaves each member that is killed or says nothing."""
+
+import asyncio
+import threading
+
+import pytest
+
+import lycosa
+from group import Group
+from lycosa import aio
+
+# Longer than a test takes: only a client that notices the silence goes on.
+FOREVER = 3600
+# A task that a server gave out to a call whose answer was lost comes back after so long.
+TTR = 5
+
+
+@pytest.fixture(scope="module")
+def group():
+    group = Group()
+    yield group
+    group.remove()
+
+
+FAULTS = [("kill", "start"), ("freeze", "thaw")]
+
+
+def put(tube, payload):
+    """Puts, again where the outcome is not known."""
+    while True:
+        try:
+            return tube.put(payload)
+        except lycosa.LycosaError as error:
+            if not error.passes:
+                raise
+
+
+def take(tube, wanted):
+    """Takes until this payload comes."""
+    while True:
+        try:
+            task = tube.take(FOREVER)
+            data = task.data
+            try:
+                task.ack()
+            except lycosa.NotTaken:
+                # It was acknowledged, and the answer was lost.
+                pass
+        except lycosa.LycosaError as error:
+            if not error.passes:
+                raise
+            continue
+        if data == wanted:
+            return
+
+
+def test_the_leader_is_chosen_whichever_address_comes_first(group):
+    for first in range(3):
+        leader = group.leader()
+        with lycosa.Client(group.listens[first:] + group.listens[:first]) as client:
+            client.ping()
+            (chosen,) = client._standings
+            # A busy machine may make the members elect another leader meanwhile.
+            assert str(chosen) == group.listens[leader] or group.leader() != leader
+
+
+@pytest.mark.parametrize("fault, remedy", FAULTS)
+def test_a_client_outlives_each_member(group, fault, remedy):
+    with lycosa.Client(group.listens, request_timeout=FOREVER) as client:
+        tube = client.create_tube(f"blocking-{fault}", "fifottl", ttr=TTR, if_not_exists=True)
+        for turn in range(4):
+            victim = turn if turn < 3 else group.leader()
+            put(tube, f"before {turn}")
+            take(tube, f"before {turn}")
+            taken = threading.Thread(target=take, args=(tube, f"during {turn}"))
+            taken.start()
+            getattr(group, fault)(victim)
+            put(tube, f"during {turn}")
+            taken.join()
+            getattr(group, remedy)(victim)
+            group.until(victim, lambda status: status["leader"] is not None and status["state"] == "running")
+        assert client.session_changes == 0
+
+
+@pytest.mark.parametrize("fault, remedy", FAULTS)
+def test_an_asynchronous_client_outlives_each_member(group, fault, remedy):
+    async def again(make):
+        while True:
+            try:
+                return await make()
+            except lycosa.LycosaError as error:
+                if not error.passes:
+                    raise
+
+    async def take_one(tube, wanted):
+        data = None
+        while data != wanted:
+            task = await again(lambda: tube.take(FOREVER))
+            data = task.data
+            try:
+                await again(task.ack)
+            except lycosa.NotTaken:
+                # It was acknowledged, and the answer was lost.
+                pass
+
+    async def scenario():
+        async with aio.Client(group.listens, request_timeout=FOREVER) as client:
+            tube = await client.create_tube(f"asyncio-{fault}", "fifottl", ttr=TTR, if_not_exists=True)
+            for turn in range(4):
+                victim = turn if turn < 3 else group.leader()
+                taken = asyncio.ensure_future(take_one(tube, f"during {turn}"))
+                await again(lambda: tube.put(f"before {turn}"))
+                getattr(group, fault)(victim)
+                await again(lambda: tube.put(f"during {turn}"))
+                await taken
+                getattr(group, remedy)(victim)
+                group.until(victim, lambda status: status["leader"] is not None and status["state"] == "running")
+            assert client.session_changes == 0
+
+    asyncio.run(scenario())
