@@ -1,6 +1,6 @@
 //! Which of several addresses is connected to: all are tried at once, and the server that takes writes is the one.
 //!
-//! Every member of a group takes requests, and those that do not lead pass them on. The leader itself is the best choice, but a
+//! Every member of a group takes requests, and a follower passes them on. The leader itself is the best choice, but a
 //! leader that is frozen says nothing: after a short time a member that passes requests on is as good.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Clients with the addresses of several members. A test kills or freezes each member in turn, and the clients go on at the others.
+//! Clients with the addresses of several members. A test kills or freezes each member in turn, and the clients go on.
 
 use std::collections::BTreeSet;
 use std::fs;
