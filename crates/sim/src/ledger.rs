@@ -238,7 +238,7 @@ mod tests {
     use super::*;
     use crate::plan::Plan;
     use crate::random::Random;
-    use crate::request::PutOptions;
+    use crate::request::{Payload, PutOptions};
 
     fn plans() -> Vec<TubePlan> {
         let mut tube = Plan::new(&mut Random::new(0)).tubes.remove(0);
@@ -251,7 +251,7 @@ mod tests {
 
     /// An account that knows of task 3, which was put after the tube had been emptied. `before`: sent before all that.
     fn after_a_wipe(ledger: &mut Ledger, before: Option<&Request>) {
-        let put = Request::Put { tube: 0, data: vec![7], options: PutOptions::default() };
+        let put = Request::Put { tube: 0, data: Payload(vec![7]), options: PutOptions::default() };
         let wipe = Request::Truncate { tube: 0 };
         before.into_iter().for_each(|request| ledger.sent(request));
         ledger.sent(&wipe);

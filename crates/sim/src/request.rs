@@ -1,11 +1,35 @@
 //! What clients ask for, and the bytes in which they do.
 
+use std::fmt;
+use std::ops::Deref;
+
 use lycosa_iproto::request::{self, Body};
 use lycosa_queue::SessionId;
 use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 
 use crate::plan::TubePlan;
+
+/// A payload, encoded. A course shows its length and a digest: a quarter of a world's time would go into its bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Payload(pub(crate) Vec<u8>);
+
+impl Deref for Payload {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digest = self.0.iter().fold(self.0.len() as u64, |digest, byte| {
+            (digest.rotate_left(5) ^ u64::from(*byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        });
+        write!(f, "<{} bytes {:08x}>", self.0.len(), digest >> 32)
+    }
+}
 
 /// A span of time, in microseconds. Clients give it in seconds, so it is a multiple of a quarter of one, which a double
 /// holds exactly.
@@ -52,9 +76,9 @@ pub(crate) enum RowChange {
     /// The status becomes ready or buried.
     SetStatus(char),
     /// The payload, encoded.
-    SetData(Vec<u8>),
+    SetData(Payload),
     /// A row with the id, encoded.
-    Insert(Vec<u8>),
+    Insert(Payload),
 }
 
 /// Requests that no client should send.
@@ -94,13 +118,13 @@ pub(crate) enum Request {
     },
     Put {
         tube: usize,
-        data: Vec<u8>,
+        data: Payload,
         options: PutOptions,
     },
     /// With one set of options for all payloads, or one for each.
     PutMany {
         tube: usize,
-        data: Vec<Vec<u8>>,
+        data: Vec<Payload>,
         options: Vec<PutOptions>,
     },
     Take {

@@ -1,6 +1,6 @@
 //! From a folder in memory to a store and an open log, as the server does it with a real one.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lycosa_engine::folder::{self, OpenError};
 use lycosa_engine::replay::{LoadError, Replay};
@@ -41,8 +41,9 @@ pub(crate) fn bootstrap(disk: &MemoryDisk, settings: Settings) -> Result<(Store,
 
 /// The memory limit that leaves `memory` bytes beside what a new instance takes.
 pub(crate) fn memory_limit(memory: Option<u64>) -> Option<u64> {
-    let empty = new_store().map_or(0, |store| store.memory().used);
-    memory.map(|memory| empty + memory)
+    static EMPTY: OnceLock<u64> = OnceLock::new();
+    let empty = || *EMPTY.get_or_init(|| new_store().map_or(0, |store| store.memory().used));
+    memory.map(|memory| empty() + memory)
 }
 
 /// Reads everything in the folder under a limit of memory (see [`memory_limit`]); `None` if it holds no instance yet.

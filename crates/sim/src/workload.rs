@@ -11,7 +11,7 @@ use lycosa_tuple::value::Value;
 use crate::model::{Model, Task, Tube};
 use crate::plan::{Plan, Wish};
 use crate::random::Random;
-use crate::request::{Malformed, PutOptions, Request, RowChange, Settlement, Span};
+use crate::request::{Malformed, Payload, PutOptions, Request, RowChange, Settlement, Span};
 
 /// Draws requests.
 #[derive(Debug)]
@@ -184,11 +184,11 @@ impl Workload {
     }
 
     /// A payload unlike every other.
-    fn payload(&mut self, largest: u64) -> Vec<u8> {
+    fn payload(&mut self, largest: u64) -> Payload {
         self.puts += 1;
         let number = self.puts;
         let random = &mut self.random;
-        match random.below(6) {
+        let value = match random.below(6) {
             0 => Value::from(number),
             1 => Value::array([Value::from(number), Value::Nil, Value::from(0.5)]),
             2 => Value::map([("number", Value::from(number)), ("list", Value::array([true, false]))]),
@@ -200,8 +200,8 @@ impl Workload {
                 text.extend((0..length).map(|place| b'a' + (filling >> (place % 59) & 15) as u8));
                 Value::str(text)
             }
-        }
-        .encode()
+        };
+        Payload(value.encode())
     }
 
     fn row(&mut self, view: &WorkloadContext<'_>, tube: usize, known: Option<&Tube>) -> Request {
@@ -231,13 +231,13 @@ impl Workload {
             pri: self.random.below(3),
             created: view.now,
             utube: "1".into(),
-            data: self.payload(20).into(),
+            data: self.payload(20).0.into(),
             owner: None,
             lease: None,
         };
         let mut tuple = Vec::new();
         task.write(id, tube.kind(), &mut tuple);
-        (id, RowChange::Insert(tuple))
+        (id, RowChange::Insert(Payload(tuple)))
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) use session::{Session, SessionKey};
 pub(crate) use tube::{Lease, LeaseKey, NEVER, Owner, Task, Tube, data_field};
 
 use crate::plan::{Plan, TubePlan};
-use crate::request::{PutOptions, Request, RowChange, Settlement, Span};
+use crate::request::{Payload, PutOptions, Request, RowChange, Settlement, Span};
 use tube::{Waiter, Wanted};
 
 /// A call: its connection's number and its sync.
@@ -380,7 +380,7 @@ impl Model {
         &mut self,
         token: Token,
         number: usize,
-        data: &[Vec<u8>],
+        data: &[Payload],
         options: &[PutOptions],
         now: u64,
     ) -> Option<Answer> {
@@ -388,7 +388,7 @@ impl Model {
         let tasks: Rc<[_]> = data
             .iter()
             .zip(options.iter().cycle())
-            .map(|(data, options)| (Rc::from(data.as_slice()), *options))
+            .map(|(data, options)| (Rc::from(&**data), *options))
             .collect();
         let capacity = tube.plan.capacity;
         if capacity > 0 && tasks.len() as u64 > capacity {
@@ -516,7 +516,7 @@ impl Model {
         }
         let Some(task) = tube.tasks.get_mut(&id) else { return Answer::nothing() };
         match change {
-            RowChange::SetData(data) => task.data = data.as_slice().into(),
+            RowChange::SetData(data) => task.data = (**data).into(),
             RowChange::SetStatus(status) => {
                 task.status = *status;
                 (task.owner, task.lease) = (None, None);
