@@ -72,7 +72,7 @@ fn python_clients() -> Result<()> {
     let venv = environment().join("venv");
     let stamp = venv.join("installed.txt");
     if is_same(&wanted, &stamp)
-        && Program::new(python()).arguments(["-c", "import asynctnt, tarantool"]).succeeds()
+        && Program::new(python()).arguments(["-c", "import asynctnt, carbon, tarantool, whisper"]).succeeds()
     {
         println!("python clients: there");
         return python_package();
