@@ -7,10 +7,12 @@ use lycosa_instance::Instance;
 use lycosa_queue::SessionId;
 use lycosa_store::{IteratorType, Store};
 use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::value::Value;
 
-use crate::model::{Lease, Model, Owner, Session, Task, Tube};
+use crate::model::{Job, JobState, Kept, Lease, Model, Owner, Session, Task, Tube};
 use crate::names::Names;
 use crate::plan::TubePlan;
+use crate::steering::{Action, Filter};
 use crate::violation::{Checked, Violation, hold};
 
 /// The tuples of a space in the order of its primary index; `None` if there is no such space.
@@ -38,7 +40,7 @@ fn taken_rows(instance: &Instance) -> Checked<Vec<Vec<u8>>> {
 }
 
 fn shown(row: &[u8]) -> String {
-    match lycosa_tuple::value::Value::decode(row) {
+    match Value::decode(row) {
         Ok(value) => value.to_string(),
         Err(_) => format!("{row:02x?}"),
     }
@@ -103,6 +105,106 @@ fn encoded(tube: &Tube, id: u64, task: &Task) -> Vec<u8> {
     let mut out = Vec::new();
     task.write(id, tube.kind(), &mut out);
     out
+}
+
+/// The jobs, and the tasks that they keep for `undo`.
+pub(crate) fn jobs_agree(store: &Store, model: &Model, plans: &[TubePlan]) -> Checked {
+    let found = read_jobs(store)?;
+    for (id, job) in &model.jobs.all {
+        let row = found.get(id);
+        hold!(row == Some(job), "job {id} is {row:?} instead of {job:?}");
+    }
+    let many = found.len();
+    hold!(many == model.jobs.all.len(), "{many} jobs have rows, {} have begun", model.jobs.all.len());
+    let expected = model.jobs.kept.iter().map(|((job, id), kept)| {
+        let tube = model.jobs.all.get(job).map_or(u64::MAX, |job| job.tube_id);
+        let kind = kind_of(model, plans, tube);
+        let mut tuple = Vec::new();
+        if let Some(kind) = kind {
+            kept.task.write(*id, kind, &mut tuple);
+        }
+        (*job, *id, tuple, kept.moved_to)
+    });
+    let kept = read_kept(store)?;
+    let expected: Vec<_> = expected.collect();
+    let is_same = kept.len() == expected.len()
+        && kept.iter().zip(&expected).all(|(kept, expected)| {
+            // Of a tube that is gone the model does not know the form of tuples any more.
+            (kept.0, kept.1, kept.3) == (expected.0, expected.1, expected.3)
+                && (expected.2.is_empty() || kept.2 == expected.2)
+        });
+    hold!(is_same, "kept tasks: {kept:?} instead of {expected:?}");
+    Ok(())
+}
+
+fn kind_of(model: &Model, plans: &[TubePlan], tube: u64) -> Option<crate::plan::Kind> {
+    let (number, _) = model.tubes.iter().find(|(_, known)| known.id == tube)?;
+    Some(plans[*number].kind)
+}
+
+fn read_jobs(store: &Store) -> Checked<BTreeMap<u64, Job>> {
+    let rows = rows(store, "_lycosa_jobs")?.unwrap_or_default();
+    let jobs = rows.iter().map(|row| job_row(row).ok_or_else(|| unreadable("_lycosa_jobs")));
+    jobs.map(|job| job.map(|job| (job.id, job))).collect()
+}
+
+fn job_row(row: &[u8]) -> Option<Job> {
+    let row = Value::decode(row).ok()?;
+    let fields = row.as_array()?;
+    let number = |field: usize| fields.get(field)?.as_u64();
+    let text = |field: usize| fields.get(field)?.as_str();
+    let optional = |field: usize| match fields.get(field)? {
+        Value::Nil => Some(None),
+        number => number.as_u64().map(Some),
+    };
+    let position = match fields.get(15)? {
+        Value::Str(key) if !key.is_empty() => {
+            // A position is the key of an index: the id stands last, before it the priority or nothing that the model needs.
+            let key = Value::decode(key).ok()?;
+            let parts = key.as_array()?;
+            let id = parts.last()?.as_u64()?;
+            Some((parts.get(1).filter(|_| parts.len() == 3).and_then(Value::as_u64).unwrap_or(0), id))
+        }
+        _ => None,
+    };
+    Some(Job {
+        id: number(0)?,
+        tube_id: number(1)?,
+        action: Action::ALL.into_iter().find(|action| Some(action.name()) == text(3))?,
+        state: JobState::ALL.into_iter().find(|state| Some(state.name()) == text(4))?,
+        filter: Filter::read(fields.get(5)?),
+        to_id: optional(6)?,
+        undoes: optional(8)?,
+        rate: number(9)?,
+        dry_run: *fields.get(10)? == Value::from(true),
+        below: number(14)?,
+        position,
+        scanned: number(17)?,
+        matched: number(18)?,
+        changed: number(19)?,
+        kept: number(20)?,
+        began: number(22)?,
+        ended: number(23)?,
+        undo_until: number(24)?,
+        undone: number(25)?,
+        touched_since: number(26)?,
+        gone: number(27)?,
+    })
+}
+
+/// Job, task, tuple and new id of each kept task.
+type KeptRow = (u64, u64, Vec<u8>, Option<u64>);
+
+fn read_kept(store: &Store) -> Checked<Vec<KeptRow>> {
+    let rows = rows(store, "_lycosa_bin")?.unwrap_or_default();
+    let read = |row: &Vec<u8>| {
+        let mut reader = Reader::new(row);
+        reader.array().ok()?;
+        let (job, id, tuple) = (reader.uint().ok()?, reader.uint().ok()?, reader.raw().ok()?.to_vec());
+        let _attempts = (reader.uint().ok()?, reader.str().ok()?, reader.uint().ok()?);
+        Some((job, id, tuple, reader.uint().ok()))
+    };
+    rows.iter().map(|row| read(row).ok_or_else(|| unreadable("_lycosa_bin"))).collect()
 }
 
 /// Holders of tasks, waiting calls and sessions. Learns the ids of new sessions.
@@ -302,6 +404,23 @@ pub(crate) fn adopt(store: &Store, model: &mut Model, after: &Model, names: &Nam
         );
         tube.tasks = tasks;
     }
+    adopt_jobs(store, model)
+}
+
+/// The same of jobs: progress of a job commits with what it has changed.
+fn adopt_jobs(store: &Store, model: &mut Model) -> Checked {
+    let mut kept = BTreeMap::new();
+    let jobs = read_jobs(store)?;
+    for (job, id, tuple, moved_to) in read_kept(store)? {
+        let tube = jobs.get(&job).map(|job| job.tube_id);
+        let kind = model.tubes.values().find(|known| Some(known.id) == tube).map(Tube::kind);
+        let task = kind.and_then(|kind| Task::read(&tuple, kind));
+        let before = model.jobs.kept.get(&(job, id)).map(|kept| kept.task.clone());
+        let task = before.or(task).ok_or_else(|| unreadable("_lycosa_bin"))?;
+        kept.insert((job, id), Kept { task, moved_to });
+    }
+    (model.jobs.all, model.jobs.kept) = (jobs, kept);
+    model.jobs.find();
     Ok(())
 }
 

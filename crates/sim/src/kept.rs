@@ -22,6 +22,10 @@ const fn queue(seed: u64, steps: u64, why: &'static str) -> Kept {
     Kept { kind: Kind::Queue, seed, steps, why }
 }
 
+const fn steering(seed: u64, steps: u64, why: &'static str) -> Kept {
+    Kept { kind: Kind::Steering, seed, steps, why }
+}
+
 const fn replicas(seed: u64, steps: u64, why: &'static str) -> Kept {
     Kept { kind: Kind::Replicas, seed, steps, why }
 }
@@ -67,6 +71,9 @@ pub const ALL: &[Kept] = &[
         "a session with more tasks than one step of the queue releases ends while calls wait",
     ),
     queue(424_287, 3_000, "a checker was wrong"),
+    steering(108, 1_500, "a tick told no deadline of tasks that a job had moved in it"),
+    steering(118, 1_500, "a checker was wrong"),
+    steering(164, 1_500, "a checker was wrong"),
     replicas(819_827_553, 2_142, "a client was wrong"),
     replicas(51_000_334, 3_000, AT_REST),
     replicas(51_000_434, 3_000, AT_REST),

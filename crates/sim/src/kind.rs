@@ -13,6 +13,8 @@ use crate::{
 pub enum Kind {
     /// Tubes, their clients and snapshots
     Queue,
+    /// The same with operators, who find and change many tasks at once
+    Steering,
     /// Spaces whose tuples expire
     Expiration,
     /// Instances that replicate each other while masters change
@@ -27,14 +29,22 @@ pub enum Kind {
 
 impl Kind {
     /// The kinds of which each seed has a world, in the order in which these run.
-    pub const ALL: [Self; 6] =
-        [Self::Queue, Self::Expiration, Self::Replicas, Self::Masters, Self::Group, Self::Members];
+    pub const ALL: [Self; 7] = [
+        Self::Queue,
+        Self::Steering,
+        Self::Expiration,
+        Self::Replicas,
+        Self::Masters,
+        Self::Group,
+        Self::Members,
+    ];
 
     /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Queue => "queue",
+            Self::Steering => "steering",
             Self::Expiration => "expiration",
             Self::Replicas => "replicas",
             Self::Masters => "masters",
@@ -50,6 +60,9 @@ impl Kind {
     pub fn run(self, seed: u64, steps: u64, trace: &mut Trace) -> Result<Summary, Failure> {
         match self {
             Self::Queue => crate::run(seed, steps, trace).map(|report| summary(&report, queue)),
+            Self::Steering => {
+                crate::run_steering(seed, steps, trace).map(|report| summary(&report, steering))
+            }
             Self::Expiration => {
                 crate::run_expiration(seed, steps, trace).map(|report| summary(&report, expiration))
             }
@@ -100,6 +113,10 @@ fn queue(totals: &Totals) -> Counts {
         waits,
         leases,
         stale,
+        jobs: _,
+        changed: _,
+        undone: _,
+        pages: _,
     } = *totals;
     vec![
         ("crashes", crashes),
@@ -117,6 +134,18 @@ fn queue(totals: &Totals) -> Counts {
         ("batches", batches),
         ("turns that waited for more rows", waits),
     ]
+}
+
+fn steering(totals: &Totals) -> Counts {
+    let Totals { jobs, changed, undone, pages, .. } = *totals;
+    let mut counts = queue(totals);
+    counts.extend([
+        ("jobs", jobs),
+        ("tasks changed by jobs", changed),
+        ("tasks brought back", undone),
+        ("pages of find", pages),
+    ]);
+    counts
 }
 
 fn expiration(totals: &ExpirationTotals) -> Counts {

@@ -35,6 +35,8 @@ struct Account {
     written: BTreeSet<u64>,
     /// Requests under way that empty the tube.
     wipes: u32,
+    /// A job may have ended tasks, or brought ended ones back: the ledger cannot say which.
+    is_steered: bool,
     /// The step at which it was last unclear whether the tube was being emptied. Requests sent before count for nothing.
     unclear: u64,
 }
@@ -109,6 +111,7 @@ impl Ledger {
             account.clear();
             account.wipes += 1;
         }
+        account.is_steered |= matches!(request, Request::Steer { what, .. } if what.may_end_tasks());
     }
 
     /// No client will get an answer to a request: it was handled before, or never will be.
@@ -162,7 +165,8 @@ impl Ledger {
     /// Something of what clients were told was lost, and might be: nothing is known any more.
     pub(crate) fn forget(&mut self, step: u64) {
         for account in &mut self.accounts {
-            *account = Account { unclear: step, ..Account::default() };
+            let is_steered = account.is_steered;
+            *account = Account { unclear: step, is_steered, ..Account::default() };
         }
     }
 
@@ -178,7 +182,8 @@ impl Ledger {
                 };
                 found.insert(id, task.data);
             }
-            for (id, data) in account.put.iter().filter(|(id, _)| !account.doomed.contains(id)) {
+            let is_certain = |id: &u64| !account.is_steered && !account.doomed.contains(id);
+            for (id, data) in account.put.iter().filter(|(id, _)| is_certain(id)) {
                 hold!(
                     found.get(id).is_some_and(|found| **found == **data),
                     "a client was told that task {id} of tube {} was put, and it is not there",

@@ -18,7 +18,11 @@
 //! transaction and holds everything that was durable in the sense of `wal_mode`. What a client was told is so, as far
 //! as that mode promises it.
 //!
-//! A seed has a second world, of [expiration tasks](run_expiration): nothing alive is deleted, everything due goes
+//! The world `steering` of a seed has operators, too: pages of `find`, jobs of `apply` that are paused, slowed down, cancelled and
+//! undone. A job changes only tasks that match when it comes to them, none twice, and none that was put after it began; `undo`
+//! brings back only tasks that are as the job left them.
+//!
+//! A seed has another world, of [expiration tasks](run_expiration): nothing alive is deleted, everything due goes
 //! within its bound, and archived tuples are archived once.
 //!
 //! The turn is the server's own ([`lycosa_engine::turn`]): deadlines, a checkpoint's step, group commit and its delay, the
@@ -42,6 +46,8 @@
 //! | 85000466 | a waiting `take_many` got other tasks | A session ended that held more tasks than one step of the queue releases, and the instance served the call between two steps, as `docs/queue.md` says. The model releases all of them first, and so does the instance now, by a larger step. |
 //! | 819827553 (replicas) | the holder of a task was told that it was not taken | An idle client's session had ended under another master, and its open connection took under a new session, of which the client did not know. Clients now identify themselves again after a change of the master. |
 //! | 424287 | a waiting `take` was answered before the rows of its tick were durable | The tube was temporary: the answer had no row, and had seen none of the rows that the tick wrote after it. The checker now asks only that the rows before the tick are durable. |
+//! | 118 (steering) | a `put` was answered that it had waited in vain, before rows of its tick were durable | A job had its turn later in the tick, and wrote these rows. The checker now asks only that the rows before the tick are durable. |
+//! | 164 (steering) | a client was told of an unknown lease | A job ended the lease in the tick that had made it, so that no row told its token. The checker now takes any token for such a lease. |
 //! | 1966042819 (members) | a group was not at rest after a minute | The last client waited for an answer of a server that the group had removed. Such a client now goes to another server. |
 //! | 77020 (replicas) | two instances had the same vclock and different data | An instance joined again from a master whose journal had just failed, and got rows that were lost. It now waits for a master that works, as the server makes it wait. |
 //!
@@ -72,6 +78,7 @@ mod runner;
 mod shadow;
 mod simulation;
 mod snapshots;
+mod steering;
 mod storage;
 mod trace;
 mod traffic;
@@ -125,8 +132,20 @@ pub struct Failure {
 /// # Errors
 /// The first promise that was broken, a panic of the instance included.
 pub fn run(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report, Failure> {
+    run_tubes(seed, steps, false, trace)
+}
+
+/// The same with operators, who find and change many tasks at once, and undo that.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_steering(seed: u64, steps: u64, trace: &mut Trace) -> Result<Report, Failure> {
+    run_tubes(seed, steps, true, trace)
+}
+
+fn run_tubes(seed: u64, steps: u64, is_steered: bool, trace: &mut Trace) -> Result<Report, Failure> {
     run_world(seed, trace, |trace, step| {
-        let mut simulation = Simulation::new(seed, trace)?;
+        let mut simulation = Simulation::new(seed, is_steered, trace)?;
         while simulation.step < steps {
             *step = simulation.step + 1;
             simulation.next()?;

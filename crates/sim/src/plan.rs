@@ -125,6 +125,7 @@ pub(crate) enum Wish {
     Snapshot,
     Row,
     Malformed,
+    Steer,
 }
 
 /// Calls that no client has waiting at a time.
@@ -185,6 +186,20 @@ impl Plan {
             largest: if random.one_in(6) { 50_000 } else { *random.pick(&[8, 200, 3_000]) },
             backwards: random.one_in(8),
         }
+    }
+}
+
+impl Plan {
+    /// Operators work, too: the plan of a world of steering.
+    pub(crate) fn steer(&mut self, random: &mut Random) {
+        // Whether memory suffices for a slice is no question for the model, nor whether bytes of payloads end it.
+        self.memory = None;
+        self.largest = self.largest.min(3_000);
+        self.wishes.push((random.between(40, 160) as u32, Wish::Steer));
+    }
+
+    pub(crate) fn is_steered(&self) -> bool {
+        self.wishes.iter().any(|(_, wish)| *wish == Wish::Steer)
     }
 }
 

@@ -9,6 +9,7 @@ use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 
 use crate::plan::TubePlan;
+use crate::steering::Steering;
 
 /// A payload, encoded. A course shows its length and a digest: a quarter of a world's time would go into its bytes.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,7 +38,7 @@ impl fmt::Debug for Payload {
 pub(crate) struct Span(pub(crate) u64);
 
 impl Span {
-    fn value(self) -> Value {
+    pub(crate) fn value(self) -> Value {
         match self.0 % 1_000_000 {
             0 => Value::from(self.0 / 1_000_000),
             _ => Value::from(self.0 as f64 / 1e6),
@@ -199,6 +200,11 @@ pub(crate) enum Request {
     Statistics {
         tube: usize,
     },
+    /// An operator's.
+    Steer {
+        tube: usize,
+        what: Steering,
+    },
     Identify {
         session: Option<SessionId>,
     },
@@ -244,6 +250,7 @@ impl Request {
             | Self::Pause { tube, .. }
             | Self::Truncate { tube }
             | Self::Statistics { tube }
+            | Self::Steer { tube, .. }
             | Self::Row { tube, .. } => Some(tube),
             Self::Identify { .. }
             | Self::Configure { .. }
@@ -333,6 +340,10 @@ impl Request {
             Self::ReleaseAll { tube } => (method(*tube, "release_all"), vec![]),
             Self::Pause { tube, paused } => (method(*tube, if *paused { "pause" } else { "resume" }), vec![]),
             Self::Truncate { tube } => (method(*tube, "truncate"), vec![]),
+            Self::Steer { tube, what } => {
+                let (name, arguments) = what.call(tubes);
+                (method(*tube, name), arguments)
+            }
             Self::Statistics { tube } => (function("statistics"), vec![Value::str(&tubes[*tube].name)]),
             Self::Identify { session } => (function("identify"), session.iter().map(Value::str).collect()),
             Self::Configure { ttr } => (function("cfg"), vec![Value::map([("ttr", ttr.value())])]),

@@ -219,7 +219,7 @@ mod tests {
     fn the_smallest_failing_seed_is_reported_whichever_fails_first() {
         let alone = run(&order(50, 1), fails_late);
         assert_eq!(alone.broken.iter().map(|broken| broken.failure.seed).collect::<Vec<_>>(), [103]);
-        assert_eq!(alone.tallies.iter().map(|tally| tally.worlds).collect::<Vec<_>>(), [4, 4, 4, 3, 3, 3]);
+        assert_eq!(alone.tallies.iter().map(|tally| tally.worlds).collect::<Vec<_>>(), [4, 4, 4, 4, 3, 3, 3]);
         for jobs in [2, 8] {
             assert_eq!(run(&order(50, jobs), fails_late), alone, "{jobs} jobs");
         }
@@ -231,7 +231,10 @@ mod tests {
         let outcome = run(&order, fails_late);
         let seeds = outcome.broken.iter().map(|broken| broken.failure.seed).collect::<Vec<_>>();
         assert_eq!(seeds, [103, 104, 105]);
-        assert_eq!(outcome.tallies.iter().map(|tally| tally.worlds).collect::<Vec<_>>(), [6, 6, 6, 3, 6, 6]);
+        assert_eq!(
+            outcome.tallies.iter().map(|tally| tally.worlds).collect::<Vec<_>>(),
+            [6, 6, 6, 6, 3, 6, 6]
+        );
     }
 
     #[test]

@@ -78,6 +78,14 @@ pub struct Totals {
     pub losses: u64,
     /// Turns that kept rows back for the clients that had just been answered.
     pub waits: u64,
+    /// Jobs that operators were told to have begun, or to have controlled.
+    pub jobs: u64,
+    /// Tasks that jobs have changed.
+    pub changed: u64,
+    /// Tasks that `undo` has brought back.
+    pub undone: u64,
+    /// Pages of `find`.
+    pub pages: u64,
 }
 
 /// One life of the process.
@@ -162,9 +170,12 @@ pub(crate) struct Simulation<'a> {
 
 impl<'a> Simulation<'a> {
     /// A new instance on an empty disk.
-    pub(crate) fn new(seed: u64, trace: &'a mut Trace) -> Checked<Self> {
+    pub(crate) fn new(seed: u64, is_steered: bool, trace: &'a mut Trace) -> Checked<Self> {
         let mut random = Random::new(seed);
-        let plan = Plan::new(&mut random);
+        let mut plan = Plan::new(&mut random);
+        if is_steered {
+            plan.steer(&mut random.fork());
+        }
         trace.line(format_args!("{plan:?}"));
         let workload = Workload::new(random.fork());
         let model = Model::new(&plan);
@@ -263,7 +274,9 @@ impl<'a> Simulation<'a> {
                 Violation(format!("{token:?} is answered, and nobody waits for it: {answer:?}"))
             })?;
             let is_temporary = awaited.request.tube().is_some_and(|tube| self.plan.tubes[tube].temporary);
-            let seen = if place >= asked && is_temporary { before } else { signature };
+            // And a job that a tick works on writes its rows after the tick has answered a call.
+            let is_early = is_temporary || self.plan.is_steered();
+            let seen = if place >= asked && is_early { before } else { signature };
             awaited.outcome = Some(Outcome { answer, signature, seen });
         }
         if self.life.has_failed { Ok(()) } else { self.compare(signature) }
@@ -272,6 +285,12 @@ impl<'a> Simulation<'a> {
     pub(crate) fn compare(&mut self, signature: u64) -> Checked {
         let store = self.life.instance.store();
         agreement::tubes_agree(store, &self.model, &self.plan.tubes)?;
+        agreement::jobs_agree(store, &self.model, &self.plan.tubes)?;
+        let (bytes, counted) = (store.snapshot_bytes(), store.recount_snapshot_bytes());
+        hold!(
+            bytes == counted,
+            "a snapshot takes {counted} bytes at most, and {bytes} are kept as their number"
+        );
         agreement::sessions_agree(&self.life.instance, &self.model, &mut self.names)?;
         agreement::rules_hold(&self.life.instance, &self.plan.tubes)?;
         agreement::counts_hold(&self.life.instance)?;
@@ -296,7 +315,8 @@ impl<'a> Simulation<'a> {
         next.is_none()
             && self.plan.instance.max_journal_backlog < MOST_ROWS_UNDER_WAY
             && self.shadow.last() < status.signature
-            && (ticked.next_deadline().is_some()
+            && (ticked.next_due().is_some()
+                || agreement::jobs_agree(self.life.instance.store(), ticked, &self.plan.tubes).is_err()
                 || ticked.waiting() != status.waiting_calls
                 || agreement::tubes_agree(self.life.instance.store(), ticked, &self.plan.tubes).is_err()
                 || self.sessions_differ(ticked))
@@ -310,7 +330,7 @@ impl<'a> Simulation<'a> {
     /// knows of a tube's deadlines that none is earlier than some moment, and that may be the deadline of a task
     /// which has lived and died within the tick. The next tick finds out, and then knows better.
     fn check_next(&mut self, next: Option<u64>) -> Checked {
-        let due = self.model.next_deadline();
+        let due = self.model.next_due();
         if let Some(due) = due {
             hold!(
                 next.is_some_and(|next| next <= due.max(self.now)),
@@ -345,7 +365,7 @@ impl<'a> Simulation<'a> {
     fn advance(&mut self) {
         let before = self.now;
         let soon = self.now + FAR;
-        let due = self.model.next_deadline().filter(|due| *due < soon);
+        let due = self.model.next_due().filter(|due| *due < soon);
         self.now = match self.random.below(8) {
             0 => self.now + 1,
             1 => self.now + self.random.below(1_000),
@@ -462,7 +482,11 @@ impl Host for Simulation<'_> {
         if !self.life.has_failed {
             let mut ticked = self.model.clone();
             ticked.tick(self.now);
+            ticked.work(self.now);
             if !self.is_held_up(next, &ticked) {
+                let [changed, undone] = ticked.jobs.done_since(&self.model.jobs);
+                self.totals.changed += changed;
+                self.totals.undone += undone;
                 self.model = ticked;
                 self.check_answers(Vec::new())?;
                 self.check_next(next)?;

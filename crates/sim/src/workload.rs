@@ -12,6 +12,7 @@ use crate::model::{Model, Task, Tube};
 use crate::plan::{Plan, Wish};
 use crate::random::Random;
 use crate::request::{Malformed, Payload, PutOptions, Request, RowChange, Settlement, Span};
+use crate::steering;
 
 /// Draws requests.
 #[derive(Debug)]
@@ -135,6 +136,10 @@ impl Workload {
             Wish::Ping => Request::Ping,
             Wish::Snapshot => Request::Snapshot,
             Wish::Row => self.row(view, tube, known),
+            Wish::Steer => {
+                let what = steering::draw(random, view.plan, view.model, tube);
+                Request::Steer { tube, what }
+            }
             Wish::Malformed => {
                 let hows = [
                     Malformed::Length,

@@ -40,7 +40,12 @@ fn everything_happens_in_some_world() {
             waits,
             leases,
             stale,
+            jobs,
+            changed,
+            undone,
+            pages,
         } = totals(seed);
+        assert_eq!([jobs, changed, undone, pages], [0; 4], "no operator works in these worlds");
         assert!(crashes_writing <= crashes && crashes_unreported <= crashes, "seed {seed}");
         let counts = [
             requests,
@@ -60,6 +65,21 @@ fn everything_happens_in_some_world() {
             stale,
         ];
         sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        seed += 1;
+    }
+}
+
+#[test]
+fn operators_find_change_and_undo() {
+    let mut sum = [0; 4];
+    let mut seed = 1;
+    while sum.contains(&0) {
+        assert!(seed < 40, "in worlds 1 to {seed} some things never happen: {sum:?}");
+        let report = lycosa_sim::run_steering(seed, STEPS, &mut Trace::new(false));
+        let Totals { jobs, changed, undone, pages, .. } =
+            report.unwrap_or_else(|failure| panic!("{failure}")).totals;
+        assert!(undone <= changed, "seed {seed}");
+        sum.iter_mut().zip([jobs, changed, undone, pages]).for_each(|(sum, count)| *sum += count);
         seed += 1;
     }
 }

@@ -189,7 +189,8 @@ impl Instance {
             Source::Jobs => match self.shard.next_work() {
                 Some(next) if next <= now => match self.shard.step_jobs(&self.loop_time.clocks) {
                     Some(next) if next <= now => Due::Now,
-                    next => next.into(),
+                    // A task that was moved, brought back or made ready has another deadline, and the queue was asked before.
+                    next => next.into_iter().chain(self.shard.next_deadline()).min().into(),
                 },
                 next => next.into(),
             },

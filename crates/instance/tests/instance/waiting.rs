@@ -198,3 +198,22 @@ fn a_long_call_is_answered_when_it_is_done_and_holds_no_turn() {
     let ready = rig.call(&mut other, "queue.tube.t:take_many", &values![9999, 0]).expect("tasks");
     assert_eq!(ready[0].as_array().map(<[_]>::len), Some(5000));
 }
+
+#[test]
+fn a_tick_that_works_on_a_job_tells_the_deadlines_of_the_tasks_that_it_has_moved() {
+    let mut rig = rig();
+    let mut admin = rig.admin();
+    let short = values!["short", "fifottl", options! {ttl: 5}];
+    rig.call(&mut admin, "queue.create_tube", &short).expect("a tube");
+    rig.call(&mut admin, "queue.tube.t:put", &values!["a"]).expect("a task");
+    let moving = values!["move", options! {all: true}, options! {to: "short"}];
+    rig.call(&mut admin, "queue.tube.t:apply", &moving).expect("a job");
+    // The queue is asked for its deadlines before the job has its turn.
+    let due = rig.advance(0).expect("the task's life ends");
+    assert!(due <= rig.now + 5 * SECOND, "{due} instead of {}", rig.now + 5 * SECOND);
+    rig.sync_journal();
+    rig.call(&mut admin, "queue.tube.short:peek", &values![0]).expect("it was moved");
+    rig.advance(5 * SECOND);
+    rig.sync_journal();
+    assert_eq!(refused(rig.call(&mut admin, "queue.tube.short:peek", &values![0])).1, "Task 0 not found");
+}

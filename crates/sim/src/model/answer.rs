@@ -5,6 +5,7 @@ use std::rc::Rc;
 use lycosa_iproto::error::ErrorCode;
 use lycosa_tuple::mp;
 
+use super::jobs::Job;
 use super::session::SessionKey;
 use super::tube::Lease;
 
@@ -26,6 +27,10 @@ pub(crate) enum Answer {
     Tasks { count: u32, bytes: Vec<u8> },
     /// Tasks in extended form with their tokens: one, or an array of them.
     Leased { tasks: Vec<LeasedTask>, is_array: bool },
+    /// A page of `find`: ids of its tasks in its order, the number of tasks looked at, and whether no page follows.
+    Found { ids: Vec<u64>, scanned: u64, is_end: bool },
+    /// A job: id, state, and number of tasks changed or brought back.
+    Job { id: u64, state: &'static str, changed: u64 },
     /// The id of a session.
     Session(SessionKey),
     /// An error with that code and text.
@@ -43,6 +48,10 @@ impl Answer {
 
     pub(crate) fn nothing() -> Self {
         Self::Values { count: 0, bytes: Vec::new() }
+    }
+
+    pub(crate) fn job(job: &Job) -> Self {
+        Self::Job { id: job.id, state: job.state.name(), changed: job.changed + job.undone }
     }
 
     pub(crate) fn null() -> Self {

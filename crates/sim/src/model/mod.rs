@@ -12,6 +12,7 @@
 //! clear of.
 
 mod answer;
+mod jobs;
 mod session;
 mod tube;
 
@@ -22,6 +23,7 @@ use lycosa_queue::Operation;
 use lycosa_tuple::mp;
 
 pub(crate) use answer::{Answer, LeasedTask};
+pub(crate) use jobs::{Job, Jobs, Kept, State as JobState};
 pub(crate) use session::{Session, SessionKey};
 pub(crate) use tube::{Lease, LeaseKey, NEVER, Owner, Task, Tube, data_field};
 
@@ -47,6 +49,7 @@ pub(crate) struct Model {
     pub(crate) connections: BTreeMap<u64, SessionKey>,
     pub(crate) last_session: u32,
     pub(crate) last_lease: u32,
+    pub(crate) jobs: Jobs,
     /// Connections of `admin`; all others are `guest`'s.
     pub(crate) admins: BTreeSet<u64>,
     /// How long a session outlives its last connection.
@@ -65,6 +68,7 @@ impl Model {
             connections: BTreeMap::new(),
             last_session: 0,
             last_lease: 0,
+            jobs: Jobs::default(),
             admins: BTreeSet::new(),
             ttr: plan.session_ttr,
             configured_ttr: plan.session_ttr,
@@ -78,6 +82,7 @@ impl Model {
         self.connections.clear();
         self.admins.clear();
         self.woken.clear();
+        self.jobs.restart();
         self.ttr = self.configured_ttr;
         if !self.in_replicaset {
             self.sessions.clear();
@@ -164,7 +169,7 @@ impl Model {
                     tube.release(id, delay, now)
                 })
             }
-            Request::Drop { tube } => self.drop_tube(tube),
+            Request::Drop { tube } => self.drop_tube(tube, now),
             Request::Ack { tube, id } => {
                 self.with_owned(connection, tube, id, "ack", |tube| tube.remove(id, Operation::Ack))
             }
@@ -202,11 +207,17 @@ impl Model {
                     Answer::one(|out| mp::write_bool(out, has_changed))
                 })
             }
-            Request::Truncate { tube } => self.with_tube(tube, "truncate", |tube| {
-                tube.tasks.clear();
-                (tube.next_id, tube.reserved) = (0, 0);
-                Answer::nothing()
-            }),
+            Request::Truncate { tube } => {
+                if let Some(tube) = self.tubes.get(&tube) {
+                    self.jobs.void(tube.id, now);
+                }
+                self.with_tube(tube, "truncate", |tube| {
+                    tube.tasks.clear();
+                    (tube.next_id, tube.reserved) = (0, 0);
+                    Answer::nothing()
+                })
+            }
+            Request::Steer { tube, ref what } => self.steer(tube, what, now),
         })
     }
 
@@ -294,7 +305,7 @@ impl Model {
         })
     }
 
-    fn drop_tube(&mut self, number: usize) -> Answer {
+    fn drop_tube(&mut self, number: usize, now: u64) -> Answer {
         let Some(tube) = self.tubes.get(&number) else { return self.missing(number, "drop") };
         if tube.waits(true).is_some() {
             return Answer::has_consumers();
@@ -302,6 +313,7 @@ impl Model {
         if tube.tasks.values().any(|task| task.owner.is_some() || task.lease.is_some()) {
             return Answer::has_taken_tasks();
         }
+        self.jobs.void(tube.id, now);
         let dropped = self.tubes.remove(&number);
         let waiters = dropped.into_iter().flat_map(|tube| tube.waiters);
         self.woken.extend(waiters.map(|waiter| (waiter.token, Answer::no_tube())));
@@ -672,6 +684,12 @@ impl Model {
             }));
         }
         self.serve(now);
+    }
+
+    /// The same with the jobs, which are not due as tasks are: a turn gives them steps. Never 0.
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        let jobs = self.jobs.next_deadline().map(|due| due.max(1));
+        self.next_deadline().into_iter().chain(jobs).min()
     }
 
     /// Number of calls that wait.

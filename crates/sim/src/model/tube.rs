@@ -155,7 +155,7 @@ impl Tube {
         self.kind().is_timed()
     }
 
-    fn count(&mut self, operation: Operation) {
+    pub(super) fn count(&mut self, operation: Operation) {
         self.counts[operation as usize] += 1;
         self.done += u64::from(matches!(operation, Operation::Ack | Operation::Delete));
     }

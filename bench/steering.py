@@ -1,0 +1,296 @@
+"""What scrapes, pages of find and a job of apply cost the workers of a full server.
+
+    python3 bench/steering.py --binary target/release/lycosa
+
+It starts a server of its own, fills it, and lets `lycosa bench run` do cycles at 8 x 32: alone, and beside a scrape of /metrics
+each second, ten clients that page through tubes with find, and jobs that bury and kick all tasks of one large tube. The two
+kinds of rounds alternate. It prints one JSON object: rates, p99, processor time of the server per cycle, the longest turn by
+the processor's time, and how long scrapes took. Only Python's own library is needed.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import socket
+import statistics
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+
+# Variables of this name are settings to the program, and those of a test are not meant.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("LYCOSA_")}
+CALL = 0x0A
+BATCH = 1_000
+
+
+def pack(value):
+    if value is None:
+        return b"\xc0"
+    if isinstance(value, bool):
+        return b"\xc3" if value else b"\xc2"
+    if isinstance(value, int):
+        return bytes([value]) if value < 0x80 else struct.pack(">BQ", 0xCF, value)
+    if isinstance(value, str):
+        data = value.encode()
+        return struct.pack(">BI", 0xDB, len(data)) + data
+    if isinstance(value, list):
+        return struct.pack(">BI", 0xDD, len(value)) + b"".join(map(pack, value))
+    pairs = b"".join(pack(name) + pack(member) for name, member in value.items())
+    return struct.pack(">BI", 0xDF, len(value)) + pairs
+
+
+SIZES = {0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q", 0xCA: ">f", 0xCB: ">d"}
+LENGTHS = {0xC4: ">B", 0xC5: ">H", 0xC6: ">I", 0xD9: ">B", 0xDA: ">H", 0xDB: ">I"}
+
+
+def unpack(data, place=0):
+    """The value at a place, and the place behind it."""
+
+    def number(form):
+        return struct.unpack_from(form, data, place + 1)[0], place + 1 + struct.calcsize(form)
+
+    def items(count, at, pairs):
+        found = []
+        for _ in range(count * (2 if pairs else 1)):
+            item, at = unpack(data, at)
+            found.append(item)
+        return (dict(zip(found[::2], found[1::2])) if pairs else found), at
+
+    tag = data[place]
+    if tag < 0x80:
+        return tag, place + 1
+    if tag >= 0xE0:
+        return tag - 256, place + 1
+    if tag < 0x90:
+        return items(tag & 15, place + 1, True)
+    if tag < 0xA0:
+        return items(tag & 15, place + 1, False)
+    if tag < 0xC0:
+        end = place + 1 + (tag & 31)
+        return data[place + 1 : end].decode(errors="replace"), end
+    if tag in SIZES:
+        return number(SIZES[tag])
+    if tag in LENGTHS:
+        length, at = number(LENGTHS[tag])
+        return data[at : at + length].decode(errors="replace"), at + length
+    if tag in (0xDC, 0xDD, 0xDE, 0xDF):
+        count, at = number(">H" if tag in (0xDC, 0xDE) else ">I")
+        return items(count, at, tag >= 0xDE)
+    if 0xD4 <= tag <= 0xD8:
+        return None, place + 2 + (1 << (tag - 0xD4))
+    return {0xC2: False, 0xC3: True}.get(tag), place + 1
+
+
+class Client:
+    """A connection to the server."""
+
+    def __init__(self, port):
+        self.sock = socket.create_connection(("127.0.0.1", port), 600)
+        self.read(128)
+        self.sync = 0
+
+    def read(self, count):
+        data = b""
+        while len(data) < count:
+            piece = self.sock.recv(count - len(data))
+            if not piece:
+                raise OSError("the server has closed the connection")
+            data += piece
+        return data
+
+    def call(self, name, *arguments):
+        self.sync += 1
+        body = pack({0x00: CALL, 0x01: self.sync}) + pack({0x22: name, 0x21: list(arguments)})
+        self.sock.sendall(struct.pack(">BI", 0xCE, len(body)) + body)
+        length, _ = unpack(self.read(5))
+        answer = self.read(length)
+        header, at = unpack(answer)
+        body, _ = unpack(answer, at)
+        if header[0x00] != 0:
+            raise RuntimeError(f"{name}: {body.get(0x31)}")
+        return body[0x30][0] if body.get(0x30) else None
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """A server with HTTP, in a folder that goes away."""
+
+    def __init__(self, binary, wal_mode):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lycosa-steering-", dir=os.environ.get("TMPDIR")))
+        self.port, self.http = free_port(), free_port()
+        configuration = self.folder / "lycosa.toml"
+        configuration.write_text(
+            f'listen = "127.0.0.1:{self.port}"\ndata_dir = "{self.folder}/data"\nwal_mode = "{wal_mode}"\n'
+            f'http.listen = "127.0.0.1:{self.http}"\nmemory_limit = "16GiB"\n\n'
+            '[[user]]\nname = "guest"\nroles = ["super"]\n'
+        )
+        (self.folder / "data").mkdir()
+        self.process = subprocess.Popen(
+            [binary, "serve", "--config", str(configuration)],
+            stdin=subprocess.DEVNULL,
+            stdout=open(self.folder / "log", "wb"),
+            stderr=subprocess.STDOUT,
+            env=ENVIRONMENT,
+        )
+        while True:
+            if self.process.poll() is not None:
+                raise RuntimeError((self.folder / "log").read_text())
+            try:
+                Client(self.port)
+                return
+            except OSError:
+                time.sleep(0.05)
+
+    def processor_seconds(self):
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def remove(self):
+        self.process.terminate()
+        try:
+            self.process.wait(120)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def fill(client, tubes, tasks, large):
+    """Makes the tubes; the first one gets `large` tasks, the others share the rest."""
+    payload = "x" * 64
+    for number in range(tubes):
+        client.call("queue.create_tube", f"t{number}", "fifottl", {"if_not_exists": True})
+        left = large if number == 0 else (tasks - large) // max(tubes - 1, 1)
+        while left > 0:
+            count = min(left, BATCH)
+            client.call(f"queue.tube.t{number}:put_many", [payload] * count)
+            left -= count
+
+
+class Beside:
+    """Scrapes, pages of find, and jobs, until they are told to end."""
+
+    def __init__(self, server, tubes, finders):
+        self.server, self.tubes = server, tubes
+        self.is_over = threading.Event()
+        self.scrapes, self.pages, self.jobs, self.failures = [], 0, [], []
+        work = [self.scrape, self.apply] + [lambda number=number: self.find(number) for number in range(finders)]
+        self.threads = [threading.Thread(target=self.guarded, args=(each,)) for each in work]
+        for thread in self.threads:
+            thread.start()
+
+    def guarded(self, work):
+        try:
+            work()
+        except Exception as error:  # A failure of a client is a failure of the run.
+            self.failures.append(repr(error))
+
+    def scrape(self):
+        while not self.is_over.wait(1):
+            began = time.monotonic()
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.server.http}/metrics", timeout=600) as answer:
+                size = len(answer.read())
+            self.scrapes.append((time.monotonic() - began, size))
+
+    def find(self, number):
+        client = Client(self.server.port)
+        tube = number % self.tubes
+        cursor = None
+        while not self.is_over.is_set():
+            options = {"limit": 100} if cursor is None else {"limit": 100, "cursor": cursor}
+            page = client.call(f"queue.tube.t{tube}:find", {"field": "none", "equals": "nothing"}, options)
+            self.pages += 1
+            cursor = page.get("cursor")
+            if cursor is None:
+                tube = (tube + 10) % self.tubes
+
+    def apply(self):
+        client = Client(self.server.port)
+        while not self.is_over.is_set():
+            for operation, state in (("bury", "ready"), ("kick", "buried")):
+                began = time.monotonic()
+                job = client.call("queue.tube.t0:apply", operation, {"state": state, "all": True})
+                while job["state"] == "running":
+                    if self.is_over.wait(0.2):
+                        break
+                    job = client.call("queue.tube.t0:job", job["id"])
+                self.jobs.append((operation, job["changed"], time.monotonic() - began))
+                if self.is_over.is_set():
+                    if job["state"] == "running":
+                        client.call("queue.tube.t0:control", job["id"], "cancel")
+                    return
+
+    def end(self):
+        self.is_over.set()
+        for thread in self.threads:
+            thread.join()
+        if self.failures:
+            raise RuntimeError("; ".join(self.failures))
+
+
+def cycles(binary, server, count):
+    """Cycles at 8 x 32: a second's, p99 of all operations in µs, and the server's processor time of one in µs."""
+    before = server.processor_seconds()
+    arguments = ["--address", f"127.0.0.1:{server.port}", "--connections", "8", "--depth", "32", "--cycles", str(count), "--json"]
+    ran = subprocess.run([binary, "bench", "run", *arguments], capture_output=True, text=True, env=ENVIRONMENT)
+    if ran.returncode != 0:
+        raise RuntimeError(ran.stderr)
+    used = server.processor_seconds() - before
+    return json.loads(ran.stdout.splitlines()[-1]), used / count * 1e6
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--binary", default="target/release/lycosa")
+    parser.add_argument("--tasks", type=int, default=10_000_000)
+    parser.add_argument("--large", type=int, default=1_000_000, help="tasks of the tube that jobs change")
+    parser.add_argument("--tubes", type=int, default=2_000)
+    parser.add_argument("--finders", type=int, default=10)
+    parser.add_argument("--cycles", type=int, default=300_000, help="of each round")
+    parser.add_argument("--rounds", type=int, default=3, help="of each kind")
+    parser.add_argument("--wal-mode", default="fsync")
+    arguments = parser.parse_args()
+    server = Server(arguments.binary, arguments.wal_mode)
+    try:
+        client = Client(server.port)
+        began = time.monotonic()
+        fill(client, arguments.tubes, arguments.tasks, arguments.large)
+        result = {"tasks": arguments.tasks, "tubes": arguments.tubes, "filled_seconds": time.monotonic() - began}
+        rounds = {"alone": [], "beside": []}
+        scrapes, jobs, pages = [], [], 0
+        for _ in range(arguments.rounds):
+            rounds["alone"].append(cycles(arguments.binary, server, arguments.cycles))
+            beside = Beside(server, arguments.tubes, arguments.finders)
+            try:
+                rounds["beside"].append(cycles(arguments.binary, server, arguments.cycles))
+            finally:
+                beside.end()
+            scrapes, jobs, pages = scrapes + beside.scrapes, jobs + beside.jobs, pages + beside.pages
+        result["rounds"] = {kind: [{"run": run, "cpu_us": used} for run, used in of_kind] for kind, of_kind in rounds.items()}
+        result["cpu_us_per_cycle"] = {kind: statistics.median(used for _, used in of_kind) for kind, of_kind in rounds.items()}
+        result["scrapes"] = {
+            "count": len(scrapes),
+            "bytes": max((size for _, size in scrapes), default=0),
+            "median_ms": statistics.median(seconds for seconds, _ in scrapes) * 1e3 if scrapes else None,
+            "longest_ms": max((seconds for seconds, _ in scrapes), default=0) * 1e3,
+        }
+        result["pages"], result["jobs"] = pages, jobs
+        info = client.call("box.info")
+        result["longest_turn"] = {name: info[name] for name in info if name.startswith("longest_turn")}
+        print(json.dumps(result))
+    finally:
+        server.remove()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,682 @@
+//! Jobs over many tasks as they ought to be: what each slice looks at, changes and keeps, and what `undo` brings back.
+//!
+//! A job looks at each task once, in the order of its walk, and checks the filter at that moment. It changes no task that was put
+//! after it began. The model of a slice counts the budget as the queue states it, so that both end a slice at the same task.
+
+use std::collections::BTreeMap;
+
+use lycosa_queue::Operation;
+
+use super::tube::{Task, Tube};
+use super::{Answer, Model};
+use crate::plan::Kind;
+use crate::request::Span;
+use crate::steering::{Action, Control, Filter, Steering};
+
+/// How long a job can be undone after its end, µs.
+const UNDO_TIME: u64 = 3_600_000_000;
+/// The budget of a step: tasks that are looked at.
+const BUDGET: u64 = 512;
+/// Steps of background work in a turn.
+const STEPS: usize = 16;
+/// Tasks between two looks at the budget: changed ones, and ones that are looked at.
+const PORTION: u64 = 8;
+const WALK: u64 = 64;
+/// What a change costs, and a task that is brought back or forgotten.
+const CHANGE: u64 = 3;
+const KEPT_CHANGE: u64 = 4;
+/// A hundred years.
+const LONGEST: u64 = 3_153_600_000_000_000;
+
+/// Where a job is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    Paused,
+    Done,
+    Cancelled,
+    Failed,
+}
+
+impl State {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Running, Self::Paused, Self::Done, Self::Cancelled, Self::Failed];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Done => "done",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A job, as its row has to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Job {
+    pub(crate) id: u64,
+    pub(crate) tube_id: u64,
+    pub(crate) action: Action,
+    pub(crate) state: State,
+    pub(crate) filter: Filter,
+    pub(crate) to_id: Option<u64>,
+    pub(crate) undoes: Option<u64>,
+    pub(crate) rate: u64,
+    pub(crate) dry_run: bool,
+    /// Ids of its tasks lie below.
+    pub(crate) below: u64,
+    /// Priority, where the walk is by priority, and id of the task that was looked at last.
+    pub(crate) position: Option<(u64, u64)>,
+    pub(crate) scanned: u64,
+    pub(crate) matched: u64,
+    pub(crate) changed: u64,
+    pub(crate) kept: u64,
+    pub(crate) began: u64,
+    pub(crate) ended: u64,
+    pub(crate) undo_until: u64,
+    pub(crate) undone: u64,
+    pub(crate) touched_since: u64,
+    pub(crate) gone: u64,
+}
+
+impl Job {
+    fn new(tube_id: u64, action: Action, now: u64) -> Self {
+        Self {
+            id: 0,
+            tube_id,
+            action,
+            state: State::Running,
+            filter: Filter::default(),
+            to_id: None,
+            undoes: None,
+            rate: 0,
+            dry_run: false,
+            below: 0,
+            position: None,
+            scanned: 0,
+            matched: 0,
+            changed: 0,
+            kept: 0,
+            began: now,
+            ended: 0,
+            undo_until: 0,
+            undone: 0,
+            touched_since: 0,
+            gone: 0,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        !matches!(self.state, State::Running | State::Paused)
+    }
+
+    fn end(&mut self, state: State, now: u64) {
+        (self.state, self.ended) = (state, now);
+        if self.kept > 0 {
+            self.undo_until = now + UNDO_TIME;
+        }
+    }
+
+    fn void(&mut self, now: u64) {
+        if !self.is_over() {
+            self.end(State::Failed, now);
+        }
+        if self.kept > 0 {
+            self.undo_until = now;
+        }
+    }
+
+    fn state_wanted(&self) -> Option<char> {
+        self.filter.state.or(self.action.only())
+    }
+
+    fn changes(&self, status: char) -> bool {
+        match self.action {
+            Action::Count => true,
+            Action::Undo => false,
+            Action::Kick | Action::Release | Action::Run => Some(status) == self.action.only(),
+            Action::Bury | Action::Delete | Action::Move => match status {
+                '!' => self.action != Action::Bury,
+                't' => self.filter.state == Some('t'),
+                _ => true,
+            },
+        }
+    }
+}
+
+/// A task as it was before a job changed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) task: Task,
+    pub(crate) moved_to: Option<u64>,
+}
+
+/// All jobs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Jobs {
+    pub(crate) all: BTreeMap<u64, Job>,
+    /// By job and id of the task.
+    pub(crate) kept: BTreeMap<(u64, u64), Kept>,
+    /// Running jobs, and when each goes on; 0: at once.
+    running: BTreeMap<u64, u64>,
+    /// When finished jobs with kept tasks forget them.
+    expiring: BTreeMap<u64, u64>,
+    /// The job that was worked on last.
+    last: u64,
+    /// What the process knows beside the rows is to be made anew.
+    is_stale: bool,
+}
+
+impl Jobs {
+    /// The process has ended, and another one has found the rows.
+    pub(super) fn restart(&mut self) {
+        self.last = 0;
+        self.find();
+    }
+
+    /// Derives the lists of running and expiring jobs from the rows.
+    pub(crate) fn find(&mut self) {
+        self.running.clear();
+        self.expiring.clear();
+        self.is_stale = false;
+        for id in self.all.keys().copied().collect::<Vec<_>>() {
+            self.note(id, 0);
+        }
+    }
+
+    fn note(&mut self, id: u64, next: u64) {
+        self.running.remove(&id);
+        self.expiring.remove(&id);
+        let Some(job) = self.all.get(&id) else { return };
+        if job.state == State::Running {
+            self.running.insert(id, next);
+        }
+        if job.is_over() && job.kept > 0 {
+            self.expiring.insert(id, job.undo_until);
+        }
+    }
+
+    /// Ids of a tube's tasks stand for others now, or the tube is gone.
+    pub(super) fn void(&mut self, tube_id: u64, now: u64) {
+        for job in self.all.values_mut() {
+            let is_concerned = job.tube_id == tube_id || job.to_id == Some(tube_id);
+            if is_concerned && (!job.is_over() || job.kept > 0) {
+                job.void(now);
+                self.is_stale = true;
+            }
+        }
+    }
+
+    /// Tasks that were changed, and brought back, since the jobs were those.
+    pub(crate) fn done_since(&self, before: &Self) -> [u64; 2] {
+        let sum = |jobs: &Self, of: fn(&Job) -> u64| jobs.all.values().map(of).sum::<u64>();
+        let since = |of| sum(self, of) - sum(before, of);
+        [since(|job| job.changed), since(|job| job.undone)]
+    }
+
+    fn is_being_undone(&self, id: u64) -> bool {
+        self.all.values().any(|job| !job.is_over() && job.undoes == Some(id))
+    }
+
+    /// When a job has something to do.
+    pub(super) fn next_deadline(&self) -> Option<u64> {
+        let stale = self.is_stale.then_some(0);
+        self.running.values().chain(self.expiring.values()).copied().chain(stale).min()
+    }
+}
+
+/// What became of a task that was to be brought back.
+enum Outcome {
+    Undone,
+    Touched,
+    Gone,
+}
+
+/// Whether a filter admits a task. Ages count from `since`.
+fn admits(filter: &Filter, state: Option<char>, kind: Kind, (id, task): (u64, &Task), since: u64) -> bool {
+    let is_old = |age: Span| kind.is_timed() && task.created <= since.saturating_sub(age.0);
+    filter.id_from.is_none_or(|from| from <= id)
+        && filter.id_to.is_none_or(|to| id <= to)
+        && state.is_none_or(|state| state == task.status)
+        && filter.utube.as_ref().is_none_or(|name| **name == *task.utube)
+        && filter.pri_to.is_none_or(|to| task.pri <= to)
+        && filter.older_than.is_none_or(is_old)
+}
+
+/// The tasks that a walk looks at behind a position, in its order: priority, where it is by priority, and id.
+fn walk(tube: &Tube, filter: &Filter, state: Option<char>, position: Option<(u64, u64)>) -> Vec<(u64, u64)> {
+    let is_by_priority = tube.kind().is_timed() && state.is_some() && filter.utube.is_none();
+    let is_in_range = |id: u64| {
+        state.is_some()
+            || filter.id_from.is_none_or(|from| from <= id) && filter.id_to.is_none_or(|to| id <= to)
+    };
+    let is_met = |id: u64, task: &Task| {
+        state.is_none_or(|state| state == task.status)
+            && filter.utube.as_ref().is_none_or(|name| **name == *task.utube)
+            && is_in_range(id)
+    };
+    let tasks = tube.tasks.iter().filter(|(id, task)| is_met(**id, task));
+    let keys = tasks.map(|(id, task)| (if is_by_priority { task.pri } else { 0 }, *id));
+    let mut keys: Vec<_> = keys.filter(|key| position.is_none_or(|position| position < *key)).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// A span that a client gives in seconds loses what a double cannot hold.
+fn through_seconds(span: u64) -> u64 {
+    if span >= LONGEST { LONGEST } else { (span as f64 / 1e6 * 1e6) as u64 }
+}
+
+impl Model {
+    /// Does what an operator asks.
+    pub(super) fn steer(&mut self, number: usize, what: &Steering, now: u64) -> Answer {
+        if !self.tubes.contains_key(&number) {
+            let (method, _) = what.call(&self.plans);
+            return self.missing(number, method);
+        }
+        match what {
+            Steering::Find { filter, limit } => self.find(number, filter, *limit, now),
+            Steering::Apply { action, filter, to, rate, dry_run } => {
+                self.apply(number, (*action, filter), *to, (*rate, *dry_run), now)
+            }
+            Steering::Undo { job } => self.undo(number, *job, now),
+            Steering::Control { job, how } => self.control(number, *job, *how, now),
+        }
+    }
+
+    fn find(&self, number: usize, filter: &Filter, limit: u64, now: u64) -> Answer {
+        let tube = &self.tubes[&number];
+        let (mut ids, mut scanned) = (Vec::new(), 0);
+        let way = walk(tube, filter, filter.state, None);
+        for (_, id) in &way {
+            scanned += 1;
+            if admits(filter, filter.state, tube.kind(), (*id, &tube.tasks[id]), now) {
+                ids.push(*id);
+            }
+            if ids.len() as u64 == limit {
+                break;
+            }
+        }
+        Answer::Found { ids, scanned, is_end: scanned == way.len() as u64 }
+    }
+
+    fn apply(
+        &mut self,
+        number: usize,
+        (action, filter): (Action, &Filter),
+        to: Option<usize>,
+        (rate, dry_run): (u64, bool),
+        now: u64,
+    ) -> Answer {
+        let tube = &self.tubes[&number];
+        if let (Some(state), Some(only)) = (filter.state, action.only())
+            && state != only
+        {
+            return Answer::AnyFailure;
+        }
+        let mut job = Job::new(tube.id, action, now);
+        (job.filter, job.rate, job.dry_run, job.below) = (filter.clone(), rate, dry_run, tube.next_id);
+        if let Some(to) = to {
+            let Some(destination) = self.tubes.get(&to).filter(|_| to != number) else {
+                return Answer::AnyFailure;
+            };
+            job.to_id = Some(destination.id);
+        }
+        self.begin(job)
+    }
+
+    fn begin(&mut self, mut job: Job) -> Answer {
+        job.id = self.jobs.all.keys().next_back().map_or(1, |last| last + 1);
+        let (id, answer) = (job.id, Answer::job(&job));
+        self.jobs.all.insert(id, job);
+        self.jobs.note(id, 0);
+        answer
+    }
+
+    fn job_in(&self, number: usize, id: u64) -> Option<&Job> {
+        self.jobs.all.get(&id).filter(|job| job.tube_id == self.tubes[&number].id)
+    }
+
+    fn tube_of(&self, id: u64) -> Option<usize> {
+        self.tubes.iter().find(|(_, tube)| tube.id == id).map(|(number, _)| *number)
+    }
+
+    fn undo(&mut self, number: usize, id: u64, now: u64) -> Answer {
+        let Some(undone) = self.job_in(number, id) else { return Answer::AnyFailure };
+        let is_possible = undone.is_over()
+            && undone.kept > 0
+            && undone.undo_until > now
+            && !self.jobs.is_being_undone(id)
+            && undone.to_id.is_none_or(|to| self.tube_of(to).is_some());
+        if !is_possible {
+            return Answer::AnyFailure;
+        }
+        let mut job = Job::new(undone.tube_id, Action::Undo, now);
+        (job.undoes, job.to_id) = (Some(id), undone.to_id);
+        self.begin(job)
+    }
+
+    fn control(&mut self, number: usize, id: u64, how: Control, now: u64) -> Answer {
+        if self.job_in(number, id).is_none_or(Job::is_over) {
+            return Answer::AnyFailure;
+        }
+        let Some(job) = self.jobs.all.get_mut(&id) else { return Answer::AnyFailure };
+        match how {
+            Control::Pause => job.state = State::Paused,
+            Control::Resume => job.state = State::Running,
+            Control::Cancel => job.end(State::Cancelled, now),
+            Control::Rate(rate) => job.rate = rate,
+        }
+        let answer = Answer::job(job);
+        self.jobs.note(id, 0);
+        answer
+    }
+
+    /// Background work of a turn, after everything that is due.
+    pub(crate) fn work(&mut self, now: u64) {
+        for _ in 0..STEPS {
+            let mut budget = BUDGET;
+            while budget > 0 && self.jobs.next_deadline().is_some_and(|due| due <= now) {
+                let before = budget;
+                self.work_once(&mut budget, now);
+                budget = budget.min(before - 1);
+            }
+            if self.jobs.next_deadline().is_none_or(|due| due > now) {
+                return;
+            }
+        }
+    }
+
+    fn work_once(&mut self, budget: &mut u64, now: u64) {
+        if self.jobs.is_stale {
+            self.jobs.find();
+        }
+        let due = |(_, next): &(&u64, &u64)| **next <= now;
+        let behind = self.jobs.running.range(self.jobs.last + 1..).find(due);
+        let Some(id) = behind.or_else(|| self.jobs.running.iter().find(due)).map(|(id, _)| *id) else {
+            return self.expire_kept(budget, now);
+        };
+        self.jobs.last = id;
+        let Some(mut job) = self.jobs.all.get(&id).cloned() else { return };
+        let before = job.changed + job.undone;
+        if self.slice(&mut job, budget, now).is_err() {
+            let Some(held) = self.jobs.all.get_mut(&id) else { return };
+            held.state = State::Paused;
+            return self.jobs.note(id, 0);
+        }
+        let changed = job.changed + job.undone - before;
+        let pause = (changed * 1_000_000).checked_div(job.rate).unwrap_or(0);
+        self.jobs.all.insert(id, job);
+        self.jobs.note(id, if pause > 0 { now + pause } else { 0 });
+        self.serve(now);
+    }
+
+    /// An error: the tube to which tasks are put is full.
+    fn slice(&mut self, job: &mut Job, budget: &mut u64, now: u64) -> Result<(), ()> {
+        let Some(number) = self.tube_of(job.tube_id) else {
+            job.void(now);
+            return Ok(());
+        };
+        if job.action == Action::Undo {
+            return self.undo_slice(job, number, budget, now);
+        }
+        let mut left = if job.rate > 0 { job.rate.div_ceil(10) } else { u64::MAX };
+        let mut destination = None;
+        if job.action == Action::Move {
+            let Some(to) = job.to_id.and_then(|to| self.tube_of(to)) else {
+                job.void(now);
+                return Ok(());
+            };
+            if !job.dry_run {
+                let room = self.tubes[&to].room_left();
+                if room == 0 {
+                    return Err(());
+                }
+                left = left.min(room);
+            }
+            destination = Some(to);
+        }
+        loop {
+            let (ids, is_end, looked_at) = self.look(job, number, (left, *budget));
+            *budget = budget.saturating_sub(looked_at);
+            for id in ids {
+                self.change_by_job(job, (number, destination), id, now);
+                left -= 1;
+                *budget = budget.saturating_sub(CHANGE);
+            }
+            if is_end {
+                job.end(State::Done, now);
+                return Ok(());
+            }
+            if left == 0 || *budget == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next tasks to change, whether the walk has ended, and how many tasks were looked at.
+    fn look(&self, job: &mut Job, number: usize, (left, rows): (u64, u64)) -> (Vec<u64>, bool, u64) {
+        let tube = &self.tubes[&number];
+        let (limit, state) = (left.min(PORTION), job.state_wanted());
+        let way = walk(tube, &job.filter, state, job.position);
+        let (mut ids, mut looked_at) = (Vec::new(), 0);
+        for key @ &(_, id) in &way {
+            looked_at += 1;
+            job.position = Some(*key);
+            let task = &tube.tasks[&id];
+            let is_meant = id < job.below && job.changes(task.status);
+            if is_meant && admits(&job.filter, state, tube.kind(), (id, task), job.began) {
+                job.matched += 1;
+                if !job.dry_run {
+                    ids.push(id);
+                }
+            }
+            if ids.len() as u64 >= limit || looked_at == WALK.min(rows.max(1)) {
+                break;
+            }
+        }
+        job.scanned += looked_at;
+        (ids, looked_at == way.len() as u64, looked_at)
+    }
+
+    fn change_by_job(
+        &mut self,
+        job: &mut Job,
+        (number, destination): (usize, Option<usize>),
+        id: u64,
+        now: u64,
+    ) {
+        let Some(tube) = self.tubes.get_mut(&number) else { return };
+        let Some(before) = tube.tasks.get(&id).cloned() else { return };
+        let is_temporary = tube.plan.temporary;
+        let mut moved_to = None;
+        match (job.action, destination) {
+            (Action::Kick, _) => _ = tube.change(id, 'r', Operation::Kick),
+            (Action::Release, _) => _ = tube.release(id, None, now),
+            (Action::Run, _) => _ = tube.change(id, 'r', Operation::Delay),
+            (Action::Bury, _) => _ = tube.change(id, '!', Operation::Bury),
+            (Action::Delete, _) => _ = tube.remove(id, Operation::Delete),
+            (Action::Move, Some(to)) => {
+                let from = tube.kind();
+                tube.remove(id, Operation::Delete);
+                moved_to = self.tubes.get_mut(&to).map(|to| to.put_moved(&before, from, now));
+            }
+            (Action::Count | Action::Undo | Action::Move, _) => return,
+        }
+        job.changed += 1;
+        if !is_temporary && job.action != Action::Release {
+            job.kept += 1;
+            self.jobs.kept.insert((job.id, id), Kept { task: before, moved_to });
+        }
+    }
+
+    fn kept_by(&self, job: u64) -> (Vec<(u64, Kept)>, bool) {
+        let kept = self.jobs.kept.range((job, 0)..=(job, u64::MAX));
+        let mut rows: Vec<_> = kept.map(|((_, id), kept)| (*id, kept.clone())).collect();
+        let is_all = rows.len() as u64 <= PORTION;
+        rows.truncate(PORTION as usize);
+        (rows, is_all)
+    }
+
+    fn forget_kept(&mut self, job: u64, id: u64) {
+        self.jobs.kept.remove(&(job, id));
+        if let Some(source) = self.jobs.all.get_mut(&job) {
+            source.kept = source.kept.saturating_sub(1);
+        }
+    }
+
+    fn undo_slice(&mut self, job: &mut Job, number: usize, budget: &mut u64, now: u64) -> Result<(), ()> {
+        let source = job.undoes.and_then(|undoes| self.jobs.all.get(&undoes)).cloned();
+        let Some(source) = source else {
+            job.void(now);
+            return Ok(());
+        };
+        let mut is_first = true;
+        let is_end = loop {
+            let (rows, is_all) = self.kept_by(source.id);
+            let mut is_full = false;
+            for (id, kept) in rows {
+                let waits_for_room = matches!(source.action, Action::Delete | Action::Move);
+                if waits_for_room && self.tubes[&number].room_left() == 0 {
+                    if is_first {
+                        return Err(());
+                    }
+                    is_full = true;
+                    break;
+                }
+                is_first = false;
+                match self.bring_back(&source, number, (id, &kept), now) {
+                    Outcome::Undone => job.undone += 1,
+                    Outcome::Touched => job.touched_since += 1,
+                    Outcome::Gone => job.gone += 1,
+                }
+                job.scanned += 1;
+                self.forget_kept(source.id, id);
+                *budget = budget.saturating_sub(KEPT_CHANGE);
+            }
+            if is_full || is_all {
+                break !is_full;
+            }
+            if *budget == 0 {
+                break false;
+            }
+        };
+        if self.jobs.all.get(&source.id).is_some_and(|source| source.kept == 0) {
+            self.jobs.is_stale = true;
+        }
+        if is_end {
+            job.end(State::Done, now);
+        }
+        Ok(())
+    }
+
+    fn bring_back(&mut self, source: &Job, number: usize, (id, kept): (u64, &Kept), now: u64) -> Outcome {
+        if source.action == Action::Move {
+            let to = source.to_id.and_then(|to| self.tube_of(to));
+            let (Some(to), Some(moved_to)) = (to, kept.moved_to) else { return Outcome::Gone };
+            let Some(destination) = self.tubes.get_mut(&to) else { return Outcome::Gone };
+            match destination.tasks.get(&moved_to).map(|task| task.status) {
+                None => return Outcome::Gone,
+                Some('r' | '~') => _ = destination.remove(moved_to, Operation::Delete),
+                Some(_) => return Outcome::Touched,
+            }
+        }
+        let Some(tube) = self.tubes.get_mut(&number) else { return Outcome::Gone };
+        let (left_in, operation) = match source.action {
+            Action::Kick => ('r', Some(Operation::Bury)),
+            Action::Run => ('r', None),
+            Action::Bury => ('!', Some(Operation::Kick)),
+            _ => return put_back(tube, id, kept, now),
+        };
+        let Some(task) = tube.tasks.get_mut(&id) else { return Outcome::Gone };
+        if task.status != left_in {
+            return Outcome::Touched;
+        }
+        task.status = if kept.task.status == 't' { 'r' } else { kept.task.status };
+        task.next_event = if task.status == '~' { kept.task.next_event } else { task.death() };
+        operation.into_iter().for_each(|operation| tube.count(operation));
+        Outcome::Undone
+    }
+
+    /// Forgets a part of what cannot be undone any more.
+    fn expire_kept(&mut self, budget: &mut u64, now: u64) {
+        let due = self.jobs.expiring.iter().map(|(id, until)| (*until, *id)).min();
+        let Some((_, id)) = due.filter(|(until, _)| *until <= now) else { return };
+        let Some(source) = self.jobs.all.get(&id) else { return };
+        if source.undo_until > now || self.jobs.is_being_undone(id) {
+            // The row stays as it is.
+            let later = source.undo_until.max(now + UNDO_TIME);
+            self.jobs.note(id, 0);
+            self.jobs.expiring.insert(id, later);
+            return;
+        }
+        loop {
+            let (rows, is_all) = self.kept_by(id);
+            for (task, _) in rows {
+                self.forget_kept(id, task);
+                *budget = budget.saturating_sub(CHANGE.max(KEPT_CHANGE));
+            }
+            if is_all {
+                if let Some(source) = self.jobs.all.get_mut(&id) {
+                    (source.kept, source.undo_until) = (0, 0);
+                }
+                break;
+            }
+            if *budget == 0 {
+                break;
+            }
+        }
+        self.jobs.note(id, 0);
+    }
+}
+
+/// Puts a removed task into its tube again, under its id.
+fn put_back(tube: &mut Tube, id: u64, kept: &Kept, now: u64) -> Outcome {
+    if tube.kind().is_timed() && kept.task.death() <= now {
+        return Outcome::Gone;
+    }
+    if tube.tasks.contains_key(&id) {
+        return Outcome::Touched;
+    }
+    let mut task = kept.task.clone();
+    (task.owner, task.lease) = (None, None);
+    if task.status == 't' {
+        task.status = 'r';
+    }
+    tube.tasks.insert(id, task);
+    tube.count(Operation::Put);
+    Outcome::Undone
+}
+
+impl Tube {
+    /// Tasks that the tube still takes.
+    fn room_left(&self) -> u64 {
+        match self.plan.capacity {
+            0 => u64::MAX,
+            capacity => capacity.saturating_sub(self.tasks.len() as u64),
+        }
+    }
+
+    /// A task comes from another tube, with what both tubes know of it. Returns its id here.
+    fn put_moved(&mut self, task: &Task, from: Kind, now: u64) -> u64 {
+        let id = self.next_id;
+        self.put(&task.data, &crate::request::PutOptions::default(), now);
+        let is_timed = self.kind().is_timed();
+        let Some(put) = self.tasks.get_mut(&id) else { return id };
+        if from.has_sub_queues() {
+            put.utube = task.utube.clone();
+        }
+        if from.is_timed() {
+            let wait = if task.status == '~' { task.next_event.saturating_sub(now) } else { 0 };
+            let left = task.death().saturating_sub(now).saturating_sub(wait).max(1);
+            let ttl = through_seconds(if task.ttl >= LONGEST { LONGEST } else { left });
+            let delay = if is_timed { through_seconds(wait) } else { 0 };
+            (put.pri, put.ttr) = (task.pri, through_seconds(task.ttr));
+            (put.ttl, put.next_event) = (ttl + delay, now + if delay > 0 { delay } else { ttl });
+            put.status = if delay > 0 { '~' } else { 'r' };
+        }
+        id
+    }
+}
