@@ -21,8 +21,8 @@ impl Lua {
             std::iter::successors(Some(error), |error| error.cause.as_deref()).take(MAX_CAUSES).collect();
         self.push_nil();
         // The cause comes first, so that each error finds the one that it names at the top.
-        for (depth, error) in chain.into_iter().enumerate().rev() {
-            if !self.make_error_object(error, depth > 0) {
+        for error in chain.into_iter().rev() {
+            if !self.make_error_object(error) {
                 self.pop(1);
                 self.push_str(&error.message);
             }
@@ -48,8 +48,8 @@ impl Lua {
         self.set_top(top);
     }
 
-    /// Pushes an error whose cause, or nil, stands at the top. As in a Tarantool, a Lua error that is a cause has no code.
-    fn make_error_object(self, error: &ErrorObject, is_cause: bool) -> bool {
+    /// Pushes an error whose cause, or nil, stands at the top.
+    fn make_error_object(self, error: &ErrorObject) -> bool {
         let cause = self.top();
         {
             let make = self.shared().make_error.borrow();
@@ -60,11 +60,7 @@ impl Lua {
             self.push_ref(make);
         }
         self.push_str(error.kind.as_bytes());
-        if is_cause && error.kind == "LuajitError" {
-            self.push_nil();
-        } else {
-            self.push_number(f64::from(error.code));
-        }
+        self.push_number(f64::from(error.code));
         self.push_str(&error.message);
         if error.fields.is_empty() {
             self.push_nil();
@@ -127,7 +123,12 @@ impl Lua {
         let mut object = ErrorObject::lua(text("message")?);
         object.kind = text("base_type")?.into();
         self.field(index, "code").ok()?;
-        object.code = self.number(-1).unwrap_or_default() as u32;
+        // An error of Lua has a code for clients alone.
+        if let Some(code) = self.number(-1) {
+            object.code = code as u32;
+        } else if object.kind != "LuajitError" {
+            object.code = 0;
+        }
         self.pop(1);
         for name in FACTS {
             object.fields.extend(text(name).map(|value| (name.into(), value)));

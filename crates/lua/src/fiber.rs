@@ -351,7 +351,18 @@ impl Scheduler {
     fn make_ready(&self, fiber: &Rc<Fiber>, wake: Wake) {
         fiber.wake.set(wake);
         fiber.status.set(Status::Ready);
-        self.ready.borrow_mut().push(fiber.share, fiber.clone());
+        let mut ready = self.ready.borrow_mut();
+        match wake {
+            Wake::Timeout => ready.push_due(fiber.share, fiber.clone()),
+            Wake::Woken | Wake::Cancelled => ready.push(fiber.share, fiber.clone()),
+        }
+    }
+
+    /// The running fiber yields, and goes on behind the ready ones.
+    fn make_ready_again(&self, fiber: &Rc<Fiber>, wake: Wake) {
+        fiber.wake.set(wake);
+        fiber.status.set(Status::Ready);
+        self.ready.borrow_mut().push_due(fiber.share, fiber.clone());
     }
 
     /// Lets a fiber that was just made run when its turn comes.
@@ -495,6 +506,8 @@ impl Scheduler {
     fn finish(&self, fiber: &Rc<Fiber>, result: Option<Result<Ref, Ref>>) {
         fiber.status.set(Status::Dead);
         fiber.wait.set(fiber.wait.get() + 1);
+        // What stands there may refer to the fiber's object, which would then never be collected.
+        drop(fiber.storage.take());
         if result.is_some() {
             *fiber.result.borrow_mut() = result;
         } else {
@@ -719,7 +732,7 @@ impl Lua {
         self.save_switch(&mut saved)?;
         shared.before_switch();
         match ready {
-            Some(wake) => shared.scheduler.make_ready(fiber, wake),
+            Some(wake) => shared.scheduler.make_ready_again(fiber, wake),
             None => fiber.status.set(Status::Suspended),
         }
         let native = shared.in_native.get();

@@ -62,6 +62,15 @@ pub trait Host {
     /// It cannot be opened.
     fn reopen_log(&self) -> Result<(), String>;
 
+    /// `log.cfg` before `box.cfg`: lines go to this file or command.
+    ///
+    /// # Errors
+    /// It cannot be opened or started.
+    fn log_to(&self, target: &str) -> Result<(), String>;
+
+    /// Which lines are logged, by Tarantool's number of the level, and whether they are JSON.
+    fn log_as(&self, level: usize, is_json: bool);
+
     /// `os.exit`: the process ends soon.
     fn exit(&self, code: i32);
 

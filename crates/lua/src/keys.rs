@@ -247,6 +247,12 @@ impl Host for Nothing {
 
     fn watch_sessions(&self, _: bool, _: bool) {}
 
+    fn log_to(&self, _: &str) -> Result<(), String> {
+        Err("the function of an index does not change the log".to_owned())
+    }
+
+    fn log_as(&self, _: usize, _: bool) {}
+
     fn option(&self, _: &str) -> Option<Value> {
         None
     }

@@ -1,12 +1,14 @@
 //! The fibers that are ready to run, in the order in which they run.
 //!
 //! A fiber belongs to a *share*: the session of the client that it works for, or the program itself ([`OWN`]). A share runs its
-//! fibers in the order in which they became ready, as Tarantool does. The shares take turns, one fiber each: a client with
-//! a thousand ready fibers delays a client with one fiber by one function, not by a thousand. The program's own fibers
+//! new and woken fibers in the order in which they became ready, and then one fiber that has yielded or whose timeout is over, as
+//! Tarantool does: fibers that this one begins and wakes run before the next one of its kind. The shares take turns, one fiber each: a client
+//! with a thousand ready fibers delays a client with one fiber by one function, not by a thousand. The program's own fibers
 //! run in every second place, however many clients there are: otherwise each further client would slow the program's
 //! timers and workers down.
 //!
-//! Invariant: between two fibers of a share, every other share with a ready fiber runs at least one.
+//! Invariants: between two fibers of a share, every other share with a ready fiber runs at least one; after [`MAX_WOKEN`] fibers
+//! that were woken, one that has yielded runs.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -16,18 +18,55 @@ pub(crate) const OWN: u64 = 0;
 /// Queues of shares that have ended, kept for the next ones.
 const MAX_SPARE: usize = 64;
 
+/// After this number of fibers that wake each other, the other fibers of their share run.
+const MAX_WOKEN: usize = 1024;
+
+/// The ready fibers of one share.
+#[derive(Debug)]
+struct Share<T> {
+    /// New ones and woken ones.
+    woken: VecDeque<T>,
+    /// Fibers that have yielded, and fibers after their timeouts.
+    due: VecDeque<T>,
+    /// How often one of `woken` has run since one of `due` did.
+    woken_in_a_row: usize,
+}
+
+impl<T> Default for Share<T> {
+    fn default() -> Self {
+        Self { woken: VecDeque::new(), due: VecDeque::new(), woken_in_a_row: 0 }
+    }
+}
+
+impl<T> Share<T> {
+    fn is_empty(&self) -> bool {
+        self.woken.is_empty() && self.due.is_empty()
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        if self.woken_in_a_row < MAX_WOKEN
+            && let Some(fiber) = self.woken.pop_front()
+        {
+            self.woken_in_a_row += 1;
+            return Some(fiber);
+        }
+        self.woken_in_a_row = 0;
+        self.due.pop_front().or_else(|| self.woken.pop_front())
+    }
+}
+
 /// The ready fibers.
 #[derive(Debug)]
 pub(crate) struct Ready<T> {
     /// Runs before all others.
     first: Option<T>,
-    own: VecDeque<T>,
+    own: Share<T>,
     /// The program's own fibers are next, if any of them is ready.
     is_own_next: bool,
-    shares: HashMap<u64, VecDeque<T>>,
+    shares: HashMap<u64, Share<T>>,
     /// The keys of `shares`, in the order of their turns.
     turns: VecDeque<u64>,
-    spare: Vec<VecDeque<T>>,
+    spare: Vec<Share<T>>,
     len: usize,
 }
 
@@ -35,7 +74,7 @@ impl<T> Default for Ready<T> {
     fn default() -> Self {
         Self {
             first: None,
-            own: VecDeque::new(),
+            own: Share::default(),
             is_own_next: true,
             shares: HashMap::new(),
             turns: VecDeque::new(),
@@ -54,24 +93,33 @@ impl<T> Ready<T> {
         self.len == 0
     }
 
-    /// Adds a fiber at the end of its share.
+    /// Adds a fiber that is new or was woken at the end of its share's.
     pub(crate) fn push(&mut self, share: u64, fiber: T) {
+        self.share(share).woken.push_back(fiber);
+    }
+
+    /// Adds a fiber that has yielded, or whose timeout is over.
+    pub(crate) fn push_due(&mut self, share: u64, fiber: T) {
+        self.share(share).due.push_back(fiber);
+    }
+
+    /// The share, into which a fiber is put.
+    fn share(&mut self, share: u64) -> &mut Share<T> {
         self.len += 1;
         if share == OWN {
-            return self.own.push_back(fiber);
+            return &mut self.own;
         }
-        let queue = self.shares.entry(share).or_insert_with(|| {
+        self.shares.entry(share).or_insert_with(|| {
             self.turns.push_back(share);
             self.spare.pop().unwrap_or_default()
-        });
-        queue.push_back(fiber);
+        })
     }
 
     /// Puts a fiber before all others, and behind none: one that was put there before keeps its place among its share.
     pub(crate) fn push_first(&mut self, fiber: T) {
         self.len += 1;
         if let Some(former) = self.first.replace(fiber) {
-            self.own.push_front(former);
+            self.own.woken.push_front(former);
         }
     }
 
@@ -84,19 +132,20 @@ impl<T> Ready<T> {
 
     fn pop_in_turn(&mut self) -> Option<T> {
         let is_own = self.is_own_next || self.turns.is_empty();
-        if is_own && let Some(fiber) = self.own.pop_front() {
+        if is_own && let Some(fiber) = self.own.pop() {
             self.is_own_next = false;
             return Some(fiber);
         }
         self.is_own_next = true;
         let share = self.turns.pop_front()?;
         let queue = self.shares.get_mut(&share)?;
-        let fiber = queue.pop_front();
+        let fiber = queue.pop();
         if !queue.is_empty() {
             self.turns.push_back(share);
-        } else if let Some(queue) = self.shares.remove(&share)
+        } else if let Some(mut queue) = self.shares.remove(&share)
             && self.spare.len() < MAX_SPARE
         {
+            queue.woken_in_a_row = 0;
             self.spare.push(queue);
         }
         fiber
@@ -146,5 +195,33 @@ mod tests {
         assert_eq!(ready.len(), 4);
         assert_eq!(all(&mut ready), "y x a1 p1");
         assert_eq!(ready.len(), 0);
+    }
+
+    #[test]
+    fn what_a_fiber_wakes_runs_before_the_next_one_whose_time_has_come() {
+        for share in [OWN, 7] {
+            let mut ready = Ready::default();
+            ready.push_due(share, "timer 1");
+            ready.push_due(share, "timer 2");
+            ready.push(share, "new");
+            assert_eq!(ready.pop(), Some("new"));
+            assert_eq!(ready.pop(), Some("timer 1"));
+            ready.push(share, "woken");
+            ready.push_due(share, "timer 1 again");
+            assert_eq!(all(&mut ready), "woken timer 2 timer 1 again");
+        }
+    }
+
+    #[test]
+    fn fibers_that_wake_each_other_let_the_others_run() {
+        let mut ready = Ready::default();
+        ready.push_due(7, "timer");
+        ready.push(7, "woken");
+        let before = std::iter::from_fn(|| {
+            let fiber = ready.pop()?;
+            ready.push(7, "woken");
+            (fiber == "woken").then_some(())
+        });
+        assert_eq!(before.count(), MAX_WOKEN);
     }
 }

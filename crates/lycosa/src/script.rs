@@ -85,7 +85,7 @@ fn names_program(name: &str) -> bool {
 /// Runs the program; prints what keeps it from running.
 pub(crate) fn run(script: Script) -> ExitCode {
     let run = || {
-        logging::init("info", LogFormat::Text)?;
+        logging::init_for_program()?;
         program::run(script)
     };
     report(crate::on_a_thread(run))

@@ -4,6 +4,7 @@
 //! that a command does not take at once is dropped: the server never waits for a reader of its log. The newest lines stay in
 //! memory too ([`tail`]), for administrators.
 
+mod json;
 mod lines;
 pub(crate) mod tail;
 
@@ -14,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use rustix::fs::OFlags;
 use tracing_subscriber::layer::SubscriberExt;
@@ -61,6 +62,32 @@ impl LogHandle {
     pub fn set_level(&self, level: &str) -> anyhow::Result<()> {
         let filter = EnvFilter::try_new(level)?;
         Ok(self.0.reload(filter)?)
+    }
+}
+
+/// The filter of a process that logs for a program, which changes it.
+static FILTER: OnceLock<LogHandle> = OnceLock::new();
+
+/// Levels as Tarantool numbers them, in the order of their numbers. The server's own lines have no more than those of `info`: its
+/// further ones are for its developers.
+const FILTERS: [&str; 8] =
+    ["off", "error", "error", "error", "warn", "info", "info,lua=debug", "info,lua=trace"];
+
+/// For a process that runs a program: its `log_level` and `log_format` are changed by [`set_of_program`].
+///
+/// # Errors
+/// Logging was set up before.
+pub fn init_for_program() -> anyhow::Result<()> {
+    drop(FILTER.set(init("info", LogFormat::Text)?));
+    Ok(())
+}
+
+/// From now on the lines of a program's process have at most this level, and are JSON in Tarantool's form or text.
+pub(crate) fn set_of_program(level: usize, is_json: bool) {
+    if let Some(handle) = FILTER.get() {
+        json::switch(is_json);
+        // Each of these is a filter.
+        drop(handle.set_level(FILTERS[level.min(FILTERS.len() - 1)]));
     }
 }
 
@@ -184,10 +211,10 @@ pub fn init(level: &str, format: LogFormat) -> anyhow::Result<LogHandle> {
         LogFormat::Text => {
             let lines = fmt::layer().with_writer(|| Destination).with_target(false);
             if io::stderr().is_terminal() {
-                registry.with(lines.with_ansi(true)).try_init()?;
+                registry.with(lines.with_ansi(true).map_event_format(json::OrText)).try_init()?;
             } else {
                 let lines = lines.with_ansi(false).with_timer(lines::Time).fmt_fields(lines::Fields);
-                registry.with(lines).try_init()?;
+                registry.with(lines.map_event_format(json::OrText)).try_init()?;
             }
         }
         LogFormat::Json => registry.with(fmt::layer().json().with_writer(|| Destination)).try_init()?,
@@ -203,6 +230,13 @@ mod tests {
     fn a_file_gets_no_colors() {
         assert_eq!(&*without_colors(b"plain\n"), b"plain\n");
         assert_eq!(&*without_colors(b"\x1b[2m10:00\x1b[0m \x1b[32m INFO\x1b[0m x\n"), b"10:00  INFO x\n");
+    }
+
+    #[test]
+    fn a_level_of_a_program_is_a_filter() {
+        for filter in FILTERS {
+            EnvFilter::try_new(filter).expect(filter);
+        }
     }
 
     #[test]

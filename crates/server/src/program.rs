@@ -172,6 +172,14 @@ impl Host for Program {
         logging::reopen()
     }
 
+    fn log_to(&self, target: &str) -> Result<(), String> {
+        logging::write_to(target)
+    }
+
+    fn log_as(&self, level: usize, is_json: bool) {
+        logging::set_of_program(level, is_json);
+    }
+
     fn exit(&self, code: i32) {
         self.exit.set(Some(code));
         self.news.notify_one();

@@ -231,6 +231,9 @@ local function check_options(options)
             client_error('CFG', ("Incorrect value for option '%s': unexpected option"):format(name))
         end
         if value ~= nil and value ~= box.NULL then
+            if name == 'log_level' and not types:find(type(value), 1, true) then
+                client_error('CFG', "Incorrect value for option 'log_level': must be a number or a string")
+            end
             if not types:find(type(value), 1, true) then
                 client_error('CFG',
                     ("Incorrect value for option '%s': should be %s"):format(name,
@@ -242,9 +245,6 @@ local function check_options(options)
     return checked
 end
 
-local LEVELS = { crit = true, warn = true, info = true, debug = true, syserror = true, verbose = true, fatal = true,
-    error = true }
-
 -- Options that a configuration file, SIGHUP or `lycosa promote` change too.
 local SHARED = {
     'read_only', 'replication_timeout', 'replication_connect_timeout', 'replication_connect_quorum',
@@ -252,8 +252,18 @@ local SHARED = {
     'replicas_missing',
 }
 
+local log = require('log')
+
+-- What `log.cfg` may have changed since. A level that `box.cfg` was given by its name keeps it.
+local function log_option(name)
+    local now = log.box_api.cfg_get(name:match('^log_(.+)') or name)
+    if name == 'log_level' and log.box_api.level_number(current.log_level) == now then return current.log_level end
+    return now
+end
+
 -- What an option is now.
 local function effective(name)
+    if name == 'log' or name == 'log_level' or name == 'log_format' or name == 'log_nonblock' then return log_option(name) end
     local value = internal.option(name)
     if value == nil then value = current[name] end
     return value
@@ -263,6 +273,7 @@ local function all_effective()
     local all = {}
     for name, value in pairs(current) do all[name] = value end
     for _, name in ipairs(SHARED) do all[name] = effective(name) end
+    for _, name in ipairs({ 'log', 'log_level', 'log_format', 'log_nonblock' }) do all[name] = log_option(name) end
     return all
 end
 
@@ -277,10 +288,10 @@ local function configure(options)
     if options == nil then options = {} end
     if type(options) ~= 'table' then error("Usage: box.cfg{option = value, ...}", 3) end
     local checked = check_options(options)
-    local level = checked.log_level
-    if type(level) == 'string' and not tonumber(level) and not LEVELS[level] then
-        client_error('CFG', "Incorrect value for option 'log_level': expected "
-            .. 'crit,warn,info,debug,syserror,verbose,fatal,error')
+    for _, option in ipairs({ 'level', 'log', 'nonblock' }) do
+        local name = option == 'log' and option or 'log_' .. option
+        local fault = checked[name] ~= nil and log.box_api.fault(option, checked[name])
+        if fault then client_error('CFG', ("Incorrect value for option '%s': %s"):format(name, fault)) end
     end
     if checked.net_msg_max ~= nil and checked.net_msg_max < 2 then
         client_error('CFG', "Incorrect value for option 'net_msg_max': minimal value is 2")
@@ -328,9 +339,16 @@ local function configure(options)
             for name in pairs(GUARDED) do rawset(box, name, nil) end
             rawset(box, 'cfg', configure)
         end
+        if type(failure) == 'string' and failure:match("^Can't listen on") then
+            failure = require('box.error').socket_error(tonumber(failure:match('%(os error (%d+)%)$')), failure)
+        end
         error(failure, 0)
     end
-    if checked.log_level ~= nil then require('log').level(checked.log_level) end
+    for _, option in ipairs({ 'level', 'format', 'log', 'nonblock' }) do
+        local value = checked[option == 'log' and option or 'log_' .. option]
+        if value ~= nil then log.box_api.cfg_set(nil, option, value) end
+    end
+    log.box_api.is_configured()
     for name, value in pairs(checked) do current[name] = value end
     if internal.has_own_queue then internal.set_native_queue(false) end
     -- The rows of the data's own files are loaded by now: a trigger on a system space sees the changes that follow.
@@ -351,19 +369,66 @@ box.cfg = configure
 -- Information.
 
 
+-- A table that tells its content when it is called, and shows nothing of it else.
+local function told(tell) return setmetatable({}, { __call = tell, __serialize = function() return {} end }) end
+
+-- There is no engine `vinyl`: its numbers are those of one that is not used, for programs that read them.
+local function vinyl()
+    return {
+        disk = { data = 0, data_compacted = 0, index = 0 },
+        memory = { bloom_filter = 0, level0 = 0, page_index = 0, tuple_cache = 0, tx = 0 },
+        regulator = { dump_bandwidth = 0, dump_watermark = 0, rate_limit = 0, write_rate = 0 },
+        scheduler = {
+            compaction_input = 0, compaction_output = 0, compaction_queue = 0, compaction_time = 0, dump_count = 0,
+            dump_input = 0, dump_output = 0, dump_time = 0, tasks_completed = 0, tasks_failed = 0, tasks_inprogress = 0,
+        },
+        tx = { commit = 0, conflict = 0, gap_locks = 0, read_views = 0, rollback = 0, statements = 0, transactions = 0 },
+    }
+end
+
+-- The clock in the head of a snapshot or journal, and its sum; nil of a file that has been removed meanwhile.
+local function clock_of(path)
+    local file = io.open(path)
+    local head = file and file:read(1024)
+    if file then file:close() end
+    local text = head and head:match('\nVClock: {(.-)}')
+    if not text then return nil end
+    local clock, sum = {}, 0
+    for id, lsn in text:gmatch('(%d+): (%d+)') do
+        clock[tonumber(id)] = tonumber(lsn)
+        sum = sum + tonumber(lsn)
+    end
+    return setmetatable(clock, { __serialize = 'map' }), sum
+end
+
+-- Snapshots, and the oldest journal that is kept.
+local function kept_files()
+    local checkpoints = {}
+    for _, path in ipairs(internal.snapshots()) do
+        local clock, sum = clock_of(path)
+        if clock then checkpoints[#checkpoints + 1] = { vclock = clock, signature = sum, references = {} } end
+    end
+    local told_of = { checkpoints = checkpoints, consumers = {}, checkpoint_is_in_progress =
+        internal.info_part('checkpoint').state == 'running', vclock = setmetatable({}, { __serialize = 'map' }), signature = 0 }
+    local journal = internal.files('%.xlog$')[1]
+    local clock, sum
+    if journal then clock, sum = clock_of(journal) end
+    if clock then told_of.vclock, told_of.signature = clock, sum end
+    return told_of
+end
+
 -- What `box.info` tells by functions.
 local own_info = {
-    vinyl = function() return {} end,
-    sql = function() return { cache = internal.sql_statistics() } end,
-    gc = function()
-        local checkpoints = {}
-        for _, file in ipairs(internal.snapshots()) do
-            local signature = tonumber(file:match('(%d+)%.snap$'))
-            checkpoints[#checkpoints + 1] = { signature = signature, references = {} }
-        end
-        return { checkpoints = checkpoints, consumers = {}, checkpoint_is_in_progress = false }
-    end,
+    vinyl = told(vinyl),
+    sql = told(function() return { cache = internal.sql_statistics() } end),
+    gc = told(kept_files),
+    memory = told(function() return native('box.info.memory') end),
 }
+
+-- Replicas without a number are told by how many they are, and called by an empty list.
+local function with_list(anonymous)
+    return setmetatable(anonymous, { __call = function() return setmetatable({}, { __serialize = 'mapping' }) end })
+end
 
 -- While the instance starts.
 local function loading()
@@ -378,16 +443,20 @@ local function asks(name, own)
         __index = function(_, key)
             if name == 'box.info' then
                 if not internal.configured() then return loading()[key] end
-                if key == 'memory' then return function() return native('box.info.memory') end end
                 if key == 'listen' then return internal.listening() end
-                if key == 'vinyl' or key == 'sql' or key == 'gc' then return own_info[key] end
+                if own_info[key] then return own_info[key] end
+                if key == 'replication_anon' then return with_list(internal.info_part(key)) end
                 return internal.info_part(key)
             end
             return native(name)[key]
         end,
         __call = function()
             if name == 'box.info' and not internal.configured() then return loading() end
-            return native(name)
+            if name ~= 'box.info' then return native(name) end
+            local all = native(name)
+            for key, part in pairs(own_info) do if key ~= 'memory' then all[key] = part end end
+            all.package, all.listen = require('tarantool').package, internal.listening()
+            return all
         end,
         __serialize = function(self) return self() end,
     })
@@ -395,8 +464,9 @@ end
 
 GUARDED.info = asks('box.info', { version = _TARANTOOL, package = require('tarantool').package })
 GUARDED.stat = asks('box.stat', {
-    vinyl = function() return {} end,
-    sql = function() return {} end,
+    vinyl = vinyl,
+    -- Of Tarantool's own machine for SQL, which is another one here.
+    sql = function() return { sql_search_count = 0, sql_sort_count = 0, sql_found_count = 0, sql_xfer_count = 0 } end,
     reset = function() end,
     net = setmetatable({}, {
         __call = net_statistics,
@@ -422,15 +492,17 @@ function GUARDED.snapshot() return native('box.snapshot') end
 
 local is_backed_up = false
 
--- The snapshots in the data folder, the oldest first.
-local function snapshots()
+-- Numbered files in the data folder, the oldest first.
+function internal.files(ending)
     local folder, found = internal.data_dir(), {}
     for _, name in ipairs(require('fio').listdir(folder) or {}) do
-        if name:match('^%d+%.snap$') then found[#found + 1] = folder .. '/' .. name end
+        if name:match('^%d+' .. ending) then found[#found + 1] = folder .. '/' .. name end
     end
     table.sort(found)
     return found
 end
+
+local function snapshots() return internal.files('%.snap$') end
 
 internal.snapshots = snapshots
 
@@ -481,9 +553,7 @@ local function wait_for_mode(wanted, timeout)
     while not internal.configured() or box.info.ro ~= wanted do
         local left = deadline - fiber.clock()
         if left <= 0 then
-            local failure = internal.new_error('TimedOut', nil, 'timed out')
-            box.error.set(failure)
-            error(failure, 0)
+            error(require('box.error').timed_out(), 0)
         end
         fiber.sleep(math.min(left, 0.01))
     end

@@ -13,7 +13,31 @@ local payloads, next_number = {}, 1ULL
 -- Codes by name and texts by code, as Tarantool 2.6 has them. A name of Lua finds its code in `box.error`.
 local codes, templates = internal.error_codes()
 
-local last_error
+-- The last error of each fiber, by its number.
+local lasts, last_count = {}, 0
+local running = package.loaded.fiber and require('lycosa.fiber').place or { fiber = 0 }
+
+local function forget_dead_fibers()
+    local find = require('lycosa.fiber').find
+    last_count = 0
+    for id in pairs(lasts) do
+        if find(id) then last_count = last_count + 1 else lasts[id] = nil end
+    end
+end
+
+local most_lasts = 64
+
+local function set_last(object)
+    local id = running.fiber
+    if lasts[id] == nil then
+        last_count = last_count + 1
+        if last_count > most_lasts then
+            forget_dead_fibers()
+            most_lasts = math.max(64, 2 * last_count)
+        end
+    end
+    lasts[id] = object
+end
 
 local function payload(object) return payloads[tonumber(object.number)] end
 local function is_error(value) return type(value) == 'cdata' and ffi.istype(error_t, value) end
@@ -41,14 +65,15 @@ end
 local function make_error(kind, code, message, fields, file, line, cause)
     local of = {
         type = fields and fields.custom_type or kind, base_type = kind, message = message, prev = cause,
-        code = (code ~= 0 or kind == 'ClientError' or kind == 'CustomError') and code or nil,
+        code = kind ~= 'LuajitError' and (code ~= 0 or kind == 'ClientError' or kind == 'CustomError') and code or nil,
         trace = file and { { file = file, line = line } } or trace_of(),
     }
     for _, name in ipairs({ 'custom_type', 'object_type', 'object_name', 'access_type' }) do
         of[name] = fields and fields[name]
     end
-    last_error = make(of)
-    return last_error
+    local object = make(of)
+    set_last(object)
+    return object
 end
 internal.make_error = make_error
 internal.set_error_maker(make_error, tonumber(ffi.typeof('struct error')))
@@ -99,7 +124,15 @@ end
 local function system_error_as(number, text)
     local object = internal.new_error('SystemError', nil, text)
     payload(object).errno = number
-    last_error = object
+    set_last(object)
+    return object
+end
+
+-- The same of a socket; without a number if a name was not found.
+local function socket_error(number, text)
+    local object = internal.new_error('SocketError', nil, text)
+    payload(object).errno = number
+    set_last(object)
     return object
 end
 
@@ -111,14 +144,14 @@ end
 local function timed_out()
     local object = internal.new_error('TimedOut', nil, 'timed out')
     payload(object).errno = 110
-    last_error = object
+    set_last(object)
     return object
 end
 
 -- An error of a module about its arguments: it is raised.
 local function illegal_params(text, ...)
     local object = internal.new_error('IllegalParams', nil, text:format(...))
-    last_error = object
+    set_last(object)
     error(object, 0)
 end
 
@@ -133,7 +166,7 @@ end
 
 function methods.raise(object)
     if not is_error(object) then error('Usage: error:raise()', 2) end
-    last_error = object
+    set_last(object)
     error(object, 0)
 end
 
@@ -181,7 +214,7 @@ local functions = {
     end,
     last = function(...)
         if select('#', ...) > 0 then error('box.error.last(): bad arguments', 2) end
-        return last_error
+        return lasts[running.fiber]
     end,
     set = function(...)
         if select('#', ...) == 0 then error('Usage: box.error.set(error)', 2) end
@@ -189,11 +222,11 @@ local functions = {
         if not is_error(object) then
             error(('Invalid argument #1 (error expected, got %s)'):format(type(object)), 2)
         end
-        last_error = object
+        set_last(object)
     end,
     clear = function(...)
         if select('#', ...) > 0 then error('box.error.clear(): bad arguments', 2) end
-        last_error = nil
+        lasts[running.fiber] = nil
     end,
     is = is_error,
 }
@@ -207,13 +240,14 @@ for name, code in pairs(codes) do everything[name] = code end
 box.error = setmetatable(everything, {
     __call = function(_, ...)
         if select('#', ...) == 0 then
-            if last_error then error(last_error, 0) end
+            local last = lasts[running.fiber]
+            if last then error(last, 0) end
             return
         end
         local what = ...
         local object = is_error(what) and what or from_arguments(...)
         if not object then error('box.error(): bad arguments', 2) end
-        last_error = object
+        set_last(object)
         error(object, 0)
     end,
     __index = functions,
@@ -224,10 +258,10 @@ function internal.client_error(name, message)
     local object = make({
         type = 'ClientError', base_type = 'ClientError', code = codes[name], message = message, trace = trace_of(),
     })
-    last_error = object
+    set_last(object)
     error(object, 0)
 end
 internal.error_t = error_t
 
-return { system_error = system_error, system_error_as = system_error_as, timed_out = timed_out,
+return { system_error = system_error, system_error_as = system_error_as, socket_error = socket_error, timed_out = timed_out,
     illegal_params = illegal_params }

@@ -29,6 +29,8 @@ const FUNCTIONS: &[(&str, Native)] = &[
     ("option", option),
     ("data_dir", data_dir),
     ("reopen_log", reopen_log),
+    ("log_to", log_to),
+    ("log_as", log_as),
     ("hold_snapshots", hold_snapshots),
     ("schema_version_address", schema_version_address),
     ("error_codes", error_codes),
@@ -193,6 +195,27 @@ fn option(lua: Lua) -> Result<i32, Error> {
         None => lua.push_nil(),
     }
     Ok(1)
+}
+
+/// `log_to(target)`: a fault is returned.
+fn log_to(lua: Lua) -> Result<i32, Error> {
+    let target = lua.text(1).unwrap_or_default();
+    match lua.host()?.log_to(&target) {
+        Ok(()) => Ok(0),
+        Err(fault) => {
+            lua.push_str(fault);
+            Ok(1)
+        }
+    }
+}
+
+/// `log_as(level, is_json)`
+fn log_as(lua: Lua) -> Result<i32, Error> {
+    let level = lua.number(1).unwrap_or_default() as usize;
+    if let Ok(host) = lua.host() {
+        host.log_as(level, lua.truth(2));
+    }
+    Ok(0)
 }
 
 fn data_dir(lua: Lua) -> Result<i32, Error> {

@@ -35,7 +35,8 @@ end
 
 local digest_meta = pieces('Digest', {
     init = function(self)
-        if self.finish ~= nil then self.parts, self.initialized = {}, true end
+        if self.finish == nil then error("Digest context isn't usable", 2) end
+        self.parts, self.initialized = {}, true
     end,
 })
 
@@ -180,8 +181,14 @@ for name in pairs(CIPHERS) do
     cipher[name] = only(modes, 'Cipher mode %s is not supported')
 end
 
-return {
-    digest = only(digest, 'Digest method "%s" is not supported'),
-    hmac = only(hmac, 'HMAC method "%s" is not supported'),
-    cipher = only(cipher, 'Cipher method "%s" is not supported'),
-}
+-- `pairs` shows numbers alone, as in Tarantool.
+return setmetatable({
+    cipher_algo = { none = 0, aes128 = 1, aes192 = 2, aes256 = 3, des = 4 },
+    cipher_mode = { ecb = 0, cbc = 1, cfb = 2, ofb = 3 },
+}, {
+    __index = {
+        digest = only(digest, 'Digest method "%s" is not supported'),
+        hmac = only(hmac, 'HMAC method "%s" is not supported'),
+        cipher = only(cipher, 'Cipher method "%s" is not supported'),
+    },
+})

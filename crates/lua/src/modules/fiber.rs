@@ -81,7 +81,7 @@ const METHODS: &[(&str, crate::Native)] = &[
 fn index(lua: Lua) -> Result<i32, Error> {
     let key = lua.text(2).unwrap_or_default();
     if key == "storage" {
-        let fiber = handle(lua, 1)?;
+        let fiber = living(lua, 1)?;
         lua.push_storage(&fiber);
         return Ok(1);
     }
@@ -101,6 +101,15 @@ fn handle(lua: Lua, index: i32) -> Result<Rc<Fiber>, Error> {
     handle.map(|handle| handle.0.clone()).ok_or_else(|| no_fiber(lua, index))
 }
 
+/// The fiber whose object is at `index`, which has not ended, or waits to be joined.
+fn living(lua: Lua, index: i32) -> Result<Rc<Fiber>, Error> {
+    let fiber = handle(lua, index)?;
+    match lua.shared().scheduler.find(fiber.id) {
+        Some(fiber) => Ok(fiber),
+        None => Err(Error::here("the fiber is dead")),
+    }
+}
+
 fn no_fiber(lua: Lua, index: i32) -> Error {
     Error::here(format!("bad argument #{index} to '?' (fiber expected, got {})", lua.type_name(index)))
 }
@@ -112,7 +121,7 @@ fn fiber_at(lua: Lua, index: i32) -> Result<Rc<Fiber>, Error> {
             let fiber = lua.shared().scheduler.find(id as FiberId);
             fiber.ok_or_else(|| Error::here("the fiber is dead"))
         }
-        None => handle(lua, index),
+        None => living(lua, index),
     }
 }
 
@@ -213,9 +222,6 @@ fn test_cancel(lua: Lua) -> Result<i32, Error> {
 
 fn id(lua: Lua) -> Result<i32, Error> {
     let fiber = fiber_or_self(lua, 1)?;
-    if lua.userdata::<Handle>(1).is_some() && fiber.status() == Status::Dead {
-        return Err(Error::here("the fiber is dead"));
-    }
     lua.push_number(fiber.id as f64);
     Ok(1)
 }
@@ -236,6 +242,8 @@ fn status(lua: Lua) -> Result<i32, Error> {
 fn status_text(lua: Lua, fiber: &Fiber) -> Result<&'static str, Error> {
     Ok(match fiber.status() {
         Status::Running if lua.fiber()?.id == fiber.id => "running",
+        // One that waits to be joined, as in Tarantool.
+        Status::Dead if lua.shared().scheduler.find(fiber.id).is_some() => "suspended",
         Status::Dead => "dead",
         Status::Running | Status::Ready | Status::Suspended => "suspended",
     })
@@ -244,12 +252,9 @@ fn status_text(lua: Lua, fiber: &Fiber) -> Result<&'static str, Error> {
 /// `fiber.name()`, `fiber.name(new)`, `object:name([new [, options]])`.
 fn name(lua: Lua) -> Result<i32, Error> {
     let (fiber, at) = match lua.userdata::<Handle>(1) {
-        Some(handle) => (handle.0.clone(), 2),
+        Some(_) => (living(lua, 1)?, 2),
         None => (lua.fiber()?, 1),
     };
-    if lua.userdata::<Handle>(1).is_some() && fiber.status() == Status::Dead {
-        return Err(Error::here("the fiber is dead"));
-    }
     if lua.kind(at) == Kind::None {
         lua.push_str(fiber.name());
         return Ok(1);
@@ -346,7 +351,7 @@ fn csw(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
-fn push_info(lua: Lua, fiber: &Fiber) {
+fn push_info(lua: Lua, fiber: &Fiber, has_backtrace: bool) {
     lua.new_table(0, 6);
     lua.push_number(fiber.id as f64);
     lua.raw_set_field(-2, "fid");
@@ -362,39 +367,49 @@ fn push_info(lua: Lua, fiber: &Fiber) {
     lua.push_number(0.0);
     lua.raw_set_field(-2, "used");
     lua.raw_set_field(-2, "memory");
-    lua.new_table(0, 0);
-    lua.raw_set_field(-2, "backtrace");
+    if has_backtrace {
+        lua.new_table(0, 0);
+        lua.raw_set_field(-2, "backtrace");
+    }
 }
 
 fn info_of(lua: Lua) -> Result<i32, Error> {
     let fiber = handle(lua, 1)?;
-    push_info(lua, &fiber);
+    push_info(lua, &fiber, true);
     Ok(1)
 }
 
+/// `fiber.info([{ backtrace = false }])`; `bt` is the other name of the option.
 fn info(lua: Lua) -> Result<i32, Error> {
+    let mut has_backtrace = true;
+    if lua.kind(1) == Kind::Table {
+        for name in ["backtrace", "bt"] {
+            lua.raw_field(1, name);
+            has_backtrace &= lua.kind(-1) == Kind::Nil || lua.truth(-1);
+            lua.pop(1);
+        }
+    }
     lua.new_table(0, 16);
     for fiber in lua.shared().scheduler.all() {
         lua.push_number(fiber.id as f64);
-        push_info(lua, &fiber);
+        push_info(lua, &fiber, has_backtrace);
         lua.raw_set(-3);
     }
     Ok(1)
 }
 
 fn display(lua: Lua) -> Result<i32, Error> {
-    let fiber = handle(lua, 1)?;
-    if fiber.status() == Status::Dead {
-        lua.push_str("fiber: (dead)");
-    } else {
-        lua.push_str(format!("fiber: {}", fiber.id));
-    }
+    let fiber = living(lua, 1)?;
+    lua.push_str(format!("fiber: {}", fiber.id));
     Ok(1)
 }
 
 /// What json, yaml and the console show of a fiber.
 fn serialized(lua: Lua) -> Result<i32, Error> {
-    let fiber = handle(lua, 1)?;
+    let Ok(fiber) = living(lua, 1) else {
+        lua.push_str("the fiber is dead");
+        return Ok(1);
+    };
     lua.new_table(0, 3);
     lua.push_number(fiber.id as f64);
     lua.raw_set_field(-2, "id");

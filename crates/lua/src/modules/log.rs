@@ -102,16 +102,31 @@ fn sampled(lua: Lua) -> Result<i32, Error> {
     Ok(0)
 }
 
-/// `say(level, file, line, text)`
+/// `say(level, file, line, text, is_table)`: a table is its JSON.
 fn say(lua: Lua) -> Result<i32, Error> {
     let level = lua.arg_number(1, "usage: say(level, file, line, text)")? as i32;
     let file = lua.text(2).unwrap_or_default();
     let line = lua.number(3).unwrap_or_default() as u32;
     let text = lua.text(4).unwrap_or_default();
+    let is_table = lua.truth(5).then_some(true);
     let (fiber, name) = fiber_of(lua);
+    // Lines of text show the places of errors alone.
+    if !file.is_empty() && level > level::CRITICAL {
+        match level {
+            level::WARNING => {
+                tracing::warn!(target: "lua", message = text, is_table, fiber, name, file, line);
+            }
+            level::INFO => tracing::info!(target: "lua", message = text, is_table, fiber, name, file, line),
+            level::VERBOSE => {
+                tracing::debug!(target: "lua", message = text, is_table, fiber, name, file, line);
+            }
+            _ => tracing::trace!(target: "lua", message = text, is_table, fiber, name, file, line),
+        }
+        return Ok(0);
+    }
     match level {
         level::FATAL..=level::CRITICAL => {
-            tracing::error!(target: "lua", message = text, fiber, name, file, line);
+            tracing::error!(target: "lua", message = text, is_table, fiber, name, file, line);
         }
         level::WARNING => tracing::warn!(target: "lua", message = text, fiber, name),
         level::INFO => tracing::info!(target: "lua", message = text, fiber, name),

@@ -19,7 +19,7 @@ local function path_of(name)
     local object, method = name:match('^(.-):([^:]+)$')
     object = object or name
     known = { method = method, is_queue = object:match('^queue%f[.%z]') ~= nil }
-    for part in object:gmatch('[^.]+') do known[#known + 1] = part end
+    for part in (object .. '.'):gmatch('([^.]*)%.') do known[#known + 1] = part end
     if path_count >= MOST_NAMES then paths, path_count = {}, 0 end
     paths[name], path_count = known, path_count + 1
     return known

@@ -15,13 +15,16 @@ use std::process::{Command, Stdio};
 use crate::addresses::free_address;
 
 /// Programs of `programs.rs` that run under both.
-const COMPARED: [&str; 13] = [
+const COMPARED: [&str; 16] = [
     "before.lua",
     "box.lua",
     "error_objects.lua",
     "errors.lua",
+    "fiber_order.lua",
     "indexes.lua",
+    "informed.lua",
     "key_def.lua",
+    "logs.lua",
     "named.lua",
     "net_box.lua",
     "schema.lua",

@@ -140,6 +140,21 @@ fn values_and_their_settings() {
 }
 
 #[test]
+fn fibers_run_in_their_order_and_end() {
+    compare("fiber_order.lua", &[]);
+}
+
+#[test]
+fn the_log_of_a_program() {
+    compare("logs.lua", &[]);
+}
+
+#[test]
+fn an_instance_tells_of_itself() {
+    compare("informed.lua", &[&free_address().to_string()]);
+}
+
+#[test]
 fn triggers_of_the_schema_run_once() {
     compare("schema_init.lua", &[]);
 }

@@ -230,7 +230,9 @@ queue.register_driver('lua_limfifottl', limfifottl)
 box.cfg({ log = '/dev/null' })
 
 -- What a call gave, as text: the task without what differs by time, or the error without its place.
-local function shown(done, result)
+local function shown(done, ...)
+    local result = ...
+    if done and select('#', ...) == 0 then return 'nothing' end
     if not done then return 'error: ' .. tostring(result):gsub('^[^ ]*:%d+: ', '') end
     if result == nil then return 'nil' end
     if type(result) == 'table' or type(result) == 'cdata' then return json.encode(result) end

@@ -150,7 +150,17 @@ impl Instance {
 
     pub(super) fn box_info_memory(&self) -> Value {
         let memory = self.shard.store().memory();
-        Value::map([("data", memory.tuples), ("index", memory.indexes), ("limit", memory.limit)])
+        let net = self.front.unread_output() + self.front.connections.incomplete();
+        // There is no cache of tuples, and a transaction keeps what it has changed with the tuples.
+        Value::map([
+            ("cache", 0),
+            ("data", memory.tuples),
+            ("index", memory.indexes),
+            ("limit", memory.limit),
+            ("lua", self.measures.programs.memory),
+            ("net", net as u64),
+            ("tx", 0),
+        ])
     }
 
     pub(super) fn box_slab_info(&self) -> Value {

@@ -45,6 +45,7 @@ impl Instance {
                 Value::map([
                     ("current", Value::from(status.connections as u64)),
                     ("total", status.requests.connections.into()),
+                    ("rps", self.per_second(status.requests.connections)),
                     ("refused", status.requests.refused_connections.into()),
                 ]),
             ),
@@ -69,15 +70,22 @@ impl Instance {
                 Value::map([
                     ("total", Value::from(status.requests.total())),
                     ("current", Value::from(status.waiting_calls as u64)),
+                    ("rps", self.per_second(status.requests.total())),
                     ("malformed", status.requests.malformed.into()),
                 ]),
             ),
+            ("RECEIVED", self.rate(self.measures.received)),
+            ("SENT", self.rate(self.measures.sent)),
         ])
     }
 
-    /// A counter as `{rps, total}`; `rps` is the mean since the start.
+    /// A counter as `{rps, total}`.
     fn rate(&self, total: u64) -> Value {
-        let seconds = (self.shard.uptime() / 1_000_000).max(1);
-        Value::map([("rps", total / seconds), ("total", total)])
+        Value::map([("rps", self.per_second(total)), ("total", total.into())])
+    }
+
+    /// The mean since the start.
+    fn per_second(&self, total: u64) -> Value {
+        (total / (self.shard.uptime() / 1_000_000).max(1)).into()
     }
 }

@@ -168,7 +168,8 @@ function methods.take(self, timeout, ...)
     local task = try_take(tube, ...)
     if task ~= nil then return task end
     timeout = timeout == nil and MAX_TIMEOUT or timeout
-    if timeout <= 0 or box.is_in_txn() then return nil end
+    -- Without a task there is no value at all, so that clients get an empty list.
+    if timeout <= 0 or box.is_in_txn() then return end
     local waiter = { cond = fiber.cond(), session = (internal.session()) }
     table.insert(tube.waiters, waiter)
     local done, result = pcall(wait_for_task, tube, waiter, timeout, ...)
@@ -176,7 +177,7 @@ function methods.take(self, timeout, ...)
     -- A call that comes too late for this one goes to the next.
     if waiter.called then wake_one(tube) end
     if not done then error(result, 0) end
-    return result
+    if result ~= nil then return result end
 end
 
 function methods.ack(self, id)
