@@ -1,10 +1,10 @@
 //! The fibers that are ready to run, in the order in which they run.
 //!
 //! A fiber belongs to a *share*: the session of the client that it works for, or the program itself ([`OWN`]). A share runs its
-//! new and woken fibers in the order in which they became ready, and then one fiber that has yielded or whose timeout is over, as
-//! Tarantool does: fibers that this one begins and wakes run before the next one of its kind. The shares take turns, one fiber each: a client
-//! with a thousand ready fibers delays a client with one fiber by one function, not by a thousand. The program's own fibers
-//! run in every second place, however many clients there are: otherwise each further client would slow the program's
+//! new and woken fibers in the order in which they became ready, and then one fiber that has yielded or slept, as Tarantool
+//! does: fibers that this one begins and wakes run before the next one of its kind. The shares take turns, one fiber each: a
+//! client with a thousand ready fibers delays a client with one fiber by one function, not by a thousand. The program's own
+//! fibers run in every second place, however many clients there are: otherwise each further client would slow the program's
 //! timers and workers down.
 //!
 //! Invariants: between two fibers of a share, every other share with a ready fiber runs at least one; after [`MAX_WOKEN`] fibers

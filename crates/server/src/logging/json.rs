@@ -142,7 +142,7 @@ impl fmt::Display for Text<'_> {
                 '\r' => formatter.write_str("\\r")?,
                 '\t' => formatter.write_str("\\t")?,
                 control if control < ' ' || control == '\u{7f}' => {
-                    write!(formatter, "\\u{:04x}", control as u32)?
+                    write!(formatter, "\\u{:04x}", control as u32)?;
                 }
                 other => formatter.write_char(other)?,
             }
