@@ -42,7 +42,7 @@ impl Snapshots {
             CheckpointOrder::Complete { number, .. } => {
                 let snapshot = self.running.take().expect("a checkpoint that ends was begun");
                 snapshot.check();
-                let files = Files { snapshot: 0, journal: 0, total: 0, replicas: 0 };
+                let files = Files::default();
                 let written = Written { bytes: 0, peak: 0, files };
                 instance.handle_checkpoint_done(number, &written, now);
             }

@@ -250,7 +250,11 @@ impl<S: Surroundings> Snapshots<S> {
     /// # Errors
     /// The folder cannot be read.
     pub fn files(&self) -> io::Result<Files> {
-        Ok(measure(&Inventory::of(&self.settings.directory)?, self.settings.sound))
+        Ok(self.measured(&Inventory::of(&self.settings.directory)?))
+    }
+
+    fn measured(&self, inventory: &Inventory) -> Files {
+        measure(&self.settings.directory, inventory, self.settings.sound)
     }
 
     /// In a group: the state of the snapshot that the next order completes
@@ -371,10 +375,8 @@ impl<S: Surroundings> Snapshots<S> {
         self.surroundings.note(Note::Complete { vclock, rows, bytes });
         let peak = Inventory::of(&self.settings.directory).map_or(bytes, |inventory| inventory.bytes());
         let files = match self.collect(keep, news) {
-            Some((inventory, held)) => {
-                Files { replicas: held.bytes, ..measure(&inventory, self.settings.sound) }
-            }
-            None => Files { snapshot: bytes, journal: 0, total: peak, replicas: 0 },
+            Some((inventory, held)) => Files { replicas: held.bytes, ..self.measured(&inventory) },
+            None => Files { snapshot: bytes, total: peak, ..Files::default() },
         };
         Ok(Written { bytes, peak, files })
     }
@@ -460,11 +462,12 @@ impl<S: Surroundings> Snapshots<S> {
 }
 
 /// What the files take, as an instance wants to know it, when it was recovered from the snapshot of this signature.
-pub fn measure(inventory: &Inventory, snapshot: u64) -> Files {
+pub fn measure(directory: &Directory, inventory: &Inventory, snapshot: u64) -> Files {
     Files {
         snapshot: inventory.snapshot_bytes(snapshot),
         journal: inventory.journal_bytes(snapshot),
         total: inventory.bytes(),
         replicas: 0,
+        oldest: inventory.oldest_vclock(directory).map(Box::new),
     }
 }

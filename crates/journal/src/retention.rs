@@ -15,8 +15,11 @@
 
 use std::io;
 
+use lycosa_iproto::vclock::Vclock;
+
 use crate::directory::{Directory, file_name};
 use crate::meta::FileKind;
+use crate::reader::FileReader;
 
 /// A complete journal file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +81,14 @@ impl Inventory {
             snapshots: measure(FileKind::Snapshot, listing.snapshots)?,
             xlogs: measure(FileKind::Xlog, listing.xlogs)?,
         })
+    }
+
+    /// The clock at which the oldest xlog begins. `None`: there is no xlog, or its header cannot be read.
+    #[must_use]
+    pub fn oldest_vclock(&self, directory: &Directory) -> Option<Vclock> {
+        let oldest = self.xlogs.first()?;
+        let file = directory.disk().open(&file_name(FileKind::Xlog, oldest.signature)).ok()?;
+        FileReader::open(file, FileKind::Xlog).ok().map(|reader| reader.meta().vclock.clone())
     }
 
     /// Bytes of all files.

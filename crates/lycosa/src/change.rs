@@ -137,7 +137,7 @@ fn said(client: &ClientArguments, tube: &str, done: &str, count: u64) -> anyhow:
     if client.json {
         output::line(json!({ "tube": tube, done: count }))?;
     } else {
-        output::line(format_args!("{done} {} of {tube}", counted(count as u64, "task")))?;
+        output::line(format_args!("{done} {} of {tube}", counted(count, "task")))?;
     }
     Ok(Outcome::Done)
 }

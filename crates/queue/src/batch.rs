@@ -179,6 +179,8 @@ impl Turn<'_> {
                 return self.park(call, wanted, timeout.deadline(self.now));
             }
         }
+        // The payloads come back.
+        out.reserve(call.raw.len());
         self.transact_at(call.index, |tube| tube.put_all(&new, out))?;
         Ok(Answer::one())
     }

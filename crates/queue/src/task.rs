@@ -516,14 +516,14 @@ impl Assignments {
             if is_moved { (status, next_event - status == 2) } else { (next_event, true) };
         if is_moved {
             let state = change.state.encoded();
-            self.assign(STATUS, &state);
+            self.assign(STATUS, state, state.len());
             mp::overwrite(&mut self.bytes, 0, state);
             self.fields.insert(STATUS);
             self.length = state.len();
         }
         if let Some(value) = change.next_event {
             let (value, width) = mp::uint_bytes(value);
-            self.assign(NEXT_EVENT, &value[..width]);
+            self.assign(NEXT_EVENT, value, width);
             mp::overwrite(&mut self.bytes, self.length, value);
             self.fields.insert(NEXT_EVENT);
             self.length += width;
@@ -532,7 +532,7 @@ impl Assignments {
         for (field, value) in [(TTL, change.ttl), (TTR, change.ttr)] {
             if let Some(value) = value {
                 let (value, width) = mp::uint_bytes(value);
-                self.assign(field, &value[..width]);
+                self.assign(field, value, width);
                 fits = false;
             }
         }
@@ -543,11 +543,11 @@ impl Assignments {
     pub(crate) fn set_unread(&mut self, state: Option<State>, next_event: Option<u64>) {
         self.clear();
         if let Some(state) = state {
-            self.assign(STATUS, &state.encoded());
+            self.assign(STATUS, state.encoded(), 2);
         }
         if let Some(value) = next_event {
             let (value, width) = mp::uint_bytes(value);
-            self.assign(NEXT_EVENT, &value[..width]);
+            self.assign(NEXT_EVENT, value, width);
         }
     }
 
@@ -559,11 +559,16 @@ impl Assignments {
         self.length = 0;
     }
 
-    fn assign(&mut self, field: u32, value: &[u8]) {
+    /// Adds an operation that gives a field the first `width` bytes of `value`.
+    #[inline]
+    fn assign<const N: usize>(&mut self, field: u32, value: [u8; N], width: usize) {
         self.operations[0] += 1;
-        // The numbers of the fields are small: each is one byte.
-        self.operations.extend_from_slice(&[0x93, 0xa1, b'=', field as u8]);
-        self.operations.extend_from_slice(value);
+        // The numbers of the fields are small: each is one byte. A copy of constant length is a few instructions.
+        let mut operation = [0x93, 0xa1, b'=', field as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        mp::overwrite(&mut operation, 4, value);
+        let end = self.operations.len() + 4 + width;
+        self.operations.extend_from_slice(&operation);
+        self.operations.truncate(end);
     }
 
     /// Changes the task with the key `key` in the space of its tube.

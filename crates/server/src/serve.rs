@@ -320,7 +320,8 @@ async fn start_with(
     instance.set_configuration(effective_values(config));
     instance.keep_history();
     let inventory = Inventory::of(&directory).context("cannot read the sizes of the files")?;
-    instance.set_checkpoint_base(opened.snapshot, snapshots::measure(&inventory, opened.snapshot));
+    instance
+        .set_checkpoint_base(opened.snapshot, snapshots::measure(&directory, &inventory, opened.snapshot));
     if opened.is_damaged {
         instance.force_checkpoint();
     }

@@ -13,6 +13,7 @@ use lycosa_tuple::update;
 use crate::access::{Access, Object};
 use crate::arena::{Arena, Handle};
 use crate::error::Error;
+use crate::space::Space;
 use crate::statement::Statement;
 use crate::{SpaceId, Store, system, user};
 
@@ -29,6 +30,16 @@ pub struct Overwrite<'a> {
     pub operations: &'a [u8],
 }
 
+impl Space {
+    /// Whether no hook or special index uses the former tuple where these fields change, and the new one keeps its place in the
+    /// primary index.
+    #[inline]
+    fn may_overwrite(&self, fields: FieldSet) -> bool {
+        let keeps_key = self.primary_key().is_some_and(|key| fields.is_disjoint(key.fields()));
+        keeps_key && !self.hooks.any() && !self.has_special && self.def.id > system::MAX
+    }
+}
+
 impl Store {
     /// Changes the tuple with a primary key as the UPDATE by `change.operations` does, in the open transaction. Returns the
     /// changed tuple; nothing if there is none with that key.
@@ -42,13 +53,12 @@ impl Store {
         change: Overwrite<'_>,
     ) -> Result<Option<&[u8]>, Error> {
         let Overwrite { fields, offset, bytes, operations } = change;
-        let found = match self.space(id)? {
-            space if self.transaction.is_open && space.def.engine.has_tuples() => {
-                space.find(&self.arena, 0, key)?
-            }
-            _ => None,
-        };
-        let Some(handle) = found.filter(|&handle| self.may_overwrite(id, handle, fields)) else {
+        let space = self.space(id)?;
+        let (temporary, local) = (space.def.temporary, space.def.local);
+        let is_open = self.transaction.is_open && space.def.engine.has_tuples();
+        let found =
+            if is_open && space.may_overwrite(fields) { space.find(&self.arena, 0, key)? } else { None };
+        let Some(handle) = found.filter(|&handle| !self.transaction.has_record(handle)) else {
             return self.execute(&Statement::Update { space: id, index: 0, key, operations, base: 0 });
         };
         if self.transaction.user != user::ADMIN {
@@ -59,8 +69,6 @@ impl Store {
             "an overwrite does what its operations do"
         );
         self.put_bytes(id, handle, (fields, offset), bytes)?;
-        let (temporary, local) =
-            self.catalog.get(id).map_or((false, false), |space| (space.def.temporary, space.def.local));
         if !temporary {
             self.log_keyed(id, handle, Some((operations, 0)), local);
         }
@@ -71,12 +79,7 @@ impl Store {
     /// the new one keeps its place in the primary index.
     #[inline]
     pub(crate) fn may_overwrite(&mut self, id: SpaceId, handle: Handle, fields: FieldSet) -> bool {
-        let Some(space) = self.catalog.get(id) else { return false };
-        let keeps_key = space.primary_key().is_some_and(|key| fields.is_disjoint(key.fields()));
-        keeps_key
-            && !space.hooks.any()
-            && !space.has_special
-            && id > system::MAX
+        self.catalog.get(id).is_some_and(|space| space.may_overwrite(fields))
             && !self.transaction.has_record(handle)
     }
 

@@ -187,6 +187,9 @@ pub(crate) struct Transaction {
     undo: Vec<Undo>,
     /// The overwritten bytes, in order.
     saved: Vec<u8>,
+    /// Of the tuples of the first `marked` undo records.
+    marks: Marks,
+    marked: usize,
     /// Tuples of the first `listed` undo records.
     tuples: HandleSet,
     listed: usize,
@@ -211,7 +214,11 @@ impl Transaction {
         if self.undo.len() <= Self::FEW {
             return self.undo.iter().flat_map(Undo::tuples).any(|tuple| tuple == handle);
         }
-        self.has_listed(handle)
+        for tuple in self.undo[self.marked..].iter().flat_map(Undo::tuples) {
+            self.marks.set(tuple);
+        }
+        self.marked = self.undo.len();
+        self.marks.has(handle) && self.has_listed(handle)
     }
 
     fn has_listed(&mut self, handle: Handle) -> bool {
@@ -237,6 +244,44 @@ impl Transaction {
             self.listed = 0;
             self.tuples = HandleSet::default();
         }
+        if self.marked > self.undo.len() {
+            self.marked = 0;
+            self.marks = Marks::default();
+        }
+    }
+}
+
+/// A bit for the tuple of each undo record. Handles are dense numbers, so tuples of one transaction seldom share a bit: most look-ups
+/// end here, without the [`HandleSet`].
+#[derive(Debug)]
+struct Marks([u64; Self::WORDS]);
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self([0; Self::WORDS])
+    }
+}
+
+impl Marks {
+    const WORDS: usize = if cfg!(test) { 2 } else { 32 };
+
+    #[inline]
+    fn place(handle: Handle) -> (usize, u64) {
+        let number = handle.number();
+        ((number / u64::BITS) as usize % Self::WORDS, 1 << (number % u64::BITS))
+    }
+
+    #[inline]
+    fn set(&mut self, handle: Handle) {
+        let (word, bit) = Self::place(handle);
+        self.0[word] |= bit;
+    }
+
+    /// Whether the tuple, or another one with the same bit, was marked.
+    #[inline]
+    fn has(&self, handle: Handle) -> bool {
+        let (word, bit) = Self::place(handle);
+        self.0[word] & bit != 0
     }
 }
 

@@ -361,6 +361,15 @@ impl KeyDef {
     pub fn hint(&self, tuple: &[u8]) -> u64 {
         let mut writer = hint::Writer::new();
         let mut walk = Walk::new(tuple);
+        // A text behind the number that decides between equal ones: read in the order of the tuple.
+        if let [Step { field: 1, order: Order::String, nullable: false }, number] = *self.steps
+            && let Step { field: 0, order: Order::Unsigned, nullable: false } = number
+            && let (Some(number), Some(text)) = (walk.unsigned(0), walk.string(1))
+        {
+            writer.bytes(text);
+            writer.unsigned(number, 0);
+            return writer.least();
+        }
         for (index, step) in self.steps.iter().enumerate() {
             let is_written = !step.nullable
                 && match step.order {

@@ -402,7 +402,7 @@ impl Host for World {
                 let (digest, mut replay) = self.snapshot.take().expect("a snapshot was begun");
                 replay.end_snapshot().unwrap();
                 assert_eq!(replay.finish().unwrap().digest(), digest, "a snapshot is of one moment");
-                let files = Files { snapshot: 0, journal: 0, total: 0, replicas: 0 };
+                let files = Files::default();
                 self.instance.handle_checkpoint_done(number, &Written { bytes: 0, peak: 0, files }, self.now);
                 self.snapshots.push(digest);
             }

@@ -341,7 +341,7 @@ impl Front {
         header: &Header,
     ) -> Result<(), ErrorObject> {
         let vclock = shard.journaling().vclock().clone();
-        let oldest = shard.oldest_vclock().clone();
+        let oldest = shard.oldest_vclock();
         let read_only = shard.is_read_only();
         let is_configured = shard.is_read_only_configured();
         let term = shard.latest_term();

@@ -355,6 +355,10 @@ impl Journaling {
     }
 
     fn encode_many(&mut self, transaction: &Committed<'_>, timestamp: f64) {
+        let is_plain = |effect: Effect<'_>| !effect.local && effect.statement.space() > system::MAX;
+        if transaction.effects().all(is_plain) {
+            return self.encode_plain(transaction, timestamp);
+        }
         let effects = transaction.effects();
         let all_local = transaction.effects().all(|effect| effect.local);
         let closing_nop = !all_local && transaction.effects().next_back().is_some_and(|effect| effect.local);
@@ -366,6 +370,19 @@ impl Journaling {
         if closing_nop {
             self.encode_row(false, &RowBody::Nop, &mut tsn, true, timestamp);
         }
+    }
+
+    /// Encodes a transaction whose rows are all replicated and about no system space, which moves counters once.
+    fn encode_plain(&mut self, transaction: &Committed<'_>, timestamp: f64) {
+        let replica_id = self.replica_id;
+        let tsn = self.vclock.get(replica_id) + 1;
+        let last = self.vclock.get(replica_id) + transaction.len() as u64;
+        for (lsn, effect) in (tsn..).zip(transaction.effects()) {
+            let header = RowHeader { replica_id, group_id: 0, lsn, timestamp, tsn, is_commit: lsn == last };
+            row::encode_row(&mut self.rows, &header, &body(&effect.statement));
+        }
+        self.vclock.set(replica_id, last).expect("replica ids are below the vclock's limit");
+        self.lsn += transaction.len() as u64;
     }
 
     #[inline]

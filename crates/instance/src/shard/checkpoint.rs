@@ -81,7 +81,7 @@ pub(crate) enum Snapshot {
 }
 
 /// The snapshot that a start would begin with, and the files around it.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Base {
     /// Signature of its vclock.
     signature: u64,
@@ -173,12 +173,13 @@ impl Shard {
     /// Tells which snapshot the instance was started from (its signature), and what files there are.
     pub(crate) fn set_checkpoint_base(&mut self, signature: u64, files: Files) {
         let live = self.data.store().snapshot_bytes();
+        let journaled = -i128::from(files.journal);
         self.checkpoints.base = Base {
             signature,
             at: self.data.now,
             files,
             live,
-            journaled: -i128::from(files.journal),
+            journaled,
             measured: self.data.journaling.written_bytes(),
         };
     }
@@ -391,7 +392,7 @@ impl Shard {
         checkpoints.base = Base {
             signature: running.signature,
             at: running.began_at,
-            files: written.files,
+            files: written.files.clone(),
             live: running.live,
             journaled: i128::from(running.journaled),
             measured: self.data.journaling.written_bytes(),

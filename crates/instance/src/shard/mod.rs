@@ -126,8 +126,6 @@ pub(crate) struct Shard {
     roles: Roles,
     expiring: Expiring,
     replication: Replication,
-    /// The vclock of the oldest journal file that is kept.
-    oldest_vclock: Vclock,
     /// Which of the lines about new spaces of vinyl are logged.
     vinyl_lines: Sampled,
     lag: Lag,
@@ -178,7 +176,6 @@ impl Shard {
             roles: Roles::new(mark),
             expiring: Expiring::default(),
             replication: Replication::default(),
-            oldest_vclock: Vclock::new(),
             vinyl_lines: Sampled::default(),
             lag: Lag::default(),
             queue_step: QUEUE_STEP,

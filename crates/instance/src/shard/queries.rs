@@ -151,9 +151,9 @@ impl Shard {
         self.election = Some(election);
     }
 
-    /// The vclock of the oldest journal file that is kept.
-    pub(crate) fn oldest_vclock(&self) -> &Vclock {
-        &self.oldest_vclock
+    /// The clock at which the oldest journal file begins that is kept; of before all rows if no file is known.
+    pub(crate) fn oldest_vclock(&self) -> Vclock {
+        self.checkpoints.oldest_vclock().cloned().unwrap_or_default()
     }
 
     /// How late deadlines fired.

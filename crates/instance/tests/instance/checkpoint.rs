@@ -67,7 +67,7 @@ impl Writer {
     }
 
     fn done(&self, rig: &mut Rig) {
-        let files = Files { snapshot: 1000, journal: 0, total: 2000, replicas: 0 };
+        let files = Files { snapshot: 1000, journal: 0, total: 2000, ..Files::default() };
         let written = Written { bytes: 1000, peak: 2000, files };
         assert_eq!(rig.instance.handle_checkpoint_done(self.number, &written, rig.now), None);
     }
@@ -200,8 +200,10 @@ fn one_is_due_when_the_journal_has_grown() {
     let settings = Settings { checkpoint_wal_threshold: THRESHOLD, ..Settings::default() };
     let mut rig = rig(settings);
     let mut client = rig.admin();
-    rig.instance
-        .set_checkpoint_base(0, Files { snapshot: 10_000, journal: 50_000, total: 60_000, replicas: 0 });
+    rig.instance.set_checkpoint_base(
+        0,
+        Files { snapshot: 10_000, journal: 50_000, total: 60_000, ..Files::default() },
+    );
     let mut writer = Writer::default();
     for round in 0..3 {
         let mut written = if round == 0 { 50_000 } else { 0 };
@@ -233,8 +235,8 @@ fn one_is_due_when_files_take_more_than_they_may() {
     let mut client = rig.admin();
     let mut writer = Writer::default();
     replace(&mut rig, &mut client, 1, "x");
-    let files = Files { snapshot: 100 << 20, journal: 0, total: 100 << 20, replicas: 0 };
-    rig.instance.set_checkpoint_base(0, files);
+    let files = Files { snapshot: 100 << 20, journal: 0, total: 100 << 20, ..Files::default() };
+    rig.instance.set_checkpoint_base(0, files.clone());
     rig.advance(2 * SECOND);
     writer.run(&mut rig);
     rig.sync_journal();

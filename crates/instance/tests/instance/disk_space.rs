@@ -52,7 +52,7 @@ fn the_shorter_the_space_the_less_is_done() {
 fn a_checkpoint_begins_when_it_makes_space_and_fits() {
     let mut rig = Rig::new();
     rig.create_space(600, "s", options! {});
-    let files = |total| Files { snapshot: 1 << 20, journal: total - (1 << 20), total, replicas: 0 };
+    let files = |total| Files { snapshot: 1 << 20, journal: total - (1 << 20), total, ..Files::default() };
     rig.instance.set_checkpoint_base(0, files(200 << 20));
     let mut client = rig.admin();
     rig.insert(&mut client, 600, &values![1_u64]).expect("inserted");
@@ -76,7 +76,7 @@ fn a_checkpoint_begins_when_it_makes_space_and_fits() {
 fn a_disk_that_others_have_filled_gets_no_checkpoints() {
     let mut rig = Rig::new();
     rig.create_space(600, "s", options! {});
-    let files = Files { snapshot: 1 << 20, journal: 1 << 20, total: 2 << 20, replicas: 0 };
+    let files = Files { snapshot: 1 << 20, journal: 1 << 20, total: 2 << 20, ..Files::default() };
     rig.instance.set_checkpoint_base(0, files);
     rig.instance.handle_free_space(room(RESERVE / 2));
     assert!(begun(&mut rig).is_none());
@@ -89,7 +89,7 @@ fn what_a_snapshot_takes_meanwhile_refuses_no_finishing() {
     let mut client = rig.admin();
     let payload = "x".repeat(2_000);
     rig.call(&mut client, "queue.tube.t:put", &values![payload.as_str()]).expect("put");
-    let files = Files { snapshot: 1 << 20, journal: 199 << 20, total: 200 << 20, replicas: 0 };
+    let files = Files { snapshot: 1 << 20, journal: 199 << 20, total: 200 << 20, ..Files::default() };
     rig.instance.set_checkpoint_base(0, files);
     rig.instance.handle_free_space(room(RESERVE / 2));
     assert!(begun(&mut rig).is_some());

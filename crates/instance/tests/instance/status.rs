@@ -1,6 +1,6 @@
 //! What the instance tells about itself: `box.info`, `box.stat`, `box.cfg`, votes.
 
-use lycosa_instance::Settings;
+use lycosa_instance::{Files, Settings};
 use lycosa_iproto::keys::RequestType;
 use lycosa_iproto::request::Body;
 use lycosa_iproto::vclock::Vclock;
@@ -133,6 +133,20 @@ fn votes() {
     rig.send(&mut client, &Body::VoteDeprecated);
     let body = Value::decode(&rig.instance.output(client.slot)[28..]).expect("a map");
     assert_eq!(body, Value::Map(vec![(0x26.into(), vclock)]));
+}
+
+#[test]
+fn a_ballot_says_where_the_oldest_file_begins_that_the_journal_keeps() {
+    let mut rig = Rig::new();
+    let mut client = rig.stranger();
+    let begins: Vclock = "{1: 5, 2: 7}".parse().expect("a clock");
+    rig.instance.set_checkpoint_base(12, Files { oldest: Some(begins.into()), ..Files::default() });
+    rig.send(&mut client, &Body::Vote);
+    let body = Value::decode(&rig.instance.output(client.slot)[28..]).expect("a map");
+    let Value::Map(body) = body else { panic!("{body:?}") };
+    let Value::Map(ballot) = &body[0].1 else { panic!("{body:?}") };
+    let oldest = ballot.iter().find(|(known, _)| *known == 3.into()).map(|(_, oldest)| oldest);
+    assert_eq!(oldest, Some(&Value::map([(1, 5_u64), (2, 7)])));
 }
 
 /// What the ballot says about replicas.

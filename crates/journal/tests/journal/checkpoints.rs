@@ -118,6 +118,7 @@ fn old_files_go_and_what_a_start_needs_stays() {
     let expected = ["6.snap", "6.xlog", "8.snap", "8.xlog", "9.xlog"];
     assert_eq!(names, expected.map(|name| format!("{:0>width$}", name, width = 20 + name.len() - 1)));
     let inventory = Inventory::of(&directory(&disk)).unwrap();
+    assert_eq!(inventory.oldest_vclock(&directory(&disk)), Some(clock(6)));
     assert_eq!(inventory.snapshot_bytes(8), disk.files()[&names[2]].len() as u64);
     assert_eq!(
         inventory.journal_bytes(8),

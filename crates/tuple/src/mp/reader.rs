@@ -213,6 +213,10 @@ impl<'a> Reader<'a> {
                 continue;
             }
             let inner = match tail {
+                LENGTH_8 if let [_, length, ..] = *rest => {
+                    rest = rest.get(2 + usize::from(length)..).ok_or(MpError::Truncated)?;
+                    continue;
+                }
                 FIX_ARRAY => u64::from(first & 0x0f),
                 FIX_MAP => 2 * u64::from(first & 0x0f),
                 _ => {

@@ -10,8 +10,10 @@
 //!
 //! Xlogs that stay for replicas alone have a bound of their own (`replication_journal_limit`) and are not counted here.
 
-/// The sizes of the journal's files in bytes, as their keeper has measured them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+use lycosa_iproto::vclock::Vclock;
+
+/// The sizes of the journal's files in bytes and the beginning of the oldest one, as their keeper has measured them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Files {
     /// The newest snapshot.
     pub snapshot: u64,
@@ -21,6 +23,8 @@ pub struct Files {
     pub total: u64,
     /// Of that, xlogs that stay for replicas alone. They have a bound of their own.
     pub replicas: u64,
+    /// The clock at which the oldest xlog begins, as far as their keeper knows it.
+    pub oldest: Option<Box<Vclock>>,
 }
 
 /// Bytes of the threshold in the constant part of the bound.

@@ -89,7 +89,7 @@ pub struct Keep {
 }
 
 /// A snapshot that is complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     /// Bytes of its file.
     pub bytes: u64,

@@ -5,6 +5,8 @@
 //! of free space and a checkpoint would make some. After a failure the next one waits for a minute, unless a client
 //! requests one or its snapshot fits the disk now.
 
+use lycosa_iproto::vclock::Vclock;
+
 use super::disk::Bound;
 use super::{Base, Checkpoints, Keep};
 use crate::shard::Shard;
@@ -31,6 +33,11 @@ impl Checkpoints {
         u64::try_from(i128::from(journaled) - self.base.journaled).unwrap_or(0)
     }
 
+    /// The clock at which the oldest xlog begins.
+    pub(crate) fn oldest_vclock(&self) -> Option<&Vclock> {
+        self.base.files.oldest.as_deref()
+    }
+
     /// Bytes of all files.
     pub(super) fn disk_used(&self, journaled: u64) -> u64 {
         self.base.files.total.saturating_add(journaled.saturating_sub(self.base.measured))
@@ -38,11 +45,11 @@ impl Checkpoints {
 
     /// The expected size of a snapshot, estimated from the last one.
     pub(super) fn expected_snapshot(&self, live: u64) -> u64 {
-        let Base { files, live: then, .. } = self.base;
-        if then == 0 {
+        let Base { files, live: then, .. } = &self.base;
+        if *then == 0 {
             return live;
         }
-        let expected = u128::from(files.snapshot) * u128::from(live) / u128::from(then);
+        let expected = u128::from(files.snapshot) * u128::from(live) / u128::from(*then);
         u64::try_from(expected).unwrap_or(u64::MAX).min(live)
     }
 
