@@ -3,7 +3,7 @@
 //! A tube's index `watch` knows every deadline of its tasks exactly, so the queue keeps one number per tube: a moment
 //! before which nothing is due. It may be too early (the task whose deadline it was is gone), never too late: every
 //! change of a task lowers it if need be, and only a look into the index raises it. Millions of deadlines thus cost
-//! a put or take one comparison.
+//! a put or take one comparison. A driver that has no task before a time lowers the number too.
 
 use std::collections::BTreeSet;
 

@@ -168,7 +168,8 @@ impl TubeTurn<'_> {
 
     fn explain_sub_queue(&self, name: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         let layout = self.tube.kind.layout();
-        let next = self.tube.driver.next(self.tasks())?.and_then(|tuple| Task::read(tuple, layout));
+        let next = self.tube.driver.next(self.tasks(), self.now)?.task();
+        let next = next.and_then(|tuple| Task::read(tuple, layout));
         let is_next = next.is_some_and(|task| task.utube == name);
         let mut counts = [0; STATES.len()];
         for (count, (state, _)) in counts.iter_mut().zip(STATES) {
@@ -225,7 +226,7 @@ impl TubeTurn<'_> {
     }
 
     fn next_id(&self) -> Result<Option<u64>, Error> {
-        Ok(self.tube.driver.next(self.tasks())?.and_then(id_of))
+        Ok(self.tube.driver.next(self.tasks(), self.now)?.task().and_then(id_of))
     }
 
     fn add_paused(&self, reasons: &mut Reasons) -> Result<(), Error> {

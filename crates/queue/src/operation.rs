@@ -15,7 +15,7 @@ use crate::attempts::{is_extended, is_unattempted, reason};
 use crate::counted::{self, Counted};
 use crate::create::reserve_id;
 use crate::driver::options::{positive_seconds, seconds_or};
-use crate::driver::{Change, Driver, Event, NewTask, PutOptions};
+use crate::driver::{Change, Driver, Event, NewTask, Next, PutOptions};
 use crate::error::Error;
 use crate::ignored_options::Ignored;
 use crate::leases::{Form, Token};
@@ -246,7 +246,14 @@ impl TubeTurn<'_> {
         loop {
             let Self { store, tube, common, now, .. } = self;
             let layout = tube.kind.layout();
-            let Some(tuple) = tube.driver.next(tube.tasks(store))? else { return Ok(false) };
+            let tuple = match tube.driver.next(tube.tasks(store), *now)? {
+                Next::Task(tuple) => tuple,
+                Next::NotBefore(moment) if moment > *now => {
+                    common.deadlines.lower(self.index, moment);
+                    return Ok(false);
+                }
+                Next::Nothing | Next::NotBefore(_) => return Ok(false),
+            };
             let Some(task) = Task::read(tuple, layout) else { return Ok(false) };
             let id = task.id;
             if task.is_expired(layout, *now) {

@@ -13,6 +13,7 @@ use crate::task::{ShortKey, State, Task};
 use crate::time::{BEYOND, MICROSECONDS, NEVER};
 use crate::tube::{Tube, TubeIndex};
 use crate::turn::{Common, TubeTurn, Turn};
+use crate::waiter::Line;
 
 /// The result of [`Queue::tick`](crate::Queue::tick).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,6 +77,11 @@ impl Turn<'_> {
     fn expire_tasks(&mut self, index: TubeIndex, limit: usize) -> usize {
         let handled = self.transact_at(index, |tube| {
             let mut handled = 0;
+            // The driver may have a task now that it had not before.
+            tube.common.serve_later(index, Line::Takes);
+            if !tube.tube.kind.layout().timed {
+                return Ok(0);
+            }
             loop {
                 let before = handled;
                 for state in ORDER {

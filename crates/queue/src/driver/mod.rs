@@ -201,6 +201,34 @@ impl<'a> Tasks<'a> {
     }
 }
 
+/// What a driver has for the next take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next<'a> {
+    /// This task, expired or not.
+    Task(&'a [u8]),
+    /// No task, until a task of the tube changes.
+    Nothing,
+    /// No task before that time, µs since the epoch, unless a task of the tube changes: calls that wait are served then.
+    NotBefore(u64),
+}
+
+impl<'a> Next<'a> {
+    /// The task, if there is one now.
+    #[must_use]
+    pub fn task(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Task(task) => Some(task),
+            Self::Nothing | Self::NotBefore(_) => None,
+        }
+    }
+}
+
+impl<'a> From<Option<&'a [u8]>> for Next<'a> {
+    fn from(task: Option<&'a [u8]>) -> Self {
+        task.map_or(Self::Nothing, Self::Task)
+    }
+}
+
 /// The policy of one tube: its type's rules with the tube's options.
 pub trait Driver: fmt::Debug + Send {
     /// The member of put's options that the type asks for first (errors name it). None: put has no options.
@@ -234,16 +262,19 @@ pub trait Driver: fmt::Debug + Send {
     /// The type knows no such event.
     fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error>;
 
-    /// The task that the next take gets, expired or not: it is ready, and a take need not wait for anything else. In O(log n)
-    /// for any content of the tube. A type with sub-queues returns the first candidate, any other type the first ready task.
+    /// The task that a take at `now` (µs since the epoch) gets: it is ready, and a take need not wait for anything else. In
+    /// O(log n) for any content of the tube. A type with sub-queues returns the first candidate, any other type the first ready
+    /// task.
     ///
     /// # Errors
     /// The space is gone.
-    fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {
-        match self.candidates() {
+    fn next<'a>(&self, tasks: Tasks<'a>, now: u64) -> Result<Next<'a>, Error> {
+        let _ = now;
+        let task = match self.candidates() {
             Some(candidates) => candidates.first().map_or(Ok(None), |id| tasks.get(id)),
             None => tasks.first_in_state(State::Ready),
-        }
+        };
+        task.map(Next::from)
     }
 
     /// The sub-queues' next tasks, if the type has sub-queues.

@@ -3,7 +3,7 @@
 //! A tube that is not paused has its own driver, so `take` pays nothing for the possibility of a pause.
 
 use super::fifo::Fifo;
-use super::{Candidates, Change, Driver, Event, NewTask, Tasks};
+use super::{Candidates, Change, Driver, Event, NewTask, Next, Tasks};
 use crate::error::Error;
 use crate::task::Task;
 
@@ -42,8 +42,8 @@ impl Driver for Paused {
         self.0.change(task, event, now)
     }
 
-    fn next<'a>(&self, _: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {
-        Ok(None)
+    fn next<'a>(&self, _: Tasks<'a>, _now: u64) -> Result<Next<'a>, Error> {
+        Ok(Next::Nothing)
     }
 
     fn candidates(&self) -> Option<&Candidates> {

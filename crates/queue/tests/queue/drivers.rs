@@ -1,7 +1,7 @@
 //! Drivers beyond the scenarios: ids, times to the microsecond, orders, budgets, restarts.
 
 use lycosa_queue::driver::fifo::{self, Fifo};
-use lycosa_queue::driver::{Change, Driver, Event, NewTask, Tasks, TubeType};
+use lycosa_queue::driver::{Change, Driver, Event, NewTask, Next, Tasks, TubeType};
 use lycosa_queue::task::Task;
 use lycosa_queue::{
     Answer, Caller, Command, Configuration, Error, Operation, Procedure, Queue, QueueState, Right,
@@ -470,11 +470,60 @@ impl Driver for Lifo {
         Fifo.change(task, event, now)
     }
 
-    fn next<'a>(&self, tasks: Tasks<'a>) -> Result<Option<&'a [u8]>, Error> {
+    fn next<'a>(&self, tasks: Tasks<'a>, _now: u64) -> Result<Next<'a>, Error> {
         let ready = [0x91, 0xa1, b'r'];
         let last = tasks.store.first(tasks.space, tasks.indexes.status, IteratorType::Le, &ready)?;
-        Ok(last.filter(|tuple| tuple.get(2..4) == Some(&ready[1..])))
+        Ok(last.filter(|tuple| tuple.get(2..4) == Some(&ready[1..])).into())
     }
+}
+
+/// A driver that hands out tasks only in even seconds.
+#[derive(Debug)]
+struct Even;
+
+impl Driver for Even {
+    fn first_option(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+        Fifo.encode(task, now, out)
+    }
+
+    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error> {
+        Fifo.change(task, event, now)
+    }
+
+    fn next<'a>(&self, tasks: Tasks<'a>, now: u64) -> Result<Next<'a>, Error> {
+        match (now / SECOND).is_multiple_of(2) {
+            true => Fifo.next(tasks, now),
+            false => Ok(Next::NotBefore((now / SECOND + 1) * SECOND)),
+        }
+    }
+}
+
+#[test]
+fn a_driver_has_no_task_before_a_time_and_calls_that_wait_are_served_then() {
+    let mut rig = Rig::new();
+    let layout = fifo::tube_type().layout().clone();
+    let even = TubeType::new("even", layout, |_, _| Ok(Box::new(Even))).expect("a sound layout");
+    rig.queue.register(&mut rig.store, even, rig.now).expect("a new name");
+    rig.create("t", "even", Value::Nil);
+    let to_odd = SECOND + 2 * SECOND - rig.now % (2 * SECOND);
+    rig.advance(to_odd);
+    assert_eq!(["a", "b"].map(|data| put(&mut rig, data)), [0, 1]);
+    assert_eq!(rig.t(1, "take", args![0]).values(), []);
+    let waiting = rig.t(1, "take", args![60]).token();
+    assert_eq!(rig.queue.next_deadline(), Some(rig.now + SECOND));
+    rig.advance(SECOND - 1);
+    assert_eq!(rig.answer(waiting), None);
+    rig.advance(1);
+    assert_eq!(rig.answer(waiting), Some(Reply::Values(task(0, "t", "a"))));
+    assert_eq!(rig.t(1, "take", args![0]).values(), task(1, "t", "b"));
+    rig.advance(SECOND);
+    let timed_out = rig.t(1, "take", args![0.5]).token();
+    rig.advance(SECOND / 2);
+    assert_eq!(rig.answer(timed_out), Some(Reply::Values(vec![])));
 }
 
 fn lifo(name: &str) -> TubeType {
