@@ -146,13 +146,25 @@ fn processor_time(child: &Child) -> Option<Duration> {
     let pid = Pid::from_child(child);
     waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok()?;
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    ticks(&stat).map(|ticks| Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
+    Some(own_time(&stat)? + children_time(&stat)?)
 }
 
-/// utime, stime, cutime and cstime of a line of `/proc/PID/stat` together. The program's name, in parentheses, may hold blanks.
-fn ticks(stat: &str) -> Option<u64> {
+/// The processor time of a process by its line of `/proc/PID/stat`: utime and stime.
+fn own_time(stat: &str) -> Option<Duration> {
+    ticks(stat, 11)
+}
+
+/// The processor time of children that a process has waited for, by its line of `/proc/PID/stat`: cutime and cstime.
+pub(crate) fn children_time(stat: &str) -> Option<Duration> {
+    ticks(stat, 13)
+}
+
+/// The sum of two fields behind the program's name, which stands in parentheses and may hold blanks.
+fn ticks(stat: &str, first: usize) -> Option<Duration> {
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().skip(11).take(4).map(|ticks| ticks.parse::<u64>().ok()).sum()
+    let ticks = fields.split_whitespace().skip(first).take(2).map(|ticks| ticks.parse::<u64>().ok());
+    let ticks = ticks.sum::<Option<u64>>()?;
+    Some(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
 }
 
 /// Whether a variable is a setting of the server. Chores keep such variables of a developer's shell from the servers that
@@ -184,5 +196,22 @@ mod tests {
         let kept = ["LYCOSA_TEST_UPDATE", "PATH", "MY_LYCOSA_LISTEN"];
         assert!(is_setting(OsStr::new("LYCOSA_LISTEN")));
         assert!(!kept.into_iter().any(|name| is_setting(OsStr::new(name))));
+    }
+
+    #[test]
+    fn processor_time_is_read_behind_any_name() {
+        let line = "77 (a (b) c) Z 1 77 77 0 -1 4194304 90 80 0 0 12 3 400 50 20 0 1 0 9 0 0";
+        let (own, children) = (own_time(line).unwrap(), children_time(line).unwrap());
+        assert_eq!(own * 30, children);
+        assert_eq!(own_time("77 (cut"), None);
+    }
+
+    #[test]
+    fn a_program_that_computes_takes_processor_time() {
+        take_processor_time();
+        let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        Program::new("sh").arguments(["-c", script]).watched().unwrap().1.unwrap();
+        assert!(take_processor_time() > Duration::ZERO);
+        assert_eq!(take_processor_time(), Duration::ZERO);
     }
 }

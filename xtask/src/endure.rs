@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
-use crate::command::Program;
+use crate::command::{Program, children_time};
 use crate::count::value_before;
 use crate::record::{Column, Record, Row};
 use crate::{fuzz, sim, top};
@@ -245,14 +245,8 @@ fn be_nice() -> Result<()> {
 
 /// Seconds of a processor that ended children have used, and theirs.
 fn processor_seconds() -> Result<f64> {
-    // Linux counts these in hundredths of a second on every processor that this project builds for.
-    const TICKS: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
-    // The name of the program, between parentheses, may hold blanks. `cutime` and `cstime` are fields 16 and 17.
-    let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    let fields = after_name.split(' ').skip(13).take(2);
-    let ticks = fields.map(str::parse::<f64>).collect::<Result<Vec<_>, _>>();
-    Ok(ticks.context("/proc/self/stat has another form")?.iter().sum::<f64>() / TICKS)
+    Ok(children_time(&stat).context("/proc/self/stat has another form")?.as_secs_f64())
 }
 
 /// The commit that is checked out, and whether files differ from it.
