@@ -134,7 +134,7 @@ impl Unsupported {
     pub fn here(&self) -> &'static str {
         match self {
             Self::Vinyl { .. } => {
-                "its tuples are kept in memory, and those that a Tarantool wrote into .run files are not read"
+                "its tuples are kept in memory, and tuples that a Tarantool wrote into .run files are not read"
             }
             Self::Synchronous { .. } => "its changes are answered without waiting for other instances",
             Self::View { .. } => "it shows nothing",

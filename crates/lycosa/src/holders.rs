@@ -124,7 +124,7 @@ fn list(
         }
     } else if sessions.is_empty() {
         eprintln!(
-            "lycosa: no such session: nobody whom this user may see has called the queue, or holds a task"
+            "lycosa: no such session: no connection that this user may see has called the queue or holds a task"
         );
     } else {
         let rows: Vec<Vec<String>> = sessions.iter().map(|session| row(session)).collect();

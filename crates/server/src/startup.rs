@@ -50,7 +50,7 @@ pub(crate) fn announce(config: &Config, addresses: &[String], urls: &[String], i
     let is_local = is_loopback_only(&config.listen) && is_loopback_only(&config.listen_tls);
     if !is_local && !has_users {
         tracing::warn!(
-            "nobody may use this server over the network yet: make a user with `lycosa user add NAME --data-dir {}`",
+            "no user may use this server over the network yet: make one with `lycosa user add NAME --data-dir {}`",
             config.data_dir.display()
         );
     }

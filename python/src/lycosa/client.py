@@ -53,7 +53,7 @@ class Task(TaskFields["Tube"]):
         self.tube.touch(self.id, span)
 
     def delete(self) -> None:
-        """Removes the task, in whatever state it is."""
+        """Removes the task, in any state."""
         self.tube.delete(self.id)
 
 
@@ -445,7 +445,7 @@ class Tube:
         return self._tasks(self.client.call(request))
 
     def bury(self, task_id: int, reason: str | None = None) -> Task:
-        """Puts a task aside, in whatever state it is and whoever holds it."""
+        """Puts a task aside, in any state, also if another session holds it."""
         return self._task(requests.one_task(self.client.call(requests.bury(self.name, "bury", task_id, reason))))
 
     def bury_many(self, ids: Iterable[int], reason: str | None = None) -> list[Task]:
@@ -465,7 +465,7 @@ class Tube:
         self.client.call(requests.of_tube(self.name, "touch", task_id, seconds(span), owned=True))
 
     def delete(self, task_id: int) -> Task:
-        """Removes a task, in whatever state it is."""
+        """Removes a task, in any state."""
         return self._one("delete", task_id)
 
     def delete_many(self, ids: Iterable[int]) -> list[Task]:
@@ -473,7 +473,7 @@ class Tube:
         return self._many("delete_many", ids)
 
     def peek(self, task_id: int, *, extended: bool = False) -> Task:
-        """A task, in whatever state it is. Raises NoSuchTask."""
+        """A task, in any state. Raises NoSuchTask."""
         arguments = (task_id, {"extended": True}) if extended else (task_id,)
         request = requests.of_tube(self.name, "peek", *arguments, repeatable=True)
         return self._task(requests.one_task(self.client.call(request)))

@@ -14,7 +14,7 @@ Examples:
 
 pub(super) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
-  lycosa explain mail 7                       why nobody works on task 7, and until when
+  lycosa explain mail 7                       why task 7 is not worked on, and until when
   lycosa explain crawl --utube example.org    why a sub-queue hands out no task
   lycosa explain mail                         why a tube hands out no task";
 

@@ -81,8 +81,8 @@ Examples:
   lycosa release mail 0 --session 5f0c…       at once
   lycosa release mail 0 1 --delay 60 --session 5f0c…
                                               both or none, ready again in a minute (ttl types)
-  lycosa release mail 7 --force               whoever holds it
-  lycosa release mail --older-than 1h --yes   all tasks that are taken, put more than an hour ago; whoever holds them";
+  lycosa release mail 7 --force               also if another session holds it
+  lycosa release mail --older-than 1h --yes   all taken tasks put more than an hour ago, of any session";
 
 pub(super) const WORK_EXAMPLES: &str = "\
 The command gets the payload on standard input and LYCOSA_TASK_ID, LYCOSA_TUBE and LYCOSA_ATTEMPT in its environment.

@@ -224,7 +224,7 @@ fn change_text(change: &Change) -> String {
 }
 
 fn cut(from: u64, to: u64) -> Line {
-    let text = format!("entries {from} to {to} give way to those that follow");
+    let text = format!("entries {from} to {to} are replaced by the entries that follow");
     Line { word: "truncation", text, json: json!({"from": from, "to": to}) }
 }
 

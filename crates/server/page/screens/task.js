@@ -1,4 +1,4 @@
-// A task: where it is in its life, why nobody works on it, its payload, and what can be done with it.
+// A task: where it is in its life, why it is not worked on, its payload, and what can be done with it.
 
 import { Component, h } from '../vendor/preact.mjs';
 import { Problem, get, path } from '../api.js';

@@ -53,7 +53,7 @@ class Task(TaskFields["Tube"]):
         await self.tube.touch(self.id, span)
 
     async def delete(self) -> None:
-        """Removes the task, in whatever state it is."""
+        """Removes the task, in any state."""
         await self.tube.delete(self.id)
 
 
@@ -602,7 +602,7 @@ class Tube:
         return self._tasks(await self.client.call(request))
 
     async def bury(self, task_id: int, reason: str | None = None) -> Task:
-        """Puts a task aside, in whatever state it is and whoever holds it."""
+        """Puts a task aside, in any state, also if another session holds it."""
         return self._task(requests.one_task(await self.client.call(requests.bury(self.name, "bury", task_id, reason))))
 
     async def bury_many(self, ids: Iterable[int], reason: str | None = None) -> list[Task]:
@@ -622,7 +622,7 @@ class Tube:
         await self.client.call(requests.of_tube(self.name, "touch", task_id, seconds(span), owned=True))
 
     async def delete(self, task_id: int) -> Task:
-        """Removes a task, in whatever state it is."""
+        """Removes a task, in any state."""
         return await self._one("delete", task_id)
 
     async def delete_many(self, ids: Iterable[int]) -> list[Task]:
@@ -630,7 +630,7 @@ class Tube:
         return await self._many("delete_many", ids)
 
     async def peek(self, task_id: int, *, extended: bool = False) -> Task:
-        """A task, in whatever state it is. Raises NoSuchTask."""
+        """A task, in any state. Raises NoSuchTask."""
         arguments = (task_id, {"extended": True}) if extended else (task_id,)
         request = requests.of_tube(self.name, "peek", *arguments, repeatable=True)
         return self._task(requests.one_task(await self.client.call(request)))

@@ -119,8 +119,9 @@ fn subject(usage: &'static str, args: &[u8]) -> Result<(u64, String), ErrorObjec
 }
 
 fn no_such_session(id: u64) -> ErrorObject {
-    let message =
-        format!("connection {id} does not exist, or has no session: queue.sessions() shows those that do");
+    let message = format!(
+        "connection {id} does not exist, or has no session: queue.sessions() lists the connections with a session"
+    );
     let error = ErrorObject::client(ErrorCode::IllegalParams, message);
     wire_error::named(error, Some("NO_SUCH_SESSION"))
 }
