@@ -12,12 +12,13 @@ use lycosa_store::{Access, IteratorType, Object, Store, user};
 use lycosa_tuple::mp::{self, Kind};
 
 use crate::arguments::{Number, Table, is_nil, kind, string};
+use crate::bulk::Filter;
 use crate::error::Error;
 use crate::leases::{Lease, Token};
 use crate::procedure::{Call, TubeMethod};
 use crate::session::{SessionId, SharedSession};
 use crate::system::SHARED_SESSIONS;
-use crate::task::{ShortKey, Task, id_of};
+use crate::task::{ShortKey, State, Task, id_of};
 use crate::time::{MAX_TIMEOUT, MICROSECONDS};
 use crate::tube::Tube;
 use crate::turn::{TubeTurn, Turn};
@@ -88,64 +89,54 @@ pub(crate) fn write_seconds(out: &mut Vec<u8>, micros: u64) {
     }
 }
 
-/// The tasks that `list` chooses.
-#[derive(Debug, Default)]
-struct Filter<'a> {
-    state: Option<&'a [u8]>,
-    utube: Option<&'a [u8]>,
-    /// Tasks that were created before, µs since the epoch.
-    before: Option<u64>,
+/// The options of `list`.
+#[derive(Debug)]
+struct ListOptions {
+    filter: Filter,
     limit: usize,
     after: Option<u64>,
 }
 
-impl<'a> Filter<'a> {
-    fn parse(options: Option<&'a [u8]>, now: u64) -> Result<Self, Error> {
+impl ListOptions {
+    fn parse(options: Option<&[u8]>, now: u64) -> Result<Self, Error> {
         let refused = |expected| Error::Argument { number: 1, expected };
         // An empty array is what some clients make of an empty map.
         if options.is_some_and(|options| kind(options) != Kind::Map && options != [0x90]) {
             return Err(refused("a map of options"));
         }
-        let mut filter = Self { limit: DEFAULT_LIMIT, ..Self::default() };
+        let (mut state, mut utube, mut before) = (None, None, None);
+        let (mut limit, mut after) = (DEFAULT_LIMIT, None);
         for (name, value) in Table::parse(options)?.filter(|(_, value)| !is_nil(value)) {
             let number = || Number::parse(value).filter(|number| !number.is_negative());
             match name {
                 b"state" => {
                     let expected = "a map whose state is one of r, t, ~ and !";
-                    let known = |state: &&[u8]| matches!(*state, b"r" | b"t" | b"~" | b"!");
-                    filter.state = Some(string(value).filter(known).ok_or_else(|| refused(expected))?);
+                    let known = string(value).and_then(State::parse).filter(|state| *state != State::Done);
+                    state = Some(known.ok_or_else(|| refused(expected))?);
                 }
                 b"utube" => {
-                    filter.utube = Some(
-                        string(value)
-                            .ok_or_else(|| refused("a map whose utube is the name of a sub-queue"))?,
-                    );
+                    let name = string(value);
+                    utube =
+                        Some(name.ok_or_else(|| refused("a map whose utube is the name of a sub-queue"))?);
                 }
                 b"older_than" => {
                     let age =
                         number().ok_or_else(|| refused("a map whose older_than is in seconds, 0 or more"))?;
-                    filter.before = Some(now.saturating_sub(age.seconds().deadline(0)));
+                    before = Some(now.saturating_sub(age.seconds().deadline(0)));
                 }
                 b"limit" => {
-                    let limit = number()
+                    let given = number()
                         .ok_or_else(|| refused("a map whose limit is a number of tasks, 0 or more"))?;
-                    filter.limit = (limit.count() as usize).min(MAX_LOOKED_AT);
+                    limit = (given.count() as usize).min(MAX_LOOKED_AT);
                 }
                 b"after" => {
-                    let after = number().and_then(Number::unsigned);
-                    filter.after =
-                        Some(after.ok_or_else(|| refused("a map whose after is the id of a task"))?);
+                    let id = number().and_then(Number::unsigned);
+                    after = Some(id.ok_or_else(|| refused("a map whose after is the id of a task"))?);
                 }
                 _ => return Err(refused("a map of state, utube, older_than, limit and after")),
             }
         }
-        Ok(filter)
-    }
-
-    fn admits(&self, task: &Task<'_>) -> bool {
-        self.state.is_none_or(|state| task.status == state)
-            && self.utube.is_none_or(|utube| task.utube == utube)
-            && self.before.is_none_or(|before| task.times.created > 0 && task.times.created <= before)
+        Ok(Self { filter: Filter::of_list(state, utube, before), limit, after })
     }
 }
 
@@ -226,27 +217,28 @@ impl TubeTurn<'_> {
     /// after which the next call goes on, or null at the end.
     pub(crate) fn list(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let layout = self.tube.kind.layout();
-        let filter = Filter::parse(call.arguments.present(0), self.now)?;
+        let ListOptions { filter, limit, after } = ListOptions::parse(call.arguments.present(0), self.now)?;
         let mut found = Vec::new();
         let (mut count, mut looked_at, mut last, mut failed) = (0_u32, 0, None, None);
-        let (iterator, key) = match filter.after {
+        let (iterator, key) = match after {
             Some(after) => (IteratorType::Gt, ShortKey::id(after).to_vec()),
             None => (IteratorType::All, vec![0x90]),
         };
         self.store.scan(self.tube.space, 0, iterator, &key, &mut |tuple| {
-            let is_full = looked_at == MAX_LOOKED_AT
-                || count as usize >= filter.limit
-                || found.len() >= MAX_LISTED_BYTES;
+            let is_full =
+                looked_at == MAX_LOOKED_AT || count as usize >= limit || found.len() >= MAX_LISTED_BYTES;
             if is_full {
                 return ControlFlow::Break(());
             }
             looked_at += 1;
             last = id_of(tuple);
-            let Some(task) = Task::read(tuple, layout).filter(|task| filter.admits(task)) else {
-                return ControlFlow::Continue(());
-            };
-            match self.write_task_extended(&task, None, &mut found) {
-                Ok(()) => count += 1,
+            let Some(task) = Task::read(tuple, layout) else { return ControlFlow::Continue(()) };
+            let listed = self.is_admitted(&filter, &task).and_then(|is_admitted| {
+                let mut write = || self.write_task_extended(&task, None, &mut found);
+                if is_admitted { write().map(|()| 1) } else { Ok(0) }
+            });
+            match listed {
+                Ok(listed) => count += listed,
                 Err(error) => {
                     failed = Some(error);
                     return ControlFlow::Break(());
@@ -259,8 +251,7 @@ impl TubeTurn<'_> {
         }
         mp::write_array(out, count);
         out.extend_from_slice(&found);
-        let is_end =
-            looked_at < MAX_LOOKED_AT && (count as usize) < filter.limit && found.len() < MAX_LISTED_BYTES;
+        let is_end = looked_at < MAX_LOOKED_AT && (count as usize) < limit && found.len() < MAX_LISTED_BYTES;
         match last.filter(|_| !is_end) {
             Some(last) => mp::write_uint(out, last),
             None => mp::write_nil(out),

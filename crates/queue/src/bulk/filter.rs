@@ -165,6 +165,12 @@ impl Filter {
         Ok(filter)
     }
 
+    /// The filter of `list`, which has three members and names their faults in its own texts. `before` is the latest time of the put.
+    pub(crate) fn of_list(state: Option<State>, utube: Option<&[u8]>, before: Option<u64>) -> Self {
+        let created = before.map(|to| Span { from: 0, to });
+        Self { state, utube: utube.map(<[u8]>::to_vec), created, ..Self::default() }
+    }
+
     /// Says which member can never match in the tube.
     fn check_layout(&self, tube: &Tube) -> Result<(), String> {
         let layout = tube.kind.layout();

@@ -24,7 +24,7 @@ use lycosa_store::{Access, IteratorType, Object, Statement, Store, user};
 use lycosa_tuple::mp::Kind;
 
 use self::bin::BIN;
-use self::filter::{Filter, write_everything};
+use self::filter::write_everything;
 use self::record::{Action, JOBS, JobState, Record};
 use crate::arguments::{Arguments, Number, Table, is_nil, kind, string};
 use crate::audit::{Steered, reason};
@@ -37,6 +37,7 @@ use crate::time::MICROSECONDS;
 use crate::turn::Turn;
 use crate::{Answer, Caller};
 
+pub(crate) use self::filter::Filter;
 pub(crate) use self::find::Search;
 
 /// Jobs of all tubes that may be unfinished at once.
