@@ -1,4 +1,4 @@
-//! What the tests need beside Rust: a real Tarantool, valgrind, Chromium, Python and JavaScript clients. Each is left alone where it is
+//! What the tests need beside Rust: a real Tarantool, valgrind, Chromium, tmux, Python and JavaScript clients. Each is left alone where it is
 //! already there and right. Client packages go under `.test-env/`, which git does not see.
 
 use std::fs;
@@ -17,6 +17,8 @@ pub(crate) fn all() -> Result<()> {
     debian_package("faketime", "--version")?;
     debian_package("valgrind", "--version")?;
     debian_package("chromium", "--version")?;
+    // Runs `lycosa top` as a terminal does.
+    debian_package("tmux", "-V")?;
     // With promtool, which reads metrics as Prometheus does.
     debian_package("prometheus", "--version")?;
     python_clients()?;

@@ -12,7 +12,7 @@ use crate::client::{CallMode, Client};
 use crate::error::{Error, Result};
 use crate::kind::Kind;
 use crate::statistics::Statistics;
-use crate::steering::AuditEntry;
+use crate::steering::{AuditEntry, TubeJob};
 use crate::tube::{Tube, seconds};
 
 /// The queue module of a server.
@@ -99,6 +99,20 @@ impl Queue {
         let entries = self.client.call("queue.audit", &args, CallMode::READ).await?.first_value()?;
         let entries = entries.as_array().ok_or_else(|| Error::protocol("the audit log is not an array"))?;
         entries.iter().map(AuditEntry::read).collect()
+    }
+
+    /// The newest `limit` (at most 100) jobs of the tubes that this user may look at, the newest first; those before the job
+    /// `before` if it is given.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn jobs(&self, limit: u32, before: Option<u64>) -> Result<Vec<TubeJob>> {
+        let mut pairs = vec![(Value::from("limit"), Value::from(u64::from(limit)))];
+        pairs.extend(before.map(|before| (Value::from("before"), Value::from(before))));
+        let args = Array::from([Value::Map(pairs)]);
+        let jobs = self.client.call("queue.jobs", &args, CallMode::READ).await?.first_value()?;
+        let jobs = jobs.as_array().ok_or_else(|| Error::protocol("the jobs are not an array"))?;
+        jobs.iter().cloned().map(TubeJob::read).collect()
     }
 
     /// Configures the queue.

@@ -310,6 +310,8 @@ impl JobState {
 pub struct TubeJob {
     /// For [`Tube::job`](crate::Tube::job) and its like.
     pub id: u64,
+    /// The name of its tube.
+    pub tube: String,
     /// `count`, an [`Operation`], or `undo`.
     pub operation: String,
     /// Where it is.
@@ -349,6 +351,7 @@ impl TubeJob {
         Ok(Self {
             id,
             state,
+            tube: text(reply.get("tube")).unwrap_or_default(),
             operation: text(reply.get("operation")).unwrap_or_default(),
             scanned: count("scanned"),
             total: count("total"),

@@ -53,7 +53,7 @@ pub use shard::checkpoint::{CheckpointOrder, CheckpointStatus, Chunk, Files, Kee
 pub use shard::data::{Confirmed, Lsn, Select, WalkError};
 pub use shard::disk_space::FreeSpace;
 pub use shard::expiration_tasks::DeclaredExpiration;
-pub use shard::group::{Election, Followed};
+pub use shard::group::{Election, Followed, GroupMember, MemberProgress};
 pub use shard::loss::OUTCOME_UNKNOWN;
 pub use shard::replication::Upstream;
 pub use shard::tokens::{Token, TokenDigest, TokenRole};

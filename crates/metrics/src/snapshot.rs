@@ -389,6 +389,34 @@ pub struct Election {
     pub voters: u64,
     /// Confirmed entries that this member has not applied.
     pub behind: u64,
+    /// The number of the member that tells this.
+    #[serde(default)]
+    pub node: u64,
+    /// All members, as this one sees them.
+    #[serde(default)]
+    pub members: Vec<GroupMember>,
+}
+
+/// A member of a group, as the one that tells of it sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct GroupMember {
+    /// Its number.
+    pub node: u64,
+    /// Where the other members reach it.
+    pub address: String,
+    /// `voter`, `learner`, `joining` or `leaving`.
+    pub standing: String,
+    /// Whether it is the observer itself, or connected with the observer.
+    pub is_connected: bool,
+    /// Entries of the leader's log that its log lacks; the leader alone knows that.
+    #[serde(default)]
+    pub lag: Option<u64>,
+    /// Whether it has answered within the last election timeout.
+    #[serde(default)]
+    pub is_active: Option<bool>,
+    /// Whether it waits for a snapshot.
+    #[serde(default)]
+    pub awaits_snapshot: Option<bool>,
 }
 
 /// Expiration tasks.

@@ -2,6 +2,7 @@
 
 import { count, duration, of } from './format.js';
 import { rateOf, totalOf } from './tubes.js';
+import { issuesOfGroup } from './group.js';
 import { to } from './ui.js';
 
 /** Seconds that a ready task may wait where no call waits for it. */
@@ -23,7 +24,7 @@ function ofServer(health) {
 /** `info` is what /v1/info tells. */
 function ofInstance(info) {
   if (!info) return [];
-  const found = [];
+  const found = issuesOfGroup(info.election);
   const { memory, checkpoint, expiration, replication } = info;
   if (memory && Number(memory.data) + Number(memory.index) > 0.9 * Number(memory.limit)) {
     found.push({

@@ -337,7 +337,7 @@ impl GroupJournal {
         }
     }
 
-    /// The state of the election, as the instance shows it.
+    /// The state of the election, as the instance shows it; without the members, whose connections the caller knows.
     #[must_use]
     pub fn election(&self) -> Election {
         let Status { role, leader, term, committed, .. } = self.node.status();
@@ -348,7 +348,8 @@ impl GroupJournal {
             Role::Follower => "follower",
         };
         let (node, voters) = (self.node.identity().node, self.members.voters() as u64);
-        Election { state, node, leader, term, voters, behind: committed.saturating_sub(self.held) }
+        let behind = committed.saturating_sub(self.held);
+        Election { state, node, leader, term, voters, behind, members: Vec::new() }
     }
 
     /// The state of the snapshot with that number, which is being taken. It has to be durable ([`Base::write`]) before the

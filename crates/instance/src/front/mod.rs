@@ -66,6 +66,15 @@ use crate::{
     ADMIN_CONNECTIONS, Broken, Identity, PROTOCOL_VERSION, Process, Refused, RequestCounts, Settings,
 };
 
+/// A leader of a group is to hand over.
+#[derive(Debug, Clone, Copy)]
+struct HandOver {
+    /// The successor.
+    node: u64,
+    /// Not before replies that have seen rows up to this number may leave; known once the call is over.
+    after: Option<u64>,
+}
+
 /// Connections, what they have asked for, and what they get.
 ///
 /// A method that looks at data has the [`Shard`] as an argument: for the version of the schema that a reply carries, for the
@@ -87,6 +96,7 @@ pub(crate) struct Front {
     gates: trigger_gates::Gates,
     /// Native functions that a program has replaced by its own, for connections.
     own_functions: Vec<String>,
+    hand_over: Option<HandOver>,
 }
 
 impl Front {
@@ -105,6 +115,7 @@ impl Front {
             configuration: Vec::new(),
             gates: trigger_gates::Gates::default(),
             own_functions: Vec::new(),
+            hand_over: None,
         }
     }
 }

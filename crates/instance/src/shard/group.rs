@@ -23,6 +23,51 @@ pub struct Election {
     pub voters: u64,
     /// Entries that the group has confirmed and this member has not applied.
     pub behind: u64,
+    /// All members, as this one sees them.
+    pub members: Vec<GroupMember>,
+}
+
+/// A member of a group, as another one or itself sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupMember {
+    /// Its number.
+    pub node: u64,
+    /// Its `cluster.listen`.
+    pub address: String,
+    /// `voter`, `learner`, `joining` or `leaving`.
+    pub standing: &'static str,
+    /// Whether it is the observer itself, or connected with the observer.
+    pub is_connected: bool,
+    /// What the leader knows of another member; nothing elsewhere.
+    pub progress: Option<MemberProgress>,
+}
+
+/// How far a member is, as its leader knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberProgress {
+    /// Entries of the leader's log that the member's log lacks.
+    pub lag: u64,
+    /// Whether the member has answered within the last election timeout.
+    pub is_active: bool,
+    /// Whether the member waits for a snapshot.
+    pub awaits_snapshot: bool,
+}
+
+impl GroupMember {
+    fn value(&self) -> Value {
+        let mut members = vec![
+            (Value::from("node"), Value::from(self.node)),
+            (Value::from("address"), self.address.as_str().into()),
+            (Value::from("standing"), self.standing.into()),
+            (Value::from("is_connected"), Value::Bool(self.is_connected)),
+        ];
+        if let Some(progress) = self.progress {
+            members.push((Value::from("lag"), progress.lag.into()));
+            members.push((Value::from("is_active"), Value::Bool(progress.is_active)));
+            members.push((Value::from("awaits_snapshot"), Value::Bool(progress.awaits_snapshot)));
+        }
+        Value::Map(members)
+    }
 }
 
 impl Election {
@@ -35,7 +80,31 @@ impl Election {
             ("node", self.node.into()),
             ("voters", self.voters.into()),
             ("behind", self.behind.into()),
+            ("members", Value::Array(self.members.iter().map(GroupMember::value).collect())),
         ])
+    }
+
+    /// The member that leads after a transfer to `wanted`, or to the voter whose log is the longest.
+    ///
+    /// # Errors
+    /// This member does not lead; the member that is wanted cannot lead.
+    pub(crate) fn successor(&self, wanted: Option<u64>) -> Result<u64, String> {
+        if self.state != "leader" {
+            return Err("this member does not lead: ask the leader".to_owned());
+        }
+        let can_lead = |member: &&GroupMember| {
+            let is_active = member.progress.is_some_and(|progress| progress.is_active);
+            is_active && member.node != self.node && matches!(member.standing, "voter" | "joining")
+        };
+        let mut able = self.members.iter().filter(can_lead);
+        let successor = match wanted {
+            Some(node) => able.find(|member| member.node == node),
+            None => able.min_by_key(|member| member.progress.map_or(u64::MAX, |progress| progress.lag)),
+        };
+        successor.map(|member| member.node).ok_or_else(|| match wanted {
+            Some(node) => format!("node {node} cannot lead: it is no other voter that has answered lately"),
+            None => "no other voter has answered lately: no member can lead in place of this one".to_owned(),
+        })
     }
 }
 

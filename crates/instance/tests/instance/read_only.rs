@@ -1,6 +1,6 @@
 //! An instance that takes no changes.
 
-use lycosa_instance::Upstream;
+use lycosa_instance::{Election, GroupMember, MemberProgress, Upstream};
 use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::request::Body;
 use lycosa_replication::sync::UpstreamState;
@@ -64,6 +64,58 @@ fn a_member_of_a_group_takes_writes_by_election_alone() {
     assert!(!rig.instance.status().is_read_only);
     rig.instance.set_read_only(true, now);
     assert!(!rig.instance.status().is_read_only, "the leader is what the group has decided");
+}
+
+#[test]
+fn a_leader_is_handed_over_to_a_voter_that_answers_once_its_reply_may_leave() {
+    let (mut rig, mut admin) = rig();
+    let transfer = "lycosa.cluster.transfer";
+    let (code, text) = refused(rig.call(&mut admin, transfer, &values![]));
+    assert!(code == ErrorCode::Unsupported && text.contains("belongs to no group"), "{text}");
+    let member = |node: u64, lag: u64, is_active: bool, standing| GroupMember {
+        node,
+        address: format!("10.0.0.{node}:3311"),
+        standing,
+        is_connected: true,
+        progress: Some(MemberProgress { lag, is_active, awaits_snapshot: false }),
+    };
+    let election = |state| Election {
+        state,
+        node: 1,
+        leader: Some(1),
+        term: 4,
+        voters: 4,
+        behind: 0,
+        members: vec![
+            member(1, 0, true, "voter"),
+            member(2, 0, false, "voter"),
+            member(3, 7, true, "voter"),
+            member(4, 2, true, "voter"),
+            member(5, 0, true, "learner"),
+        ],
+    };
+    rig.instance.set_election(election("leader"));
+    for node in [1, 2, 5, 9] {
+        let (_, text) = refused(rig.call(&mut admin, transfer, &values![node]));
+        assert!(text.contains(&format!("node {node} cannot lead")), "{text}");
+        assert_eq!(rig.instance.poll_hand_over(), None);
+    }
+    let mut guest = rig.guest();
+    assert_eq!(refused(rig.call(&mut guest, transfer, &values![3])).0, ErrorCode::AccessDenied);
+    // Without a number: the voter that lacks the fewest entries.
+    let asked = rig.call(&mut admin, transfer, &values![Value::Nil, options! { reason: "kernel" }]);
+    assert_eq!(asked.expect("a successor")[0].get("successor"), Some(&Value::from(4_u64)));
+    assert_eq!(rig.instance.poll_hand_over(), Some(4));
+    assert_eq!(rig.instance.poll_hand_over(), None, "once");
+    rig.call(&mut admin, transfer, &values![3]).expect("a successor");
+    assert_eq!(rig.instance.poll_hand_over(), Some(3));
+    let entries = rig.call(&mut admin, "queue.audit", &values![options! { limit: 2 }]).expect("entries");
+    let first = &entries[0].as_array().expect("an array")[1];
+    assert_eq!(first.get("operation").and_then(Value::as_str), Some("transfer to node 4"));
+    assert_eq!(first.get("reason").and_then(Value::as_str), Some("kernel"));
+    rig.instance.set_election(election("follower"));
+    let (_, text) = refused(rig.call(&mut admin, transfer, &values![3]));
+    assert!(text.contains("ask the leader"), "{text}");
 }
 
 #[test]

@@ -2,19 +2,19 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use lycosa_client::{
-    ApplyOptions, Array, Client, Error, Explanation, Filter, Kind, Operation, Task, TaskInfo, Tube, TubeJob,
-    Value,
+    Array, AuditEntry, Client, Error, Explanation, Filter, Kind, Task, TaskInfo, Tube, TubeJob, Value,
 };
 use lycosa_metrics::{Snapshot, Tube as TubeStatus};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::change::{self, Control, Counted, Order};
 use super::words::visible;
 use crate::payload;
 
-/// Time between two looks at a running job.
-const LOOK: Duration = Duration::from_millis(200);
+/// Entries of a page of the audit log, and jobs of all tubes.
+pub(super) const LISTED: u32 = 100;
 /// Pages of one answer at most: each has the server look at up to 2 000 tasks.
 const MAX_PAGES: usize = 20;
 /// Bytes of a payload that are shown.
@@ -41,13 +41,16 @@ pub(super) enum Ask {
         id: u64,
     },
     Sessions,
-    Jobs(String),
+    /// Jobs of one tube, or of all.
+    Jobs(Option<String>),
+    /// Entries of the audit log before this one, the newest first.
+    Audit(Option<u64>),
     /// Counts what an order would change.
     Count(Order),
-    /// `counted`: the job that has counted it.
+    /// `counted`: the job that has counted each part of the order.
     Apply {
         order: Order,
-        counted: u64,
+        counted: Vec<Option<u64>>,
     },
     Pause {
         tube: String,
@@ -56,11 +59,17 @@ pub(super) enum Ask {
     },
     Undo {
         tube: String,
-        job: u64,
+        jobs: Vec<u64>,
     },
-    Cancel {
+    Control {
         tube: String,
         job: u64,
+        action: Control,
+    },
+    /// Asks a member of the group to lead.
+    Transfer {
+        node: u64,
+        reason: Option<String>,
     },
 }
 
@@ -75,17 +84,9 @@ impl Ask {
                 | Self::Task { .. }
                 | Self::Sessions
                 | Self::Jobs(_)
+                | Self::Audit(_)
         )
     }
-}
-
-/// A change of tasks.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Order {
-    pub(super) tube: String,
-    pub(super) operation: Operation,
-    pub(super) filter: Filter,
-    pub(super) reason: Option<String>,
 }
 
 /// A task of a list.
@@ -163,13 +164,14 @@ pub(super) enum Answer {
         detail: Option<Box<TaskDetail>>,
     },
     Sessions(Vec<SessionLine>),
-    Jobs(String, Vec<TubeJob>),
-    Counted(TubeJob),
-    Progress(String, TubeJob),
-    /// An order is carried out; the job that did it, if a job did.
+    Jobs(Option<String>, Vec<TubeJob>),
+    Audit(Option<u64>, Vec<AuditEntry>),
+    Counted(Counted),
+    Progress(TubeJob),
+    /// An order is carried out, by these jobs if jobs did it.
     Done {
         text: String,
-        job: Option<(String, TubeJob)>,
+        jobs: Vec<TubeJob>,
     },
     /// An order is refused.
     Refused(String),
@@ -211,35 +213,37 @@ pub(super) async fn answer(
         }
         Ask::Sessions => Answer::Sessions(sessions(client).await?),
         Ask::Jobs(tube) => {
-            let jobs = queue.tube(&tube).jobs().await?;
+            let jobs = match &tube {
+                Some(tube) => queue.tube(tube).jobs().await?,
+                None => queue.jobs(LISTED, None).await?,
+            };
             Answer::Jobs(tube, jobs)
         }
-        Ask::Count(order) => {
-            let options =
-                ApplyOptions { dry_run: true, reason: order.reason.clone(), ..ApplyOptions::default() };
-            let tube = queue.tube(&order.tube);
-            let job = tube.apply(&order.operation, &order.filter, &options).await?;
-            Answer::Counted(finished(&tube, job, answers).await?)
-        }
+        Ask::Audit(before) => Answer::Audit(before, queue.audit(LISTED, before).await?),
+        Ask::Count(order) => Answer::Counted(change::count(&queue.tube(&order.tube), &order, answers).await?),
         Ask::Apply { order, counted } => {
-            let options = ApplyOptions {
-                counted: Some(counted),
-                reason: order.reason.clone(),
-                ..ApplyOptions::default()
+            let jobs = change::apply(&queue.tube(&order.tube), &order, &counted, answers).await?;
+            Answer::Done { text: change::outcomes(&jobs), jobs }
+        }
+        Ask::Undo { tube, jobs } => {
+            let undone = change::undo(&queue.tube(&tube), &jobs, answers).await?;
+            Answer::Done { text: change::outcomes(&undone), jobs: Vec::new() }
+        }
+        Ask::Control { tube, job, action } => {
+            let tube = queue.tube(&tube);
+            let job = match action {
+                Control::Pause => tube.pause_job(job).await?,
+                Control::Resume => tube.resume_job(job).await?,
+                Control::Cancel => tube.cancel_job(job).await?,
             };
-            let tube = queue.tube(&order.tube);
-            let job = tube.apply(&order.operation, &order.filter, &options).await?;
-            let job = finished(&tube, job, answers).await?;
-            Answer::Done { text: outcome(&job), job: Some((order.tube, job)) }
+            Answer::Done { text: change::outcome(&job), jobs: vec![job] }
         }
-        Ask::Undo { tube: name, job } => {
-            let tube = queue.tube(&name);
-            let job = tube.undo(job, None).await?;
-            Answer::Done { text: outcome(&finished(&tube, job, answers).await?), job: None }
-        }
-        Ask::Cancel { tube, job } => {
-            let job = queue.tube(&tube).cancel_job(job).await?;
-            Answer::Done { text: outcome(&job), job: Some((tube, job)) }
+        Ask::Transfer { node, reason } => {
+            let reason = reason.map(|reason| (Value::from("reason"), Value::from(reason)));
+            let options = Value::Map(reason.into_iter().collect());
+            let args = Array::from([Value::from(node), options]);
+            client.connection().await?.call("lycosa.cluster.transfer", args).await?;
+            Answer::Done { text: format!("node {node} is asked to lead"), jobs: Vec::new() }
         }
         Ask::Pause { tube, is_paused, reason } => {
             let named = queue.tube(&tube);
@@ -253,50 +257,9 @@ pub(super) async fn answer(
                 (false, true) => "hands out tasks again",
                 (false, false) => "was not paused",
             };
-            Answer::Done { text: format!("tube {} {text}", visible(&tube)), job: None }
+            Answer::Done { text: format!("tube {} {text}", visible(&tube)), jobs: Vec::new() }
         }
     })
-}
-
-/// What came of a job, in a sentence that hides nothing.
-pub(super) fn outcome(job: &TubeJob) -> String {
-    let id = job.id;
-    if job.operation == "undo" {
-        let lost = match (job.touched_since, job.gone) {
-            (0, 0) => String::new(),
-            (touched, gone) => format!("; {touched} were changed or taken since, {gone} no longer exist"),
-        };
-        return format!("job {id}: {} tasks undone{lost}", job.undone);
-    }
-    let state = match job.state {
-        lycosa_client::JobState::Cancelled => ", then cancelled",
-        lycosa_client::JobState::Failed => ", then it failed",
-        _ => "",
-    };
-    let error = job.error.as_deref().map_or(String::new(), |error| format!(": {}", visible(error)));
-    let count = if job.reply.get("dry_run") == Some(&Value::Bool(true)) || job.operation == "count" {
-        format!("{} matched", job.matched)
-    } else {
-        format!("{} changed", job.changed)
-    };
-    format!("job {id} ({}): {count}{state}{error}", job.operation)
-}
-
-/// Waits until a job is over; `answers` gets how far it is.
-async fn finished(
-    tube: &Tube,
-    mut job: TubeJob,
-    answers: &UnboundedSender<Answer>,
-) -> anyhow::Result<TubeJob> {
-    while !job.state.is_over() {
-        if job.state == lycosa_client::JobState::Paused {
-            bail!("job {} is paused: {}", job.id, job.error.as_deref().unwrap_or("by an operator"));
-        }
-        let _ = answers.send(Answer::Progress(tube.name().to_owned(), job.clone()));
-        tokio::time::sleep(LOOK).await;
-        job = tube.job(job.id).await?;
-    }
-    Ok(job)
 }
 
 /// Calls a function of the queue that returns one value.

@@ -3,7 +3,8 @@
 use lycosa_client::Operation;
 use ratatui::crossterm::event::KeyCode;
 
-use super::ask::{Ask, Order};
+use super::ask::Ask;
+use super::change::{Control, Counted, Order};
 use super::words::visible;
 
 /// The subject of a change.
@@ -11,7 +12,9 @@ use super::words::visible;
 pub(super) enum Subject {
     Tasks(Order),
     Pause { tube: String, is_paused: bool },
-    Undo { tube: String, job: u64 },
+    Undo { tube: String, jobs: Vec<u64> },
+    Cancel { tube: String, job: u64 },
+    Transfer { node: u64 },
 }
 
 /// Where the change is.
@@ -21,11 +24,7 @@ pub(super) enum Stage {
     /// The server was asked.
     Waiting,
     /// A dry run has counted.
-    Counted {
-        job: u64,
-        matched: u64,
-        scanned: u64,
-    },
+    Counted(Counted),
     Running {
         tube: String,
         job: u64,
@@ -90,10 +89,25 @@ impl Dialog {
         Self::new(format!("{name}: tube {}", visible(tube)), says, subject, &[REASON])
     }
 
-    pub(super) fn undo(tube: &str, job: u64) -> Self {
-        let title = format!("Undo job {job} of {}", visible(tube));
-        let says = "Each task comes back to which nothing has happened since.";
-        Self::new(title, says, Subject::Undo { tube: tube.to_owned(), job }, &[])
+    pub(super) fn undo(tube: &str, jobs: &[u64]) -> Self {
+        let title = match jobs {
+            [job] => format!("Undo job {job} of {}", visible(tube)),
+            jobs => format!("Undo the last {} jobs of {}", jobs.len(), visible(tube)),
+        };
+        let says = "A task comes back unless something has happened to it since.";
+        Self::new(title, says, Subject::Undo { tube: tube.to_owned(), jobs: jobs.to_vec() }, &[])
+    }
+
+    pub(super) fn cancel(tube: &str, job: u64) -> Self {
+        let title = format!("Cancel job {job} of {}", visible(tube));
+        let says = "Tasks that it has changed stay changed; an undo brings them back.";
+        Self::new(title, says, Subject::Cancel { tube: tube.to_owned(), job }, &[])
+    }
+
+    pub(super) fn transfer(node: u64, address: &str) -> Self {
+        let title = format!("Transfer: node {node} at {} leads", visible(address));
+        let says = "Clients go on at the new leader. A call in flight may get OUTCOME_UNKNOWN.";
+        Self::new(title, says, Subject::Transfer { node }, &[REASON])
     }
 
     /// The field that must not be empty.
@@ -121,7 +135,11 @@ impl Dialog {
             Subject::Pause { tube, is_paused } => {
                 Ask::Pause { tube: tube.clone(), is_paused: *is_paused, reason }
             }
-            Subject::Undo { tube, job } => Ask::Undo { tube: tube.clone(), job: *job },
+            Subject::Undo { tube, jobs } => Ask::Undo { tube: tube.clone(), jobs: jobs.clone() },
+            Subject::Cancel { tube, job } => {
+                Ask::Control { tube: tube.clone(), job: *job, action: Control::Cancel }
+            }
+            Subject::Transfer { node } => Ask::Transfer { node: *node, reason },
         }
     }
 

@@ -1,6 +1,7 @@
 //! The screens, as lines. Issues stand on top, then the flow.
 
 mod detail;
+mod lists;
 
 use lycosa_metrics::{Instance, Tasks};
 use lycosa_picture::{Panel, Scale, Series, lane};
@@ -8,6 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span as Piece};
 use unicode_width::UnicodeWidthStr;
 
+use super::change::{Counted, tasks};
 use super::dialog::{Dialog, Stage};
 use super::issues::{self, Gravity};
 use super::model::{Model, Place, SAMPLES, SORTS, Span};
@@ -166,9 +168,16 @@ fn header(model: &Model, theme: Theme, width: usize) -> Vec<Line<'static>> {
         Place::Tasks(view) => format!("Tubes › {} › tasks", visible(&view.tube)),
         Place::Task { tube, id, .. } => format!("Tubes › {} › task {id}", visible(tube)),
         Place::Sessions(_) => "Sessions".to_owned(),
-        Place::Jobs { tube, .. } => format!("Tubes › {} › jobs", visible(tube)),
+        Place::Jobs { tube: Some(tube), .. } => format!("Tubes › {} › jobs", visible(tube)),
+        Place::Jobs { tube: None, .. } => "Jobs".to_owned(),
+        Place::Audit(_) => "Audit".to_owned(),
+        Place::Group => "Group".to_owned(),
     };
-    let tabs = "1 Overview  2 Tubes  3 Sessions  ? keys";
+    let group = if model.election().is_some() { "  6 Group" } else { "" };
+    let named = format!("1 Overview  2 Tubes  3 Sessions  4 Jobs  5 Audit{group}  ? keys");
+    let fits = place.width() + named.width() + 2 <= width;
+    let tabs =
+        if fits { named } else { format!("1-{} screens  ? keys", if group.is_empty() { 5 } else { 6 }) };
     let room = width.saturating_sub(tabs.width() + 2);
     let place = one_line(&place, room);
     let pad = " ".repeat(width.saturating_sub(place.width() + tabs.width()));
@@ -196,10 +205,17 @@ fn footer(model: &Model, theme: Theme, width: usize) -> Vec<Line<'static>> {
         (_, Place::Overview) => "Enter tubes  h span  f freeze  q quit",
         (_, Place::Tubes) => "Enter tube  / filter  s S sort  r t d b tasks  P pause  J jobs  q quit",
         (_, Place::Tube { .. }) => "Enter tasks  r t d b by state  P pause  J jobs  h span  Esc back",
-        (_, Place::Tasks(_)) => "Enter task  / filter  s state  n p page  a all  K R N B D M act  U undo",
+        (_, Place::Tasks(view)) if !view.marked.is_empty() => {
+            "Space mark  m page  Esc unmarks  K kick  R release  N run  B bury  D delete  M move"
+        }
+        (_, Place::Tasks(_)) => {
+            "Enter task  / filter  s state  n p page  Space mark  a all  K R N B D M act  U undo"
+        }
         (_, Place::Task { .. }) => "K kick  R release  N run now  B bury  D delete  M move  U undo  Esc back",
         (_, Place::Sessions(_)) => "Enter tasks that it holds  Esc back",
-        (_, Place::Jobs { .. }) => "U undo  C cancel  Esc back",
+        (_, Place::Jobs { .. }) => "Enter tube  P pause, resume  C cancel  U undo  Esc back",
+        (_, Place::Audit(_)) => "Enter tube  n p page  Esc back",
+        (_, Place::Group) => "T transfer: the chosen voter leads  Esc back",
     };
     let mut lines = Vec::new();
     if let Some(fault) = &model.fault {
@@ -222,7 +238,9 @@ fn body(model: &Model, theme: Theme, width: usize, height: usize) -> Vec<Line<'s
         Place::Tasks(view) => detail::tasks(model, view, width, height),
         Place::Task { detail, is_gone, .. } => detail::task(model, theme, detail.as_deref(), *is_gone, width),
         Place::Sessions(sessions) => detail::sessions(model, sessions, width, height),
-        Place::Jobs { jobs, .. } => detail::jobs(model, jobs, width, height),
+        Place::Jobs { tube, jobs } => lists::jobs(model, tube.as_deref(), jobs, width, height),
+        Place::Audit(view) => lists::audit(model, view, width, height),
+        Place::Group => lists::group(model, theme, width, height),
     }
 }
 
@@ -474,14 +492,13 @@ fn dialog_lines(dialog: &Dialog, theme: Theme, width: usize) -> Vec<Line<'static
         }
         Stage::Form => ("Enter does it. Esc leaves.".to_owned(), Style::new()),
         Stage::Waiting => ("The server was asked…".to_owned(), Style::new()),
-        Stage::Counted { matched: 0, scanned, .. } => {
+        Stage::Counted(Counted { matched: 0, scanned, .. }) => {
             (format!("No task would be changed, of {} looked at. Esc leaves.", count(*scanned)), Style::new())
         }
-        Stage::Counted { matched, scanned, .. } => {
-            let tasks = if *matched == 1 { "task" } else { "tasks" };
+        Stage::Counted(Counted { matched, scanned, .. }) => {
             let text = format!(
-                "{} {tasks} would be changed, of {} looked at. y does it, Esc leaves.",
-                count(*matched),
+                "{} would be changed, of {} looked at. y does it, Esc leaves.",
+                tasks(*matched),
                 count(*scanned)
             );
             (text, theme.gravity(Gravity::Warn))
@@ -535,9 +552,10 @@ fn help() -> Vec<Line<'static>> {
     let text = "\
 Everywhere
   1 2 3        overview, tubes, sessions       Enter →   go in
+  4 5 6        jobs, audit log, group          q         quit
   Esc ←        back                            ↑ ↓ j k   choose, scroll
   h            curves of a minute, hour, day   f         freeze and go on
-  U            undo the last change            q         quit
+  U            undo the last change, or the chosen job
 Tubes
   /  s  S      filter, sort by the next column, turn the order
   r t d b      tasks that are ready, taken, delayed, buried
@@ -546,9 +564,11 @@ Tasks
   /            filter: state=buried older_than=10m error=\"no such host\" utube=a
                id_from id_to pri_from pri_to attempts_from field=a.b equals=5
   s  n  p      next state, next page, page before
-  a            actions are about all tasks that match, or about the chosen one
+  Space  m     mark a task, all of this page   a         all tasks that match
   K R N        kick, release, run now          B D M     bury, delete, move
-Each action says first how many tasks it would change.
+Jobs           P pause, resume  C cancel       Group     T another member leads
+Actions are about the chosen task, the marked ones, or all that match. Each
+says first how many tasks it would change.
 Any key closes this.";
     text.lines().map(plain).collect()
 }

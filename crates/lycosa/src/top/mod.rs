@@ -5,6 +5,7 @@
 //! action on tasks counts them first; text of others is spelled out before it is drawn.
 
 mod ask;
+mod change;
 mod dialog;
 mod draw;
 mod filter;

@@ -1,12 +1,13 @@
 //! What `lycosa top` knows and where its person is. Keys and answers go in, questions and orders come out; drawing only reads.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use lycosa_client::{Filter, JobState, Operation, TubeJob};
-use lycosa_metrics::{History, Snapshot, Tube};
+use lycosa_client::{AuditEntry, Filter, JobState, Operation, TubeJob};
+use lycosa_metrics::{Election, History, Snapshot, Tube};
 use ratatui::crossterm::event::KeyCode;
 
-use super::ask::{Answer, Ask, Found, Order, SessionLine, TaskDetail, TubeDetail};
+use super::ask::{Answer, Ask, Found, LISTED, SessionLine, TaskDetail, TubeDetail};
+use super::change::{self, Control, Order, Part};
 use super::dialog::{Dialog, Stage, Subject};
 use super::filter;
 
@@ -18,6 +19,8 @@ const HISTORY_TICKS: u64 = 10;
 pub(super) const PAGE: u32 = 100;
 /// A payload of more bytes is asked for again only on demand.
 const LARGE: usize = 64 << 10;
+/// Marked tasks at most: further ones are what a filter is for.
+const MAX_MARKED: usize = 1000;
 /// States through which `s` goes in the list of tasks.
 const STATES: [&str; 5] = ["", "ready", "taken", "delayed", "buried"];
 /// Columns by which tubes may be sorted.
@@ -37,11 +40,47 @@ pub(super) enum Span {
 pub(super) enum Place {
     Overview,
     Tubes,
-    Tube { name: String, detail: Option<Box<TubeDetail>>, is_gone: bool },
+    Tube {
+        name: String,
+        detail: Option<Box<TubeDetail>>,
+        is_gone: bool,
+    },
     Tasks(TasksView),
-    Task { tube: String, id: u64, detail: Option<Box<TaskDetail>>, is_gone: bool },
+    Task {
+        tube: String,
+        id: u64,
+        detail: Option<Box<TaskDetail>>,
+        is_gone: bool,
+    },
     Sessions(Vec<SessionLine>),
-    Jobs { tube: String, jobs: Vec<TubeJob> },
+    /// Jobs of one tube, or of all.
+    Jobs {
+        tube: Option<String>,
+        jobs: Vec<TubeJob>,
+    },
+    Audit(AuditView),
+    /// The members of the group are in the status.
+    Group,
+}
+
+/// A page of the audit log.
+#[derive(Debug, Clone)]
+pub(super) struct AuditView {
+    pub(super) entries: Vec<AuditEntry>,
+    /// The first entries of the pages before, and of this one.
+    pub(super) befores: Vec<Option<u64>>,
+}
+
+impl Default for AuditView {
+    fn default() -> Self {
+        Self { entries: Vec::new(), befores: vec![None] }
+    }
+}
+
+impl AuditView {
+    fn before(&self) -> Option<u64> {
+        self.befores.last().copied().flatten()
+    }
 }
 
 /// A list of tasks.
@@ -56,6 +95,8 @@ pub(super) struct TasksView {
     pub(super) found: Option<Found>,
     /// Actions are about all tasks that match.
     pub(super) is_all: bool,
+    /// Marked tasks with their states, of all pages: actions are about them.
+    pub(super) marked: BTreeMap<u64, String>,
 }
 
 impl TasksView {
@@ -127,8 +168,8 @@ pub(super) struct Model {
     pub(super) is_help: bool,
     pub(super) is_frozen: bool,
     pub(super) is_over: bool,
-    /// The last job that can be undone.
-    undoable: Option<(String, u64)>,
+    /// The tube and the jobs of the last change that can be undone.
+    undoable: Option<(String, Vec<u64>)>,
     ticks: u64,
 }
 
@@ -204,7 +245,8 @@ impl Model {
 
     fn ask_for_place(&self) -> Option<Ask> {
         match &self.stop().place {
-            Place::Overview | Place::Tubes => None,
+            Place::Overview | Place::Tubes | Place::Group => None,
+            Place::Audit(view) => Some(Ask::Audit(view.before())),
             Place::Tube { name, .. } => Some(Ask::Tube(name.clone())),
             Place::Tasks(view) => Some(view.ask()),
             Place::Task { tube, id, .. } => Some(Ask::Task { tube: tube.clone(), id: *id }),
@@ -219,8 +261,14 @@ impl Model {
             Place::Tubes => self.shown_tubes().get(self.stop().at).map(|tube| tube.name.clone()),
             Place::Tube { name, .. } => Some(name.clone()),
             Place::Tasks(view) => Some(view.tube.clone()),
-            Place::Task { tube, .. } | Place::Jobs { tube, .. } => Some(tube.clone()),
-            Place::Overview | Place::Sessions(_) => None,
+            Place::Task { tube, .. } => Some(tube.clone()),
+            Place::Jobs { tube: Some(tube), .. } => Some(tube.clone()),
+            Place::Jobs { jobs, .. } => jobs.get(self.stop().at).map(|job| job.tube.clone()),
+            Place::Audit(view) => {
+                let tube = view.entries.get(self.stop().at).map(|entry| entry.tube.clone());
+                tube.filter(|tube| !tube.is_empty())
+            }
+            Place::Overview | Place::Sessions(_) | Place::Group => None,
         }
     }
 
@@ -260,6 +308,8 @@ impl Model {
             Place::Tasks(view) => Some(view.found.as_ref().map_or(0, |found| found.tasks.len())),
             Place::Sessions(sessions) => Some(sessions.len()),
             Place::Jobs { jobs, .. } => Some(jobs.len()),
+            Place::Audit(view) => Some(view.entries.len()),
+            Place::Group => Some(self.election().map_or(0, |election| election.members.len())),
             Place::Overview | Place::Tube { .. } | Place::Task { .. } => None,
         }
     }
@@ -275,25 +325,31 @@ impl Model {
                 Some(dialog) => dialog.stage = Stage::Refused(text),
                 None => self.notice = Some(text),
             },
-            Answer::Counted(job) => {
+            Answer::Counted(counted) => {
                 if let Some(dialog) = &mut self.dialog {
-                    dialog.stage = Stage::Counted { job: job.id, matched: job.matched, scanned: job.scanned };
+                    dialog.stage = Stage::Counted(counted);
                 }
             }
-            Answer::Progress(tube, job) => {
+            Answer::Progress(job) => {
                 if let Some(dialog) = &mut self.dialog {
-                    dialog.stage =
-                        Stage::Running { tube, job: job.id, scanned: job.scanned, total: job.total };
+                    let (scanned, total) = (job.scanned, job.total);
+                    dialog.stage = Stage::Running { tube: job.tube, job: job.id, scanned, total };
                 }
             }
-            Answer::Done { text, job } => {
-                self.dialog = None;
-                let undo = job.filter(|(_, job)| job.kept > 0);
-                self.notice = Some(match &undo {
-                    Some((_, job)) => format!("{text}; U undoes {}", job.kept),
-                    None => text,
-                });
-                self.undoable = undo.map(|(tube, job)| (tube, job.id));
+            Answer::Done { text, jobs } => {
+                // The answer may be that of a key without a dialog, while another dialog is open.
+                let is_of =
+                    |dialog: &mut Dialog| matches!(dialog.stage, Stage::Waiting | Stage::Running { .. });
+                let ended = self.dialog.take_if(is_of);
+                let is_tasks = matches!(&ended, Some(Dialog { subject: Subject::Tasks(_), .. }));
+                if let (true, Place::Tasks(view)) = (is_tasks, &mut self.stop_mut().place) {
+                    view.marked.clear();
+                }
+                let kept: u64 = jobs.iter().map(|job| job.kept).sum();
+                let ended = jobs.iter().filter(|job| job.state.is_over() && job.kept > 0);
+                let undo: Vec<u64> = ended.map(|job| job.id).collect();
+                self.notice = Some(if undo.is_empty() { text } else { format!("{text}; U undoes {kept}") });
+                self.undoable = jobs.first().filter(|_| !undo.is_empty()).map(|job| (job.tube.clone(), undo));
                 return self.ask_for_place().into_iter().chain([Ask::Status { history: false }]).collect();
             }
             answer => self.fill(&answer),
@@ -324,6 +380,9 @@ impl Model {
                 }
                 (Place::Sessions(sessions), Answer::Sessions(found)) => sessions.clone_from(found),
                 (Place::Jobs { tube, jobs }, Answer::Jobs(of, found)) if tube == of => jobs.clone_from(found),
+                (Place::Audit(view), Answer::Audit(before, found)) if view.before() == *before => {
+                    view.entries.clone_from(found);
+                }
                 _ => {}
             }
         }
@@ -403,6 +462,10 @@ impl Model {
             KeyCode::Char('1') => return self.jump(Place::Overview),
             KeyCode::Char('2') => return self.jump(Place::Tubes),
             KeyCode::Char('3') => return self.jump(Place::Sessions(Vec::new())),
+            KeyCode::Char('4') => return self.jump(Place::Jobs { tube: None, jobs: Vec::new() }),
+            KeyCode::Char('5') => return self.jump(Place::Audit(AuditView::default())),
+            KeyCode::Char('6') if self.election().is_some() => return self.jump(Place::Group),
+            KeyCode::Esc if self.has_marks() => self.unmark(),
             KeyCode::Esc | KeyCode::Backspace | KeyCode::Left if self.stops.len() > 1 => {
                 drop(self.stops.pop());
             }
@@ -430,8 +493,8 @@ impl Model {
                 };
             }
             KeyCode::Char('U') => {
-                if let Some((tube, job)) = self.job_to_undo() {
-                    self.dialog = Some(Dialog::undo(&tube, job));
+                if let Some((tube, jobs)) = self.jobs_to_undo() {
+                    self.dialog = Some(Dialog::undo(&tube, &jobs));
                 }
             }
             key => return self.key_of_place(key),
@@ -441,6 +504,9 @@ impl Model {
     }
 
     fn key_of_place(&mut self, key: KeyCode) -> Vec<Ask> {
+        if let Some(asks) = self.key_of_list(key) {
+            return asks;
+        }
         let Some(tube) = self.tube() else { return Vec::new() };
         if let (KeyCode::Char('P'), Some(status)) =
             (key, self.snapshot.tubes.iter().find(|one| one.name == tube))
@@ -449,7 +515,7 @@ impl Model {
             return Vec::new();
         }
         if key == KeyCode::Char('J') && !matches!(self.stop().place, Place::Jobs { .. }) {
-            return self.go(Place::Jobs { tube, jobs: Vec::new() });
+            return self.go(Place::Jobs { tube: Some(tube), jobs: Vec::new() });
         }
         let state = match key {
             KeyCode::Char('r') => "state=ready",
@@ -468,6 +534,25 @@ impl Model {
         let at = self.stop().at;
         match (&mut self.stop_mut().place, key) {
             (Place::Tasks(view), KeyCode::Char('a')) => view.is_all = !view.is_all,
+            (Place::Tasks(view), KeyCode::Char(' ')) => {
+                if let Some(task) = view.found.as_ref().and_then(|found| found.tasks.get(at)) {
+                    if view.marked.remove(&task.id).is_none() && view.marked.len() < MAX_MARKED {
+                        view.marked.insert(task.id, task.state.clone());
+                    }
+                    self.step(1);
+                }
+            }
+            (Place::Tasks(view), KeyCode::Char('m')) => {
+                let shown = view.found.as_ref().map_or(&[][..], |found| &found.tasks);
+                let is_whole = shown.iter().all(|task| view.marked.contains_key(&task.id));
+                for task in shown {
+                    if is_whole {
+                        view.marked.remove(&task.id);
+                    } else if view.marked.len() < MAX_MARKED {
+                        view.marked.insert(task.id, task.state.clone());
+                    }
+                }
+            }
             (Place::Tasks(view), KeyCode::Char('s')) => {
                 let now = view.typed.strip_prefix("state=").unwrap_or_default();
                 let next =
@@ -489,24 +574,83 @@ impl Model {
                 view.found = None;
                 return self.ask_for_place().into_iter().collect();
             }
-            (Place::Jobs { jobs, .. }, KeyCode::Char('C')) => {
-                if let Some(job) = jobs.get(at).filter(|job| !job.state.is_over()) {
-                    return vec![Ask::Cancel { tube, job: job.id }];
-                }
-            }
             (_, KeyCode::Char('u')) => return self.ask_for_place().into_iter().collect(),
             _ => {}
         }
         Vec::new()
     }
 
-    /// The chosen job, or the last one that was begun here.
-    fn job_to_undo(&self) -> Option<(String, u64)> {
+    /// Keys of lists of jobs, of the audit log and of members. `None`: the key is another one's.
+    fn key_of_list(&mut self, key: KeyCode) -> Option<Vec<Ask>> {
+        let at = self.stop().at;
+        match (&mut self.stop_mut().place, key) {
+            (Place::Jobs { jobs, .. }, KeyCode::Char('C')) => {
+                let job = jobs.get(at).filter(|job| !job.state.is_over())?;
+                self.dialog = Some(Dialog::cancel(&job.tube, job.id));
+                Some(Vec::new())
+            }
+            // A pause loses nothing, and the same key ends it: it asks nothing first.
+            (Place::Jobs { jobs, .. }, KeyCode::Char('P')) => {
+                let action = |job: &TubeJob| match job.state {
+                    JobState::Running => Some(Control::Pause),
+                    JobState::Paused => Some(Control::Resume),
+                    _ => None,
+                };
+                let found = jobs.get(at).and_then(|job| action(job).map(|action| (job, action)));
+                let order = |(job, action): (&TubeJob, Control)| Ask::Control {
+                    tube: job.tube.clone(),
+                    job: job.id,
+                    action,
+                };
+                Some(found.map(order).into_iter().collect())
+            }
+            (Place::Audit(view), KeyCode::Char('n')) if view.entries.len() >= LISTED as usize => {
+                let last = view.entries.last().map(|entry| entry.id);
+                view.befores.push(last);
+                self.stop_mut().at = 0;
+                Some(self.ask_for_place().into_iter().collect())
+            }
+            (Place::Audit(view), KeyCode::Char('p')) if view.befores.len() > 1 => {
+                view.befores.pop();
+                Some(self.ask_for_place().into_iter().collect())
+            }
+            (Place::Group, KeyCode::Char('T')) => {
+                let election = self.election()?;
+                let member = election.members.get(at).filter(|member| {
+                    member.node != election.leader && matches!(member.standing.as_str(), "voter" | "joining")
+                });
+                match member {
+                    Some(member) => self.dialog = Some(Dialog::transfer(member.node, &member.address)),
+                    None => self.notice = Some("choose a voter that does not lead".to_owned()),
+                }
+                Some(Vec::new())
+            }
+            _ => None,
+        }
+    }
+
+    /// What the server knows of its group.
+    pub(super) fn election(&self) -> Option<&Election> {
+        self.snapshot.instance.as_ref()?.election.as_ref()
+    }
+
+    fn has_marks(&self) -> bool {
+        matches!(&self.stop().place, Place::Tasks(view) if !view.marked.is_empty())
+    }
+
+    fn unmark(&mut self) {
+        if let Place::Tasks(view) = &mut self.stop_mut().place {
+            view.marked.clear();
+        }
+    }
+
+    /// The chosen job, or the jobs of the last change that was made here.
+    fn jobs_to_undo(&self) -> Option<(String, Vec<u64>)> {
         match &self.stop().place {
-            Place::Jobs { tube, jobs } => {
+            Place::Jobs { jobs, .. } => {
                 let job = jobs.get(self.stop().at)?;
-                let may = job.state.is_over() && job.state != JobState::Failed || job.kept > 0;
-                (may && job.operation != "undo" && job.kept > 0).then(|| (tube.clone(), job.id))
+                let may = job.state.is_over() && job.operation != "undo" && job.kept > 0;
+                may.then(|| (job.tube.clone(), vec![job.id]))
             }
             _ => self.undoable.clone(),
         }
@@ -522,12 +666,7 @@ impl Model {
             'D' => Operation::Delete,
             _ => Operation::Move { to: String::new() },
         };
-        // A job changes taken tasks only if its filter says so, so the filter of one task has its state.
-        let of_task = |id: u64, state: &str| {
-            let filter = Filter::new().ids(id..=id);
-            filter::state(state).map_or_else(|_| filter.clone(), |state| filter.clone().state(state))
-        };
-        let (tube, filter, subject) = match &self.stop().place {
+        let (tube, parts, subject) = match &self.stop().place {
             Place::Tasks(view) if view.is_all => {
                 let is_empty = view.filter == Filter::new();
                 let filter = if is_empty { Filter::all() } else { view.filter.clone() };
@@ -536,7 +675,12 @@ impl Model {
                 } else {
                     format!("all tasks that match {}", view.typed)
                 };
-                (view.tube.clone(), filter, words)
+                (view.tube.clone(), vec![Part::matching(filter)], words)
+            }
+            Place::Tasks(view) if !view.marked.is_empty() => {
+                let marked = view.marked.iter().map(|(id, state)| (*id, state.as_str()));
+                let words = format!("{} marked", change::tasks(view.marked.len() as u64));
+                (view.tube.clone(), change::parts(marked), words)
             }
             Place::Tasks(view) => {
                 let Some(task) = view.found.as_ref().and_then(|found| found.tasks.get(self.stop().at)) else {
@@ -544,24 +688,24 @@ impl Model {
                 };
                 (
                     view.tube.clone(),
-                    of_task(task.id, &task.state),
+                    change::parts([(task.id, task.state.as_str())]),
                     format!("task {} ({})", task.id, task.state),
                 )
             }
             Place::Task { tube, id, detail: Some(detail), .. } => {
                 let state = &detail.line.state;
-                (tube.clone(), of_task(*id, state), format!("task {id} ({state})"))
+                (tube.clone(), change::parts([(*id, state.as_str())]), format!("task {id} ({state})"))
             }
             _ => return,
         };
-        self.dialog = Some(Dialog::order(Order { tube, operation, filter, reason: None }, &subject));
+        self.dialog = Some(Dialog::order(Order { tube, operation, parts, reason: None }, &subject));
     }
 
     fn key_of_dialog(&mut self, mut dialog: Dialog, key: KeyCode) -> Vec<Ask> {
         let mut asks = Vec::new();
         match (&dialog.stage, key) {
             (Stage::Running { tube, job, .. }, KeyCode::Esc) => {
-                asks.push(Ask::Cancel { tube: tube.clone(), job: *job });
+                asks.push(Ask::Control { tube: tube.clone(), job: *job, action: Control::Cancel });
             }
             (_, KeyCode::Esc) => return Vec::new(),
             (Stage::Form, KeyCode::Enter) => match dialog.fault() {
@@ -569,9 +713,9 @@ impl Model {
                 None => asks.push(dialog.begin()),
             },
             (Stage::Form, key) => dialog.type_in(key),
-            (Stage::Counted { job, matched, .. }, KeyCode::Char('y')) if *matched > 0 => {
+            (Stage::Counted(counted), KeyCode::Char('y')) if counted.matched > 0 => {
                 if let Subject::Tasks(order) = &dialog.subject {
-                    asks.push(Ask::Apply { order: order.clone(), counted: *job });
+                    asks.push(Ask::Apply { order: order.clone(), counted: counted.jobs.clone() });
                     dialog.stage = Stage::Waiting;
                 }
             }
@@ -631,7 +775,8 @@ impl Model {
                 .get(at)
                 .and_then(|session| session.tubes.first())
                 .map(|(tube, _)| Place::Tasks(TasksView::new(tube, "state=taken"))),
-            Place::Task { .. } | Place::Jobs { .. } => None,
+            Place::Jobs { .. } | Place::Audit(_) => self.tube().map(|name| tube_place(&name)),
+            Place::Task { .. } | Place::Group => None,
         };
         place.map_or_else(Vec::new, |place| self.go(place))
     }

@@ -1,16 +1,18 @@
 //! Statuses and keys go into the model, and the screen is compared. `LYCOSA_PICTURES` names a folder for drawings of screens.
 
 use std::fmt::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
 
-use lycosa_client::{Filter, JobState, Operation, TaskState, TubeJob, Value};
-use lycosa_metrics::{Instance, Operations, Rates, Snapshot, SubQueue, Tasks, Tube};
+use lycosa_client::{AuditEntry, Filter, JobState, Operation, TaskState, TubeJob, Value};
+use lycosa_metrics::{Election, GroupMember, Instance, Operations, Rates, Snapshot, SubQueue, Tasks, Tube};
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::KeyCode;
 use ratatui::style::{Color, Modifier};
 use ratatui::{Terminal, style::Style};
 
-use super::ask::{Answer, Ask, Found, Order, SessionLine, TaskDetail, TaskLine, TubeDetail};
+use super::ask::{Answer, Ask, Found, SessionLine, TaskDetail, TaskLine, TubeDetail};
+use super::change::{self, Control, Counted, Order, Part};
 use super::draw::Theme;
 use super::model::Model;
 
@@ -86,6 +88,7 @@ fn task(id: u64, state: &str) -> TaskLine {
 
 fn job(operation: &str, kept: u64) -> TubeJob {
     TubeJob {
+        tube: "mail".to_owned(),
         id: 7,
         operation: operation.to_owned(),
         state: JobState::Done,
@@ -124,7 +127,7 @@ fn the_overview_says_first_what_is_wrong() {
     let shown = screen(&model(None), (80, 24));
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(lines[0], "Lycosa 127.0.0.1:3301  running, takes writes, up 2h");
-    assert!(lines[1].starts_with("Overview") && lines[1].ends_with("? keys"), "{shown}");
+    assert!(lines[1].starts_with("Overview") && lines[1].ends_with("5 Audit  ? keys"), "{shown}");
     assert_eq!(lines[2], "! mail: 2 buried tasks. See their errors, then kick or delete them.");
     assert!(lines[4].starts_with("put 12,346/s   take 11.5/s   ack 0.0/s"), "{shown}");
     let lane =
@@ -236,22 +239,22 @@ fn an_action_counts_before_it_changes() {
     let order = Order {
         tube: "mail".to_owned(),
         operation: Operation::Kick,
-        filter: Filter::new().ids(17..=17).state(TaskState::Buried),
+        parts: vec![Part {
+            filter: Filter::new().ids(17..=17).state(TaskState::Buried),
+            one: Some("buried".to_owned()),
+        }],
         reason: Some("because".to_owned()),
     };
     assert_eq!(asks, [Ask::Count(order.clone())]);
     assert!(press(&mut model, "y").is_empty(), "nothing is changed before the count");
-    model.answer(Answer::Counted(job("kick", 0)));
+    model.answer(Answer::Counted(Counted { jobs: vec![None], matched: 12, scanned: 40 }));
     assert!(screen(&model, (80, 24)).contains("12 tasks would be changed, of 40 looked at. y does it"));
     assert!(model.key(KeyCode::Enter).is_empty(), "Enter is no answer to that");
-    assert_eq!(press(&mut model, "y"), [Ask::Apply { order, counted: 7 }]);
-    model.answer(Answer::Done {
-        text: "job 7 (kick): 12 changed".to_owned(),
-        job: Some(("mail".to_owned(), job("kick", 12))),
-    });
+    assert_eq!(press(&mut model, "y"), [Ask::Apply { order, counted: vec![None] }]);
+    model.answer(Answer::Done { text: "job 7 (kick): 12 changed".to_owned(), jobs: vec![job("kick", 12)] });
     assert!(screen(&model, (80, 24)).contains("job 7 (kick): 12 changed; U undoes 12"));
     press(&mut model, "U");
-    assert_eq!(model.key(KeyCode::Enter), [Ask::Undo { tube: "mail".to_owned(), job: 7 }]);
+    assert_eq!(model.key(KeyCode::Enter), [Ask::Undo { tube: "mail".to_owned(), jobs: vec![7] }]);
 }
 
 #[test]
@@ -261,10 +264,10 @@ fn all_that_match_is_a_choice_of_its_own() {
     assert!(screen(&model, (80, 24)).contains("Delete: all tasks that match state=buried of mail"));
     let asks = model.key(KeyCode::Enter);
     assert!(
-        matches!(asks.as_slice(), [Ask::Count(order)] if order.filter == Filter::new().state(TaskState::Buried)),
+        matches!(asks.as_slice(), [Ask::Count(order)] if order.parts == [Part::matching(Filter::new().state(TaskState::Buried))]),
         "{asks:?}"
     );
-    model.answer(Answer::Counted(TubeJob { matched: 0, ..job("delete", 0) }));
+    model.answer(Answer::Counted(Counted { jobs: vec![Some(7)], matched: 0, scanned: 40 }));
     assert!(press(&mut model, "y").is_empty(), "there is nothing to delete");
     model.answer(Answer::Refused("access denied".to_owned()));
     assert!(screen(&model, (80, 24)).contains("Refused: access denied"));
@@ -274,7 +277,147 @@ fn all_that_match_is_a_choice_of_its_own() {
     press(&mut model, "D");
     model.answer(Answer::Failed("x".to_owned()));
     let asks = model.key(KeyCode::Enter);
-    assert!(matches!(asks.as_slice(), [Ask::Count(order)] if order.filter == Filter::all()), "{asks:?}");
+    assert!(
+        matches!(asks.as_slice(), [Ask::Count(order)] if order.parts == [Part::matching(Filter::all())]),
+        "{asks:?}"
+    );
+}
+
+#[test]
+fn marked_tasks_are_changed_by_a_job_for_each_run_of_neighbors() {
+    let tasks = [(3, "buried"), (4, "buried"), (5, "ready"), (7, "ready"), (8, "ready"), (u64::MAX, "ready")];
+    let parts = change::parts(tasks);
+    let of = |from, to, state| Filter::new().ids(from..=to).state(state);
+    let filters: Vec<&Filter> = parts.iter().map(|part| &part.filter).collect();
+    let wanted = [
+        &of(3, 4, TaskState::Buried),
+        &of(5, 5, TaskState::Ready),
+        &of(7, 8, TaskState::Ready),
+        &of(u64::MAX, u64::MAX, TaskState::Ready),
+    ];
+    assert_eq!(filters, wanted);
+    assert_eq!(parts.iter().filter(|part| part.one.is_some()).count(), 2, "a single task needs no count");
+
+    let mut model = with_tasks();
+    press(&mut model, "m");
+    assert!(screen(&model, (80, 24)).contains("2 tasks marked: actions are about these"));
+    press(&mut model, "m");
+    assert!(!screen(&model, (80, 24)).contains("marked"), "all of the page were marked");
+    press(&mut model, "  ");
+    let shown = screen(&model, (80, 24));
+    assert!(
+        shown.contains("*  18446744073709551615") && shown.contains("*                    17"),
+        "{shown}"
+    );
+    press(&mut model, "D");
+    assert!(screen(&model, (80, 24)).contains("Delete: 2 tasks marked of mail"));
+    let asks = model.key(KeyCode::Enter);
+    assert!(matches!(asks.as_slice(), [Ask::Count(order)] if order.parts.len() == 2), "{asks:?}");
+    model.answer(Answer::Counted(Counted { jobs: vec![None, None], matched: 2, scanned: 2 }));
+    press(&mut model, "y");
+    let jobs = vec![
+        TubeJob { id: 8, changed: 1, ..job("delete", 1) },
+        TubeJob { id: 9, changed: 1, ..job("delete", 1) },
+    ];
+    model.answer(Answer::Done { text: change::outcomes(&jobs), jobs });
+    let shown = screen(&model, (80, 24));
+    assert!(shown.contains("2 jobs (delete): 2 changed; U undoes 2") && !shown.contains("marked"), "{shown}");
+    press(&mut model, "U");
+    assert!(screen(&model, (80, 24)).contains("Undo the last 2 jobs of mail"));
+    assert_eq!(model.key(KeyCode::Enter), [Ask::Undo { tube: "mail".to_owned(), jobs: vec![8, 9] }]);
+    let undone = TubeJob { undone: 1, touched_since: 1, ..job("undo", 0) };
+    let said = change::outcomes(&[undone.clone(), undone]);
+    assert_eq!(said, "2 jobs (undo): 2 tasks undone; 2 changed or taken since, 0 no longer there");
+    press(&mut model, " ");
+    model.key(KeyCode::Esc);
+    assert!(!screen(&model, (80, 24)).contains("marked"), "Esc unmarks before it leaves");
+    assert!(screen(&model, (80, 24)).contains("state=buried"));
+}
+
+#[test]
+fn jobs_of_all_tubes_are_paused_resumed_and_cancelled() {
+    let mut model = model(None);
+    assert_eq!(press(&mut model, "4"), [Ask::Jobs(None)]);
+    let running = TubeJob { state: JobState::Running, ..job("bury", 0) };
+    model.answer(Answer::Jobs(None, vec![running.clone(), job("kick", 12)]));
+    let shown = screen(&model, (100, 24));
+    assert!(shown.contains("2 jobs, 1 unfinished") && shown.contains("12 changed so far"), "{shown}");
+    let control = |action| Ask::Control { tube: "mail".to_owned(), job: 7, action };
+    assert_eq!(press(&mut model, "P"), [control(Control::Pause)]);
+    model.answer(Answer::Jobs(None, vec![TubeJob { state: JobState::Paused, ..running }]));
+    assert_eq!(press(&mut model, "P"), [control(Control::Resume)]);
+    assert!(press(&mut model, "C").is_empty(), "a cancel is asked for first");
+    model.answer(Answer::Done { text: "job 7 (bury): 12 changed so far".to_owned(), jobs: Vec::new() });
+    assert!(
+        screen(&model, (80, 24)).contains("Cancel job 7 of mail"),
+        "the answer to P closes no other dialog"
+    );
+    assert_eq!(model.key(KeyCode::Enter), [control(Control::Cancel)]);
+    model.answer(Answer::Jobs(None, vec![job("kick", 12)]));
+    model.key(KeyCode::Esc);
+    assert!(press(&mut model, "PC").is_empty(), "a job that is over is not controlled");
+    assert!(matches!(model.key(KeyCode::Enter).as_slice(), [Ask::Tube(tube)] if tube == "mail"));
+}
+
+#[test]
+fn the_audit_log_has_pages() {
+    let mut model = model(None);
+    assert_eq!(press(&mut model, "5"), [Ask::Audit(None)]);
+    let entry = |id: u64| AuditEntry {
+        id,
+        time: Some(UNIX_EPOCH + Duration::from_secs(NOW as u64)),
+        user: "admin".to_owned(),
+        connection: 3,
+        tube: "mail".to_owned(),
+        operation: "pause".to_owned(),
+        job: None,
+        reason: Some("deploy\u{7}".to_owned()),
+        token: Some("web".to_owned()),
+        role: Some("operator".to_owned()),
+    };
+    model.answer(Answer::Audit(None, (1..=100).rev().map(entry).collect()));
+    let shown = screen(&model, (100, 24));
+    assert!(shown.contains("token web (operator)") && shown.contains("deploy\\u0007"), "{shown}");
+    assert_eq!(press(&mut model, "n"), [Ask::Audit(Some(1))]);
+    model.answer(Answer::Audit(Some(1), vec![]));
+    assert!(screen(&model, (80, 24)).contains("No entry"));
+    assert_eq!(press(&mut model, "p"), [Ask::Audit(None)]);
+}
+
+#[test]
+fn a_group_shows_who_is_behind_and_is_handed_over() {
+    let mut model = model(None);
+    assert!(press(&mut model, "6").is_empty() && screen(&model, (80, 24)).contains("Overview"));
+    let member = |node, standing: &str, lag| GroupMember {
+        node,
+        address: format!("10.0.0.{node}:3311"),
+        standing: standing.to_owned(),
+        is_connected: node != 3,
+        lag,
+        is_active: lag.map(|_| node != 3),
+        awaits_snapshot: lag.map(|_| false),
+    };
+    let Answer::Status(mut snapshot) = status(40) else { panic!("a status") };
+    snapshot.instance.as_mut().expect("an instance").election = Some(Election {
+        state: "leader".to_owned(),
+        leader: 1,
+        term: 7,
+        voters: 3,
+        node: 1,
+        members: vec![member(1, "voter", None), member(2, "voter", Some(3)), member(3, "voter", Some(1_200))],
+        ..Election::default()
+    });
+    model.answer(Answer::Status(snapshot));
+    assert!(press(&mut model, "6").is_empty());
+    let shown = screen(&model, (80, 24));
+    assert!(shown.contains("node 1 leads, term 7, 3 voters; as node 1 sees it"), "{shown}");
+    assert!(shown.contains("not connected  1,200 entries"), "{shown}");
+    press(&mut model, "T");
+    assert!(screen(&model, (80, 24)).contains("choose a voter that does not lead"));
+    press(&mut model, "jTmaintenance");
+    assert!(screen(&model, (80, 24)).contains("Transfer: node 2 at 10.0.0.2:3311 leads"));
+    let wanted = Ask::Transfer { node: 2, reason: Some("maintenance".to_owned()) };
+    assert_eq!(model.key(KeyCode::Enter), [wanted]);
 }
 
 #[test]
@@ -287,9 +430,10 @@ fn a_move_needs_a_tube_and_a_running_job_is_cancelled() {
     let asks = model.key(KeyCode::Enter);
     let to_old = Operation::Move { to: "old".to_owned() };
     assert!(matches!(asks.as_slice(), [Ask::Count(order)] if order.operation == to_old), "{asks:?}");
-    model.answer(Answer::Progress("mail".to_owned(), TubeJob { state: JobState::Running, ..job("move", 0) }));
+    model.answer(Answer::Progress(TubeJob { state: JobState::Running, ..job("move", 0) }));
     assert!(screen(&model, (80, 24)).contains("Job 7: 40 of 40 looked at. Esc cancels it."));
-    assert_eq!(model.key(KeyCode::Esc), [Ask::Cancel { tube: "mail".to_owned(), job: 7 }]);
+    let cancel = Ask::Control { tube: "mail".to_owned(), job: 7, action: Control::Cancel };
+    assert_eq!(model.key(KeyCode::Esc), [cancel]);
 }
 
 #[test]
@@ -327,8 +471,8 @@ fn a_task_says_why_it_does_not_run() {
 #[test]
 fn sessions_and_jobs_are_tables() {
     let mut model = model(Some("mail"));
-    assert_eq!(press(&mut model, "J"), [Ask::Jobs("mail".to_owned())]);
-    model.answer(Answer::Jobs("mail".to_owned(), vec![job("kick", 12)]));
+    assert_eq!(press(&mut model, "J"), [Ask::Jobs(Some("mail".to_owned()))]);
+    model.answer(Answer::Jobs(Some("mail".to_owned()), vec![job("kick", 12)]));
     assert!(screen(&model, (80, 24)).contains("kick       done   40 of 40  12 changed"));
     press(&mut model, "U");
     assert!(screen(&model, (80, 24)).contains("Undo job 7 of mail"));

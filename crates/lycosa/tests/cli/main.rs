@@ -33,4 +33,5 @@ mod support;
 mod terminal;
 mod tls;
 mod tools;
+mod top;
 mod work;

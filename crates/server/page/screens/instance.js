@@ -7,6 +7,7 @@ import { bytes, count, duration, rate } from '../format.js';
 import { buckets, quantile } from '../tubes.js';
 import { may } from '../access.js';
 import { Act, Facts, Foreign, Moment, Table } from '../ui.js';
+import { Group } from '../group.js';
 
 export const title = () => 'Instance · Lycosa';
 
@@ -26,7 +27,7 @@ export function draw(route, { instance, info, expiration }) {
       'div',
       { class: 'heading' },
       h('h1', null, 'Instance'),
-      h(Steering, { isReadOnly: instance.read_only, after: route.refresh }),
+      h(Steering, { isReadOnly: instance.read_only, isMember: info.election !== undefined, after: route.refresh }),
     ),
     may('administrator') && h('p', null, h('a', { href: '#/settings' }, 'Settings'), ' · ', h('a', { href: '#/log' }, 'Log'), ' · ', h('a', { href: '#/tokens' }, 'Tokens')),
     h(
@@ -85,7 +86,8 @@ export function draw(route, { instance, info, expiration }) {
           ],
         }),
       ),
-      h('section', { class: 'panel' }, h('h2', null, 'Replication'), h(Report, { value: info.replication ?? instance.replication })),
+      info.election && h(Group, { election: info.election, after: route.refresh }),
+      !info.election && h('section', { class: 'panel' }, h('h2', null, 'Replication'), h(Report, { value: info.replication ?? instance.replication })),
       h('section', { class: 'panel' }, h('h2', null, 'Expiration tasks'), h(Report, { value: expiration.statistics ?? expiration.tasks })),
       h(
         'section',
@@ -128,7 +130,7 @@ function Member({ name, member }) {
   return h(Foreign, { text: String(member) });
 }
 
-function Steering({ isReadOnly, after }) {
+function Steering({ isReadOnly, isMember, after }) {
   const act = (name, says, place, told) =>
     h(Act, {
       key: name,
@@ -145,8 +147,9 @@ function Steering({ isReadOnly, after }) {
     'div',
     { class: 'buttons' },
     act('Take a checkpoint', 'The server writes a snapshot of all data while it goes on working. It answers when the snapshot is complete.', 'v1/checkpoint', 'The checkpoint is complete.'),
-    isReadOnly
+    // The members of a group elect who takes writes.
+    !isMember && (isReadOnly
       ? act('Promote', 'The server takes writes from now on. Demote the former master first: two servers that take writes hand out tasks twice.', 'v1/promote', 'The server takes writes.')
-      : act('Demote', 'The server takes no writes any more: puts and takes are refused until a server is promoted. Replicas go on following.', 'v1/demote', 'The server takes no writes.'),
+      : act('Demote', 'The server takes no writes any more: puts and takes are refused until a server is promoted. Replicas go on following.', 'v1/demote', 'The server takes no writes.')),
   );
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::{fs, io};
 
-use lycosa_engine::group::{MAX_MEMBERS, NodeId, Standing};
+use lycosa_engine::group::{MAX_MEMBERS, NodeId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -16,7 +16,7 @@ use tokio::net::UnixListener;
 use tokio::task::spawn_local;
 
 use super::handshake::{Purpose, frame, next_frame, read_frame};
-use super::member::{Member, Place};
+use super::member::{Member, Place, standing};
 use super::port::{Port, Visit};
 
 /// The socket for orders, in the data folder.
@@ -150,15 +150,9 @@ pub(crate) fn status(member: &Member) -> Json {
         .members
         .iter()
         .map(|one| {
-            let standing = match one.standing {
-                Standing::Learner => "learner",
-                Standing::Voter => "voter",
-                Standing::Joining => "joining",
-                Standing::Leaving => "leaving",
-            };
             let progress = status.node.progress.iter().find(|progress| progress.node == one.node);
             let mut shown = json!({
-                "node": one.node, "address": one.address, "standing": standing,
+                "node": one.node, "address": one.address, "standing": standing(one.standing),
                 "is_leader": status.node.leader == Some(one.node),
                 "is_connected": one.node == own || member.links().is_connected(one.node),
                 "level": if one.node == own { Some(lycosa_engine::group::FEATURE_LEVEL) } else { member.links().knows(one.node) },

@@ -13,10 +13,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use lycosa_engine::group::{
-    Base, Done, GroupDisk, GroupJournal, GroupStatus, Incoming, NodeId, Order, Outgoing, Refusal,
+    Base, Done, GroupDisk, GroupJournal, GroupStatus, Incoming, NodeId, Order, Outgoing, Refusal, Standing,
 };
 use lycosa_engine::journal::{Journal, News, Pace};
-use lycosa_instance::{Batch, Election, Lsn};
+use lycosa_instance::{Batch, Election, GroupMember, Lsn, MemberProgress};
 use lycosa_journal::directory::Directory;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
@@ -198,7 +198,27 @@ impl Member {
         self.journal.borrow().status()
     }
 
-    /// The state of the election, for `box.info` and metrics.
+    /// The members as this node sees them, for `box.info`.
+    pub(crate) fn members(&self) -> Vec<GroupMember> {
+        let status = self.status();
+        let seen = |member: &lycosa_engine::group::Member| {
+            let found = status.node.progress.iter().find(|progress| progress.node == member.node);
+            GroupMember {
+                node: member.node,
+                address: member.address.clone(),
+                standing: standing(member.standing),
+                is_connected: member.node == status.identity.node || self.links.is_connected(member.node),
+                progress: found.map(|found| MemberProgress {
+                    lag: status.node.last.saturating_sub(found.matched),
+                    is_active: found.is_active,
+                    awaits_snapshot: found.awaits_snapshot,
+                }),
+            }
+        };
+        status.members.iter().map(seen).collect()
+    }
+
+    /// The state of the election without the members, for `box.info` and metrics.
     pub(crate) fn election(&self) -> Election {
         self.journal.borrow().election()
     }
@@ -303,6 +323,16 @@ impl Member {
         thread.map_or(Ok(()), |thread| {
             thread.join().unwrap_or_else(|_| Err(Unclosed("its thread panicked".to_owned())))
         })
+    }
+}
+
+/// How a member takes part, in a word.
+pub(crate) const fn standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Learner => "learner",
+        Standing::Voter => "voter",
+        Standing::Joining => "joining",
+        Standing::Leaving => "leaving",
     }
 }
 

@@ -16,10 +16,11 @@
 
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use lycosa_engine::group;
-use lycosa_instance::Identity;
+use lycosa_instance::{Election, Identity};
 use lycosa_journal::directory::Directory;
 use lycosa_store::Store;
 use tokio::net::TcpListener;
@@ -48,6 +49,11 @@ pub(crate) mod member;
 pub(crate) mod port;
 pub(crate) mod secret;
 pub(crate) mod snapshots;
+
+/// Time for the answer to a call that hands over to reach its client.
+const ANSWER_TIME: Duration = Duration::from_millis(200);
+/// The age at which the list of members that the instance shows is made anew.
+const MEMBERS_AGE: Duration = Duration::from_millis(200);
 
 /// Where clients and orders that other members bring go, once there is an instance.
 type Visitors = Rc<std::cell::RefCell<Option<(Rc<Core>, Bridge)>>>;
@@ -209,13 +215,32 @@ impl Tasks {
         let (core, member, config) = (core.clone(), member.clone(), config.clone());
         self.running.push(spawn_local(async move {
             let mut last_error = String::new();
-            let mut election = None;
+            let (mut shown, mut members) = (None, Vec::new());
+            let mut looked: Option<Instant> = None;
             loop {
                 member.wake.notified().await;
                 let known = member.election();
-                if election.as_ref() != Some(&known) {
-                    core.instance.borrow_mut().set_election(known.clone());
-                    election = Some(known);
+                // A busy leader is woken for each batch, so its list of members is made anew now and then.
+                let is_due = looked.is_none_or(|at| at.elapsed() >= MEMBERS_AGE);
+                if is_due {
+                    members = member.members();
+                    looked = Some(Instant::now());
+                }
+                if is_due || shown.as_ref() != Some(&known) {
+                    let election = Election { members: members.clone(), ..known.clone() };
+                    core.instance.borrow_mut().set_election(election);
+                    shown = Some(known);
+                }
+                let successor = core.instance.borrow_mut().poll_hand_over();
+                if let Some(node) = successor {
+                    let member = member.clone();
+                    // A change of the leader voids calls that are not answered, and the answer to this one has further to go.
+                    spawn_local(async move {
+                        tokio::time::sleep(ANSWER_TIME).await;
+                        if let Err(refusal) = member.transfer(Some(node)) {
+                            tracing::warn!("the group is not handed over to node {node}: {refusal}");
+                        }
+                    });
                 }
                 core.end.notify_one();
                 if core.has_to_declare.get() && !core.instance.borrow().is_rebuilding() {

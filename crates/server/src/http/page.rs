@@ -47,6 +47,7 @@ const FILES: &[File] = files![
     "curve.js",
     "explanation.js",
     "format.js",
+    "group.js",
     "icon.svg",
     "index.html",
     "issues.js",

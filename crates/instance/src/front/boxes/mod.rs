@@ -6,11 +6,12 @@
 //! themselves): spaces are made by INSERT into `_space` and `_index`.
 //!
 //! `queue.sessions` and `queue.status` stand here too: only the instance knows the addresses of connections, and its own numbers.
-//! So do the functions of tokens, `lycosa.token.add` and others, and of sessions, `lycosa.session.release` and
-//! `lycosa.session.disconnect`.
+//! So do the functions of tokens, `lycosa.token.add` and others, of sessions, `lycosa.session.release` and
+//! `lycosa.session.disconnect`, and of groups, `lycosa.cluster.transfer`.
 
 mod arguments;
 mod cfg;
+mod hand_over;
 mod info;
 mod schema;
 mod sessions;
@@ -77,6 +78,7 @@ functions! {
     TokenAdd = "lycosa.token.add";
     TokenRevoke = "lycosa.token.revoke";
     TokenList = "lycosa.token.list";
+    ClusterTransfer = "lycosa.cluster.transfer";
     QueueStatus = "queue.status";
 }
 
@@ -137,6 +139,7 @@ impl Instance {
             Function::TokenAdd => self.add_token(caller, args)?,
             Function::TokenRevoke => self.revoke_token(caller, args)?,
             Function::TokenList => self.list_tokens(caller)?,
+            Function::ClusterTransfer => self.transfer(caller, args)?,
             Function::QueueStatus => return self.queue_status(caller, args, out),
             _ => return self.box_schema(caller, function, args, out),
         };

@@ -15,7 +15,7 @@ use crate::front::connection::Connection;
 use crate::shard::wire_error;
 
 /// Bytes of a reason that the audit log keeps.
-const MAX_REASON: usize = 1024;
+pub(super) const MAX_REASON: usize = 1024;
 
 impl Instance {
     /// `queue.sessions()`: a map. `sessions` has the queue sessions that the caller may see, each a map: `user`,

@@ -1,6 +1,5 @@
-//! The screens of one tube, of tasks, of a task, of sessions and of jobs.
+//! The screens of one tube, of tasks, of a task and of sessions.
 
-use lycosa_client::TubeJob;
 use lycosa_metrics::Histogram;
 
 use ratatui::style::Style;
@@ -23,7 +22,7 @@ fn span(span: Option<f64>) -> String {
 }
 
 /// A moment by the server's clock.
-fn relative(model: &Model, at: f64) -> String {
+pub(super) fn relative(model: &Model, at: f64) -> String {
     let ahead = at - model.now();
     match ahead {
         ahead if ahead > 50.0 * 365.0 * 86_400.0 => "never".to_owned(),
@@ -163,6 +162,12 @@ pub(super) fn tasks(model: &Model, view: &TasksView, width: usize, height: usize
     let mut lines = vec![plain(one_line(&tally, width))];
     if view.is_all {
         lines.push(styled("Actions are about ALL tasks that match (a: about the chosen one)", Theme::bold()));
+    } else if !view.marked.is_empty() {
+        let marked = crate::top::change::tasks(view.marked.len() as u64);
+        lines.push(styled(
+            format!("{marked} marked: actions are about these (Esc unmarks them)"),
+            Theme::bold(),
+        ));
     }
     if found.tasks.is_empty() {
         lines.push(plain(match (&found.next, view.typed.is_empty()) {
@@ -172,7 +177,7 @@ pub(super) fn tasks(model: &Model, view: &TasksView, width: usize, height: usize
         }));
         return lines;
     }
-    let columns = [
+    let mut columns = vec![
         Column("id", true, 0),
         Column("state", false, 0),
         Column("tries", true, 2),
@@ -183,7 +188,14 @@ pub(super) fn tasks(model: &Model, view: &TasksView, width: usize, height: usize
         Column("last error", false, 2),
         Column("payload", false, 1),
     ];
-    let rows: Vec<Vec<String>> = found.tasks.iter().map(|task| row(model, task)).collect();
+    let mut rows: Vec<Vec<String>> = found.tasks.iter().map(|task| row(model, task)).collect();
+    if !view.marked.is_empty() {
+        columns.insert(0, Column("", false, 0));
+        for (row, task) in rows.iter_mut().zip(&found.tasks) {
+            let mark = if view.marked.contains_key(&task.id) { "*" } else { "" };
+            row.insert(0, mark.to_owned());
+        }
+    }
     let space = height.saturating_sub(lines.len());
     lines.extend(table(&columns, &rows, (width, space), Some(model.stop().at)));
     lines
@@ -279,29 +291,4 @@ pub(super) fn sessions(
         .collect();
     lines.extend(table(&columns, &rows, (width, height.saturating_sub(1)), Some(model.stop().at)));
     lines
-}
-
-pub(super) fn jobs(model: &Model, jobs: &[TubeJob], width: usize, height: usize) -> Vec<Line<'static>> {
-    if jobs.is_empty() {
-        return vec![plain("No job has changed or counted tasks of this tube.")];
-    }
-    let columns = [
-        Column("job", true, 0),
-        Column("operation", false, 0),
-        Column("state", false, 0),
-        Column("scanned", true, 2),
-        Column("outcome", false, 1),
-        Column("kept for undo", true, 3),
-    ];
-    let rows: Vec<Vec<String>> = jobs
-        .iter()
-        .map(|job| {
-            let state = format!("{:?}", job.state).to_lowercase();
-            let scanned = format!("{} of {}", count(job.scanned), count(job.total));
-            let outcome = crate::top::ask::outcome(job);
-            let outcome = outcome.split_once(": ").map_or(outcome.clone(), |(_, outcome)| outcome.to_owned());
-            vec![job.id.to_string(), job.operation.clone(), state, scanned, outcome, count(job.kept)]
-        })
-        .collect();
-    table(&columns, &rows, (width, height), Some(model.stop().at))
 }

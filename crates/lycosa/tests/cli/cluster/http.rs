@@ -16,12 +16,11 @@ struct Doors {
 }
 
 impl Doors {
-    fn open() -> Self {
+    fn open(role: &str) -> Self {
         let group = Group::with(3, "", &["--http-listen", "127.0.0.1:0"]);
         assert_eq!(group.put(0, "first"), 1);
         let folder = group.members[group.leader()].folder.to_str().unwrap();
-        let token =
-            lycosa(&["token", "add", "web", "--role", "operator", "--tube", "*", "--data-dir", folder]);
+        let token = lycosa(&["token", "add", "web", "--role", role, "--tube", "*", "--data-dir", folder]);
         assert!(token.status.success(), "{}", text(&token));
         Self { token: String::from_utf8(token.stdout).unwrap().trim().to_owned(), group }
     }
@@ -83,7 +82,7 @@ impl Doors {
 
 #[test]
 fn every_member_serves_http() {
-    let mut doors = Doors::open();
+    let mut doors = Doors::open("operator");
     let leader = doors.group.leader();
     let (one, other) = ((leader + 1) % 3, (leader + 2) % 3);
     let first = doors.take(one, "?max=5&lease=60");
@@ -128,4 +127,40 @@ fn every_member_serves_http() {
     let refused = doors.put(last, "lost", "");
     assert_eq!((refused.status, refused.problem().as_str()), (503, "unavailable"));
     assert!(refused.json()["detail"].as_str().unwrap().contains("no leader"), "{refused:?}");
+}
+
+#[test]
+fn the_members_are_told_and_an_administrator_hands_over() {
+    let doors = Doors::open("administrator");
+    let leader = doors.group.leader();
+    let other = (leader + 1) % 3;
+    let began = Instant::now();
+    let successor = loop {
+        // Members that do not lead pass the question on, so every page shows the leader's view.
+        let election = doors.ask(other, "GET /v1/info", "", &Json::Null).json()["election"].clone();
+        let members = election["members"].as_array().unwrap().clone();
+        assert_eq!((members.len(), &election["node"]), (3, &election["leader"]), "{election}");
+        let is_whole = |member: &&Json| member["is_connected"] == true && member["standing"] == "voter";
+        let follows = |member: &&Json| member["node"] != election["leader"] && member["lag"] == 0;
+        if members.iter().filter(is_whole).count() == 3 && members.iter().filter(follows).count() == 2 {
+            break members.iter().find(follows).unwrap()["node"].clone();
+        }
+        assert!(began.elapsed() < LIMIT, "{election}");
+    };
+    let refused = doors.ask(other, "POST /v1/cluster/transfer", "", &json!({"node": 9}));
+    assert!(
+        refused.status >= 400 && refused.json()["detail"].as_str().unwrap().contains("node 9 cannot lead")
+    );
+    let body = json!({"node": successor, "reason": "new kernel"});
+    let asked = doors.ask(other, "POST /v1/cluster/transfer", "", &body);
+    assert_eq!((asked.status, asked.json()), (200, json!({"successor": successor})), "{asked:?}");
+    let next = usize::try_from(successor.as_u64().unwrap()).unwrap() - 1;
+    doors.group.until(next, "the successor leads", |status| status["leads"] == true);
+    let entries = doors.ask(other, "GET /v1/audit?limit=1", "", &Json::Null).json()["entries"].clone();
+    assert_eq!(entries[0]["operation"], format!("transfer to node {successor}"), "{entries}");
+    assert_eq!(
+        (&entries[0]["reason"], &entries[0]["token"]),
+        (&json!("new kernel"), &json!("web")),
+        "{entries}"
+    );
 }

@@ -242,6 +242,18 @@ pub(super) const ROUTES: &[Route] = &[
         attach: || post(demote),
     },
     Route {
+        method: "post",
+        path: "/v1/cluster/transfer",
+        operation: "transferLeadership",
+        summary: "Asks another voter of the group to lead",
+        role: ADMINISTRATOR,
+        query: &[],
+        headers: &[],
+        bodies: &[("application/json", "Transfer")],
+        answers: &[(200, "Successor")],
+        attach: || post(transfer),
+    },
+    Route {
         method: "get",
         path: "/v1/tokens",
         operation: "listTokens",
@@ -467,6 +479,25 @@ async fn demote(State(state): State<Shared>, access: Access) -> Result<Response,
     let args = Args::new().json(&json!({ "read_only": true }));
     report(&state, &access, "box.cfg", args, state.limits.timeout).await?;
     role(&state, &access).await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Transfer {
+    node: Option<u64>,
+    reason: Option<String>,
+}
+
+async fn transfer(
+    State(state): State<Shared>,
+    access: Access,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let Transfer { node, reason } = read_json(&state, &headers, body).await?;
+    let args = Args::new().json(&node.into()).json(&given([("reason", reason.into())]));
+    let asked = report(&state, &access, "lycosa.cluster.transfer", args, state.limits.timeout).await?;
+    Ok(answer(StatusCode::OK, &asked))
 }
 
 /// Whether the server takes writes now, and its clock.

@@ -1,0 +1,221 @@
+//! `lycosa top`: one screen and one status for scripts; on a terminal of tmux a person looks, filters and acts.
+
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value as Json;
+
+use crate::support::{LIMIT, Server, wait_until};
+
+/// `lycosa top` in a terminal of this size.
+struct Pane {
+    socket: String,
+}
+
+impl Pane {
+    fn open(server: &Server, (width, height): (u16, u16), arguments: &[&str]) -> Self {
+        // One server of tmux for each test, so that none sees another's.
+        let pane = Self { socket: server.data.path().join("tmux.sock").to_str().unwrap().to_owned() };
+        let command = server.command(&[&["top"], arguments].concat());
+        let mut tmux = Command::new("tmux");
+        tmux.args([
+            "-S",
+            &pane.socket,
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            &width.to_string(),
+            "-y",
+        ]);
+        tmux.arg(height.to_string());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => tmux.env(name, value),
+                None => tmux.env_remove(name),
+            };
+        }
+        // The pane stays when the program ends, so that its last words can be read.
+        tmux.args(["env", "TERM=screen-256color"]).arg(command.get_program()).args(command.get_args());
+        tmux.args([";", "set-option", "remain-on-exit", "on", ";", "set-option", "status", "off"]);
+        let begun = tmux.stdin(Stdio::null()).output().unwrap();
+        assert!(begun.status.success(), "{begun:?}");
+        pane
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> String {
+        let run = Command::new("tmux").args(["-S", &self.socket]).args(arguments).output().unwrap();
+        assert!(run.status.success(), "{arguments:?}: {run:?}");
+        String::from_utf8(run.stdout).unwrap()
+    }
+
+    /// Keys by tmux's names: `Enter`, `Escape`, `Space`, or letters.
+    fn press(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+
+    fn type_in(&self, text: &str) {
+        self.tmux(&["send-keys", "-l", text]);
+    }
+
+    fn screen(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    /// Waits until the screen has all these texts; what it shows then.
+    #[track_caller]
+    fn expect(&self, texts: &[&str]) -> String {
+        let begun = Instant::now();
+        loop {
+            let shown = self.screen();
+            if texts.iter().all(|text| shown.contains(text)) {
+                return shown;
+            }
+            assert!(begun.elapsed() < LIMIT, "the screen lacks {texts:?}:\n{shown}");
+            sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Pane {
+    fn drop(&mut self) {
+        // It has ended already if the test got that far.
+        let _ = Command::new("tmux").args(["-S", &self.socket, "kill-server"]).output();
+    }
+}
+
+/// Buried tasks 0 to 3 of `mail`, and 20 ready ones.
+fn server() -> Server {
+    let server = Server::start();
+    server.ok(&["tube", "create", "mail", "--type", "fifottl"]);
+    server.ok(&["tube", "create", "thumbnails", "--type", "fifo"]);
+    let payloads: Vec<String> = (0..24).map(|number| format!(r#"{{"to": "user {number}"}}"#)).collect();
+    let put = server.run_with(&["put", "mail", "--as", "json", "--lines"], &payloads.join("\n"));
+    assert_eq!(put.code, 0, "{put:?}");
+    let bury = ["apply", "mail", "bury", "--id-to", "3", "--yes", "--reason", "no such host"];
+    server.ok(&bury);
+    server
+}
+
+fn states(server: &Server) -> (u64, u64, u64) {
+    let tube: Json = serde_json::from_str(&server.ok(&["explain", "mail", "--json"])).unwrap();
+    let count = |state: &str| tube["tasks"][state].as_u64().unwrap();
+    (count("ready"), count("buried"), count("taken"))
+}
+
+#[test]
+fn one_screen_and_one_status_are_for_scripts() {
+    let server = server();
+    let screen = server.run(&["top", "--once"]);
+    assert_eq!((screen.code, screen.stderr.as_str()), (0, ""), "{screen:?}");
+    assert!(screen.stdout.contains("! mail: 4 buried tasks."), "{screen:?}");
+    assert!(!screen.stdout.contains('\u{1b}'), "a pipe gets no colors: {screen:?}");
+    assert!(screen.stdout.lines().all(|line| line.chars().count() <= 100), "{screen:?}");
+    let tube = server.run(&["top", "mail", "--once"]);
+    assert!(tube.code == 0 && tube.stdout.contains("ready 20  taken 0  delayed 0  buried 4"), "{tube:?}");
+    let missing = server.run(&["top", "nowhere", "--once"]);
+    assert!(missing.code == 1 && missing.stdout.contains("Tube nowhere does not exist"), "{missing:?}");
+    let status: Json = serde_json::from_str(&server.ok(&["top", "--json"])).unwrap();
+    assert_eq!(status["instance"]["state"], "running", "{status}");
+    let names: Vec<&str> =
+        status["tubes"].as_array().unwrap().iter().map(|tube| tube["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["mail", "thumbnails"]);
+    let wanted = serde_json::json!([{
+        "gravity": "warn", "tube": "mail", "title": "4 buried tasks", "act": "See their errors, then kick or delete them."
+    }]);
+    assert_eq!(status["issues"], wanted);
+    let piped = server.run(&["top"]);
+    assert!(
+        piped.code == 2 && piped.stderr.contains("needs a terminal; --once prints one screen"),
+        "{piped:?}"
+    );
+    let refused = crate::support::lycosa(&["top", "--once", "--address", "127.0.0.1:1"]);
+    assert!(refused.code == 4 && refused.stderr.contains("127.0.0.1:1"), "{refused:?}");
+}
+
+#[test]
+fn a_person_finds_the_failed_tasks_kicks_them_and_takes_it_back() {
+    let server = server();
+    let pane = Pane::open(&server, (80, 24), &[]);
+    pane.expect(&["! mail: 4 buried tasks", "1 Overview  2 Tubes  3 Sessions  4 Jobs  5 Audit  ? keys"]);
+    pane.press(&["Enter"]);
+    pane.expect(&["2 of 2 tubes", "thumbnails"]);
+    pane.type_in("/mai");
+    pane.expect(&["1 of 2 tubes that match \"mai\"", "/mai_"]);
+    pane.press(&["Enter", "Enter"]);
+    pane.expect(&["Tubes › mail", "buried 4"]);
+    pane.press(&["b"]);
+    pane.expect(&["state=buried: 4 shown, scanned 4 of 4", "no such host"]);
+    pane.type_in("/ attempts_from=9");
+    pane.press(&["Enter"]);
+    pane.expect(&["No task matches this filter"]);
+    pane.press(&["s"]);
+    pane.expect(&["all tasks: 24 shown"]);
+    pane.type_in("/state=buried");
+    pane.press(&["Enter"]);
+    pane.expect(&["state=buried: 4 shown"]);
+    // The chosen task, and why it does not run.
+    pane.press(&["Enter"]);
+    let shown = pane.expect(&["Why it does not run", "no such host", "\"to\": \"user 0\""]);
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    pane.press(&["Escape"]);
+    // All that match: counted, then confirmed.
+    pane.expect(&["state=buried: 4 shown"]);
+    pane.press(&["a", "K"]);
+    pane.type_in("relay is back");
+    pane.expect(&["Kick: all tasks that match state=buried of mail", "relay is back_"]);
+    pane.press(&["Enter"]);
+    pane.expect(&["4 tasks would be changed, of 4 looked at. y does it"]);
+    assert_eq!(states(&server), (20, 4, 0), "nothing is changed before y");
+    pane.press(&["y"]);
+    pane.expect(&["4 changed; U undoes 4"]);
+    assert_eq!(states(&server), (24, 0, 0));
+    // One of them is taken since: the undo says so.
+    server.ok(&["take", "mail", "--lease", "1h"]);
+    pane.press(&["U", "Enter"]);
+    pane.expect(&["3 tasks undone; 1 changed or taken since, 0 no longer there"]);
+    assert_eq!(states(&server), (20, 3, 0 + 1));
+    pane.press(&["5"]);
+    let shown = pane.expect(&["Audit", "undo", "relay is back"]);
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    pane.press(&["q"]);
+    let end = || pane.tmux(&["display-message", "-p", "#{pane_dead} #{pane_dead_status}"]);
+    wait_until("the program ends without an error", || end().trim() == "1 0");
+}
+
+#[test]
+fn marked_tasks_are_deleted_together_and_jobs_are_steered() {
+    let server = server();
+    let pane = Pane::open(&server, (200, 50), &["mail"]);
+    pane.expect(&["Tubes › mail", "Wait: "]);
+    pane.press(&["r"]);
+    pane.expect(&["state=ready: 20 shown"]);
+    pane.press(&["Space", "Space", "j", "Space"]);
+    pane.expect(&["3 tasks marked", "*   4", "*   5", "*   7", "Esc unmarks"]);
+    pane.press(&["D", "Enter"]);
+    pane.expect(&["Delete: 3 tasks marked of mail", "3 tasks would be changed, of 21 looked at"]);
+    pane.press(&["y"]);
+    pane.expect(&["2 jobs (delete): 3 changed; U undoes 3"]);
+    assert_eq!(states(&server), (17, 4, 0));
+    pane.press(&["U", "Enter"]);
+    pane.expect(&["2 jobs (undo): 3 tasks undone", "20 shown"]);
+    assert_eq!(states(&server), (20, 4, 0));
+    // Slow enough that it runs until it is cancelled.
+    let slow = ["apply", "mail", "delete", "--all", "--yes", "--rate", "1", "--no-wait", "--json"];
+    let begun: Json = serde_json::from_str(&server.ok(&slow)).unwrap();
+    let id = begun["id"].as_u64().unwrap();
+    pane.press(&["4"]);
+    pane.expect(&["1 unfinished", "changed so far"]);
+    pane.press(&["P"]);
+    pane.expect(&["changed, paused"]);
+    pane.press(&["P"]);
+    pane.expect(&["changed so far"]);
+    pane.press(&["C"]);
+    pane.expect(&[&format!("Cancel job {id} of mail"), "Enter does it"]);
+    pane.press(&["Enter"]);
+    pane.expect(&["0 unfinished", "cancelled"]);
+    let (ready, buried, taken) = states(&server);
+    assert!(ready + buried + taken > 0, "the job was cancelled before its end");
+}
