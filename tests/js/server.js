@@ -18,6 +18,12 @@ function binary() {
   return process.env.LYCOSA_BIN || path.join(target, 'debug', 'lycosa');
 }
 
+/** The environment without settings: variables of this name are settings to the server, and those of the tests are not meant. */
+function environment() {
+  const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('LYCOSA_'));
+  return { ...Object.fromEntries(kept), NO_COLOR: '1' };
+}
+
 /** Above the ports of the other tests, below the range that clients get theirs from. */
 const PORTS = { first: 30_000, count: 2_500 };
 let taken = 0;
@@ -84,12 +90,10 @@ class Server {
         '',
       ].join('\n'),
     );
-    // Variables of this name are settings to the server; those of the tests are not meant.
-    const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('LYCOSA_'));
     const log = fs.openSync(path.join(this.folder, 'log'), 'a');
     this.process = spawn(binary(), ['serve', '--config', config], {
       cwd: this.folder,
-      env: { ...Object.fromEntries(kept), NO_COLOR: '1' },
+      env: environment(),
       stdio: ['ignore', log, log],
     });
     fs.closeSync(log);
@@ -123,4 +127,4 @@ class Server {
   }
 }
 
-module.exports = { ADMIN_PASSWORD, Server };
+module.exports = { ADMIN_PASSWORD, Server, binary, environment, freePort };

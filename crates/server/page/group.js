@@ -50,7 +50,7 @@ export function Group({ election, after }) {
       h('td', null, isLeader(member) ? h('span', { class: 'state ready' }, 'leader') : member.standing),
       h('td', { class: 'minor' }, h(Foreign, { text: member.address })),
       h('td', { class: isBad ? 'bad-text' : '' }, text),
-      h('td', { class: 'number' }, member.lag === undefined ? '–' : count(member.lag)),
+      h('td', { class: 'number' }, member.lag === undefined ? '–' : [count(member.lag), h('span', { class: 'minor' }, Number(member.lag) === 1 ? ' entry' : ' entries')]),
       h(
         'td',
         { class: 'steer' },
@@ -72,12 +72,12 @@ export function Group({ election, after }) {
   });
   return h(
     'section',
-    { class: 'panel' },
+    { class: 'panel wide' },
     h('h2', null, 'Group'),
     h('p', null, Number(leader) === 0 ? 'No leader is known' : `Node ${leader} leads`, `, term ${count(term)}, ${of(voters, 'voter')}; as node ${node} sees it.`),
     h(Table, {
       caption: 'Members of the group',
-      columns: [['node', 'Member'], ['role', 'Role'], ['address', 'Address', 'minor'], ['health', 'Health'], ['lag', 'Entries behind', 'number'], ['acts', 'Acts', 'steer']],
+      columns: [['node', 'Member'], ['role', 'Role'], ['address', 'Address', 'minor'], ['health', 'Health'], ['lag', 'Behind', 'number'], ['acts', 'Acts', 'steer']],
       rows,
     }),
   );

@@ -204,7 +204,9 @@ function Health({ health }) {
   if (!health) return null;
   if (health.ready) return h('span', { class: 'health ok' }, h('i', { 'aria-hidden': 'true' }), 'ready');
   const why = health.reasons.map(({ detail }) => detail).join('; ');
-  return h('span', { class: 'health bad', title: why }, h('i', { 'aria-hidden': 'true' }), health.read_only ? 'read-only' : 'not ready');
+  // A replica takes no writes by intent: that is no fault.
+  const isQuiet = health.reasons.every(({ reason }) => reason === 'read_only');
+  return h('span', { class: `health ${isQuiet ? 'quiet' : 'bad'}`, title: why }, h('i', { 'aria-hidden': 'true' }), health.read_only ? 'read-only' : 'not ready');
 }
 
 function Bar() {

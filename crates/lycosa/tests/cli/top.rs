@@ -176,7 +176,7 @@ fn a_person_finds_the_failed_tasks_kicks_them_and_takes_it_back() {
     server.ok(&["take", "mail", "--lease", "1h"]);
     pane.press(&["U", "Enter"]);
     pane.expect(&["3 tasks undone; 1 changed or taken since, 0 no longer there"]);
-    assert_eq!(states(&server), (20, 3, 0 + 1));
+    assert_eq!(states(&server), (20, 3, 1));
     pane.press(&["5"]);
     let shown = pane.expect(&["Audit", "undo", "relay is back"]);
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");

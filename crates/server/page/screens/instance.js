@@ -6,7 +6,8 @@ import { Bars } from '../curve.js';
 import { bytes, count, duration, rate } from '../format.js';
 import { buckets, quantile } from '../tubes.js';
 import { may } from '../access.js';
-import { Act, Facts, Foreign, Moment, Table } from '../ui.js';
+import { Checkpoints, Expirations, Replication, Use } from '../panels.js';
+import { Act, Facts, Foreign, Table } from '../ui.js';
 import { Group } from '../group.js';
 
 export const title = () => 'Instance · Lycosa';
@@ -33,6 +34,7 @@ export function draw(route, { instance, info, expiration }) {
     h(
       'div',
       { class: 'columns' },
+      info.election && h(Group, { election: info.election, after: route.refresh }),
       h(
         'section',
         { class: 'panel' },
@@ -58,7 +60,7 @@ export function draw(route, { instance, info, expiration }) {
         'section',
         { class: 'panel' },
         h('h2', null, 'Memory'),
-        h(Use, { used: instance.memory_used, limit: instance.memory_limit }),
+        h(Use, { label: 'Memory in use', used: instance.memory_used, limit: instance.memory_limit }),
         h(Facts, { facts: [['Tuples', bytes(memory?.data)], ['Indexes', bytes(memory?.index)], ['Lua', bytes(instance.lua_memory)], ['Lua errors', count(instance.lua_errors)]] }),
         h('h2', null, 'Journal'),
         h(Facts, {
@@ -70,7 +72,7 @@ export function draw(route, { instance, info, expiration }) {
           ],
         }),
         h('h2', null, 'Checkpoints'),
-        h(Report, { value: instance.checkpoint }),
+        h(Checkpoints, { checkpoint: instance.checkpoint }),
       ),
       h(
         'section',
@@ -86,9 +88,8 @@ export function draw(route, { instance, info, expiration }) {
           ],
         }),
       ),
-      info.election && h(Group, { election: info.election, after: route.refresh }),
-      !info.election && h('section', { class: 'panel' }, h('h2', null, 'Replication'), h(Report, { value: info.replication ?? instance.replication })),
-      h('section', { class: 'panel' }, h('h2', null, 'Expiration tasks'), h(Report, { value: expiration.statistics ?? expiration.tasks })),
+      !info.election && h('section', { class: 'panel wide' }, h('h2', null, 'Replication'), h(Replication, { replication: info.replication ?? instance.replication, uuid: instance.uuid })),
+      h('section', { class: 'panel wide' }, h('h2', null, 'Expiration tasks'), h(Expirations, { expiration: expiration.statistics ?? expiration.tasks })),
       h(
         'section',
         { class: 'panel' },
@@ -105,29 +106,6 @@ export function draw(route, { instance, info, expiration }) {
       ),
     ),
   ];
-}
-
-function Use({ used, limit }) {
-  return h(
-    'p',
-    { class: 'progress' },
-    h('progress', { max: Number(limit), value: Number(used), 'aria-label': 'Memory in use' }),
-    ` ${bytes(used)} of ${bytes(limit)}`,
-  );
-}
-
-/** A part of the server's report, name by name. */
-function Report({ value }) {
-  const isEmpty = value === undefined || value === null || Object.keys(value).length === 0;
-  if (isEmpty) return h('p', { class: 'hint' }, 'None.');
-  return h(Facts, { facts: Object.entries(value).map(([name, member]) => [name, h(Member, { name, member })]) });
-}
-
-function Member({ name, member }) {
-  if (member !== null && typeof member === 'object') return h(Report, { value: member });
-  if (typeof member === 'number' && /(^|_)(time|at|last|next|since|began|ended)$/.test(name) && member > 1e9) return h(Moment, { at: member });
-  if (typeof member === 'number' && /bytes|_used$|_limit$|^disk_/.test(name)) return bytes(member);
-  return h(Foreign, { text: String(member) });
 }
 
 function Steering({ isReadOnly, isMember, after }) {

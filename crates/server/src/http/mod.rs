@@ -12,11 +12,12 @@
 //!
 //! Invariants: every route stands in the table of [`routes`], of which [`openapi`] is made; no request makes the thread
 //! wait for another one; connections, heads, bodies and unanswered calls have bounds in
-//! [`Limits`]. Absent: HTTP/2, cookies, compression, what a call means.
+//! [`Limits`]. Absent: HTTP/2, cookies, what a call means.
 
 mod access;
 mod body;
 pub(crate) mod bridge;
+mod compression;
 mod etag;
 mod guard;
 mod json;

@@ -5,7 +5,8 @@
 //! person types. Its Content-Security-Policy lets it load and ask this server alone, forbids inline scripts and frames, and
 //! (Trusted Types) lets no script parse text as HTML.
 //!
-//! Invariant: every file of the folder is served, as a test sees. Absent: compression, and anything made at run time.
+//! Invariant: every file of the folder is served, as a test sees. Absent: anything made at run
+//! time, but for the compressed files, which the first request makes.
 
 use std::sync::LazyLock;
 
@@ -17,7 +18,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 
 use super::problem::{Kind, Problem};
-use super::{Shared, etag};
+use super::{Shared, compression, etag};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
@@ -54,6 +55,7 @@ const FILES: &[File] = files![
     "jobs.js",
     "main.js",
     "msgpack.js",
+    "panels.js",
     "payload.js",
     "put.js",
     "rates.js",
@@ -81,6 +83,10 @@ const FILES: &[File] = files![
 static TAGS: LazyLock<Vec<HeaderValue>> =
     LazyLock::new(|| FILES.iter().map(|file| etag::of(file.bytes)).collect());
 
+/// [`FILES`], compressed.
+static PACKED: LazyLock<Vec<Vec<u8>>> =
+    LazyLock::new(|| FILES.iter().map(|file| compression::small(file.bytes)).collect());
+
 /// Adds the page to the routes.
 pub(super) fn attach(router: Router<Shared>) -> Router<Shared> {
     router.route(DOCUMENT_PATH, get(document)).route("/page/{*name}", get(file))
@@ -98,12 +104,21 @@ async fn file(Path(name): Path<String>, uri: Uri, headers: HeaderMap) -> Result<
 fn serve(name: &str, headers: &HeaderMap) -> Option<Response<Body>> {
     let at = FILES.iter().position(|file| file.name == name)?;
     let tag = TAGS[at].clone();
+    let is_packed = compression::is_accepted(headers);
     let mut response = match etag::is_known(headers, &tag) {
         true => StatusCode::NOT_MODIFIED.into_response(),
+        false if is_packed => Response::new(Body::from(PACKED[at].as_slice())),
         false => Response::new(Body::from(FILES[at].bytes)),
     };
+    let is_whole = response.status() == StatusCode::OK;
     let answer = response.headers_mut();
-    answer.insert(header::ETAG, tag);
+    if is_packed && is_whole {
+        compression::mark(answer);
+    }
+    compression::vary(answer);
+    // One tag for both forms: a weak one.
+    let weak = [b"W/", tag.as_bytes()].concat();
+    answer.insert(header::ETAG, HeaderValue::from_bytes(&weak).expect("a tag with a prefix is a header"));
     answer.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type(name)));
     // A browser asks with the ETag each time.
     answer.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -131,8 +146,9 @@ mod tests {
 
     use super::*;
 
-    /// Bytes of all files together as they are served; compressed they would have a third of that.
-    const MAX_SIZE: usize = 190 << 10;
+    /// Bytes of all files together, and of all compressed files.
+    const MAX_SIZE: usize = 230 << 10;
+    const MAX_PACKED: usize = 80 << 10;
 
     fn folder() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("page")
@@ -164,6 +180,21 @@ mod tests {
     fn the_page_is_small() {
         let size: usize = FILES.iter().map(|file| file.bytes.len()).sum();
         assert!(size <= MAX_SIZE, "the page has {size} bytes");
+        let packed: usize = PACKED.iter().map(Vec::len).sum();
+        assert!(packed <= MAX_PACKED, "the compressed page has {packed} bytes");
+    }
+
+    #[test]
+    fn a_client_that_takes_gzip_gets_it() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip, br"));
+        for (file, packed) in FILES.iter().zip(PACKED.iter()) {
+            let response = serve(file.name, &headers).unwrap();
+            assert_eq!(response.headers()[header::CONTENT_ENCODING], "gzip");
+            assert_eq!(response.headers()[header::VARY], "accept-encoding");
+            assert_eq!(compression::tests::unpacked(packed), file.bytes, "{}", file.name);
+        }
+        assert!(!serve(DOCUMENT, &HeaderMap::new()).unwrap().headers().contains_key(header::CONTENT_ENCODING));
     }
 
     #[test]
@@ -189,7 +220,7 @@ mod tests {
     fn a_file_that_the_browser_has_is_not_sent_again() {
         let first = serve(DOCUMENT, &HeaderMap::new()).unwrap();
         assert_eq!(first.status(), StatusCode::OK);
-        let tag = first.headers()[header::ETAG].to_str().unwrap().to_owned();
+        let tag = first.headers()[header::ETAG].to_str().unwrap().trim_start_matches("W/").to_owned();
         for tags in [tag.clone(), format!("W/{tag}"), format!("\"other\", {tag}")] {
             let mut headers = HeaderMap::new();
             headers.insert(header::IF_NONE_MATCH, tags.parse().unwrap());

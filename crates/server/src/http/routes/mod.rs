@@ -32,7 +32,7 @@ use serde_json::{Map, Value as Json};
 
 use super::access::Access;
 use super::problem::{Kind, Problem};
-use super::{Shared, body, etag, json, page};
+use super::{Peer, Shared, body, compression, etag, json, page};
 use crate::clock::now;
 
 /// A route: a method at a path.
@@ -208,12 +208,14 @@ async fn admit(state: &Shared, access: &Access, role: TokenRole, what: &'static 
     state.bridge.look(state.limits.timeout, look).await?.map_err(Problem::from)
 }
 
-/// Gives the answer to a GET an ETag of its body, and answers nothing but "not modified" to a client that has it.
+/// Gives the answer to a GET an ETag of its body, and answers nothing but "not modified" to a client that has it. Large answers
+/// are compressed where that pays.
 async fn tag(request: Request<Body>, next: Next) -> Response<Body> {
     let known = match *request.method() {
         Method::GET => request.headers().clone(),
         _ => return next.run(request).await,
     };
+    let peer = request.extensions().get::<Peer>().copied();
     let response = next.run(request).await;
     let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
     if response.status() != StatusCode::OK || !is_json {
@@ -226,11 +228,20 @@ async fn tag(request: Request<Body>, next: Next) -> Response<Body> {
     };
     let tag = etag::of(&body);
     let is_known = etag::is_known(&known, &tag);
-    parts.headers.insert(header::ETAG, tag);
+    parts.headers.insert(header::ETAG, tag.clone());
+    compression::vary(&mut parts.headers);
     if is_known {
         parts.status = StatusCode::NOT_MODIFIED;
         parts.headers.remove(header::CONTENT_TYPE);
         return Response::from_parts(parts, Body::empty());
+    }
+    if compression::pays(body.len(), peer.as_ref()) && compression::is_accepted(&known) {
+        compression::mark(&mut parts.headers);
+        parts.headers.remove(header::CONTENT_LENGTH);
+        // The tag is that of the text, so it is a weak one of the compressed bytes.
+        let weak = [b"W/", tag.as_bytes()].concat();
+        parts.headers.insert(header::ETAG, HeaderValue::from_bytes(&weak).expect("a tag with a prefix is a header"));
+        return Response::from_parts(parts, Body::from(compression::fast(&body)));
     }
     Response::from_parts(parts, Body::from(body))
 }
