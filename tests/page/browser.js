@@ -85,6 +85,15 @@ async function picture(page, name) {
   await page.screenshot({ path: path.join(PICTURES, `${name}.png`), fullPage: true });
 }
 
+/** A picture of the window for the documents: into the folder that LYCOSA_PICTURES names, else beside the others. */
+async function illustration(page, name) {
+  const folder = process.env.LYCOSA_PICTURES || PICTURES;
+  fs.mkdirSync(folder, { recursive: true });
+  const file = path.join(folder, `page-${name}.png`);
+  await page.screenshot({ path: file });
+  return fs.statSync(file).size;
+}
+
 /** A proxy that serves everything of `port` below a prefix and nothing beside it. */
 async function prefixed(port, prefix) {
   const strays = [];
@@ -107,4 +116,4 @@ async function prefixed(port, prefix) {
   return { address, strays, close: () => server.close() };
 }
 
-module.exports = { inaccessible, launch, open, overflow, picture, prefixed, visit };
+module.exports = { illustration, inaccessible, launch, open, overflow, picture, prefixed, visit };

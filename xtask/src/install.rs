@@ -1,5 +1,5 @@
-//! What the tests need beside Rust: a real Tarantool, valgrind, Chromium, tmux, Python and JavaScript clients. Each is left alone where it is
-//! already there and right. Client packages go under `.test-env/`, which git does not see.
+//! What the tests need beside Rust: a real Tarantool, valgrind, Chromium, tmux, Python and JavaScript clients. Each is left alone where
+//! it is already there and right. Client packages go under `.test-env/`, which git does not see.
 
 use std::fs;
 use std::path::{Path, PathBuf};

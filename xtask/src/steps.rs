@@ -317,12 +317,14 @@ pub(crate) fn bench(arguments: &[String]) -> Result<()> {
     Program::cargo().arguments(run).arguments(arguments.iter().map(String::as_str)).run()
 }
 
-/// Draws the screens of `lycosa top` that the documents show, by the test of these drawings.
+/// Draws the screens of `lycosa top` and of the page that the documents show, by the tests that look at them.
 pub(crate) fn pictures() -> Result<()> {
     let folder = top().join("docs/pictures");
     fs::create_dir_all(&folder).context("cannot make docs/pictures")?;
     let test = ["test", "--package", "lycosa", "--bin", "lycosa", "--", "top::tests::screens_can_be_drawn"];
-    Program::cargo().variable("LYCOSA_PICTURES", folder).arguments(test).run()
+    Program::cargo().variable("LYCOSA_PICTURES", &folder).arguments(test).run()?;
+    let (_, program) = node("tests/page/run.test.js")?;
+    program.variable("LYCOSA_PICTURES", &folder).run()
 }
 
 /// Builds the binary with the features of the whole workspace, so that tests and clippy use the same builds of its crates.

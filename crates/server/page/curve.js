@@ -18,7 +18,8 @@ function line(points, xOf, yOf) {
   for (const [time, value] of points) {
     if (value === null) isDown = false;
     else {
-      text += `${isDown ? 'L' : 'M'}${xOf(time).toFixed(1)} ${yOf(value).toFixed(1)}`;
+      // A point without neighbors is a dot.
+      text += `${isDown ? 'L' : 'M'}${xOf(time).toFixed(1)} ${yOf(value).toFixed(1)}${isDown ? '' : 'h0'}`;
       isDown = true;
     }
   }

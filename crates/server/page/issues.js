@@ -74,17 +74,21 @@ function ofInstance(info) {
 function ofTube(tube) {
   const { name, tasks, oldest_ready_age: age, waiting_takes: waiting } = tube;
   const found = [];
-  const add = (id, gravity, title, means, act, href = to`#/tubes/${name}`) =>
-    found.push({ id: `${id} ${name}`, gravity, tube: name, title, means, act, href });
+  // A command for a shell: only for names that need no quotation.
+  const command = (text) => (/^[\w][\w.-]*$/.test(name) ? text : undefined);
+  /** @type {(id: string, gravity: string, title: string, means: string, act: string, more?: Record<string, any>) => unknown} */
+  const add = (id, gravity, title, means, act, { href = to`#/tubes/${name}`, ...more } = {}) =>
+    found.push({ id: `${id} ${name}`, gravity, tube: name, title, means, act, href, ...more });
   if (tube.paused) {
-    add('paused', 'note', 'Paused', 'The tube hands out no task until it is resumed.', 'Resume it on its screen.');
+    add('paused', 'note', 'Paused', 'The tube hands out no task until it is resumed.', 'Resume it once the reason is gone.', { resumes: name, command: command(`lycosa resume ${name}`) });
   } else if (Number(tasks.ready) > 0 && age > PATIENCE && waiting === 0 && !rateOf(tube, 'take')) {
     add(
       'left',
       'bad',
       `${of(tasks.ready, 'ready task')} and no worker`,
       `The oldest has waited for ${duration(age)}, no call waits for a task, and the last minutes saw no take.`,
-      'Start workers, or see whether the tube is paused.',
+      'Start workers.',
+      { command: command(`lycosa work ${name} -- ./handler`) },
     );
   }
   if (Number(tasks.buried) > 0) {
@@ -94,7 +98,7 @@ function ofTube(tube) {
       of(tasks.buried, 'buried task'),
       'Workers gave these tasks up. They wait until a kick, or until their ttl is over.',
       'Look at their last errors, mend the cause, then kick or delete them.',
-      to`#/tubes/${name}/tasks?state=buried`,
+      { href: to`#/tubes/${name}/tasks?state=buried`, command: command(`lycosa find ${name} --state buried`) },
     );
   }
   if (tube.capacity && totalOf(tube) >= Number(tube.capacity)) {

@@ -210,7 +210,6 @@ function Health({ health }) {
 }
 
 function Bar() {
-  const access = getAccess();
   const links = BAR.filter(([, , , role]) => !role || may(role)).map(([name, href, pattern]) =>
     h('a', { href, 'aria-current': pattern.test(page.route.place) ? 'page' : undefined, key: name }, name),
   );
@@ -229,8 +228,6 @@ function Bar() {
           { type: 'button', class: page.isPaused ? 'paused' : '', 'aria-pressed': String(page.isPaused), onClick: () => setPaused(!page.isPaused) },
           page.isPaused ? 'Paused: resume' : 'Pause refresh',
         ),
-        access && h('span', { class: 'who' }, h(Foreign, { text: access.name }), ` (${access.role})`),
-        h('button', { type: 'button', onClick: () => forgetToken() }, 'Forget token'),
       ),
   );
 }
@@ -257,6 +254,7 @@ function Screen() {
 
 function Foot() {
   const { health } = page;
+  const access = getAccess();
   const toggle = () => {
     clock.toggle();
     draw();
@@ -266,6 +264,8 @@ function Foot() {
     null,
     health && h('span', null, `Lycosa ${health.version}, up for ${duration(Math.floor(health.uptime_seconds))}`),
     h('button', { type: 'button', onClick: toggle }, clock.isUtc ? 'Times on hover in UTC' : 'Times on hover in local time'),
+    access && h('span', { class: 'who' }, 'Token ', h(Foreign, { text: access.name }), ` (${access.role})`),
+    api.token() && h('button', { type: 'button', onClick: () => forgetToken() }, 'Forget token'),
   );
 }
 

@@ -1,11 +1,11 @@
 // Issues: what is wrong, what it means, what to do.
 
 import { h } from '../vendor/preact.mjs';
-import { get } from '../api.js';
+import { get, path, post } from '../api.js';
 import { of } from '../format.js';
 import { findIssues } from '../issues.js';
 import { loadStatus } from '../tubes.js';
-import { Foreign } from '../ui.js';
+import { Act, Copy, Foreign } from '../ui.js';
 
 export const title = () => 'Issues · Lycosa';
 
@@ -22,24 +22,24 @@ export async function load(route, signal) {
 export function draw(route, { tubes, info }) {
   return [
     h('h1', null, 'Issues'),
-    h(IssueList, { issues: findIssues({ tubes, health: route.health, info }) }),
+    h(IssueList, { issues: findIssues({ tubes, health: route.health, info }), after: route.refresh }),
     !info && h('p', { class: 'hint' }, 'This token sees its own tubes; a token for every tube sees the server too.'),
   ];
 }
 
-export function IssueList({ issues, isShort = false }) {
+export function IssueList({ issues, after, isShort = false }) {
   if (issues.length === 0) return h('p', { class: 'fine' }, 'Nothing is wrong that the page can see.');
   const shown = isShort ? issues.slice(0, SHORT) : issues;
   return h(
     'section',
     { class: 'issues', 'aria-label': 'What is wrong' },
-    h('ul', null, shown.map((issue) => h(Issue, { key: issue.id, issue }))),
+    h('ul', null, shown.map((issue) => h(Issue, { key: issue.id, issue, after, isShort }))),
     shown.length < issues.length && h('p', null, h('a', { href: '#/issues' }, `All ${of(issues.length, 'issue')}`)),
   );
 }
 
-function Issue({ issue }) {
-  const { gravity, tube, title, means, act, href } = issue;
+function Issue({ issue, after, isShort }) {
+  const { gravity, tube, title, means, act, href, resumes, command } = issue;
   return h(
     'li',
     { class: gravity },
@@ -49,6 +49,22 @@ function Issue({ issue }) {
       null,
       h('p', { class: 'title' }, tube !== undefined && h('span', null, h(Foreign, { text: tube }), ': '), title),
       h('p', { class: 'means' }, h(Foreign, { text: means }), ' ', act, ' ', href && h('a', { href }, 'Look')),
+      !isShort && (resumes !== undefined || command) &&
+        h(
+          'div',
+          { class: 'buttons' },
+          resumes !== undefined &&
+            h(Act, {
+              name: 'Resume',
+              title: `Resume ${resumes}`,
+              tube: resumes,
+              says: 'The tube hands out tasks again, to waiting calls at once.',
+              withReason: true,
+              run: async (reason) => ((await post(path`v1/tubes/${resumes}/resume`, { reason })).changed ? 'Resumed.' : 'It was not paused.'),
+              after,
+            }),
+          command && [h('code', null, command), h(Copy, { text: command })],
+        ),
     ),
   );
 }

@@ -1,11 +1,11 @@
 // Tasks of a tube: a filter that stands in the address, pages, a choice of rows, and acts on the choice or on all that match.
 
 import { Component, h } from '../vendor/preact.mjs';
-import { parse, path, post, stringify } from '../api.js';
+import { get, parse, path, post, stringify } from '../api.js';
 import { Bulk } from '../bulk.js';
 import { hidesPayloads, may } from '../access.js';
 import { count } from '../format.js';
-import { STATES } from '../tubes.js';
+import { STATES, totalOf } from '../tubes.js';
 import { Empty, Field, Foreign, Moment, State, Table, to } from '../ui.js';
 
 export const title = ({ names: [tube] }) => `Tasks of ${tube} · Lycosa`;
@@ -14,7 +14,6 @@ const LIMIT = 50;
 /** Characters of a payload in a row. */
 const SHOWN = 120;
 
-const SELECTS = { state: ['', ...STATES] };
 const NUMBERS = ['id_from', 'id_to', 'pri_from', 'pri_to', 'older_than', 'younger_than', 'attempts_from', 'attempts_to'];
 const TEXTS = ['utube', 'error', 'field', 'equals', 'contains'];
 const NAMES = {
@@ -61,11 +60,16 @@ function anyValue(text) {
 }
 
 export async function load({ names: [tube], query }, signal) {
-  return { page: await post(path`v1/tubes/${tube}/find`, { filter: filterOf(query), limit: LIMIT, cursor: query.get('cursor') ?? undefined }, signal) };
+  const asked = { filter: filterOf(query), limit: LIMIT, cursor: query.get('cursor') ?? undefined };
+  const [page, status] = await Promise.all([
+    post(path`v1/tubes/${tube}/find`, asked, signal),
+    get(path`v1/tubes/${tube}/status`, signal),
+  ]);
+  return { page, status };
 }
 
 export function draw(route, data) {
-  return h(Tasks, { route, page: data.page });
+  return h(Tasks, { route, page: data.page, status: data.status });
 }
 
 class Tasks extends Component {
@@ -83,7 +87,7 @@ class Tasks extends Component {
     this.setState({ chosen });
   }
 
-  render({ route, page }, { chosen }) {
+  render({ route, page, status }, { chosen }) {
     const [tube] = route.names;
     const { tasks, cursor, scanned, total } = page;
     const filter = filterOf(route.query);
@@ -97,7 +101,8 @@ class Tasks extends Component {
         h('h1', null, h('a', { href: to`#/tubes/${tube}` }, h(Foreign, { text: tube })), ' / Tasks'),
         h('a', { href: to`#/tubes/${tube}/jobs` }, 'Jobs'),
       ),
-      h(Filter, { key: String(route.query.has('more')), route }),
+      h(States, { route, status }),
+      h(Filter, { route }),
       h(
         'div',
         { class: 'tools' },
@@ -196,36 +201,43 @@ function Row({ tube, task, choice, isChosen, onChoose }) {
   );
 }
 
+/** A button for each state, with the number of all its tasks. */
+function States({ route, status }) {
+  const present = route.query.get('state') ?? '';
+  return h(
+    'div',
+    { class: 'spans states', role: 'group', 'aria-label': 'State' },
+    ['', ...STATES].map((state) =>
+      h(
+        'button',
+        { type: 'button', key: state, class: state, 'aria-pressed': String(state === present), onClick: () => route.setQuery({ state, cursor: '' }, { isStep: true }) },
+        `${state || 'all'} `,
+        h('b', null, count(state ? status.tasks[state] : totalOf(status))),
+      ),
+    ),
+  );
+}
+
+/** Members of the filter but the state, which has buttons. */
+const FIELDS = [...NUMBERS, ...TEXTS];
+
 /** The filter is read when it is submitted, so that no half of a number is looked for. */
 function Filter({ route }) {
   const { query } = route;
-  const isOpen = [...NUMBERS, ...TEXTS].some((name) => query.get(name));
+  const used = FIELDS.filter((name) => query.get(name)).length;
   const submit = (event) => {
     event.preventDefault();
     const fields = event.target.elements;
-    route.setQuery({ cursor: '', ...Object.fromEntries(Object.keys(NAMES).map((name) => [name, fields[fieldOf(name)].value])) }, { isStep: true });
+    route.setQuery({ cursor: '', ...Object.fromEntries(FIELDS.map((name) => [name, fields[fieldOf(name)].value])) }, { isStep: true });
   };
   const input = (name) => {
     const more = name === 'id_from' || name === 'id_to' ? { inputMode: 'numeric', pattern: '[0-9]*' } : NUMBERS.includes(name) ? { type: 'number', min: 0, step: 'any' } : {};
     return h(Field, { key: name, name: NAMES[name] }, h('input', { name: fieldOf(name), defaultValue: query.get(name) ?? '', ...more }));
   };
   return h(
-    'form',
-    { class: 'panel filter', onSubmit: submit },
-    h(
-      'div',
-      { class: 'fields' },
-      h(
-        Field,
-        { name: NAMES.state },
-        h(
-          'select',
-          { name: fieldOf('state'), value: query.get('state') ?? '', onChange: (event) => event.target.form.requestSubmit() },
-          SELECTS.state.map((state) => h('option', { key: state, value: state }, state || 'any')),
-        ),
-      ),
-    ),
-    h('details', { open: isOpen || undefined }, h('summary', null, 'More'), h('div', { class: 'fields' }, [...NUMBERS, ...TEXTS].map(input))),
-    h('p', { class: 'buttons' }, h('button', { type: 'submit' }, 'Find')),
+    'details',
+    { class: 'panel filter', open: used > 0 || undefined },
+    h('summary', null, 'Filter', used > 0 ? ` (${used})` : ' by id, age, attempts, error, payload'),
+    h('form', { onSubmit: submit }, h('div', { class: 'fields' }, FIELDS.map(input)), h('p', { class: 'buttons' }, h('button', { type: 'submit' }, 'Find'))),
   );
 }

@@ -33,7 +33,7 @@ export function draw(route, { tube, explanation }) {
       h('h1', null, h('a', { href: '#/tubes' }, 'Tubes'), ' / ', h(Foreign, { text: name }), tube.paused && h('span', { class: 'badge' }, 'paused')),
       h(Steering, { tube, after: route.refresh }),
     ),
-    issues.length > 0 && h(IssueList, { issues }),
+    issues.length > 0 && h(IssueList, { issues, after: route.refresh, isShort: true }),
     h(
       'div',
       { class: 'figures' },

@@ -1,8 +1,8 @@
 //! gzip for clients that accept it: files of the page, compressed once, and large JSON answers.
 //!
-//! JSON is compressed only in answers to GET, so that the secret of a new token, which is an answer to POST, never shares a
-//! compressed body with text that others chose. Clients on the same machine get JSON as it is: there a compression costs more than
-//! it saves, and a proxy compresses by itself.
+//! Only answers to GET are compressed. The secret of a new token is an answer to POST, so it never shares a compressed body with
+//! text of other people. A client on the same machine gets JSON uncompressed: the compression costs more than it saves there, and
+//! a proxy compresses on its own.
 
 use std::io::Write;
 
@@ -36,7 +36,8 @@ pub(super) fn is_accepted(headers: &HeaderMap) -> bool {
     let mut codings = lists.flat_map(|list| list.split(','));
     codings.any(|coding| {
         let (name, quality) = coding.split_once(';').unwrap_or((coding, "q=1"));
-        let quality = quality.trim().strip_prefix("q=").and_then(|quality| quality.trim().parse::<f32>().ok());
+        let quality =
+            quality.trim().strip_prefix("q=").and_then(|quality| quality.trim().parse::<f32>().ok());
         name.trim().eq_ignore_ascii_case("gzip") && quality.is_none_or(|quality| quality > 0.0)
     })
 }

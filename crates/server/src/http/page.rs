@@ -194,7 +194,9 @@ mod tests {
             assert_eq!(response.headers()[header::VARY], "accept-encoding");
             assert_eq!(compression::tests::unpacked(packed), file.bytes, "{}", file.name);
         }
-        assert!(!serve(DOCUMENT, &HeaderMap::new()).unwrap().headers().contains_key(header::CONTENT_ENCODING));
+        assert!(
+            !serve(DOCUMENT, &HeaderMap::new()).unwrap().headers().contains_key(header::CONTENT_ENCODING)
+        );
     }
 
     #[test]

@@ -240,7 +240,9 @@ async fn tag(request: Request<Body>, next: Next) -> Response<Body> {
         parts.headers.remove(header::CONTENT_LENGTH);
         // The tag is that of the text, so it is a weak one of the compressed bytes.
         let weak = [b"W/", tag.as_bytes()].concat();
-        parts.headers.insert(header::ETAG, HeaderValue::from_bytes(&weak).expect("a tag with a prefix is a header"));
+        parts
+            .headers
+            .insert(header::ETAG, HeaderValue::from_bytes(&weak).expect("a tag with a prefix is a header"));
         return Response::from_parts(parts, Body::from(compression::fast(&body)));
     }
     Response::from_parts(parts, Body::from(body))
