@@ -257,24 +257,9 @@ local change = internal.change
 
 local function is_list(value) return type(value) == 'table' or box.tuple.is(value) end
 
-local function operations_of(space_id, operations)
-    if type(operations) ~= 'table' then operations = operations:totable() end
-    local names = names_by_space[space_id]
-    if not names then return operations end
-    local new
-    for i, operation in ipairs(operations) do
-        if type(operation) == 'table' and type(operation[2]) == 'string' and names[operation[2]] then
-            if not new then
-                new = {}
-                for k, v in pairs(operations) do new[k] = v end
-            end
-            local copy = {}
-            for k, v in pairs(operation) do copy[k] = v end
-            copy[2] = names[operation[2]]
-            new[i] = copy
-        end
-    end
-    return new or operations
+-- Names of fields are the store's to find: its errors tell them.
+local function operations_of(operations)
+    return type(operations) == 'table' and operations or operations:totable()
 end
 
 -- Space methods.
@@ -293,7 +278,7 @@ space_methods.put = space_methods.replace
 function space_methods.update(space, key, operations)
     check_space(space, 'update')
     if not is_list(operations) then error('Usage index:update(key, ops)', 0) end
-    return change('update', space.id, 0, key, operations_of(space.id, operations))
+    return change('update', space.id, 0, key, operations_of(operations))
 end
 
 function space_methods.upsert(space, tuple, operations)
@@ -303,7 +288,7 @@ function space_methods.upsert(space, tuple, operations)
     end
     if not is_list(operations) then error('Usage space:upsert(tuple_key, ops)', 0) end
     -- It returns a tuple only where a `before_replace` trigger has made it a REPLACE.
-    return change('upsert', space.id, 0, tuple, operations_of(space.id, operations))
+    return change('upsert', space.id, 0, tuple, operations_of(operations))
 end
 
 function space_methods.delete(space, key)
@@ -663,8 +648,11 @@ end
 function index_methods.count(index, key, options)
     check_index(index, 'count')
     local iterator = iterator_of(options, key)
-    -- As in Tarantool, a key says nothing here.
-    if iterator == ITERATORS.ALL then key = nil end
+    -- As in Tarantool, the key has to fit the index, and says nothing else.
+    if iterator == ITERATORS.ALL and not is_empty_key(key) then
+        internal.select(index.space_id, index.id, iterator, key, 0, 0)
+        key = nil
+    end
     return internal.count(index.space_id, index.id, iterator, key)
 end
 
@@ -709,7 +697,7 @@ end
 function index_methods.update(index, key, operations)
     check_index(index, 'update')
     if not is_list(operations) then error('Usage index:update(key, ops)', 0) end
-    return change('update', index.space_id, index.id, key, operations_of(index.space_id, operations))
+    return change('update', index.space_id, index.id, key, operations_of(operations))
 end
 
 function index_methods.delete(index, key)

@@ -42,10 +42,15 @@ local function trigger_list(changed)
 end
 internal.trigger_list = trigger_list
 
--- Calls a trigger within the time that hooks have; raises what it raises.
+-- Calls a trigger within the time that hooks have; raises what it raises, as an error object.
 local function guarded(done, ...)
-    if not done then error((...), 0) end
-    return ...
+    if done then return ... end
+    local failure = ...
+    if not box.error.is(failure) then
+        failure = internal.new_error('LuajitError', nil, tostring(failure))
+        box.error.set(failure)
+    end
+    error(failure, 0)
 end
 local function call(trigger, ...) return guarded(internal.hook_call(trigger, ...)) end
 
