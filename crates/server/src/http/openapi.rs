@@ -41,9 +41,16 @@ pub(crate) fn document() -> Json {
 fn operation(route: &Route) -> Json {
     let in_path = route.path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
     let in_path = in_path
-        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }));
+        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": shape_in_path(name) }));
     let in_query = route.query.iter().map(|(name, kind, meaning)| {
-        json!({ "name": name, "in": "query", "schema": { "type": kind }, "description": meaning })
+        let optional = kind.strip_suffix(REQUIRED);
+        let mut parameter = json!({
+            "name": name, "in": "query", "schema": shape(optional.unwrap_or(kind)), "description": meaning,
+        });
+        if optional.is_some() {
+            parameter["required"] = true.into();
+        }
+        parameter
     });
     let in_head = route.headers.iter().map(|(name, meaning)| {
         json!({ "name": name, "in": "header", "schema": { "type": "string" }, "description": meaning })
@@ -84,6 +91,25 @@ fn operation(route: &Route) -> Json {
     }
     shown["responses"] = answers.into();
     shown
+}
+
+/// Stands behind the type of a query's member that has to be given.
+const REQUIRED: &str = ", required";
+
+/// The shape of a query's member. No number there is negative.
+fn shape(kind: &str) -> Json {
+    match kind {
+        "integer" | "number" => json!({ "type": kind, "minimum": 0 }),
+        _ => json!({ "type": kind }),
+    }
+}
+
+/// The shape of a part of a path: ids are whole numbers, names are any texts.
+fn shape_in_path(name: &str) -> Json {
+    match name {
+        "id" | "job" | "connection" => json!({ "type": "string", "pattern": "^[0-9]{1,19}$" }),
+        _ => json!({ "type": "string" }),
+    }
 }
 
 fn at_least(role: TokenRole) -> String {

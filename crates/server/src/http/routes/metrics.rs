@@ -39,10 +39,10 @@ pub(super) const ROUTES: &[Route] = &[
         operation: "detailedMetrics",
         summary: "The metrics of one tube, whether /metrics has it or not",
         role: None,
-        query: &[("tube", "string", "its name")],
+        query: &[("tube", "string, required", "its name")],
         headers: &[],
         bodies: &[],
-        answers: &[(200, "Metrics"), (401, "Problem"), (404, "Problem")],
+        answers: &[(200, "Metrics"), (400, "Problem"), (401, "Problem"), (404, "Problem")],
         attach: || get(detailed),
     },
     Route {

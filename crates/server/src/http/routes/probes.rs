@@ -40,7 +40,7 @@ pub(super) const ROUTES: &[Route] = &[
         query: &[("read_only", "boolean", "true: a server that takes no writes is ready too")],
         headers: &[],
         bodies: &[],
-        answers: &[(200, "Ready"), (503, "Ready")],
+        answers: &[(200, "Ready"), (400, "Problem"), (503, "Ready")],
         attach: || get(readyz),
     },
     Route {
