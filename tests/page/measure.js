@@ -34,7 +34,7 @@ function processor(pid) {
 }
 
 /** What an open page asks each second, over a connection of its own, with the ETags of the answers before. */
-function openPage(port, token, places) {
+function openPage(port, token, places, tally) {
   const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
   const tags = new Map();
   const ask = (place) =>
@@ -42,6 +42,7 @@ function openPage(port, token, places) {
       const headers = { Authorization: `Bearer ${token}`, ...(tags.has(place) && { 'If-None-Match': tags.get(place) }) };
       const request = http.get({ host: '127.0.0.1', port, path: place, agent, headers }, (response) => {
         if (response.headers.etag) tags.set(place, response.headers.etag);
+        tally.answers += 1;
         response.on('end', resolve).resume();
       });
       request.on('error', reject);
@@ -75,21 +76,25 @@ async function main() {
     const pid = server.process.pid;
     const cost = async (places) => {
       const before = processor(pid);
-      const pages = Array.from({ length: PAGES }, () => openPage(server.httpPort, token, places));
+      const tally = { answers: 0 };
+      const pages = Array.from({ length: PAGES }, () => openPage(server.httpPort, token, places, tally));
       await sleep(2);
       const begun = processor(pid);
+      const first = tally.answers;
       await sleep(SECONDS);
       const after = processor(pid);
+      const rate = (tally.answers - first) / SECONDS;
       await Promise.all(pages.map((close) => close()));
       const spent = Object.entries(after).map(([name, time]) => [name, ((time - (begun[name] ?? before[name] ?? 0)) / SECONDS) * 100]);
-      return spent.filter(([, part]) => part >= 0.05).map(([name, part]) => `${name} ${part.toFixed(1)} %`).join(', ');
+      const shown = spent.filter(([, part]) => part >= 0.05).map(([name, part]) => `${name} ${part.toFixed(1)} %`);
+      return `${shown.join(', ')} at ${rate.toFixed(0)} answers a second`;
     };
     const overview = ['/health', '/v1/status?limit=200&history=true', '/v1/info'];
     console.log(`${PAGES} overviews, 21 tubes, of a core: ${await cost(overview)}`);
     console.log(`${PAGES} screens of a tube, of a core: ${await cost(['/health', '/v1/tubes/big/status?history=true', '/v1/tubes/big/explain'])}`);
 
     for (let number = 0; number < TUBES - 21; number += 1) await admin.call('queue.create_tube', `tube-${number}`, 'fifo');
-    const batch = 5000;
+    const batch = 1000;
     const payload = Array.from({ length: batch }, () => [{ user: 'ann', kind: 'welcome' }]);
     let left = TASKS;
     while (left > 0) {
