@@ -206,10 +206,10 @@ fn footer(model: &Model, theme: Theme, width: usize) -> Vec<Line<'static>> {
         (_, Place::Tubes) => "Enter tube  / filter  s S sort  r t d b tasks  P pause  J jobs  q quit",
         (_, Place::Tube { .. }) => "Enter tasks  r t d b by state  P pause  J jobs  h span  Esc back",
         (_, Place::Tasks(view)) if !view.marked.is_empty() => {
-            "Space mark  m page  Esc unmarks  K kick  R release  N run  B bury  D delete  M move"
+            "Space mark  m all of the page  Esc unmarks  K R N B D M act  n p page  ? keys"
         }
         (_, Place::Tasks(_)) => {
-            "Enter task  / filter  s state  n p page  Space mark  a all  K R N B D M act  U undo"
+            "Enter task  / filter  s state  n p page  Space mark  a all  KRNBDM act  U undo"
         }
         (_, Place::Task { .. }) => "K kick  R release  N run now  B bury  D delete  M move  U undo  Esc back",
         (_, Place::Sessions(_)) => "Enter tasks that it holds  Esc back",

@@ -99,7 +99,7 @@ pub(super) fn audit(model: &Model, view: &AuditView, width: usize, height: usize
     if view.entries.is_empty() {
         return vec![plain("No entry: pauses, resumes and jobs are written here.")];
     }
-    let page = format!("{} entries, page {}, the newest first", view.entries.len(), view.befores.len());
+    let page = format!("Page {}, the newest first", view.befores.len());
     let columns = [
         Column("when", false, 0),
         Column("user", false, 1),
