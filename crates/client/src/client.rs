@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use lycosa_iproto::repeat;
 use lycosa_iproto::request::Body;
 use lycosa_tuple::mp::{self, Reader};
 use tokio::sync::{Mutex, Notify, watch};
@@ -27,6 +28,9 @@ use crate::status::{Link, Status, StatusWatch};
 
 /// What a queue that does not run answers in place of a task.
 const NIL: u8 = 0xc0;
+
+/// Pause before a take is made again.
+const REPEAT_PAUSE: Duration = Duration::from_millis(20);
 
 const IDENTIFY: &str = "queue.identify";
 
@@ -188,9 +192,52 @@ impl Client {
         mode: CallMode,
         give_back: GiveBack,
     ) -> Result<Response> {
-        let body = Body::Call { name: name.as_bytes(), args: args.as_bytes() };
         let connection = self.session_connection(mode).await?;
-        let timeout = self.timeout(mode);
+        let named = repeat::timeout_at(name.as_bytes())
+            .filter(|_| connection.is_in_group())
+            .and_then(|at| Some((at, repeat::first(args.as_bytes(), at, Uuid::new_v4().as_bytes())?)));
+        let Some((at, named)) = named else {
+            return self.take_once(connection, name, args.as_bytes(), self.timeout(mode), give_back).await;
+        };
+        self.take_repeatedly(connection, name, (at, named), mode, give_back).await
+    }
+
+    /// Makes a take of a group. If its connection ends or the leader changes, the take is made again, with its name: the session
+    /// gets the tasks that the lost answer had.
+    async fn take_repeatedly(
+        &self,
+        mut connection: Connection,
+        name: &str,
+        (at, named): (usize, Vec<u8>),
+        mode: CallMode,
+        give_back: GiveBack,
+    ) -> Result<Response> {
+        let began = Instant::now();
+        let (mut args, limit) = (named.clone(), self.timeout(mode));
+        loop {
+            let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
+            let result = self.take_once(connection, name, &args, left, give_back.clone()).await;
+            let is_lost = matches!(&result, Err(error) if error.is_disconnected() || error.kind() == Some(Kind::OutcomeUnknown));
+            if !is_lost || left.is_some_and(|left| left.is_zero()) {
+                return result;
+            }
+            let Some(again) = repeat::again(&named, at, began.elapsed()) else { return result };
+            args = again;
+            tokio::time::sleep(REPEAT_PAUSE).await;
+            // A client that is closed, or has no server for longer than a request may take, says so.
+            connection = self.session_connection(mode).await?;
+        }
+    }
+
+    async fn take_once(
+        &self,
+        connection: Connection,
+        name: &str,
+        args: &[u8],
+        timeout: Option<Duration>,
+        give_back: GiveBack,
+    ) -> Result<Response> {
+        let body = Body::Call { name: name.as_bytes(), args };
         let request = connection.request_giving_back(&body, timeout, Some(give_back));
         let result = self.attending(&connection, timeout, request).await;
         self.look_for_master(&connection, &result);

@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ struct Handle {
     request_timeout: Duration,
     /// Where the server is; empty for a stream that the caller has made.
     address: String,
+    /// The server is a member of a group.
+    is_in_group: AtomicBool,
 }
 
 /// What requests and the connection's task have in common.
@@ -102,6 +105,11 @@ impl Connection {
     /// Where the server is, as the options name it; empty for a stream that the caller has made.
     pub(crate) fn address(&self) -> &str {
         &self.handle.address
+    }
+
+    /// Whether the server is known as a member of a group, of which the options name several.
+    pub(crate) fn is_in_group(&self) -> bool {
+        self.handle.is_in_group.load(Ordering::Relaxed)
     }
 
     /// Ends the connection; `reason` is what requests in flight are told.
@@ -191,7 +199,15 @@ impl Connection {
         let &ConnectOptions { max_answer_size, keep_alive, request_timeout, .. } = options;
         tokio::spawn(drive(Arc::clone(&shared), reader, writer, input, max_answer_size, keep_alive));
         let address = address.to_owned();
-        Ok(Self { handle: Arc::new(Handle { shared, greeting, request_timeout, address }) })
+        Ok(Self {
+            handle: Arc::new(Handle {
+                shared,
+                greeting,
+                request_timeout,
+                address,
+                is_in_group: AtomicBool::new(false),
+            }),
+        })
     }
 
     /// What the server said of itself.

@@ -17,6 +17,7 @@ pub mod error;
 pub mod frame;
 pub mod greeting;
 pub mod keys;
+pub mod repeat;
 pub mod reply;
 pub mod request;
 pub mod row;

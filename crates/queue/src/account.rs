@@ -250,7 +250,8 @@ impl TubeTurn<'_> {
         }
         if let Some((client, moment)) = change.taken_by {
             let session = common.ensure_session(store, client)?;
-            let owner = Owner { connection: client.connection, session, moment };
+            let name = common.take_name;
+            let owner = Owner { connection: client.connection, session, moment, name };
             common.owners.set(store, &mut common.pending, key, owner)?;
         }
         Ok(())

@@ -21,6 +21,7 @@ use crate::leases::Form;
 use crate::lua_text;
 use crate::operation::{not_found, take_deadline, token};
 use crate::procedure::Call;
+use crate::repeat::Repeat;
 use crate::statistics::Operation;
 use crate::task::{Shown, State};
 use crate::time::Seconds;
@@ -214,17 +215,23 @@ impl Turn<'_> {
         let waits = deadline > self.now && !self.store.in_transaction();
         let options = arguments.present(2);
         let form = options.map_or(Ok(Form::Plain), Form::parse)?;
+        let repeat = options.map_or(Ok(Repeat::default()), |options| Repeat::parse(options, form))?;
+        if repeat.is_again && self.take_again(call, repeat, &Wanted::Tasks { limit, form }, out)? {
+            return Ok(Answer::one());
+        }
+        self.common.take_name = repeat.name;
         let taken = self.transact_at(index, |tube| {
             let taken = tube.take_many(caller.client(), (limit, form), out)?;
             if taken == 0 && waits {
                 check_may_wait(caller)?;
             }
             Ok(taken)
-        })?;
-        match (taken, waits) {
+        });
+        self.common.take_name = None;
+        match (taken?, waits) {
             (0, true) => {
                 out.truncate(out.len() - TAKEN_HEADER);
-                self.park(call, Wanted::Tasks { limit, form }, deadline)
+                self.park_named(call, Wanted::Tasks { limit, form }, repeat.name, deadline)
             }
             _ => Ok(Answer::one()),
         }
@@ -354,14 +361,13 @@ impl TubeTurn<'_> {
         (limit, form): (u32, Form),
         out: &mut Vec<u8>,
     ) -> Result<u32, Error> {
-        let start = out.len();
-        out.extend_from_slice(&[ARRAY_16, 0, 0]);
+        let start = begin_taken(out);
         let end = out.len() + MAX_TAKEN_BYTES;
         let mut taken = 0;
         while taken < limit && out.len() < end && self.take(client, form, out)? {
             taken += 1;
         }
-        out[start + 1..start + TAKEN_HEADER].copy_from_slice(&(taken as u16).to_be_bytes());
+        end_taken(out, start, taken as u16);
         Ok(taken)
     }
 }
@@ -370,7 +376,19 @@ impl TubeTurn<'_> {
 const ARRAY_16: u8 = 0xdc;
 
 /// Length of such an array's header.
-const TAKEN_HEADER: usize = 3;
+pub(crate) const TAKEN_HEADER: usize = 3;
+
+/// Begins an array of taken tasks. Returns its position.
+pub(crate) fn begin_taken(out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    out.extend_from_slice(&[ARRAY_16, 0, 0]);
+    start
+}
+
+/// Writes the number of tasks into the array that begins at this position.
+pub(crate) fn end_taken(out: &mut [u8], start: usize, count: u16) {
+    out[start + 1..start + TAKEN_HEADER].copy_from_slice(&count.to_be_bytes());
+}
 
 const _: () = assert!(MAX_BATCH <= u16::MAX as u32);
 

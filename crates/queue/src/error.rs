@@ -16,6 +16,11 @@ pub enum Error {
     /// A lease, or a renewal, of no time or too much of it.
     #[error("a lease should be a number of seconds, more than 0 and at most {}", crate::MAX_LEASE_SECONDS)]
     LeaseSpan,
+    /// `take` with a `request` that is no name of a take.
+    #[error(
+        "request: expected 16 bytes that name the take in its session, and got a {0} of another length or type"
+    )]
+    TakeName(&'static str),
     /// `kick_many` of a task in another state.
     #[error("Task is not buried")]
     NotBuried,

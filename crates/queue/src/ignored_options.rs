@@ -39,9 +39,9 @@ const fn options_of(method: TubeMethod) -> Option<(usize, &'static [&'static str
         TubeMethod::Release => (1, &["attempted", "delay", "reason"]),
         TubeMethod::ReleaseMany => (1, &["attempted", "delay", "force", "reason"]),
         TubeMethod::Bury | TubeMethod::BuryMany => (1, &["reason"]),
-        TubeMethod::Take => (1, &["extended", "lease"]),
+        TubeMethod::Take => (1, &["again", "extended", "lease", "request"]),
         TubeMethod::Peek => (1, &["extended"]),
-        TubeMethod::TakeMany => (2, &["extended", "lease"]),
+        TubeMethod::TakeMany => (2, &["again", "extended", "lease", "request"]),
         _ => return None,
     })
 }

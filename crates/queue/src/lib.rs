@@ -69,6 +69,7 @@ mod owners;
 mod pause;
 pub mod procedure;
 pub mod recount;
+mod repeat;
 pub mod sampled;
 mod session;
 mod start;

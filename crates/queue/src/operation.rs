@@ -21,6 +21,7 @@ use crate::ignored_options::Ignored;
 use crate::leases::{Form, Token};
 use crate::lua_text;
 use crate::procedure::{Call, TubeMethod};
+use crate::repeat::Repeat;
 use crate::statistics::Operation;
 use crate::task::{Assignments, ShortKey, Shown, State, Task};
 use crate::time::{NEVER, Seconds};
@@ -86,20 +87,28 @@ impl Turn<'_> {
         let Call { index, caller, .. } = *call;
         let deadline = take_deadline(call.arguments.present(0), self.now)?;
         let waits = deadline > self.now && !self.store.in_transaction();
-        let form = match call.arguments.present(1) {
-            None => Form::Plain,
-            Some(options) => Form::parse(options)?,
+        let (form, repeat) = match call.arguments.present(1) {
+            None => (Form::Plain, Repeat::default()),
+            Some(options) => {
+                let form = Form::parse(options)?;
+                (form, Repeat::parse(options, form)?)
+            }
         };
+        if repeat.is_again && self.take_again(call, repeat, &Wanted::Task(form), out)? {
+            return Ok(Answer::one());
+        }
+        self.common.take_name = repeat.name;
         let taken = self.transact_at(index, |tube| {
             let taken = tube.take(caller.client(), form, out)?;
             if !taken && waits {
                 check_may_wait(caller)?;
             }
             Ok(taken)
-        })?;
-        match (taken, waits) {
+        });
+        self.common.take_name = None;
+        match (taken?, waits) {
             (true, _) => Ok(Answer::one()),
-            (false, true) => self.park(call, Wanted::Task(form), deadline),
+            (false, true) => self.park_named(call, Wanted::Task(form), repeat.name, deadline),
             (false, false) => Ok(Answer::none()),
         }
     }

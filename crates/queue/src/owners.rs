@@ -22,9 +22,10 @@ use lycosa_tuple::tuple::TupleRef;
 use crate::error::Error;
 use crate::integer_map::IntegerMap;
 use crate::leases::Leases;
+use crate::repeat::TakeName;
 use crate::session::{SessionId, session_field, taken_key};
-use crate::system::{TAKEN, rows, rows_after};
-use crate::task::ShortKey;
+use crate::system::{TAKEN, TAKEN_BY_SESSION, rows, rows_after};
+use crate::task::{ShortKey, string_key};
 use crate::transaction::{Pending, Undo};
 
 /// Owners in the cache at most.
@@ -37,6 +38,8 @@ const CONNECTION: u32 = 2;
 const SESSION: u32 = 3;
 /// Number of the field of the time of the take.
 const MOMENT: u32 = 4;
+/// Number of the field of the take's name, in the rows of takes that have one.
+const NAME: u32 = 5;
 
 /// A task: the id of its tube and its own.
 pub(crate) type TaskKey = (u64, u64);
@@ -48,6 +51,8 @@ pub(crate) struct Owner {
     pub(crate) session: SessionId,
     /// µs since the epoch.
     pub(crate) moment: u64,
+    /// The name of the take ([`crate::repeat`]).
+    pub(crate) name: Option<TakeName>,
 }
 
 impl Owner {
@@ -57,17 +62,21 @@ impl Owner {
             connection: number(row, CONNECTION)?,
             session: session_field(row, SESSION)?,
             moment: number(row, MOMENT)?,
+            name: name_field(row),
         })
     }
 
     /// Appends the row of `_queue_taken_2`.
     fn encode(&self, (tube, task): TaskKey, out: &mut Vec<u8>) {
-        mp::write_array(out, 5);
+        mp::write_array(out, 5 + u32::from(self.name.is_some()));
         mp::write_uint(out, tube);
         mp::write_uint(out, task);
         mp::write_uint(out, self.connection);
         mp::write_str(out, &self.session);
         mp::write_uint(out, self.moment);
+        if let Some(name) = &self.name {
+            mp::write_bin(out, name);
+        }
     }
 }
 
@@ -137,6 +146,26 @@ impl Owners {
             tasks.insert(*task);
         }
         tasks
+    }
+
+    /// The tasks that a session got with the take of this name, in order.
+    pub(crate) fn named(
+        &self,
+        store: &Store,
+        session: &SessionId,
+        name: &TakeName,
+    ) -> Result<Vec<TaskKey>, Error> {
+        let mut tasks =
+            self.matching(|_, owner| owner.session == *session && owner.name.as_ref() == Some(name));
+        let key = string_key(session);
+        store.scan(self.space, TAKEN_BY_SESSION, IteratorType::Eq, &key, &mut |row| {
+            if name_field(row).as_ref() == Some(name) {
+                tasks.extend(taken_key(row));
+            }
+            ControlFlow::Continue(())
+        })?;
+        tasks.sort_unstable();
+        Ok(tasks)
     }
 
     /// The cached tasks that satisfy `f`, in order.
@@ -337,6 +366,11 @@ impl Owners {
     }
 }
 
+/// Reads the name of the take.
+fn name_field(row: &[u8]) -> Option<TakeName> {
+    Reader::new(TupleRef::trusted(row).field(NAME)?).bin().ok()?.try_into().ok()
+}
+
 /// Reads a number of a row.
 fn number(row: &[u8], field: u32) -> Option<u64> {
     Reader::new(TupleRef::trusted(row).field(field)?).uint().ok()
@@ -347,7 +381,7 @@ mod tests {
     use super::*;
 
     fn owner(connection: u64) -> Owner {
-        Owner { connection, session: [7; 16], moment: 5 }
+        Owner { connection, session: [7; 16], moment: 5, name: None }
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::integer_map::IntegerMap;
 use crate::job::Job;
 use crate::owners::{Owners, TaskKey};
 use crate::pause::Pauses;
+use crate::repeat::TakeName;
 use crate::sampled::{Sampled, with_held_back};
 use crate::session::Sessions;
 use crate::start::ComingUp;
@@ -88,6 +89,8 @@ pub(crate) struct Common {
     /// Buffers that operations use again and again.
     pub(crate) read: Read,
     pub(crate) name: Vec<u8>,
+    /// The name of the take in progress.
+    pub(crate) take_name: Option<TakeName>,
     pub(crate) assignments: Assignments,
     pub(crate) scratch: Vec<u8>,
 }
@@ -131,6 +134,7 @@ impl Common {
             ignored: Sampled::default(),
             read: Read::default(),
             name: Vec::new(),
+            take_name: None,
             assignments: Assignments::default(),
             scratch: Vec::new(),
         }

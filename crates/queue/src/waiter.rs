@@ -15,6 +15,7 @@ use lycosa_store::UserId;
 
 use crate::integer_map::IntegerMap;
 use crate::leases::Form;
+use crate::repeat::TakeName;
 use crate::time::NEVER;
 use crate::tube::TubeIndex;
 
@@ -60,6 +61,8 @@ pub(crate) struct Waiter {
     /// Number of the request, for the answer; larger than those of requests before it.
     pub(crate) request: u64,
     pub(crate) wanted: Wanted,
+    /// The name of a take that has one.
+    pub(crate) name: Option<TakeName>,
     /// When it began to wait, µs since the epoch.
     pub(crate) since: u64,
     /// When it gives up.
@@ -182,7 +185,7 @@ mod tests {
 
     fn take(connection: u64, request: u64, deadline: u64) -> Waiter {
         let wanted = Wanted::Task(Form::Plain);
-        Waiter { connection, user: 1, request, wanted, since: 0, deadline }
+        Waiter { connection, user: 1, request, wanted, name: None, since: 0, deadline }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use lycosa_tuple::mp;
 
 use crate::error::Error;
 use crate::procedure::Call;
+use crate::repeat::TakeName;
 use crate::task::ShortKey;
 use crate::tube::TubeIndex;
 use crate::turn::Turn;
@@ -23,10 +24,21 @@ pub(crate) fn check_may_wait(caller: &Caller) -> Result<(), Error> {
 
 impl Turn<'_> {
     pub(crate) fn park(&mut self, call: &Call<'_>, wanted: Wanted, deadline: u64) -> Result<Answer, Error> {
+        self.park_named(call, wanted, None, deadline)
+    }
+
+    /// The same for a take that has a name.
+    pub(crate) fn park_named(
+        &mut self,
+        call: &Call<'_>,
+        wanted: Wanted,
+        name: Option<TakeName>,
+        deadline: u64,
+    ) -> Result<Answer, Error> {
         let Call { index, caller, request, .. } = *call;
         let Client { connection, user } = caller.client();
         check_may_wait(caller)?;
-        let waiter = Waiter { connection, user, request, wanted, since: self.now, deadline };
+        let waiter = Waiter { connection, user, request, wanted, name, since: self.now, deadline };
         if waiter.wanted.line() == Line::Takes {
             self.transact(|turn| turn.write_consumer(index, &waiter))?;
         }
@@ -59,9 +71,10 @@ impl Turn<'_> {
     /// Serves the first call of a line. False if there is none, or nothing for it.
     fn serve_first(&mut self, index: TubeIndex, line: Line) -> bool {
         let Some((request, waiter)) = self.common.waiters.first(index, line) else { return false };
-        let Waiter { connection, user, wanted, .. } = waiter.clone();
+        let Waiter { connection, user, wanted, name, .. } = waiter.clone();
         let client = Client { connection, user };
         let mut values = Vec::new();
+        self.common.take_name = name;
         let served = match &wanted {
             Wanted::Task(_) | Wanted::Tasks { .. } => self.transact_at(index, |tube| {
                 let taken = match wanted {
@@ -79,6 +92,7 @@ impl Turn<'_> {
                 self.put_many_of_waiter(index, (*tasks, arguments), &mut values)
             }
         };
+        self.common.take_name = None;
         match served {
             Ok(false) => false,
             Ok(true) => {
@@ -101,21 +115,7 @@ impl Turn<'_> {
         {
             count += 1;
             self.hide_consumer(connection, request);
-            let Some(waiter) = self.give_up(connection, request) else { continue };
-            let mut values = Vec::new();
-            let count = match waiter.wanted {
-                Wanted::Task(_) => 0,
-                Wanted::Tasks { .. } => {
-                    mp::write_array(&mut values, 0);
-                    1
-                }
-                Wanted::Capacity(_) | Wanted::CapacityForMany { .. } => {
-                    mp::write_nil(&mut values);
-                    1
-                }
-            };
-            let result = Ok((count, values));
-            self.common.woken.push_back(Woken { connection, request, result });
+            self.answer_with_nothing(connection, request);
         }
         count
     }
@@ -203,6 +203,29 @@ impl Turn<'_> {
 
     /// Removes the row of a waiting call in a transaction of its own. A row that cannot be removed does no
     /// harm: only people read it.
+    /// Ends a waiting call as if its time were over.
+    pub(crate) fn end_wait(&mut self, connection: u64, request: u64) {
+        self.hide_consumer(connection, request);
+        self.answer_with_nothing(connection, request);
+    }
+
+    fn answer_with_nothing(&mut self, connection: u64, request: u64) {
+        let Some(waiter) = self.give_up(connection, request) else { return };
+        let mut values = Vec::new();
+        let count = match waiter.wanted {
+            Wanted::Task(_) => 0,
+            Wanted::Tasks { .. } => {
+                mp::write_array(&mut values, 0);
+                1
+            }
+            Wanted::Capacity(_) | Wanted::CapacityForMany { .. } => {
+                mp::write_nil(&mut values);
+                1
+            }
+        };
+        self.common.woken.push_back(Woken { connection, request, result: Ok((count, values)) });
+    }
+
     fn hide_consumer(&mut self, connection: u64, request: u64) {
         let erased = self
             .transact(|turn| erase_consumer(turn.store, turn.common.spaces.consumers, connection, request));

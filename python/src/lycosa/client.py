@@ -23,6 +23,7 @@ from .errors import (
     NoMaster,
     NoSuchProcedure,
     NoSuchSession,
+    OutcomeUnknown,
     ReadOnly,
     UnexpectedAnswer,
 )
@@ -210,7 +211,11 @@ class Client:
         A call for which no connection can be made is tried for `connect_timeout`. A call that a server without the right
         to write refuses is made again at the one that took its place, if the client has several addresses.
         """
-        deadline = time.monotonic() + self._options.connect_timeout
+        began = time.monotonic()
+        deadline = began + self._options.connect_timeout
+        if len(self._options.addresses) > 1:
+            request = request.named()
+        first = request
         for pause in pauses():
             try:
                 return self._call_once(request)
@@ -221,8 +226,14 @@ class Client:
             except (ConnectionFailed, Loading):
                 if self._is_closed or time.monotonic() + pause > deadline:
                     raise
-            except Disconnected:
-                if self._is_closed or not request.repeatable or time.monotonic() + pause > deadline:
+            except (Disconnected, OutcomeUnknown) as error:
+                if self._is_closed:
+                    raise
+                if request.name is not None and self._is_in_group():
+                    # A member answers with the tasks that the lost answer had.
+                    request = first.again(time.monotonic() - began)
+                    deadline = time.monotonic() + self._options.connect_timeout
+                elif isinstance(error, OutcomeUnknown) or not request.repeatable or time.monotonic() + pause > deadline:
                     raise
             time.sleep(pause)
         raise AssertionError("the pauses never end")
@@ -234,7 +245,7 @@ class Client:
         try:
             if request.owned:
                 self._join_session(connection)
-            return connection.call(request.function, request.arguments, request.wait)
+            return connection.call(request.function, request.sent(self._is_in_group()), request.wait)
         finally:
             self._checkin(connection)
 
@@ -286,6 +297,9 @@ class Client:
             for connection in self._used:
                 busy.setdefault(connection.address, []).append(connection.began)
         return busy
+
+    def _is_in_group(self) -> bool:
+        return any(standing.forwards is not None for standing in self._standings.values())
 
     def _leave(self, address: Address) -> None:
         """Leaves a server that says nothing: its calls in progress raise Disconnected."""

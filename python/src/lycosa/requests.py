@@ -6,8 +6,9 @@ call may be made again when its connection breaks. Nothing here touches a socket
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .errors import Unavailable, UnexpectedAnswer
@@ -33,6 +34,30 @@ class Request:
     repeatable: bool = False
     #: Seconds for which the server may wait before it answers.
     wait: float = 0.0
+    #: Of a take for the session: the position of its options among the arguments, behind the timeout.
+    options_at: int | None = None
+    #: The name of a take, with which a member of a group can make it again.
+    name: bytes | None = None
+    is_again: bool = False
+
+    def named(self) -> Request:
+        """A take with a name; any other call as it is."""
+        return self if self.options_at is None else replace(self, name=uuid.uuid4().bytes)
+
+    def again(self, elapsed: float) -> Request:
+        """The take once more, for the rest of its time. The session gets the tasks of the lost answer, if it has one."""
+        assert self.options_at is not None
+        arguments, wait = list(self.arguments), max(self.wait - elapsed, 0.0)
+        arguments[self.options_at - 1] = wait
+        return replace(self, arguments=arguments, wait=wait, is_again=True)
+
+    def sent(self, in_group: bool) -> list[Any]:
+        """The arguments. Members of a group alone know the name of a take."""
+        if self.name is None or self.options_at is None or not in_group:
+            return self.arguments
+        options = self.arguments[self.options_at] if len(self.arguments) > self.options_at else {}
+        named = {**options, "request": self.name, **({"again": True} if self.is_again else {})}
+        return [*self.arguments[: self.options_at], named]
 
 
 def of_tube(tube: str, method: str, *arguments: Any, owned: bool = False, repeatable: bool = False) -> Request:
@@ -74,13 +99,13 @@ def put(tube: str, method: str, data: Any, options: Mapping[str, Any]) -> Reques
 def take(tube: str, wait: float, extended: bool) -> Request:
     """`take`, for at most LONGEST_TAKE seconds."""
     arguments: list[Any] = [wait, {"extended": True}] if extended else [wait]
-    return Request(f"queue.tube.{tube}:take", arguments, owned=True, wait=wait)
+    return Request(f"queue.tube.{tube}:take", arguments, owned=True, wait=wait, options_at=1)
 
 
 def take_many(tube: str, limit: int, wait: float, extended: bool) -> Request:
     """`take_many`, for at most LONGEST_TAKE seconds."""
     arguments: list[Any] = [limit, wait, {"extended": True}] if extended else [limit, wait]
-    return Request(f"queue.tube.{tube}:take_many", arguments, owned=True, wait=wait)
+    return Request(f"queue.tube.{tube}:take_many", arguments, owned=True, wait=wait, options_at=2)
 
 
 def take_leased(tube: str, wait: float, lease: Span) -> Request:

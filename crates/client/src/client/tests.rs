@@ -446,15 +446,17 @@ async fn a_frozen_leader_is_left_once_another_member_answers() {
         "a follower passes requests on, the leader is better"
     );
     let tube = client.queue().tube("t");
-    let waiting = tube.clone();
+    let (waiting, changing) = (tube.clone(), tube.clone());
     let take = tokio::spawn(async move { waiting.take(None).await });
+    let put = tokio::spawn(async move { changing.put("x", PutOptions::new()).await });
     is_frozen.store(true, Ordering::Relaxed);
     // No other member answers before one of them leads: the client stays however long that takes.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(!take.is_finished() && client.status().connects == 1);
+    assert!(!take.is_finished() && !put.is_finished() && client.status().connects == 1);
     has_successor.store(true, Ordering::Relaxed);
-    let error = take.await.expect("no panic").expect_err("its leader was left");
+    let error = put.await.expect("no panic").expect_err("its leader was left, and the outcome is open");
     assert!(error.to_string().contains("says nothing"), "{error}");
+    take.await.expect("no panic").expect("the take is made again").expect("a task of the new leader");
     let status = connects(&client, 2).await;
     assert_eq!((status.session, status.session_changes), (Some(Uuid::from_bytes_le(FIRST)), 0));
     tube.take(None).await.expect("an answer").expect("a task of the new leader");

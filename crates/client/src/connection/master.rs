@@ -3,6 +3,7 @@
 //! Every member of a group takes requests, and a follower passes them on. The leader itself is the best choice, but a
 //! leader that is frozen says nothing: after a short time a member that passes requests on is as good.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lycosa_iproto::request::Body;
@@ -70,6 +71,7 @@ impl Connection {
 
     /// The same connection, which is left when its server falls silent and another one of these serves.
     fn watched(self, options: &ConnectOptions, standing: &Standing) -> Self {
+        self.handle.is_in_group.store(standing.is_in_group(), Ordering::Relaxed);
         lookout::begin(&self, options, standing.is_in_group());
         self
     }

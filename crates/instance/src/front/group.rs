@@ -57,6 +57,11 @@ impl Instance {
         self.shard.set_election(election);
     }
 
+    /// The state of the election. `None`: the instance is no member of a group.
+    pub fn election(&self) -> Option<&Election> {
+        self.shard.election()
+    }
+
     /// The data give way to others, which [`Self::handle_restored`] brings.
     pub fn handle_suspended(&mut self, now: u64) {
         self.input(now, Self::suspend);

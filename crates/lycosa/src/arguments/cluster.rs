@@ -22,6 +22,58 @@ On a member's machine:
   lycosa cluster add 10.0.0.2:3311
   lycosa cluster status";
 
+/// The port of a member's address that has none.
+const DEFAULT_PORT: u16 = 3311;
+
+/// The address of a member, with its port.
+fn member_address(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    let (scheme, rest) = match text.strip_prefix("tls://") {
+        Some(rest) => ("tls://", rest),
+        None => ("", text),
+    };
+    let expected = || {
+        format!(
+            "expected [tls://]HOST:PORT as in the member's cluster.listen, such as 10.0.0.2:{DEFAULT_PORT}"
+        )
+    };
+    let (host, port) = match rest.rsplit_once(':') {
+        // The colons of an IPv6 address.
+        Some((_, last)) if last.ends_with(']') => (rest, None),
+        Some((host, port)) => (host, Some(port)),
+        None => (rest, None),
+    };
+    if host.is_empty() || host.contains(['/', '@', ' ']) || host.contains(':') && !host.ends_with(']') {
+        return Err(expected());
+    }
+    match port.map(str::parse::<u16>) {
+        None => Ok(format!("{scheme}{host}:{DEFAULT_PORT}")),
+        Some(Ok(port)) if port > 0 => Ok(format!("{scheme}{host}:{port}")),
+        Some(_) => Err(expected()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::member_address;
+
+    #[test]
+    fn a_member_s_address_has_a_port() {
+        for (text, address) in [
+            ("10.0.0.2", "10.0.0.2:3311"),
+            ("queue-2.example:4000", "queue-2.example:4000"),
+            ("tls://queue-2", "tls://queue-2:3311"),
+            ("[::1]", "[::1]:3311"),
+            ("[::1]:7", "[::1]:7"),
+        ] {
+            assert_eq!(member_address(text), Ok(address.to_owned()));
+        }
+        for text in ["", ":3311", "a:", "a:0", "a:65536", "a:b", "::1", "http://a", "user@a", "a b"] {
+            assert!(member_address(text).is_err_and(|error| error.contains("3311")), "{text}");
+        }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
     /// Make the data folder of a stopped server that of node 1 of a new group
@@ -30,7 +82,8 @@ pub(crate) enum ClusterCommand {
     /// Take in an empty server: it gets all data, then becomes a voter
     #[command(after_help = "Example:\n  lycosa cluster add 10.0.0.2:3311")]
     Add {
-        /// Its cluster.listen, [tls://]HOST:PORT
+        /// Its cluster.listen, [tls://]HOST:PORT; without a port, 3311
+        #[arg(value_parser = member_address)]
         address: String,
         #[command(flatten)]
         at: AdminArguments,
@@ -67,8 +120,8 @@ pub(crate) enum ClusterCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ClusterInitArguments {
-    /// Where the other members will reach this one, [tls://]HOST:PORT; cluster.listen if absent
-    #[arg(long, value_name = "ADDRESS")]
+    /// Where the other members will reach this one, [tls://]HOST:PORT, without a port 3311; cluster.listen if absent
+    #[arg(long, value_name = "ADDRESS", value_parser = member_address)]
     pub(crate) member_address: Option<String>,
     /// Configuration file [default: lycosa.toml, if it exists]
     #[arg(long, value_name = "FILE", env = "LYCOSA_CONFIG")]

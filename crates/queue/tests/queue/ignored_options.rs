@@ -63,7 +63,7 @@ fn an_option_that_does_not_exist_is_named_with_those_that_do() {
         [unknown("put", "later", "delay, headers, pri, replicas, timeout, ttl, ttr, utube")]
     );
     rig.t(1, "take", args![0, options([("extend", Value::from(true))])]).values();
-    assert_eq!(lines(&mut rig), [unknown("take", "extend", "extended, lease")]);
+    assert_eq!(lines(&mut rig), [unknown("take", "extend", "again, extended, lease, request")]);
     rig.t(1, "release", args![0, options([("pri", number(1))])]).values();
     assert_eq!(lines(&mut rig), [unknown("release", "pri", "attempted, delay, reason")]);
     rig.t(1, "bury", args![0, options([("why", Value::str("x"))])]).values();

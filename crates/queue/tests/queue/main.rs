@@ -15,6 +15,7 @@ mod owners;
 mod pause;
 mod rebuild;
 mod recount;
+mod repeat;
 mod rig;
 mod scenario;
 mod status;

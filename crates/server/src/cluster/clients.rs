@@ -5,7 +5,8 @@
 //! that the node has greeted it with, so passwords are proved end to end.
 //!
 //! The node follows requests and replies by their numbers. When the leader changes, a request that was passed on and not
-//! answered gets the error `OUTCOME_UNKNOWN`; reads are sent again, and so is everything that was not passed on. The
+//! answered gets the error `OUTCOME_UNKNOWN`; reads and takes are sent again, and so is everything that was not passed on. The node gives
+//! each take a name ([`repeat`]), so a new leader knows whether the old one had given a task out. The
 //! client's log-in is repeated at the new leader, and its queue session is joined again: the node has asked for the session
 //! before it passed the first call of the queue on.
 //!
@@ -15,12 +16,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lycosa_instance::{OUTCOME_UNKNOWN, Origin, PROTOCOL_VERSION, Trust};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::frame::{self as iproto, Split};
 use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
+use lycosa_iproto::repeat;
 use lycosa_iproto::reply::{self, Content};
 use lycosa_iproto::request::{self, Body};
 use lycosa_tuple::mp;
@@ -106,8 +108,8 @@ struct Client {
     /// Frames that were not passed on.
     waiting: VecDeque<Vec<u8>>,
     waiting_bytes: usize,
-    /// Requests that were passed on and not answered; reads with their frames.
-    pending: HashMap<u64, Option<Vec<u8>>>,
+    /// Requests that were passed on and not answered.
+    pending: HashMap<u64, Passed>,
     /// Replies that the client has not taken yet.
     replies: Vec<u8>,
     /// The last log-in that succeeded, and the one that was passed on, with its number.
@@ -118,6 +120,16 @@ struct Client {
     identifies: Option<u64>,
     /// The node has asked for the session.
     is_identified: bool,
+}
+
+/// A request that was passed on and not answered.
+enum Passed {
+    /// It may have changed something: its outcome is unknown when the leader is gone.
+    Once,
+    /// It reads: the frame is passed on again.
+    Read(Vec<u8>),
+    /// It takes tasks: the frame, in which it has a name, and when it was passed on.
+    Take(Vec<u8>, Instant),
 }
 
 /// Serves a client until it goes.
@@ -247,7 +259,7 @@ impl Client {
 
     /// Takes a frame that is passed on now, and notes its request.
     fn pass(&mut self, out: &mut Vec<u8>) {
-        let Some(bytes) = self.waiting.pop_front() else { return };
+        let Some(mut bytes) = self.waiting.pop_front() else { return };
         self.waiting_bytes -= bytes.len();
         if let Ok(Split::Frame { content, .. }) = iproto::split(&bytes, self.limit)
             && let Ok(request) = request::decode(content)
@@ -269,7 +281,16 @@ impl Client {
                 }
                 _ => {}
             }
-            self.pending.insert(sync, is_read.then(|| bytes.clone()));
+            let named = named(&request);
+            let passed = match (named, is_read) {
+                (Some(named), _) => {
+                    bytes.clone_from(&named);
+                    Passed::Take(named, Instant::now())
+                }
+                (None, true) => Passed::Read(bytes.clone()),
+                (None, false) => Passed::Once,
+            };
+            self.pending.insert(sync, passed);
         }
         out.extend_from_slice(&bytes);
     }
@@ -310,8 +331,13 @@ impl Client {
         self.attempt = None;
         self.identifies = None;
         self.is_identified = self.session.is_some();
-        for (sync, read) in std::mem::take(&mut self.pending) {
-            match read {
+        for (sync, passed) in std::mem::take(&mut self.pending) {
+            let again = match passed {
+                Passed::Once => None,
+                Passed::Read(bytes) => Some(bytes),
+                Passed::Take(bytes, since) => again(&bytes, self.limit, since.elapsed()),
+            };
+            match again {
                 Some(bytes) => {
                     self.waiting_bytes += bytes.len();
                     self.waiting.push_front(bytes);
@@ -396,6 +422,35 @@ fn identify(out: &mut Vec<u8>, session: Option<&[u8]>) {
         None => Value::Array(Vec::new()),
     };
     request::encode(out, IDENTIFY, &Body::Call { name: b"queue.identify", args: &args.encode() });
+}
+
+/// The frame of a take with a name.
+fn named(request: &request::Request<'_>) -> Option<Vec<u8>> {
+    let (Body::Call { name, args } | Body::Call16 { name, args }) = request.body else { return None };
+    let mut own = [0; 16];
+    let at = repeat::timeout_at(name)?;
+    fill_randomly(&mut own);
+    with_args(request, &repeat::first(args, at, &own)?)
+}
+
+/// The frame of a take that has a name, to be made again after `elapsed`.
+fn again(bytes: &[u8], limit: usize, elapsed: Duration) -> Option<Vec<u8>> {
+    let Ok(Split::Frame { content, .. }) = iproto::split(bytes, limit) else { return None };
+    let request = request::decode(content).ok()?;
+    let (Body::Call { name, args } | Body::Call16 { name, args }) = request.body else { return None };
+    with_args(&request, &repeat::again(args, repeat::timeout_at(name)?, elapsed)?)
+}
+
+/// A call with other arguments.
+fn with_args(request: &request::Request<'_>, args: &[u8]) -> Option<Vec<u8>> {
+    let body = match request.body {
+        Body::Call { name, .. } => Body::Call { name, args },
+        Body::Call16 { name, .. } => Body::Call16 { name, args },
+        _ => return None,
+    };
+    let mut out = Vec::new();
+    request::encode(&mut out, request.header.sync, &body);
+    Some(out)
 }
 
 /// A request again, with another number.

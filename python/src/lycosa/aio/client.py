@@ -24,6 +24,7 @@ from ..errors import (
     NoMaster,
     NoSuchProcedure,
     NoSuchSession,
+    OutcomeUnknown,
     ReadOnly,
     RequestTimeout,
     UnexpectedAnswer,
@@ -213,7 +214,11 @@ class Client:
         A call for which no connection can be made is tried for `connect_timeout`. A call that a server without the right
         to write refuses is made again at the one that took its place, if the client has several addresses.
         """
-        deadline = time.monotonic() + self._options.connect_timeout
+        began = time.monotonic()
+        deadline = began + self._options.connect_timeout
+        if len(self._options.addresses) > 1:
+            request = request.named()
+        first = request
         for pause in pauses():
             try:
                 return await self._call_once(request)
@@ -224,8 +229,14 @@ class Client:
             except (ConnectionFailed, Loading):
                 if self._is_closed or time.monotonic() + pause > deadline:
                     raise
-            except Disconnected:
-                if self._is_closed or not request.repeatable or time.monotonic() + pause > deadline:
+            except (Disconnected, OutcomeUnknown) as error:
+                if self._is_closed:
+                    raise
+                if request.name is not None and self._is_in_group():
+                    # A member answers with the tasks that the lost answer had.
+                    request = first.again(time.monotonic() - began)
+                    deadline = time.monotonic() + self._options.connect_timeout
+                elif isinstance(error, OutcomeUnknown) or not request.repeatable or time.monotonic() + pause > deadline:
                     raise
             await asyncio.sleep(pause)
         raise AssertionError("the pauses never end")
@@ -260,7 +271,7 @@ class Client:
         connection = await self._connected()
         if request.owned:
             await self._join_session(connection)
-        return await self._ask(connection, request.function, request.arguments, request.wait)
+        return await self._ask(connection, request.function, request.sent(self._is_in_group()), request.wait)
 
     async def _ask(
         self, connection: asynctnt.Connection, function: str, arguments: list[Any], wait: float
@@ -307,6 +318,9 @@ class Client:
             raise NoMaster(f"no server takes writes: {address} takes none")
         self._chosen = address, standing
         return connection
+
+    def _is_in_group(self) -> bool:
+        return self._chosen is not None and self._chosen[1].forwards is not None
 
     async def _choose(self) -> tuple[Address, Standing]:
         """The server that takes writes; of a group its leader, or after a short time a member that passes requests on."""

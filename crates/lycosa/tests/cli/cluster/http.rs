@@ -38,6 +38,19 @@ impl Doors {
         client::ask(&self.address(number), line, &self.token, &fields, &body)
     }
 
+    /// Waits until the probe of a member has this status. Returns its reasons.
+    fn ready(&self, number: usize, status: u16) -> Vec<String> {
+        let began = Instant::now();
+        loop {
+            let answer = self.ask(number, "GET /readyz", "", &Json::Null);
+            if answer.status == status {
+                let reasons = answer.json()["reasons"].as_array().unwrap().clone();
+                return reasons.iter().map(|one| one["reason"].as_str().unwrap().to_owned()).collect();
+            }
+            assert!(began.elapsed() < LIMIT, "{answer:?}");
+        }
+    }
+
     fn put(&self, number: usize, payload: &str, fields: &str) -> Answer {
         self.ask(number, "POST /v1/tubes/mail/tasks", fields, &json!({"payload": payload}))
     }
@@ -163,4 +176,19 @@ fn the_members_are_told_and_an_administrator_hands_over() {
         (&json!("new kernel"), &json!("web")),
         "{entries}"
     );
+}
+
+#[test]
+fn a_member_is_ready_while_it_knows_the_leader() {
+    let mut doors = Doors::open("operator");
+    for number in 0..3 {
+        assert!(doors.ready(number, 200).is_empty());
+    }
+    let leader = doors.group.leader();
+    let (other, last) = ((leader + 1) % 3, (leader + 2) % 3);
+    doors.group.kill(leader);
+    doors.group.kill(other);
+    assert_eq!(doors.ready(last, 503), ["no_leader"]);
+    doors.group.start(other);
+    assert!(doors.ready(last, 200).is_empty());
 }

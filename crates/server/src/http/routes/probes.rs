@@ -35,7 +35,7 @@ pub(super) const ROUTES: &[Route] = &[
         method: "get",
         path: "/readyz",
         operation: "readyz",
-        summary: "Whether tasks can be put and taken here, and why not",
+        summary: "Whether tasks can be put and taken here, and why not; a member of a group is ready while it knows the leader",
         role: None,
         query: &[("read_only", "boolean", "true: a server that takes no writes is ready too")],
         headers: &[],
@@ -115,6 +115,8 @@ fn reasons(instance: &Instance, may_be_read_only: bool) -> Vec<Json> {
     let mut reasons = Vec::new();
     let mut add = |name: &str, text: String| reasons.push(json!({ "reason": name, "detail": text }));
     let status = instance.status();
+    // A member that does not lead passes calls on to the leader.
+    let follows = instance.election().filter(|election| election.state != "leader");
     if let Some(failure) = status.failure {
         add("failed", failure);
     }
@@ -123,6 +125,13 @@ fn reasons(instance: &Instance, may_be_read_only: bool) -> Vec<Json> {
     }
     if instance.is_orphan() {
         add("orphan", "the masters of this server are not in sync yet".to_owned());
+    } else if let Some(election) = follows {
+        if election.state == "removed" {
+            add("removed", "this server is no member of the group any more: stop it".to_owned());
+        } else if election.leader.is_none() {
+            let detail = "the group has no leader: a majority of its voters has to run and reach each other";
+            add("no_leader", detail.to_owned());
+        }
     } else if status.is_read_only && !may_be_read_only {
         add("read_only", "this server takes no writes: read_only, or a replica".to_owned());
     }

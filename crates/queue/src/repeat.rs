@@ -1,0 +1,146 @@
+//! Repeated takes: a take may carry a name, and the session that made it may make it again.
+//!
+//! The answer to a take can be lost with a connection, although the queue gave a task out. The client then makes the take again,
+//! with the same name, perhaps at another server: it gets the tasks that the lost answer had, or it waits in place of the lost call. The
+//! name stands in the owner's row, so a new leader of a group knows it.
+//!
+//! | option of `take` and `take_many` | meaning |
+//! |---|---|
+//! | `request` | the name: 16 bytes, not used before in the session |
+//! | `again` | true: a take with this name was made, and its answer was lost |
+//!
+//! *Absent:* leases. A lease ends by itself.
+
+use crate::arguments::Table;
+use crate::batch::{begin_taken, end_taken};
+use crate::error::Error;
+use crate::leases::Form;
+use crate::lua_text;
+use crate::procedure::Call;
+use crate::turn::{TubeTurn, Turn};
+use crate::waiter::{Line, Wanted};
+
+/// The name of a take, unique in its session.
+pub(crate) type TakeName = [u8; 16];
+
+/// The options of a take about its repetition.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Repeat {
+    /// The name, if the take has one.
+    pub(crate) name: Option<TakeName>,
+    /// The take was made before.
+    pub(crate) is_again: bool,
+}
+
+impl Repeat {
+    pub(crate) fn parse(options: &[u8], form: Form) -> Result<Self, Error> {
+        let table = || Table::parse(Some(options)).ok();
+        let given = table().and_then(|table| table.get(b"request"));
+        let Some(name) = given.filter(|_| !matches!(form, Form::Leased(_))) else {
+            return Ok(Self::default());
+        };
+        let bytes = lycosa_tuple::mp::Reader::new(name).str_or_bin().ok();
+        let name = bytes
+            .and_then(|bytes| bytes.try_into().ok())
+            .ok_or_else(|| Error::TakeName(lua_text::type_name(Some(name))))?;
+        Ok(Self {
+            name: Some(name),
+            is_again: table().and_then(|table| table.get(b"again")) == Some(&[0xc3]),
+        })
+    }
+}
+
+impl Turn<'_> {
+    /// Answers a take that was made before with the tasks that its session got. False if it got none: then the take is to be
+    /// made anew, and the call of the lost answer waits no more.
+    pub(crate) fn take_again(
+        &mut self,
+        call: &Call<'_>,
+        repeat: Repeat,
+        wanted: &Wanted,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        let Repeat { name: Some(name), is_again: true } = repeat else { return Ok(false) };
+        let Some(session) = self.common.sessions.of(call.caller.session) else { return Ok(false) };
+        let tube = self.tube(call.index)?;
+        let mut tasks = tube.common.owners.named(tube.store, &session, &name)?;
+        tasks.retain(|(of, _)| *of == tube.tube.id);
+        if tasks.is_empty() {
+            self.end_lost(call, &name);
+            return Ok(false);
+        }
+        let start = begin_taken(out);
+        let mut count = 0;
+        for (_, id) in tasks {
+            let is_stored = match wanted {
+                Wanted::Task(form) | Wanted::Tasks { form, .. } => tube.write_taken(id, *form, out)?,
+                Wanted::Capacity(_) | Wanted::CapacityForMany { .. } => false,
+            };
+            count += u16::from(is_stored);
+            if is_stored && matches!(wanted, Wanted::Task(_)) {
+                break;
+            }
+        }
+        match wanted {
+            Wanted::Task(_) => drop(out.drain(start..start + crate::batch::TAKEN_HEADER)),
+            _ => end_taken(out, start, count),
+        }
+        if count == 0 {
+            out.truncate(start);
+        }
+        Ok(count > 0)
+    }
+
+    /// Ends the waiting call whose answer was lost, if it waits still: its connection may be frozen.
+    fn end_lost(&mut self, call: &Call<'_>, name: &TakeName) {
+        let session = self.common.sessions.of(call.caller.session);
+        let lost = self.common.waiters.of_tube(call.index).find(|(request, waiter)| {
+            waiter.name.as_ref() == Some(name)
+                && waiter.wanted.line() == Line::Takes
+                && *request != call.request
+                && self.common.sessions.of(waiter.connection) == session
+        });
+        if let Some((request, waiter)) = lost {
+            let connection = waiter.connection;
+            self.end_wait(connection, request);
+        }
+    }
+}
+
+impl TubeTurn<'_> {
+    /// Appends a taken task as the take with this form did. False if there is none with this id.
+    fn write_taken(&self, id: u64, form: Form, out: &mut Vec<u8>) -> Result<bool, Error> {
+        match form {
+            Form::Extended => self.write_extended(id, out),
+            Form::Plain | Form::Leased(_) => self.write_stored(id, out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lycosa_tuple::value::Value;
+
+    use super::*;
+
+    fn parsed(options: &Value, form: Form) -> Result<Repeat, String> {
+        Repeat::parse(&options.encode(), form).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_name_has_sixteen_bytes() {
+        let name = [7; 16];
+        let options = |name: Value| Value::map([("request", name), ("again", true.into())]);
+        let named = Repeat { name: Some(name), is_again: true };
+        assert_eq!(parsed(&options(Value::Bin(name.to_vec())), Form::Plain), Ok(named));
+        assert_eq!(parsed(&options(Value::Str(name.to_vec())), Form::Extended), Ok(named));
+        let first = Value::map([("request", Value::Bin(name.to_vec()))]);
+        assert_eq!(parsed(&first, Form::Plain), Ok(Repeat { name: Some(name), is_again: false }));
+        assert_eq!(parsed(&first, Form::Leased(1)), Ok(Repeat::default()));
+        assert_eq!(parsed(&Value::map([("again", true)]), Form::Plain), Ok(Repeat::default()));
+        for other in [Value::Bin(vec![7; 15]), Value::from(7_u64)] {
+            let error = parsed(&options(other), Form::Plain).expect_err("no name");
+            assert!(error.contains("16 bytes"), "{error}");
+        }
+    }
+}
