@@ -23,8 +23,8 @@ pub fn timeout_at(procedure: &[u8]) -> Option<usize> {
     }
 }
 
-/// The arguments of a take with a name, unless they have one. `None`: they are a lease's, which ends by itself, or no arguments
-/// of a take.
+/// The arguments of a take with a name, unless they have one. `None`: the take is for a lease, which has an end of its own, or
+/// the arguments are malformed.
 pub fn first(arguments: &[u8], timeout_at: usize, name: &[u8; 16]) -> Option<Vec<u8>> {
     let name = Value::Bin(name.to_vec());
     changed(arguments, timeout_at, |options| {

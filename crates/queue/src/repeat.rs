@@ -9,7 +9,7 @@
 //! | `request` | the name: 16 bytes, not used before in the session |
 //! | `again` | true: a take with this name was made, and its answer was lost |
 //!
-//! *Absent:* leases. A lease ends by itself.
+//! *Absent:* leases. Each lease has an end of its own.
 
 use crate::arguments::Table;
 use crate::batch::{begin_taken, end_taken};
