@@ -154,6 +154,26 @@ fn an_instance_tells_of_itself() {
     compare("informed.lua", &[&free_address().to_string()]);
 }
 
+/// Modules that luarocks has put into the user's folder are found under both.
+#[test]
+fn modules_of_luarocks_are_found() {
+    let home = tempfile::tempdir().expect("a folder");
+    let place = home.path().join(".luarocks/share/lua/5.1/rock");
+    std::fs::create_dir_all(&place).expect("a folder");
+    std::fs::write(place.join("init.lua"), "return 'a rock'").expect("a module");
+    let script = home.path().join("program.lua");
+    std::fs::write(&script, "print(require('rock')) os.exit(0)").expect("a program");
+    for program in [lycosa(), "tarantool"] {
+        if program == "tarantool" && !has_tarantool() {
+            continue;
+        }
+        let mut command = Command::new(program);
+        command.arg(&script).current_dir(std::env::temp_dir()).env("HOME", home.path());
+        let output = command.stdin(std::process::Stdio::null()).output().expect("the program runs");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "a rock\n", "{program}");
+    }
+}
+
 /// Random statements from a few seeds. With `LYCOSA_TEST_ALL=1` there are those of sixty more, from one of the time, which a failure
 /// prints. A seed with which Tarantool itself crashes says nothing.
 #[test]
