@@ -1,7 +1,6 @@
 """Three servers of the test's own that act as one group."""
 
 import json
-import os
 import pathlib
 import shutil
 import signal
@@ -9,7 +8,7 @@ import subprocess
 import tempfile
 import time
 
-from server import START_SECONDS, binary, free_port
+from server import ENVIRONMENT, START_SECONDS, binary, free_port
 
 
 class Group:
@@ -32,7 +31,6 @@ class Group:
 
     def start(self, number):
         """Starts a member."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("LYCOSA_")}
         with open(self.folder / f"log-{number}", "ab") as log:
             self.processes[number] = subprocess.Popen(
                 [
@@ -43,7 +41,7 @@ class Group:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env=ENVIRONMENT,
             )
 
     def kill(self, number):
@@ -65,6 +63,7 @@ class Group:
             [binary(), "cluster", "status", "--json", "--data-dir", self._data(number)],
             capture_output=True,
             check=False,
+            env=ENVIRONMENT,
         ).stdout
         try:
             return json.loads(output)
@@ -111,6 +110,7 @@ class Group:
                 [binary(), "cluster", "add", self._member(number), "--data-dir", self._data(0)],
                 capture_output=True,
                 check=False,
+                env=ENVIRONMENT,
             )
             members = (self.status(0) or {}).get("members", ())
             if any(each["address"] == self._member(number) for each in members):
@@ -121,7 +121,7 @@ class Group:
         self.until(number, lambda status: status["leader"] is not None)
 
     def _run(self, *arguments):
-        subprocess.run([binary(), *arguments], check=True, capture_output=True)
+        subprocess.run([binary(), *arguments], check=True, capture_output=True, env=ENVIRONMENT)
 
     def _data(self, number):
         return str(self.folder / f"data-{number}")

@@ -13,6 +13,8 @@ import time
 ADMIN_PASSWORD = "admin of the tests"
 START_SECONDS = 30
 STOP_SECONDS = 20
+# Variables of this name are settings to the program, and those of the tests are not meant.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("LYCOSA_")}
 
 
 def binary():
@@ -70,8 +72,6 @@ class Server:
         config = self.folder / "lycosa.toml"
         config.write_text(self._config())
         (self.folder / "data").mkdir(exist_ok=True)
-        # Variables of this name are settings to the server; those of the tests are not meant.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("LYCOSA_")}
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
                 [binary(), "serve", "--config", str(config)],
@@ -79,7 +79,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env={**environment, "NO_COLOR": "1"},
+                env={**ENVIRONMENT, "NO_COLOR": "1"},
             )
         deadline = time.monotonic() + START_SECONDS
         while True:

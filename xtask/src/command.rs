@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -91,13 +91,16 @@ impl Program {
     /// Runs it and gives what it wrote to standard output.
     pub(crate) fn output(mut self) -> Result<String> {
         let shown = self.shown();
-        let output = self.command.stderr(Stdio::inherit()).output();
-        let output = output.with_context(|| format!("cannot run `{shown}`"))?;
-        if !output.status.success() {
-            bail!("`{shown}` failed: {}", output.status);
+        let child = self.command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
+        let mut child = child.with_context(|| format!("cannot run `{shown}`"))?;
+        let mut output = Vec::new();
+        let read = child.stdout.take().map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut output));
+        let status = wait(&mut child).with_context(|| format!("cannot wait for `{shown}`"))?;
+        read.with_context(|| format!("cannot read what `{shown}` writes"))?;
+        if !status.success() {
+            bail!("`{shown}` failed: {status}");
         }
-        String::from_utf8(output.stdout)
-            .with_context(|| format!("`{shown}` wrote something that is not UTF-8"))
+        String::from_utf8(output).with_context(|| format!("`{shown}` wrote something that is not UTF-8"))
     }
 
     /// Runs it and gives what it wrote to standard error; that is shown only if it fails.
@@ -124,8 +127,7 @@ impl Program {
         for reader in [stdout, stderr].into_iter().flatten() {
             lines += &reader.join().expect("a reading thread does not panic");
         }
-        PROCESSOR.set(PROCESSOR.get() + processor_time(&child).unwrap_or_default());
-        let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
+        let status = wait(&mut child).with_context(|| format!("cannot wait for `{shown}`"))?;
         let outcome =
             if status.success() { Ok(()) } else { Err(anyhow::anyhow!("`{shown}` failed: {status}")) };
         Ok((lines, outcome))
@@ -139,6 +141,12 @@ impl Program {
         }
         shown
     }
+}
+
+/// Waits for the end of a program, and adds its processor time to the thread's.
+fn wait(child: &mut Child) -> io::Result<ExitStatus> {
+    PROCESSOR.set(PROCESSOR.get() + processor_time(child).unwrap_or_default());
+    child.wait()
 }
 
 /// Waits for the end of a program and reads its processor time, which the kernel forgets with the [`Child::wait`] that follows.
