@@ -1,4 +1,4 @@
-//! The shortcut: `=` on a few existing fields by number, which is what a queue does to its tasks all day.
+//! The shortcut: `=` on a few existing fields by number or by a whole name, which is what a queue does to its tasks all day.
 //!
 //! One pass over the operations, one over the leading fields of the tuple, one allocation: the result, or where the
 //! new values are as long as the old ones, only the bytes that differ. Any other update, be it wrong or
@@ -7,7 +7,7 @@
 use super::operation::cut_base;
 use crate::field::FieldSet;
 use crate::format::Format;
-use crate::mp::{self, Reader};
+use crate::mp::{self, Kind, Reader};
 use crate::tuple::TupleRef;
 
 /// The most fields that the shortcut assigns.
@@ -20,9 +20,9 @@ struct Assignments<'a> {
 }
 
 impl<'a> Assignments<'a> {
-    /// `None` if there is anything but `=` by a number that is not negative, or too much of it.
+    /// `None` if there is anything but `=` by a number that is not negative or by the name of a field, or too much of it.
     #[inline]
-    fn read(operations: &'a [u8], base: i64) -> Option<Self> {
+    fn read(operations: &'a [u8], format: &Format, base: i64) -> Option<Self> {
         let mut reader = Reader::new(operations);
         let mut assignments = Self { sorted: [(0, &[]); CAPACITY], count: 0 };
         let count = reader.array().ok()?;
@@ -33,7 +33,10 @@ impl<'a> Assignments<'a> {
             if reader.array().ok()? != 3 || reader.str().ok()? != b"=" {
                 return None;
             }
-            let field = i64::from(i32::try_from(reader.uint().ok()?).ok()?) - base;
+            let field = match reader.kind().ok()? {
+                Kind::Str => i64::from(format.field_by_name(reader.str().ok()?)?),
+                _ => i64::from(i32::try_from(reader.uint().ok()?).ok()?) - base,
+            };
             assignments.put(field, reader.raw().ok()?)?;
         }
         (reader.is_empty() && assignments.count > 0).then_some(assignments)
@@ -146,14 +149,19 @@ pub struct Assigned {
 }
 
 /// The updated tuple; `None` if the general path has to look at it.
-pub(super) fn apply(operations: &[u8], tuple: TupleRef<'_>, index_base: i64) -> Option<Vec<u8>> {
+pub(super) fn apply(
+    operations: &[u8],
+    tuple: TupleRef<'_>,
+    format: &Format,
+    index_base: i64,
+) -> Option<Vec<u8>> {
     let mut out = Vec::new();
-    Assignments::read(operations, cut_base(index_base))?.locate(tuple)?.write(&mut out);
+    Assignments::read(operations, format, cut_base(index_base))?.locate(tuple)?.write(&mut out);
     Some(out)
 }
 
 /// Appends what [`apply`](super::apply) makes of `tuple`, which fits the format, if `operations` only assign, by
-/// number, values that their fields take by the first byte alone. The result then fits the format too.
+/// number or whole name, values that their fields take by the first byte alone. The result then fits the format too.
 /// `None`, with nothing appended, if it is not so simple.
 ///
 /// If all values are as long as what they replace and `in_place` says that these fields may be overwritten, only the
@@ -168,7 +176,7 @@ pub fn assign(
     in_place: impl FnOnce(FieldSet) -> bool,
     out: &mut Vec<u8>,
 ) -> Option<Assigned> {
-    let assignments = Assignments::read(operations, cut_base(index_base))?;
+    let assignments = Assignments::read(operations, format, cut_base(index_base))?;
     let mut fields = FieldSet::default();
     for &(field, value) in &assignments.sorted[..assignments.count] {
         let field = u32::try_from(field).ok()?;

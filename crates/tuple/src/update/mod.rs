@@ -197,7 +197,7 @@ pub fn apply(
     mode: Mode,
     step_limit: u64,
 ) -> Result<Vec<u8>, UpdateError> {
-    match assignment::apply(operations, tuple, index_base) {
+    match assignment::apply(operations, tuple, format, index_base) {
         Some(result) => Ok(result),
         None => apply_any(operations, tuple, format, index_base, mode, step_limit),
     }

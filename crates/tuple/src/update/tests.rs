@@ -269,20 +269,26 @@ proptest! {
     #[test]
     fn the_shortcut_agrees_with_the_general_path(
         tuple in tuples(),
-        assignments in vec((0_u64..8, values()), 1..10),
+        assignments in vec((0_u64..8, any::<bool>(), values()), 1..10),
         base in 0_i64..2,
     ) {
+        let names = (0..8).map(|field| format!("f{field}")).collect::<Vec<_>>();
+        let format = format(&names.iter().map(|name| (name.as_str(), FieldType::Any)).collect::<Vec<_>>());
         let tuple = tuple.encode();
         let tuple = TupleRef::new(&tuple).unwrap();
-        let sent: Vec<Value> = assignments.iter().map(|(field, value)| set(*field, value.clone())).collect();
-        let sent = encode(&sent);
-        let general = apply_any(&sent, tuple, &Format::default(), base, Mode::Update, STEP_LIMIT);
-        if let Some(shortcut) = assignment::apply(&sent, tuple, base) {
+        let send = |(field, by_name, value): &(u64, bool, Value)| match by_name {
+            true => set(names[*field as usize].as_str(), value.clone()),
+            false => set(*field, value.clone()),
+        };
+        let sent = encode(&assignments.iter().map(send).collect::<Vec<_>>());
+        let general = apply_any(&sent, tuple, &format, base, Mode::Update, STEP_LIMIT);
+        if let Some(shortcut) = assignment::apply(&sent, tuple, &format, base) {
             prop_assert_eq!(Ok(shortcut), general);
         } else if general.is_ok() {
             // Left to the general path: more fields than the shortcut takes, or one that is appended.
-            let fields: BTreeSet<u64> = assignments.iter().map(|(field, _)| *field).collect();
-            let is_appended = |field: &u64| *field as i64 - base >= i64::from(tuple.len());
+            let number = |(field, by_name, _): &(u64, bool, Value)| *field as i64 - if *by_name { 0 } else { base };
+            let fields: BTreeSet<i64> = assignments.iter().map(number).collect();
+            let is_appended = |field: &i64| *field >= i64::from(tuple.len());
             prop_assert!(fields.len() > assignment::CAPACITY || fields.iter().any(is_appended));
         }
     }
