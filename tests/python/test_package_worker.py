@@ -434,3 +434,15 @@ def test_the_server_says_whether_a_delay_is_over():
         assert retries.are_over() is over
         retries.took_nothing(now + 1.0)
         assert retries.are_over()
+
+
+def test_a_task_that_runs_again_was_not_ended_by_its_earlier_job():
+    retries = Retries()
+    task = SimpleNamespace(id=7, info=None)
+    first, other, second = Job(task, 1, 0), Job(SimpleNamespace(id=8), 1, 0), Job(task, 2, 0)
+    for job in (first, other, second):
+        retries.begin(job)
+    assert [job._is_superseded for job in (first, other, second)] == [True, False, False]
+    for job in (first, other, second):
+        retries.end(job)
+    assert not retries._jobs

@@ -78,6 +78,8 @@ class Job(Generic[Held]):
         self.attempt = attempt
         self._session_changes = session_changes
         self._is_lost = False
+        # The worker has taken the task again since: an acknowledgement of this job, with its answer lost, has not ended the task.
+        self._is_superseded = False
 
     @property
     def id(self) -> int:
@@ -251,6 +253,7 @@ class Retries:
         self._tasks: dict[int, tuple[int, float]] = {}
         self._vain: float | None = None
         self._ready: set[int] = set()
+        self._jobs: dict[int, list[Job[Any]]] = {}
 
     def attempt(self, task: TaskFields[Any]) -> int:
         """Which attempt a task that was just taken is at."""
@@ -258,6 +261,20 @@ class Retries:
         self._ready.discard(task.id)
         counted = task.info.attempts if task.info is not None else 0
         return counted if counted > 0 else known + 1
+
+    def begin(self, job: Job[Any]) -> None:
+        """Notes a job that was just taken. Earlier ones of the same task, which are being settled, are superseded."""
+        jobs = self._jobs.setdefault(job.id, [])
+        for earlier in jobs:
+            earlier._is_superseded = True
+        jobs.append(job)
+
+    def end(self, job: Job[Any]) -> None:
+        """Forgets a job that is settled, or not to be settled."""
+        jobs = self._jobs[job.id]
+        jobs.remove(job)
+        if not jobs:
+            del self._jobs[job.id]
 
     def remember(self, job: Job[Any], delay: float, now: float) -> None:
         """Notes a task that is about to be released."""

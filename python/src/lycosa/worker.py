@@ -187,6 +187,7 @@ class Worker:
         with self._condition:
             self._last_task = now
             job = Job(task, self._retries.attempt(task), self.tube.client.session_changes)
+            self._retries.begin(job)
             running = _Running(job, self._settings.touches(task), now)
             self._running[id(running)] = running
             self._condition.notify_all()
@@ -203,6 +204,7 @@ class Worker:
             self._settle(running, self._settings.verdict(job.attempt, failure))
         finally:
             with self._condition:
+                self._retries.end(job)
                 del self._running[id(running)]
                 self._last_task = time.monotonic()
 
@@ -248,7 +250,7 @@ class Worker:
                 self._tell_once(job, verdict)
                 return
             except NotTaken:
-                if attempt > 1 and verdict.outcome is Outcome.DONE and self._is_gone(job):
+                if attempt > 1 and verdict.outcome is Outcome.DONE and self._is_gone(job) and not job._is_superseded:
                     # An attempt before this one has done it, and its answer was lost.
                     return
                 raise

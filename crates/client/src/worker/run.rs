@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +46,47 @@ struct Shared<F> {
     summary: Mutex<Summary>,
     retries: Mutex<HashMap<u64, Retry>>,
     running: AtomicUsize,
+    turns: Turns,
+}
+
+/// Of each task that jobs have: a flag for each job, set when a later job has taken the task again.
+type Turns = Mutex<HashMap<u64, Vec<Arc<AtomicBool>>>>;
+
+/// The time between a take and the settlement, of one job.
+struct JobTurn<'a> {
+    turns: &'a Turns,
+    id: u64,
+    is_superseded: Arc<AtomicBool>,
+}
+
+impl<'a> JobTurn<'a> {
+    /// A job has taken the task `id`. Earlier jobs of the task, which are being settled, are superseded.
+    fn new(turns: &'a Turns, id: u64) -> Self {
+        let is_superseded = Arc::new(AtomicBool::new(false));
+        let mut all = lock(turns);
+        let jobs = all.entry(id).or_default();
+        jobs.iter().for_each(|earlier| earlier.store(true, Ordering::Relaxed));
+        jobs.push(Arc::clone(&is_superseded));
+        drop(all);
+        Self { turns, id, is_superseded }
+    }
+
+    /// Whether a later job of this worker has taken the task: an acknowledgement of this job, with its answer lost, has not ended it.
+    fn is_superseded(&self) -> bool {
+        self.is_superseded.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for JobTurn<'_> {
+    fn drop(&mut self) {
+        let mut all = lock(self.turns);
+        if let Some(jobs) = all.get_mut(&self.id) {
+            jobs.retain(|other| !Arc::ptr_eq(other, &self.is_superseded));
+            if jobs.is_empty() {
+                all.remove(&self.id);
+            }
+        }
+    }
 }
 
 /// A handler that ends when its caller stops waiting.
@@ -79,6 +120,7 @@ where
         summary: Mutex::default(),
         retries: Mutex::default(),
         running: AtomicUsize::new(0),
+        turns: Turns::default(),
     });
     let mut loops = JoinSet::new();
     for _ in 0..jobs {
@@ -161,12 +203,14 @@ where
             _ => known + 1,
         };
         let job = Job { task, attempt };
+        let turn = JobTurn::new(&self.turns, job.task.id);
         self.running.fetch_add(1, Ordering::Relaxed);
         let end = match given_up(&job, self.worker.policy.max_attempts) {
             Some(failure) => End::Failed(failure),
             None => self.execute(&job).await,
         };
-        self.settle(&job, end).await;
+        self.settle(&job, end, &turn).await;
+        drop(turn);
         self.running.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -222,7 +266,7 @@ where
         }
     }
 
-    async fn settle(&self, job: &Job, end: End) {
+    async fn settle(&self, job: &Job, end: End, turn: &JobTurn<'_>) {
         let (wanted, failure) = match end {
             End::Ok => (Settled::Done, None),
             End::Aborted => (Settled::GivenBack, None),
@@ -236,7 +280,7 @@ where
             // Before the server hears it: another job of this worker may take it at once.
             self.remember(job, delay);
         }
-        match self.tell(job, wanted, failure.as_ref()).await {
+        match self.tell(job, wanted, failure.as_ref(), turn).await {
             Ok(()) => {
                 if let Settled::Released(delay) = wanted {
                     self.postpone(job, delay);
@@ -254,7 +298,13 @@ where
 
     /// Tells the server, and again if the connection breaks over it or the server takes no writes any more: the session
     /// may survive, and would keep a task that no worker runs.
-    async fn tell(&self, job: &Job, wanted: Settled, failure: Option<&Failure>) -> Result<()> {
+    async fn tell(
+        &self,
+        job: &Job,
+        wanted: Settled,
+        failure: Option<&Failure>,
+        turn: &JobTurn<'_>,
+    ) -> Result<()> {
         let task = &job.task;
         let reason = failure.map_or("", |failure| tail(failure.reason(), MAX_REASON));
         let mut stop = self.worker.stop.subscribe();
@@ -275,7 +325,12 @@ where
                 _ => request.await,
             };
             match told {
-                Err(error) if attempt > 1 && error.is_not_taken() && self.is_gone(task, wanted).await => {
+                Err(error)
+                    if attempt > 1
+                        && error.is_not_taken()
+                        && self.is_gone(task, wanted).await
+                        && !turn.is_superseded() =>
+                {
                     // An attempt before this one has done it, and its answer was lost.
                     return Ok(());
                 }

@@ -164,11 +164,13 @@ class Worker:
     async def _run(self, task: Task) -> None:
         self._running += 1
         job = Job(task, self._retries.attempt(task), self.tube.client.session_changes)
+        self._retries.begin(job)
         try:
             given_up = self._settings.given_up(job)
             verdict = self._settings.verdict(job.attempt, given_up) if given_up else await self._execute(job)
             await self._settle(job, verdict)
         finally:
+            self._retries.end(job)
             self._running -= 1
             self._last_task = time.monotonic()
 
@@ -256,7 +258,7 @@ class Worker:
                 await self._tell_once(job, verdict)
                 return
             except NotTaken:
-                if attempt > 1 and verdict.outcome is Outcome.DONE and await self._is_gone(job):
+                if attempt > 1 and verdict.outcome is Outcome.DONE and await self._is_gone(job) and not job._is_superseded:
                     # An attempt before this one has done it, and its answer was lost.
                     return
                 raise

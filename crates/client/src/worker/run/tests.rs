@@ -279,6 +279,17 @@ async fn until_empty_waits_for_what_was_released_with_a_delay() {
     assert!(released.elapsed() >= Duration::from_millis(100));
 }
 
+#[test]
+fn a_job_of_a_task_that_was_taken_again_is_superseded() {
+    let turns = Turns::default();
+    let (first, other) = (JobTurn::new(&turns, 7), JobTurn::new(&turns, 8));
+    assert!(!first.is_superseded());
+    let second = JobTurn::new(&turns, 7);
+    assert_eq!([&first, &other, &second].map(JobTurn::is_superseded), [true, false, false]);
+    drop((first, other, second));
+    assert!(lock(&turns).is_empty());
+}
+
 /// The worker's clock says that the delay is over, the server's does not yet.
 #[tokio::test]
 async fn until_empty_asks_the_server_whether_a_delay_is_over() {
