@@ -2,7 +2,7 @@
 // Measures the page: `LYCOSA_BIN=target/release/lycosa NODE_PATH=.test-env/node/node_modules node tests/page/measure.js [TASKS [TUBES]]`.
 //
 // Prints the first paint and the time of each screen with many tasks and tubes, and what a hundred open pages cost the server in
-// processor time. No test: docs/page.md has what came of it.
+// processor time. No test: docs/page.md has the figures.
 
 const fs = require('node:fs');
 const http = require('node:http');

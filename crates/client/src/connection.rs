@@ -40,6 +40,7 @@ const OUTPUT_KEPT: usize = 1 << 20;
 const UNREAD_SYNC: u64 = u64::MAX;
 /// Pings in a row after which a silent server counts as gone.
 const KEEP_ALIVE_ATTEMPTS: u32 = 2;
+
 /// One connection to a server. Clones share it; it is closed when the last is dropped.
 ///
 /// Answers come in the order in which the server is done, each to its own request. A request whose future is dropped,

@@ -114,7 +114,7 @@ pub struct Command<'a> {
     pub procedure: &'a Procedure,
     /// Why the caller may call it.
     pub right: Right,
-    /// Number of the request, larger than those of calls before it: a parked call is answered with it.
+    /// Number of the request, larger than the numbers of earlier calls: a parked call is answered with it.
     pub request: u64,
     /// A MessagePack array.
     pub arguments: &'a [u8],

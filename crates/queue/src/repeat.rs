@@ -108,7 +108,7 @@ impl Turn<'_> {
 }
 
 impl TubeTurn<'_> {
-    /// Appends a taken task as the take with this form did. False if there is none with this id.
+    /// Appends a taken task as the take with this form did. False if no task has this id.
     fn write_taken(&self, id: u64, form: Form, out: &mut Vec<u8>) -> Result<bool, Error> {
         match form {
             Form::Extended => self.write_extended(id, out),

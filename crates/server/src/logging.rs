@@ -68,8 +68,8 @@ impl LogHandle {
 /// The filter of a process that logs for a program, which changes it.
 static FILTER: OnceLock<LogHandle> = OnceLock::new();
 
-/// Levels as Tarantool numbers them, in the order of their numbers. The server's own lines have no more than those of `info`: its
-/// further ones are for its developers.
+/// Levels as Tarantool numbers them, in the order of their numbers. Of the server's own lines these are the lines up to `info`:
+/// lines of further levels are for developers of the server.
 const FILTERS: [&str; 8] =
     ["off", "error", "error", "error", "warn", "info", "info,lua=debug", "info,lua=trace"];
 

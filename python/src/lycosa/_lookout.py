@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from . import _standing
 from ._connection import tls_socket
-from ._standing import Standing
+from ._standing import Choice, Standing
 from .address import Address, Options
-from .errors import ConnectionFailed, LycosaError, NoMaster
+from .errors import ConnectionFailed, LycosaError
 
 if TYPE_CHECKING:
     from .client import Client
@@ -76,28 +76,13 @@ def ask_all(
 
 def choose(options: Options) -> tuple[Address, Standing]:
     """The server that takes writes; of a group its leader, or after a short time a member that passes requests on."""
-    best: tuple[Address, Standing] | None = None
-    deadline: float | None = None
-    reasons = []
+    choice = Choice()
     for answer in ask_all(options.addresses, options, options.connect_timeout):
         if answer is not None:
-            address, standing = answer
-            if isinstance(standing, LycosaError):
-                reasons.append(str(standing))
-            elif standing.takes_writes is False:
-                reasons.append(f"{address} takes no writes")
-            elif standing.is_best:
-                return address, standing
-            else:
-                until = time.monotonic() + standing.grace
-                deadline = until if deadline is None else min(deadline, until)
-                if best is None or standing.is_sound and not best[1].is_sound:
-                    best = address, standing
-        if deadline is not None and time.monotonic() >= deadline:
+            choice.note(*answer, time.monotonic())
+        if not choice.is_open(time.monotonic()):
             break
-    if best is None:
-        raise NoMaster("no server takes writes: " + "; ".join(sorted(reasons)))
-    return best
+    return choice.best()
 
 
 def is_replaced(address: Address, known: Standing, options: Options) -> bool:

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgpack
 
-from .errors import UnexpectedAnswer
+from .address import Address
+from .errors import LycosaError, NoMaster, UnexpectedAnswer
 
 GREETING_SIZE = 128
 #: The request: a length, the header {type: VOTE, sync: 1} and an empty body.
@@ -67,6 +68,38 @@ class Standing:
         if known.forwards is not None:
             return self.instance == known.instance and self.takes_writes is True
         return self.takes_writes is True and self.is_sound
+
+
+class Choice:
+    """The choice among servers that answer one after the other."""
+
+    def __init__(self) -> None:
+        #: When a better server is not waited for any longer; None: no server will do so far.
+        self.deadline: float | None = None
+        self._best: tuple[Address, Standing] | None = None
+        self._reasons: list[str] = []
+
+    def is_open(self, now: float) -> bool:
+        """Whether further answers are waited for."""
+        return self.deadline is None or now < self.deadline
+
+    def note(self, address: Address, answer: Standing | LycosaError, now: float) -> None:
+        """Weighs the answer of one server."""
+        if isinstance(answer, LycosaError):
+            self._reasons.append(str(answer))
+        elif answer.takes_writes is False:
+            self._reasons.append(f"{address} takes no writes")
+        else:
+            until = now if answer.is_best else now + answer.grace
+            self.deadline = until if self.deadline is None else min(self.deadline, until)
+            if self._best is None or answer.is_best or answer.is_sound and not self._best[1].is_sound:
+                self._best = address, answer
+
+    def best(self) -> tuple[Address, Standing]:
+        """The server to connect to. Raises NoMaster."""
+        if self._best is None:
+            raise NoMaster("no server takes writes: " + "; ".join(sorted(self._reasons)))
+        return self._best
 
 
 def is_due(calls: Iterable[float], asked: float, now: float) -> bool:

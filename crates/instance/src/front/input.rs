@@ -3,7 +3,7 @@
 //! A request is handled once all of it has arrived; until then its bytes wait in memory. `max_frame_size` bounds one
 //! connection's bytes, and `max_input_total` the sum: many connections, each with a part of a large request, do not take
 //! all memory. Beyond the sum the instance closes the worst sender, and the next one, until the sum fits. The worst
-//! sender has the most such bytes among the connections that sent nothing for a second, or among all if there is none. A
+//! sender has the most such bytes among the connections that sent nothing for a second; without such connections, among all. A
 //! client that sends its request in one go is therefore safe from clients that hold theirs back.
 //!
 //! The bound is never below four of the largest requests: less would close clients that do nothing wrong.

@@ -2,8 +2,8 @@
 //!
 //! The instance runs no programs. With [`Settings::lua`](crate::Settings::lua) it hands out an [`Invoke`] for each such
 //! request ([`Instance::poll_invoke`]), after it has checked the right to execute, and parks the request until
-//! [`Instance::finish_invoke`]. The program's own statements and calls come back through the same functions as those of
-//! connections, with [`Invoke::caller`]'s rights.
+//! [`Instance::finish_invoke`]. The program's statements and calls come back through the functions that connections
+//! use, with [`Invoke::caller`]'s rights.
 
 use std::collections::VecDeque;
 

@@ -174,8 +174,8 @@ fn modules_of_luarocks_are_found() {
     }
 }
 
-/// Random statements from a few seeds. With `LYCOSA_TEST_ALL=1` there are those of sixty more, from one of the time, which a failure
-/// prints. A seed with which Tarantool itself crashes says nothing.
+/// Random statements from a few seeds. With `LYCOSA_TEST_ALL=1` sixty further seeds follow; the clock gives the first of them, and a
+/// failure prints its seed. A seed with which Tarantool itself crashes says nothing.
 #[test]
 fn random_statements_do_what_they_do_there() {
     use std::time::{SystemTime, UNIX_EPOCH};

@@ -453,35 +453,14 @@ fn decimals_are_seconds_too() {
     assert_eq!(rig.answer(token), Some(Reply::Values(task(0, "t", "x"))));
 }
 
-/// A driver that a program brings: the newest task first.
+/// The order in which a driver hands out tasks.
+type Order = for<'a> fn(Tasks<'a>, u64) -> Result<Next<'a>, Error>;
+
+/// A driver that a program brings: fifo's tasks in another order.
 #[derive(Debug)]
-struct Lifo;
+struct Ordered(Order);
 
-impl Driver for Lifo {
-    fn first_option(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
-        Fifo.encode(task, now, out)
-    }
-
-    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error> {
-        Fifo.change(task, event, now)
-    }
-
-    fn next<'a>(&self, tasks: Tasks<'a>, _now: u64) -> Result<Next<'a>, Error> {
-        let ready = [0x91, 0xa1, b'r'];
-        let last = tasks.store.first(tasks.space, tasks.indexes.status, IteratorType::Le, &ready)?;
-        Ok(last.filter(|tuple| tuple.get(2..4) == Some(&ready[1..])).into())
-    }
-}
-
-/// A driver that hands out tasks only in even seconds.
-#[derive(Debug)]
-struct Even;
-
-impl Driver for Even {
+impl Driver for Ordered {
     fn first_option(&self) -> Option<&'static str> {
         None
     }
@@ -495,18 +474,34 @@ impl Driver for Even {
     }
 
     fn next<'a>(&self, tasks: Tasks<'a>, now: u64) -> Result<Next<'a>, Error> {
-        match (now / SECOND).is_multiple_of(2) {
-            true => Fifo.next(tasks, now),
-            false => Ok(Next::NotBefore((now / SECOND + 1) * SECOND)),
-        }
+        self.0(tasks, now)
+    }
+}
+
+fn ordered(name: &str, order: Order) -> TubeType {
+    let layout = fifo::tube_type().layout().clone();
+    TubeType::new(name, layout, move |_, _| Ok(Box::new(Ordered(order)))).expect("a sound layout")
+}
+
+/// The newest task first.
+fn newest<'a>(tasks: Tasks<'a>, _now: u64) -> Result<Next<'a>, Error> {
+    let ready = [0x91, 0xa1, b'r'];
+    let last = tasks.store.first(tasks.space, tasks.indexes.status, IteratorType::Le, &ready)?;
+    Ok(last.filter(|tuple| tuple.get(2..4) == Some(&ready[1..])).into())
+}
+
+/// Tasks only in even seconds.
+fn in_even_seconds<'a>(tasks: Tasks<'a>, now: u64) -> Result<Next<'a>, Error> {
+    match (now / SECOND).is_multiple_of(2) {
+        true => Fifo.next(tasks, now),
+        false => Ok(Next::NotBefore((now / SECOND + 1) * SECOND)),
     }
 }
 
 #[test]
 fn a_driver_has_no_task_before_a_time_and_calls_that_wait_are_served_then() {
     let mut rig = Rig::new();
-    let layout = fifo::tube_type().layout().clone();
-    let even = TubeType::new("even", layout, |_, _| Ok(Box::new(Even))).expect("a sound layout");
+    let even = ordered("even", in_even_seconds);
     rig.queue.register(&mut rig.store, even, rig.now).expect("a new name");
     rig.create("t", "even", Value::Nil);
     let to_odd = SECOND + 2 * SECOND - rig.now % (2 * SECOND);
@@ -527,8 +522,7 @@ fn a_driver_has_no_task_before_a_time_and_calls_that_wait_are_served_then() {
 }
 
 fn lifo(name: &str) -> TubeType {
-    let layout = fifo::tube_type().layout().clone();
-    TubeType::new(name, layout, |_, _| Ok(Box::new(Lifo))).expect("a sound layout")
+    ordered(name, newest)
 }
 
 #[test]

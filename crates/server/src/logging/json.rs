@@ -55,7 +55,7 @@ fn write_json(mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
     writer.write_str("{\"time\": \"")?;
     Time.format_time(&mut writer)?;
     write!(writer, "\", \"level\": \"{level}\"")?;
-    // The members of a table are those of the line.
+    // The members of a table become members of the line.
     let inner = members.message.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
     match inner.filter(|_| members.is_table) {
         Some("") => {}

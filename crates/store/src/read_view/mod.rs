@@ -22,7 +22,7 @@
 //! - a young tuple is in the index that a walk goes through, ahead of it: so the set of them is empty when all walks are
 //!   over, and no handle in it can have been given to another tuple;
 //! - a space without tuples at the opening has none for the view: its entry, made at its first change, says that nothing is to be
-//!   handed out, so a space that comes under the number of a dropped one, or ceases to be temporary, is no part of the view;
+//!   handed out. So a space that takes the number of a dropped one is no part of the view, nor one that ceases to be temporary;
 //! - tuples of a space come in the order of its primary index, after any changes; spaces come in the order of
 //!   their ids, those of the system first: a row comes after what it depends on.
 //!
@@ -238,7 +238,7 @@ impl ReadView {
         }
     }
 
-    /// The next space to hand out, if the budget reaches it; spaces without tuples are passed. Says so if there is none.
+    /// The next space to hand out, if the budget reaches it; spaces without tuples are passed. `is_over` is set if no space is left.
     fn next_space(&mut self, catalog: &Catalog, budget: &mut Budget<'_>) -> Option<SpaceId> {
         while !self.is_over && !budget.is_spent() {
             let known = self.walks.first_key_value().map(|(&id, _)| id);

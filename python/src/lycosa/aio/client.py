@@ -13,7 +13,7 @@ import asynctnt
 from asynctnt.exceptions import TarantoolDatabaseError, TarantoolError
 
 from .. import _standing, requests
-from .._standing import Standing
+from .._standing import Choice, Standing
 from ..address import Address, Options, pauses
 from ..errors import (
     AccessDenied,
@@ -324,29 +324,13 @@ class Client:
 
     async def _choose(self) -> tuple[Address, Standing]:
         """The server that takes writes; of a group its leader, or after a short time a member that passes requests on."""
-        best: tuple[Address, Standing] | None = None
-        deadline: float | None = None
-        reasons = []
+        choice = Choice()
         async with _Votes(self._options.addresses, self._options.connect_timeout) as votes:
-            while votes.left and (deadline is None or time.monotonic() < deadline):
-                answer = await votes.next(deadline)
-                if answer is None:
-                    continue
-                address, standing = answer
-                if isinstance(standing, LycosaError):
-                    reasons.append(str(standing))
-                elif standing.takes_writes is False:
-                    reasons.append(f"{address} takes no writes")
-                elif standing.is_best:
-                    return address, standing
-                else:
-                    until = time.monotonic() + standing.grace
-                    deadline = until if deadline is None else min(deadline, until)
-                    if best is None or standing.is_sound and not best[1].is_sound:
-                        best = address, standing
-        if best is None:
-            raise NoMaster("no server takes writes: " + "; ".join(sorted(reasons)))
-        return best
+            while votes.left and choice.is_open(time.monotonic()):
+                answer = await votes.next(choice.deadline)
+                if answer is not None:
+                    choice.note(*answer, time.monotonic())
+        return choice.best()
 
     async def _look_out(self) -> None:
         """Looks at the calls in progress while there are any, and leaves a server that says nothing while another one serves."""
