@@ -178,7 +178,7 @@ def fill(client, tubes, tasks, large):
 
 
 class Beside:
-    """Scrapes, pages of find, and jobs, until they are told to end."""
+    """Scrapes, pages of find, and jobs, until they are told to end; at least one page of each finder and one whole job."""
 
     def __init__(self, server, tubes, finders):
         self.server, self.tubes = server, tubes
@@ -206,29 +206,41 @@ class Beside:
         client = Client(self.server.port)
         tube = number % self.tubes
         cursor = None
-        while not self.is_over.is_set():
+        own = 0
+        while own == 0 or not self.is_over.is_set():
             options = {"limit": 100} if cursor is None else {"limit": 100, "cursor": cursor}
             page = client.call(f"queue.tube.t{tube}:find", {"field": "none", "equals": "nothing"}, options)
             self.pages += 1
+            own += 1
             cursor = page.get("cursor")
             if cursor is None:
                 tube = (tube + 10) % self.tubes
 
     def apply(self):
         client = Client(self.server.port)
-        while not self.is_over.is_set():
+        while True:
             for operation, state in (("bury", "ready"), ("kick", "buried")):
                 began = time.monotonic()
                 job = client.call("queue.tube.t0:apply", operation, {"state": state, "all": True})
-                while job["state"] == "running":
-                    if self.is_over.wait(0.2):
-                        break
+                while job["state"] == "running" and not (self.jobs and self.is_over.is_set()):
+                    time.sleep(0.2)
                     job = client.call("queue.tube.t0:job", job["id"])
+                if job["state"] == "running":
+                    job = self.cancelled(client, job["id"])
                 self.jobs.append((operation, job["changed"], time.monotonic() - began))
                 if self.is_over.is_set():
-                    if job["state"] == "running":
-                        client.call("queue.tube.t0:control", job["id"], "cancel")
                     return
+
+    @staticmethod
+    def cancelled(client, job):
+        """The job after its cancellation, or as it ended in the moment before."""
+        try:
+            return client.call("queue.tube.t0:control", job, "cancel")
+        except RuntimeError:
+            ended = client.call("queue.tube.t0:job", job)
+            if ended["state"] == "running":
+                raise
+            return ended
 
     def end(self):
         self.is_over.set()
