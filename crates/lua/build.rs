@@ -1,4 +1,4 @@
-//! Builds LuaJIT and the C file that needs its private headers.
+//! Builds LuaJIT and the C files that need its private headers.
 //!
 //! LuaJIT is built here and not by `mlua-sys` because compiled traces must look at hooks
 //! (`LUAJIT_ENABLE_CHECKHOOK`): without that an endless loop could not be interrupted.
@@ -12,6 +12,7 @@ use std::path::PathBuf;
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=src/shim.c");
+    println!("cargo:rerun-if-changed=src/c_api.c");
     println!("cargo:rerun-if-changed=src/luajit.h");
     println!("cargo:rerun-if-env-changed=LYCOSA_LUAJIT_ASSERT");
     let asserts = env::var_os("LYCOSA_LUAJIT_ASSERT").is_some_and(|value| value != "0");
@@ -34,7 +35,12 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let private = out.join("luajit-build").join("src");
     let mut shim = cc::Build::new();
-    shim.file("src/shim.c").include(private).opt_level(2).flag("-fexceptions").warnings(true);
+    shim.file("src/shim.c")
+        .file("src/c_api.c")
+        .include(private)
+        .opt_level(2)
+        .flag("-fexceptions")
+        .warnings(true);
     if asserts {
         shim.define("LUA_USE_ASSERT", None).define("LUA_USE_APICHECK", None);
     }

@@ -120,6 +120,9 @@ const EMBEDDED: &[(&str, &str)] = &[
 /// What Tarantool adds to the libraries `string`, `table`, `os` and `debug`.
 const EXTENSIONS: &str = include_str!("modules/extend.lua");
 
+/// Where `require` looks for modules.
+const PACKAGE: &str = include_str!("modules/package.lua");
+
 /// What runs first: declares C structures and globals.
 const PRELUDE: &str = include_str!("modules/prelude.lua");
 
@@ -149,7 +152,8 @@ pub(crate) fn install(lua: Lua) -> Result<(), Error> {
     lua.set_top(0);
     lua.load(EXTENSIONS.as_bytes(), "@builtin/extend.lua")?;
     lua.call(0, 0)?;
-    Ok(())
+    lua.load(PACKAGE.as_bytes(), "@builtin/package.lua")?;
+    lua.call(0, 0)
 }
 
 pub(crate) use boxes::{

@@ -211,6 +211,7 @@ impl Runtime {
         unsafe {
             sys::luaL_openlibs(state);
             sys::lycosa_limit_coroutines(state);
+            sys::lycosa_open_c_api(state);
         }
         if let Err(error) = modules::install(lua) {
             return Err(Error::text(error.message(lua)));

@@ -64,6 +64,7 @@ unsafe extern "C-unwind" {
         safe: u32,
     ) -> isize;
     pub(crate) fn lycosa_limit_coroutines(l: *mut lua_State);
+    pub(crate) fn lycosa_open_c_api(l: *mut lua_State);
     pub(crate) fn lycosa_cdata_get(l: *mut lua_State, index: c_int, out: *mut RawCdata) -> c_int;
     pub(crate) fn lycosa_push_int64(l: *mut lua_State, value: i64);
     pub(crate) fn lycosa_push_uint64(l: *mut lua_State, value: u64);

@@ -170,17 +170,6 @@ table.insert(package.loaders, function(name)
     if name == 'expirationd' then return function() return require('lycosa.expirationd') end end
 end)
 
--- Where luarocks and the packages of a system put modules, as Debian's Tarantool looks for them, behind the places of Lua itself.
-local function add_places()
-    local home, places = os.getenv('HOME'), {}
-    if home and home ~= '' then places = { home .. '/.luarocks/share/lua/5.1', home .. '/.luarocks/share/lua' } end
-    for _, kind in ipairs({ 'tarantool', 'lua/5.1' }) do
-        for _, root in ipairs({ '/usr/local/share/', '/usr/share/' }) do places[#places + 1] = root .. kind end
-    end
-    for _, place in ipairs(places) do package.path = package.path .. (';%s/?.lua;%s/?/init.lua'):format(place, place) end
-end
-add_places()
-
 -- Without a script there are only texts and modules, which see the arguments too.
 function program.set_arguments(script, ...)
     local executable = require('fio').readlink('/proc/self/exe')

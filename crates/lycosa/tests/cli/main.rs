@@ -9,6 +9,7 @@
 mod addresses;
 mod article;
 mod bench;
+mod c_modules;
 mod checkpoint;
 mod clock;
 mod cluster;
