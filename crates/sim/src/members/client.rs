@@ -3,7 +3,7 @@
 //! A client has at most one request under way and remembers, by the task's payload, what it was told. A request whose outcome is
 //! unknown may have been done or not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lycosa_group::members::NodeId;
 use lycosa_instance::{ConnectionSlot, OUTCOME_UNKNOWN};
@@ -40,8 +40,12 @@ pub(super) enum Ask {
         tube: usize,
         payload: u64,
     },
+    /// Takes under a name. `again`: the answer to this take was lost.
     Take {
         tube: usize,
+        name: u64,
+        seconds: u64,
+        again: bool,
     },
     Ack(Place),
     Release(Place),
@@ -79,6 +83,9 @@ pub(super) struct Client {
     pub(super) pending: Option<Ask>,
     session: Option<Vec<u8>>,
     held: Vec<Place>,
+    /// The take whose answer was lost.
+    lost: Option<Ask>,
+    takes: u64,
     sync: u64,
 }
 
@@ -102,6 +109,8 @@ struct Entry {
     /// The client that holds it for certain, unless it has finished it.
     holder: Option<usize>,
     place: Option<Place>,
+    /// A `release` was sent and not answered, or its outcome is unknown.
+    is_releasing: bool,
 }
 
 /// All tasks that were ever put, by their payload.
@@ -127,13 +136,25 @@ enum Said {
 
 impl Client {
     pub(super) fn new(number: usize) -> Self {
-        Self { number, connection: None, pending: None, session: None, held: Vec::new(), sync: 0 }
+        Self {
+            number,
+            connection: None,
+            pending: None,
+            session: None,
+            held: Vec::new(),
+            lost: None,
+            takes: 0,
+            sync: 0,
+        }
     }
 
     /// What the client asks next.
-    pub(super) fn next(&self, random: &mut Random, ledger: &mut Ledger) -> Ask {
+    pub(super) fn next(&mut self, random: &mut Random, ledger: &mut Ledger) -> Ask {
         if self.connection.as_ref().is_none_or(|connection| !connection.is_identified) {
             return Ask::Identify;
+        }
+        if let Some(lost) = self.lost {
+            return lost;
         }
         let tube = random.below(TUBES.len() as u64) as usize;
         match random.below(10) {
@@ -141,12 +162,30 @@ impl Client {
                 ledger.next_payload += 1;
                 Ask::Put { tube, payload: ledger.next_payload }
             }
-            3..6 => Ask::Take { tube },
+            3..6 => self.new_take(tube, random),
             6..9 if !self.held.is_empty() => {
                 let place = *random.pick(&self.held);
                 if random.one_in(4) { Ask::Release(place) } else { Ask::Ack(place) }
             }
-            _ => ledger.some_peek(random).unwrap_or(Ask::Take { tube }),
+            _ => ledger.some_peek(random).unwrap_or_else(|| self.new_take(tube, random)),
+        }
+    }
+
+    fn new_take(&mut self, tube: usize, random: &mut Random) -> Ask {
+        self.takes += 1;
+        let seconds = if random.one_in(4) { 2 } else { 0 };
+        Ask::Take { tube, name: self.takes, seconds, again: false }
+    }
+
+    /// A take of the client was lost, and was not made again.
+    pub(super) fn has_lost_take(&self) -> bool {
+        self.lost.is_some() || matches!(self.pending, Some(Ask::Take { .. }))
+    }
+
+    /// The answer to a request is lost.
+    fn note_lost(&mut self, ask: Ask) {
+        if let Ask::Take { tube, name, seconds, .. } = ask {
+            self.lost = Some(Ask::Take { tube, name, seconds, again: true });
         }
     }
 
@@ -162,11 +201,20 @@ impl Client {
             }
             Ask::Identify => ("queue.identify".to_owned(), self.session.iter().map(Value::str).collect()),
             Ask::Put { tube, payload } => {
-                ledger.entries.insert(payload, Entry { state: State::Asked, holder: None, place: None });
+                ledger.entries.insert(
+                    payload,
+                    Entry { state: State::Asked, holder: None, place: None, is_releasing: false },
+                );
                 let options = Value::map([("utube", Value::from(payload % 3))]);
                 (method(tube, "put"), vec![Value::from(payload), options])
             }
-            Ask::Take { tube } => (method(tube, "take"), vec![Value::from(0_u64)]),
+            Ask::Take { tube, name, seconds, again } => {
+                self.lost = None;
+                let mut bytes = [0; 16];
+                bytes[..8].copy_from_slice(&name.to_be_bytes());
+                let options = [("request", Value::Bin(bytes.to_vec())), ("again", again.into())];
+                (method(tube, "take"), vec![Value::from(seconds), Value::map(options)])
+            }
             Ask::Ack(place) => {
                 self.held.retain(|other| *other != place);
                 ledger.update(place.payload, |entry| entry.state = State::Finishing);
@@ -174,7 +222,7 @@ impl Client {
             }
             Ask::Release(place) => {
                 self.held.retain(|other| *other != place);
-                ledger.update(place.payload, |entry| entry.holder = None);
+                ledger.update(place.payload, |entry| (entry.holder, entry.is_releasing) = (None, true));
                 (method(place.tube, "release"), vec![Value::from(place.id)])
             }
             Ask::Peek { place, .. } => (method(place.tube, "peek"), vec![Value::from(place.id)]),
@@ -189,7 +237,9 @@ impl Client {
     /// The connection is gone. A request under way may have been done or not.
     pub(super) fn lose_connection(&mut self) {
         self.connection = None;
-        self.pending = None;
+        if let Some(ask) = self.pending.take() {
+            self.note_lost(ask);
+        }
     }
 
     /// Bytes of a node, which leads now or does not.
@@ -264,7 +314,7 @@ impl Client {
                 });
             }
             Ask::Take { .. } if nothing => {}
-            Ask::Take { tube } => {
+            Ask::Take { tube, .. } => {
                 let (Some(id), Some(payload)) = (field(0), field(2)) else {
                     return Err(Violation(format!("a task is {task:?}")));
                 };
@@ -280,7 +330,7 @@ impl Client {
                 self.held.push(place);
             }
             Ask::Ack(place) => ledger.finish(place.payload)?,
-            Ask::Release(_) => {}
+            Ask::Release(place) => ledger.update(place.payload, |entry| entry.is_releasing = false),
             Ask::Peek { .. } if nothing => {}
             Ask::Peek { place, is_finished, .. } => {
                 ledger.peeks += u64::from(is_leaders);
@@ -295,6 +345,7 @@ impl Client {
         let number = self.number;
         if error.fields.iter().any(|(_, name)| name == OUTCOME_UNKNOWN) || is(ErrorCode::WalIo) {
             ledger.unknown += 1;
+            self.note_lost(ask);
             return Ok(());
         }
         let has_not_happened = is(ErrorCode::Readonly) || is(ErrorCode::Loading);
@@ -309,6 +360,7 @@ impl Client {
                 ledger.update(place.payload, |entry| entry.holder = Some(number));
                 self.held.push(place);
             }
+            Ask::Take { again: true, .. } if has_not_happened => self.note_lost(ask),
             _ if has_not_happened => {}
             // A tube that the group has not decided on yet.
             _ if error.message.contains("is unknown") && !matches!(ask, Ask::Identify) => {}
@@ -319,7 +371,7 @@ impl Client {
             }
             Ask::Identify if error.message.contains("is unknown") => {
                 hold!(!ledger.sessions_stay, "the session of client {number} is unknown");
-                self.session = None;
+                (self.session, self.lost) = (None, None);
                 for place in std::mem::take(&mut self.held) {
                     ledger.update(place.payload, |entry| entry.holder = None);
                 }
@@ -359,7 +411,9 @@ impl Ledger {
         if let Some(holder) = entry.holder.filter(|_| self.sessions_stay) {
             return Err(Violation(format!("task {payload} is held by client {holder} and given to {by}")));
         }
-        self.update(payload, |entry| (entry.state, entry.holder) = (State::Stored, Some(by)));
+        self.update(payload, |entry| {
+            (entry.state, entry.holder, entry.is_releasing) = (State::Stored, Some(by), false);
+        });
         Ok(())
     }
 
@@ -373,8 +427,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Compares with the payloads that the group's data have in the end.
-    pub(super) fn check(&self, stored: &BTreeMap<u64, usize>) -> Checked {
+    /// Compares with the payloads that the group's data have in the end, and with the taken ones among them.
+    pub(super) fn check(&self, stored: &BTreeMap<u64, usize>, taken: &BTreeSet<u64>) -> Checked {
         for (payload, entry) in &self.entries {
             let count = stored.get(payload).copied().unwrap_or(0);
             hold!(count <= 1, "task {payload} is there {count} times");
@@ -382,6 +436,11 @@ impl Ledger {
             hold!(
                 entry.state != State::Finished || count == 0,
                 "task {payload} was acknowledged and is there"
+            );
+            let is_free = entry.state == State::Stored && entry.holder.is_none() && !entry.is_releasing;
+            hold!(
+                !(self.sessions_stay && is_free && taken.contains(payload)),
+                "task {payload} was given out, and no client has it"
             );
         }
         match stored.keys().find(|payload| !self.entries.contains_key(payload)) {

@@ -783,22 +783,19 @@ impl<'a> World<'a> {
         let mut has_put = false;
         loop {
             self.pass(200_000)?;
-            if !has_put && self.leader().is_some() {
-                // A request that the group has to confirm. A server that was removed confirms nothing, and does not say so.
-                let node = self.clients[0].connection.as_ref().map(|connection| connection.node);
-                if node.is_some_and(|node| !self.is_member(node)) {
-                    self.disconnect(0)?;
+            if self.leader().is_some() {
+                let before = self.ledger.puts;
+                for number in 0..self.clients.len() {
+                    // A request that the group has to confirm, and the takes whose answers were lost.
+                    if (number == 0 && !has_put) || self.clients[number].has_lost_take() {
+                        self.insist(number)?;
+                    }
                 }
-                self.connect(0, true)?;
-                if self.clients[0].pending.is_none() {
-                    let before = self.ledger.puts;
-                    let ask = self.clients[0].next(&mut self.random, &mut self.ledger);
-                    self.ask(0, ask)?;
-                    self.pass(200_000)?;
-                    has_put = self.ledger.puts > before;
-                }
+                self.pass(200_000)?;
+                has_put |= self.ledger.puts > before;
             }
-            if has_put && self.is_at_rest() {
+            let has_lost = self.clients.iter().any(Client::has_lost_take);
+            if has_put && !has_lost && self.is_at_rest() {
                 break;
             }
             hold!(self.now < end, "the group is not at rest after a minute: {}", self.standing());
@@ -814,6 +811,20 @@ impl<'a> World<'a> {
         self.totals.elections = self.leaders.len() as u64;
         (self.totals.puts, self.totals.finished, self.totals.peeks) = (puts, finished, peeks);
         (self.totals.unknown, self.totals.refused, self.totals.replies) = (unknown, refused, replies);
+        Ok(())
+    }
+
+    /// A client asks the leader. A server that was removed confirms nothing, and does not say so.
+    fn insist(&mut self, number: usize) -> Checked {
+        let node = self.clients[number].connection.as_ref().map(|connection| connection.node);
+        if node.is_some_and(|node| !self.is_member(node)) {
+            self.disconnect(number)?;
+        }
+        self.connect(number, true)?;
+        if self.clients[number].pending.is_none() {
+            let ask = self.clients[number].next(&mut self.random, &mut self.ledger);
+            self.ask(number, ask)?;
+        }
         Ok(())
     }
 
@@ -857,7 +868,7 @@ impl<'a> World<'a> {
         let Some(body) = self.servers[&leader].body() else {
             return Err(violation("the leader has no data"));
         };
-        let mut stored = BTreeMap::new();
+        let (mut stored, mut taken) = (BTreeMap::new(), BTreeSet::new());
         for (name, _) in TUBES {
             let found = body.instance.store().space_by_name(name);
             let space = found.ok_or_else(|| violation(format!("tube {name} is lost")))?.id();
@@ -866,6 +877,9 @@ impl<'a> World<'a> {
                     && let Some(payload) = fields.last().and_then(Value::as_u64)
                 {
                     *stored.entry(payload).or_insert(0) += 1;
+                    if fields.get(1).and_then(Value::as_str) == Some("t") {
+                        taken.insert(payload);
+                    }
                 }
             };
             let store = body.instance.store();
@@ -873,7 +887,7 @@ impl<'a> World<'a> {
                 .select(user::ADMIN, space, 0, IteratorType::All, &[0x90], 0, u64::MAX, &mut look)
                 .map_err(violation)?;
         }
-        self.ledger.check(&stored)
+        self.ledger.check(&stored, &taken)
     }
 }
 
