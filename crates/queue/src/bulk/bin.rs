@@ -244,8 +244,12 @@ impl Turn<'_> {
         let Some((_, id)) = due.filter(|(until, _)| *until <= self.now) else { return };
         let expired = self.transact(|turn| {
             let Some(mut source) = turn.common.bulk.read(turn.store, id)? else { return Ok(None) };
-            if source.undo_until > turn.now || turn.is_being_undone(id)? {
-                source.undo_until = source.undo_until.max(turn.now + super::record::UNDO_TIME);
+            if source.undo_until > turn.now {
+                return Ok(Some(source));
+            }
+            if turn.is_being_undone(id)? {
+                source.undo_until = turn.now + super::record::UNDO_TIME;
+                turn.common.bulk.write(turn.store, &source)?;
                 return Ok(Some(source));
             }
             let mut bytes = 0;

@@ -564,6 +564,25 @@ fn undo_is_honest_about_what_was_taken_since_and_ends_with_its_time() {
 }
 
 #[test]
+fn the_time_to_undo_begins_anew_while_an_undo_is_paused_and_a_restart_keeps_it() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    rig.t(1, "put_many", vec![Value::array((0..20_u64).map(Value::from))]).values();
+    let job = finished(&mut rig, "apply", vec!["delete".into(), everything()]);
+    let (id, until) = (number(&job, "id"), job.get("undo_until").cloned());
+    let undo = number(&rig.t(1, "undo", args![id]).values().remove(0), "id");
+    rig.t(1, "control", args![undo, "pause"]).values();
+    rig.advance(3_601 * SECOND);
+    let job = rig.t(1, "job", args![id]).values().remove(0);
+    assert_ne!(job.get("undo_until").cloned(), until, "the time that the job shows");
+    rig.restart();
+    rig.tick();
+    assert_eq!(rig.rows("_lycosa_bin").len(), 20);
+    rig.t(1, "control", args![undo, "cancel"]).values();
+    assert_eq!(number(&finished(&mut rig, "undo", args![id]), "undone"), 20);
+}
+
+#[test]
 fn the_bin_has_a_bound_and_the_job_says_what_it_kept() {
     let mut rig = Rig::new();
     rig.create("t", "fifo", Value::Nil);

@@ -604,12 +604,13 @@ impl Model {
     fn expire_kept(&mut self, budget: &mut u64, now: u64) {
         let due = self.jobs.expiring.iter().map(|(id, until)| (*until, *id)).min();
         let Some((_, id)) = due.filter(|(until, _)| *until <= now) else { return };
-        let Some(source) = self.jobs.all.get(&id) else { return };
-        if source.undo_until > now || self.jobs.is_being_undone(id) {
-            // The row stays as it is.
-            let later = source.undo_until.max(now + UNDO_TIME);
+        let is_being_undone = self.jobs.is_being_undone(id);
+        let Some(source) = self.jobs.all.get_mut(&id) else { return };
+        if source.undo_until > now || is_being_undone {
+            if source.undo_until <= now {
+                source.undo_until = now + UNDO_TIME;
+            }
             self.jobs.note(id, 0);
-            self.jobs.expiring.insert(id, later);
             return;
         }
         loop {
