@@ -4,6 +4,8 @@
 //! line that Lua puts in front: those errors have code 32 (`PROC_LUA`). What the module meets in `box` is passed
 //! through as [`Error::Store`] with its own code and text.
 
+use crate::state::QueueState;
+
 /// Why a call failed. `Display` is the text that the client sees.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
@@ -222,6 +224,11 @@ pub enum Error {
     /// 7: a change of a durable space while the instance is read-only.
     #[error("Can't modify data because this instance is in read-only mode.")]
     ReadOnly,
+    /// A take is made again while the queue does not run: the take whose answer was lost may have got tasks.
+    #[error(
+        "The outcome of this take is unknown: it is made again, and the queue is in {0} state. Make it again once the queue runs"
+    )]
+    TakeUnknown(QueueState),
     /// What the store said.
     #[error(transparent)]
     Store(#[from] lycosa_store::Error),
@@ -234,7 +241,7 @@ impl Error {
     pub fn is_lua(&self) -> bool {
         match self {
             Self::Refused { reason, .. } => reason.is_lua(),
-            error => !matches!(error, Self::Store(_) | Self::ReadOnly | Self::Stale),
+            error => !matches!(error, Self::Store(_) | Self::ReadOnly | Self::TakeUnknown(_) | Self::Stale),
         }
     }
 }

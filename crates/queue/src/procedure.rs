@@ -12,6 +12,7 @@ use crate::arguments::{Arguments, string};
 use crate::error::Error;
 use crate::grant::Grantee;
 use crate::listing::may_look;
+use crate::repeat::is_take_again;
 use crate::state::QueueState;
 use crate::statistics::TubeStatistics;
 use crate::tube::{Tube, TubeHandle, TubeIndex};
@@ -423,6 +424,9 @@ impl Turn<'_> {
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
         if !self.common.is_running() {
+            if is_take_again(method, command.arguments) {
+                return Err(Error::TakeUnknown(self.common.state));
+            }
             return Ok(self.refuse_quietly(method.logged_name(), method.answers_null(), out));
         }
         let Command { right, request, arguments: raw, .. } = *command;

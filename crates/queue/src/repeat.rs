@@ -11,12 +11,12 @@
 //!
 //! *Absent:* leases. Each lease has an end of its own.
 
-use crate::arguments::Table;
+use crate::arguments::{Arguments, Table};
 use crate::batch::{begin_taken, end_taken};
 use crate::error::Error;
 use crate::leases::Form;
 use crate::lua_text;
-use crate::procedure::Call;
+use crate::procedure::{Call, TubeMethod};
 use crate::turn::{TubeTurn, Turn};
 use crate::waiter::{Line, Wanted};
 
@@ -48,6 +48,19 @@ impl Repeat {
             is_again: table().and_then(|table| table.get(b"again")) == Some(&[0xc3]),
         })
     }
+}
+
+/// Whether a call is a take that was made before.
+pub(crate) fn is_take_again(method: TubeMethod, arguments: &[u8]) -> bool {
+    let place = match method {
+        TubeMethod::Take => 1,
+        TubeMethod::TakeMany => 2,
+        _ => return false,
+    };
+    let arguments = Arguments::parse(arguments).ok();
+    let options = arguments.and_then(|arguments| arguments.present(place));
+    let repeat = options.and_then(|options| Repeat::parse(options, Form::parse(options).ok()?).ok());
+    repeat.is_some_and(|repeat| repeat.is_again)
 }
 
 impl Turn<'_> {

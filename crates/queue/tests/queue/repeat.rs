@@ -66,6 +66,24 @@ fn a_lost_answer_is_given_again() {
 }
 
 #[test]
+fn a_repeated_take_is_not_told_of_no_task_by_a_queue_that_does_not_run() {
+    let mut rig = rig("fifo", 2);
+    let session = rig.call(1, "queue.identify", args![]).values().remove(0);
+    assert_eq!(id(take(&mut rig, 1, 0, named(7, false))), 0);
+    rig.queue.set_read_only(&mut rig.store, true, rig.now).expect("read-only");
+    for arguments in [vec![0.into(), named(7, true)], vec![5.into(), 0.into(), named(7, true)]] {
+        let method = if arguments.len() == 2 { "take" } else { "take_many" };
+        let text = rig.t(1, method, arguments).error();
+        assert!(text.contains("The outcome of this take is unknown"), "{method}: {text}");
+    }
+    // A take that is made for the first time is answered as ever.
+    assert_eq!(take(&mut rig, 1, 0, named(8, false)), Reply::Values(vec![Value::Nil]));
+    rig.queue.set_read_only(&mut rig.store, false, rig.now).expect("writable");
+    rig.call(2, "queue.identify", vec![session]).values();
+    assert_eq!(id(take(&mut rig, 2, 0, named(7, true))), 0);
+}
+
+#[test]
 fn a_lost_answer_of_many_is_given_again() {
     for kind in KINDS {
         let mut rig = rig(kind, 4);
