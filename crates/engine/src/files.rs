@@ -16,7 +16,7 @@ use crate::journal::{Journal, News, Pace};
 /// that failed once never writes again.
 #[must_use]
 pub fn append(log: &mut XlogWriter, batch: Batch) -> News {
-    let Batch { rows, ends, vclock, previous, lsn, ends_file } = batch;
+    let Batch { rows, ends, vclock, previous, lsn, ends_file, .. } = batch;
     let before = log.vclock().signature();
     if previous != before {
         return News::Failed(format!(

@@ -441,11 +441,15 @@ fn apply_group_log<O: Observer>(
     let Some(identity) = GroupLog::find(directory)? else { return Ok(None) };
     let Some(read) = GroupLog::read_back(directory)? else { return Ok(None) };
     for entry in read.rows(read.committed()) {
-        for (header, body) in entry::decode(entry)?.iter().flatten() {
+        let entry = entry::decode(entry)?;
+        for (header, body) in entry.rows() {
             replay.apply(body)?;
             recovered.progress.rows += 1;
             let known = recovered.vclock.set(header.replica_id, header.lsn);
             known.map_err(|error| entry::EntryError::Damaged(error.to_string()))?;
+        }
+        for body in entry.owner_rows()? {
+            replay.apply(&body)?;
         }
     }
     let last = read.state_at_end(read.base.signature).index;

@@ -49,6 +49,8 @@ pub enum News {
         /// The data at that LSN.
         confirmed: Box<Confirmed>,
     },
+    /// The level of rows and records that the group has risen to. It comes before [`News::Leads`], and when it changes.
+    Level(u32),
     /// This node leads its group from now on, and the data hold every entry of earlier leaders: the instance takes writes.
     Leads,
     /// This node follows the leader of its group, if it knows one. The instance takes no writes; if its data have rows that are

@@ -25,7 +25,7 @@ use lycosa_instance::{
 use lycosa_queue::LogLine;
 use lycosa_store::Budget;
 
-use crate::group::entry;
+use crate::group::{OWNERS_LEVEL, entry};
 use crate::group_commit::GroupCommit;
 use crate::journal::{Journal, News, Pace};
 
@@ -331,14 +331,14 @@ fn hear<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<(), H::S
         let Some(news) = journal.poll() else { return Ok(()) };
         match news {
             News::Entry { data } => {
-                let transactions = match entry::decode(&data) {
-                    Ok(transactions) => transactions,
+                let entry = match entry::decode(&data) {
+                    Ok(entry) => entry,
                     Err(error) => {
                         fail(host, &error.to_string())?;
                         continue;
                     }
                 };
-                let applied = host.parts().instance.apply_entry(&transactions, *now);
+                let applied = host.parts().instance.apply_entry(&entry.transactions, entry.owners, *now);
                 if let Err(error) = applied {
                     let cause =
                         format!("an entry that the group has confirmed cannot be applied: {}", error.message);
@@ -346,6 +346,7 @@ fn hear<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<(), H::S
                 }
             }
             News::Read { lsn } => host.parts().instance.handle_read(lsn),
+            News::Level(level) => host.parts().instance.note_owners(level >= OWNERS_LEVEL),
             News::Leads => {
                 let ahead = host.parts().instance.handle_leads(*now);
                 *now = now.saturating_add_signed(ahead);

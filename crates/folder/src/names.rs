@@ -116,8 +116,8 @@ fn recall_group(directory: &Directory, signature: u64) -> HashMap<u32, String> {
                     let Ok(listing::LogRecord::Entry { payload: Payload::Rows(rows), .. }) = record else {
                         continue;
                     };
-                    let transactions = entry::decode(&rows).unwrap_or_default();
-                    names.extend(transactions.iter().flatten().filter_map(|(_, body)| definition(body)));
+                    let Ok(entry) = entry::decode(&rows) else { continue };
+                    names.extend(entry.rows().filter_map(|(_, body)| definition(body)));
                 }
             }
         }

@@ -35,7 +35,13 @@ pub const FIRST_INDEX: u64 = 1;
 
 /// The newest level of rows and records that this program knows. A group rises to a level by an entry in its log; a
 /// program that does not know the level refuses to start above it.
-pub const FEATURE_LEVEL: u32 = 1;
+pub const FEATURE_LEVEL: u32 = OWNERS_LEVEL;
+
+/// The level of a log without entries.
+pub const FIRST_LEVEL: u32 = 1;
+
+/// From this level on, changes of owners travel beside the rows of an entry. Before, they are rows.
+pub const OWNERS_LEVEL: u32 = 2;
 
 const BASE_FIELDS: u32 = 6;
 
@@ -92,9 +98,9 @@ pub enum BaseError {
 impl Base {
     /// The state of a new group with one member, whose snapshot has the number `signature`.
     #[must_use]
-    pub fn first(group: Uuid, signature: u64, address: String) -> Self {
+    pub fn first(group: Uuid, signature: u64, level: u32, address: String) -> Self {
         let members = Members::first(address);
-        Self { group, index: FIRST_INDEX, term: FIRST_TERM, signature, level: FEATURE_LEVEL, members }
+        Self { group, index: FIRST_INDEX, term: FIRST_TERM, signature, level, members }
     }
 
     /// The state as a MessagePack array.
@@ -281,7 +287,7 @@ mod tests {
     use super::*;
 
     fn base(signature: u64) -> Base {
-        Base::first(Uuid::from_u128(9), signature, "a:1".to_owned())
+        Base::first(Uuid::from_u128(9), signature, FEATURE_LEVEL, "a:1".to_owned())
     }
 
     fn snapshot(disk: &MemoryDisk, signature: u64) {

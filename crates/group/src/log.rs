@@ -155,7 +155,7 @@ impl GroupLog {
         base: Option<&Base>,
     ) -> Result<Self, LogError> {
         let last = base.map_or(Position::default(), |base| Position { term: base.term, index: base.index });
-        let level = base.map_or(crate::base::FEATURE_LEVEL, |base| base.level);
+        let level = base.map_or(crate::base::FIRST_LEVEL, |base| base.level);
         let ballot = Ballot { term: crate::base::FIRST_TERM.max(last.term), vote: 0, commit: last.index };
         let begin = Begin { identity, level, last, ballot };
         let mut log = Self::at(directory, settings, begin, 0, VecDeque::new(), None, last.index)?;

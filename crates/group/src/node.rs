@@ -481,6 +481,12 @@ impl Node {
         Refusal::NotLeader { leader: self.leader() }
     }
 
+    /// The level of rows and records that this program knows.
+    #[must_use]
+    pub fn knows(&self) -> u32 {
+        self.settings.knows
+    }
+
     /// The leader that this node knows.
     #[must_use]
     pub fn leader(&self) -> Option<NodeId> {

@@ -355,7 +355,7 @@ mod tests {
     }
 
     fn window(memory_bytes: u64) -> Window {
-        let base = Base::first(Uuid::from_u128(1), 0, String::new());
+        let base = Base::first(Uuid::from_u128(1), 0, crate::base::FEATURE_LEVEL, String::new());
         Window::new(Some(base), Ballot::default(), Vec::new(), memory_bytes)
     }
 

@@ -25,7 +25,7 @@ use crate::system::{SystemSpaces, reset_sequence};
 use crate::task::{Layout, State, Task, id_of, prospect, string_key};
 use crate::transaction::Undo;
 use crate::tube::{Tube, TubeIndex, Tubes};
-use crate::turn::{TubeTurn, Turn};
+use crate::turn::{Common, TubeTurn, Turn};
 use crate::waiter::Line;
 use crate::{Client, TaskEvent};
 
@@ -355,6 +355,8 @@ impl Turn<'_> {
             })
         });
         let result = result.and_then(|()| {
+            let Common { owners, pending, .. } = &mut *self.common;
+            read.disowned.iter().try_for_each(|&task| owners.note_row(self.store, pending, task))?;
             self.common.pending.disowned.append(&mut read.disowned);
             if read.has_lost_owners { self.find_disowned() } else { Ok(()) }
         });
@@ -373,7 +375,11 @@ impl Turn<'_> {
             let tasks = tube.ids_in_state(self.store, State::Taken, &mut |task| {
                 Ok(!self.common.owners.has(self.store, (tube.id, task))?)
             })?;
-            self.common.pending.disowned.extend(tasks.into_iter().map(|task| (tube.id, task)));
+            let Common { owners, pending, .. } = &mut *self.common;
+            for task in tasks {
+                owners.note_row(self.store, pending, (tube.id, task))?;
+                pending.disowned.push((tube.id, task));
+            }
         }
         Ok(())
     }

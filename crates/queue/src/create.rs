@@ -118,7 +118,8 @@ impl Turn<'_> {
             self.describe_tube(handle.index, out);
             return Ok(Answer::one());
         }
-        if options.temporary && self.common.configuration.in_replicaset {
+        // In a group only the owners' rows would have to be logged.
+        if options.temporary && self.common.configuration.in_replicaset && !self.common.notes_owners {
             return Err(Error::TemporaryInReplicaset);
         }
         let kind = kind.ok_or_else(unknown_type)?;
@@ -256,6 +257,7 @@ impl Turn<'_> {
         if let Some(former) = former {
             tube.inherit_candidates(former);
         }
+        self.common.owners.mark_temporary(row.id, temporary);
         let index = self.tubes.insert(tube).index;
         let earliest = self.tube(index)?.earliest_event()?;
         self.common.deadlines.set(index, earliest);

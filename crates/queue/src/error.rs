@@ -52,6 +52,9 @@ pub enum Error {
         /// The fault and its place.
         reason: String,
     },
+    /// The leader's changes of owners do not fit.
+    #[error(transparent)]
+    OwnerChange(#[from] crate::owner_changes::OwnerChangeError),
     /// A row of `_queue` whose space is gone.
     #[error("Space '{0}' doesn't exists")]
     SpaceMissing(String),

@@ -65,6 +65,7 @@ mod leases;
 mod listing;
 mod lua_text;
 mod operation;
+mod owner_changes;
 mod owners;
 mod pause;
 pub mod procedure;
@@ -94,6 +95,7 @@ pub use error::Error;
 pub use grant::{ALL_TUBES, EVERY_TUBE, gives_rights, grant_tubes, is_of_every_tube, revoke_tubes};
 pub use leases::MAX_LEASE_SECONDS;
 pub use listing::{MAX_OWNERS, SessionView};
+pub use owner_changes::{OwnerChange, OwnerChangeError, OwnerChanges};
 pub use procedure::{Procedure, QueueMethod, TubeMethod};
 pub use session::SessionId;
 pub use start::{Rebuilt, StartReport};
@@ -404,6 +406,68 @@ impl Queue {
     /// The space is not there.
     pub fn taken_rows(&self, store: &Store) -> Result<Vec<Vec<u8>>, Error> {
         self.common.owners.rows(store)
+    }
+
+    /// The instance is a member of a group: sessions stay durable, and a temporary tube is empty when the queue starts.
+    pub fn join_group(&mut self) {
+        self.common.is_member = true;
+    }
+
+    /// Says whether changes of owners are noted for the batch ([`Self::take_owner_changes`]) in place of rows that are logged. Every
+    /// member of the group has to know them.
+    pub fn note_owners(&mut self, notes_owners: bool) {
+        let Common { spaces, configuration, .. } = &self.common;
+        let (spaces, in_replicaset) = (*spaces, configuration.in_replicaset);
+        self.common.notes_owners = notes_owners;
+        if spaces.taken != 0 {
+            self.common.use_spaces(spaces, in_replicaset);
+        }
+    }
+
+    /// Whether [`Self::take_owner_changes`] has something.
+    #[must_use]
+    #[inline]
+    pub fn has_owner_changes(&self) -> bool {
+        !self.common.pending.notes.is_empty()
+    }
+
+    /// Moves the changes of owners of all committed transactions to the end of `out`: they belong to the batch of these
+    /// transactions' rows. Not to be called inside a transaction.
+    pub fn take_owner_changes(&mut self, out: &mut Vec<u8>) {
+        self.common.pending.notes.drain(out);
+    }
+
+    /// Takes over changes of owners that the leader of the group has sent with the rows that were just applied.
+    ///
+    /// # Errors
+    /// They cannot be read, or are about another space. Nothing has changed then.
+    pub fn follow_owners(&mut self, store: &mut Store, changes: &[u8], now: u64) -> Result<(), Error> {
+        self.turn(store, now).transact(|Turn { store, common, .. }| {
+            OwnerChanges::new(changes)
+                .try_for_each(|change| common.owners.follow(store, &mut common.pending, change?))
+        })
+    }
+
+    /// Writes cached owners into their space if a snapshot would lack them: where they are noted.
+    ///
+    /// # Errors
+    /// The store refuses a row.
+    pub fn settle_owners(&mut self, store: &mut Store, now: u64) -> Result<(), Error> {
+        if !self.common.owners.has_unsettled(store) {
+            return Ok(());
+        }
+        let former = store.lift_limit(true);
+        let settled = self.turn(store, now).write_back_owners();
+        store.lift_limit(former);
+        settled
+    }
+
+    /// The digest of all data, in which it does not matter which owners are cached: see [`Store::digest`]. It leaves out the owners
+    /// of tasks that no other member has.
+    #[must_use]
+    pub fn digest(&self, store: &Store) -> u128 {
+        let owners = &self.common.owners;
+        store.digest_with(&mut owners.beside(store), &|space, row| owners.is_of_temporary(space, row))
     }
 
     /// Whether [`Self::poll_woken`] has an answer.

@@ -11,8 +11,13 @@
 //! - The cache changes with the open transaction.
 //! - [`Undo::Owner`] takes a change of the cache back, also for a row that was written back inside the transaction.
 //! - While rows are logged (`in_replicaset`) the cache is empty.
+//!
+//! In a group the space is durable, yet its rows are not logged: each change is noted for the batch
+//! ([`crate::owner_changes`]), and followers keep the same owners. Which of them are in the cache is each member's own
+//! affair, so what moves between cache and space leaves no effect. A snapshot has them all, as rows
+//! ([`Queue::settle_owners`](crate::Queue::settle_owners)).
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::ops::ControlFlow;
 
 use lycosa_store::{IteratorType, SpaceId, Statement, Store, system};
@@ -22,6 +27,7 @@ use lycosa_tuple::tuple::TupleRef;
 use crate::error::Error;
 use crate::integer_map::IntegerMap;
 use crate::leases::Leases;
+use crate::owner_changes::{OwnerChange, OwnerChangeError};
 use crate::repeat::TakeName;
 use crate::session::{SessionId, session_field, taken_key};
 use crate::system::{TAKEN, TAKEN_BY_SESSION, rows, rows_after};
@@ -67,7 +73,7 @@ impl Owner {
     }
 
     /// Appends the row of `_queue_taken_2`.
-    fn encode(&self, (tube, task): TaskKey, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, (tube, task): TaskKey, out: &mut Vec<u8>) {
         mp::write_array(out, 5 + u32::from(self.name.is_some()));
         mp::write_uint(out, tube);
         mp::write_uint(out, task);
@@ -87,6 +93,10 @@ pub(crate) struct Owners {
     space: SpaceId,
     /// Whether its rows are journaled.
     is_logged: bool,
+    /// Whether changes are noted for the batch.
+    is_noted: bool,
+    /// Tubes that are temporary: no other member has their tasks, and nothing is noted about them.
+    temporary: HashSet<u64>,
     cached: IntegerMap<TaskKey, Owner>,
     /// All cached tasks in the order in which they were taken, and stale entries.
     order: VecDeque<TaskKey>,
@@ -178,13 +188,108 @@ impl Owners {
 }
 
 impl Owners {
-    /// From now on the rows lie in `space`. Where they are logged each owner is written at once.
-    pub(crate) fn use_space(&mut self, space: SpaceId, is_logged: bool) {
-        (self.space, self.is_logged) = (space, is_logged);
+    /// From now on the rows lie in `space`. Where they are logged each owner is written at once; where changes are noted none is
+    /// logged.
+    pub(crate) fn use_space(&mut self, space: SpaceId, is_logged: bool, is_noted: bool) {
+        (self.space, self.is_logged, self.is_noted) = (space, is_logged && !is_noted, is_noted);
     }
 
-    /// Caches who owns a task. Inside a transaction.
+    /// Says whether a tube is temporary.
+    pub(crate) fn mark_temporary(&mut self, tube: u64, is_temporary: bool) {
+        if is_temporary {
+            self.temporary.insert(tube);
+        } else {
+            self.temporary.remove(&tube);
+        }
+    }
+
+    /// Whether a change of the task's owner is noted.
+    #[inline]
+    fn notes(&self, task: TaskKey) -> bool {
+        self.is_noted && (self.temporary.is_empty() || !self.temporary.contains(&task.0))
+    }
+
+    /// Notes what a statement has made of a task's owner in the space. Inside a transaction.
+    pub(crate) fn note_row(&self, store: &Store, pending: &mut Pending, task: TaskKey) -> Result<(), Error> {
+        if self.notes(task) {
+            match self.row(store, task)? {
+                Some(row) => pending.notes.row(self.space, row),
+                None => pending.notes.free(self.space, task),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over a change that the leader has noted. Inside a transaction.
+    pub(crate) fn follow(
+        &mut self,
+        store: &mut Store,
+        pending: &mut Pending,
+        change: OwnerChange<'_>,
+    ) -> Result<(), Error> {
+        let (OwnerChange::Owned { space, .. } | OwnerChange::Free { space, .. }) = change;
+        if self.space != space {
+            if store.space(space)?.name() != TAKEN.name {
+                return Err(OwnerChangeError::Other(space).into());
+            }
+            store.exempt_from_limit(space);
+            self.use_space(space, false, false);
+        }
+        match change {
+            OwnerChange::Owned { row, .. } => {
+                let Some(task) = taken_key(row) else { return Ok(()) };
+                let owner = Owner::read(row).filter(|owner| {
+                    self.scratch.clear();
+                    owner.encode(task, &mut self.scratch);
+                    self.scratch == row
+                });
+                match owner {
+                    Some(owner) => self.enter(store, pending, task, owner),
+                    // A client has written it, with fields that the cache does not keep.
+                    None => {
+                        self.remove(pending, task);
+                        Ok(store.execute_unlogged(&Statement::Replace { space, tuple: row })?)
+                    }
+                }
+            }
+            OwnerChange::Free { key, .. } => {
+                if let Some(task) = taken_key(key)
+                    && self.remove(pending, task).is_none()
+                {
+                    store.execute_unlogged(&Statement::Delete { space, index: 0, key })?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes a task from the cache.
+    #[inline]
+    fn remove(&mut self, pending: &mut Pending, task: TaskKey) -> Option<Owner> {
+        let previous = self.cached.remove(&task);
+        if previous.is_some() {
+            pending.undo.push(Undo::Owner { task, previous });
+        }
+        previous
+    }
+
+    /// Says who owns a task. Inside a transaction.
     pub(crate) fn set(
+        &mut self,
+        store: &mut Store,
+        pending: &mut Pending,
+        task: TaskKey,
+        owner: Owner,
+    ) -> Result<(), Error> {
+        if self.notes(task) {
+            pending.notes.owned(self.space, task, &owner);
+        }
+        self.enter(store, pending, task, owner)
+    }
+
+    /// Caches who owns a task, or changes its row if there is one.
+    #[inline]
+    fn enter(
         &mut self,
         store: &mut Store,
         pending: &mut Pending,
@@ -214,10 +319,11 @@ impl Owners {
         pending: &mut Pending,
         task: TaskKey,
     ) -> Result<u64, Error> {
-        if let Some(owner) = self.cached.remove(&task) {
-            let moment = owner.moment;
-            pending.undo.push(Undo::Owner { task, previous: Some(owner) });
-            return Ok(moment);
+        if let Some(owner) = self.remove(pending, task) {
+            if self.notes(task) {
+                pending.notes.free(self.space, task);
+            }
+            return Ok(owner.moment);
         }
         let Some(row) = self.row(store, task)? else {
             let lease = self.leases.of(store, task)?;
@@ -226,7 +332,11 @@ impl Owners {
         };
         let moment = number(row, MOMENT).unwrap_or(0);
         let key = ShortKey::numbers(&[task.0, task.1]);
-        store.execute(&Statement::Delete { space: self.space, index: 0, key: &key })?;
+        let statement = Statement::Delete { space: self.space, index: 0, key: &key };
+        if self.notes(task) {
+            pending.notes.free(self.space, task);
+        }
+        self.execute(store, &statement)?;
         Ok(moment)
     }
 
@@ -343,22 +453,49 @@ impl Owners {
         Ok(rows.iter().filter_map(|row| taken_key(row)).collect())
     }
 
+    /// Whether a row of a space says who owns a task of a temporary tube.
+    pub(crate) fn is_of_temporary(&self, space: SpaceId, row: &[u8]) -> bool {
+        space == self.space && taken_key(row).is_some_and(|(tube, _)| self.temporary.contains(&tube))
+    }
+
+    /// The rows that the cache stands for, where the space is durable, each with the space. Without those of temporary tubes.
+    pub(crate) fn beside<'s>(&'s self, store: &Store) -> impl Iterator<Item = (SpaceId, Vec<u8>)> + use<'s> {
+        let is_durable = store.space(self.space).is_ok_and(|space| !space.is_temporary());
+        let is_shared = move |task: &TaskKey| is_durable && !self.temporary.contains(&task.0);
+        self.cached.iter().filter(move |(task, _)| is_shared(task)).map(|(&task, owner)| {
+            let mut row = Vec::new();
+            owner.encode(task, &mut row);
+            (self.space, row)
+        })
+    }
+
+    /// Whether a snapshot that is taken now would lack owners.
+    pub(crate) fn has_unsettled(&self, store: &Store) -> bool {
+        !self.cached.is_empty() && store.space(self.space).is_ok_and(|space| !space.is_temporary())
+    }
+
     /// The cached tasks, in order.
     pub(crate) fn cached(&self) -> Vec<TaskKey> {
         self.matching(|_, _| true)
     }
 
     fn write_back(&mut self, store: &mut Store, pending: &mut Pending, task: TaskKey) -> Result<(), Error> {
-        let Some(owner) = self.cached.remove(&task) else { return Ok(()) };
-        pending.undo.push(Undo::Owner { task, previous: Some(owner) });
+        let Some(owner) = self.remove(pending, task) else { return Ok(()) };
         self.write(store, task, &owner)
     }
 
     fn write(&mut self, store: &mut Store, task: TaskKey, owner: &Owner) -> Result<(), Error> {
         self.scratch.clear();
         owner.encode(task, &mut self.scratch);
-        store.execute(&Statement::Replace { space: self.space, tuple: &self.scratch })?;
-        Ok(())
+        self.execute(store, &Statement::Replace { space: self.space, tuple: &self.scratch })
+    }
+
+    /// Executes a statement about the rows.
+    fn execute(&self, store: &mut Store, statement: &Statement<'_>) -> Result<(), Error> {
+        if self.is_logged {
+            return Ok(store.execute(statement).map(drop)?);
+        }
+        Ok(store.execute_unlogged(statement)?)
     }
 
     fn row<'s>(&self, store: &'s Store, task: TaskKey) -> Result<Option<&'s [u8]>, Error> {

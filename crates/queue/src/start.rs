@@ -22,7 +22,7 @@ use std::collections::HashSet;
 use lycosa_store::{IteratorType, Space, Store};
 
 use crate::LogLevel;
-use crate::create::{Missing, TubeRow};
+use crate::create::{BUFFER_SUFFIX, Missing, TubeRow};
 use crate::derivation::Finding;
 use crate::driver::{TubeOptions, TubeType};
 use crate::error::Error;
@@ -296,7 +296,8 @@ impl Turn<'_> {
     }
 
     fn prepare_spaces(&mut self) -> Result<(), Error> {
-        if self.common.configuration.in_replicaset && self.temporary_tubes_stored() {
+        let excludes_temporary = self.common.configuration.in_replicaset && !self.common.notes_owners;
+        if excludes_temporary && self.temporary_tubes_stored() {
             self.common.configuration.in_replicaset = false;
         }
         let in_replicaset = self.common.configuration.in_replicaset;
@@ -307,6 +308,30 @@ impl Turn<'_> {
         self.common.pauses.find(self.store);
         self.common.audit.find(self.store);
         self.common.bulk.find(self.store);
+        if self.common.is_member { self.empty_temporary() } else { Ok(()) }
+    }
+
+    /// Empties temporary tubes: their tasks are those of a time when this member led before, and other members have led since. The
+    /// ids go on.
+    fn empty_temporary(&mut self) -> Result<(), Error> {
+        let stored = rows(self.store, self.common.spaces.queue, 0, IteratorType::All, &[0x90])?;
+        for row in stored.iter().filter_map(|row| TubeRow::read(row)) {
+            let space = self.store.space_by_name(row.space).filter(|space| space.is_temporary());
+            let Some(space) = space.map(Space::id) else { continue };
+            self.common.owners.mark_temporary(row.id, true);
+            let buffer = self.store.space_by_name(&format!("{}{BUFFER_SUFFIX}", row.space)).map(Space::id);
+            self.transact(|Turn { store, common, .. }| {
+                for space in std::iter::once(space).chain(buffer) {
+                    if !store.space(space)?.is_empty() {
+                        lycosa_store::ddl::truncate(store, space)?;
+                    }
+                }
+                common.owners.forget_tube(store, &mut common.pending, row.id)
+            })?;
+            if let Some(tube) = self.tubes.by_space(space).and_then(|index| self.tubes.at_mut(index)) {
+                tube.candidates_follow = false;
+            }
+        }
         Ok(())
     }
 

@@ -151,13 +151,23 @@ impl Turn<'_> {
         let request = Request::parse(arguments.get(0))?;
         let present = self.common.configuration.in_replicaset;
         let in_replicaset = request.in_replicaset.unwrap_or(present);
-        if in_replicaset != present {
+        if in_replicaset != present && !self.is_bound_to_group(in_replicaset) {
             self.set_mode(caller, in_replicaset)?;
         }
         if let Some(ttr) = request.ttr {
             self.common.configuration.ttr = Some(ttr);
         }
         Ok(())
+    }
+
+    /// Whether a group keeps sessions and owners durable; says so in the log.
+    fn is_bound_to_group(&mut self, in_replicaset: bool) -> bool {
+        let is_bound = self.common.is_member && !in_replicaset;
+        if is_bound {
+            let text = "Queue: cannot set `in_replicaset = false` on a member of a group: a new leader needs the sessions";
+            self.common.log(LogLevel::Warning, text.to_owned());
+        }
+        is_bound
     }
 
     fn set_mode(&mut self, caller: &Caller, in_replicaset: bool) -> Result<(), Error> {

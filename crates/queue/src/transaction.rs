@@ -19,6 +19,7 @@ use crate::driver::Candidates;
 use crate::driver::candidates::SubQueue;
 use crate::error::Error;
 use crate::follower::Redefined;
+use crate::owner_changes::OwnerNotes;
 use crate::owners::{Owner, TaskKey};
 use crate::session::SessionId;
 use crate::system::SystemSpaces;
@@ -56,6 +57,8 @@ pub(crate) struct Pending {
     pub(crate) counts: Vec<Counted>,
     pub(crate) events: Vec<TaskEvent>,
     pub(crate) undo: Vec<Undo>,
+    /// Changes of owners for the batch, those of committed transactions included.
+    pub(crate) notes: OwnerNotes,
     pub(crate) closing: Vec<SessionId>,
     /// Tasks whose owner's row a program, a client's DML or another master has removed or changed.
     pub(crate) disowned: Vec<TaskKey>,
@@ -75,6 +78,7 @@ pub(crate) struct Mark {
     counts: usize,
     events: usize,
     undo: usize,
+    notes: usize,
     closing: usize,
     disowned: usize,
     dropped: usize,
@@ -100,6 +104,7 @@ impl Pending {
             counts: self.counts.len(),
             events: self.events.len(),
             undo: self.undo.len(),
+            notes: self.notes.mark(),
             closing: self.closing.len(),
             disowned: self.disowned.len(),
             dropped: self.dropped.len(),
@@ -267,7 +272,7 @@ impl Turn<'_> {
         if self.common.owners.may_lack_rows_of(space) { self.write_back_owners() } else { Ok(()) }
     }
 
-    fn write_back_owners(&mut self) -> Result<(), Error> {
+    pub(crate) fn write_back_owners(&mut self) -> Result<(), Error> {
         self.transact(|turn| {
             let Common { owners, pending, .. } = turn.common;
             owners.write_back_all(turn.store, pending)
@@ -284,6 +289,7 @@ impl Turn<'_> {
             pending.counts.clear();
         }
         pending.undo.clear();
+        pending.notes.commit();
         pending.names.clear();
         pending.candidates.clear();
         pending.accounted = None;
@@ -313,6 +319,7 @@ impl Common {
         pending.accounted = mark.accounted;
         pending.counts.truncate(mark.counts);
         pending.events.truncate(mark.events);
+        pending.notes.revert_to(mark.notes);
         pending.closing.truncate(mark.closing);
         pending.disowned.truncate(mark.disowned);
         pending.dropped.truncate(mark.dropped);

@@ -48,6 +48,10 @@ pub(crate) struct Common {
     pub(crate) starts: bool,
     /// The tubes are known, or would be if there were any: what changes their rows is taken into account.
     pub(crate) follows: bool,
+    /// The instance is a member of a group.
+    pub(crate) is_member: bool,
+    /// Changes of owners travel beside the rows of a batch.
+    pub(crate) notes_owners: bool,
     pub(crate) configuration: Configuration,
     pub(crate) new_session_id: NewSessionId,
     pub(crate) types: TubeTypes,
@@ -104,6 +108,8 @@ impl Common {
             state: QueueState::Init,
             starts: false,
             follows: false,
+            is_member: false,
+            notes_owners: false,
             configuration,
             new_session_id,
             types: TubeTypes::built_in(),
@@ -144,7 +150,7 @@ impl Common {
     pub(crate) fn use_spaces(&mut self, spaces: SystemSpaces, in_replicaset: bool) {
         self.spaces = spaces;
         self.configuration.in_replicaset = in_replicaset;
-        self.owners.use_space(spaces.taken, in_replicaset);
+        self.owners.use_space(spaces.taken, in_replicaset, in_replicaset && self.notes_owners);
     }
 
     /// Forgets what derives from the data, but for the tubes and the calls that wait in them.

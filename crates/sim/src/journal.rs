@@ -122,7 +122,7 @@ impl journal::Journal for SimJournal {
 
     fn submit(&mut self, batch: Batch) {
         assert!(self.is_idle(), "one batch is under way at a time");
-        let Batch { rows, ends, vclock, previous, lsn, ends_file } = batch;
+        let Batch { rows, ends, vclock, previous, lsn, ends_file, .. } = batch;
         assert_eq!(previous, self.log.vclock().signature(), "a batch follows the one before it");
         self.stage = Stage::Queued(Work { batch: log::Batch { rows, ends, vclock }, lsn, ends_file });
         while !self.has_thread() && !self.is_idle() {

@@ -30,10 +30,24 @@ impl Store {
     /// on the order of a HASH index. Costs a walk over everything.
     #[must_use]
     pub fn digest(&self) -> u128 {
+        self.digest_with(&mut std::iter::empty(), &|_, _| false)
+    }
+
+    /// The digest of the data with further tuples, each with its space, which some part of the program keeps beside the store, and
+    /// without tuples that `is_own` names: no other instance has them.
+    #[must_use]
+    pub fn digest_with(
+        &self,
+        beside: &mut dyn Iterator<Item = (SpaceId, Vec<u8>)>,
+        is_own: &dyn Fn(SpaceId, &[u8]) -> bool,
+    ) -> u128 {
         let mut digest: u128 = 0;
+        for (space, tuple) in beside {
+            digest = digest.wrapping_add(hash(u128::from(space) + 1, &tuple));
+        }
         let local = self.local_sequences();
         self.for_each_snapshot_row(&mut |space, tuple, is_local| {
-            if !is_local && !self.is_about_local_data(space, tuple, &local) {
+            if !is_local && !is_own(space, tuple) && !self.is_about_local_data(space, tuple, &local) {
                 digest = digest.wrapping_add(hash(u128::from(space) + 1, tuple));
             }
         });

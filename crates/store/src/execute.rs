@@ -45,6 +45,17 @@ impl Store {
         }
     }
 
+    /// As [`Store::execute`], leaving no effect: the caller makes the change durable in another form.
+    ///
+    /// # Errors
+    /// As [`Store::execute`].
+    pub fn execute_unlogged(&mut self, statement: &Statement<'_>) -> Result<(), Error> {
+        let was_logging = std::mem::replace(&mut self.is_logging, false);
+        let executed = self.execute(statement).map(drop);
+        self.is_logging = was_logging;
+        executed
+    }
+
     /// As [`Store::execute`], without undoing a failed statement; for the rare callers.
     #[inline(never)]
     pub(crate) fn apply_rarely(&mut self, statement: &Statement<'_>) -> Result<Option<Handle>, Error> {

@@ -117,8 +117,19 @@ pub fn member_of(directory: &Directory) -> Result<Option<NodeIdentity>, OpenLogE
     GroupLog::find(directory)
 }
 
-/// Makes a single server's folder the first member of the new group `group`; other members reach it at `address`. No process may have
-/// the folder open. A crash in the middle leaves a folder of a single server, or of a member; a second call goes on.
+/// A group that begins.
+#[derive(Debug, Clone)]
+pub struct NewGroup {
+    /// Its number.
+    pub group: Uuid,
+    /// At which other members reach the first one.
+    pub address: String,
+    /// The level at which it begins: [`FEATURE_LEVEL`](super::FEATURE_LEVEL), or less if older programs are to join.
+    pub level: u32,
+}
+
+/// Makes a single server's folder the first member of a new group. No process may have the folder open. A crash
+/// in the middle leaves a folder of a single server, or of a member; a second call goes on.
 ///
 /// # Errors
 /// [`BeginError`].
@@ -127,10 +138,10 @@ pub fn begin(
     store: StoreSettings,
     log: WriterSettings,
     identity: &Identity,
-    group: Uuid,
-    address: String,
+    new: NewGroup,
     now: u64,
 ) -> Result<(), BeginError> {
+    let NewGroup { group, address, level } = new;
     if let Some(identity) = member_of(directory).map_err(OpenError::from)? {
         return Err(BeginError::Member(identity));
     }
@@ -152,7 +163,7 @@ pub fn begin(
             (data, recovered.vclock, Some(recovered.snapshot.signature()))
         }
     };
-    let base = Base::first(group, vclock.signature(), address);
+    let base = Base::first(group, vclock.signature(), level, address);
     base.write(directory, b"")?;
     if snapshot != Some(vclock.signature()) {
         write_snapshot(directory, &data, identity, &vclock, now)?;
@@ -331,10 +342,14 @@ fn load_entries<'a>(
     }
     let mut vclock = recovered.vclock;
     for entry in entries {
-        for (header, body) in entry::decode(entry)?.iter().flatten() {
+        let entry = entry::decode(entry)?;
+        for (header, body) in entry.rows() {
             replay.apply(body).map_err(LoadError::from)?;
             let known = vclock.set(header.replica_id, header.lsn);
             known.map_err(|error| EntryError::Damaged(error.to_string()))?;
+        }
+        for body in entry.owner_rows()? {
+            replay.apply(&body).map_err(LoadError::from)?;
         }
     }
     let store = replay.finish().map_err(LoadError::from)?;

@@ -87,6 +87,8 @@ pub struct GroupJournal {
     /// The data hold every entry up to here.
     held: u64,
     phase: Phase,
+    /// The term of this node in which it has asked for a higher level that is not decided.
+    raised_in: Option<u64>,
     leader: Option<NodeId>,
     /// Proposals that were not handed out, the oldest first, and how many of them the instance knows to be durable.
     own: VecDeque<Own>,
@@ -129,6 +131,7 @@ impl GroupJournal {
             taken,
             held,
             phase: Phase::Follows,
+            raised_in: None,
             leader: None,
             own: VecDeque::new(),
             told: 0,
@@ -265,6 +268,22 @@ impl GroupJournal {
         let raised = self.node.raise_level(level);
         self.work();
         raised.map(drop)
+    }
+
+    /// Asks the group to rise to the newest level that every member's program knows, as far as `knows` tells. For the leader;
+    /// nothing happens elsewhere, and while an earlier rise is not decided.
+    pub fn raise_to_known(&mut self, knows: impl Fn(NodeId) -> Option<u32>) {
+        let Phase::Leads(term) = self.phase else { return };
+        if self.level >= self.node.knows() || self.raised_in == Some(term) {
+            return;
+        }
+        let own = self.node.identity().node;
+        let others = self.members.iter().filter(|member| member.node != own);
+        let least = others.map(|member| knows(member.node).unwrap_or(0)).min();
+        let level = least.unwrap_or(u32::MAX).min(self.node.knows());
+        if level > self.level && self.raise_level(level).is_ok() {
+            self.raised_in = Some(term);
+        }
     }
 
     /// Who this node is in the group.
@@ -423,7 +442,7 @@ impl GroupJournal {
                     Phase::Leads(term) if self.node.leads() == Some(term) => {}
                     _ => return,
                 }
-                match self.node.propose(entry::encode(&batch.rows, &batch.ends)) {
+                match self.node.propose(entry::encode(&batch.rows, &batch.ends, &batch.owners)) {
                     Ok(position) => position,
                     // It is tried again at the next tick.
                     Err(_) => return,
@@ -485,6 +504,7 @@ impl GroupJournal {
             Event::Installed(base) => {
                 self.taken = Position { term: base.term, index: base.index };
                 (self.members, self.level) = (base.members.clone(), self.level.max(base.level));
+                self.orders.push_back(Order::Level(self.level));
                 let index = base.index;
                 self.snapshot = Some(*base.clone());
                 if index > self.held {
@@ -531,7 +551,9 @@ impl GroupJournal {
         self.taken = position;
         if let Payload::Level(level) = payload {
             self.level = self.level.max(level);
+            self.raised_in = None;
             self.orders.push_back(Order::Level(level));
+            self.news.push_back(News::Level(self.level));
         }
         let is_own = self.own.iter().any(|own| own.position == position);
         if position.index > self.held {
@@ -545,6 +567,7 @@ impl GroupJournal {
         self.hand_out_own();
         if self.phase == Phase::Elected(position.term) {
             self.phase = Phase::Leads(position.term);
+            self.news.push_back(News::Level(self.level));
             self.news.push_back(News::Leads);
         }
     }

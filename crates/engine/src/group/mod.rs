@@ -36,8 +36,9 @@
 //! To Tarantool's formats a group is one instance: all members have one UUID and one replica id, which their snapshots carry.
 //! Rows of local spaces are replicated in the group, and temporary spaces are not.
 //!
-//! A new leader's queue knows the owners of taken tasks only from rows. The queue of a member therefore runs with
-//! [`in_replicaset`](lycosa_queue::Configuration::in_replicaset).
+//! A new leader's queue has to know sessions and the owners of taken tasks. The queue of a member therefore runs with
+//! [`in_replicaset`](lycosa_queue::Configuration::in_replicaset): sessions are rows that are logged. Changes of owners, two in each
+//! cycle of a task, travel beside the rows of an entry from [`OWNERS_LEVEL`] on, and before as rows.
 //!
 //! Absent: sockets, secrets, threads, the clock, and forwarding of requests to the leader.
 
@@ -48,9 +49,9 @@ pub mod journal;
 pub mod transfer;
 
 pub use disk::{Done, GroupDisk, Order};
-pub use folder::{BeginError, OpenError, Opened, begin, join, leave, open};
+pub use folder::{BeginError, NewGroup, OpenError, Opened, begin, join, leave, open};
 pub use journal::{GroupJournal, GroupStatus};
-pub use lycosa_group::base::{Base, BaseError, FEATURE_LEVEL};
+pub use lycosa_group::base::{Base, BaseError, FEATURE_LEVEL, OWNERS_LEVEL};
 pub use lycosa_group::link::{ConnectionNumber, Hello, HelloError, Peers};
 pub use lycosa_group::log::listing;
 pub use lycosa_group::members::{Change, MAX_MEMBERS, Member, Members, NodeId, Standing};

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod owners;
 mod world;
 
 use std::sync::Arc;

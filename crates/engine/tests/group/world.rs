@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lycosa_engine::group::{self, GroupDisk, GroupJournal, Incoming, NodeId, Outgoing, transfer};
+use lycosa_engine::group::{self, GroupDisk, GroupJournal, Incoming, NewGroup, NodeId, Outgoing, transfer};
 use lycosa_engine::snapshots::{self, Snapshots, Surroundings};
 use lycosa_engine::turn::{self, Host, Parts, TurnState};
 use lycosa_instance::{
@@ -17,7 +17,7 @@ use lycosa_iproto::reply::{self, Content};
 use lycosa_iproto::request::{self, Body};
 use lycosa_journal::directory::Directory;
 use lycosa_journal::memory::MemoryDisk;
-use lycosa_queue::{Configuration, Queue};
+use lycosa_queue::{Configuration, Queue, Seconds};
 use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
@@ -87,6 +87,8 @@ pub(crate) struct World {
     clock: Instant,
     sync: u64,
     pub(crate) settings: Settings,
+    /// For how many seconds a session outlives its last connection.
+    pub(crate) session_ttr: Option<f64>,
 }
 
 fn directory(disk: &MemoryDisk) -> Directory {
@@ -94,7 +96,7 @@ fn directory(disk: &MemoryDisk) -> Directory {
 }
 
 impl Running {
-    fn new(opened: group::Opened, settings: &Settings, now: u64) -> Self {
+    fn new(opened: group::Opened, settings: &Settings, session_ttr: Option<f64>, now: u64) -> Self {
         let group::Opened { data, snapshot, journal, disk, .. } = opened;
         let Confirmed { store, vclock } = data.unwrap();
         let mut ids = u128::from(journal.identity().node) << 64;
@@ -102,7 +104,7 @@ impl Running {
             ids += 1;
             ids.to_be_bytes()
         });
-        let configuration = Configuration { in_replicaset: true, ..Configuration::default() };
+        let configuration = Configuration { in_replicaset: true, ttr: session_ttr.map(Seconds::from_double) };
         let queue = Queue::new(configuration, new_session_id);
         let process = Process { id: 1, entropy: Box::new(|bytes| bytes.fill(7)) };
         let mut instance = Instance::new(settings.clone(), IDENTITY, process, store, queue, vclock, now);
@@ -137,14 +139,18 @@ impl Running {
 impl World {
     /// A group of one, whose folder was a new single server's.
     pub(crate) fn new() -> Self {
+        Self::at_level(group::FEATURE_LEVEL)
+    }
+
+    /// The same, at a level of rows that older programs know.
+    pub(crate) fn at_level(level: u32) -> Self {
         let folder = MemoryDisk::new();
         group::begin(
             &directory(&folder),
             lycosa_store::Settings::default(),
             lycosa_journal::writer::Settings::default(),
             &IDENTITY,
-            GROUP,
-            "n1".to_owned(),
+            NewGroup { group: GROUP, address: "n1".to_owned(), level },
             BEGINNING,
         )
         .unwrap();
@@ -157,6 +163,7 @@ impl World {
             clock: Instant::now(),
             sync: 0,
             settings,
+            session_ttr: None,
         };
         world.servers.insert(1, Server { folder, life: Life::Dead, is_stopped: false, ahead: 0 });
         world.start(1);
@@ -198,7 +205,7 @@ impl World {
     }
 
     pub(crate) fn start(&mut self, node: NodeId) {
-        let (now, settings) = (self.now, self.settings.clone());
+        let (now, settings, session_ttr) = (self.now, self.settings.clone(), self.session_ttr);
         let server = self.servers.get_mut(&node).unwrap();
         let now = now + server.ahead;
         let opened = group::open(
@@ -209,7 +216,7 @@ impl World {
         )
         .unwrap();
         server.life = if opened.data.is_some() {
-            Life::Running(Box::new(Running::new(opened, &settings, now)))
+            Life::Running(Box::new(Running::new(opened, &settings, session_ttr, now)))
         } else {
             Life::Joining(Box::new(Joining { journal: opened.journal, disk: opened.disk }))
         };
@@ -355,12 +362,16 @@ impl World {
 
     /// Sends a call to a member and returns its number.
     pub(crate) fn send(&mut self, node: NodeId, name: &str, args: &[Value]) -> u64 {
+        let args = Value::array(args.iter().cloned()).encode();
+        self.send_body(node, &Body::Call { name: name.as_bytes(), args: &args })
+    }
+
+    fn send_body(&mut self, node: NodeId, body: &Body<'_>) -> u64 {
         self.sync += 1;
         let (sync, now) = (self.sync, self.now + self.servers[&node].ahead);
         let running = self.running(node);
-        let args = Value::array(args.iter().cloned()).encode();
         let mut bytes = Vec::new();
-        request::encode(&mut bytes, sync, &Body::Call { name: name.as_bytes(), args: &args });
+        request::encode(&mut bytes, sync, body);
         let Ok(Split::Frame { content, .. }) = frame::split(&bytes, frame::DEFAULT_LIMIT) else {
             panic!("a frame");
         };
@@ -379,12 +390,22 @@ impl World {
     /// Sends a call and waits for the answer.
     pub(crate) fn call(&mut self, node: NodeId, name: &str, args: &[Value]) -> Told {
         let sync = self.send(node, name, args);
-        self.until(name, |world| world.running(node).told.iter().any(|(told, _)| *told == sync));
+        self.answer(node, sync, name)
+    }
+
+    /// Deletes a tuple and waits for the answer.
+    pub(crate) fn delete(&mut self, node: NodeId, space: u32, key: &Value) {
+        let sync = self.send_body(node, &Body::Delete { space, index: 0, key: &key.encode() });
+        self.answer(node, sync, "a delete").unwrap();
+    }
+
+    fn answer(&mut self, node: NodeId, sync: u64, what: &str) -> Told {
+        self.until(what, |world| world.running(node).told.iter().any(|(told, _)| *told == sync));
         self.told(node, sync).unwrap()
     }
 
     pub(crate) fn digest(&mut self, node: NodeId) -> u128 {
-        self.running(node).instance.store().digest()
+        self.running(node).instance.digest()
     }
 }
 

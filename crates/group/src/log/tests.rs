@@ -25,7 +25,7 @@ fn open(disk: &MemoryDisk) -> Result<Opened, OpenLogError> {
 }
 
 fn base(index: u64, term: u64, signature: u64) -> Base {
-    Base { index, term, ..Base::first(IDENTITY.group, signature, "a:1".to_owned()) }
+    Base { index, term, ..Base::first(IDENTITY.group, signature, FEATURE_LEVEL, "a:1".to_owned()) }
 }
 
 fn install(disk: &MemoryDisk, base: &Base) {
@@ -299,8 +299,8 @@ fn foreign_files_and_newer_levels_are_refused() {
     write(&mut log, &entries(2..=3, 1, 10));
     drop(log);
     let refused = open(&disk).expect_err("a level");
-    assert!(matches!(refused, OpenLogError::Level { found: 2, known: 1 }), "{refused}");
-    assert!(GroupLog::open(directory(&disk), settings(), 2).is_ok());
+    assert!(matches!(refused, OpenLogError::Level { found: 3, known: 2 }), "{refused}");
+    assert!(GroupLog::open(directory(&disk), settings(), FEATURE_LEVEL + 1).is_ok());
 
     let (disk, log) = begun();
     drop(log);

@@ -69,7 +69,7 @@ fn name_snapshot(disk: &MemoryDisk, base: &Base) {
 impl Net {
     fn alone() -> Self {
         let mut net = Self::default();
-        let base = Base::first(GROUP, 0, "n1:1".to_owned());
+        let base = Base::first(GROUP, 0, FEATURE_LEVEL, "n1:1".to_owned());
         net.snapshots.insert(0, Vec::new());
         net.start(1, 0, Some(&base), FEATURE_LEVEL);
         net.until(|net| net.leader() == Some(1));
@@ -408,7 +408,7 @@ fn a_program_that_does_not_know_a_level_stops() {
     if net.leader() != Some(1) {
         assert_eq!(
             net.lead().node.raise_level(FEATURE_LEVEL + 1),
-            Err(Refusal::Level { wanted: 2, known: 1 })
+            Err(Refusal::Level { wanted: FEATURE_LEVEL + 1, known: FEATURE_LEVEL })
         );
         net.lead().node.transfer(Some(1)).expect("a successor");
         net.settle();
@@ -599,7 +599,7 @@ fn a_node_that_lost_entries_is_told_so() {
 fn settings_that_contradict_each_other_are_refused() {
     let sound = settings(FEATURE_LEVEL);
     let start = |settings: Settings| {
-        let (disk, base) = (MemoryDisk::new(), Base::first(GROUP, 0, "n1:1".to_owned()));
+        let (disk, base) = (MemoryDisk::new(), Base::first(GROUP, 0, FEATURE_LEVEL, "n1:1".to_owned()));
         name_snapshot(&disk, &base);
         let directory = Directory::on(Arc::new(disk));
         let identity = Identity { group: GROUP, node: 1, rank: 0 };

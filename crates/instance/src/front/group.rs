@@ -106,16 +106,24 @@ impl Instance {
         });
     }
 
-    /// Applies an entry that the group has decided on: its transactions in order, each with the stamps that it carries.
+    /// Says whether changes of owners are noted for the batch ([`Batch::owners`](crate::Batch::owners)), in place of rows that are
+    /// logged: every member of the group knows them. To be called before [`Self::handle_leads`], and when the group rises.
+    pub fn note_owners(&mut self, notes_owners: bool) {
+        self.shard.note_owners(notes_owners);
+    }
+
+    /// Applies an entry that the group has decided on: its transactions in order, each with the stamps that it carries, and the
+    /// changes of owners that belong to them.
     ///
     /// # Errors
     /// The data do not take it, so they are not those of the group: the node must leave its service.
     pub fn apply_entry(
         &mut self,
         transactions: &[Vec<(RowHeader, RowBody<'_>)>],
+        owners: &[u8],
         now: u64,
     ) -> Result<(), ErrorObject> {
-        let applied = self.input(now, |instance| instance.shard.apply_entry(transactions, now));
+        let applied = self.input(now, |instance| instance.shard.apply_entry(transactions, owners, now));
         self.front.release_replies(&self.shard);
         applied
     }

@@ -589,6 +589,11 @@ impl Instance {
         self.shard.queue()
     }
 
+    /// The digest of all data; it is the same on all members of a group.
+    pub fn digest(&self) -> u128 {
+        self.queue().digest(self.store())
+    }
+
     /// The data, to be read. Who owns what may not be entered yet, see [`Queue::taken_rows`].
     pub fn store(&self) -> &Store {
         self.shard.store()

@@ -459,7 +459,7 @@ impl Drop for Admitted<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.store.in_transaction() {
-            self.journaling.collect(self.store, self.now);
+            self.collect();
         }
     }
 }
@@ -518,7 +518,11 @@ impl Admitted<'_> {
     }
 
     /// Moves the rows committed so far into the journal's batch, for an entry that measures the cost of that.
+    #[inline]
     pub(crate) fn collect(&mut self) {
+        if self.queue.has_owner_changes() {
+            return self.journaling.collect_with_owners(self.store, self.queue, self.now);
+        }
         self.journaling.collect(self.store, self.now);
     }
 
@@ -526,7 +530,7 @@ impl Admitted<'_> {
     pub(crate) fn commit_decided(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<bool, ErrorObject> {
         let effects = self.store.open_effects();
         self.commit()?;
-        Ok(self.journaling.collect_decided(self.store, rows, effects))
+        Ok(self.journaling.collect_decided(self.store, rows, effects) && !self.queue.has_owner_changes())
     }
 
     /// Takes the rows of another instance's transaction, which the open transaction holds, and commits it.

@@ -19,6 +19,8 @@ pub struct Batch {
     pub rows: Vec<u8>,
     /// The offset in `rows` after each transaction.
     pub ends: Vec<u32>,
+    /// In a group, changes of owners that belong to these rows: [`OwnerChanges`](lycosa_queue::OwnerChanges).
+    pub owners: Vec<u8>,
     /// The vclock after the last row.
     pub vclock: Vclock,
     /// The LSN before the first row: where the batch before this one ended.
@@ -87,6 +89,8 @@ pub(crate) struct Journaling {
     system_version: u64,
     rows: Vec<u8>,
     ends: Vec<u32>,
+    /// Changes of owners that belong to the rows.
+    owners: Vec<u8>,
     /// Batches that were full before one was taken, the oldest first.
     full: VecDeque<Batch>,
     /// Bytes of rows in `full`.
@@ -122,6 +126,7 @@ impl Journaling {
             system_version: 1,
             rows: Vec::new(),
             ends: Vec::new(),
+            owners: Vec::new(),
             full: VecDeque::new(),
             full_bytes: 0,
             spare: Buffers::default(),
@@ -233,6 +238,7 @@ impl Journaling {
         self.is_plain = false;
         self.rows = Vec::new();
         self.ends = Vec::new();
+        self.owners = Vec::new();
         self.full.clear();
         self.full_bytes = 0;
     }
@@ -262,6 +268,7 @@ impl Journaling {
         self.taken.clear();
         self.rows.clear();
         self.ends.clear();
+        self.owners.clear();
         self.full.clear();
         self.full_bytes = 0;
         self.bump_system_version();
@@ -290,7 +297,10 @@ impl Journaling {
             return store.drain_committed(&mut |_| {});
         }
         let timestamp = now as f64 / 1e6;
-        store.drain_committed(&mut |transaction| self.encode(&transaction, timestamp));
+        store.drain_committed(&mut |transaction| {
+            self.encode(&transaction, timestamp);
+            self.close_full();
+        });
     }
 
     /// Takes over a transaction of another instance, whose rows are not known yet, with the stamps that it came with. The
@@ -321,6 +331,7 @@ impl Journaling {
             foreign -= passed;
             if let Some(own) = transaction.behind(passed) {
                 self.encode(&own, timestamp);
+                self.close_full();
             }
         });
     }
@@ -332,7 +343,6 @@ impl Journaling {
             None => self.encode_many(transaction, timestamp),
         }
         self.end_transaction();
-        self.close_full();
     }
 
     /// Closes the batch if it is full.
@@ -448,6 +458,7 @@ impl Journaling {
         Batch {
             rows: std::mem::replace(&mut self.rows, spare.rows),
             ends: std::mem::replace(&mut self.ends, spare.ends),
+            owners: std::mem::take(&mut self.owners),
             vclock: self.vclock.clone(),
             previous: std::mem::replace(&mut self.closed, self.lsn),
             lsn: self.lsn,

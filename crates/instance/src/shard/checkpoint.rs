@@ -285,6 +285,13 @@ impl Shard {
             }
             self.data.journaling.add_nop(self.data.now);
         }
+        if let Err(error) = self.data.settle_owners() {
+            self.checkpoints.is_wanted = false;
+            self.checkpoints.retry_at = self.data.now.saturating_add(RETRY_AFTER);
+            self.checkpoints.failure = Some(error.message.clone());
+            self.answer_snapshots(&Err(error));
+            return None;
+        }
         self.checkpoints.is_forced = false;
         let is_member = self.data.conditions.is_member();
         self.data.journaling.end_file(is_member);

@@ -379,6 +379,30 @@ impl Data {
         }
     }
 
+    /// Applies the changes of owners that belong to the rows of an entry.
+    pub(crate) fn follow_owners(&mut self, changes: &[u8]) -> Result<(), ErrorObject> {
+        let now = self.now;
+        let mut admitted = self.admit(Need::Read)?;
+        let (queue, store) = admitted.queue();
+        let former = store.lift_limit(true);
+        let followed = queue.follow_owners(store, changes, now);
+        store.lift_limit(former);
+        followed.map_err(|error| wire_error::of_queue(&error))
+    }
+
+    /// Writes owners that a snapshot would lack into their space.
+    pub(crate) fn settle_owners(&mut self) -> Result<(), ErrorObject> {
+        let now = self.now;
+        let mut admitted = self.bookkeep();
+        let (queue, store) = admitted.queue();
+        queue.settle_owners(store, now).map_err(|error| wire_error::of_queue(&error))
+    }
+
+    /// Says whether changes of owners are noted for the batch.
+    pub(crate) fn note_owners(&mut self, notes_owners: bool) {
+        self.bookkeep().queue().0.note_owners(notes_owners);
+    }
+
     /// Goes on with other data, which the journal has confirmed. The queue begins to come up on them; [`Self::rebuild_step`] goes
     /// on. Returns the former data.
     pub(crate) fn restore(&mut self, confirmed: Confirmed, replica_id: u32) -> Store {

@@ -145,7 +145,13 @@ impl Shard {
     /// The shard is a member: it takes no writes until it leads.
     pub(crate) fn join_group(&mut self, now: u64) {
         self.data.conditions.set_member();
+        self.data.bookkeep().queue().0.join_group();
         self.set_read_only(true, now);
+    }
+
+    /// Says whether changes of owners are noted for the batch, in place of rows that are logged: every member knows them.
+    pub(crate) fn note_owners(&mut self, notes_owners: bool) {
+        self.data.note_owners(notes_owners);
     }
 
     /// The member leads: it takes writes. Returns by how many microseconds the leader before was ahead of `now`.
@@ -186,11 +192,15 @@ impl Shard {
     pub(crate) fn apply_entry(
         &mut self,
         transactions: &[Vec<(RowHeader, RowBody<'_>)>],
+        owners: &[u8],
         now: u64,
     ) -> Result<(), ErrorObject> {
         let version = self.data.journaling.system_version();
         for rows in transactions {
             self.data.apply_decided(rows)?;
+        }
+        if !owners.is_empty() {
+            self.data.follow_owners(owners)?;
         }
         self.data.journaling.decided();
         if let Some((header, _)) = transactions.last().and_then(|rows| rows.last()) {

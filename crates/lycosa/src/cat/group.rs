@@ -140,8 +140,12 @@ impl Cat<'_> {
             self.line(path, head)?;
         }
         let Payload::Rows(rows) = payload else { return Ok(None) };
-        let transactions = match entry::decode(&rows) {
-            Ok(transactions) => transactions,
+        let read = entry::decode(&rows).and_then(|entry| {
+            let owners = entry.owner_rows()?;
+            Ok((entry.transactions, owners))
+        });
+        let (transactions, owners) = match read {
+            Ok(read) => read,
             Err(error) => return Ok(Some(error.to_string())),
         };
         for rows in &transactions {
@@ -152,6 +156,15 @@ impl Cat<'_> {
                 let place = RowPosition::of(at, rows.len());
                 self.entry_row(path, header, body, place, (position.index, state), &mut head)?;
             }
+        }
+        // Changes of owners have no stamps: they count once the last row does.
+        let last = transactions.last().and_then(|rows| rows.last());
+        let owners = last.into_iter().flat_map(|(header, _)| owners.iter().map(move |body| (header, body)));
+        for (header, body) in owners {
+            if self.is_full() {
+                return Ok(None);
+            }
+            self.entry_row(path, header, body, RowPosition::Alone, (position.index, state), &mut head)?;
         }
         Ok(None)
     }

@@ -43,7 +43,8 @@ pub fn init(config: &Config, address: Option<&str>) -> anyhow::Result<Begun> {
     let instance = found.unwrap_or_else(Uuid::new_v4);
     let identity = Identity { instance, cluster: Uuid::new_v4(), replica_id: 1 };
     let group = Uuid::new_v4();
-    group::begin(&directory, store, log, &identity, group, address.clone(), now())?;
+    let new = group::NewGroup { group, address: address.clone(), level: group::FEATURE_LEVEL };
+    group::begin(&directory, store, log, &identity, new, now())?;
     Ok(Begun { group, address })
 }
 

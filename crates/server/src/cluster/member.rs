@@ -148,6 +148,15 @@ impl Member {
         result
     }
 
+    /// Lets time pass; the leader raises the group to the newest level that every member knows. Returns when to call again.
+    fn tick(self: &Rc<Self>) -> u64 {
+        let now = self.now();
+        self.call(|journal| {
+            journal.raise_to_known(|node| self.links.knows(node));
+            journal.tick(now)
+        })
+    }
+
     /// Takes a message of another node.
     ///
     /// # Errors
@@ -351,8 +360,7 @@ pub(crate) async fn live(member: Rc<Member>, mut said: UnboundedReceiver<Said>) 
                 }
             },
             () = tokio::time::sleep_until(until) => {
-                let now = member.now();
-                next = member.call(|journal| journal.tick(now)).max(now + 1);
+                next = member.tick().max(member.now() + 1);
             }
         }
     }

@@ -112,7 +112,7 @@ pub(super) fn read_snapshot(disk: &MemoryDisk, signature: u64) -> Option<Vec<u64
 impl Server {
     /// The first server of a group.
     pub(super) fn first() -> Result<Self, String> {
-        let base = Base::first(GROUP, 0, "n1".to_owned());
+        let base = Base::first(GROUP, 0, FEATURE_LEVEL, "n1".to_owned());
         let disk = MemoryDisk::new();
         write_snapshot(&disk, &base, &[]).map_err(|error| error.to_string())?;
         let identity = Identity { group: GROUP, node: 1, rank: 0 };

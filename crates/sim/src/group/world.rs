@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lycosa_group::base::FEATURE_LEVEL;
 use lycosa_group::link::{ConnectionNumber, Hello, HelloError};
 use lycosa_group::members::{MAX_MEMBERS, NodeId, Standing};
 use lycosa_group::node::{Committed, Event, Incoming, Outgoing, Payload, Role, StepError};
@@ -18,7 +19,7 @@ use crate::{BEGINNING, Trace};
 /// A group without faults is at rest within this time, in microseconds.
 const REST: u64 = 60_000_000;
 /// The level of a newer program.
-const NEWER: u32 = 2;
+const NEWER: u32 = FEATURE_LEVEL + 1;
 
 #[derive(Debug, Clone, Copy)]
 enum Action {
@@ -140,7 +141,7 @@ impl<'a> World<'a> {
     fn settle_in(&mut self, mut server: Server) -> Checked<()> {
         server.offset = self.random.below(10_000_000_000);
         server.drift = self.random.below(3_000);
-        server.knows = if self.is_raised || self.random.one_in(2) { NEWER } else { 1 };
+        server.knows = if self.is_raised || self.random.one_in(2) { NEWER } else { FEATURE_LEVEL };
         server.start(self.now).map_err(violation)?;
         let node = server.identity.node;
         self.trace.line(format_args!("{node} begins, rank {}", server.identity.rank));

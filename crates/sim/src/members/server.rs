@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use lycosa_engine::group::{self, Done, GroupDisk, GroupJournal, Order, Peers};
+use lycosa_engine::group::{self, Done, GroupDisk, GroupJournal, NewGroup, Order, Peers};
 use lycosa_engine::snapshots::{self, Outcome, Snapshots, Surroundings};
 use lycosa_engine::turn::{self, Host, Parts, TurnState};
 use lycosa_group::Limits;
@@ -26,14 +26,16 @@ pub(super) const GROUP: Uuid = Uuid::from_u128(0x6_0043);
 pub(super) struct Plan {
     /// Seconds for which a queue session outlives its last connection.
     pub(super) session_ttr: f64,
+    /// The level at which the group begins.
+    pub(super) level: u32,
     pub(super) settings: Settings,
     pub(super) log: writer::Settings,
     pub(super) limits: Limits,
 }
 
 impl Plan {
-    fn node(&self) -> group::Settings {
-        group::Settings { limits: self.limits, ..group::Settings::default() }
+    fn node(&self, knows: u32) -> group::Settings {
+        group::Settings { limits: self.limits, knows, ..group::Settings::default() }
     }
 }
 
@@ -90,6 +92,8 @@ pub(super) struct Server {
     pub(super) node: NodeId,
     pub(super) disk: MemoryDisk,
     pub(super) running: Option<Box<Running>>,
+    /// The level of rows and records that its program knows.
+    pub(super) knows: u32,
     /// Its clock that never goes back is ahead by this much, and gains `drift` microseconds in a million.
     pub(super) offset: u64,
     pub(super) drift: u64,
@@ -110,8 +114,8 @@ impl Server {
     pub(super) fn first(plan: &Plan, now: u64) -> Checked<Self> {
         let disk = MemoryDisk::new();
         let (directory, store) = (storage::directory(&disk), lycosa_store::Settings::default());
-        group::begin(&directory, store, plan.log, &IDENTITY, GROUP, "n1".to_owned(), now)
-            .map_err(violation)?;
+        let new = NewGroup { group: GROUP, address: "n1".to_owned(), level: plan.level };
+        group::begin(&directory, store, plan.log, &IDENTITY, new, now).map_err(violation)?;
         Ok(Self::new(1, disk))
     }
 
@@ -124,7 +128,17 @@ impl Server {
     }
 
     fn new(node: NodeId, disk: MemoryDisk) -> Self {
-        Self { node, disk, running: None, offset: 0, drift: 0, wrong: 0, stopped_until: 0, stalled_until: 0 }
+        Self {
+            node,
+            disk,
+            running: None,
+            knows: group::FEATURE_LEVEL,
+            offset: 0,
+            drift: 0,
+            wrong: 0,
+            stopped_until: 0,
+            stalled_until: 0,
+        }
     }
 
     /// The time on the server's clock that never goes back.
@@ -168,7 +182,7 @@ impl Server {
     pub(super) fn start(&mut self, plan: &Plan, random: &mut Random, now: u64) -> Checked {
         let store = lycosa_store::Settings::default();
         let directory = storage::directory(&self.disk);
-        let opened = group::open(&directory, store, plan.log, plan.node()).map_err(violation)?;
+        let opened = group::open(&directory, store, plan.log, plan.node(self.knows)).map_err(violation)?;
         let group::Opened { data, snapshot, journal, disk, .. } = opened;
         let peers = Peers::new(GROUP, self.node);
         let core = Core { journal, disk, peers, connections: 0, orders: VecDeque::new(), next_tick: now };

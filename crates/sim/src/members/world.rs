@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lycosa_engine::group::{
-    ConnectionNumber, Hello, HelloError, Incoming, Order, Outgoing, StepError, transfer,
+    ConnectionNumber, FEATURE_LEVEL, Hello, HelloError, Incoming, Order, Outgoing, StepError, transfer,
 };
 use lycosa_group::Limits;
 use lycosa_group::members::{NodeId, Standing};
-use lycosa_instance::{Origin, Settings, Trust};
+use lycosa_instance::{Instance, Origin, Settings, Trust};
 use lycosa_journal::log::WalMode;
 use lycosa_journal::memory::{Crash, Fault};
 use lycosa_journal::writer;
@@ -16,7 +16,7 @@ use lycosa_tuple::value::Value;
 
 use super::MemberTotals;
 use super::client::{Ask, Client, Connection, Ledger, TUBES};
-use super::server::{GROUP, Plan, Running, Server};
+use super::server::{Core, GROUP, Plan, Running, Server};
 use crate::group::link::{Link, Parcel};
 use crate::random::Random;
 use crate::violation::{Checked, Violation, hold};
@@ -95,6 +95,7 @@ fn plan(random: &mut Random) -> Plan {
     let threshold = *random.pick(&[4_000, 20_000, u64::MAX]);
     Plan {
         session_ttr: if random.one_in(3) { 2.0 } else { 100_000.0 },
+        level: if random.one_in(2) { FEATURE_LEVEL } else { FEATURE_LEVEL - 1 },
         settings: Settings {
             checkpoint_interval: 0,
             checkpoint_wal_threshold: threshold,
@@ -172,6 +173,10 @@ impl<'a> World<'a> {
         server.drift = self.random.below(3_000);
         if self.random.one_in(2) {
             server.wrong = self.random.below(2 * WRONG.unsigned_abs()).cast_signed() - WRONG;
+        }
+        // An older program, as long as the group may have one.
+        if self.plan.level < FEATURE_LEVEL && !self.has_risen() && self.random.one_in(2) {
+            server.knows = self.plan.level;
         }
         server.start(&self.plan, &mut self.random, self.now)?;
         let node = server.node;
@@ -264,7 +269,9 @@ impl<'a> World<'a> {
             let mut due = None;
             if let Some(running) = &mut server.running {
                 if running.core.next_tick <= now {
-                    due = Some(running.core.journal.tick(local));
+                    let Core { journal, peers, .. } = &mut running.core;
+                    journal.raise_to_known(|node| peers.knows(node));
+                    due = Some(journal.tick(local));
                 }
                 has_work |= running.next_turn <= now;
             }
@@ -369,7 +376,7 @@ impl<'a> World<'a> {
             && !instance.has_open_batch();
         // Digests cost a look at every tuple.
         if is_clean && (now / 1_000).is_multiple_of(7) {
-            let digest = instance.store().digest();
+            let digest = instance.digest();
             let (other, known) = *self.digests.entry(status.held).or_insert((node, digest));
             self.totals.comparisons += u64::from(other != node);
             hold!(known == digest, "{other} and {node} have other data at entry {}", status.held);
@@ -411,7 +418,8 @@ impl<'a> World<'a> {
                     }
                     match core.journal.receive(incoming) {
                         Ok(()) => {}
-                        Err(StepError::NoSpace) => self.cut(from, to)?,
+                        // A program that is too old for the group leaves its service.
+                        Err(StepError::NoSpace | StepError::Level { .. }) => self.cut(from, to)?,
                         Err(error) => return Err(violation(format!("{to} from {from}: {error}"))),
                     }
                     self.work(to)?;
@@ -423,7 +431,7 @@ impl<'a> World<'a> {
     fn send(&mut self, from: NodeId, messages: Vec<Outgoing>) -> Checked {
         for Outgoing { to, bytes, base } in messages {
             let latency = self.random.between(50, self.latency);
-            let now = self.now;
+            let (now, knows) = (self.now, self.servers[&from].knows);
             let is_reachable = self.servers.get(&to).is_some_and(|server| server.running.is_some());
             let link = self.links.entry((from, to)).or_default();
             if link.open.is_none() {
@@ -437,7 +445,7 @@ impl<'a> World<'a> {
                 let connection =
                     ConnectionNumber { incarnation: core.disk.incarnation(), number: core.connections };
                 link.open = Some(connection);
-                let hello = Hello { group: GROUP, from, to, connection, knows: 1 };
+                let hello = Hello { group: GROUP, from, to, connection, knows };
                 link.send(now + latency, Parcel::Hello(hello));
             }
             let content = match &base {
@@ -476,6 +484,15 @@ impl<'a> World<'a> {
         let term =
             |server: &&Server| server.running.as_ref().map(|running| running.core.journal.status().node.term);
         leading.max_by_key(term).map(|server| server.node)
+    }
+
+    /// Whether some server's program has heard that the group has risen.
+    fn has_risen(&self) -> bool {
+        let levels = self
+            .servers
+            .values()
+            .filter_map(|server| Some(server.running.as_ref()?.core.journal.status().node.level));
+        levels.max().is_some_and(|level| level == FEATURE_LEVEL)
     }
 
     /// Whether the leader counts a node among the members of its group.
@@ -705,8 +722,12 @@ impl<'a> World<'a> {
             return Ok(());
         }
         server.stalled_until = 0;
+        if random.one_in(3) {
+            server.knows = FEATURE_LEVEL;
+        }
         if let Err(error) = server.start(plan, random, now) {
-            // Its disk has refused something. The next start must do.
+            // Its disk has refused something, or its program is too old. The next start must do.
+            server.knows = FEATURE_LEVEL;
             server.disk = server.disk.crash(Crash::Process);
             let again = server.start(plan, random, now);
             again.map_err(|again| {
@@ -773,6 +794,11 @@ impl<'a> World<'a> {
         for node in self.servers.keys().copied().collect::<Vec<_>>() {
             let server = self.server(node);
             (server.stopped_until, server.stalled_until) = (0, 0);
+            let is_old = std::mem::replace(&mut server.knows, FEATURE_LEVEL) < FEATURE_LEVEL;
+            if is_old {
+                self.end(node, Crash::Process)?;
+            }
+            let server = self.server(node);
             server.disk.fail_after(u64::MAX / 2, Fault::Freeze);
             self.start(node)?;
         }
@@ -842,7 +868,7 @@ impl<'a> World<'a> {
         let Some(leader) = self.leader() else { return false };
         let Some(running) = &self.servers[&leader].running else { return false };
         let (journal, status) = (&running.core.journal, running.core.journal.status());
-        let digest = running.body.as_ref().map(|body| body.instance.store().digest());
+        let digest = running.body.as_ref().map(|body| body.instance.digest());
         let has_everything = |node: NodeId| {
             let running = self.servers.get(&node).and_then(|server| server.running.as_ref());
             running.is_some_and(|other| {
@@ -851,12 +877,13 @@ impl<'a> World<'a> {
                 status.held == journal.held()
                     && !status.is_loading
                     && instance.is_some_and(|instance| !instance.is_rebuilding())
-                    && instance.map(|instance| instance.store().digest()) == digest
+                    && instance.map(Instance::digest) == digest
                     && other.core.journal.members() == journal.members()
             })
         };
         let mut all = status.members.iter();
         status.held == status.node.last
+            && status.node.level == FEATURE_LEVEL
             && status.in_flight == 0
             && !status.members.is_joint()
             && all.all(|member| member.standing == Standing::Voter && has_everything(member.node))

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
+use lycosa_queue::Queue;
 use lycosa_store::{Store, system};
 
 use super::{Journaling, MAX_LOSSES};
@@ -92,6 +93,23 @@ impl Journaling {
         self.confirmed < self.closed || !self.rows.is_empty() || !self.full.is_empty()
     }
 
+    /// Takes over what the store has committed since the last call, with the changes of owners that belong to it: both stand in one
+    /// batch, since a member that knew only one of them would give a task out twice.
+    pub(crate) fn collect_with_owners(&mut self, store: &mut Store, queue: &mut Queue, now: u64) {
+        if self.has_failed || self.is_suspended {
+            queue.take_owner_changes(&mut Vec::new());
+            return store.drain_committed(&mut |_| {});
+        }
+        if store.nothing_committed() {
+            // A batch without rows is none.
+            self.add_nop(now);
+        }
+        let timestamp = now as f64 / 1e6;
+        store.drain_committed(&mut |transaction| self.encode(&transaction, timestamp));
+        queue.take_owner_changes(&mut self.owners);
+        self.close_full();
+    }
+
     /// Takes over the rows of an entry that the group has decided on, whose statements the store has committed. They are durable, and
     /// go into no batch. False: the store has committed more than these rows.
     pub(crate) fn collect_decided(
@@ -135,6 +153,7 @@ impl Journaling {
         self.taken.clear();
         self.rows.clear();
         self.ends.clear();
+        self.owners.clear();
         self.full.clear();
         self.full_bytes = 0;
         kept
