@@ -101,7 +101,7 @@ fn entries_votes_and_truncations_of_a_log_are_shown_and_unconfirmed_entries_are_
     assert_eq!(states(&lines, "after").len(), 1);
     let state = lycosa(&["cat", files(&folder, "group").last().unwrap(), "--json"]);
     let state: Json = serde_json::from_slice(&state.stdout).unwrap();
-    assert_eq!((&state["record"], &state["level"]), (&json!("state"), &json!(1)), "{state}");
+    assert_eq!((&state["record"], &state["level"]), (&json!("state"), &json!(2)), "{state}");
     assert!(!state["members"].as_array().unwrap().is_empty());
 }
 
