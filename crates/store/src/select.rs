@@ -58,6 +58,26 @@ impl Store {
         Ok(found.map(|handle| self.arena.get(handle)))
     }
 
+    /// As [`Store::get`], if `user` sees the tuple: a view shows what stands in the space behind it. No checks of access.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn get_seen(
+        &self,
+        user: UserId,
+        space: SpaceId,
+        index: IndexId,
+        key: &[u8],
+    ) -> Result<Option<&[u8]>, Error> {
+        // The index of a view decides what can be asked.
+        let found = self.get(space, index, key)?;
+        let space = self.space(space)?;
+        match Self::base_of_view(space.def.id).filter(|_| space.def.engine == Engine::Sysview) {
+            Some(base) => Ok(self.get(base, index, key)?.filter(|tuple| self.is_visible(user, base, tuple))),
+            None => Ok(found.filter(|tuple| self.shows_row(user, space, tuple))),
+        }
+    }
+
     /// Walks an index from an offset on. `key` is a MessagePack array; it may have fewer parts than the index. No checks
     /// of access, no views.
     ///
@@ -253,5 +273,27 @@ impl Store {
         index.check_key(iterator, values, count)?;
         let counted = index.count(&self.arena, iterator, values, count);
         counted.map_err(|error| space.select_error(index, error))
+    }
+
+    /// As [`Store::count`], of the tuples that `user` sees: those of a view are counted one by one.
+    ///
+    /// # Errors
+    /// As [`Store::select`].
+    pub fn count_seen(
+        &self,
+        user: UserId,
+        space: SpaceId,
+        index: IndexId,
+        iterator: IteratorType,
+        key: &[u8],
+    ) -> Result<u64, Error> {
+        let of = self.space(space)?;
+        if of.def.engine != Engine::Sysview && !self.hides_rows(user, of) {
+            self.check_access(user, Object::Space(space), Access::READ)?;
+            return self.count(space, index, iterator, key);
+        }
+        let mut count = 0;
+        self.select(user, space, index, iterator, key, 0, u64::MAX, &mut |_| count += 1)?;
+        Ok(count)
     }
 }

@@ -5,7 +5,7 @@ local internal = require('lycosa.box')
 local client_error, check_options = internal.client_error, internal.check_options
 local lookup, schema = internal.lookup_space, internal.guarded.schema
 
-local FUNCTION = 296
+local FUNCTION, VISIBLE_USERS = 296, 305
 
 -- Users, roles and functions by their numbers too, as in Tarantool.
 
@@ -15,11 +15,16 @@ local NO_SUCH = {
     func = { 'NO_SUCH_FUNCTION', "Function '%s' does not exist" },
 }
 
+-- The row of a user or role, if the fiber's user may know of it.
+local function visible(kind, name)
+    local row = internal.get(VISIBLE_USERS, type(name) == 'number' and 0 or 2, { name })
+    return row ~= nil and row[4] == kind and row or nil
+end
+
 -- The row of an object of this kind, by its number.
 local function numbered(kind, number)
     if kind == 'func' then return internal.system_row(FUNCTION, 0, number) end
-    local row = internal.find_user(number)
-    return row ~= nil and row[4] == kind and row or nil
+    return visible(kind, number)
 end
 
 -- Refuses what is no key of an index over names or numbers, as the index does there.
@@ -44,8 +49,7 @@ local function find_named(kind, name)
     if type(name) == 'nil' then return nil end
     if type(name) ~= 'string' then return numbered(kind, tonumber(name)) end
     if kind == 'func' then return internal.system_row(FUNCTION, 2, name) end
-    local row = internal.find_user(name)
-    return row ~= nil and row[4] == kind and row or nil
+    return visible(kind, name)
 end
 
 local function no_such(kind, name) client_error(NO_SUCH[kind][1], NO_SUCH[kind][2]:format(tostring(name))) end
@@ -79,7 +83,7 @@ for _, kind in ipairs({ 'user', 'role', 'func' }) do
     schema[kind].exists = function(name)
         if name == nil and type(name) == 'nil' then return false end
         if kind == 'func' and type(name) ~= 'string' and type(name) ~= 'number' then return false end
-        if type(name) ~= 'string' then return find_named(kind, name) ~= nil end
+        if kind ~= 'func' or type(name) ~= 'string' then return find_named(kind, name) ~= nil end
         return exists(name)
     end
     schema[kind].drop = function(name, options)
@@ -93,7 +97,7 @@ for _, kind in ipairs({ 'user', 'role', 'func' }) do
     for _, call in ipairs({ 'info', 'grant', 'revoke' }) do
         local by_name = schema[kind][call]
         schema[kind][call] = by_name and function(name, ...)
-            if call == 'info' and kind == 'user' and name == nil then return by_name() end
+            if call == 'info' and kind == 'user' and name == nil then name = box.session.euid() end
             local row = find_named(kind, name)
             if not row then no_such(kind, name) end
             if call ~= 'info' and type((select(3, ...))) == 'number' then

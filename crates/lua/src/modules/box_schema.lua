@@ -317,8 +317,7 @@ end
 
 function space_methods.len(space)
     check_space(space, 'len')
-    if not space.index[0] then return 0 end
-    return internal.count(space.id, 0, ITERATORS.ALL)
+    return space.index[0] and space.index[0]:len() or 0
 end
 
 function space_methods.bsize(space)
@@ -656,15 +655,23 @@ function index_methods.count(index, key, options)
     return internal.count(index.space_id, index.id, iterator, key)
 end
 
-function index_methods.len(index)
-    check_index(index, 'len')
-    return internal.count(index.space_id, index.id, ITERATORS.ALL)
-end
-
 -- Refuses what the index of that type cannot do.
 local function refuse(index, name)
-    client_error('UNSUPPORTED_INDEX_FEATURE', ("Index '%s' (%s) of space '%s' (memtx) does not support %s()"):format(
-        index.name, index.type, spaces[index.space_id].name, name))
+    local space = spaces[index.space_id]
+    client_error('UNSUPPORTED_INDEX_FEATURE', ("Index '%s' (%s) of space '%s' (%s) does not support %s()"):format(
+        index.name, index.type, space.name, space.engine, name))
+end
+
+-- The views of system spaces, which show each user something else.
+local FIRST_VIEW, LAST_VIEW = 277, 313
+local function is_view(id)
+    return id >= FIRST_VIEW and id <= LAST_VIEW and (spaces[id] or {}).engine == 'sysview'
+end
+
+function index_methods.len(index)
+    check_index(index, 'len')
+    if is_view(index.space_id) then refuse(index, 'size') end
+    return internal.count(index.space_id, index.id, ITERATORS.ALL)
 end
 
 local function extreme(index, name, iterator, key)
@@ -684,7 +691,7 @@ end
 
 function index_methods.random(index, seed)
     check_index(index, 'random')
-    if index.type ~= 'TREE' and index.type ~= 'HASH' then refuse(index, 'random') end
+    if index.type ~= 'TREE' and index.type ~= 'HASH' or is_view(index.space_id) then refuse(index, 'random') end
     local count = index:len()
     if count == 0 then return nil end
     local number = (type(seed) == 'boolean' or type(seed) == 'nil') and 0 or tonumber(seed)

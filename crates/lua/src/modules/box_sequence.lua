@@ -4,31 +4,42 @@ local client_error, change, guarded = internal.client_error, internal.change, in
 local check_options, schema_statement = internal.check_options, internal.schema_statement
 local schema = guarded.schema
 
-local SEQUENCE, SEQUENCE_DATA, PRIVILEGE = 284, 285, 312
--- The index of `_priv` by the kind and the number of the object.
+local SEQUENCE, SEQUENCE_DATA, PRIVILEGE, OWN_PRIVILEGE = 284, 285, 312, 313
+-- The index of `_priv` and its view by the kind and the number of the object.
 local BY_OBJECT = 2
-local EQ, ALL, LE = 0, 2, 4
+local EQ, LE = 0, 4
 
 local int64_t = require('ffi').typeof('int64_t')
 local sequence_methods = {}
 local sequence_mt = { __index = sequence_methods }
 
+local function signed(value) return type(value) == 'cdata' and int64_t(value) or value end
+
+-- Objects by number: each sequence has one, which shows the row as it was last read.
+local objects = setmetatable({}, { __mode = 'v' })
+
 local function sequence_of(row)
     local id, uid, name, step, min, max, start, cache, cycle = row:unpack()
-    local function signed(value) return type(value) == 'cdata' and int64_t(value) or value end
-    return setmetatable({ id = id, uid = uid, name = name, step = signed(step), min = signed(min), max = signed(max),
-        start = signed(start), cache = signed(cache), cycle = cycle }, sequence_mt)
+    local sequence = objects[id]
+    if not sequence then
+        sequence = setmetatable({}, sequence_mt)
+        objects[id] = sequence
+    end
+    sequence.id, sequence.uid, sequence.name, sequence.step = id, uid, name, signed(step)
+    sequence.min, sequence.max, sequence.start = signed(min), signed(max), signed(start)
+    sequence.cache, sequence.cycle = signed(cache), cycle
+    return sequence
 end
 
 local function find_sequence(name)
     if type(name) ~= 'string' and type(name) ~= 'number' then return nil end
-    local row = internal.select(SEQUENCE, type(name) == 'number' and 0 or 2, EQ, { name }, 0, 1)[1]
+    local row = internal.system_row(SEQUENCE, type(name) == 'number' and 0 or 2, { name })
     return row and sequence_of(row)
 end
 
 local function all_sequences()
     local found = {}
-    for _, row in ipairs(internal.select(SEQUENCE, 0, ALL, {}, 0, 4294967295)) do
+    for _, row in ipairs(internal.system_rows(SEQUENCE)) do
         local sequence = sequence_of(row)
         found[sequence.id], found[sequence.name] = sequence, sequence
     end
@@ -93,7 +104,8 @@ local function as_number(value) return value > -1e14 and value < 1e14 and tonumb
 function sequence_methods.next(sequence)
     if type(sequence) ~= 'table' then error(("attempt to index local 'self' (a %s value)"):format(type(sequence)), 2) end
     local known = existing(sequence)
-    local row = internal.get(SEQUENCE_DATA, 0, { sequence.id })
+    internal.check_sequence(known.id)
+    local row = internal.system_row(SEQUENCE_DATA, 0, { known.id })
     local step, min, max = int64_t(known.step), int64_t(known.min), int64_t(known.max)
     local value
     if not row then
@@ -116,37 +128,39 @@ function sequence_methods.next(sequence)
             value = step > 0 and min or max
         end
     end
-    change('replace', SEQUENCE_DATA, 0, { sequence.id, value })
+    internal.set_sequence(known.id, value)
     return as_number(value)
 end
 
 function sequence_methods.current(sequence)
     local known = existing(sequence)
-    local row = internal.get(SEQUENCE_DATA, 0, { sequence.id })
+    internal.check_sequence(known.id)
+    local row = internal.system_row(SEQUENCE_DATA, 0, { known.id })
     if not row then client_error('SEQUENCE_NOT_STARTED', ("Sequence '%s' is not started"):format(known.name)) end
     return 0LL + row[2]
 end
 
 function sequence_methods.set(sequence, value)
-    existing(sequence)
+    internal.check_sequence(existing(sequence).id)
     if type(value) ~= 'number' and (type(value) ~= 'cdata' or not tonumber(value)) then
         error('expected int64_t as 2 argument', 0)
     end
     if type(value) == 'number' then value = value - value % 1 end
-    change('replace', SEQUENCE_DATA, 0, { sequence.id, value })
+    internal.set_sequence(sequence.id, value)
 end
 
 function sequence_methods.reset(sequence)
-    existing(sequence)
-    change('delete', SEQUENCE_DATA, 0, { sequence.id })
+    internal.check_sequence(existing(sequence).id)
+    internal.set_sequence(sequence.id)
 end
 
 function sequence_methods.drop(sequence)
-    for _, grant in ipairs(internal.select(PRIVILEGE, BY_OBJECT, EQ, { 'sequence', sequence.id }, 0, 4294967295)) do
+    for _, grant in ipairs(internal.select(OWN_PRIVILEGE, BY_OBJECT, EQ, { 'sequence', sequence.id }, 0, 4294967295)) do
         schema_statement(nil, 'delete', PRIVILEGE, { grant[2], grant[3], grant[4] })
     end
-    if internal.get(SEQUENCE_DATA, 0, { sequence.id }) then change('delete', SEQUENCE_DATA, 0, { sequence.id }) end
+    if internal.system_row(SEQUENCE_DATA, 0, { sequence.id }) then change('delete', SEQUENCE_DATA, 0, { sequence.id }) end
     schema_statement(nil, 'delete', SEQUENCE, { sequence.id })
+    objects[sequence.id] = nil
 end
 
 function sequence_methods.alter(sequence, options)
@@ -160,6 +174,7 @@ function sequence_methods.alter(sequence, options)
     if #operations == 0 then return end
     schema_statement(nil, 'update', SEQUENCE, { sequence.id }, operations)
     for name in pairs(options) do sequence[name] = options[name] end
+    if box.is_in_txn() then box.on_rollback(function() find_sequence(sequence.id) end) end
 end
 
 local function sequence_called(name, options)

@@ -218,6 +218,11 @@ fn rights_by_numbers_and_sequences_with_rights() {
 }
 
 #[test]
+fn users_without_rights_read_views_and_move_sequences() {
+    compare("users.lua", &[]);
+}
+
+#[test]
 fn functional_indexes() {
     compare("functional.lua", &[]);
 }

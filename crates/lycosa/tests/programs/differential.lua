@@ -5,6 +5,8 @@ local ffi = require('ffi')
 local decimal, uuid = require('decimal'), require('uuid')
 
 box.cfg({log = 'differential.log', wal_mode = 'none'})
+-- What was printed before a crash counts.
+io.stdout:setvbuf('line')
 
 local state = seed % 2147483646 + 1
 local function random(n)
@@ -45,11 +47,11 @@ end
 local function outcome(done, ...)
     local texts = {}
     for i = 1, select('#', ...) do texts[i] = shown((select(i, ...)), 0) end
-    local text = table.concat(texts, ' | ')
+    local text = table.concat(texts, ' | '):gsub('Tuple field [^ ]- required by space format is missing', 'a field is missing')
     -- `frommap` returns its error.
     if done and texts[1] ~= 'nil' then return text end
     -- Which one of several fields that are missing is told, and names of variables of a module, are each server's own.
-    text = text:gsub('"[^ "]*:%d+: ', '"', 1):gsub('Tuple field .- required by space format is missing', 'a field is missing')
+    text = text:gsub('"[^ "]*:%d+: ', '"', 1)
     return 'error: ' .. text:gsub("on local '%w+' %(", 'on (')
 end
 
@@ -80,7 +82,7 @@ local function value(kind, depth)
         kind = pick({'unsigned', 'integer', 'number', 'string', 'boolean'})
     elseif kind == 'array' then
         local items = {}
-        for i = 1, random(4) - 1 do items[i] = scalars.unsigned() end
+        for i = 1, pick({0, 1, 2, 2, 2, 3, 4}) do items[i] = scalars.unsigned() end
         return ('setmetatable({%s}, {__serialize = "seq"})'):format(table.concat(items, ', '))
     elseif kind == 'map' then
         return maybe(80) and ('{%s = %s}'):format(pick({'a', 'b'}), pick({scalars.unsigned, scalars.string})())
@@ -112,6 +114,11 @@ local function some_space()
 end
 local function index_of(space) return space.indexes[random(#space.indexes)] end
 local function key_text(space, index, is_whole)
+    if index.kind == 'RTREE' then
+        local numbers = {}
+        for i = 1, pick({2, 2, 4, 4, 1, 3}) do numbers[i] = scalars.unsigned() end
+        return '{' .. table.concat(numbers, ', ') .. '}'
+    end
     local parts = {}
     local size = is_whole and #index.fields or random(#index.fields + 1) - 1
     -- Values of another type than the part's are no maps: those are names of parts there.
@@ -137,6 +144,8 @@ local function operations(space)
         else
             list[i] = ("{'%s', %s, %s}"):format(operator, place, like(field_type(space, math.abs(field))))
         end
+        -- A path beside another operation on the same field ends a Tarantool.
+        if place:match('^\'') then return '{' .. list[i] .. '}' end
     end
     return '{' .. table.concat(list, ', ') .. '}'
 end
@@ -173,7 +182,30 @@ local function part_text(space, index)
     end
     return '{' .. table.concat(parts, ', ') .. '}'
 end
+-- Indexes of the special kinds: their tuples are compared in an order of the program's own.
+local function special_index(space)
+    local kinds = {}
+    for number, kind in ipairs(space.types) do
+        if kind == 'array' and not space.nullable[number] then kinds[#kinds + 1] = {number, 'RTREE'} end
+        if (kind == 'unsigned' or kind == 'string') and not space.nullable[number] then kinds[#kinds + 1] = {number, 'BITSET'} end
+        kinds[#kinds + 1] = {number, 'func'}
+    end
+    local number, kind = unpack(pick(kinds))
+    local index = {number = #space.indexes, name = 'i' .. #space.indexes, fields = {number}, kinds = {space.types[number]}, paths = {},
+        kind = kind}
+    space.indexes[#space.indexes + 1] = index
+    local place = ("box.space.%s:create_index('%s', "):format(space.name, index.name)
+    if kind == 'func' then
+        local result = pick({'unsigned', 'string', 'scalar'})
+        index.kinds = {result}
+        return place .. ("{func = '%s', unique = %s, parts = {{1, '%s'}}})"):format(pick({'first', 'last', 'length', 'many'}), tostring(maybe(20)),
+            result)
+    end
+    return place .. ("{type = '%s', unique = false, parts = {{%d, '%s'}}%s})"):format(kind, number, space.types[number],
+        kind == 'RTREE' and maybe(30) and ", distance = 'manhattan'" or '')
+end
 local function new_index(space)
+    if space.indexes[1] and maybe(20) then return special_index(space) end
     local index = {number = #space.indexes, name = 'i' .. #space.indexes, fields = {}, kinds = {}, paths = {}}
     -- The order of a primary HASH index would show in checks of all tuples.
     local known = box.space[space.name]
@@ -182,6 +214,9 @@ local function new_index(space)
     for place = 1, maybe(60) and 1 or 2 do
         local number = random(#space.types)
         if index.number == 0 and place == 1 then number = 1 end
+        -- A `before_replace` trigger ends a Tarantool whose tuple has nothing at the path of the primary key.
+        local is_primary = index.number == 0 or known == nil or known.index[0] == nil
+        if is_primary and (space.types[number] == 'map' or space.types[number] == 'array') then number = 1 end
         local kind = space.types[number]
         if kind == 'array' then
             if index.kind == 'TREE' and index.number > 0 then index.paths[place] = '[*]' end
@@ -192,6 +227,10 @@ local function new_index(space)
             kind = pick(TYPES)
         end
         index.fields[place], index.kinds[place] = number, kind
+    end
+    -- A hash there takes equal numbers of two types for different ones.
+    for _, kind in ipairs(index.kinds) do
+        if kind == 'number' or kind == 'scalar' or kind == 'double' then index.kind = 'TREE' end
     end
     space.indexes[#space.indexes + 1] = index
     return ("box.space.%s:create_index('%s', {type = '%s', unique = %s, parts = %s})"):format(space.name, index.name, index.kind,
@@ -242,17 +281,29 @@ on_index(5, function(space, index, place) return ('return %s:delete(%s)'):format
 on_index(8, function(space, index, place) return ('return %s:get(%s)'):format(place, key_text(space, index, maybe(90))) end)
 on_index(14, function(space, index, place)
     if index.kind == 'HASH' then return ('return %s:select(%s)'):format(place, key_text(space, index, true)) end
+    if index.kind == 'RTREE' then
+        return ("return sorted(%s:select(%s, {iterator = '%s'}))"):format(place, key_text(space, index),
+            pick({'ALL', 'EQ', 'GT', 'GE', 'LT', 'LE', 'OVERLAPS', 'NEIGHBOR'}))
+    elseif index.kind == 'BITSET' then
+        return ("return sorted(%s:select(%s, {iterator = '%s'}))"):format(place, key_text(space, index, true),
+            -- Tarantool finds longer texts that begin with the key, too.
+            pick({'ALL', index.kinds[1] == 'string' and 'BITS_ALL_SET' or 'EQ', 'BITS_ALL_SET', 'BITS_ANY_SET', 'BITS_ALL_NOT_SET'}))
+    end
     return ('return %s:select(%s%s)'):format(place, key_text(space, index), select_options(true))
 end)
 on_index(4, function(space, index, place)
-    return ('return %s:count(%s%s)'):format(place, key_text(space, index, index.kind == 'HASH'), select_options(index.kind == 'TREE'))
+    -- A Tarantool counts others in a BITSET index than it selects.
+    if index.kind == 'BITSET' then return ('return box.space.%s:count()'):format(space.name) end
+    return ('return %s:count(%s%s)'):format(place, key_text(space, index, index.kind ~= 'TREE'), select_options(index.kind == 'TREE'))
 end)
 on_index(3, function(space, index)
+    if index.kind == 'RTREE' or index.kind == 'BITSET' then return ('return box.space.%s.index.%s:min()'):format(space.name, index.name) end
     local place = ('box.space.%s.index.%s'):format(space.name, index.name)
     return ('return %s:%s(%s)'):format(place, pick({'min', 'max'}), maybe(60) and '' or key_text(space, index))
 end)
 on_index(3, function(space, index, place)
-    if index.kind == 'HASH' then return ('return %s:len()'):format(place) end
+    -- The length of an empty BITSET index ends a Tarantool.
+    if index.kind ~= 'TREE' then return ('return %s:len()'):format(index.kind == 'BITSET' and reach(space) or place) end
     return ('local all = {} for _, tuple in %s:pairs(%s%s) do all[#all + 1] = tuple if #all == 5 then break end end return all'):format(place,
         key_text(space, index), select_options(true))
 end)
@@ -269,7 +320,7 @@ on_space(1, function(space)
 end)
 on_space(2, function(space)
     return ("return box.space.%s:%s"):format(space.name, pick({"frommap({f1 = 1})", "frommap({zz = 2})",
-        "frommap({f2 = 2}, {table = true})", 'get({})', 'put({})'}))
+        "frommap({f2 = 2}, {table = true})", 'get({})'}))
 end)
 kind(3, function() return pick({'return box.begin()', 'return box.commit()', 'return box.rollback()', 'return box.is_in_txn()',
     'sp = box.savepoint()', 'return box.rollback_to_savepoint(sp)'}) end)
@@ -288,6 +339,43 @@ end)
 on_space(3, function(space)
     local trigger = pick({'before_replace', 'on_replace'})
     return ('local s = box.space.%s s:%s(nil, s:%s()[1]) return seen'):format(space.name, trigger, trigger)
+end)
+
+-- Users, rights, and statements of theirs.
+on_space(1, function(space)
+    local whom, verb = pick({'user', 'role'}), pick({'grant', 'revoke'})
+    local name = whom == 'user' and 'u' or 'r'
+    if maybe(10) then return (ALONE .. "return box.schema.user.%s('u', 'r')"):format(verb) end
+    return (ALONE .. "return box.schema.%s.%s('%s', '%s', %s)"):format(whom, verb, name,
+        pick({'read', 'write', 'read,write', 'execute', whom == 'role' and 'usage' or 'read', whom == 'role' and 'session' or 'write', 'create',
+            'alter', 'drop'}), pick({("'space', '%s'"):format(space.name), ("'space', '%s'"):format(space.name), "'universe'", "'sequence', 'q'", "'function', 'called'", "'space'"}))
+end)
+on_space(5, function(space)
+    local text = pick({('box.space.%s:insert(%s)'):format(space.name, tuple_text(space)), ('box.space.%s:replace(%s)'):format(space.name, tuple_text(space)),
+        ('box.space.%s:get(%s)'):format(space.name, key_text(space, space.indexes[1], true)),
+        ('box.space.%s:delete(%s)'):format(space.name, key_text(space, space.indexes[1], true)),
+        ('box.space.%s:len()'):format(space.name), "box.sequence.q:next()", "box.func.called:call({{1, 2}})", "box.session.user()",
+("box.space.%s:truncate()"):format(space.name),
+        "box.schema.user.grant('guest', 'read', 'universe')", "box.space._user:select()", "box.space._vuser:count()", "box.space._vspace:count()",
+        "box.schema.role.info('public')", "box.schema.user.passwd('x')"})
+    return ((text:match('sequence') and ALONE or '') .. "return box.session.su('%s', function() return %s end)"):format(pick({'u', 'u', 'u', 'guest', 'admin', 'nobody', 'r'}), text)
+end)
+
+-- Transactions with triggers of their own, and fibers beside them.
+on_space(2, function(space)
+    local change = ('box.space.%s:replace(%s)'):format(space.name, tuple_text(space))
+    return pick({
+        ("seen = {} return pcall(box.atomic, function() box.on_commit(function() seen[#seen + 1] = 'committed' end) %s end), seen")
+            :format(change),
+        ("seen = {} return pcall(box.atomic, function() box.on_rollback(function() seen[#seen + 1] = 'rolled back' end) %s error('no') end), seen")
+            :format(change),
+        ("return pcall(box.atomic, function() local point = box.savepoint() %s box.rollback_to_savepoint(point) return %s end)"):format(change,
+            ('box.space.%s:len()'):format(space.name)),
+        -- A transaction that a yield has aborted refuses the next statement here, and there the commit.
+        (ALONE .. "local f = require('fiber').new(function() return box.is_in_txn(), %s end) f:set_joinable(true) return f:join()"):format(change),
+        ("box.begin() %s require('fiber').sleep(0) return pcall(box.commit), box.space.%s:len()"):format(change, space.name),
+        ("local t = {} box.begin() for i = 1, 3 do t[i] = {pcall(box.space.base.insert, box.space.base, {1000 + i})} end box.rollback() return t, box.space.base:len()"),
+    })
 end)
 
 -- Functions of modules.
@@ -329,6 +417,23 @@ kind(6, function()
     })
 end)
 
+-- Tuples in an order of the program's own.
+function _G.sorted(tuples)
+    local texts = {}
+    for i, tuple in ipairs(tuples) do texts[i] = shown(tuple, 0) end
+    table.sort(texts)
+    return texts
+end
+for name, body in pairs({
+    called = 'function(tuple) return tuple[1] end', first = 'function(tuple) return {tuple[1]} end', last = 'function(tuple) return {tuple[#tuple]} end',
+    length = 'function(tuple) return {#tuple} end', many = 'function(tuple) return {{#tuple}, {#tuple + 1}, {#tuple * 2}} end',
+}) do
+    box.schema.func.create(name, {body = body, is_deterministic = true, is_sandboxed = true, opts = {is_multikey = name == 'many'}})
+end
+box.schema.user.create('u')
+-- A change needs the right to execute the function of an index there.
+for _, name in ipairs({'first', 'last', 'length', 'many'}) do box.schema.role.grant('public', 'execute', 'function', name) end
+box.schema.role.create('r')
 box.schema.sequence.create('q')
 box.schema.space.create('base'):create_index('i0')
 base.indexes[1] = {number = 0, name = 'i0', kind = 'TREE', fields = {1}, kinds = {'unsigned'}, paths = {}}
@@ -337,8 +442,16 @@ for _ = 1, 3 do
 end
 local function print_outcome(number, text, done, failure, ...)
     -- The tuple that is told is the first one there, and here the first one of another type, if there is one.
-    if not done and text:match(':create_index') and type(failure) == 'cdata' and (failure.code == 3 or failure.code == 23) then
+    if not done and text:match(':create_index') and type(failure) == 'cdata' and (failure.code == 3 or failure.code == 23 or failure.code == 101) then
         return print(number .. '\t' .. text .. '\tan index cannot be built')
+    end
+    -- A tuple that has no place in an RTREE is refused before its keys are compared here.
+    local code = not done and type(failure) == 'cdata' and failure.code
+    if code == 3 or code == 23 or code == 101 then
+        local space = box.space[text:match('box%.space%.(%w+)')]
+        for _, index in ipairs(space and space.index or {}) do
+            if index.type == 'RTREE' then return print(number .. '\t' .. text:gsub('[%c]', '?') .. '\tis refused') end
+        end
     end
     -- Of several things that are wrong with them, each server tells another one.
     if not done and (text:match(':upsert') or text:match("}, {'")) then return print(number .. '\t' .. text .. '\tfails') end

@@ -81,7 +81,7 @@ impl Granted {
             let privilege = privilege.filter(|&privilege| grantable(kind).contains(privilege));
             access |= privilege.ok_or_else(|| Error::UnsupportedPriv {
                 object_type: object_type.to_owned(),
-                privilege: name.to_owned(),
+                privilege: privileges.to_owned(),
             })?;
         }
         let party =

@@ -107,6 +107,20 @@ fn read_rectangle(reader: &mut Reader<'_>, count: u32, dimension: u32) -> Result
     Ok(Some(Rectangle(sides)))
 }
 
+/// The first of the numbers that no double is equal to. Tarantool keeps no such coordinates and looks for none.
+fn first_inexact(reader: &mut Reader<'_>, count: u32) -> Option<u32> {
+    (0..count).find(|_| match reader.kind() {
+        Ok(Kind::Uint | Kind::Int) => reader.int().is_ok_and(|value| value as f64 as i128 != value),
+        Ok(Kind::Ext) => true,
+        _ => reader.skip().is_err(),
+    })
+}
+
+fn not_a_number(coordinate: u32) -> Error {
+    let field = FieldPath { field: coordinate, tokens: Vec::new() };
+    Error::Format(FormatError::FieldType { field, expected: FieldType::Number })
+}
+
 fn number(reader: &mut Reader<'_>) -> Option<f64> {
     match reader.kind().ok()? {
         Kind::Uint | Kind::Int => reader.int().ok().map(|value| value as f64),
@@ -265,16 +279,27 @@ impl Rtree {
         self.key.extract(tuple, &mut value);
         let mut reader = Reader::new(&value);
         let count = reader.array().unwrap_or(0);
-        let read = read_rectangle(&mut reader, count, self.dimension).map_err(|place| {
-            let field = FieldPath { field: place, tokens: Vec::new() };
-            Error::Format(FormatError::FieldType { field, expected: FieldType::Number })
-        })?;
-        read.ok_or(Error::RtreeRect { what: "Field", dimension: self.dimension })
+        let no_rectangle = Error::RtreeRect { what: "Field", dimension: self.dimension };
+        if ![self.dimension, 2 * self.dimension].contains(&count) {
+            return Err(no_rectangle);
+        }
+        let read = read_rectangle(&mut reader, count, self.dimension).map_err(not_a_number)?;
+        read.ok_or(no_rectangle)
     }
 
     /// Checks whether the tuple has coordinates.
     pub(crate) fn check(&self, tuple: &[u8]) -> Result<(), Error> {
-        self.read(tuple).map(drop)
+        let mut value = Vec::new();
+        self.key.extract(tuple, &mut value);
+        let mut reader = Reader::new(&value);
+        let count = reader.array().unwrap_or(0);
+        // The number of coordinates counts first.
+        let inexact =
+            [self.dimension, 2 * self.dimension].contains(&count).then(|| first_inexact(&mut reader, count));
+        match inexact.flatten() {
+            Some(place) => Err(not_a_number(place)),
+            None => self.read(tuple).map(drop),
+        }
     }
 
     /// The rectangle that a key is: one array of coordinates, or the coordinates themselves.
@@ -288,6 +313,9 @@ impl Rtree {
         } else {
             return Err(KeyError::PartCount { expected: 2 * self.dimension, got: part_count }.into());
         };
+        if let Some(place) = first_inexact(&mut reader.clone(), count) {
+            return Err(not_a_number(place));
+        }
         let read = read_rectangle(&mut reader, count, self.dimension)
             .map_err(|part| KeyError::PartType { part, expected: FieldType::Number })?;
         read.ok_or(Error::RtreeRect { what: "Key", dimension: self.dimension })

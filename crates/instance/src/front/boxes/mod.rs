@@ -100,6 +100,31 @@ impl Function {
         )
     }
 
+    /// What the code of a program may call on behalf of every user, as in Tarantool, where these functions are Lua: each
+    /// change needs rights to the rows that it makes.
+    pub(crate) fn is_of_programs(self) -> bool {
+        matches!(
+            self,
+            Self::Snapshot
+                | Self::UserCreate
+                | Self::UserDrop
+                | Self::UserExists
+                | Self::UserPasswd
+                | Self::UserGrant
+                | Self::UserRevoke
+                | Self::UserInfo
+                | Self::RoleCreate
+                | Self::RoleDrop
+                | Self::RoleExists
+                | Self::RoleGrant
+                | Self::RoleRevoke
+                | Self::RoleInfo
+                | Self::FuncCreate
+                | Self::FuncDrop
+                | Self::FuncExists
+        )
+    }
+
     /// Reads or changes what the journal keeps, in contrast to what the process knows about itself.
     pub(crate) fn touches_data(self) -> bool {
         !self.is_harmless()

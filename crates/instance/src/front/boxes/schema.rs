@@ -47,12 +47,12 @@ impl Instance {
                     let checked = self.shard.store().check_access(caller.effective, users, Access::READ);
                     checked.map_err(|error| wire_error::of_store(&error))?;
                 }
-                self.privileges_of(id?.unwrap_or(user::ADMIN))?.write(out);
+                self.privileges_of(user::ADMIN, id?.unwrap_or(user::ADMIN))?.write(out);
                 return Ok(1);
             }
             Function::RoleInfo => {
                 let id = self.party(arguments.text(0)?, UserKind::Role)?;
-                self.privileges_of(id)?.write(out);
+                self.privileges_of(caller.effective, id)?.write(out);
                 return Ok(1);
             }
             _ => {}
@@ -98,8 +98,8 @@ impl Instance {
         found.ok_or_else(|| wire_error::of_store(&missing(name.to_owned())))
     }
 
-    /// The grants of a user or role: `[[privileges, object type, object name], …]`.
-    fn privileges_of(&self, id: UserId) -> Result<Value, ErrorObject> {
+    /// The grants of a user or role that `viewer` may know: `[[privileges, object type, object name], …]`.
+    fn privileges_of(&self, viewer: UserId, id: UserId) -> Result<Value, ErrorObject> {
         let mut key = Vec::new();
         mp::write_array(&mut key, 1);
         mp::write_uint(&mut key, u64::from(id));
@@ -107,7 +107,7 @@ impl Instance {
         let mut add = |tuple: &[u8]| list.extend(self.privilege_row(tuple));
         self.shard
             .store()
-            .select(user::ADMIN, system::PRIV, 0, IteratorType::Eq, &key, 0, u64::MAX, &mut add)
+            .select(viewer, system::VPRIV, 0, IteratorType::Eq, &key, 0, u64::MAX, &mut add)
             .map_err(|error| wire_error::of_store(&error))?;
         Ok(Value::Array(list))
     }
@@ -223,6 +223,7 @@ fn change(
         Function::RoleDrop => ddl::drop_role(store, arguments.text(0)?, if_exists(arguments, 1)?),
         Function::UserGrant | Function::RoleGrant => {
             let (options, grant) = granted(arguments, "if_not_exists")?;
+            check_grantable(store, function, arguments.text(0)?, &grant)?;
             let lenient = options.flag("if_not_exists")?;
             ddl::grant(
                 store,
@@ -235,6 +236,7 @@ fn change(
         }
         Function::UserRevoke | Function::RoleRevoke => {
             let (options, grant) = granted(arguments, "if_exists")?;
+            check_grantable(store, function, arguments.text(0)?, &grant)?;
             let lenient = options.flag("if_exists")?;
             ddl::revoke(
                 store,
@@ -275,6 +277,23 @@ fn grantee(function: Function, name: &str) -> Grantee<'_> {
         Function::RoleGrant | Function::RoleRevoke => Grantee::Role(name),
         _ => Grantee::User(name),
     }
+}
+
+/// A role has no rights of a session: whether a user may log in and use anything is the user's own.
+fn check_grantable(
+    store: &Store,
+    function: Function,
+    name: &str,
+    grant: &Grant<'_>,
+) -> Result<(), ErrorObject> {
+    let is_about_role = matches!(function, Function::RoleGrant | Function::RoleRevoke);
+    let is_role = store.user_by_name(name).is_some_and(|user| user.kind == UserKind::Role);
+    let privileges = grant.privileges.to_ascii_lowercase();
+    if is_about_role && is_role && ["session", "usage"].iter().any(|own| privileges.contains(own)) {
+        let reason = "system privilege can not be granted to role".to_owned();
+        return Err(wire_error::of_store(&Error::Grant(reason)));
+    }
+    Ok(())
 }
 
 struct Grant<'a> {

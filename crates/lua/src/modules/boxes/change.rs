@@ -4,17 +4,20 @@ use std::cell::Cell;
 
 use lycosa_instance::{OwnedStatement, Proposal};
 use lycosa_iproto::error::ErrorCode;
-use lycosa_store::{Decision, Hooks, OwnedChange, StatementKind, system};
+use lycosa_store::{Access, Decision, Hooks, Object, OwnedChange, Statement, StatementKind, system, user};
+use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
 
 use super::call::tell_callbacks;
-use super::{id, key, tuple};
+use super::{id, key, of_store, tuple};
 use crate::api::{Kind, Lua, Native};
 use crate::error::Error;
 
 pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("execute", execute),
     ("execute_seen", execute_seen),
+    ("check_sequence", check_sequence),
+    ("set_sequence", set_sequence),
     ("submit", submit),
     ("decide", decide),
     ("changes", changes),
@@ -103,6 +106,46 @@ fn execute(lua: Lua) -> Result<i32, Error> {
     }
     lua.push_tuple_of(statement.space, &out)?;
     Ok(1)
+}
+
+/// `check_sequence(id)`: an error unless the fiber's user may move the sequence.
+fn check_sequence(lua: Lua) -> Result<i32, Error> {
+    let (sequence, user) = (id(lua, 1, "the sequence")?, lua.session()?.caller.effective);
+    lua.with_instance(|instance| {
+        let checked = instance.store().check_access(user, Object::Sequence(sequence), Access::WRITE);
+        checked.map_err(|error| of_store(&error))
+    })?;
+    Ok(0)
+}
+
+/// `set_sequence(id, value)`: sets the last value of a sequence, or resets it, for who may move it: the row of the system space
+/// is written by the server.
+fn set_sequence(lua: Lua) -> Result<i32, Error> {
+    check_sequence(lua)?;
+    lua.join_transaction()?;
+    let (sequence, value) = (id(lua, 1, "the sequence")?, lua.integer(2));
+    let mut row = Vec::with_capacity(16);
+    mp::write_array(&mut row, if value.is_some() { 2 } else { 1 });
+    mp::write_uint(&mut row, u64::from(sequence));
+    let statement = match value {
+        Some(value) => {
+            match i64::try_from(value) {
+                Ok(value) => mp::write_int(&mut row, value),
+                Err(_) => mp::write_uint(&mut row, u64::try_from(value).unwrap_or(u64::MAX)),
+            }
+            Statement::Replace { space: system::SEQUENCE_DATA, tuple: &row }
+        }
+        None => Statement::Delete { space: system::SEQUENCE_DATA, index: 0, key: &row },
+    };
+    let rows = lua.with_instance(|instance| {
+        let before = instance.awaited();
+        instance.execute(user::ADMIN, &statement, &mut Vec::new())?;
+        Ok(before..instance.awaited())
+    })?;
+    if !lua.in_transaction() {
+        lua.wait_rows(rows)?;
+    }
+    Ok(0)
 }
 
 /// `execute_seen(…)` with the arguments of `execute`: a statement on a space whose triggers see what it did. It is a part of

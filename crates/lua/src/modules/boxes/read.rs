@@ -131,12 +131,11 @@ fn find(lua: Lua, user: Option<u32>) -> Result<i32, Error> {
             check_read(instance, user, space)?;
         }
         let store = instance.read(space, index)?;
-        let found = store.get(space, index, &key).map_err(|error| of_store(&error))?;
-        let seen = match (user, store.space(space)) {
-            (Some(user), Ok(of)) => found.filter(|tuple| store.shows_row(user, of, tuple)),
-            _ => found,
+        let found = match user {
+            Some(user) => store.get_seen(user, space, index, &key),
+            None => store.get(space, index, &key),
         };
-        Ok(seen.map(<[u8]>::to_vec))
+        Ok(found.map_err(|error| of_store(&error))?.map(<[u8]>::to_vec))
     })?;
     if user.is_some() {
         note_read(lua, space)?;
@@ -157,9 +156,8 @@ fn count(lua: Lua) -> Result<i32, Error> {
     }
     prepare(lua, space, index)?;
     let count = lua.with_instance(|instance| {
-        check_read(instance, user, space)?;
         let store = instance.read(space, index)?;
-        store.count(space, index, iterator, &key).map_err(|error| of_store(&error))
+        store.count_seen(user, space, index, iterator, &key).map_err(|error| of_store(&error))
     })?;
     lua.push_uint(count);
     Ok(1)
