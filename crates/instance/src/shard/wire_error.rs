@@ -32,9 +32,10 @@ pub(crate) fn of_queue(error: &lycosa_queue::Error) -> ErrorObject {
     match error {
         lycosa_queue::Error::Store(error) => of_store(error),
         lycosa_queue::Error::ReadOnly => ErrorObject::client(C::Readonly, error.to_string()),
-        lycosa_queue::Error::TakeUnknown(_) => {
-            named(ErrorObject::client(C::SyncRollback, error.to_string()), Some(crate::shard::loss::OUTCOME_UNKNOWN))
-        }
+        lycosa_queue::Error::TakeUnknown(_) => named(
+            ErrorObject::client(C::SyncRollback, error.to_string()),
+            Some(crate::shard::loss::OUTCOME_UNKNOWN),
+        ),
         lycosa_queue::Error::Refused { reason, .. } => {
             ErrorObject { message: error.to_string(), ..of_queue(reason) }
         }

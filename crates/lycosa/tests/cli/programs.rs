@@ -222,6 +222,19 @@ fn users_without_rights_read_views_and_move_sequences() {
     compare("users.lua", &[]);
 }
 
+/// In Tarantool such a fiber has the rights of `admin` for every caller: a difference on purpose, which docs/lua.md names first.
+#[test]
+fn a_fiber_of_a_call_has_the_rights_of_the_caller() {
+    let output = run(lycosa(), &programs().join("fiber_rights.lua"), &[]);
+    let expected = "plain\tu false\tu false\tu false\ntrusted\tu true\tu true\tu true\n";
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        expected,
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
 #[test]
 fn functional_indexes() {
     compare("functional.lua", &[]);

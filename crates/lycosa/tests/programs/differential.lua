@@ -442,12 +442,12 @@ for _ = 1, 3 do
 end
 local function print_outcome(number, text, done, failure, ...)
     -- The tuple that is told is the first one there, and here the first one of another type, if there is one.
-    if not done and text:match(':create_index') and type(failure) == 'cdata' and (failure.code == 3 or failure.code == 23 or failure.code == 101) then
+    if not done and text:match(':create_index') and type(failure) == 'cdata' and (failure.code == 3 or failure.code == 23 or failure.code == 39 or failure.code == 101) then
         return print(number .. '\t' .. text .. '\tan index cannot be built')
     end
     -- A tuple that has no place in an RTREE is refused before its keys are compared here.
     local code = not done and type(failure) == 'cdata' and failure.code
-    if code == 3 or code == 23 or code == 101 then
+    if (code == 3 or code == 23 or code == 101 or code == 199) and not text:match(':upsert') then
         local space = box.space[text:match('box%.space%.(%w+)')]
         for _, index in ipairs(space and space.index or {}) do
             if index.type == 'RTREE' then return print(number .. '\t' .. text:gsub('[%c]', '?') .. '\tis refused') end
