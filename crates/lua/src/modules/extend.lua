@@ -95,7 +95,7 @@ function string.startswith(text, head, from, to)
     want_string(text, 1, 'string.startswith')
     want_string(head, 2, 'string.startswith')
     from, to = bounds(text, from, to, 'string.startswith')
-    return to - from + 1 >= #head and text:sub(from, from + #head - 1) == head
+    return #head == 0 or to - from + 1 >= #head and text:sub(from, from + #head - 1) == head
 end
 
 --- Whether `text`, or the part between two positions, ends with `tail`.
@@ -103,7 +103,7 @@ function string.endswith(text, tail, from, to)
     if type(tail) ~= 'string' then error(('attempt to get length of a %s value'):format(type(tail)), 2) end
     want_string(text, 1, 'string.endswith')
     from, to = bounds(text, from, to, 'string.endswith')
-    return to - from + 1 >= #tail and text:sub(to - #tail + 1, to) == tail
+    return #tail == 0 or to - from + 1 >= #tail and text:sub(to - #tail + 1, to) == tail
 end
 
 --- The bytes of a text as lower-case hexadecimal digits.

@@ -7,14 +7,22 @@ local SIZES = { b = 1, B = 1, s = 2, S = 2, n = 2, i = 4, I = 4, N = 4, l = 8, L
 local BIG_ENDIAN = { n = true, N = true, q = true, Q = true }
 local FLOATS = { f = ffi.typeof('float[1]'), d = ffi.typeof('double[1]') }
 
-local function whole(value)
-    if type(value) == 'cdata' then return ffi.cast('uint64_t', value) end
-    if type(value) ~= 'number' then error('pickle.pack: expected a number', 0) end
+local function is_wide(value) return ffi.istype('int64_t', value) or ffi.istype('uint64_t', value) end
+
+local function whole(value, size)
+    if type(value) == 'cdata' and is_wide(value) then return ffi.cast('uint64_t', value) end
+    if type(value) ~= 'number' then error(('pickle.pack: expected %d-bit int'):format(size * 8), 0) end
     return ffi.cast('uint64_t', ffi.cast('int64_t', value))
 end
 
+-- What is no number of Lua, nor a text of one, is 0.
+local function real(value)
+    local kind = type(value)
+    return (kind == 'number' or kind == 'string') and tonumber(value) or 0
+end
+
 local function pack_number(value, size, is_big)
-    local bytes, rest = {}, whole(value)
+    local bytes, rest = {}, whole(value, size)
     for place = 1, size do
         bytes[is_big and size + 1 - place or place] = string.char(tonumber(bit.band(rest, 0xffULL)))
         rest = bit.rshift(rest, 8)
@@ -37,14 +45,13 @@ local function packed(format, ...)
         if SIZES[letter] then
             pieces[given] = pack_number(value, SIZES[letter], BIG_ENDIAN[letter])
         elseif FLOATS[letter] then
-            pieces[given] = ffi.string(FLOATS[letter](value), ffi.sizeof(FLOATS[letter]))
+            pieces[given] = ffi.string(FLOATS[letter](real(value)), ffi.sizeof(FLOATS[letter]))
         elseif letter == 'a' or letter == 'A' then
             pieces[given] = tostring(value)
         else
             error(("pickle.pack: unsupported pack format specifier '%s'"):format(letter), 2)
         end
     end
-    if given < select('#', ...) then error('pickle.pack: argument count does not match the format', 2) end
     return table.concat(pieces)
 end
 

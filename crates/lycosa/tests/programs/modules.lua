@@ -51,4 +51,10 @@ while times() == 0 do fiber.sleep(0.01) end
 fiber.sleep(0.2)
 print(times(), connection.state ~= 'active')
 connection:close()
+-- Values that a format does not ask for, numbers of another kind, and an empty text at both ends.
+for _, arguments in ipairs({{'b', 1, 2}, {'A', 'x', 1}, {'d', '1.5'}, {'d', {}}, {'f', 7LL}, {'d', box.NULL}, {'b', '1'}, {'i', box.NULL}, {'bb', 1}, {''}}) do
+    local done, packed = pcall(require('pickle').pack, unpack(arguments))
+    print(done, done and packed:hex() or packed)
+end
+print((''):startswith('', 5, 3), ('abc'):endswith('', 9, -9), ('abc'):startswith('', 2), ('abc'):endswith('c', 3))
 os.exit(0)
