@@ -27,6 +27,7 @@ use Unit::{Bytes, Seconds, Things};
 /// Key, unit, least and greatest value.
 const BOUNDS: &[(&str, Unit, f64, u64)] = &[
     ("http.max_connections", Things, 1.0, 1_000_000),
+    ("http.max_connections_per_address", Things, 0.0, 1_000_000),
     ("http.max_header", Bytes, 8.0 * KIB as f64, MIB),
     ("http.max_body", Bytes, KIB as f64, GIB),
     ("http.timeout", Seconds, 0.1, DAY),

@@ -187,6 +187,8 @@ settings! {
         "Host names of this server in URLs, separated by commas, besides localhost and addresses; requests for others are refused";
     http_max_connections: u64 = "1024", "http.max_connections", false,
         "HTTP connections at a time; further ones are closed at once";
+    http_max_connections_per_address: u64 = "512", "http.max_connections_per_address", false,
+        "HTTP connections of one client address at a time; 0 for no bound but http.max_connections";
     http_max_header: ByteSize = "16KiB", "http.max_header", false,
         "Largest head of an HTTP request";
     http_max_body: ByteSize = "8MiB", "http.max_body", false,

@@ -20,12 +20,13 @@ use lycosa_tls::rustls::ServerConfig;
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
 use super::bridge::Bridge;
 use super::patience::Patient;
+use super::places::{Place, Places};
 use super::{Limits, Peer, Shared, State, body, guard, routes};
 use crate::config::Config;
 
@@ -112,7 +113,7 @@ impl Door {
         let (tls, certificates) = watch::channel(tls);
         let (end, ended) = oneshot::channel();
         let bodies = body::BodyMemory::new(limits.max_body_total);
-        let places = Arc::new(Semaphore::new(limits.max_connections));
+        let places = Places::new(limits.max_connections, limits.max_connections_of_address);
         let settings: Arc<Mutex<Json>> = Arc::default();
         let shared = Arc::new(State { bridge, limits, bodies, places, settings: settings.clone() });
         let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
@@ -165,7 +166,6 @@ async fn accept_all(
     tls: &watch::Receiver<Option<Arc<ServerConfig>>>,
     stopping: &watch::Receiver<bool>,
 ) {
-    let connections = shared.places.clone();
     let router = routes::router(shared.clone());
     let acceptors: Vec<_> = bound
         .into_iter()
@@ -175,16 +175,14 @@ async fn accept_all(
                 listener.inspect_err(|error| tracing::error!("the HTTP listener: {error}")).ok()?;
             let tls = is_tls.then(|| tls.clone());
             let door = Acceptor { router: router.clone(), shared: shared.clone(), tls };
-            Some(tokio::spawn(door.accept(listener, connections.clone(), stopping.clone())))
+            Some(tokio::spawn(door.accept(listener, stopping.clone())))
         })
         .collect();
     for acceptor in acceptors {
         // No code aborts this task.
         let _ = acceptor.await;
     }
-    let all = u32::try_from(shared.limits.max_connections).unwrap_or(u32::MAX);
-    // The semaphore is never closed.
-    let _ = connections.acquire_many(all).await;
+    shared.places.wait_for_all().await;
 }
 
 #[derive(Clone)]
@@ -195,12 +193,7 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    async fn accept(
-        self,
-        listener: TcpListener,
-        connections: Arc<Semaphore>,
-        mut stopping: watch::Receiver<bool>,
-    ) {
+    async fn accept(self, listener: TcpListener, mut stopping: watch::Receiver<bool>) {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -210,8 +203,8 @@ impl Acceptor {
             match accepted {
                 Ok((stream, peer)) => {
                     // Beyond the bound the connection is closed at once.
-                    if let Ok(permit) = connections.clone().try_acquire_owned() {
-                        tokio::spawn(self.clone().serve(stream, peer, permit, stopping.clone()));
+                    if let Some(place) = self.shared.places.take(peer.ip()) {
+                        tokio::spawn(self.clone().serve(stream, peer, place, stopping.clone()));
                     }
                 }
                 Err(error) => {
@@ -226,7 +219,7 @@ impl Acceptor {
         self,
         stream: TcpStream,
         peer: SocketAddr,
-        _permit: OwnedSemaphorePermit,
+        _place: Place,
         stopping: watch::Receiver<bool>,
     ) {
         if stream.set_nodelay(true).is_err() {

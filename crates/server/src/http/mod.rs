@@ -25,14 +25,13 @@ mod listener;
 mod openapi;
 mod page;
 mod patience;
+mod places;
 mod problem;
 mod routes;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-use tokio::sync::Semaphore;
 
 use crate::config::Config;
 
@@ -43,6 +42,8 @@ pub(crate) use listener::{Bound, Door, bind};
 pub(crate) struct Limits {
     /// Connections at a time; further ones are closed at once.
     pub(crate) max_connections: usize,
+    /// The same of one client address; 0 for no further bound.
+    pub(crate) max_connections_of_address: usize,
     /// Bytes of a request's head.
     pub(crate) max_header: usize,
     /// Bytes of a request's body.
@@ -72,6 +73,7 @@ impl Limits {
         let max_body = size(config.http_max_body.0);
         Self {
             max_connections: size(config.http_max_connections),
+            max_connections_of_address: size(config.http_max_connections_per_address),
             max_header: size(config.http_max_header.0),
             max_body,
             max_body_total: max_body.saturating_mul(LARGEST_BODIES),
@@ -92,7 +94,7 @@ pub(crate) struct State {
     pub(crate) limits: Limits,
     pub(crate) bodies: body::BodyMemory,
     /// Free places for connections.
-    pub(crate) places: Arc<Semaphore>,
+    pub(crate) places: Arc<places::Places>,
     /// The settings as `/v1/settings` shows them: an array, which a reload changes.
     pub(crate) settings: Arc<Mutex<serde_json::Value>>,
 }
@@ -100,7 +102,7 @@ pub(crate) struct State {
 impl State {
     /// Connections at the moment.
     pub(crate) fn connections(&self) -> u64 {
-        self.limits.max_connections.saturating_sub(self.places.available_permits()) as u64
+        self.places.in_use() as u64
     }
 }
 

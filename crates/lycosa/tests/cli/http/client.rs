@@ -95,6 +95,20 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
+/// A connection from this address of the machine.
+pub(crate) fn connect_from(source: &str, address: &str) -> TcpStream {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let stream = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{source}:0").parse().unwrap()).unwrap();
+        socket.connect(address.parse().unwrap()).await.unwrap()
+    });
+    let stream = stream.into_std().unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
 /// The bytes of a request, after which the connection ends.
 pub(crate) fn request(address: &str, request: &str, token: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     let authorization =

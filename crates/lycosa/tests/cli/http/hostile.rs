@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use serde_json::json;
 
-use super::client::{Door, answers, read_all};
+use super::client::{Door, answers, connect_from, read_all};
 
 fn tasks(door: &Door, token: &str) -> u64 {
     door.ask("GET /v1/tubes/mail", token, "", b"").json()["tasks"]["total"].as_u64().unwrap()
@@ -189,6 +189,34 @@ fn connections_beyond_the_bound_are_closed_and_take_no_place_of_others() {
         !answer.is_empty()
     });
     assert_eq!(tasks(&door, &token), 0);
+}
+
+/// The whole of 127.0.0.0/8 is this machine: a client can have several addresses.
+#[test]
+fn one_address_cannot_hold_all_places() {
+    let (door, _) = door(&["--http-max-connections", "8", "--http-max-connections-per-address", "3"]);
+    let live = format!("GET /livez HTTP/1.1\r\nHost: {}\r\n\r\n", door.address);
+    let mut held: Vec<_> = (0..3).map(|_| connect_from("127.0.0.2", &door.address)).collect();
+    for stream in &mut held {
+        // Served once, and held on.
+        stream.write_all(live.as_bytes()).unwrap();
+        let mut bytes = [0; 12];
+        stream.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"HTTP/1.1 200");
+    }
+    for _ in 0..50 {
+        assert_eq!(read_all(&mut connect_from("127.0.0.2", &door.address)), b"");
+    }
+    for _ in 0..5 {
+        assert_eq!(door.ask("GET /livez", "", "", b"").status, 200, "others are served");
+    }
+    assert!(door.server.log().contains("http.max_connections_per_address"), "{}", door.server.log());
+    drop(held);
+    crate::support::wait_until("a place of the address", || {
+        let mut stream = connect_from("127.0.0.2", &door.address);
+        let _ = stream.write_all(live.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n").as_bytes());
+        !read_all(&mut stream).is_empty()
+    });
 }
 
 #[test]
