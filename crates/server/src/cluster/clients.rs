@@ -27,7 +27,7 @@ use lycosa_iproto::reply::{self, Content};
 use lycosa_iproto::request::{self, Body};
 use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
 use super::handshake::{Purpose, frame, next_frame, read_frame};
@@ -347,6 +347,24 @@ impl Client {
         }
     }
 
+    /// Another node leads. The former leader may have answered already, above all the call that handed over: passes on its answers to
+    /// requests that are not repeated, until it closes the connection.
+    async fn last_replies(&mut self, reading: &mut (impl AsyncRead + Unpin), received: &mut Vec<u8>) {
+        let mut bytes = vec![0; 16 << 10];
+        while self.pending.values().any(|passed| matches!(passed, Passed::Once)) {
+            match reading.read(&mut bytes).await {
+                Ok(count) if count > 0 => received.extend_from_slice(&bytes[..count]),
+                _ => return,
+            }
+            for frame in frames(received) {
+                let passed = reply::sync_of(&frame).and_then(|sync| self.pending.get(&sync));
+                if matches!(passed, Some(Passed::Once)) && self.note(&frame) {
+                    self.replies.extend_from_slice(&frame);
+                }
+            }
+        }
+    }
+
     /// Passes frames between the client and the leader until one of them goes.
     async fn carry(&mut self, stream: Stream) -> End {
         let (mut reading, mut writing) = tokio::io::split(stream);
@@ -372,7 +390,13 @@ impl Client {
             tokio::select! {
                 biased;
                 changed = self.place.changed() => {
-                    return if changed.is_ok() { End::Leader } else { End::Client };
+                    if changed.is_err() {
+                        return End::Client;
+                    }
+                    let last = self.last_replies(&mut reading, &mut received);
+                    // Without them the outcomes stay unknown.
+                    let _ = tokio::time::timeout(LATE_ANSWERS, last).await;
+                    return End::Leader;
                 }
                 writable = self.writer.writable(), if has_replies => {
                     let written = writable.and_then(|()| self.writer.try_write(&self.replies));
@@ -385,15 +409,11 @@ impl Client {
                 read = reading.read(&mut from_leader), if gives => match read {
                     Ok(count) if count > 0 => {
                         received.extend_from_slice(&from_leader[..count]);
-                        let mut done = 0;
-                        while let Ok(Split::Frame { consumed, .. }) = iproto::split(&received[done..], usize::MAX) {
-                            let bytes = &received[done..done + consumed];
-                            if self.note(bytes) {
-                                self.replies.extend_from_slice(bytes);
+                        for bytes in frames(&mut received) {
+                            if self.note(&bytes) {
+                                self.replies.extend_from_slice(&bytes);
                             }
-                            done += consumed;
                         }
-                        received.drain(..done);
                     }
                     _ => return End::Leader,
                 },
@@ -413,6 +433,17 @@ impl Client {
             }
         }
     }
+}
+
+/// Cuts off the whole frames.
+fn frames(received: &mut Vec<u8>) -> Vec<Vec<u8>> {
+    let (mut found, mut done) = (Vec::new(), 0);
+    while let Ok(Split::Frame { consumed, .. }) = iproto::split(&received[done..], usize::MAX) {
+        found.push(received[done..done + consumed].to_vec());
+        done += consumed;
+    }
+    received.drain(..done);
+    found
 }
 
 /// Appends the node's own call of `queue.identify`.
@@ -461,6 +492,10 @@ fn with_sync(bytes: &[u8], limit: usize, sync: u64) -> Option<Vec<u8>> {
     request::encode(&mut out, sync, &request.body);
     Some(out)
 }
+
+/// How long a former leader's last answers are waited for. They were sent before the next leader was voted for, so they are nearly here;
+/// a leader that was frozen or cut off sends none.
+pub(crate) const LATE_ANSWERS: Duration = Duration::from_millis(50);
 
 /// The answer to a request that was passed on and not answered when the leader changed.
 pub(crate) fn outcome_unknown() -> ErrorObject {

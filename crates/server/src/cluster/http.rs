@@ -22,7 +22,7 @@ use lycosa_tuple::value::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::spawn_local;
 
-use super::clients::{are_elsewhere, outcome_unknown};
+use super::clients::{LATE_ANSWERS, are_elsewhere, outcome_unknown};
 use super::handshake::{Purpose, frame, next_frame, read_frame};
 use super::member::{Member, Place};
 use super::port::Visit;
@@ -156,10 +156,20 @@ impl Forwarder {
             stream.flush().await?;
             read_frame(&mut stream, MAX_FRAME).await
         };
-        let answer = tokio::select! {
-            answer = asking => answer,
-            _ = place.wait_for(is_there) => return Attempt::Unknown,
+        let mut asking = Box::pin(asking);
+        let answered = tokio::select! {
+            answer = &mut asking => Some(answer),
+            _ = place.wait_for(is_there) => None,
         };
+        // A leader that has handed over still answers what it has carried out.
+        let answer = match answered {
+            Some(answer) => answer,
+            None => match tokio::time::timeout(LATE_ANSWERS, &mut asking).await {
+                Ok(answer) => answer,
+                Err(_) => return Attempt::Unknown,
+            },
+        };
+        drop(asking);
         match answer.ok().and_then(|answer| answer_of(&answer)) {
             Some(Some(outcomes)) => Attempt::Answered(outcomes, stream),
             Some(None) => Attempt::NotSent,

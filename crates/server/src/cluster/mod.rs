@@ -50,8 +50,6 @@ pub(crate) mod port;
 pub(crate) mod secret;
 pub(crate) mod snapshots;
 
-/// Time for the answer to a call that hands over to reach its client.
-const ANSWER_TIME: Duration = Duration::from_millis(200);
 /// The age at which the list of members that the instance shows is made anew.
 const MEMBERS_AGE: Duration = Duration::from_millis(200);
 
@@ -233,10 +231,11 @@ impl Tasks {
                 }
                 let successor = core.instance.borrow_mut().poll_hand_over();
                 if let Some(node) = successor {
-                    let member = member.clone();
-                    // A change of the leader voids calls that are not answered, and the answer to this one has further to go.
+                    let (core, member) = (core.clone(), member.clone());
+                    // A change of the leader voids calls that are not answered. The end of the next turn writes the answer to
+                    // this call, or hands it to HTTP.
                     spawn_local(async move {
-                        tokio::time::sleep(ANSWER_TIME).await;
+                        core.turned().await;
                         if let Err(refusal) = member.transfer(Some(node)) {
                             tracing::warn!("the group is not handed over to node {node}: {refusal}");
                         }

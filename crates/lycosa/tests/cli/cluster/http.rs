@@ -182,6 +182,20 @@ fn the_members_are_told_and_an_administrator_hands_over() {
         (&json!("new kernel"), &json!("web")),
         "{entries}"
     );
+    // The leader's own page, and another member's: the answer arrives before the leader changes.
+    for is_leaders_own in [true, false, true] {
+        let leader = doors.group.leader();
+        let door = if is_leaders_own { leader } else { (leader + 1) % 3 };
+        let successor = (leader + 2) % 3 + 1;
+        let asked = loop {
+            let asked = doors.ask(door, "POST /v1/cluster/transfer", "", &json!({"node": successor}));
+            if asked.status != 400 || began.elapsed() > LIMIT {
+                break asked;
+            }
+        };
+        assert_eq!((asked.status, asked.json()), (200, json!({"successor": successor})), "{asked:?}");
+        doors.group.until(successor - 1, "the successor leads", |status| status["leads"] == true);
+    }
 }
 
 #[test]
