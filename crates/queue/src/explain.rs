@@ -258,8 +258,8 @@ impl TubeTurn<'_> {
         let user = owner.and_then(|owner| self.common.sessions.opener(&owner.session));
         let lease = self.common.owners.leases.of(self.store, self.key(task.id))?;
         let user = user.or(lease.as_ref().map(|lease| lease.user.as_str()));
-        let ttr = Some(task.times.next_event)
-            .filter(|end| layout.timed && end.saturating_sub(self.now) < MAX_TIMEOUT);
+        // Without a ttr of its own a task has a hundred years, of which some are over.
+        let ttr = Some(task.times.next_event).filter(|_| layout.timed && task.times.ttr < MAX_TIMEOUT);
         let until = lease.as_ref().map(|lease| lease.ends).or(ttr);
         let mut text = match name {
             "blocked" => format!("task {} of its sub-queue is taken", task.id),

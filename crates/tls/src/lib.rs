@@ -197,11 +197,16 @@ pub fn explain(error: &rustls::Error) -> String {
         error if is_of_old_version(error) => format!("its certificate has {OLD_VERSION}"),
         // A self-signed certificate that is not the trusted one.
         Error::InvalidCertificate(CertificateError::Other(_) | CertificateError::BadSignature) => {
-            format!("its certificate is neither in the CA file nor signed by an authority in it ({error})")
+            "its certificate is neither in the CA file nor signed by an authority in it".to_owned()
         }
-        Error::InvalidCertificate(
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => format!("its certificate is for another name ({error})"),
+        Error::InvalidCertificate(CertificateError::NotValidForName) => {
+            "its certificate is for another name".to_owned()
+        }
+        Error::InvalidCertificate(CertificateError::NotValidForNameContext { expected, presented }) => {
+            let names: Vec<_> = presented.iter().map(|name| plain_name(name)).collect();
+            let names = if names.is_empty() { "no name".to_owned() } else { names.join(", ") };
+            format!("its certificate is for another name: for {names}, not for {}", expected.to_str())
+        }
         Error::AlertReceived(AlertDescription::CertificateRequired) => {
             "it wants a client certificate".to_owned()
         }
@@ -215,8 +220,22 @@ pub fn explain(error: &rustls::Error) -> String {
         Error::AlertReceived(AlertDescription::CertificateUnknown | AlertDescription::BadCertificate) => {
             "it does not trust the certificate that it was shown".to_owned()
         }
+        Error::AlertReceived(AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)
+        | Error::PeerIncompatible(_) => {
+            "it has no version or cipher of TLS 1.2 or 1.3 in common with this side".to_owned()
+        }
+        Error::AlertReceived(AlertDescription::UnrecognisedName) => {
+            "it has no certificate for the name under which it was reached".to_owned()
+        }
         error => error.to_string(),
     }
+}
+
+/// `queue.example` of `DnsName("queue.example")`, as the library writes the names of a certificate.
+fn plain_name(written: &str) -> &str {
+    let quoted = written.split('"').nth(1);
+    let bare = written.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    quoted.or(bare).unwrap_or(written)
 }
 
 /// The certificates of a CA file, each of which can be an authority.

@@ -24,6 +24,7 @@ pub(crate) fn trials() -> Result<Vec<Trial>, String> {
         trial("half-requests-have-one-bound", half_requests_have_one_bound),
         trial("files-are-the-server-s-alone", files_are_the_server_s_alone),
         trial("a-frame-full-of-values-is-answered", a_frame_full_of_values_is_answered),
+        trial("random-requests-hold-no-turn", random_requests_hold_no_turn),
         trial("options-of-a-tube-are-not-compared-pairwise", options_of_a_tube_are_not_compared_pairwise),
     ])
 }
@@ -269,6 +270,164 @@ fn a_frame_full_of_values_is_answered() -> Result<(), String> {
     }
     let grown = peak_memory(&server)?.saturating_sub(before);
     if grown > GROWTH { Err(format!("the server's memory grew by {grown} bytes")) } else { Ok(()) }
+}
+
+/// Requests of any kind and any sense, from several connections at once: no turn of the loop takes 50 ms of the processor, so no
+/// client waits longer for the request of another. Lua programs have a budget of their own and are left out.
+fn random_requests_hold_no_turn() -> Result<(), String> {
+    const CONNECTIONS: u64 = 4;
+    const ROUNDS: u64 = 12;
+    /// Requests of a connection between two answers that are waited for.
+    const AT_ONCE: u64 = 250;
+    /// Tasks of each tube.
+    const TASKS: i128 = 3_000;
+    /// Microseconds of the processor.
+    const TURN: i128 = 50_000;
+    let server = start()?;
+    let open = || Connection::open(server.address()).map_err(|error| error.to_string());
+    let mut operator = open()?;
+    for tube_type in TYPES {
+        call(&mut operator, "queue.create_tube", vec![Value::str(tube_type), Value::str(tube_type)])?;
+        let tasks = (0..TASKS).map(Value::Int).collect();
+        call(&mut operator, &format!("queue.tube.{tube_type}:put_many"), vec![Value::Array(tasks)])?;
+    }
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut clients = (0..CONNECTIONS).map(|_| open()).collect::<Result<Vec<_>, _>>()?;
+    for _ in 0..ROUNDS {
+        let mut last = Vec::new();
+        for client in &mut clients {
+            client.cork();
+            for _ in 0..AT_ONCE {
+                let (kind, body) = random_request(&mut random);
+                client.send(kind, &body).map_err(|error| error.to_string())?;
+            }
+            last.push(client.send(kind::PING, &Value::Map(Vec::new())).map_err(|error| error.to_string())?);
+            client.uncork().map_err(|error| error.to_string())?;
+        }
+        for (client, sync) in clients.iter_mut().zip(last) {
+            let answer = client.reply(sync, std::time::Instant::now() + LIMIT);
+            answer.map_err(|error| format!("{error}\n{}", server.log()))?;
+        }
+    }
+    let info = call(&mut operator, "box.info", Vec::new())?;
+    let info = info.as_array().and_then(|values| values.first()).ok_or("box.info has no value")?;
+    let turn = member(info, "longest_turn_cpu").ok_or("no longest turn")?;
+    let held = member(turn, "cpu_us").and_then(Value::as_int).ok_or("no time of the processor")?;
+    if held < TURN { Ok(()) } else { Err(format!("a turn took {held} µs of the processor: {turn}")) }
+}
+
+fn member<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
+    let Value::Map(pairs) = map else { return None };
+    pairs.iter().find(|(key, _)| *key == Value::str(name)).map(|(_, value)| value)
+}
+
+const TYPES: [&str; 5] = ["fifo", "fifottl", "limfifottl", "utube", "utubettl"];
+
+/// Numbers that look random, the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound
+    }
+
+    fn pick<'a, T: ?Sized>(&mut self, among: &[&'a T]) -> &'a T {
+        among[self.below(among.len())]
+    }
+}
+
+/// A value as a client might send it in any place.
+fn random_value(random: &mut Random, depth: usize) -> Value {
+    match random.below(if depth > 2 { 8 } else { 10 }) {
+        0 => Value::Nil,
+        1 => Value::Bool(true),
+        2 => Value::Int(random.below(20) as i128),
+        3 => Value::Int(i128::from(u64::MAX)),
+        4 => Value::Int(-(random.below(1_000) as i128)),
+        5 => {
+            Value::str(random.pick(&["ready", "buried", "delete", "", "x", "all", "mail", "guest", "r", "t"]))
+        }
+        6 => Value::str(&"x".repeat(random.below(5_000))),
+        7 => Value::Array(vec![Value::Int(random.below(100) as i128); random.below(200)]),
+        8 => Value::Array((0..random.below(6)).map(|_| random_value(random, depth + 1)).collect()),
+        _ => {
+            let names = [
+                "all", "state", "limit", "delay", "ttl", "utube", "pri", "field", "equals", "dry_run",
+                "lease", "extended",
+            ];
+            let pair =
+                |random: &mut Random| (Value::str(random.pick(&names)), random_value(random, depth + 1));
+            Value::Map((0..random.below(5)).map(|_| pair(random)).collect())
+        }
+    }
+}
+
+fn random_request(random: &mut Random) -> (u32, Value) {
+    let arguments = |random: &mut Random| (0..random.below(4)).map(|_| random_value(random, 0)).collect();
+    let space = |random: &mut Random| {
+        Value::Int([280, 281, 288, 289, 304, 305, 312, 320, 512 + random.below(8) as i128][random.below(9)])
+    };
+    match random.below(10) {
+        0..4 => {
+            let name = format!("queue.tube.{}:{}", random.pick(&TYPES), random.pick(&METHODS));
+            // A take of no limit waits.
+            let given = if name.contains(":take") {
+                vec![Value::Int(random.below(2) as i128), Value::Int(0)]
+            } else {
+                arguments(random)
+            };
+            (kind::CALL, connection::call(&name, given))
+        }
+        4 => (kind::CALL, connection::call(random.pick(&FUNCTIONS), arguments(random))),
+        5 | 6 => {
+            let key = Value::Array(arguments(random));
+            let pairs = [
+                (key::SPACE, space(random)),
+                (key::INDEX, Value::Int(random.below(3) as i128)),
+                (key::LIMIT, Value::Int(i128::from(u32::MAX))),
+                (key::OFFSET, Value::Int(random.below(3) as i128)),
+                (key::ITERATOR, Value::Int(random.below(12) as i128)),
+                (key::KEY, key),
+            ];
+            (kind::SELECT, connection::body(pairs))
+        }
+        7 => {
+            let request =
+                [kind::INSERT, kind::REPLACE, kind::UPDATE, kind::DELETE, kind::UPSERT][random.below(5)];
+            let pairs = [
+                (key::SPACE, space(random)),
+                (key::INDEX, Value::Int(0)),
+                (key::KEY, Value::Array(arguments(random))),
+                (key::TUPLE, Value::Array(arguments(random))),
+                (key::OPERATIONS, Value::Array(arguments(random))),
+            ];
+            (request, connection::body(pairs))
+        }
+        8 => {
+            let columns =
+                (0..random.below(400)).map(|number| number.to_string()).collect::<Vec<_>>().join(", ");
+            let text = random.pick(&[
+                "SELECT *",
+                "SELECT",
+                "VALUES",
+                "SELECT count(*)",
+                "EXPLAIN SELECT",
+                "DELETE",
+                "(",
+            ]);
+            let end = random.pick(&["FROM \"_space\"", "FROM fifo", "FROM \"_index\" ORDER BY 1, 2, 3", ""]);
+            let statement = format!("{text} {columns} {end}");
+            (
+                kind::EXECUTE,
+                connection::body([
+                    (key::SQL_TEXT, Value::str(&statement)),
+                    (key::SQL_BIND, Value::Array(arguments(random))),
+                ]),
+            )
+        }
+        _ => (kind::PING, Value::Map(Vec::new())),
+    }
 }
 
 /// A map of options is the third argument of `create_tube`: its work grows with the number of options, not with the square, so

@@ -111,6 +111,22 @@ fn a_pause_is_refused_inside_a_transaction_and_without_rights() {
 }
 
 #[test]
+fn a_task_without_a_ttr_does_not_go_back_in_a_hundred_years() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifottl", Value::Nil);
+    rig.t(1, "put", args![1]).values();
+    rig.t(1, "put", args![2, options([("ttr", 60.into())])]).values();
+    for _ in 0..2 {
+        rig.t(1, "take", args![0]).values();
+    }
+    rig.advance(5 * SECOND);
+    let text = said(&mut rig, args![0], 0, "text");
+    assert!(!text.to_string().contains("goes back"), "{text}");
+    let text = said(&mut rig, args![1], 0, "text");
+    assert!(text.to_string().contains("goes back in 55 s"), "{text}");
+}
+
+#[test]
 fn a_task_is_explained_in_each_state() {
     let mut rig = Rig::new();
     rig.create("t", "fifottl", Value::Nil);
