@@ -382,9 +382,15 @@ describe('the page', () => {
     await dialog.getByRole('button', { name: 'Count first' }).click();
     await dialog.getByRole('button', { name: 'Delete 2 tasks' }).click();
     await page.getByText('Delete: 2 tasks changed').waitFor();
-    await page.getByText('9 on this page').waitFor();
     const found = await ask('POST', 'v1/tubes/many/find', { filter: { id_from: 50, id_to: 54 } });
     assert.deepEqual(found.tasks.map(({ id }) => id), ['50', '52', '54']);
+    // One job has changed them, and its screen brings them back.
+    await page.waitForURL(/tubes\/many\/jobs\/\d+$/);
+    await page.getByRole('button', { name: 'Undo' }).first().click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Undo' }).click();
+    await page.getByText('2 of 2 tasks undone').first().waitFor();
+    const back = await ask('POST', 'v1/tubes/many/find', { filter: { id_from: 50, id_to: 54 } });
+    assert.deepEqual(back.tasks.map(({ id }) => id), ['50', '51', '52', '53', '54']);
     assert.deepEqual(faults, []);
     await context.close();
   });
@@ -409,6 +415,27 @@ describe('the page', () => {
     assert.equal(await pre.textContent(), `{\n  7: b64'vu8=',\n  1: ext(5, b64'fw=='),\n  "x": 3,\n  "f": NaN\n}`);
     await page.getByRole('button', { name: 'hex', exact: true }).click();
     await page.waitForFunction(() => document.querySelector('pre').textContent.startsWith('00000000  84 07'));
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('shows any payload as the MessagePack that is stored', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.viewer });
+    await visit(page, address, 'tubes/many/tasks/7');
+    await page.getByRole('button', { name: 'MessagePack', exact: true }).click();
+    // {"number": 7}
+    await page.waitForFunction(() => document.querySelector('pre').textContent.startsWith('00000000  81 a6 6e 75 6d 62 65 72 07'));
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('names the task that blocks a busy sub-queue', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.viewer });
+    await visit(page, address, 'tubes/orders');
+    const table = page.getByRole('region', { name: 'Busiest sub-queues' });
+    await table.getByText('blocked').waitFor();
+    assert.equal(await table.getByRole('link', { name: 'task 0' }).getAttribute('href'), '#/tubes/orders/tasks/0');
+    assert.equal(await table.locator('.reasons').count(), 1, 'the other sub-queue hands out its task');
     assert.deepEqual(faults, []);
     await context.close();
   });

@@ -11,9 +11,11 @@ use lycosa_store::Budget;
 use crate::turn::{Common, Turn};
 
 /// Changes of tasks between two looks at the budget.
-pub(crate) const PORTION: usize = 8;
+pub(crate) const PORTION: usize = 4;
 /// Tasks that are looked at between two looks at the budget.
-pub(crate) const WALK: usize = 64;
+pub(crate) const WALK: usize = 32;
+/// Bytes of payloads between two looks at the budget, and those of one task more.
+pub(crate) const PORTION_BYTES: usize = 64 << 10;
 
 impl Turn<'_> {
     /// Does slices until the budget is spent or nothing is left to do. When to call again, µs since the epoch.

@@ -21,18 +21,18 @@ export class Bulk extends Component {
     this.state = { operation: null, to: '', rate: '', reason: '', counted: null, running: null, problem: null };
   }
 
-  /** A job changes taken tasks only if the filter says so; nothing else is added to what was asked. */
-  filters() {
+  /** Chosen tasks are meant in the state in which they were chosen; nothing else is added to what was asked. */
+  filter() {
     const { ids, filter } = this.props.scope;
-    return ids ? ids.map(({ id, state }) => ({ id_from: id, id_to: id, state })) : [filter];
+    return ids ? { ids: ids.map(({ id, state }) => [id, state]) } : filter;
   }
 
-  /** `counted`: the job that has counted what this filter admits, or none for a dry run. */
-  order(filter, counted) {
+  /** `counted`: the job that has counted what the filter admits, or none for a dry run. */
+  order(counted) {
     const { operation, to, rate, reason } = this.state;
     return {
       operation,
-      filter,
+      filter: this.filter(),
       dry_run: counted === undefined,
       counted: counted === undefined ? undefined : Number(counted),
       to: operation === 'move' ? to : undefined,
@@ -41,27 +41,13 @@ export class Bulk extends Component {
     };
   }
 
-  /** One job after the other; `sum` has their numbers. */
-  async runAll(isDry) {
+  /** Begins the job and follows it to its end. */
+  async runJob(counted) {
     const { tube } = this.props;
-    const counts = isDry ? [] : this.state.counted.jobs;
-    const sum = { jobs: [], scanned: 0, total: 0, matched: 0, changed: 0, dry_run: isDry, operation: this.state.operation };
-    for (const [place, filter] of this.filters().entries()) {
-      const add = (job) => ({
-        ...sum,
-        scanned: sum.scanned + Number(job.scanned),
-        total: sum.total + Number(job.total),
-        matched: sum.matched + Number(job.matched),
-        changed: sum.changed + Number(job.changed ?? 0),
-      });
-      const job = await begin(tube, this.order(filter, isDry ? undefined : counts[place]));
-      const step = (seen) => this.setState({ running: { ...add(seen), present: seen } });
-      const last = await finished(tube, job, step);
-      if (last.state === 'failed' || last.state === 'paused') throw new Error(last.error || `the job is ${last.state}`);
-      Object.assign(sum, add(last), { jobs: [...sum.jobs, job.id], state: last.state });
-      if (last.state === 'cancelled') break;
-    }
-    return sum;
+    const job = await begin(tube, this.order(counted?.id));
+    const last = await finished(tube, job, (running) => this.setState({ running }));
+    if (last.state === 'failed' || last.state === 'paused') throw new Error(last.error || `the job is ${last.state}`);
+    return last;
   }
 
   async attempt(step) {
@@ -76,18 +62,18 @@ export class Bulk extends Component {
 
   count = () =>
     this.attempt(async () => {
-      const counted = await this.runAll(true);
+      const counted = await this.runJob();
       this.setState({ counted: counted.state === 'cancelled' ? null : counted });
     });
 
   apply = () =>
     this.attempt(async () => {
       const { tube, after } = this.props;
-      const done = await this.runAll(false);
+      const done = await this.runJob(this.state.counted);
       this.setState({ operation: null, counted: null });
       tell(`${OPERATIONS[done.operation].name}: ${outcome(done)}${done.state === 'cancelled' ? ', then cancelled' : ''}.`);
       after();
-      if (done.jobs.length === 1) location.hash = `#/tubes/${encodeURIComponent(tube)}/jobs/${done.jobs[0]}`;
+      location.hash = `#/tubes/${encodeURIComponent(tube)}/jobs/${done.id}`;
     });
 
   render({ tube, label, scope, states, sample }, { operation }) {
@@ -126,7 +112,6 @@ export class Bulk extends Component {
       if (counted) this.apply();
       else this.count();
     };
-    const present = running?.present;
     return h(
       Dialog,
       { title: `${name}: ${what}`, onClose: close },
@@ -144,13 +129,13 @@ export class Bulk extends Component {
         h(
           'p',
           { class: 'buttons' },
-          present && !isOver(present)
-            ? h('button', { type: 'button', onClick: () => control(tube, present.id, 'cancel') }, 'Cancel the job')
+          running && !isOver(running)
+            ? h('button', { type: 'button', onClick: () => control(tube, running.id, 'cancel') }, 'Cancel the job')
             : h('button', { type: 'button', onClick: close }, 'Cancel'),
           counted
             ? h(
               'button',
-              { type: 'submit', class: `act ${operation === 'delete' ? 'grave' : 'main'}`, disabled: !!running || counted.matched === 0 },
+              { type: 'submit', class: `act ${operation === 'delete' ? 'grave' : 'main'}`, disabled: !!running || Number(counted.matched) === 0 },
               `${name} ${of(counted.matched, 'task')}`,
             )
             : h('button', { type: 'submit', class: 'act main', disabled: !!running }, 'Count first'),
@@ -165,7 +150,7 @@ function Counted({ counted, sample }) {
     'div',
     null,
     h('p', { role: 'status' }, h('strong', null, outcome(counted)), `, of ${count(counted.total)} looked at.`),
-    counted.matched > 0 &&
+    Number(counted.matched) > 0 &&
       sample.length > 0 && [
         h('p', null, 'Among them, as the list shows:'),
         h(

@@ -2,10 +2,10 @@
 
 import { Component, h } from './vendor/preact.mjs';
 import { hidesPayloads } from './access.js';
-import { stringify } from './api.js';
+import { get, path, stringify } from './api.js';
 import { bytes } from './format.js';
 import { diagnose } from './msgpack.js';
-import { Copy, Foreign } from './ui.js';
+import { Copy, Foreign, Refusal } from './ui.js';
 
 /** Characters and bytes that are shown at first. */
 const SHOWN = 64 * 1024;
@@ -27,15 +27,19 @@ function hex(data) {
   return lines.join('\n');
 }
 
+/** The view of the MessagePack itself, which is asked for when a person wants it. */
+const STORED = 'MessagePack';
+
 /** The ways to show a payload: name and text. */
-function views(task) {
+function views(task, stored) {
   if ('payload' in task) {
     const { payload } = task;
     const shown = [['JSON', stringify(payload, 2)]];
     const isText = typeof payload === 'string';
     if (isText) shown.unshift(['text', payload]);
     const data = new TextEncoder().encode(isText ? payload : shown[0][1]);
-    return { shown: [...shown, ['hex', hex(data.subarray(0, SHOWN))]], size: data.length };
+    const packed = stored === null ? 'Asking the server…' : `${hex(stored.subarray(0, SHOWN))}\n\n${diagnose(stored)}`;
+    return { shown: [...shown, [STORED, packed], ['hex', hex(data.subarray(0, SHOWN))]], size: data.length };
   }
   const data = decode(task.payload_base64 ?? task.payload_msgpack);
   const shown = [['hex', hex(data.subarray(0, SHOWN))]];
@@ -48,10 +52,23 @@ function views(task) {
 export class Payload extends Component {
   constructor(props) {
     super(props);
-    this.state = { name: null, isWhole: false, isOpen: !hidesPayloads() };
+    /** @type {Record<string, any>} */
+    this.state = { name: null, isWhole: false, isOpen: !hidesPayloads(), stored: null, problem: null };
   }
 
-  render({ task }, { name, isWhole, isOpen }) {
+  async choose(name) {
+    this.setState({ name, problem: null });
+    const { tube, task } = this.props;
+    if (name !== STORED || !('payload' in task) || this.state.stored !== null) return;
+    try {
+      const { payload_msgpack: packed } = await get(path`v1/tubes/${tube}/tasks/${task.id}?payload=msgpack`);
+      this.setState({ stored: decode(packed) });
+    } catch (problem) {
+      this.setState({ name: null, problem });
+    }
+  }
+
+  render({ task }, { name, isWhole, isOpen, stored, problem }) {
     if (!isOpen) {
       return h(
         'section',
@@ -61,7 +78,7 @@ export class Payload extends Component {
         h('p', null, h('button', { type: 'button', onClick: () => this.setState({ isOpen: true }) }, 'Show the payload')),
       );
     }
-    const { shown, size } = views(task);
+    const { shown, size } = views(task, stored);
     const [current, text] = shown.find(([one]) => one === name) ?? shown[0];
     const isCut = !isWhole && text.length > SHOWN;
     const kind = task.payload_msgpack !== undefined ? 'MessagePack' : task.payload_base64 !== undefined ? 'bytes' : null;
@@ -75,12 +92,13 @@ export class Payload extends Component {
         shown.map(([one]) =>
           h(
             'button',
-            { type: 'button', key: one, 'aria-pressed': String(one === current), onClick: () => this.setState({ name: one }) },
+            { type: 'button', key: one, 'aria-pressed': String(one === current), onClick: () => this.choose(one) },
             one,
           ),
         ),
         h(Copy, { text }),
       ),
+      problem && h(Refusal, { problem }),
       h('pre', { tabIndex: 0, 'aria-label': 'Payload' }, h(Foreign, { text: isCut ? text.slice(0, SHOWN) : text, lines: true })),
       isCut && h('p', null, h('button', { type: 'button', onClick: () => this.setState({ isWhole: true }) }, `Show all ${bytes(text.length)}`)),
     );

@@ -2,7 +2,7 @@
 //! task, turns and syncs. The queue keeps its own, of tasks and operations.
 //!
 //! The host asks for it ([`Instance::keep_history`]); without that nothing is measured and no deadline is added. A period ends
-//! by a deadline, so a server at rest has a history too. The oldest task is looked for in steps of [`TUBES`] tubes, each within
+//! by a deadline, so a server at rest has a history too. The oldest task is looked for in steps ([`STEP`]), each within
 //! the share that a turn gives its sources.
 //!
 //! Invariants: at most [`FINE`] and [`COARSE`] points; a period in which the loop stood still has points without values.
@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 
 use lycosa_queue::status::Histogram;
+use lycosa_store::Budget;
 use lycosa_tuple::mp;
 
 use crate::Instance;
@@ -22,8 +23,10 @@ const FINE: usize = 360;
 const COARSE: usize = 288;
 /// Fine periods in a coarse one.
 const RATIO: u64 = 30;
-/// Tubes of a step.
-const TUBES: usize = 32;
+/// Tubes, and look-ups in their indexes, of a step.
+const STEP: Budget<'static> = Budget::of_rows(128);
+/// Microseconds after which a step ends: look-ups in cold memory take 20 times as long.
+const STEP_TIME: u64 = 100;
 
 /// A period. Durations are in µs; of a coarse one all are the largest of its fine ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -161,7 +164,10 @@ impl Instance {
         let mut more = false;
         if let Some(search) = &mut pulse.search {
             let (store, queue) = (self.shard.store(), self.shard.queue());
-            let (oldest, next) = queue.oldest_ready(store, search.after, TUBES, now);
+            let (oldest, next) = self
+                .loop_time
+                .clocks
+                .limit(STEP, STEP_TIME, |budget| queue.oldest_ready(store, search.after, budget, now));
             search.oldest = search.oldest.max(oldest);
             search.after = next;
             more = next.is_some();

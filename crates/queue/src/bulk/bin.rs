@@ -15,7 +15,7 @@ use super::record::{Action, JobState, Record};
 use crate::account::{Side, TaskChange};
 use crate::arguments::is_nil;
 use crate::attempts::Record as Attempts;
-use crate::background::PORTION;
+use crate::background::{PORTION, PORTION_BYTES};
 use crate::error::Error;
 use crate::statistics::Operation;
 use crate::system::SystemSpace;
@@ -124,7 +124,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// The first rows of a job, up to [`PORTION`] of them and [`MAX_TASK_BYTES`], and whether they are all.
+    /// The first rows of a job, up to [`PORTION`] of them and [`PORTION_BYTES`], and whether they are all.
     fn kept_by(&self, job: u64) -> Result<(Vec<Vec<u8>>, bool), Error> {
         let (mut rows, mut bytes, mut is_all) = (Vec::new(), 0, true);
         let Some(space) = self.common.bulk.bin.existing(self.store) else { return Ok((rows, is_all)) };
@@ -132,7 +132,7 @@ impl Turn<'_> {
             if Kept::read(row).is_none_or(|kept| kept.job != job) {
                 return ControlFlow::Break(());
             }
-            if rows.len() == PORTION || bytes >= MAX_TASK_BYTES {
+            if rows.len() == PORTION || bytes >= PORTION_BYTES {
                 is_all = false;
                 return ControlFlow::Break(());
             }
@@ -195,6 +195,7 @@ impl Turn<'_> {
                 job.scanned += 1;
                 self.forget_kept(&mut source, kept.id, row.len())?;
                 budget.spend_rows(CHANGE);
+                budget.note_bytes(row.len());
             }
             if is_full || is_all {
                 break !is_full;
@@ -261,6 +262,7 @@ impl Turn<'_> {
                     }
                     bytes += row.len();
                     budget.spend_rows(CHANGE);
+                    budget.note_bytes(row.len());
                 }
                 if is_all {
                     (source.kept, source.kept_bytes, source.undo_until) = (0, 0, 0);

@@ -1,16 +1,18 @@
 //! Filters: which tasks of a tube `find`, `count` and `apply` mean, and in which order they look at them.
 
 use std::cmp::Ordering;
-use std::ops::ControlFlow;
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
 
 use lycosa_store::{IndexId, IteratorType};
 use lycosa_tuple::collation::Collation;
-use lycosa_tuple::mp::{self, Kind};
+use lycosa_tuple::mp::{self, Kind, Reader};
 use lycosa_tuple::path::Path;
 use lycosa_tuple::scalar;
 use memchr::memmem;
 
 use crate::arguments::{Number, Table, is_nil, kind, string};
+use crate::background::PORTION_BYTES;
 use crate::error::Error;
 use crate::explain::STATES;
 use crate::task::{Layout, NameKey, ShortKey, State, Task, id_of};
@@ -18,7 +20,7 @@ use crate::tube::Tube;
 use crate::turn::TubeTurn;
 
 /// Names of the members of a filter.
-const MEMBERS: &str = "all, state, id_from, id_to, utube, pri_from, pri_to, older_than, younger_than, attempts_from, \
+const MEMBERS: &str = "all, state, id_from, id_to, ids, utube, pri_from, pri_to, older_than, younger_than, attempts_from, \
                        attempts_to, error, field, equals and contains";
 
 /// Bytes of a filter at most. A job keeps its filter, and writes it with each slice.
@@ -27,6 +29,9 @@ const MAX_FILTER_BYTES: usize = 16 << 10;
 /// Bytes of payloads after which a page or a slice ends that looks into them, changes their tasks or brings them back: a page of
 /// tasks of a megabyte holds the loop no longer than a page of small ones.
 pub(crate) const MAX_TASK_BYTES: usize = 1 << 20;
+
+/// Ids that a filter may name.
+const MAX_IDS: usize = 1000;
 
 /// A range of numbers, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,11 +79,38 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     memmem::find(text, part).is_some()
 }
 
+/// A state by its name or its letter.
+fn state_of(name: &[u8]) -> Option<State> {
+    let letter = State::parse(name).filter(|state| *state != State::Done);
+    letter.or_else(|| STATES.iter().find(|(_, word)| word.as_bytes() == name).map(|(state, _)| *state))
+}
+
+/// Reads an array of ids, and of pairs of an id and a state.
+fn named_tasks(value: &[u8]) -> Option<BTreeMap<u64, Option<State>>> {
+    let mut reader = Reader::new(value);
+    let count = reader.array().ok()?;
+    let mut named = BTreeMap::new();
+    for _ in 0..count {
+        let item = reader.raw().ok()?;
+        let mut pair = Reader::new(item);
+        let (id, state) = match kind(item) {
+            Kind::Array if pair.array() == Ok(2) => {
+                (pair.raw().ok()?, Some(state_of(string(pair.raw().ok()?)?)?))
+            }
+            _ => (item, None),
+        };
+        named.insert(Number::parse(id)?.unsigned()?, state);
+    }
+    Some(named)
+}
+
 /// A parsed filter. A task is admitted if every member admits it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Filter {
     pub(crate) state: Option<State>,
     ids: Span,
+    /// The only tasks that are meant, by id, each with the state in which it is meant, if one was named.
+    named: Option<BTreeMap<u64, Option<State>>>,
     utube: Option<Vec<u8>>,
     pris: Span,
     /// Times of the put, µs since the epoch.
@@ -131,12 +163,14 @@ impl Filter {
             match name {
                 b"all" => filter.is_all = value == [0xc3],
                 b"state" => {
-                    let name = text()?;
-                    let state = State::parse(name).filter(|state| *state != State::Done);
-                    let word =
-                        STATES.iter().find(|(_, word)| word.as_bytes() == name).map(|(state, _)| *state);
-                    let state = state.or(word);
-                    filter.state = Some(state.ok_or_else(|| of("ready, taken, delayed or buried"))?);
+                    filter.state =
+                        Some(state_of(text()?).ok_or_else(|| of("ready, taken, delayed or buried"))?);
+                }
+                b"ids" => {
+                    let named = named_tasks(value).filter(|named| (1..=MAX_IDS).contains(&named.len()));
+                    filter.named = Some(named.ok_or_else(|| {
+                        of(&format!("an array of ids, or of pairs of an id and a state, at least 1 and at most {MAX_IDS}"))
+                    })?);
                 }
                 b"id_from" => filter.ids.from = number()?,
                 b"id_to" => filter.ids.to = number()?,
@@ -194,6 +228,12 @@ impl Filter {
         self.is_all || self.ids.from >= self.ids.to
     }
 
+    /// Whether the filter names a state for the task, and that state is `state`.
+    pub(crate) fn names_state(&self, id: u64, state: State) -> bool {
+        let named = self.named.as_ref().and_then(|named| named.get(&id));
+        self.state == Some(state) || named == Some(&Some(state))
+    }
+
     /// Whether the filter says nothing, not even `all = true`.
     pub(crate) fn is_empty(&self) -> bool {
         !self.is_all && self.members == 0
@@ -216,7 +256,11 @@ pub(crate) struct Walked {
 impl TubeTurn<'_> {
     /// Whether a filter admits a task.
     pub(crate) fn is_admitted(&self, filter: &Filter, task: &Task<'_>) -> Result<bool, Error> {
-        let is_near = filter.ids.has(task.id)
+        let is_named = filter.named.as_ref().is_none_or(|named| {
+            named.get(&task.id).is_some_and(|state| state.is_none_or(|state| task.state() == Some(state)))
+        });
+        let is_near = is_named
+            && filter.ids.has(task.id)
             && filter.state.is_none_or(|state| task.state() == Some(state))
             && filter.utube.as_deref().is_none_or(|name| task.utube == name)
             && filter.pris.has(task.pri)
@@ -242,6 +286,9 @@ impl TubeTurn<'_> {
 
     /// How many tasks a walk with this filter looks at.
     pub(crate) fn walk_total(&self, filter: &Filter) -> Result<u64, Error> {
+        if let Some(named) = &filter.named {
+            return Ok(named.len() as u64);
+        }
         let count = |index, iterator, key: &[u8]| self.store.count(self.tube.space, index, iterator, key);
         let indexes = self.tube.indexes;
         match (filter.state, &filter.utube) {
@@ -297,7 +344,7 @@ impl TubeTurn<'_> {
     }
 
     /// Looks at up to `limit` tasks behind `position` (empty: from the beginning) and calls `f` with each, until it breaks. A filter
-    /// that looks into payloads ends the walk behind [`MAX_TASK_BYTES`] of them, too.
+    /// that looks into payloads ends the walk behind [`PORTION_BYTES`] of them, too.
     pub(crate) fn walk(
         &self,
         filter: &Filter,
@@ -305,6 +352,9 @@ impl TubeTurn<'_> {
         limit: usize,
         f: &mut dyn FnMut(&Task<'_>) -> Result<ControlFlow<()>, Error>,
     ) -> Result<Walked, Error> {
+        if let Some(named) = &filter.named {
+            return self.walk_named((filter, named), position, limit, f);
+        }
         let layout = self.tube.kind.layout();
         let starts = self.walk_starts(filter, position)?;
         let is_ahead = |task: &Task<'_>, state: Option<State>| match state {
@@ -336,7 +386,7 @@ impl TubeTurn<'_> {
             walked.looked_at += 1;
             walked.bytes += if filter.field.is_some() { task.data.len() } else { 0 };
             last = Some(position_of(task, filter, layout));
-            is_full = f(task)?.is_break() || walked.looked_at == limit || walked.bytes >= MAX_TASK_BYTES;
+            is_full = f(task)?.is_break() || walked.looked_at == limit || walked.bytes >= PORTION_BYTES;
             match rest.next() {
                 Some(following) => *task = following,
                 None => drop(ways.swap_remove(next)),
@@ -344,6 +394,39 @@ impl TubeTurn<'_> {
         }
         if let Some(last) = last {
             walked.position = last;
+        }
+        Ok(walked)
+    }
+}
+
+impl TubeTurn<'_> {
+    /// The walk over tasks that are named by id, in the order of ids. One that is not there counts as looked at.
+    fn walk_named(
+        &self,
+        (filter, named): (&Filter, &BTreeMap<u64, Option<State>>),
+        position: &[u8],
+        limit: usize,
+        f: &mut dyn FnMut(&Task<'_>) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<Walked, Error> {
+        let layout = self.tube.kind.layout();
+        let behind = match position {
+            [] => Bound::Unbounded,
+            position => Bound::Excluded(id_of(position).ok_or_else(forged)?),
+        };
+        let mut walked = Walked { looked_at: 0, bytes: 0, position: position.to_vec(), is_end: true };
+        let mut is_full = limit == 0;
+        for (&id, _) in named.range((behind, Bound::Unbounded)) {
+            if is_full {
+                walked.is_end = false;
+                break;
+            }
+            walked.looked_at += 1;
+            walked.position = ShortKey::id(id).to_vec();
+            is_full = walked.looked_at == limit;
+            if let Some(task) = self.tasks().get(id)?.and_then(|tuple| Task::read(tuple, layout)) {
+                walked.bytes += if filter.field.is_some() { task.data.len() } else { 0 };
+                is_full |= f(&task)?.is_break() || walked.bytes >= PORTION_BYTES;
+            }
         }
         Ok(walked)
     }

@@ -12,7 +12,7 @@ use lycosa_tuple::mp;
 
 use super::filter::{Filter, MAX_TASK_BYTES};
 use crate::arguments::{Number, Table, is_nil, string};
-use crate::background::WALK;
+use crate::background::{PORTION_BYTES, WALK};
 use crate::error::Error;
 use crate::listing::{MAX_LISTED_BYTES, MAX_LOOKED_AT, Members};
 use crate::procedure::Call;
@@ -87,21 +87,23 @@ pub(crate) struct Search {
 
 impl Search {
     /// Tasks that a call looks at before it waits for its share of the loop's time.
-    pub(crate) const AT_ONCE: u32 = WALK as u32;
+    pub(crate) const AT_ONCE: u32 = 64;
 
     /// Goes on until the page is complete or the budget is spent. Whether it is complete.
     pub(crate) fn advance(&mut self, turn: &TubeTurn<'_>, budget: &mut Budget<'_>) -> Result<bool, Error> {
         let Self { filter, limit, cursor, left, bytes, found, count, .. } = self;
         loop {
-            let mut is_full = false;
+            let (mut is_full, written) = (false, found.len());
             let walked = turn.walk(filter, &cursor.position, WALK.min(*left), &mut |task| {
                 if turn.is_admitted(filter, task)? {
                     turn.write_task_extended(task, None, found)?;
                     *count += 1;
                 }
                 is_full = *count as usize == *limit || found.len() >= MAX_LISTED_BYTES;
-                Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                let is_portion = found.len() - written >= PORTION_BYTES;
+                Ok(if is_full || is_portion { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             })?;
+            budget.note_bytes(walked.bytes + found.len() - written);
             *left -= walked.looked_at;
             *bytes += walked.bytes;
             cursor.scanned += walked.looked_at as u64;

@@ -7,7 +7,7 @@ use lycosa_tuple::mp;
 
 use super::filter::{Filter, MAX_TASK_BYTES};
 use super::record::{Action, JobState, Record};
-use crate::background::{PORTION, WALK};
+use crate::background::{PORTION, PORTION_BYTES, WALK};
 use crate::driver::{Event, PutOptions};
 use crate::error::Error;
 use crate::statistics::Operation;
@@ -38,14 +38,15 @@ impl Action {
 
     /// Whether it changes a task of that state that the filter admits. Tasks at work are left to their workers unless the filter
     /// names their state.
-    fn changes(self, state: Option<State>, filter: &Filter) -> bool {
+    fn changes(self, task: &Task<'_>, filter: &Filter) -> bool {
+        let state = task.state();
         match self {
             Self::Count => true,
             Self::Undo => false,
             Self::Kick | Self::Release | Self::Run => state == self.only(),
             Self::Bury | Self::Delete | Self::Move => match state {
                 Some(State::Buried) => self != Self::Bury,
-                Some(State::Taken) => filter.state == Some(State::Taken),
+                Some(State::Taken) => filter.names_state(task.id, State::Taken),
                 Some(State::Ready | State::Delayed) => true,
                 Some(State::Done) | None => false,
             },
@@ -179,6 +180,7 @@ impl Turn<'_> {
         loop {
             let (matching, is_end) = self.look(job, index, &filter, (left, budget.rows()))?;
             budget.spend_rows(matching.looked_at);
+            budget.note_bytes(matching.bytes);
             bytes += matching.bytes;
             if !job.dry_run {
                 for id in matching.ids {
@@ -210,14 +212,14 @@ impl Turn<'_> {
         let limit = usize::try_from(left).map_or(PORTION, |left| left.min(PORTION));
         let (mut ids, mut matched, mut bytes) = (Vec::new(), 0, 0);
         let walked = turn.walk(filter, &job.position, WALK.min(rows.max(1) as usize), &mut |task| {
-            if task.id < below && action.changes(task.state(), filter) && turn.is_admitted(filter, task)? {
+            if task.id < below && action.changes(task, filter) && turn.is_admitted(filter, task)? {
                 matched += 1;
                 if !dry_run {
                     ids.push(task.id);
                     bytes += task.data.len();
                 }
             }
-            Ok(if ids.len() >= limit || bytes >= MAX_TASK_BYTES {
+            Ok(if ids.len() >= limit || bytes >= PORTION_BYTES {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())

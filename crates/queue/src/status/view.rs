@@ -1,6 +1,6 @@
 //! Reading the status.
 
-use lycosa_store::{IteratorType, Store};
+use lycosa_store::{Budget, IteratorType, Store};
 
 use super::histogram::Histogram;
 use super::history::History;
@@ -148,22 +148,24 @@ impl Queue {
         Ok((found, after.filter(|_| self.tubes.next(after, false).is_some())))
     }
 
-    /// The age of the oldest ready task among `limit` tubes behind the id `after`, µs, and the id behind which to go on, if there
-    /// are more. Tubes that do not know it are left out.
+    /// The age of the oldest ready task among the tubes behind the id `after`, µs, and the id behind which to go on, if there
+    /// are more. Tubes that do not know it are left out. A look-up in an index is a row of the budget, and so is a tube; at least one
+    /// tube is looked at, with up to 17 look-ups.
     #[must_use]
     pub fn oldest_ready(
         &self,
         store: &Store,
         mut after: Option<u64>,
-        limit: usize,
+        mut budget: Budget<'_>,
         now: u64,
     ) -> (Option<u64>, Option<u64>) {
         let mut oldest = None;
-        for _ in 0..limit {
+        while !budget.is_spent() {
             let Some((id, index)) = self.tubes.next(after, false) else { return (oldest, None) };
             after = Some(id);
+            budget.spend_rows(1);
             let ready = self.tubes.at(index).filter(|tube| tube.counts.shown().ready > 0);
-            let since = ready.and_then(|tube| tube.oldest_ready(store).ok()?);
+            let since = ready.and_then(|tube| tube.oldest_ready(store, &mut budget).ok()?);
             oldest = oldest.max(since.map(|since| now.saturating_sub(since)));
         }
         (oldest, after)
@@ -227,7 +229,7 @@ impl Common {
             paused: tube.paused,
             waiting_takes: self.waiters.count(index, Line::Takes),
             waiting_puts: self.waiters.count(index, Line::Puts),
-            oldest_ready_age: tube.oldest_ready(store)?.map(age),
+            oldest_ready_age: tube.oldest_ready(store, &mut Budget::of_rows(u32::MAX))?.map(age),
             oldest_taken_age: self.oldest_taken(store, tube)?.map(age),
             ready_keys: candidates.map(|candidates| candidates.len() as u64),
             busy_keys: candidates.map(|candidates| candidates.busy() as u64),
@@ -264,10 +266,11 @@ impl Turn<'_> {
 
 impl Tube {
     /// When the oldest ready task was put. Where tasks do not say so, the sample of puts does, as far as it reaches.
-    fn oldest_ready(&self, store: &Store) -> Result<Option<u64>, Error> {
+    fn oldest_ready(&self, store: &Store, budget: &mut Budget<'_>) -> Result<Option<u64>, Error> {
         let layout = self.kind.layout();
         let tasks = self.tasks(store);
         let mut first = tasks.first_in_state(State::Ready)?;
+        budget.spend_rows(1);
         if !layout.timed {
             let meter = self.meter.as_deref();
             return Ok(first.and_then(id_of).zip(meter).and_then(|(id, meter)| meter.puts.around(id)));
@@ -280,6 +283,7 @@ impl Tube {
             let Some(next) = task.pri.checked_add(1) else { break };
             let key = ShortKey::state(State::Ready, &[next]);
             first = store.first(self.space, self.indexes.status, IteratorType::Ge, &key)?;
+            budget.spend_rows(1);
         }
         Ok(oldest)
     }

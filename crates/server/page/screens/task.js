@@ -55,7 +55,7 @@ export function draw(route, { task, explanation, problem }) {
           h(Facts, { facts: facts(task) }),
           task.headers && [h('h2', null, 'Headers'), h(Facts, { facts: Object.entries(task.headers).map(([name, text]) => [visibleLine(name), h(Foreign, { text })]) })],
         ),
-        h(Payload, { task }),
+        h(Payload, { tube, task }),
       ),
   ];
 }

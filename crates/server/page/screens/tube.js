@@ -12,6 +12,9 @@ import { PutForm } from '../put.js';
 import { IssueList } from './issues.js';
 import { Curves, Spans, spanOf } from './overview.js';
 
+/** Reasons that concern the whole tube, and stand under "Why no task is handed out". */
+const OF_TUBE = ['paused', 'no_consumer'];
+
 export const title = ({ names: [name] }) => `${name} · Lycosa`;
 
 export async function load({ names: [name] }, signal) {
@@ -19,10 +22,18 @@ export async function load({ names: [name] }, signal) {
     loadTube(name, signal),
     get(path`v1/tubes/${name}/explain`, signal),
   ]);
-  return { tube, explanation };
+  // Names that are no text cannot be asked for.
+  const asked = (tube.sub_queues ?? []).filter(({ name: key, tasks }) => typeof key === 'string' && Number(tasks.ready) > 0);
+  const blocked = await Promise.all(
+    asked.map(async ({ name: key }) => {
+      const { reasons } = await get(path`v1/tubes/${name}/explain?utube=${key}`, signal);
+      return [key, { reasons: reasons.filter(({ reason }) => !OF_TUBE.includes(reason)) }];
+    }),
+  );
+  return { tube, explanation, blocked: new Map(blocked) };
 }
 
-export function draw(route, { tube, explanation }) {
+export function draw(route, { tube, explanation, blocked }) {
   const { name, tasks } = tube;
   const { span, grain } = spanOf(route);
   const issues = findIssues({ tubes: [tube] });
@@ -72,7 +83,7 @@ export function draw(route, { tube, explanation }) {
       ),
       h(PutForm, { tube, after: route.refresh }),
       h(Durations, { tube }),
-      tube.sub_queues && h(SubQueues, { tube }),
+      tube.sub_queues && h(SubQueues, { tube, blocked }),
       h(Calls, { calls: tube.operations }),
     ),
   ];
@@ -93,16 +104,22 @@ function Durations({ tube }) {
   return h('section', { class: 'panel' }, part('Wait', tube.wait, 'No task was taken.'), part('Work', tube.work, 'No task was finished.'));
 }
 
-/** The sub-queues into which the most is put. */
-function SubQueues({ tube }) {
-  const rows = tube.sub_queues.map(({ name, tasks }) =>
+/** The sub-queues into which the most is put, and why those with ready tasks hand out none. */
+function SubQueues({ tube, blocked }) {
+  const rows = tube.sub_queues.flatMap(({ name, tasks }) => [
     h(
       'tr',
       { key: name },
       h('th', { scope: 'row' }, h('a', { href: to`#/tubes/${tube.name}/tasks?utube=${name}` }, h(Foreign, { text: name }))),
       STATES.map((state) => h('td', { key: state, class: 'number' }, count(tasks[state]))),
     ),
-  );
+    blocked.get(name)?.reasons.length > 0 &&
+      h(
+        'tr',
+        { key: `${name} why`, class: 'why' },
+        h('td', { colSpan: STATES.length + 1 }, h(Explanation, { explanation: blocked.get(name), tube: tube.name, idle: '' })),
+      ),
+  ]);
   return h(
     'section',
     { class: 'panel' },

@@ -124,6 +124,11 @@ pub(crate) fn payload(task: &mut Map<String, Json>, bytes: &[u8]) {
     task.insert(name.to_owned(), value);
 }
 
+/// Adds a payload as `payload_msgpack`, also if JSON can say it.
+pub(crate) fn stored_payload(task: &mut Map<String, Json>, bytes: &[u8]) {
+    task.insert("payload_msgpack".to_owned(), STANDARD.encode(bytes).into());
+}
+
 /// The bytes that a base64 text stands for.
 pub(crate) fn base64(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()

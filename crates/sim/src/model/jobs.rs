@@ -20,8 +20,8 @@ const BUDGET: u64 = 512;
 /// Steps of background work in a turn.
 const STEPS: usize = 16;
 /// Tasks between two looks at the budget: changed ones, and ones that are looked at.
-const PORTION: u64 = 8;
-const WALK: u64 = 64;
+const PORTION: u64 = 4;
+const WALK: u64 = 32;
 /// What a change costs, and a task that is brought back or forgotten.
 const CHANGE: u64 = 3;
 const KEPT_CHANGE: u64 = 4;

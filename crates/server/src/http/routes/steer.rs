@@ -192,6 +192,17 @@ fn filter(mut filter: Map<String, Json>) -> Result<Json, Problem> {
             *id = task_id(text)?.into();
         }
     }
+    for item in filter.get_mut("ids").and_then(Json::as_array_mut).into_iter().flatten() {
+        let id = match item {
+            Json::Array(pair) => pair.first_mut(),
+            id => Some(id),
+        };
+        if let Some(id) = id
+            && let Some(text) = id.as_str()
+        {
+            *id = task_id(text)?.into();
+        }
+    }
     Ok(filter.into())
 }
 

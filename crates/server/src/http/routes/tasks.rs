@@ -46,7 +46,7 @@ pub(super) const ROUTES: &[Route] = &[
         operation: "peekTask",
         summary: "A task in any state, without taking it",
         role: Some(TokenRole::Viewer),
-        query: &[],
+        query: &[("payload", "string", "`msgpack`: the payload as payload_msgpack, as it is stored")],
         headers: &[],
         bodies: &[],
         answers: &[(200, "Task")],
@@ -311,9 +311,30 @@ async fn peek(
     State(state): State<Shared>,
     access: Access,
     Named((tube, id)): Named<(String, String)>,
+    Params(PeekParams { payload }): Params<PeekParams>,
 ) -> Result<Response, Problem> {
     let args = Args::new().json(&task_id(&id)?.into()).json(&json!({ "extended": true }));
-    one_task(&state, &access, method(&tube, "peek"), args).await
+    let args = args.finish();
+    let function = method(&tube, "peek");
+    let values = state.bridge.call(&access, function.clone(), args, state.limits.timeout).await?;
+    let add = match payload {
+        None => json::payload,
+        Some(PayloadForm::Msgpack) => json::stored_payload,
+    };
+    let task = task_with(&mut Reader::new(&values.bytes), add).ok_or_else(|| unexpected(&function))?;
+    Ok(answer(StatusCode::OK, &task))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PeekParams {
+    payload: Option<PayloadForm>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PayloadForm {
+    Msgpack,
 }
 
 async fn remove(
@@ -368,8 +389,12 @@ fn brief(reader: &mut Reader<'_>) -> Option<Json> {
 
 /// A task with its payload and what the extended form says.
 pub(super) fn whole(reader: &mut Reader<'_>) -> Option<Json> {
+    task_with(reader, json::payload)
+}
+
+fn task_with(reader: &mut Reader<'_>, add: fn(&mut Map<String, Json>, &[u8])) -> Option<Json> {
     let (mut task, count) = head(reader)?;
-    json::payload(&mut task, reader.raw().ok()?);
+    add(&mut task, reader.raw().ok()?);
     for _ in 1..count {
         if let Some(members) = json::members(&mut Reader::new(reader.raw().ok()?)) {
             task.extend(members);
