@@ -18,7 +18,9 @@
 //! In the end nothing fails any more: within a minute the group confirms a `put`, and all members have the same data, which
 //! are the ones that the clients know.
 //!
-//! Absent: connections that are forwarded to the leader, programs, and old versions.
+//! Half of the groups begin at an older level, with programs of both versions, and rise once all members have the newer one.
+//!
+//! Absent: connections that are forwarded to the leader, programs, and temporary tubes.
 
 mod client;
 mod server;
