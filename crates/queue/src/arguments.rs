@@ -27,8 +27,14 @@ impl<'a> Arguments<'a> {
         let mut reader = Reader::new(bytes);
         let count = reader.array().map_err(malformed)?;
         let mut arguments = Self::default();
-        for value in arguments.values.iter_mut().take(count as usize) {
-            *value = Some(reader.raw().map_err(malformed)?);
+        for (left, value) in (0..count).rev().zip(&mut arguments.values) {
+            // A call's arguments were checked to be a whole array. The last one may be long.
+            let is_last = left == 0;
+            debug_assert!(
+                !is_last || reader.clone().raw() == Ok(reader.rest()),
+                "the last argument is a whole value"
+            );
+            *value = Some(if is_last { reader.rest() } else { reader.raw().map_err(malformed)? });
         }
         Ok(arguments)
     }

@@ -485,7 +485,7 @@ impl TubeTurn<'_> {
             let side = Side::read(&tuple, layout);
             let observed = tube.observed.then(|| tuple.clone());
             let operation = Some(Operation::Touch);
-            self.account(TaskChange {
+            self.account_rarely(TaskChange {
                 id,
                 old: side,
                 new: side,

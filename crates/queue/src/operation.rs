@@ -376,8 +376,7 @@ impl TubeTurn<'_> {
     /// the sub-queue in `common.name`.
     pub(crate) fn carry_out(&mut self, decided: &Decided, taken_by: Option<Client>) -> Result<(), Error> {
         let Self { store, tube, common, now, .. } = self;
-        let key = ShortKey::id(decided.id);
-        let changed = common.assignments.carry_out(store, tube.space, &key)?;
+        let changed = common.assignments.carry_out(store, tube.space, decided.id)?;
         let tuple = changed.filter(|_| tube.observed).map(<[u8]>::to_vec);
         let name = std::mem::take(&mut common.name);
         let Decided { id, former, state, next_event, pri, created, operation } = *decided;
@@ -399,11 +398,7 @@ impl TubeTurn<'_> {
     ) -> Result<bool, Error> {
         let Self { store, tube, common, .. } = self;
         let layout = tube.kind.layout();
-        let key = ShortKey::id(id);
-        let Some(tuple) = store.execute(&Statement::Delete { space: tube.space, index: 0, key: &key })?
-        else {
-            return Ok(false);
-        };
+        let Some(tuple) = store.delete_number(tube.space, id)? else { return Ok(false) };
         let shown = Shown::read(tuple, layout);
         if let (Some(out), Some(task)) = (out, shown) {
             task.with_state(State::Done).write(out);

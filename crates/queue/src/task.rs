@@ -494,12 +494,51 @@ pub(crate) fn string_key(text: &[u8]) -> Vec<u8> {
 /// the bytes that it puts into the tuple.
 #[derive(Debug, Default)]
 pub(crate) struct Assignments {
-    operations: Vec<u8>,
+    operations: Operations,
     fields: FieldSet,
     /// Where the bytes belong; `None`: only the operations name the change.
     offset: Option<usize>,
     bytes: [u8; Self::HEAD],
     length: usize,
+}
+
+/// The operations of an UPDATE, without an allocation.
+#[derive(Debug)]
+struct Operations {
+    bytes: [u8; Self::CAPACITY],
+    length: usize,
+}
+
+impl Operations {
+    /// An operation before its value: an array's header, `=`, a field whose number is one byte.
+    const HEAD: usize = 4;
+    /// An array's header, a status and three numbers.
+    const CAPACITY: usize = 1 + 4 * (Self::HEAD + mp::MAX_UINT);
+
+    /// Adds an operation that gives a field the first `width` bytes of `value`.
+    #[inline]
+    fn assign<const N: usize>(&mut self, field: u32, value: [u8; N], width: usize) {
+        self.bytes[0] += 1;
+        mp::overwrite(&mut self.bytes, self.length, [0x93, 0xa1, b'=', field as u8]);
+        mp::overwrite(&mut self.bytes, self.length + Self::HEAD, value);
+        self.length += Self::HEAD + width;
+    }
+}
+
+impl Default for Operations {
+    fn default() -> Self {
+        let mut bytes = [0; Self::CAPACITY];
+        bytes[0] = 0x90;
+        Self { bytes, length: 1 }
+    }
+}
+
+impl Deref for Operations {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
 }
 
 impl Assignments {
@@ -516,14 +555,14 @@ impl Assignments {
             if is_moved { (status, next_event - status == 2) } else { (next_event, true) };
         if is_moved {
             let state = change.state.encoded();
-            self.assign(STATUS, state, state.len());
+            self.operations.assign(STATUS, state, state.len());
             mp::overwrite(&mut self.bytes, 0, state);
             self.fields.insert(STATUS);
             self.length = state.len();
         }
         if let Some(value) = change.next_event {
             let (value, width) = mp::uint_bytes(value);
-            self.assign(NEXT_EVENT, value, width);
+            self.operations.assign(NEXT_EVENT, value, width);
             mp::overwrite(&mut self.bytes, self.length, value);
             self.fields.insert(NEXT_EVENT);
             self.length += width;
@@ -532,7 +571,7 @@ impl Assignments {
         for (field, value) in [(TTL, change.ttl), (TTR, change.ttr)] {
             if let Some(value) = value {
                 let (value, width) = mp::uint_bytes(value);
-                self.assign(field, value, width);
+                self.operations.assign(field, value, width);
                 fits = false;
             }
         }
@@ -543,48 +582,38 @@ impl Assignments {
     pub(crate) fn set_unread(&mut self, state: Option<State>, next_event: Option<u64>) {
         self.clear();
         if let Some(state) = state {
-            self.assign(STATUS, state.encoded(), 2);
+            self.operations.assign(STATUS, state.encoded(), 2);
         }
         if let Some(value) = next_event {
             let (value, width) = mp::uint_bytes(value);
-            self.assign(NEXT_EVENT, value, width);
+            self.operations.assign(NEXT_EVENT, value, width);
         }
     }
 
     fn clear(&mut self) {
-        self.operations.clear();
-        self.operations.push(0x90);
+        (self.operations.bytes[0], self.operations.length) = (0x90, 1);
         self.fields = FieldSet::default();
         self.offset = None;
         self.length = 0;
     }
 
-    /// Adds an operation that gives a field the first `width` bytes of `value`.
-    #[inline]
-    fn assign<const N: usize>(&mut self, field: u32, value: [u8; N], width: usize) {
-        self.operations[0] += 1;
-        // The numbers of the fields are small: each is one byte. A copy of constant length is a few instructions.
-        let mut operation = [0x93, 0xa1, b'=', field as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        mp::overwrite(&mut operation, 4, value);
-        let end = self.operations.len() + 4 + width;
-        self.operations.extend_from_slice(&operation);
-        self.operations.truncate(end);
-    }
-
-    /// Changes the task with the key `key` in the space of its tube.
+    /// Changes the task with that id in the space of its tube.
     pub(crate) fn carry_out<'s>(
         &mut self,
         store: &'s mut Store,
         space: SpaceId,
-        key: &[u8],
+        id: u64,
     ) -> Result<Option<&'s [u8]>, lycosa_store::Error> {
         let Self { operations, fields, offset, bytes, length } = self;
         match *offset {
             Some(offset) => {
                 let change = Overwrite { fields: *fields, offset, bytes: &mut bytes[..*length], operations };
-                store.overwrite(space, key, change)
+                store.overwrite(space, id, change)
             }
-            None => store.execute(&Statement::Update { space, index: 0, key, operations, base: 0 }),
+            None => {
+                let key = &ShortKey::id(id);
+                store.execute(&Statement::Update { space, index: 0, key, operations, base: 0 })
+            }
         }
     }
 }

@@ -150,11 +150,10 @@ impl TubeTurn<'_> {
     /// and a data folder that it has written may be full of them.
     pub(crate) fn postpone(&mut self, id: u64, state: State, death: u64) -> Result<(), Error> {
         let Self { store, tube, common, .. } = self;
-        let key = ShortKey::id(id);
         common.assignments.set_unread(None, Some(death));
-        common.assignments.carry_out(store, tube.space, &key)?;
+        common.assignments.carry_out(store, tube.space, id)?;
         let side = Some(Side { state: Some(state), next_event: death, pri: 0, utube: &[] });
-        self.account(TaskChange {
+        self.account_rarely(TaskChange {
             id,
             old: side,
             new: side,

@@ -11,6 +11,7 @@ use lycosa_tuple::update::{self, Assigned};
 use crate::access::{Access, Object};
 use crate::arena::{Arena, Handle};
 use crate::error::Error;
+use crate::overwrite::number_key;
 use crate::schema::row::Row;
 use crate::space::{AttachedSequence, Engine, PutMode, Space, SpaceIndex, key_values};
 use crate::statement::{IteratorType, Statement, StatementKind};
@@ -35,11 +36,11 @@ impl Store {
         if !self.transaction.is_open {
             return Err(Error::NoTransaction);
         }
-        let savepoint = self.savepoint();
+        let place = self.place();
         match self.apply(statement) {
             Ok(shown) => Ok(shown.map(|handle| self.arena.get(handle))),
             Err(error) => {
-                self.undo_since(savepoint);
+                self.undo_to(place);
                 Err(error)
             }
         }
@@ -54,6 +55,24 @@ impl Store {
         let executed = self.execute(statement).map(drop);
         self.is_logging = was_logging;
         executed
+    }
+
+    /// Deletes the tuple whose primary key is a number, as DELETE does. Returns that tuple, if there is one.
+    ///
+    /// # Errors
+    /// As [`Store::execute`].
+    pub fn delete_number(&mut self, id: SpaceId, number: u64) -> Result<Option<&[u8]>, Error> {
+        let space = self.space(id)?;
+        let is_plain = self.transaction.is_open && space.def.engine.has_tuples() && id > system::MAX;
+        let found = if is_plain { space.find_number(&self.arena, number) } else { None };
+        let Some(old) = found else {
+            return self.execute(&Statement::Delete { space: id, index: 0, key: &number_key(number) });
+        };
+        if self.transaction.user != user::ADMIN {
+            self.check_access(self.transaction.user, Object::Space(id), Access::WRITE)?;
+        }
+        self.delete_found(id, old)?;
+        Ok(Some(self.arena.get(old)))
     }
 
     /// As [`Store::execute`], without undoing a failed statement; for the rare callers.
@@ -279,26 +298,31 @@ impl Store {
         key: &[u8],
     ) -> Result<Option<Handle>, Error> {
         let space = self.space(id)?;
-        let (temporary, local) = (space.def.temporary, space.def.local);
-        let is_kept_by_vinyl = index == 0 && space.def.engine == Engine::Vinyl;
-        let Some(old) = space.find(&self.arena, index, key)? else {
-            if is_kept_by_vinyl {
-                self.record_missed(id);
-            }
-            if !temporary {
-                self.log(&Statement::Delete { space: id, index, key }, local);
-            }
-            return Ok(None);
-        };
-        if let Some(space) = self.catalog.get_mut(id) {
-            space.remove(&self.arena, old);
+        if let Some(old) = space.find(&self.arena, index, key)? {
+            return self.delete_found(id, old).map(|()| Some(old));
         }
+        let (temporary, local) = (space.def.temporary, space.def.local);
+        if index == 0 && space.def.engine == Engine::Vinyl {
+            self.record_missed(id);
+        }
+        if !temporary {
+            self.log(&Statement::Delete { space: id, index, key }, local);
+        }
+        Ok(None)
+    }
+
+    /// Deletes a tuple of the space. After an error the caller undoes the change.
+    #[inline]
+    fn delete_found(&mut self, id: SpaceId, old: Handle) -> Result<(), Error> {
+        let Some(space) = self.catalog.get_mut(id) else { return Err(Error::NoSuchSpace(id.to_string())) };
+        let (temporary, local) = (space.def.temporary, space.def.local);
+        space.remove(&self.arena, old);
         self.record_row(id, Some(old), None, StatementKind::Delete);
         self.row_changed(id, Some(old), None)?;
         if !temporary {
             self.log_keyed(id, old, None, local);
         }
-        Ok(Some(old))
+        Ok(())
     }
 
     /// Deletes the tuples at the beginning of a walk, up to `limit` and as long as `f` says so, each as a DELETE by its
@@ -488,8 +512,7 @@ impl Store {
         let Self { catalog, arena, effects, .. } = self;
         effects.push_keyed(space, update, local, |out| {
             if let Some(primary) = catalog.get(space).and_then(Space::primary_key) {
-                mp::write_array(out, primary.part_count());
-                primary.extract(arena.get(hit), out);
+                primary.extract_array(arena.get(hit), out);
             }
         });
     }

@@ -7,6 +7,7 @@
 //! Invariant: an [`Overwrite`] does what its operations do. Debug builds compare the two.
 
 use lycosa_tuple::field::FieldSet;
+use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::update;
 
@@ -40,25 +41,33 @@ impl Space {
     }
 }
 
+/// A key of one number.
+pub(crate) fn number_key(number: u64) -> Vec<u8> {
+    let mut key = vec![0x91];
+    mp::write_uint(&mut key, number);
+    key
+}
+
 impl Store {
-    /// Changes the tuple with a primary key as the UPDATE by `change.operations` does, in the open transaction. Returns the
-    /// changed tuple; nothing if there is none with that key.
+    /// Changes the tuple whose primary key is a number as the UPDATE by `change.operations` does, in the open transaction.
+    /// Returns the changed tuple; nothing if there is none with that key.
     ///
     /// # Errors
     /// As [`Store::execute`].
     pub fn overwrite(
         &mut self,
         id: SpaceId,
-        key: &[u8],
+        number: u64,
         change: Overwrite<'_>,
     ) -> Result<Option<&[u8]>, Error> {
         let Overwrite { fields, offset, bytes, operations } = change;
         let space = self.space(id)?;
         let (temporary, local) = (space.def.temporary, space.def.local);
         let is_open = self.transaction.is_open && space.def.engine.has_tuples();
-        let found =
-            if is_open && space.may_overwrite(fields) { space.find(&self.arena, 0, key)? } else { None };
+        let may_overwrite = is_open && space.may_overwrite(fields);
+        let found = if may_overwrite { space.find_number(&self.arena, number) } else { None };
         let Some(handle) = found.filter(|&handle| !self.transaction.has_record(handle)) else {
+            let key = &number_key(number);
             return self.execute(&Statement::Update { space: id, index: 0, key, operations, base: 0 });
         };
         if self.transaction.user != user::ADMIN {

@@ -278,6 +278,15 @@ impl Space {
         Ok(found)
     }
 
+    /// Finds the tuple whose whole primary key is a number. `None` also says that other keys are possible.
+    #[inline]
+    pub(crate) fn find_number(&self, arena: &Arena, number: u64) -> Option<Handle> {
+        let primary = self.indexes.first().filter(|index| index.def.id == 0 && !index.has_deferred())?;
+        let found = primary.index.find_number(arena, number, self.last_found.get());
+        self.last_found.set(found);
+        found
+    }
+
     pub(crate) fn primary(&self) -> Result<&SpaceIndex, Error> {
         self.require_index(0)
     }

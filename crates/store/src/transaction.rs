@@ -100,7 +100,7 @@ pub struct Savepoint {
 
 /// How far the undo records and effects reach. Places of one transaction are ordered by time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+pub(crate) struct Place {
     undo: usize,
     effects: EffectMark,
 }
@@ -353,7 +353,7 @@ impl Store {
         Savepoint { place: self.place(), transaction: number, rollbacks }
     }
 
-    fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         Place { undo: self.transaction.undo.len(), effects: self.effects.mark() }
     }
 
@@ -383,7 +383,7 @@ impl Store {
         self.undo_to(savepoint.place);
     }
 
-    fn undo_to(&mut self, place: Place) {
+    pub(crate) fn undo_to(&mut self, place: Place) {
         while self.transaction.undo.len() > place.undo {
             if let Some(undo) = self.transaction.undo.pop() {
                 self.undo(undo);

@@ -243,6 +243,13 @@ impl Writer {
     /// Appends a string in binary order.
     #[inline]
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        if let &[byte] = bytes
+            && self.free == u64::BITS
+        {
+            self.bits = (0x100 | u64::from(byte)) << (u64::BITS - 9);
+            self.free = u64::BITS - 10;
+            return;
+        }
         for &byte in bytes {
             if self.free == 0 {
                 return;

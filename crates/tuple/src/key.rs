@@ -16,7 +16,7 @@ use crate::collation::Collation;
 use crate::field::{FieldSet, FieldType};
 use crate::format::Refusal;
 use crate::hint;
-use crate::mp::{MpError, Reader};
+use crate::mp::{self, MpError, Reader};
 use crate::path::{Path, Token};
 use crate::scalar;
 
@@ -148,6 +148,10 @@ pub struct KeyDef {
     fields: FieldSet,
     has_nullable: bool,
     hint_can_be_exact: bool,
+    /// The only part is the number in the first field.
+    is_first: bool,
+    /// The last of several parts is the number in the first field, which no other part is in.
+    ends_with_first: bool,
 }
 
 /// Two definitions are equal if their parts are.
@@ -162,7 +166,7 @@ impl Eq for KeyDef {}
 impl KeyDef {
     /// A definition of these parts.
     pub fn new(parts: Vec<KeyPart>) -> Self {
-        let steps = parts
+        let steps: Box<[Step]> = parts
             .iter()
             .map(|part| {
                 let order = match part.ty {
@@ -174,7 +178,12 @@ impl KeyDef {
                 Step { field: part.field, order, nullable: part.nullable }
             })
             .collect();
+        let is_first = |step: &Step| step.field == 0 && step.order == Order::Unsigned && !step.nullable;
+        let (last, others) =
+            steps.split_last().map_or((false, &[][..]), |(last, others)| (is_first(last), others));
         Self {
+            is_first: last && others.is_empty(),
+            ends_with_first: last && !others.is_empty() && others.iter().all(|step| step.field != 0),
             steps,
             fields: parts.iter().map(|part| part.field).collect(),
             has_nullable: parts.iter().any(|part| part.nullable),
@@ -307,19 +316,29 @@ impl KeyDef {
     /// Appends the tuple's key: the values of all parts as they stand in the tuple, nil for a missing field.
     #[inline]
     pub fn extract(&self, tuple: &[u8], out: &mut Vec<u8>) {
-        if let [Step { field: 0, order: Order::Unsigned, .. }] = *self.steps
-            && let Some(number) = Walk::new(tuple).first()
-        {
-            return out.extend_from_slice(number);
-        }
-        self.extract_parts(tuple, out);
-    }
-
-    fn extract_parts(&self, tuple: &[u8], out: &mut Vec<u8>) {
         let mut walk = Walk::new(tuple);
         for part in &self.parts {
             out.extend_from_slice(walk.part(part));
         }
+    }
+
+    /// Appends the tuple's key as a MessagePack array of all parts.
+    #[inline]
+    pub fn extract_array(&self, tuple: &[u8], out: &mut Vec<u8>) {
+        if self.is_first
+            && let &[0x91..=0x9f, first, ..] = tuple
+            && let Some(bytes) = tuple.first_chunk::<{ 1 + mp::MAX_UINT }>()
+            && let Some(width) = mp::uint_width(first)
+        {
+            // A copy of constant length is a few instructions, one of the length that there is a call.
+            let mut key = *bytes;
+            key[0] = 0x91;
+            let end = out.len() + 1 + width;
+            out.extend_from_slice(&key);
+            return out.truncate(end);
+        }
+        mp::write_array(out, self.part_count());
+        self.extract(tuple, out);
     }
 
     /// Hands out the keys that a tuple has under a multikey definition, one for each element of the array: the values of all
@@ -361,10 +380,11 @@ impl KeyDef {
     pub fn hint(&self, tuple: &[u8]) -> u64 {
         let mut writer = hint::Writer::new();
         let mut walk = Walk::new(tuple);
-        // A text behind the number that decides between equal ones: read in the order of the tuple.
-        if let [Step { field: 1, order: Order::String, nullable: false }, number] = *self.steps
-            && let Step { field: 0, order: Order::Unsigned, nullable: false } = number
-            && let (Some(number), Some(text)) = (walk.unsigned(0), walk.string(1))
+        // The number that decides between equal texts and numbers behind it: read in the order of the tuple.
+        let first = if self.ends_with_first { walk.unsigned(0) } else { None };
+        if let (Some(number), [Step { field: 1, order: Order::String, nullable: false }, _]) =
+            (first, &*self.steps)
+            && let Ok(text) = walk.cursor.str()
         {
             writer.bytes(text);
             writer.unsigned(number, 0);
@@ -374,7 +394,9 @@ impl KeyDef {
             let is_written = !step.nullable
                 && match step.order {
                     Order::Unsigned => {
-                        walk.unsigned(step.field).map(|value| writer.unsigned(value, 0)).is_some()
+                        let first = first.filter(|_| step.field == 0);
+                        let value = first.or_else(|| walk.unsigned(step.field));
+                        value.map(|value| writer.unsigned(value, 0)).is_some()
                     }
                     Order::String => walk.string(step.field).map(|value| writer.bytes(value)).is_some(),
                     Order::Integer | Order::Scalar => false,
@@ -480,12 +502,6 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// The bytes of the first field.
-    #[inline]
-    fn first(mut self) -> Option<&'a [u8]> {
-        if self.count == 0 { None } else { self.cursor.raw().ok() }
-    }
-
     /// The bytes of a field.
     fn field(mut self, field: u32) -> Option<&'a [u8]> {
         self.seek(field)?;
@@ -575,7 +591,7 @@ mod tests {
             // Trailing nils are left out, as they may be.
             let count = fields.iter().rposition(|field| *field != Value::Nil).map_or(0, |last| last + 1);
             let mut out = Vec::new();
-            crate::mp::write_array(&mut out, count as u32);
+            mp::write_array(&mut out, count as u32);
             for (field, value) in fields[..count].iter().enumerate() {
                 let part = self.definition.parts.iter().find(|part| part.field as usize == field).unwrap();
                 let wide = if part.ty == FieldType::Unsigned { self.wide % 2 } else { self.wide };

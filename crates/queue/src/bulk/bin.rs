@@ -318,9 +318,17 @@ impl TubeTurn<'_> {
         let (old, new) = (side(left_in, old_event), side(state, next_event));
         let Self { store, tube, common, .. } = self;
         common.assignments.set_unread(Some(state), layout.timed.then_some(next_event));
-        let changed = common.assignments.carry_out(store, tube.space, &ShortKey::id(kept.id))?;
+        let changed = common.assignments.carry_out(store, tube.space, kept.id)?;
         let tuple = changed.filter(|_| tube.observed).map(<[u8]>::to_vec);
-        self.account(TaskChange { id: kept.id, old, new, operation, taken_by: None, created: 0, tuple })?;
+        self.account_rarely(TaskChange {
+            id: kept.id,
+            old,
+            new,
+            operation,
+            taken_by: None,
+            created: 0,
+            tuple,
+        })?;
         self.restore_attempts(kept)?;
         Ok(Outcome::Undone)
     }
@@ -349,7 +357,7 @@ impl TubeTurn<'_> {
         let stored = stored.filter(|_| tube.observed).map(<[u8]>::to_vec);
         let new = Side::read(&tuple, layout);
         let operation = Some(Operation::Put);
-        self.account(TaskChange {
+        self.account_rarely(TaskChange {
             id: kept.id,
             old: None,
             new,

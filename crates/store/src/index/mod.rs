@@ -168,12 +168,12 @@ impl Index {
         reader.uint().ok().filter(|_| reader.is_empty())
     }
 
-    /// The tuple with a number for a key. It is `guess`, a tuple of the index, if that has the number.
+    /// The tuple with a number for a key, if such numbers are the keys of the index. It is `guess`, a tuple of the index, if that
+    /// has the number.
     #[inline]
     pub(crate) fn find_number(&self, arena: &Arena, number: u64, guess: Option<Handle>) -> Option<Handle> {
-        let has_number = |guess: &Handle| {
-            self.number.and_then(|field| number_in(arena.get(*guess), field)) == Some(number)
-        };
+        let field = self.number?;
+        let has_number = |guess: &Handle| number_in(arena.get(*guess), field) == Some(number);
         guess.filter(has_number).or_else(|| self.entries.find(self.order(arena), number, &[]))
     }
 
@@ -406,5 +406,8 @@ fn hint(kind: IndexKind, key: &KeyDef, number: Option<u32>, tuple: &[u8]) -> u64
 /// The unsigned number in a tuple's field. The space lets no tuple in that has none in a part of an index.
 #[inline]
 fn number_in(tuple: &[u8], field: u32) -> Option<u64> {
+    if let ([0x91..=0x9f, fields @ ..], 0) = (tuple, field) {
+        return Reader::new(fields).uint().ok();
+    }
     TupleRef::trusted(tuple).at(field)?.uint().ok()
 }

@@ -178,7 +178,7 @@ fn execute(store: &mut Store, space: SpaceId, step: &Step) -> bool {
             match bytes {
                 Some((Assigned { fields, offset: Some(offset) }, mut bytes)) => {
                     let change = Overwrite { fields, offset, bytes: &mut bytes, operations: &operations };
-                    store.overwrite(space, &key, change).map(drop)
+                    store.overwrite(space, u64::from(id), change).map(drop)
                 }
                 _ => {
                     let operations = &operations;

@@ -31,6 +31,19 @@ pub fn write_uint(out: &mut Vec<u8>, value: u64) {
 /// The most bytes of an unsigned integer.
 pub const MAX_UINT: usize = 9;
 
+/// How many bytes an unsigned integer takes whose first byte is this one.
+#[inline]
+pub const fn uint_width(first: u8) -> Option<usize> {
+    match first {
+        0..=0x7f => Some(1),
+        0xcc => Some(2),
+        0xcd => Some(3),
+        0xce => Some(5),
+        0xcf => Some(MAX_UINT),
+        _ => None,
+    }
+}
+
 /// An unsigned integer in its shortest form, which is as many of the bytes as the length says.
 #[inline]
 pub fn uint_bytes(value: u64) -> ([u8; MAX_UINT], usize) {
