@@ -56,10 +56,30 @@ async function open(browser, address, { token, width = 1440, scheme = 'light' } 
   return { context, page, faults };
 }
 
-/** Goes to a screen and waits until it shows what the server said. */
+/** Loads the page at a screen and waits until it shows what the server said. */
 async function visit(page, address, route) {
   await page.goto('about:blank');
   await page.goto(`${address}#/${route}`);
+  await shown(page);
+}
+
+/** Goes to another screen of the loaded page, as a link does, and waits until it shows what the server said. */
+async function follow(page, route) {
+  await page.evaluate(
+    (hash) =>
+      new Promise((done) => {
+        if (location.hash === hash) return done();
+        // The page's own listener came first, and has drawn the new screen two frames later.
+        const drawn = () => requestAnimationFrame(() => requestAnimationFrame(done));
+        window.addEventListener('hashchange', drawn, { once: true });
+        location.hash = hash;
+      }),
+    `#/${route}`,
+  );
+  await shown(page);
+}
+
+async function shown(page) {
   await page.locator('main h1').first().waitFor({ state: 'attached' });
   await page.locator('.health').waitFor();
   await page.waitForFunction(() => !document.querySelector('.loading'));
@@ -82,7 +102,7 @@ function overflow(page) {
 
 async function picture(page, name) {
   fs.mkdirSync(PICTURES, { recursive: true });
-  await page.screenshot({ path: path.join(PICTURES, `${name}.png`), fullPage: true });
+  await page.screenshot({ path: path.join(PICTURES, `${name}.jpeg`), fullPage: true, type: 'jpeg', quality: 90 });
 }
 
 /** A picture of the window for the documents: into the folder that LYCOSA_PICTURES names, else beside the others. */
@@ -116,4 +136,4 @@ async function prefixed(port, prefix) {
   return { address, strays, close: () => server.close() };
 }
 
-module.exports = { illustration, inaccessible, launch, open, overflow, picture, prefixed, visit };
+module.exports = { follow, illustration, inaccessible, launch, open, overflow, picture, prefixed, visit };

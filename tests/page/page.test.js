@@ -7,7 +7,7 @@ const { after, before, describe, it } = require('node:test');
 const Tarantool = require('tarantool-driver');
 
 const { ADMIN_PASSWORD, Server } = require('../js/server');
-const { inaccessible, launch, open, overflow, picture, prefixed, visit } = require('./browser');
+const { follow, inaccessible, launch, open, overflow, picture, prefixed, visit } = require('./browser');
 
 /** 2^53 + 1, which a double cannot hold. */
 const LONG = '9007199254740993';
@@ -142,8 +142,12 @@ describe('the page', () => {
       for (const role of ROLES.filter((one) => isShown(one, scheme, width))) {
         it(`is whole and accessible: ${scheme}, ${width} px, ${role}`, TIMEOUT, async () => {
           const { context, page, faults } = await open(browser, address, { token: tokens[role], width, scheme });
+          // In one form every screen is loaded by its address, as a colleague opens it; in the others it is reached as by a link.
+          const isLoaded = role === 'administrator' && scheme === 'light' && width === 1440;
+          const go = isLoaded ? (route) => visit(page, address, route) : (route) => follow(page, route);
+          await visit(page, address, '');
           for (const [name, route, text] of role === 'administrator' ? [...SHOWN, ...GUARDED] : SHOWN) {
-            await visit(page, address, route);
+            await go(route);
             await page.locator('main').getByText(text).first().waitFor();
             await picture(page, `${name}-${width}-${scheme}-${role}`);
             assert.deepEqual(await inaccessible(page), [], `${name}: axe`);
