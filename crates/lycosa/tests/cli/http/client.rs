@@ -57,6 +57,12 @@ impl Door {
         Self { server, address }
     }
 
+    /// How many calls of `take` wait at this tube.
+    pub(crate) fn waiting_takes(&self, token: &str, tube: &str) -> u64 {
+        let status = self.ask(&format!("GET /v1/tubes/{tube}/status"), token, "", b"").json();
+        status["waiting_takes"].as_u64().unwrap()
+    }
+
     /// Makes a token; returns its secret.
     pub(crate) fn token(&self, name: &str, role: &str, tube: &str) -> String {
         let data = self.server.data.path().to_str().unwrap();

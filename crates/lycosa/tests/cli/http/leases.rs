@@ -37,10 +37,6 @@ fn tasks(door: &Door, token: &str, state: &str) -> u64 {
     door.ask("GET /v1/tubes/mail", token, "", b"").json()["tasks"][state].as_u64().unwrap()
 }
 
-fn waiting_takes(door: &Door, token: &str) -> u64 {
-    door.ask("GET /v1/tubes/mail/status", token, "", b"").json()["waiting_takes"].as_u64().unwrap()
-}
-
 #[test]
 fn tasks_are_taken_by_lease_and_settled_each_on_its_own() {
     let (door, token) = door();
@@ -117,15 +113,15 @@ fn a_take_waits_and_ends_with_its_client() {
         )
     };
     waiting.write_all(request("600").as_bytes()).unwrap();
-    wait_until("the call to wait", || waiting_takes(&door, &token) == 1);
+    wait_until("the call to wait", || door.waiting_takes(&token, "mail") == 1);
     drop(waiting);
-    wait_until("the call to be given up", || waiting_takes(&door, &token) == 0);
+    wait_until("the call to be given up", || door.waiting_takes(&token, "mail") == 0);
     put(&door, &token, 1);
     assert_eq!((tasks(&door, &token, "ready"), tasks(&door, &token, "taken")), (1, 0));
     std::thread::scope(|scope| {
         assert_eq!(take(&door, &token, "").len(), 1);
         let second = scope.spawn(|| take(&door, &token, "?wait=600"));
-        wait_until("the call to wait", || waiting_takes(&door, &token) == 1);
+        wait_until("the call to wait", || door.waiting_takes(&token, "mail") == 1);
         put(&door, &token, 1);
         assert_eq!(second.join().unwrap()[0]["id"], "1");
     });
@@ -138,7 +134,7 @@ fn a_revoked_token_waits_no_more() {
     let other = door.token("other", "operator", "*");
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| door.ask("POST /v1/tubes/mail/take?wait=600", &token, "", b""));
-        wait_until("the call to wait", || waiting_takes(&door, &other) == 1);
+        wait_until("the call to wait", || door.waiting_takes(&other, "mail") == 1);
         let data = door.server.data.path().to_str().unwrap();
         let run = finish(door.server.command(&["token", "revoke", "worker", "--data-dir", data]), "");
         assert_eq!(run.code, 0, "{}", run.stderr);
@@ -161,7 +157,7 @@ fn a_server_that_ends_refuses_what_waits() {
          Content-Length: 0\r\n\r\n"
     )
     .unwrap();
-    wait_until("the call to wait", || waiting_takes(&door, &token) == 1);
+    wait_until("the call to wait", || door.waiting_takes(&token, "mail") == 1);
     door.server.signal(rustix::process::Signal::TERM);
     let answers = super::client::answers(&super::client::read_all(&mut stream));
     assert_eq!((answers[0].status, answers[0].problem().as_str()), (503, "unavailable"));

@@ -181,12 +181,9 @@ fn sessions_are_released_and_connections_ended() {
         let mut child = door.server.command(&take);
         child.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         let mut child = child.spawn().unwrap();
-        let mut found = None;
-        crate::support::wait_until("the client to wait", || {
-            found = connection(&door);
-            found.is_some()
-        });
-        let id = found.unwrap();
+        // Before that it may hold the first: to release this one would end the client.
+        crate::support::wait_until("the client to wait", || door.waiting_takes(&token, "mail") == 1);
+        let id = connection(&door).unwrap();
         let release = format!("POST /v1/sessions/{id}/release");
         let disconnect = format!("POST /v1/sessions/{id}/disconnect");
         let reason = json!({"reason": "stuck"});
