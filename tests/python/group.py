@@ -12,9 +12,9 @@ from server import ENVIRONMENT, START_SECONDS, binary, free_port
 
 
 class Group:
-    """Three members; `listens` are the addresses for clients, members count from 0."""
+    """Up to three members, the first `members` of them from the start; `listens` are the addresses for clients, members count from 0."""
 
-    def __init__(self):
+    def __init__(self, members=3):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lycosa-test-"))
         self.secret = self.folder / "secret"
         self.secret.write_text("the secret of a test's group")
@@ -25,9 +25,19 @@ class Group:
         self._run("cluster", "init", "--data-dir", self._data(0), "--member-address", self._member(0))
         self.start(0)
         self.until(0, lambda status: status["leads"])
-        for number in (1, 2):
-            self.start(number)
-            self._take_in(number)
+        for number in range(1, members):
+            self.join(number)
+
+    def join(self, number):
+        """Starts an empty server and takes it in, until it votes."""
+        self.start(number)
+        self._take_in(number)
+
+    def transfer(self, leader, successor):
+        """Lets another member lead, and waits until it does."""
+        identity = next(each["node"] for each in self.status(leader)["members"] if each["address"] == self._member(successor))
+        self._run("cluster", "transfer", str(identity), "--data-dir", self._data(leader))
+        self.until(successor, lambda status: status["leads"])
 
     def start(self, number):
         """Starts a member."""

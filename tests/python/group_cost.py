@@ -1,0 +1,203 @@
+"""What a group of three costs against a single server, and what its members' troubles cost its clients.
+
+    python tests/python/group_cost.py [--cycles N] [--rounds N] [--tasks N] [--joined N]
+
+`LYCOSA_BIN` names the server, as for the tests; a release build is meant. The load is `lycosa bench run`. Rounds against the
+single server and against the group alternate; both sync each batch. It prints one JSON object. Times are in milliseconds,
+processor times in microseconds.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import threading
+import time
+
+import tarantool
+
+from group import Group
+from server import ENVIRONMENT, Server, binary
+
+BATCH = 1_000
+
+
+def processor_seconds(process):
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cycles(address, connections, depth, count, process=None):
+    """Cycles of put, take and ack at an address: their rate, latencies, and the processor time of a process for each."""
+    before = processor_seconds(process) if process else 0
+    load = ["--connections", str(connections), "--depth", str(depth), "--cycles", str(count)]
+    ran = subprocess.run(
+        [binary(), "bench", "run", "--address", address, *load, "--json"],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        check=False,
+    )
+    if ran.returncode != 0:
+        raise RuntimeError(ran.stderr)
+    told = json.loads(ran.stdout.splitlines()[-1])
+    result = {
+        operation: {name: microseconds / 1e3 for name, microseconds in latencies.items() if name in ("p50", "p99")}
+        for operation, latencies in told["latency_us"].items()
+    }
+    result["per_second"] = told["rounds_per_second"]
+    if process:
+        result["cpu_us"] = (processor_seconds(process) - before) / count * 1e6
+    return result
+
+
+def medians(rounds):
+    """The median of each figure over rounds of one kind."""
+    return {
+        name: medians([each[name] for each in rounds])
+        if isinstance(value, dict)
+        else round(statistics.median(each[name] for each in rounds), 3)
+        for name, value in rounds[0].items()
+    }
+
+
+def connect(address):
+    host, port = address.rsplit(":", 1)
+    return tarantool.Connection(host, int(port), fetch_schema=False, socket_timeout=600)
+
+
+def fill(address, tube, count):
+    connection = connect(address)
+    connection.call("queue.create_tube", [tube, "fifottl", {"if_not_exists": True}])
+    while count > 0:
+        connection.call(f"queue.tube.{tube}:put_many", [["x" * 64] * min(count, BATCH)])
+        count -= BATCH
+    connection.close()
+
+
+class Probe:
+    """Puts a task after the other, and notes the longest time from one acknowledgement to the next."""
+
+    def __init__(self, address):
+        self.connection = connect(address)
+        self.connection.call("queue.create_tube", ["probe", "fifo", {"if_not_exists": True}])
+        self.gaps = []
+        self.is_over = threading.Event()
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self):
+        last = time.monotonic()
+        while not self.is_over.is_set():
+            try:
+                self.connection.call("queue.tube.probe:put", [1])
+            except tarantool.error.DatabaseError:
+                continue
+            now = time.monotonic()
+            self.gaps.append(now - last)
+            last = now
+
+    def longest(self):
+        """Ends the probe once it has an acknowledgement more."""
+        seen = len(self.gaps)
+        while self.thread.is_alive() and len(self.gaps) < seen + 2:
+            time.sleep(0.001)
+        self.is_over.set()
+        self.thread.join()
+        return max(self.gaps) * 1e3
+
+
+class Load:
+    """Cycles at 8 x 32 for as long as a measurement lasts; where a leader leaves, it begins again."""
+
+    def __init__(self, address):
+        self.address, self.is_over = address, threading.Event()
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self):
+        while not self.is_over.is_set():
+            try:
+                cycles(self.address, 8, 32, 20_000)
+            except RuntimeError:
+                continue
+
+    def end(self):
+        self.is_over.set()
+        self.thread.join()
+
+
+def transfers(group, count):
+    """The longest time without an acknowledgement, for a client of a member that does not change, around each transfer under load."""
+    longest = []
+    for _ in range(count):
+        leader = group.leader()
+        successor = (leader + 1) % 3
+        load = Load(group.listens[leader])
+        probe = Probe(group.listens[successor])
+        time.sleep(0.5)
+        group.transfer(leader, successor)
+        longest.append(probe.longest())
+        load.end()
+    return longest
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cycles", type=int, default=400_000, help="of each round at 8 x 32")
+    parser.add_argument("--rounds", type=int, default=3, help="of each kind")
+    parser.add_argument("--tasks", type=int, default=1_000_000, help="that wait while leaders are changed")
+    parser.add_argument("--joined", type=int, default=10_000_000, help="that a new member gets")
+    arguments = parser.parse_args()
+    few = max(arguments.cycles // 100, 50)
+    single, group = Server(options=['wal_mode = "fsync"']), Group(members=2)
+    try:
+        address = f"127.0.0.1:{single.port}"
+        result = {"cycles": arguments.cycles, "rounds": arguments.rounds}
+        fill(group.listens[0], "joined", arguments.joined)
+        alone = medians([cycles(group.listens[0], 8, 32, arguments.cycles) for _ in range(arguments.rounds)])
+        joining = threading.Thread(target=group.join, args=(2,))
+        began = time.monotonic()
+        joining.start()
+        beside = []
+        while joining.is_alive() or not beside:
+            beside.append(cycles(group.listens[0], 8, 32, max(arguments.cycles // 10, 50)))
+        joining.join()
+        result["join"] = {
+            "tasks": arguments.joined,
+            "seconds": round(time.monotonic() - began, 1),
+            "before": alone,
+            "meanwhile": medians(beside),
+            "worst_p99": max(latencies["p99"] for each in beside for latencies in each.values() if isinstance(latencies, dict)),
+        }
+        connection = connect(group.listens[0])
+        connection.call("queue.tube.joined:truncate", [])
+        connection.close()
+        rounds = {kind: [] for kind in ("single", "group", "single_1x1", "group_1x1", "follower_1x1")}
+        leader = group.leader()
+        follower = (leader + 1) % 3
+        for _ in range(arguments.rounds):
+            rounds["single"].append(cycles(address, 8, 32, arguments.cycles, single.process))
+            rounds["group"].append(cycles(group.listens[leader], 8, 32, arguments.cycles, group.processes[leader]))
+            rounds["single_1x1"].append(cycles(address, 1, 1, few))
+            rounds["group_1x1"].append(cycles(group.listens[leader], 1, 1, few))
+            rounds["follower_1x1"].append(cycles(group.listens[follower], 1, 1, few))
+        group.freeze(follower)
+        rounds["group_with_a_frozen_follower"] = [
+            cycles(group.listens[leader], 8, 32, arguments.cycles) for _ in range(arguments.rounds)
+        ]
+        group.thaw(follower)
+        result["medians"] = {kind: medians(of_kind) for kind, of_kind in rounds.items()}
+        group.until(follower, lambda status: status["leader"] is not None and status["state"] == "running")
+        fill(group.listens[group.leader()], "joined", arguments.tasks)
+        result["transfers"] = {"tasks": arguments.tasks, "longest_gap_ms": [round(gap, 1) for gap in transfers(group, arguments.rounds)]}
+        print(json.dumps(result, indent=1))
+    finally:
+        group.remove()
+        single.remove()
+
+
+if __name__ == "__main__":
+    main()
