@@ -2,7 +2,7 @@
 //!
 //! Steps that compile with one profile wait for each other anyway, because cargo locks the profile's folder; another profile has
 //! another lock. Steps that run finished tests mostly wait for servers, and an installation waits for the network. So there are
-//! five lanes. A lane runs its steps in their order. A step begins once every step that it needs has passed, and does not
+//! six lanes. A lane runs its steps in their order. A step begins once every step that it needs has passed, and does not
 //! run if one of these has failed.
 //!
 //! Invariant: the same steps run, with the same verdicts, whichever lane is faster.
@@ -24,12 +24,15 @@ pub(crate) enum Lane {
     Optimised,
     /// Running the tests beside the code, once they are compiled.
     Tests,
-    /// Running finished binaries.
+    /// Running the finished server under tests in Rust.
     Binary,
+    /// Running it under programs in other languages.
+    Clients,
 }
 
 impl Lane {
-    const ALL: [Self; 5] = [Self::Network, Self::Cargo, Self::Optimised, Self::Tests, Self::Binary];
+    const ALL: [Self; 6] =
+        [Self::Network, Self::Cargo, Self::Optimised, Self::Tests, Self::Binary, Self::Clients];
 }
 
 /// A step as the lanes see it.

@@ -66,7 +66,7 @@ const fn step(
 }
 
 use Action::{Chore, PerhapsTests, Tests};
-use Lane::{Binary, Cargo, Network, Optimised};
+use Lane::{Binary, Cargo, Clients, Network, Optimised};
 
 const STEPS: &[Step] = &[
     step("install", "what the tests need", Network, &[], Chore(install::all)),
@@ -78,6 +78,13 @@ const STEPS: &[Step] = &[
     step("doc", "examples in the documentation", Cargo, &[], PerhapsTests(documentation)),
     step("unit", "tests beside the code", Lane::Tests, &["install", "build", "compile"], Tests(unit)),
     // Steps of the lane of binaries wait for `build`, so optimised programs are compiled after it.
+    step(
+        "simulator",
+        "tests of the simulator and the fuzz targets",
+        Optimised,
+        &["install", "build"],
+        Tests(simulator),
+    ),
     step("sim", "whole lives from seeds", Optimised, &["build"], Chore(sim::check)),
     step("fuzz", "changed bytes for everything that reads bytes", Optimised, &["build"], Chore(fuzz::check)),
     step(
@@ -123,9 +130,9 @@ const STEPS: &[Step] = &[
         &["build", "install"],
         PerhapsTests(small_disks),
     ),
-    step("python", "Python clients", Binary, &["build", "install"], Tests(python)),
-    step("javascript", "a JavaScript client", Binary, &["build", "install"], Tests(javascript)),
-    step("page", "the page in a browser", Binary, &["build", "install"], Tests(page)),
+    step("python", "Python clients", Clients, &["build", "install"], Tests(python)),
+    step("javascript", "a JavaScript client", Clients, &["build", "install"], Tests(javascript)),
+    step("page", "the page in a browser", Clients, &["build", "install"], Tests(page)),
 ];
 
 /// Seconds of the same steps when they are asked for by name without a duration.
@@ -337,8 +344,10 @@ fn build_tests() -> Result<()> {
     blackbox_binary().map(drop)
 }
 
-/// Which tests the step `unit` has: those of the black-box program have steps of their own.
+/// Tests of the black-box program have steps of their own.
 const UNIT: [&str; 2] = ["--filterset", "not binary(blackbox)"];
+/// So have those of the simulator and the fuzz targets.
+const UNIT_PACKAGES: [&str; 5] = ["--workspace", "--exclude", "lycosa-sim", "--exclude", "lycosa-fuzz"];
 
 fn has_nextest() -> bool {
     Program::cargo().arguments(["nextest", "--version"]).succeeds()
@@ -352,10 +361,10 @@ fn compile_tests() -> Result<()> {
         return Ok(());
     }
     if !has_nextest() {
-        return Program::cargo().arguments(UNIT_LIBTEST).arguments(["--no-run"]).run();
+        return unit_by_cargo().arguments(["--no-run"]).run();
     }
-    let list = ["nextest", "list", "--workspace", "--list-type", "binaries-only", "--message-format", "json"];
-    let binaries = Program::cargo().arguments(list).arguments(UNIT).output()?;
+    let list = ["nextest", "list", "--list-type", "binaries-only", "--message-format", "json"];
+    let binaries = Program::cargo().arguments(list).arguments(UNIT_PACKAGES).arguments(UNIT).output()?;
     let metadata = Program::cargo().arguments(["metadata", "--format-version", "1"]).output()?;
     for (file, text) in [(binaries_file()?, binaries), (metadata_file()?, metadata)] {
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
@@ -374,13 +383,18 @@ fn metadata_file() -> Result<PathBuf> {
     Ok(target_folder()?.join("debug/nextest-metadata.json"))
 }
 
-const UNIT_LIBTEST: [&str; 6] = ["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"];
+/// The same by cargo alone.
+fn unit_by_cargo() -> Program {
+    Program::cargo()
+        .arguments(["test", "--lib", "--bins", "--tests", "--no-fail-fast"])
+        .arguments(UNIT_PACKAGES)
+}
 
-/// All tests but the black-box ones.
+/// All tests but those that have steps of their own.
 fn unit() -> Result<(Runner, Program)> {
     if !has_nextest() {
         let skip = BLACKBOX.into_iter().flat_map(|prefix| ["--skip", prefix]);
-        let program = Program::cargo().arguments(UNIT_LIBTEST).arguments(["--"]).arguments(skip);
+        let program = unit_by_cargo().arguments(["--"]).arguments(skip);
         return Ok((Runner::Libtest, program));
     }
     // Where the step `compile` was not chosen.
@@ -394,6 +408,20 @@ fn unit() -> Result<(Runner, Program)> {
         .arguments(["--cargo-metadata".as_ref(), metadata.as_os_str()])
         .arguments(["--test-threads", &threads.to_string()])
         .arguments(UNIT);
+    Ok((Runner::Nextest, program))
+}
+
+/// Tests of the simulator and the fuzz targets. Most of them are worlds, so they are compiled as the simulator is.
+fn simulator() -> Result<(Runner, Program)> {
+    sim::build()?;
+    if !has_nextest() {
+        let arguments = ["test", "--profile", sim::PROFILE, "--no-fail-fast"];
+        return Ok((Runner::Libtest, Program::cargo().arguments(arguments).arguments(sim::PACKAGES)));
+    }
+    let program = Program::cargo()
+        .arguments(["nextest", "run", "--no-fail-fast", "--status-level", "fail"])
+        .arguments(["--cargo-profile", sim::PROFILE])
+        .arguments(sim::PACKAGES);
     Ok((Runner::Nextest, program))
 }
 
