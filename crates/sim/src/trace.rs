@@ -20,7 +20,7 @@ impl Trace {
     /// An empty course. `verbose`: print every line as it comes.
     #[must_use]
     pub fn new(verbose: bool) -> Self {
-        Self { hash: 0xcbf2_9ce4_8422_2325, verbose, recent: VecDeque::with_capacity(KEPT) }
+        Self { hash: START, verbose, recent: VecDeque::with_capacity(KEPT) }
     }
 
     /// The hash of everything so far.
@@ -52,13 +52,25 @@ impl Trace {
 
     /// Adds bytes that are not shown: only the hash knows them.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        const PRIME: u64 = 0x0000_0100_0000_01b3;
-        let mut hash = self.hash;
-        for byte in bytes {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(PRIME);
-        }
-        self.hash = (hash ^ bytes.len() as u64).wrapping_mul(PRIME);
+        self.hash = continued(self.hash, bytes);
     }
+}
+
+/// Where the hash of a course, or of bytes that it names, begins.
+const START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// The hash of bytes alone, by which a line may name them.
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
+    continued(START, bytes)
+}
+
+/// FNV-1a, and the length.
+fn continued(mut hash: u64, bytes: &[u8]) -> u64 {
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    for byte in bytes {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(PRIME);
+    }
+    (hash ^ bytes.len() as u64).wrapping_mul(PRIME)
 }
 
 #[cfg(test)]

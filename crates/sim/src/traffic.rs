@@ -13,6 +13,7 @@ use crate::connection::{Awaited, Connection, Outcome};
 use crate::model::{Answer, LeasedTask, Model, Token};
 use crate::request::{Malformed, Request, RowChange};
 use crate::simulation::Simulation;
+use crate::trace;
 use crate::violation::{Checked, Violation, hold};
 use crate::workload::WorkloadContext;
 
@@ -498,8 +499,14 @@ fn may_want_memory(request: &Request) -> bool {
     )
 }
 
+/// Bytes of a reply from which on only its length and a hash stand in the course.
+const LONG_REPLY: usize = 1 << 10;
+
 fn shown(content: &Content<'_>) -> String {
     match content {
+        Content::Ok { data, .. } | Content::Push { data } if data.len() > LONG_REPLY => {
+            format!("{} bytes, hash {:016x}", data.len(), trace::hash(data))
+        }
         Content::Ok { data, .. } | Content::Push { data } => match Value::decode(data) {
             Ok(value) => value.to_string(),
             Err(error) => format!("undecodable bytes: {error}"),
