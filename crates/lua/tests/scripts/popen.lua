@@ -24,7 +24,7 @@ local other = 0
 fiber.create(function() for _ = 1, 5 do other = other + 1 fiber.sleep(0.01) end end)
 local sleeping = popen.new({ '/bin/sleep', '60' }, { stdin = 'devnull', stdout = 'devnull', stderr = 'devnull' })
 show(sleeping:info().status.state, sleeping:info().pid ~= nil)
-fiber.sleep(0.2)
+repeat fiber.sleep(0.01) until other == 5
 show(other, sleeping:kill())
 local ended = sleeping:wait()
 show(ended.state, ended.signo)

@@ -15,7 +15,7 @@ local function show(value)
     return table.concat(parts, ',')
 end
 
-local quiet
+local quiet, has_come, has_gone
 
 -- What a call raises, without the place.
 local function failure(call, ...)
@@ -26,17 +26,19 @@ end
 -- A server with a fiber for each connection.
 local server, address = socket.tcp_server('127.0.0.1', 0, function(client, from)
     if not quiet then print('from', show(from), show(client:name())) end
+    has_come = true
     while true do
         local line = client:read('\n')
         if line == '' or line == nil then break end
         client:write(line:upper())
     end
     if not quiet then print('the client has gone') end
+    has_gone = true
 end)
 print(show(address), show(server:name()), server:errno(), server:error())
 local port = server:name().port
 local client = socket.tcp_connect('127.0.0.1', port)
-fiber.sleep(0.05)
+repeat fiber.sleep(0.001) until has_come
 print(show(client:peer()), client:nonblock(), client:errno())
 print(client:write('one\ntwo\nthr'), client:read('\n'), client:read(4))
 print(client:read('\n', 0.01), client:errno() == errno.ETIMEDOUT, client:error())
@@ -45,7 +47,7 @@ print(client:write('abcdef\n'), client:read({ chunk = 3, delimiter = '\n' }), cl
 print(client:readable(0.001), client:writable(0.001), client:wait(0.1))
 print(client:shutdown('W'), client:read('\n'), client:read(1))
 print(client:close(), pcall(client.fd, client) == false)
-fiber.sleep(0.05)
+repeat fiber.sleep(0.001) until has_gone
 
 -- Many at once.
 quiet = true
