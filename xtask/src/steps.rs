@@ -390,7 +390,7 @@ fn unit_by_cargo() -> Program {
         .arguments(UNIT_PACKAGES)
 }
 
-/// All tests but those that have steps of their own.
+/// All tests without a step of their own.
 fn unit() -> Result<(Runner, Program)> {
     if !has_nextest() {
         let skip = BLACKBOX.into_iter().flat_map(|prefix| ["--skip", prefix]);
