@@ -344,9 +344,9 @@ fn build_tests() -> Result<()> {
     blackbox_binary().map(drop)
 }
 
-/// Tests of the black-box program have steps of their own.
+/// The tests of the step `unit`: all but the black-box program, which has steps of its own.
 const UNIT: [&str; 2] = ["--filterset", "not binary(blackbox)"];
-/// So have those of the simulator and the fuzz targets.
+/// The packages of the step `unit`: the simulator and the fuzz targets have a step of their own.
 const UNIT_PACKAGES: [&str; 5] = ["--workspace", "--exclude", "lycosa-sim", "--exclude", "lycosa-fuzz"];
 
 fn has_nextest() -> bool {

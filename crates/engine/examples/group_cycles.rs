@@ -14,6 +14,9 @@
 //! The first argument is the level of the group; 0 is a single server. At level 1 owners are rows, from 2 on they travel beside the rows.
 //! The second is the type of the tube.
 
+#[path = "../../instance/examples/load/mod.rs"]
+mod load;
+
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::error::Error;
@@ -29,34 +32,14 @@ use lycosa_instance::{
 };
 use lycosa_iproto::frame::{DEFAULT_LIMIT, Split, split};
 use lycosa_iproto::greeting::GREETING_SIZE;
-use lycosa_iproto::reply::{self, Content};
-use lycosa_iproto::request::{self, Body};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::directory::Directory;
 use lycosa_journal::memory::MemoryDisk;
 use lycosa_queue::{Configuration, Queue, Seconds};
 use lycosa_store::Store;
-use lycosa_tuple::mp::{self, Reader};
-use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
-/// Connections.
-const CONNECTIONS: usize = 8;
-/// Requests under way on each.
-const DEPTH: usize = 32;
-/// Bytes of a payload.
-const PAYLOAD: usize = 100;
-/// Cycles of each slot before the count begins.
-const WARMUP: usize = 4;
-/// Cycles of each slot that are counted.
-const COUNTED: usize = 16;
-/// What a turn takes, in microseconds.
-const TURN: u64 = 50;
-/// Seconds since the epoch when everything starts.
-const START: u64 = 1_700_000_000;
-
-/// The steps of a cycle, in order.
-const STEPS: [&str; 3] = ["put", "take", "ack"];
+use crate::load::{CONNECTIONS, COUNTED, Client, Form, START, STEPS, TURN, WARMUP, create_tube, values};
 
 const IDENTITY: Identity =
     Identity { instance: Uuid::from_u128(1), cluster: Uuid::from_u128(2), replica_id: 1 };
@@ -298,88 +281,13 @@ impl World {
     }
 }
 
-/// One connection of the load.
-struct Client {
-    slot: ConnectionSlot,
-    /// Number of the connection's first task in flight, from which sub-queues are named.
-    first: usize,
-    step: usize,
-    /// The tasks that the connection has taken, as MessagePack.
-    taken: Vec<Vec<u8>>,
-}
-
-impl Client {
-    /// The requests of the present step, back to back.
-    fn requests(&self, has_sub_queues: bool) -> Vec<u8> {
-        let mut frames = Vec::new();
-        for slot in 0..DEPTH {
-            let mut arguments = Vec::new();
-            match STEPS[self.step] {
-                "put" => {
-                    mp::write_array(&mut arguments, 1 + u32::from(has_sub_queues));
-                    mp::write_str(&mut arguments, &[b'x'; PAYLOAD]);
-                    if has_sub_queues {
-                        mp::write_map(&mut arguments, 1);
-                        mp::write_str(&mut arguments, b"utube");
-                        mp::write_uint(&mut arguments, (self.first + slot) as u64);
-                    }
-                }
-                "take" => arguments.extend_from_slice(&[0x91, 0]),
-                _ => {
-                    mp::write_array(&mut arguments, 1);
-                    arguments.extend_from_slice(&self.taken[slot]);
-                }
-            }
-            let name = format!("queue.tube.bench:{}", STEPS[self.step]);
-            let body = Body::Call { name: name.as_bytes(), args: &arguments };
-            request::encode(&mut frames, slot as u64, &body);
-        }
-        frames
-    }
-
-    /// Checks the replies to the present step, and goes on to the next.
-    fn note(&mut self, replies: &[u8]) -> Result<(), Failure> {
-        let state = ["r", "t", "-"][self.step].as_bytes();
-        self.taken.clear();
-        for values in values(replies)? {
-            let mut reader = Reader::new(&values);
-            let shown = || format!("{} was answered with {values:02x?}", STEPS[self.step]);
-            if reader.array()? != 1 || reader.array()? != 3 {
-                return Err(shown().into());
-            }
-            let id = reader.raw()?;
-            if reader.str()? != state {
-                return Err(shown().into());
-            }
-            self.taken.push(id.to_vec());
-        }
-        if self.taken.len() != DEPTH {
-            return Err(format!("{DEPTH} tasks were asked for, {} shown", self.taken.len()).into());
-        }
-        self.step = (self.step + 1) % STEPS.len();
-        Ok(())
-    }
-}
-
-/// The values of replies that all say OK.
-fn values(mut bytes: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
-    let mut values = Vec::new();
-    while let Split::Frame { content, consumed } = split(bytes, DEFAULT_LIMIT)? {
-        match reply::decode(content)?.content {
-            Content::Ok { data, .. } => values.push(data.to_vec()),
-            other => return Err(format!("a reply without values: {other:?}").into()),
-        }
-        bytes = &bytes[consumed..];
-    }
-    Ok(values)
-}
-
 fn main() -> Result<(), Failure> {
     let usage =
         "usage: group_cycles LEVEL TUBE_TYPE; LEVEL is 0 for a single server, else the level of the group";
     let mut arguments = std::env::args().skip(1);
     let level = arguments.next().and_then(|level| level.parse().ok()).ok_or(usage)?;
     let tube_type = arguments.next().ok_or(usage)?;
+    let form = Form { has_sub_queues: tube_type.starts_with("utube"), batch: None };
     let mut world = World::new(level)?;
     let mut clients = Vec::new();
     for number in 0..CONNECTIONS {
@@ -387,20 +295,16 @@ fn main() -> Result<(), Failure> {
         let now = world.now;
         let slot = world.server.instance.connect(origin, now)?;
         world.server.instance.consume(slot, GREETING_SIZE);
-        clients.push(Client { slot, first: number * DEPTH, step: 0, taken: Vec::new() });
+        clients.push(Client::new(slot, number, form));
     }
-    let arguments = Value::Array(vec!["bench".into(), tube_type.as_str().into()]).encode();
-    let mut frame = Vec::new();
-    request::encode(&mut frame, 1, &Body::Call { name: b"queue.create_tube", args: &arguments });
-    values(&world.serve(clients[0].slot, &frame, turn_of))?;
-    let has_sub_queues = tube_type.starts_with("utube");
+    values(&world.serve(clients[0].slot, &create_tube(&tube_type), turn_of))?;
     for step in 0..(WARMUP + COUNTED) * STEPS.len() {
         let turn: Turn = if step < WARMUP * STEPS.len() { turn_of } else { turn_counted };
         for client in &mut clients {
-            let replies = world.serve(client.slot, &client.requests(has_sub_queues), turn);
-            client.note(&replies)?;
+            let replies = world.serve(client.slot, &client.frames(form), turn);
+            client.note(&replies, form)?;
         }
     }
-    println!("{}", CONNECTIONS * DEPTH * COUNTED);
+    println!("{}", CONNECTIONS * form.tasks() * COUNTED);
     Ok(())
 }

@@ -156,7 +156,7 @@ fn status(at: &AdminArguments) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     output::line(format_args!(
-        "group {}, node {} ({}), term {}, leader {}, committed {}, applied {}",
+        "group {}, node {} ({}), term {}, leader {}, committed {}, applied {}, level {}",
         text(&answer, "group"),
         text(&answer, "node"),
         text(&answer, "role"),
@@ -164,6 +164,7 @@ fn status(at: &AdminArguments) -> anyhow::Result<Outcome> {
         text(&answer, "leader"),
         text(&answer, "committed"),
         text(&answer, "applied"),
+        text(&answer, "level"),
     ))?;
     let yes = |member: &Json, name: &str| member.get(name).and_then(Json::as_bool) == Some(true);
     let rows: Vec<Vec<String>> = answer
@@ -174,9 +175,11 @@ fn status(at: &AdminArguments) -> anyhow::Result<Outcome> {
         .map(|member| {
             let role = if yes(member, "is_leader") { "leader".to_owned() } else { text(member, "standing") };
             let link = if yes(member, "is_connected") { "connected" } else { "not connected" };
-            vec![text(member, "node"), text(member, "address"), role, link.to_owned(), text(member, "lag")]
+            let [node, address, lag, level] =
+                ["node", "address", "lag", "level"].map(|name| text(member, name));
+            vec![node, address, role, link.to_owned(), lag, level]
         })
         .collect();
-    output::table(&["node", "address", "role", "link", "lag"], &rows)?;
+    output::table(&["node", "address", "role", "link", "lag", "knows level"], &rows)?;
     Ok(Outcome::Done)
 }

@@ -14,7 +14,7 @@ use crate::turn::{Common, Turn};
 pub(crate) const PORTION: usize = 4;
 /// Tasks that are looked at between two looks at the budget.
 pub(crate) const WALK: usize = 32;
-/// Bytes of payloads between two looks at the budget, and those of one task more.
+/// Bytes of payloads between two looks at the budget; the last payload may reach beyond them.
 pub(crate) const PORTION_BYTES: usize = 64 << 10;
 
 impl Turn<'_> {

@@ -458,7 +458,7 @@ impl Owners {
         space == self.space && taken_key(row).is_some_and(|(tube, _)| self.temporary.contains(&tube))
     }
 
-    /// The rows that the cache stands for, where the space is durable, each with the space. Without those of temporary tubes.
+    /// The rows that the cache stands for, where the space is durable, each with the space. Temporary tubes are left out.
     pub(crate) fn beside<'s>(&'s self, store: &Store) -> impl Iterator<Item = (SpaceId, Vec<u8>)> + use<'s> {
         let is_durable = store.space(self.space).is_ok_and(|space| !space.is_temporary());
         let is_shared = move |task: &TaskKey| is_durable && !self.temporary.contains(&task.0);

@@ -311,8 +311,7 @@ impl Turn<'_> {
         if self.common.is_member { self.empty_temporary() } else { Ok(()) }
     }
 
-    /// Empties temporary tubes: their tasks are those of a time when this member led before, and other members have led since. The
-    /// ids go on.
+    /// Empties temporary tubes: this member put their tasks when it led before, and other members have led since. The ids go on.
     fn empty_temporary(&mut self) -> Result<(), Error> {
         let stored = rows(self.store, self.common.spaces.queue, 0, IteratorType::All, &[0x90])?;
         for row in stored.iter().filter_map(|row| TubeRow::read(row)) {

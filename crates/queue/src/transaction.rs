@@ -57,7 +57,7 @@ pub(crate) struct Pending {
     pub(crate) counts: Vec<Counted>,
     pub(crate) events: Vec<TaskEvent>,
     pub(crate) undo: Vec<Undo>,
-    /// Changes of owners for the batch, those of committed transactions included.
+    /// Changes of owners for the batch, by this transaction and by committed ones.
     pub(crate) notes: OwnerNotes,
     pub(crate) closing: Vec<SessionId>,
     /// Tasks whose owner's row a program, a client's DML or another master has removed or changed.

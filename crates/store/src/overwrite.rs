@@ -50,7 +50,7 @@ pub(crate) fn number_key(number: u64) -> Vec<u8> {
 
 impl Store {
     /// Changes the tuple whose primary key is a number as the UPDATE by `change.operations` does, in the open transaction.
-    /// Returns the changed tuple; nothing if there is none with that key.
+    /// Returns the changed tuple; nothing if no tuple has that key.
     ///
     /// # Errors
     /// As [`Store::execute`].

@@ -275,7 +275,7 @@ impl Store {
         counted.map_err(|error| space.select_error(index, error))
     }
 
-    /// As [`Store::count`], of the tuples that `user` sees: those of a view are counted one by one.
+    /// As [`Store::count`], of the tuples that `user` sees. The tuples of a view are counted one by one.
     ///
     /// # Errors
     /// As [`Store::select`].

@@ -2,10 +2,11 @@
 //!
 //! The rules are a real server's:
 //!
-//! - a user sees objects that it owns or may read, write, alter or drop; functions and sequences also if it may execute them;
-//! - of users it sees itself, the users that it created and the role `public`;
-//! - of privileges it sees the ones that it gave or has;
-//! - a user that may read or write the universe sees everything.
+//! - A user sees objects that it owns or may read, write, alter or drop.
+//! - A user sees functions and sequences also if it may execute them.
+//! - Of users it sees itself, the users that it created and the role `public`.
+//! - Of privileges it sees the ones that it gave or has.
+//! - A user that may read or write the universe sees everything.
 //!
 //! A space with [`Privacy::ByNamedSpace`] shows its own rows by the same rule for the spaces that they name.
 

@@ -121,8 +121,8 @@ impl Instance {
     /// queue has left out would otherwise be looked for in the program, and the module would call itself for ever.
     ///
     /// # Errors
-    /// What the function raises; there is no native function of that name; no right to execute it, unless it is one that a
-    /// program's code has of its own and whose changes need rights themselves.
+    /// What the function raises; there is no native function of that name; no right to execute it. No such right is needed for
+    /// functions that a program's code has of its own: their changes need rights themselves.
     pub fn call_native(
         &mut self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! Places for HTTP connections: a bound of all of them, and one of those of a single client address.
+//! Places for HTTP connections: a bound for all of them, and a bound for each client address.
 //!
 //! Without the second bound one client holds every place, and no other reaches the page. IPv6 clients have whole networks, so
 //! addresses are told apart by their first 64 bits there.

@@ -101,7 +101,7 @@ impl Journaling {
             return store.drain_committed(&mut |_| {});
         }
         if store.nothing_committed() {
-            // A batch without rows is none.
+            // The journal takes no batch without rows.
             self.add_nop(now);
         }
         let timestamp = now as f64 / 1e6;
