@@ -12,9 +12,12 @@ from server import ENVIRONMENT, START_SECONDS, binary, free_port
 
 
 class Group:
-    """Up to three members, the first `members` of them from the start; `listens` are the addresses for clients, members count from 0."""
+    """Up to three members, the first `members` of them from the start; `listens` are the addresses for clients, members count from 0.
 
-    def __init__(self, members=3):
+    `options` are further options of `serve`."""
+
+    def __init__(self, members=3, options=()):
+        self.options = options
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lycosa-test-"))
         self.secret = self.folder / "secret"
         self.secret.write_text("the secret of a test's group")
@@ -47,6 +50,7 @@ class Group:
                     *(binary(), "serve", "--data-dir", self._data(number), "--listen", self.listens[number]),
                     *("--http-listen", "", "--lua", "false"),
                     *("--cluster-listen", self._member(number), "--cluster-secret-file", str(self.secret)),
+                    *self.options,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -22,6 +22,7 @@ from group import Group
 from server import ENVIRONMENT, Server, binary
 
 BATCH = 1_000
+MEMORY = ("--memory-limit", "6G")  # of each member: ten million tasks take 2.5 GB
 
 
 def processor_seconds(process):
@@ -137,10 +138,13 @@ def transfers(group, count):
         successor = (leader + 1) % 3
         load = Load(group.listens[leader])
         probe = Probe(group.listens[successor])
-        time.sleep(0.5)
-        group.transfer(leader, successor)
-        longest.append(probe.longest())
-        load.end()
+        try:
+            time.sleep(0.5)
+            group.transfer(leader, successor)
+            longest.append(probe.longest())
+        finally:
+            probe.is_over.set()
+            load.end()
     return longest
 
 
@@ -152,10 +156,10 @@ def main():
     parser.add_argument("--joined", type=int, default=10_000_000, help="that a new member gets")
     arguments = parser.parse_args()
     few = max(arguments.cycles // 100, 50)
-    single, group = Server(options=['wal_mode = "fsync"']), Group(members=2)
+    result = {"cycles": arguments.cycles, "rounds": arguments.rounds}
+    single, group = Server(options=['wal_mode = "fsync"']), Group(members=2, options=MEMORY)
     try:
         address = f"127.0.0.1:{single.port}"
-        result = {"cycles": arguments.cycles, "rounds": arguments.rounds}
         fill(group.listens[0], "joined", arguments.joined)
         alone = medians([cycles(group.listens[0], 8, 32, arguments.cycles) for _ in range(arguments.rounds)])
         joining = threading.Thread(target=group.join, args=(2,))
@@ -190,11 +194,11 @@ def main():
         ]
         group.thaw(follower)
         result["medians"] = {kind: medians(of_kind) for kind, of_kind in rounds.items()}
-        group.until(follower, lambda status: status["leader"] is not None and status["state"] == "running")
+        group.until(leader, lambda status: all(member["lag"] == 0 for member in status["members"]))
         fill(group.listens[group.leader()], "joined", arguments.tasks)
         result["transfers"] = {"tasks": arguments.tasks, "longest_gap_ms": [round(gap, 1) for gap in transfers(group, arguments.rounds)]}
-        print(json.dumps(result, indent=1))
     finally:
+        print(json.dumps(result, indent=1))
         group.remove()
         single.remove()
 

@@ -88,21 +88,36 @@ pub struct Found {
     pub(crate) entries: Vec<Entry>,
 }
 
+/// Bytes of a file between two places that are noted in it.
+const MARK_BYTES: u64 = 128 << 10;
+
 /// A file of the log.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Span {
     signature: u64,
     /// The greatest index that the log had before the end of the file.
     highest: u64,
+    /// Where some of the blocks begin, each with the index of its first entry, in the order of the file.
+    marks: Vec<(u64, u64)>,
 }
 
-/// Where [`GroupLog::read`] left off.
-struct Cursor {
-    next: u64,
-    signature: u64,
-    reader: FileReader,
-    /// Where the block begins that has the next entry.
-    block: u64,
+impl Span {
+    fn new(signature: u64, highest: u64) -> Self {
+        Self { signature, highest, marks: Vec::new() }
+    }
+
+    /// Notes a block, unless it is too near to the last noted one.
+    fn note(&mut self, index: u64, offset: u64) {
+        if offset >= self.marks.last().map_or(0, |&(_, last)| last) + MARK_BYTES {
+            self.marks.push((index, offset));
+        }
+    }
+
+    /// A place from which on the entry is found, if the file has it. A block that begins with a lower index and stands behind
+    /// the entry would have cut it off the log.
+    fn before(&self, index: u64) -> Option<u64> {
+        self.marks.iter().rev().find(|&&(first, _)| first <= index).map(|&(_, offset)| offset)
+    }
 }
 
 /// The log of one node.
@@ -122,7 +137,6 @@ pub struct GroupLog {
     ballot: Ballot,
     /// The entry that the newest durable snapshot holds last.
     base: u64,
-    cursor: Option<Cursor>,
     batch: Batch,
 }
 
@@ -199,7 +213,6 @@ impl GroupLog {
             last,
             ballot,
             base,
-            cursor: None,
             batch: Batch::default(),
         })
     }
@@ -247,15 +260,20 @@ impl GroupLog {
         if records.is_empty() {
             return Ok(());
         }
-        if self.is_begun && self.writer.status().file_bytes > self.max_file_bytes {
+        let bytes = self.is_begun.then(|| self.writer.status().file_bytes);
+        if bytes.is_some_and(|bytes| bytes > self.max_file_bytes) {
             self.rotate()?;
         }
         self.batch.clear();
         if !self.is_begun {
             let Self { identity, level, last, ballot, .. } = *self;
             self.put(&Record::Begin(Begin { identity, level, last, ballot }));
-            self.files.push_back(Span { signature: self.writer.vclock().get(1), highest: self.last.index });
+            self.files.push_back(Span::new(self.writer.vclock().get(1), self.last.index));
             self.is_begun = true;
+        } else if let (Some(bytes), Some(first), Some(file)) =
+            (bytes, records.entries.first(), self.files.back_mut())
+        {
+            file.note(first.index, bytes);
         }
         if let Some(ballot) = records.ballot {
             self.put(&Record::Ballot(ballot));
@@ -320,38 +338,38 @@ impl GroupLog {
         base.remove_older(&self.directory)
     }
 
-    /// Reads entries back that were written. Readings that follow each other go on in the file where the last one ended.
+    /// Reads entries back that were written. A reading begins near its first entry, wherever the one before has ended.
     ///
     /// # Errors
     /// When the disk does not give them, or they are in no file any more.
     pub fn read(&mut self, wanted: &Wanted) -> io::Result<Found> {
         let mut found = Found::default();
         let (mut next, mut bytes) = (wanted.low, 0);
-        let mut cursor = match self.cursor.take() {
-            Some(mut cursor) if cursor.next == wanted.low => {
-                cursor.reader.seek(cursor.block);
-                cursor
-            }
-            _ => self.cursor_at(wanted.low)?,
-        };
+        let holder = self.files.iter().position(|file| file.highest >= wanted.low);
+        let mut at = holder.ok_or_else(|| missing(wanted.low))?;
+        let mut reader = self.open_file(self.files[at].signature)?;
+        if let Some(offset) = self.files[at].before(wanted.low) {
+            reader.seek(offset);
+        }
         loop {
-            cursor.block = cursor.reader.offset();
-            let rows = match cursor.reader.next_block()? {
+            let offset = reader.offset();
+            let rows = match reader.next_block()? {
                 Step::Block(block) => block.rows,
                 Step::End(_) => {
-                    let following = self.files.iter().find(|file| file.signature > cursor.signature);
-                    let Some(following) = following else { return Err(missing(next)) };
-                    (cursor.signature, cursor.reader) =
-                        (following.signature, self.open_file(following.signature)?);
+                    at += 1;
+                    let following = self.files.get(at).ok_or_else(|| missing(next))?;
+                    reader = self.open_file(following.signature)?;
                     continue;
                 }
                 Step::Damage(damage) => return Err(io::Error::new(io::ErrorKind::InvalidData, damage)),
             };
-            let mut reader = Reader::new(rows);
-            while !reader.is_empty() {
-                let record = Record::read(&mut reader)
+            let mut records = Reader::new(rows);
+            let mut first = None;
+            while !records.is_empty() {
+                let record = Record::read(&mut records)
                     .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
                 let Record::Entry(entry) = record else { continue };
+                first.get_or_insert(entry.index);
                 let is_wanted =
                     next < wanted.high && entry.index == next && wanted.term(next) == Some(entry.term);
                 if is_wanted && (found.entries.is_empty() || bytes < wanted.max_bytes) {
@@ -359,18 +377,13 @@ impl GroupLog {
                     found.entries.push(entry);
                 }
             }
+            if let Some(first) = first {
+                self.files[at].note(first, offset);
+            }
             if next == wanted.high || (!found.entries.is_empty() && bytes >= wanted.max_bytes) {
-                cursor.next = next;
-                self.cursor = Some(cursor);
                 return Ok(found);
             }
         }
-    }
-
-    fn cursor_at(&self, index: u64) -> io::Result<Cursor> {
-        let file = self.files.iter().find(|file| file.highest >= index).ok_or_else(|| missing(index))?;
-        let reader = self.open_file(file.signature)?;
-        Ok(Cursor { next: index, signature: file.signature, block: reader.offset(), reader })
     }
 
     fn open_file(&self, signature: u64) -> io::Result<FileReader> {

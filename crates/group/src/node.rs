@@ -42,6 +42,7 @@ use lycosa_tuple::mp::{self, Reader};
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use raft::{RawNode, ReadOnlyOption, StateRole};
 
+pub use duties::MAX_HAND_OVER_LAG;
 pub use event::{
     Committed, Event, Outgoing, Payload, Progress, Refusal, Role, Round, Status, StepError, Write,
 };

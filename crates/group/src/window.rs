@@ -22,8 +22,8 @@ use crate::record::{Ballot, Position};
 
 /// Bytes that an entry takes beyond its data.
 const ENTRY_BYTES: u64 = 96;
-/// Bytes of data that a follower is sent from the files at once, when it asks for more.
-const MAX_READ_BYTES: u64 = 1 << 20;
+/// Bytes of data that one reading of the files brings: several messages to a follower.
+const READ_BYTES: u64 = 1 << 20;
 
 /// Bounds of what a node keeps and sends. [`Node::new`](crate::node::Node::new) refuses bounds that contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -252,7 +252,7 @@ impl Window {
         self.requests.get_mut().entries.retain(|request| request.wanted != *wanted);
     }
 
-    fn request(&self, low: u64, high: u64, max_bytes: u64, context: GetEntriesContext) {
+    fn request(&self, low: u64, high: u64, context: GetEntriesContext) {
         let mut requests = self.requests.borrow_mut();
         if let Some(request) = requests.entries.iter_mut().find(|request| request.wanted.low == low) {
             request.contexts.push(context);
@@ -261,8 +261,7 @@ impl Window {
         let first = self.terms.partition_point(|run| run.index <= low).saturating_sub(1);
         let end = self.terms.partition_point(|run| run.index < high);
         let terms = self.terms[first..end].to_vec();
-        let max_bytes = max_bytes.min(MAX_READ_BYTES);
-        let wanted = Wanted { low, high, max_bytes, terms };
+        let wanted = Wanted { low, high, max_bytes: READ_BYTES, terms };
         requests.entries.push(Request { wanted, is_sent: false, contexts: vec![context] });
     }
 }
@@ -303,11 +302,14 @@ impl Storage for Window {
             let range = (low - in_memory) as usize..(high - in_memory) as usize;
             return Ok(limited(self.entries.range(range), max_bytes));
         }
-        if self.served.first().is_some_and(|entry| entry.index == low) {
-            return Ok(limited(self.served.iter().take_while(|entry| entry.index < high), max_bytes));
+        let served =
+            self.served.iter().skip_while(|entry| entry.index < low).take_while(|entry| entry.index < high);
+        let found = limited(served, max_bytes);
+        if found.first().is_some_and(|entry| entry.index == low) {
+            return Ok(found);
         }
         if context.can_async() {
-            self.request(low, high, max_bytes, context);
+            self.request(low, high, context);
             return Err(Error::Store(StorageError::LogTemporarilyUnavailable));
         }
         Err(Error::Store(StorageError::Unavailable))
@@ -382,6 +384,7 @@ mod tests {
         let found = Found { entries: vec![entry(3, 1), entry(4, 1)] };
         assert_eq!(window.serve(&wanted[0], found).len(), 2);
         assert_eq!(asked(&window, 3, 10), Ok(vec![3, 4]));
+        assert_eq!(asked(&window, 4, 10), Ok(vec![4]), "the rest of a reading is served too");
         window.end_serving();
         assert_eq!(asked(&window, 3, 10), unavailable);
         let wanted = window.take_wanted();

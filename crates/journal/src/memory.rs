@@ -65,6 +65,7 @@ struct State {
     is_frozen: bool,
     /// The contents that cannot be read.
     unreadable: BTreeSet<usize>,
+    bytes_read: u64,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -174,6 +175,12 @@ impl MemoryDisk {
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.state().operations
+    }
+
+    /// Bytes that were read from all files so far.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.state().bytes_read
     }
 
     /// Lets the operation after `operations` further ones go wrong.
@@ -366,7 +373,7 @@ impl DiskFile for MemoryFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let state = self.disk.state();
+        let mut state = self.disk.state();
         if state.unreadable.contains(&self.place) {
             return Err(io::Error::other("the sector cannot be read"));
         }
@@ -374,6 +381,7 @@ impl DiskFile for MemoryFile {
         let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default();
         let count = rest.len().min(buffer.len());
         buffer[..count].copy_from_slice(&rest[..count]);
+        state.bytes_read += count as u64;
         Ok(count)
     }
 

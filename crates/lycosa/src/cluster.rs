@@ -8,7 +8,8 @@ mod demo;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use lycosa_server::cluster::control::{CLUSTER_SOCKET, Order};
@@ -48,7 +49,8 @@ pub(crate) fn run(command: &ClusterCommand) -> anyhow::Result<Outcome> {
         ClusterCommand::Transfer { node, at } => {
             let answer = order(&at.data_dir, &Order::Transfer { node: *node })?;
             let successor = answer.get("successor").and_then(Json::as_u64).unwrap_or_default();
-            say(at, &answer, &format!("node {successor} is asked to lead"))
+            await_leader(&at.data_dir, successor)?;
+            say(at, &answer, &format!("node {successor} leads"))
         }
         ClusterCommand::Status(at) => status(at),
         ClusterCommand::Leave(at) => {
@@ -118,6 +120,30 @@ fn recover(arguments: &ClusterInitArguments, force: bool) -> anyhow::Result<Outc
         member.node, member.group, begun.group
     );
     say(&arguments.at, &answer, &text)
+}
+
+/// Waits until the member of a data folder knows the successor as its leader.
+///
+/// # Errors
+/// The former leader leads on: a transfer ends without effect where the successor's log is not complete in time.
+fn await_leader(data_dir: &Path, successor: u64) -> anyhow::Result<()> {
+    let began = Instant::now();
+    loop {
+        let status = order(data_dir, &Order::Status)?;
+        let leader = status.get("leader").and_then(Json::as_u64);
+        if leader == Some(successor) {
+            return Ok(());
+        }
+        if began.elapsed() >= PATIENCE {
+            let leader = leader.map_or("no node".to_owned(), |leader| format!("node {leader}"));
+            bail!(
+                "node {successor} was asked to lead, but {leader} leads {} s later: look at the lag in `lycosa cluster status`, \
+                 and try again",
+                PATIENCE.as_secs()
+            );
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Gives a node an order and returns its answer.

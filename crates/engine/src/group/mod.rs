@@ -56,6 +56,7 @@ pub use lycosa_group::link::{ConnectionNumber, Hello, HelloError, Peers};
 pub use lycosa_group::log::listing;
 pub use lycosa_group::members::{Change, MAX_MEMBERS, Member, Members, NodeId, Standing};
 pub use lycosa_group::node::{
-    Incoming, Outgoing, Payload, Progress, Refusal, Role, Settings, SettingsError, StepError,
+    Incoming, MAX_HAND_OVER_LAG, Outgoing, Payload, Progress, Refusal, Role, Settings, SettingsError,
+    StepError,
 };
 pub use lycosa_group::record::Identity;

@@ -237,7 +237,7 @@ impl GroupLog {
         for (at, &signature) in signatures.iter().enumerate() {
             let is_last = at + 1 == signatures.len();
             if read_file(&directory, signature, is_last, &mut replay)? {
-                files.push_back(Span { signature, highest: replay.highest });
+                files.push_back(Span::new(signature, replay.highest));
                 replay.highest = replay.last.index;
             } else {
                 // A file without records is begun again under the same name.

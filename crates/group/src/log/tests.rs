@@ -207,6 +207,45 @@ fn entries_are_read_back_from_all_files_as_the_log_has_them_now() {
     assert_eq!(log.read(&wanted(91, 92, 1)).expect_err("not written").kind(), io::ErrorKind::NotFound);
 }
 
+/// A follower that was away asks for one piece after the other, and a piece may begin before the end of the one before.
+#[test]
+fn a_piece_of_a_long_file_is_read_without_the_file_before_it() {
+    const LAST: u64 = 4_001;
+    let disk = MemoryDisk::new();
+    install(&disk, &base(1, 1, 0));
+    let settings = Settings { max_file_bytes: 64 << 20, ..settings() };
+    let mut log =
+        GroupLog::create(directory(&disk), settings, IDENTITY, Some(&base(1, 1, 0))).expect("a log");
+    for first in (2..LAST).step_by(10) {
+        write(&mut log, &entries(first..=first + 9, 1, 2_000));
+    }
+    let pieces = |log: &mut GroupLog| {
+        let before = disk.bytes_read();
+        let (mut low, mut count) = (2, 0);
+        while low < LAST {
+            let wanted = Wanted {
+                low,
+                high: LAST + 1,
+                max_bytes: 40_000,
+                terms: vec![Position { term: 1, index: 2 }],
+            };
+            let found = log.read(&wanted).expect("read").entries;
+            assert_eq!(found[0], entry(low, 1, 2_000));
+            (low, count) = (low + found.len().saturating_sub(3).max(1) as u64, count + 1);
+        }
+        (disk.bytes_read() - before) / count
+    };
+    assert_eq!(log.files.len(), 1);
+    let near = 16 * MARK_BYTES;
+    let of_a_piece = pieces(&mut log);
+    assert!(of_a_piece < near, "{of_a_piece} bytes of 8 000 000");
+    drop(log);
+    // Places are not kept over a start; the first readings find them again.
+    let mut log = GroupLog::open(directory(&disk), settings, FEATURE_LEVEL).expect("a log").log;
+    let of_a_piece = pieces(&mut log);
+    assert!(of_a_piece < near, "{of_a_piece} bytes of 8 000 000");
+}
+
 #[test]
 fn files_go_once_a_snapshot_has_their_entries() {
     let (disk, mut log) = begun();

@@ -7,6 +7,8 @@ use crate::members::{Change, MAX_ADDRESS_BYTES, NodeId, Standing};
 
 /// A learner is promoted once it lacks at most this many entries.
 const CAUGHT_UP_ENTRIES: u64 = 64;
+/// A successor lacks at most this many entries of the leader's log. It gets them before it leads, while proposals are refused.
+pub const MAX_HAND_OVER_LAG: u64 = 1_000;
 
 impl Node {
     /// Takes a server in as a learner. The leader promotes it once it has caught up. Returns its number and rank,
@@ -49,10 +51,14 @@ impl Node {
     pub fn transfer(&mut self, to: Option<NodeId>) -> Result<NodeId, Refusal> {
         self.check_leader()?;
         let successor = match to {
-            Some(node) => self.successors().find(|&(_, candidate)| candidate == node).map(|(_, node)| node),
-            None => self.successors().max().map(|(_, node)| node),
+            Some(node) => self.successors().find(|&(_, candidate)| candidate == node),
+            None => self.successors().max(),
         };
-        let successor = successor.ok_or(Refusal::Successor(to.unwrap_or(self.identity.node)))?;
+        let (matched, successor) = successor.ok_or(Refusal::Successor(to.unwrap_or(self.identity.node)))?;
+        let entries = self.raw.raft.raft_log.last_index().saturating_sub(matched);
+        if entries > MAX_HAND_OVER_LAG {
+            return Err(Refusal::Behind { node: successor, entries });
+        }
         self.raw.transfer_leader(successor);
         self.account();
         Ok(successor)

@@ -173,6 +173,17 @@ pub enum Refusal {
     /// No other voter answers.
     #[error("node {0} cannot lead: it is no voter, or it does not answer")]
     Successor(NodeId),
+    /// A voter that lacks too much of the leader's log.
+    #[error(
+        "node {node} lacks {entries} entries of the leader's log: hand over once it has caught up; \
+         `lycosa cluster status` shows its lag"
+    )]
+    Behind {
+        /// The voter.
+        node: NodeId,
+        /// Entries that it lacks.
+        entries: u64,
+    },
     /// A level that the program does not know.
     #[error("level {wanted} is unknown, this program knows level {known}")]
     Level {

@@ -319,6 +319,28 @@ fn leadership_is_handed_over_on_request() {
 }
 
 #[test]
+fn a_voter_that_lacks_much_is_no_successor_until_it_has_caught_up() {
+    let mut net = Net::grown(3);
+    net.cut.insert(3);
+    for row in rows(0..1_500) {
+        net.put(&row);
+    }
+    net.cut.clear();
+    let mut refused = Vec::new();
+    // A transfer ends without effect where the rest does not arrive in time.
+    net.until(|net| {
+        let leads = net.leader() == Some(3);
+        if !leads && let Some(1) = net.leader() {
+            refused.extend(net.lead().node.transfer(Some(3)).err());
+        }
+        leads
+    });
+    let is_behind =
+        |refusal: &Refusal| matches!(refusal, Refusal::Behind { node: 3, entries } if *entries > 1_000);
+    assert!(refused.iter().any(is_behind), "{refused:?}");
+}
+
+#[test]
 fn members_come_and_go_one_at_a_time() {
     let mut net = Net::grown(3);
     let leader = net.leader().expect("a leader");

@@ -47,6 +47,8 @@ pub struct GroupMember {
 pub struct MemberProgress {
     /// Entries of the leader's log that the member's log lacks.
     pub lag: u64,
+    /// Whether the lag is small enough for the member to lead at once.
+    pub is_close: bool,
     /// Whether the member has answered within the last election timeout.
     pub is_active: bool,
     /// Whether the member waits for a snapshot.
@@ -93,8 +95,8 @@ impl Election {
             return Err("this member does not lead: ask the leader".to_owned());
         }
         let can_lead = |member: &&GroupMember| {
-            let is_active = member.progress.is_some_and(|progress| progress.is_active);
-            is_active && member.node != self.node && matches!(member.standing, "voter" | "joining")
+            let is_able = member.progress.is_some_and(|progress| progress.is_active && progress.is_close);
+            is_able && member.node != self.node && matches!(member.standing, "voter" | "joining")
         };
         let mut able = self.members.iter().filter(can_lead);
         let successor = match wanted {
@@ -102,8 +104,10 @@ impl Election {
             None => able.min_by_key(|member| member.progress.map_or(u64::MAX, |progress| progress.lag)),
         };
         successor.map(|member| member.node).ok_or_else(|| match wanted {
-            Some(node) => format!("node {node} cannot lead: it is no other voter that has answered lately"),
-            None => "no other voter has answered lately: no member can lead in place of this one".to_owned(),
+            Some(node) => format!(
+                "node {node} cannot lead: it is no voter, does not answer, or its lag is too large; `lycosa cluster status` shows it"
+            ),
+            None => "no other voter answers and has caught up: no member can lead in place of this one".to_owned(),
         })
     }
 }

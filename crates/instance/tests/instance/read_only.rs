@@ -77,7 +77,7 @@ fn a_leader_is_handed_over_to_a_voter_that_answers_once_its_reply_may_leave() {
         address: format!("10.0.0.{node}:3311"),
         standing,
         is_connected: true,
-        progress: Some(MemberProgress { lag, is_active, awaits_snapshot: false }),
+        progress: Some(MemberProgress { lag, is_close: lag < 1_000, is_active, awaits_snapshot: false }),
     };
     let election = |state| Election {
         state,
@@ -92,10 +92,11 @@ fn a_leader_is_handed_over_to_a_voter_that_answers_once_its_reply_may_leave() {
             member(3, 7, true, "voter"),
             member(4, 2, true, "voter"),
             member(5, 0, true, "learner"),
+            member(6, 5_000, true, "voter"),
         ],
     };
     rig.instance.set_election(election("leader"));
-    for node in [1, 2, 5, 9] {
+    for node in [1, 2, 5, 6, 9] {
         let (_, text) = refused(rig.call(&mut admin, transfer, &values![node]));
         assert!(text.contains(&format!("node {node} cannot lead")), "{text}");
         assert_eq!(rig.instance.poll_hand_over(), None);

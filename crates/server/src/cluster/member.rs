@@ -13,7 +13,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use lycosa_engine::group::{
-    Base, Done, GroupDisk, GroupJournal, GroupStatus, Incoming, NodeId, Order, Outgoing, Refusal, Standing,
+    Base, Done, GroupDisk, GroupJournal, GroupStatus, Incoming, MAX_HAND_OVER_LAG, NodeId, Order, Outgoing,
+    Refusal, Standing,
 };
 use lycosa_engine::journal::{Journal, News, Pace};
 use lycosa_instance::{Batch, Election, GroupMember, Lsn, MemberProgress};
@@ -217,10 +218,14 @@ impl Member {
                 address: member.address.clone(),
                 standing: standing(member.standing),
                 is_connected: member.node == status.identity.node || self.links.is_connected(member.node),
-                progress: found.map(|found| MemberProgress {
-                    lag: status.node.last.saturating_sub(found.matched),
-                    is_active: found.is_active,
-                    awaits_snapshot: found.awaits_snapshot,
+                progress: found.map(|found| {
+                    let lag = status.node.last.saturating_sub(found.matched);
+                    MemberProgress {
+                        lag,
+                        is_close: lag <= MAX_HAND_OVER_LAG,
+                        is_active: found.is_active,
+                        awaits_snapshot: found.awaits_snapshot,
+                    }
                 }),
             }
         };
