@@ -2,16 +2,18 @@
 
     python3 bench/steering.py --binary target/release/lycosa
 
-It starts a server of its own, fills it, and lets `lycosa bench run` do cycles at 8 x 32: alone, and beside a scrape of /metrics
-each second, ten clients that page through tubes with find, and jobs that bury and kick all tasks of one large tube. The two
-kinds of rounds alternate. It prints one JSON object: rates, p99, processor time of the server per cycle, the longest turn by
+It starts a server of its own, fills it, and lets `lycosa bench run` do cycles at 8 x 32: alone, beside a hundred clients that ask
+for what the open page asks for each second, and beside a scrape of /metrics each second, ten clients that page through tubes with
+find, and jobs that bury and kick all tasks of one large tube. The kinds of rounds alternate. It prints one JSON object: rates, p99, processor time of the server per cycle, the longest turn by
 the processor's time, and how long scrapes took. Only Python's own library is needed.
 """
 
 import argparse
+import http.client
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import statistics
@@ -250,10 +252,69 @@ class Beside:
             raise RuntimeError("; ".join(self.failures))
 
 
+class Pages:
+    """Clients that each second ask for what an open overview asks for, each on a connection of its own, until they are told to end."""
+
+    def __init__(self, server, token, count):
+        self.server, self.token = server, token
+        self.is_over = threading.Event()
+        self.refreshes, self.failures = [], []
+        self.threads = [threading.Thread(target=self.guarded, args=(number / count,)) for number in range(count)]
+        for thread in self.threads:
+            thread.start()
+
+    def guarded(self, delay):
+        try:
+            self.watch(delay)
+        except Exception as error:  # A failure of a client is a failure of the run.
+            self.failures.append(repr(error))
+
+    def watch(self, delay):
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.http, timeout=600)
+        tags = {}
+
+        def get(path):
+            headers = {"Authorization": f"Bearer {self.token}", "Cache-Control": "max-age=1"}
+            if path in tags:
+                headers["If-None-Match"] = tags[path][0]
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            body = answer.read()
+            if answer.status == 304:
+                return tags[path][1]
+            if answer.status != 200:
+                raise RuntimeError(f"{path}: {answer.status} {body[:200]}")
+            # The place of the next page is all that this client needs to know.
+            following = re.search(rb'"next":(\d+)', body)
+            tags[path] = answer.getheader("ETag"), following and int(following[1])
+            return tags[path][1]
+
+        self.is_over.wait(delay)
+        while True:
+            began = time.monotonic()
+            get("/health")
+            following = get("/v1/status?limit=200&history=true")
+            while following is not None:
+                following = get(f"/v1/status?limit=200&after={following}")
+            get("/v1/info")
+            self.refreshes.append(time.monotonic() - began)
+            if self.is_over.wait(max(0, began + 1 - time.monotonic())):
+                return
+
+    def end(self):
+        self.is_over.set()
+        for thread in self.threads:
+            thread.join()
+        if self.failures:
+            raise RuntimeError("; ".join(self.failures[:3]))
+
+
 def cycles(binary, server, count):
     """Cycles at 8 x 32: a second's, p99 of all operations in µs, and the server's processor time of one in µs."""
     before = server.processor_seconds()
     arguments = ["--address", f"127.0.0.1:{server.port}", "--connections", "8", "--depth", "32", "--cycles", str(count), "--json"]
+    # A warm-up would take processor time too.
+    arguments += ["--warmup", "0"]
     ran = subprocess.run([binary, "bench", "run", *arguments], capture_output=True, text=True, env=ENVIRONMENT)
     if ran.returncode != 0:
         raise RuntimeError(ran.stderr)
@@ -268,6 +329,7 @@ def main():
     parser.add_argument("--large", type=int, default=1_000_000, help="tasks of the tube that jobs change")
     parser.add_argument("--tubes", type=int, default=2_000)
     parser.add_argument("--finders", type=int, default=10)
+    parser.add_argument("--pages", type=int, default=100, help="open pages")
     parser.add_argument("--cycles", type=int, default=300_000, help="of each round")
     parser.add_argument("--rounds", type=int, default=3, help="of each kind")
     parser.add_argument("--wal-mode", default="fsync")
@@ -278,10 +340,17 @@ def main():
         began = time.monotonic()
         fill(client, arguments.tubes, arguments.tasks, arguments.large)
         result = {"tasks": arguments.tasks, "tubes": arguments.tubes, "filled_seconds": time.monotonic() - began}
-        rounds = {"alone": [], "beside": []}
-        scrapes, jobs, pages = [], [], 0
+        rounds = {"alone": [], "pages": [], "beside": []}
+        scrapes, jobs, pages, refreshes = [], [], 0, []
+        token = client.call("lycosa.token.add", "pages", {"role": "administrator", "tubes": ["*"]})["secret"]
         for _ in range(arguments.rounds):
             rounds["alone"].append(cycles(arguments.binary, server, arguments.cycles))
+            watchers = Pages(server, token, arguments.pages)
+            try:
+                rounds["pages"].append(cycles(arguments.binary, server, arguments.cycles))
+            finally:
+                watchers.end()
+            refreshes += watchers.refreshes
             beside = Beside(server, arguments.tubes, arguments.finders)
             try:
                 rounds["beside"].append(cycles(arguments.binary, server, arguments.cycles))
@@ -297,6 +366,11 @@ def main():
             "longest_ms": max((seconds for seconds, _ in scrapes), default=0) * 1e3,
         }
         result["pages"], result["jobs"] = pages, jobs
+        result["refreshes"] = {
+            "count": len(refreshes),
+            "median_ms": statistics.median(refreshes) * 1e3 if refreshes else None,
+            "longest_ms": max(refreshes, default=0) * 1e3,
+        }
         info = client.call("box.info")
         result["longest_turn"] = {name: info[name] for name in info if name.startswith("longest_turn")}
         print(json.dumps(result))

@@ -33,7 +33,8 @@ def processor_seconds(process):
 def cycles(address, connections, depth, count, process=None):
     """Cycles of put, take and ack at an address: their rate, latencies, and the processor time of a process for each."""
     before = processor_seconds(process) if process else 0
-    load = ["--connections", str(connections), "--depth", str(depth), "--cycles", str(count)]
+    # Without a warm-up: its cycles would take processor time too.
+    load = ["--connections", str(connections), "--depth", str(depth), "--cycles", str(count), "--warmup", "0"]
     ran = subprocess.run(
         [binary(), "bench", "run", "--address", address, *load, "--json"],
         capture_output=True,

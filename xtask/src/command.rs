@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 
@@ -52,6 +53,20 @@ impl Program {
     /// The cargo that runs this.
     pub(crate) fn cargo() -> Self {
         Self::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    }
+
+    /// The cargo of the suite's builds for development. Its compiler is Clippy's, which lints a crate of the workspace while it
+    /// compiles the crate: a run of Clippy alone would read all crates once more. Nothing is kept for an incremental build.
+    /// Crates of others are those of a plain `cargo build`; crates of the workspace are built once more there.
+    pub(crate) fn linting_cargo() -> Self {
+        static DRIVER: LazyLock<OsString> = LazyLock::new(|| {
+            let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+            let sysroot = Program::new(rustc).arguments(["--print", "sysroot"]).output().unwrap_or_default();
+            let beside = Path::new(sysroot.trim()).join("bin/clippy-driver");
+            // The name alone finds one where the compiler's folder has none, as with packages of a distribution.
+            if beside.exists() { beside.into() } else { "clippy-driver".into() }
+        });
+        Self::cargo().variable("RUSTC_WORKSPACE_WRAPPER", DRIVER.clone()).variable("CARGO_INCREMENTAL", "0")
     }
 
     pub(crate) fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {

@@ -74,7 +74,7 @@ const STEPS: &[Step] = &[
     step("tidy", "the house rules", Cargo, &[], Chore(tidy::check)),
     step("build", "the server's binary and its tests", Cargo, &[], Chore(build_tests)),
     step("compile", "all other tests", Cargo, &[], Chore(compile_tests)),
-    step("clippy", "lints, warnings as errors", Cargo, &[], Chore(clippy)),
+    step("clippy", "lints, warnings as errors", Cargo, &[], Chore(lints)),
     step("doc", "examples in the documentation", Cargo, &[], PerhapsTests(documentation)),
     step("unit", "tests beside the code", Lane::Tests, &["install", "build", "compile"], Tests(unit)),
     // Steps of the lane of binaries wait for `build`, so optimised programs are compiled after it.
@@ -295,10 +295,22 @@ pub(crate) fn format(check: bool) -> Result<()> {
     Program::cargo().arguments(["fmt", "--all"]).arguments(check.then_some("--check")).run()
 }
 
-/// Clippy over all targets, warnings as errors.
+/// Clippy over all targets, warnings as errors, without compiling.
 pub(crate) fn clippy() -> Result<()> {
     let arguments = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
     Program::cargo().arguments(arguments).run()
+}
+
+/// The step `clippy`: compiles the targets that no other step has compiled, and looks at what the compiler has said about all of
+/// them. Cargo keeps that and says it again.
+fn lints() -> Result<()> {
+    let build = ["build", "--quiet", "--workspace", "--all-targets", "--color", "never"];
+    let (said, built) = Program::linting_cargo().arguments(build).watched()?;
+    built?;
+    if said.lines().any(|line| line.starts_with("warning")) {
+        bail!("the compiler warns: see above");
+    }
+    Ok(())
 }
 
 /// Kills servers under load and lets their disks fail.
@@ -336,7 +348,7 @@ pub(crate) fn pictures() -> Result<()> {
 
 /// Builds the binary with the features of the whole workspace, so that tests and clippy use the same builds of its crates.
 pub(crate) fn build() -> Result<()> {
-    Program::cargo().arguments(["build", "--quiet", "--workspace", "--bin", "lycosa"]).run()
+    Program::linting_cargo().arguments(["build", "--quiet", "--workspace", "--bin", "lycosa"]).run()
 }
 
 /// The same with the program of the black-box tests, for the steps that run beside cargo.
@@ -364,7 +376,8 @@ fn compile_tests() -> Result<()> {
         return unit_by_cargo().arguments(["--no-run"]).run();
     }
     let list = ["nextest", "list", "--list-type", "binaries-only", "--message-format", "json"];
-    let binaries = Program::cargo().arguments(list).arguments(UNIT_PACKAGES).arguments(UNIT).output()?;
+    let binaries =
+        Program::linting_cargo().arguments(list).arguments(UNIT_PACKAGES).arguments(UNIT).output()?;
     let metadata = Program::cargo().arguments(["metadata", "--format-version", "1"]).output()?;
     for (file, text) in [(binaries_file()?, binaries), (metadata_file()?, metadata)] {
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
@@ -385,7 +398,7 @@ fn metadata_file() -> Result<PathBuf> {
 
 /// The same by cargo alone.
 fn unit_by_cargo() -> Program {
-    Program::cargo()
+    Program::linting_cargo()
         .arguments(["test", "--lib", "--bins", "--tests", "--no-fail-fast"])
         .arguments(UNIT_PACKAGES)
 }
@@ -426,7 +439,7 @@ fn simulator() -> Result<(Runner, Program)> {
 }
 
 fn documentation() -> Result<(Runner, Program)> {
-    Ok((Runner::Libtest, Program::cargo().arguments(["test", "--workspace", "--doc", "--quiet"])))
+    Ok((Runner::Libtest, Program::linting_cargo().arguments(["test", "--workspace", "--doc", "--quiet"])))
 }
 
 /// Black-box tests with steps of their own, by how their names begin.
@@ -457,7 +470,7 @@ fn blackbox_binary() -> Result<PathBuf> {
     }
     // The features of the whole workspace, as for all other tests.
     let arguments = ["build", "--quiet", "--workspace", "--bin", "lycosa", "--test", "blackbox"];
-    let printed = Program::cargo()
+    let printed = Program::linting_cargo()
         .arguments(arguments)
         .arguments(["--message-format", "json-render-diagnostics"])
         .output()?;

@@ -19,6 +19,11 @@ const PERHAPS_LONG = /(?<![.\d])\d{16}/;
 const known = new Map();
 const MAX_KNOWN = 32;
 
+/** Until then answers are asked for fresh, since this page has changed something: milliseconds of the clock. */
+let freshUntil = 0;
+/** How old an answer may be, in seconds: open pages share the answers of a second. */
+const MAX_AGE = 1;
+
 /** What the server's clock is ahead of this one, in milliseconds. */
 let skew = 0;
 
@@ -82,6 +87,8 @@ async function send(method, place, { body, type = 'application/json', signal } =
   if (body !== undefined) headers.set('Content-Type', type);
   const before = method === 'GET' ? known.get(url.href) : undefined;
   if (before) headers.set('If-None-Match', before.etag);
+  if (method !== 'GET') freshUntil = Date.now() + 2000 * MAX_AGE;
+  headers.set('Cache-Control', Date.now() < freshUntil ? 'no-cache' : `max-age=${MAX_AGE}`);
   const sent = body === undefined || type !== 'application/json' ? body : stringify(body);
   let response;
   try {

@@ -115,7 +115,14 @@ impl Door {
         let bodies = body::BodyMemory::new(limits.max_body_total);
         let places = Places::new(limits.max_connections, limits.max_connections_of_address);
         let settings: Arc<Mutex<Json>> = Arc::default();
-        let shared = Arc::new(State { bridge, limits, bodies, places, settings: settings.clone() });
+        let shared = Arc::new(State {
+            bridge,
+            limits,
+            bodies,
+            places,
+            readings: Default::default(),
+            settings: settings.clone(),
+        });
         let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
             runtime.block_on(accept_all(bound, &shared, &certificates, &stopping));
             drop(shared);

@@ -27,6 +27,7 @@ mod page;
 mod patience;
 mod places;
 mod problem;
+mod readings;
 mod routes;
 
 use std::net::SocketAddr;
@@ -95,6 +96,8 @@ pub(crate) struct State {
     pub(crate) bodies: body::BodyMemory,
     /// Free places for connections.
     pub(crate) places: Arc<places::Places>,
+    /// Answers that requests share.
+    pub(crate) readings: readings::Readings,
     /// The settings as `/v1/settings` shows them: an array, which a reload changes.
     pub(crate) settings: Arc<Mutex<serde_json::Value>>,
 }

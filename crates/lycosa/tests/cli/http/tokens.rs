@@ -66,3 +66,25 @@ fn tokens_survive_a_restart() {
     let door = Door::of(door.server.restart(&["--http-listen", "127.0.0.1:0"]));
     assert_eq!(door.ask("GET /v1/tubes", &secret, "", b"").status, 200);
 }
+
+#[test]
+fn answers_are_shared_with_clients_that_take_them_a_little_old_and_with_no_other_token() {
+    let door = Door::open(&[]);
+    door.server.run(&["tube", "create", "mail"]);
+    let secret = door.token("ann", "viewer", "*");
+    let tubes = |headers: &str, token: &str| door.ask("GET /v1/status", token, headers, b"");
+    let of_five_seconds = "Cache-Control: max-age=5\r\n";
+    let first = tubes(of_five_seconds, &secret);
+    assert_eq!((first.status, first.field("age")), (200, Some("0")));
+    door.server.run(&["tube", "create", "other"]);
+    let count = |token: &str, headers| tubes(headers, token).json()["tubes"].as_array().unwrap().len();
+    assert_eq!(count(&secret, ""), 2, "without the header an answer is fresh");
+    let other = door.token("bob", "viewer", "*");
+    assert_eq!(count(&other, of_five_seconds), 2, "a token has readings of its own");
+    let known = format!("{of_five_seconds}If-None-Match: {}\r\n", first.field("etag").unwrap());
+    let again = tubes(&known, &secret);
+    // On a slow machine five seconds may have passed.
+    assert!(again.status == 304 || again.json()["tubes"].as_array().unwrap().len() == 2);
+    assert_eq!(run(&door, &["token", "revoke", "ann"]).code, 0);
+    assert_eq!(tubes(of_five_seconds, &secret).problem(), "invalid-token");
+}

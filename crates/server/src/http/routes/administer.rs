@@ -12,7 +12,9 @@ use lycosa_instance::TokenRole;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::{Args, Named, Params, Reasoned, Route, admit, answer, given, method, read_json, report};
+use super::{
+    Args, Named, Params, Reasoned, Route, admit, answer, given, method, read_json, report, reported,
+};
 use crate::http::Shared;
 use crate::http::access::Access;
 use crate::http::problem::{Kind, Problem};
@@ -24,6 +26,12 @@ const SNAPSHOT_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 const VIEWER: Option<TokenRole> = Some(TokenRole::Viewer);
 const OPERATOR: Option<TokenRole> = Some(TokenRole::Operator);
 const ADMINISTRATOR: Option<TokenRole> = Some(TokenRole::Administrator);
+
+/// Of routes whose answers requests may share.
+const SHARED_HEADERS: &[(&str, &str)] = &[(
+    "Cache-Control",
+    "max-age=N, up to 5: the answer may be one that another request with the token got within the last N seconds",
+)];
 
 pub(super) const ROUTES: &[Route] = &[
     Route {
@@ -69,10 +77,10 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "Who is connected to the queue, and who holds tasks",
         role: VIEWER,
         query: &[],
-        headers: &[],
+        headers: SHARED_HEADERS,
         bodies: &[],
         answers: &[(200, "Report")],
-        attach: || get(|state, access| tell(state, access, "queue.sessions")),
+        attach: || get(|state, access, headers| tell(state, access, headers, "queue.sessions")),
     },
     Route {
         method: "post",
@@ -113,10 +121,10 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "What box.info() tells about the server",
         role: VIEWER,
         query: &[],
-        headers: &[],
+        headers: SHARED_HEADERS,
         bodies: &[],
         answers: &[(200, "Report")],
-        attach: || get(|state, access| tell(state, access, "box.info")),
+        attach: || get(|state, access, headers| tell(state, access, headers, "box.info")),
     },
     Route {
         method: "get",
@@ -152,7 +160,7 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "The numbers of monitoring: the server's, and a page of the tubes of the token",
         role: VIEWER,
         query: STATUS_QUERY,
-        headers: &[],
+        headers: SHARED_HEADERS,
         bodies: &[],
         answers: &[(200, "Status")],
         attach: || get(status),
@@ -164,7 +172,7 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "The numbers of monitoring of a tube, with its busiest sub-queues",
         role: VIEWER,
         query: &[("history", "boolean", "true: with the histories")],
-        headers: &[],
+        headers: SHARED_HEADERS,
         bodies: &[],
         answers: &[(200, "TubeStatus")],
         attach: || get(tube_status),
@@ -309,11 +317,12 @@ struct StatusParams {
 async fn status(
     State(state): State<Shared>,
     access: Access,
+    headers: HeaderMap,
     Params(StatusParams { after, limit, history }): Params<StatusParams>,
 ) -> Result<Response, Problem> {
     let options = given([("after", after.into()), ("limit", limit.into()), ("history", history.into())]);
     let args = Args::new().json(&options);
-    Ok(answer(StatusCode::OK, &report(&state, &access, "queue.status", args, state.limits.timeout).await?))
+    reported(&state, access, &headers, "queue.status", args, Ok).await
 }
 
 async fn settings(State(state): State<Shared>, access: Access) -> Result<Response, Problem> {
@@ -355,15 +364,16 @@ struct TubeStatusParams {
 async fn tube_status(
     State(state): State<Shared>,
     access: Access,
+    headers: HeaderMap,
     Named(tube): Named<String>,
     Params(TubeStatusParams { history }): Params<TubeStatusParams>,
 ) -> Result<Response, Problem> {
     let args = Args::new().json(&json!({ "tube": tube, "history": history }));
-    let mut status = report(&state, &access, "queue.status", args, state.limits.timeout).await?;
-    match status["tubes"].get_mut(0).map(Json::take) {
-        Some(tube) => Ok(answer(StatusCode::OK, &tube)),
-        None => Err(Problem::new(Kind::NoSuchTube, format!("tube {tube:?} does not exist"))),
-    }
+    let shape = |mut status: Json| {
+        let found = status["tubes"].get_mut(0).map(Json::take);
+        found.ok_or_else(|| Problem::new(Kind::NoSuchTube, format!("tube {tube:?} does not exist")))
+    };
+    reported(&state, access, &headers, "queue.status", args, shape).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -403,9 +413,10 @@ async fn on_tube(
 async fn tell(
     State(state): State<Shared>,
     access: Access,
+    headers: HeaderMap,
     function: &'static str,
 ) -> Result<Response, Problem> {
-    Ok(answer(StatusCode::OK, &report(&state, &access, function, Args::new(), state.limits.timeout).await?))
+    reported(&state, access, &headers, function, Args::new(), Ok).await
 }
 
 /// Calls a function about the session of a connection.

@@ -32,6 +32,7 @@ use serde_json::{Map, Value as Json};
 
 use super::access::Access;
 use super::problem::{Kind, Problem};
+use super::readings::{self, Subject};
 use super::{Peer, Shared, body, compression, etag, json, page};
 use crate::clock::now;
 
@@ -226,7 +227,7 @@ async fn tag(request: Request<Body>, next: Next) -> Response<Body> {
     let Ok(body) = axum_body::to_bytes(body, usize::MAX).await else {
         return unexpected("the answer").into_response();
     };
-    let tag = etag::of(&body);
+    let tag = parts.headers.remove(header::ETAG).unwrap_or_else(|| etag::of(&body));
     let is_known = etag::is_known(&known, &tag);
     parts.headers.insert(header::ETAG, tag.clone());
     compression::vary(&mut parts.headers);
@@ -256,11 +257,46 @@ async fn report(
     args: Args,
     limit: Duration,
 ) -> Result<Json, Problem> {
-    let values = state.bridge.call(access, function.to_owned(), args.finish(), limit).await?;
+    report_of(state, access, function, args.finish(), limit).await
+}
+
+async fn report_of(
+    state: &Shared,
+    access: &Access,
+    function: &str,
+    args: Vec<u8>,
+    limit: Duration,
+) -> Result<Json, Problem> {
+    let values = state.bridge.call(access, function.to_owned(), args, limit).await?;
     if values.count == 0 {
         return Ok(Json::Null);
     }
     json::from_report(&mut Reader::new(&values.bytes)).ok_or_else(|| unexpected(function))
+}
+
+/// The response with a report in the form that `shape` gives it, which other requests may share ([`readings`]).
+async fn reported(
+    state: &Shared,
+    access: Access,
+    headers: &HeaderMap,
+    function: &'static str,
+    args: Args,
+    shape: impl FnOnce(Json) -> Result<Json, Problem>,
+) -> Result<response::Response, Problem> {
+    let (args, limit) = (args.finish(), state.limits.timeout);
+    let Some(age) = readings::accepted_age(headers) else {
+        let report = report_of(state, &access, function, args, limit).await?;
+        return Ok(answer(StatusCode::OK, &shape(report)?));
+    };
+    let digest = access.0.clone();
+    let look = move |instance: &mut Instance| {
+        instance.set_now(now());
+        instance.token_caller(&digest, 0).map(drop)
+    };
+    state.bridge.look(limit, look).await?.map_err(Problem::from)?;
+    let subject = Subject { token: access.0.clone(), function, args: args.clone() };
+    let make = async { Ok(shape(report_of(state, &access, function, args, limit).await?)?.to_string()) };
+    Ok(state.readings.get(subject, age, make).await?.response())
 }
 
 /// Why the queue answers a put or take with null, if the reason is not the tube's: it does not run.
