@@ -6,13 +6,14 @@
 
 use std::future::Future;
 use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lycosa_iproto::auth;
 use lycosa_iproto::frame::{self, Split};
-use lycosa_iproto::greeting::{GREETING_SIZE, Greeting, GreetingError, REFUSAL_PREFIX};
+use lycosa_iproto::greeting::{GREETING_SIZE, Greeting, GreetingError, REFUSAL_PREFIX, STARTING};
 use lycosa_iproto::keys;
 use lycosa_iproto::reply::{self, Content};
 use lycosa_iproto::request::{self, AuthTuple, Body};
@@ -180,7 +181,7 @@ impl Connection {
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        let greeting = read_greeting(&mut reader).await?;
+        let greeting = greet(&mut reader, &mut writer, options.ask_after()).await?;
         let mut input = Vec::with_capacity(READ_SIZE);
         if let Some(user) = &options.user {
             let scramble = auth::scramble(options.password.as_bytes(), &greeting.salt);
@@ -609,9 +610,13 @@ async fn read_answer(
         if let Split::Frame { content, consumed } =
             frame::split(input, max_answer_size).map_err(|error| Error::protocol(error.to_string()))?
         {
-            let answer = answer(reply::decode(content)?);
+            let reply = reply::decode(content)?;
+            let awaited = (reply.sync != UNREAD_SYNC).then(|| answer(reply));
             drop(input.drain(..consumed));
-            return answer;
+            match awaited {
+                Some(answer) => return answer,
+                None => continue,
+            }
         }
         if reader.read_buf(input).await.map_err(lost)? == 0 {
             return Err(Error::disconnected("the server closed the connection"));
@@ -626,6 +631,23 @@ async fn within<T>(timeout: Duration, work: impl Future<Output = Result<T>>) -> 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
 fn lost(error: io::Error) -> Error {
     Error::disconnected(reason(&error))
+}
+
+/// Reads the greeting. A server that has not sent it after `patience` is asked whether it lives: one that still reads its data
+/// says how far it is then, in place of a greeting.
+async fn greet<R, W>(reader: &mut R, writer: &mut W, patience: Duration) -> Result<Greeting>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let mut greeting = pin!(read_greeting(reader));
+    if let Ok(greeting) = tokio::time::timeout(patience, &mut greeting).await {
+        return greeting;
+    }
+    let mut output = Vec::new();
+    request::encode(&mut output, UNREAD_SYNC, &Body::Ping);
+    write(writer, &output).await.map_err(lost)?;
+    greeting.await
 }
 
 /// Reads the first words of the peer.
@@ -692,7 +714,11 @@ fn reason(error: &io::Error) -> String {
 /// What a server of Lycosa says to a client that it cannot serve, in place of a greeting.
 fn refusal(bytes: &[u8; GREETING_SIZE]) -> Option<Error> {
     let text = std::str::from_utf8(bytes).ok()?.trim_end();
-    text.starts_with(REFUSAL_PREFIX).then(|| Error::disconnected(text))
+    let refusal = text.strip_prefix(REFUSAL_PREFIX)?;
+    Some(match refusal.starts_with(STARTING) {
+        true => Error::Starting(refusal.to_owned()),
+        false => Error::disconnected(text),
+    })
 }
 
 #[cfg(test)]

@@ -49,6 +49,9 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// The server runs and has not read its data yet; the text says how far it is.
+    #[error("{0}")]
+    Starting(String),
     /// The connection ended before the answer, or there is none. Whether the server has executed the request is
     /// unknown.
     #[error("disconnected: {0}")]
@@ -78,7 +81,14 @@ impl Error {
 
     /// Whether the connection is gone, so that the next request needs another.
     pub fn is_disconnected(&self) -> bool {
-        matches!(self, Self::Disconnected(_) | Self::Connect { .. } | Self::Tls { .. } | Self::NoMaster(_))
+        matches!(
+            self,
+            Self::Disconnected(_)
+                | Self::Connect { .. }
+                | Self::Tls { .. }
+                | Self::NoMaster(_)
+                | Self::Starting(_)
+        )
     }
 
     /// The kind of an error that the server sent.

@@ -43,6 +43,9 @@ pub struct ConnectOptions {
     pub tls: Option<TlsOptions>,
     /// For name lookup, TCP, TLS, greeting and authentication together. Default 5 s.
     pub connect_timeout: Duration,
+    /// After so long without a greeting the server is asked whether it is still starting: then the attempt ends with how far
+    /// it is ([`Error::Starting`](crate::Error::Starting)). Default: after nine tenths of [`Self::connect_timeout`].
+    pub start_patience: Option<Duration>,
     /// For the answer to a request, from the moment it is made. Default 30 s. A `take` waits so much longer than it
     /// asks the server to.
     pub request_timeout: Duration,
@@ -70,6 +73,7 @@ impl ConnectOptions {
             password: String::new(),
             tls: None,
             connect_timeout: Duration::from_secs(5),
+            start_patience: None,
             request_timeout: Duration::from_secs(30),
             max_in_flight: 16_384,
             keep_alive: Duration::from_secs(10),
@@ -109,6 +113,16 @@ impl ConnectOptions {
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
+    }
+
+    /// The same with another [`Self::start_patience`].
+    pub fn start_patience(mut self, patience: Duration) -> Self {
+        self.start_patience = Some(patience);
+        self
+    }
+
+    pub(crate) fn ask_after(&self) -> Duration {
+        self.start_patience.unwrap_or(self.connect_timeout / 10 * 9)
     }
 
     /// The same with another [`Self::request_timeout`].
@@ -171,6 +185,7 @@ impl fmt::Debug for ConnectOptions {
             .field("user", &self.user)
             .field("tls", &self.tls)
             .field("connect_timeout", &self.connect_timeout)
+            .field("start_patience", &self.start_patience)
             .field("request_timeout", &self.request_timeout)
             .field("max_in_flight", &self.max_in_flight)
             .field("keep_alive", &self.keep_alive)

@@ -84,6 +84,9 @@ pub enum GreetingError {
 /// is filled up with spaces to [`GREETING_SIZE`], so that a client which waits for a greeting reads it whole.
 pub const REFUSAL_PREFIX: &str = "Lycosa: ";
 
+/// What such a text begins with, behind the prefix, if the server can serve the client once its start is over.
+pub const STARTING: &str = "the server is starting: ";
+
 /// The bytes of such a text, cut at the size.
 pub fn refusal(text: &str) -> [u8; GREETING_SIZE] {
     let mut bytes = [b' '; GREETING_SIZE];

@@ -392,8 +392,11 @@ pub(crate) fn touch(arguments: &TouchArguments) -> anyhow::Result<Outcome> {
     for_each_id(&session, &arguments.client, &arguments.tube, "touch", &arguments.ids, extra.as_ref())
 }
 
+/// How long `lycosa ping` waits for a greeting before it asks whether the server is starting.
+const PING_PATIENCE: Duration = Duration::from_millis(200);
+
 pub(crate) fn ping(client: &ClientArguments) -> anyhow::Result<Outcome> {
-    let session = Session::open(client)?;
+    let session = Session::open_within(client, PING_PATIENCE)?;
     let (runtime, connection) = session.parts();
     let started = std::time::Instant::now();
     runtime.block_on(connection.ping())?;

@@ -121,6 +121,7 @@ fn is_no_connection(error: &anyhow::Error) -> bool {
                 | Error::Tls { .. }
                 | Error::Disconnected(_)
                 | Error::Greeting(_)
+                | Error::Starting(_)
                 | Error::Unavailable
                 | Error::Timeout(_)
         )

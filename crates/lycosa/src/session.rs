@@ -105,6 +105,11 @@ impl Session {
         Session::connect(&connect_options(arguments)?)
     }
 
+    /// The same; a server that is still starting says after `patience` how far it is.
+    pub(crate) fn open_within(arguments: &ClientArguments, patience: Duration) -> anyhow::Result<Session> {
+        Session::connect(&connect_options(arguments)?.start_patience(patience))
+    }
+
     /// The same as this user with this password; as guest without.
     pub(crate) fn open_as(
         arguments: &ClientArguments,

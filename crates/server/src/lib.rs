@@ -30,6 +30,7 @@ mod replication;
 pub mod script;
 pub mod serve;
 mod socket;
+mod starting;
 mod startup;
 mod storage;
 mod strangers;

@@ -109,6 +109,15 @@ pub(crate) async fn accept(core: Rc<Core>, listener: impl Listener) {
     }
 }
 
+/// Serves a connection that was accepted during the start.
+pub(crate) fn serve_kept(core: &Rc<Core>, stream: std::net::TcpStream, peer: SocketAddr) {
+    // A client that left meanwhile is no error.
+    let Ok(stream) = TcpStream::from_std(stream) else { return };
+    let Some(origin) = origin(&stream, peer) else { return };
+    let (reader, writer) = split_tcp(stream);
+    spawn_local(connection::serve(core.clone(), reader, writer, origin));
+}
+
 /// Accepts connections until there is an instance, which it returns; none if there will be none.
 pub(crate) async fn accept_early(mut awaited: Awaited, listener: &impl Listener) -> Option<Rc<Core>> {
     let count = Count::default();

@@ -23,6 +23,12 @@ pub(crate) fn ready(status: &str) {
     say(&format!("READY=1\nSTATUS={}", status.replace('\n', " ")));
 }
 
+/// The server is starting, and is to have this much longer for it.
+pub(crate) fn starting(status: &str, extension: Duration) {
+    let micros = extension.as_micros();
+    say(&format!("STATUS={}\nEXTEND_TIMEOUT_USEC={micros}", status.replace('\n', " ")));
+}
+
 /// The server reads its configuration again; [`ready`] says that it has.
 pub(crate) fn reloading() {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

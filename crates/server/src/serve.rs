@@ -14,6 +14,9 @@
 //!    task "bridge": calls that came over HTTP                      │ tokio mpsc, bounded: calls
 //!                                                                  │◄────────────── thread "http", if HTTP is served: sockets
 //!                                                                  │                of its own; a oneshot for each answer
+//!    at the start: takes over connections                           │ the join of the thread
+//!                                                                  │◄────────────── thread "start": keeps connections until
+//!                                                                  │                the data are read
 //!    task per master: connects, applies its log                    │ tokio mpsc, bounded: frames of files
 //!                                                                  │◄────────────── threads "join", "catch-up": one for each
 //!                                                                  │                replica that is behind, while it is
@@ -27,6 +30,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -53,6 +57,7 @@ use crate::journal::{Appender, Appends, RoomWatch, ServerJournal};
 use crate::journal_thread::JournalThread;
 use crate::logging::LogHandle;
 use crate::replication::{Hub, rejoin};
+use crate::starting::{Keeper, Kept, Progress, Stage};
 use crate::turn::Core;
 use crate::{cluster, listener, notify, program, replication, startup, storage};
 
@@ -275,39 +280,47 @@ pub(crate) struct Running {
 
 /// Opens the data, starts the threads and listens.
 async fn start(config: &Config, rejoins: Option<Uuid>) -> anyhow::Result<Running> {
-    let listeners = bind(&config.listen, "listen").await?;
-    let tls_listeners = bind(&config.listen_tls, "listen-tls").await?;
+    let plain = bind(&config.listen, "listen").await?;
+    let tls = bind(&config.listen_tls, "listen-tls").await?;
     let http = http::bind(config).await?;
-    start_with(config, rejoins, listeners, tls_listeners, http).await
+    start_with(config, rejoins, Bound { plain, tls, http }).await
 }
 
 /// As [`start`], for a program that has bound what it listens on itself. Requests for the program are refused with
 /// `ER_LOADING` until it takes them ([`Core::allow_programs`]).
 pub(crate) async fn start_for_program(config: &Config) -> anyhow::Result<Running> {
-    let running = start_with(config, None, Vec::new(), Vec::new(), Vec::new()).await?;
+    let running = start_with(config, None, Bound::default()).await?;
     running.core.instance.borrow_mut().set_loading();
     Ok(running)
 }
 
-async fn start_with(
-    config: &Config,
-    rejoins: Option<Uuid>,
-    listeners: Vec<TcpListener>,
-    tls_listeners: Vec<TcpListener>,
+/// The sockets that a server listens on.
+#[derive(Default)]
+struct Bound {
+    plain: Vec<TcpListener>,
+    tls: Vec<TcpListener>,
     http: Vec<http::Bound>,
-) -> anyhow::Result<Running> {
+}
+
+async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> anyhow::Result<Running> {
+    let Bound { plain: listeners, tls: tls_listeners, http } = bound;
     raise_file_limit(config.max_connections);
     // What the process creates is its own account's alone, from the moment of its creation.
     umask(Mode::RWXG | Mode::RWXO);
     let directory = Directory::open(&config.data_dir)?;
     warn_if_open_to_others(&config.data_dir);
     let certificates = Certificates::read(config)?;
+    let progress = Arc::new(Progress::default());
+    let keeper = Keeper::begin(&listeners, progress.clone()).context("no thread for the start")?;
+    let (calls, inbox) = http::bridge::bridge();
+    let door = open_door(config, http, &certificates, calls.clone(), progress.clone())?;
     let tls = certificates.client.as_ref();
-    let cluster = cluster::start(config, &directory, &certificates).await?;
+    let cluster = cluster::start(config, &directory, &certificates, &progress).await?;
     let (opened, cluster) = match cluster {
         Some(cluster) => (cluster.opened, Some((cluster.member, cluster.tasks))),
-        None => (storage::open_or_join(directory.clone(), config, rejoins, tls).await?, None),
+        None => (storage::open_or_join(directory.clone(), config, rejoins, tls, &progress).await?, None),
     };
+    progress.enter(Stage::Queue);
     let mut store = opened.store;
     store.set_body_check(lycosa_lua::check_body);
     let masters = if opened.is_begun { 0 } else { config.replication.0.len() };
@@ -351,9 +364,8 @@ async fn start_with(
     })?;
     let hub = Hub::new(files, config.data_dir.clone(), holds, replication::Settings::of(config), masters);
     let core = Core::new(instance, ServerJournal::new(appends), orders, hub);
-    let (calls, inbox) = http::bridge::bridge();
     let is_member = cluster.is_some();
-    open_door(&core, config, http, &certificates, calls.clone())?;
+    *core.door.borrow_mut() = door;
     let graphite = graphite::start(&core, config)?;
     present(&core, certificates);
     core.hub.appliers.borrow_mut().start(&core, &config.replication.0);
@@ -375,6 +387,9 @@ async fn start_with(
         accepting.push(spawn_local(listener::accept(core.clone(), listener::AdminListener(listener))));
         path
     });
+    for Kept { stream, peer } in keeper.end() {
+        listener::serve_kept(&core, stream, peer);
+    }
     for listener in listeners {
         accepting.push(spawn_local(listener::accept(core.clone(), listener)));
     }
@@ -382,6 +397,7 @@ async fn start_with(
         accepting.push(spawn_local(listener::accept_tls(core.clone(), listener)));
     }
     core.end.notify_one();
+    progress.end();
     Ok(Running {
         core,
         addresses,
@@ -398,23 +414,24 @@ async fn start_with(
     })
 }
 
-/// Opens the door of HTTP, if an address was bound for it; calls go over the bridge.
+/// Opens the door of HTTP, if an address was bound for it; calls go over the bridge. Until the start is over the door answers
+/// probes alone.
 fn open_door(
-    core: &Rc<Core>,
     config: &Config,
     bound: Vec<http::Bound>,
     certificates: &Certificates,
     bridge: http::bridge::Bridge,
-) -> anyhow::Result<()> {
+    progress: Arc<Progress>,
+) -> anyhow::Result<Option<Door>> {
     if bound.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let tls = certificates.http.clone();
-    let door = Door::open(bound, http::Limits::of(config), tls, bridge).context("HTTP cannot be served")?;
+    let door = Door::open(bound, http::Limits::of(config), tls, bridge, progress);
+    let door = door.context("HTTP cannot be served")?;
     door.show_settings(config);
     tracing::info!("HTTP on {}", door.urls.join(", "));
-    *core.door.borrow_mut() = Some(door);
-    Ok(())
+    Ok(Some(door))
 }
 
 impl Running {

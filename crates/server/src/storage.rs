@@ -26,12 +26,16 @@ use crate::clock::now;
 use crate::config::{ByteSize, Config, ReplicasMissing, WalMode};
 use crate::replication::bootstrap;
 use crate::serve::allowed_connections;
+use crate::starting::{Progress, Stage};
 
 /// How often recovery tells how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Rows between two looks at the clock.
 const PROGRESS_ROWS: u64 = 1 << 14;
+
+/// Bytes between two such looks, for data of few large rows.
+const PROGRESS_BYTES: u64 = 32 << 20;
 
 /// `replica_id` of an instance that begins a replica set.
 const FIRST_REPLICA_ID: u32 = 1;
@@ -61,6 +65,7 @@ pub(crate) async fn open_or_join(
     config: &Config,
     rejoins: Option<Uuid>,
     tls: Option<&Arc<ClientConfig>>,
+    progress: &Progress,
 ) -> anyhow::Result<Opened> {
     let listing = directory.list().context("cannot read the data folder")?;
     let is_new = listing.snapshots.is_empty() && listing.xlogs.is_empty();
@@ -68,9 +73,10 @@ pub(crate) async fn open_or_join(
         && (rejoins.is_some() || !begins_replica_set(config) || bootstrap::is_forestalled(config, tls).await);
     if joins {
         let instance = rejoins.unwrap_or_else(Uuid::new_v4);
+        progress.enter(Stage::Joining);
         return bootstrap::join(directory, config, instance, tls).await;
     }
-    let opened = open(directory, config)?;
+    let opened = open(directory, config, progress)?;
     if opened.identity.replica_id == 0 && config.replication.0.is_empty() {
         anyhow::bail!(
             "_cluster does not list instance {}; an anonymous replica cannot be started alone: name its master with \
@@ -85,10 +91,10 @@ pub(crate) async fn open_or_join(
 ///
 /// # Errors
 /// Damage that the operator has to decide about, a disk that does not work, rows that this version cannot apply.
-fn open(directory: Directory, config: &Config) -> anyhow::Result<Opened> {
+fn open(directory: Directory, config: &Config, progress: &Progress) -> anyhow::Result<Opened> {
     let mode = if config.force_recovery { Mode::Force } else { Mode::Strict };
     match Recovery::open(&directory, mode)? {
-        Some(recovery) => recover(directory, recovery, config),
+        Some(recovery) => recover(directory, recovery, config, progress),
         None => bootstrap(&directory, config),
     }
 }
@@ -186,15 +192,23 @@ fn bootstrap(directory: &Directory, config: &Config) -> anyhow::Result<Opened> {
     })
 }
 
-fn recover(directory: Directory, recovery: Recovery, config: &Config) -> anyhow::Result<Opened> {
+fn recover(
+    directory: Directory,
+    recovery: Recovery,
+    config: &Config,
+    progress: &Progress,
+) -> anyhow::Result<Opened> {
     let instance = recovery.instance();
     let total = recovery.progress().bytes_total;
     tracing::info!("recovering instance {instance} from {} bytes", total);
     let started = Instant::now();
-    let narrator = Narrator { started, reported: started, looked_at: 0 };
+    progress.read(0, total);
+    progress.enter(Stage::Reading);
+    let narrator = Narrator { progress, started, reported: started, looked_at: 0, looked_at_byte: 0 };
     let mut replay = Replay::observed(Store::new(store_settings(config)), narrator);
     let recovered = recovery.run(&mut replay)?;
     let rows = replay.rows();
+    progress.enter(Stage::Indexing);
     let store = replay.finish_with(build_indexes).map_err(LoadError::Inconsistent)?;
     for unsupported in inspect::unsupported(&store) {
         tracing::warn!("{unsupported}");
@@ -283,14 +297,17 @@ fn text_field(tuple: &[u8], field: u32) -> Option<&str> {
 }
 
 /// Tells the log how far recovery is.
-struct Narrator {
+struct Narrator<'a> {
+    progress: &'a Progress,
     started: Instant,
     reported: Instant,
     /// Rows at the last look at the clock.
     looked_at: u64,
+    /// Bytes at that time.
+    looked_at_byte: u64,
 }
 
-impl Narrator {
+impl Narrator<'_> {
     fn report_progress(&mut self, transaction: &Transaction<'_>) {
         if self.reported.elapsed() < PROGRESS_INTERVAL {
             return;
@@ -313,10 +330,13 @@ impl Narrator {
     }
 }
 
-impl Observer for Narrator {
+impl Observer for Narrator<'_> {
     fn applied(&mut self, rows: u64, transaction: &Transaction<'_>) {
-        if rows - self.looked_at >= PROGRESS_ROWS {
+        let (bytes_done, bytes_total) = (transaction.progress.bytes_done, transaction.progress.bytes_total);
+        self.progress.read(bytes_done, bytes_total);
+        if rows - self.looked_at >= PROGRESS_ROWS || bytes_done - self.looked_at_byte >= PROGRESS_BYTES {
             self.looked_at = rows;
+            self.looked_at_byte = bytes_done;
             self.report_progress(transaction);
         }
     }
@@ -395,7 +415,8 @@ mod tests {
         for change in [update, RowBody::Replace { space: system::SPACE, tuple: &replaced }] {
             let directory = Directory::on(Arc::new(MemoryDisk::new()));
             let config = Config::load(None, std::iter::empty(), &Flags::default()).unwrap();
-            let Opened { log, mut vclock, .. } = open(directory.clone(), &config).unwrap();
+            let Opened { log, mut vclock, .. } =
+                open(directory.clone(), &config, &Progress::default()).unwrap();
             let mut log = log.unwrap();
             let plain = definition(Value::Map(Vec::new()));
             let part = Value::Array(vec![Value::Array(vec![0_u32.into(), "unsigned".into()])]);
@@ -422,7 +443,7 @@ mod tests {
             append(&mut log, &mut vclock, &[verdict]);
             drop(log);
 
-            let store = open(directory, &config).unwrap().store;
+            let store = open(directory, &config, &Progress::default()).unwrap().store;
             let found = |id: usize| store.get(SPACE, 0, &tuples[id]).unwrap().is_some();
             assert_eq!([found(0), found(1), found(2)], [true, false, true]);
         }

@@ -31,6 +31,7 @@ use crate::config::{Config, WalMode};
 use crate::http::bridge::Bridge;
 use crate::journal::Unclosed;
 use crate::serve;
+use crate::starting::Progress;
 use crate::storage;
 use crate::turn::Core;
 use handshake::Purpose;
@@ -82,6 +83,7 @@ pub(crate) async fn start(
     config: &Config,
     directory: &Directory,
     certificates: &Certificates,
+    progress: &Progress,
 ) -> anyhow::Result<Option<Started>> {
     let found = group::folder::member_of(directory)?;
     let folder = config.data_dir.display();
@@ -139,7 +141,7 @@ pub(crate) async fn start(
             None
         }
     };
-    let (member, opened) = port.open_with_data().await?;
+    let (member, opened) = port.open_with_data(progress).await?;
     let data = opened.data.context("the folder was opened with data")?;
     let instance = opened.instance.context("a snapshot names its instance")?;
     let identity = identify(&data.store, instance)?;

@@ -20,6 +20,7 @@ use super::snapshots;
 use crate::config::Config;
 use crate::journal::RoomWatch;
 use crate::socket::{Reader, Writer, split_tcp, split_tls};
+use crate::starting::{Progress, Stage};
 use crate::storage;
 use crate::tls;
 
@@ -90,19 +91,22 @@ impl Port {
     ///
     /// # Errors
     /// The folder cannot be opened, or the node leaves its service before it has data.
-    pub(crate) async fn open_with_data(&self) -> anyhow::Result<(Rc<Member>, Opened)> {
+    pub(crate) async fn open_with_data(&self, progress: &Progress) -> anyhow::Result<(Rc<Member>, Opened)> {
         if group::folder::member_of(&self.directory)?.is_none() {
             let address = self.config.text("cluster.listen");
             tracing::info!(
                 "the data folder is empty: waiting to be taken into a group; `lycosa cluster add {address}` on a member does it"
             );
+            progress.enter(Stage::Awaiting);
             self.joined.notified().await;
         } else {
+            progress.enter(Stage::Loading);
             let (member, opened) = self.open()?;
             if opened.data.is_some() {
                 return Ok((member, opened));
             }
         }
+        progress.enter(Stage::Joining);
         loop {
             let member = self.member().context("the node runs since a member has called it")?;
             while !member.has_snapshot() {

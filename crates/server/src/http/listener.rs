@@ -29,6 +29,7 @@ use super::patience::Patient;
 use super::places::{Place, Places};
 use super::{Limits, Peer, Shared, State, body, guard, routes};
 use crate::config::Config;
+use crate::starting::Progress;
 
 /// Pause after an error that a retry at once would repeat.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -106,6 +107,7 @@ impl Door {
         limits: Limits,
         tls: Option<Arc<ServerConfig>>,
         bridge: Bridge,
+        progress: Arc<Progress>,
     ) -> io::Result<Self> {
         let urls = bound.iter().map(Bound::url).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -120,6 +122,7 @@ impl Door {
             limits,
             bodies,
             places,
+            progress,
             readings: Default::default(),
             settings: settings.clone(),
         });

@@ -35,6 +35,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::config::Config;
+use crate::starting::Progress;
 
 pub(crate) use listener::{Bound, Door, bind};
 
@@ -98,6 +99,8 @@ pub(crate) struct State {
     pub(crate) places: Arc<places::Places>,
     /// Answers that requests share.
     pub(crate) readings: readings::Readings,
+    /// How far the start is.
+    pub(crate) progress: Arc<Progress>,
     /// The settings as `/v1/settings` shows them: an array, which a reload changes.
     pub(crate) settings: Arc<Mutex<serde_json::Value>>,
 }

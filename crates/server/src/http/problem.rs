@@ -92,6 +92,12 @@ impl Problem {
         Self { kind, detail: detail.into(), retry_after, code: None, allow: None, closes: false }
     }
 
+    /// The same, with the seconds after which a try makes sense.
+    #[must_use]
+    pub(crate) fn retry_after(self, seconds: u64) -> Self {
+        Self { retry_after: Some(seconds), ..self }
+    }
+
     /// The same, after which the connection ends: what the client still sends is not read.
     #[must_use]
     pub(crate) fn closing(self) -> Self {

@@ -44,7 +44,7 @@ fn a_turn_follows_whenever_a_socket_takes_bytes_again() {
         let mut config = Config::load(None, std::iter::empty(), &Flags::default()).unwrap();
         config.data_dir = folder.path().to_owned();
         config.wal_mode = WalMode::Write;
-        let running = start_with(&config, None, Vec::new(), Vec::new(), Vec::new()).await.unwrap();
+        let running = start_with(&config, None, Bound::default()).await.unwrap();
         let core = running.core.clone();
         running.turns.abort();
         assert!(running.turns.await.unwrap_err().is_cancelled());

@@ -77,6 +77,7 @@ pub(crate) fn router(shared: Shared) -> Router {
     let routes = TABLE.iter().copied().flatten();
     let router = routes.fold(Router::new(), |router, route| router.route(route.path, (route.attach)()));
     let router = router.layer(middleware::from_fn(tag));
+    let router = router.layer(middleware::from_fn_with_state(shared.clone(), probes::until_started));
     page::attach(router).fallback(no_such_path).method_not_allowed_fallback(wrong_method).with_state(shared)
 }
 

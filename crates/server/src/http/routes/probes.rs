@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::Response;
+use axum::http::{Request, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use lycosa_instance::Instance;
 use lycosa_queue::QueueState;
@@ -12,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::{Params, Route, answer};
-use crate::http::problem::Problem;
+use crate::http::problem::{Kind, Problem};
 use crate::http::{Shared, openapi};
 
 /// How long the loop may take to answer a probe.
@@ -68,6 +70,36 @@ pub(super) const ROUTES: &[Route] = &[
         attach: || get(openapi),
     },
 ];
+
+/// Answers in place of every route until the start is over: probes say how far it is, anything else is refused.
+pub(super) async fn until_started(
+    State(state): State<Shared>,
+    request: Request<Body>,
+    next: Next,
+) -> Response {
+    let progress = &state.progress;
+    if progress.is_over() {
+        return next.run(request).await;
+    }
+    let reasons = json!([{ "reason": "starting", "detail": progress.to_string() }]);
+    match request.uri().path() {
+        "/livez" => answer(StatusCode::OK, &json!({ "live": true })),
+        "/readyz" => answer(StatusCode::SERVICE_UNAVAILABLE, &json!({ "ready": false, "reasons": reasons })),
+        "/health" => answer(
+            StatusCode::OK,
+            &json!({
+                "status": "starting",
+                "ready": false,
+                "reasons": reasons,
+                "read_only": true,
+                "version": env!("CARGO_PKG_VERSION"),
+                "uptime_seconds": progress.seconds(),
+            }),
+        ),
+        "/v1/openapi.json" => next.run(request).await,
+        _ => Problem::new(Kind::Unavailable, progress.to_string()).retry_after(1).into_response(),
+    }
+}
 
 async fn openapi() -> Response {
     answer(StatusCode::OK, &openapi::document())
