@@ -1,6 +1,8 @@
 """Three servers of the test's own that act as one group."""
 
+import contextlib
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -8,7 +10,10 @@ import subprocess
 import tempfile
 import time
 
+import pytest
 from server import ENVIRONMENT, START_SECONDS, binary, free_port
+
+FOREVER_US = 3600 * 1_000_000
 
 
 class Group:
@@ -70,6 +75,41 @@ class Group:
     def thaw(self, number):
         """SIGCONT."""
         self.processes[number].send_signal(signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def slow_disk(self, number):
+        """Meanwhile no sync of the member ends: its disk answers nothing, and nothing else of it is held up."""
+        syncs = "fsync,fdatasync,sync_file_range"
+        with tempfile.TemporaryFile("w+") as said:
+            tracer = subprocess.Popen(
+                [
+                    *("strace", "-f", "-qq", "-o", os.devnull, "-e", f"trace={syncs}"),
+                    *("-e", f"inject={syncs}:delay_enter={FOREVER_US}", "-p", str(self.processes[number].pid)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stderr=said,
+            )
+            try:
+                deadline = time.monotonic() + START_SECONDS
+                while self._tracer(number) != tracer.pid:
+                    said.seek(0)
+                    if tracer.poll() is not None:
+                        pytest.skip(f"strace may not attach: {said.read()}")
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+                yield
+            finally:
+                # A killed tracer lets its threads go on at once.
+                tracer.kill()
+                tracer.wait()
+
+    def _tracer(self, number):
+        """The process that traces all threads of a member."""
+        tracers = set()
+        for thread in pathlib.Path(f"/proc/{self.processes[number].pid}/task").iterdir():
+            fields = dict(line.split(":", 1) for line in (thread / "status").read_text().splitlines() if ":" in line)
+            tracers.add(int(fields["TracerPid"]))
+        return tracers.pop() if len(tracers) == 1 else None
 
     def status(self, number):
         """What a member says about the group; None if it does not."""
