@@ -19,10 +19,10 @@ FOREVER_US = 3600 * 1_000_000
 class Group:
     """Up to three members, the first `members` of them from the start; `listens` are the addresses for clients, members count from 0.
 
-    `options` are further options of `serve`."""
+    `options` are further options of `serve`, `clocks` libfaketime's library: with it `set_clock` puts the clock of a member forward."""
 
-    def __init__(self, members=3, options=()):
-        self.options = options
+    def __init__(self, members=3, options=(), clocks=None):
+        self.options, self.clocks = options, clocks
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lycosa-test-"))
         self.secret = self.folder / "secret"
         self.secret.write_text("the secret of a test's group")
@@ -49,6 +49,13 @@ class Group:
 
     def start(self, number):
         """Starts a member."""
+        environment = ENVIRONMENT
+        if self.clocks:
+            if not self._clock(number).exists():
+                self.set_clock(number, 0)
+            file = str(self._clock(number))
+            environment = ENVIRONMENT | {"LD_PRELOAD": self.clocks, "FAKETIME_TIMESTAMP_FILE": file}
+            environment |= {"FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
         with open(self.folder / f"log-{number}", "ab") as log:
             self.processes[number] = subprocess.Popen(
                 [
@@ -60,8 +67,14 @@ class Group:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=ENVIRONMENT,
+                env=environment,
             )
+
+    def set_clock(self, number, seconds):
+        """Puts the time of day of a member forward by seconds against the machine's."""
+        later = self._clock(number).with_suffix(".new")
+        later.write_text(f"+{seconds}")
+        later.rename(self._clock(number))
 
     def kill(self, number):
         """SIGKILL."""
@@ -135,6 +148,13 @@ class Group:
                 raise AssertionError(f"member {number}: {status}\n{self.log(number)}")
             time.sleep(0.02)
 
+    def until_log(self, number, text):
+        """Waits until the log of a member has a text."""
+        deadline = time.monotonic() + START_SECONDS
+        while text not in self.log(number):
+            assert time.monotonic() < deadline, self.log(number)
+            time.sleep(0.02)
+
     def leader(self):
         """The number of the member that leads."""
         deadline = time.monotonic() + START_SECONDS
@@ -175,10 +195,14 @@ class Group:
         self.until(number, lambda status: status["leader"] is not None)
 
     def _run(self, *arguments):
-        subprocess.run([binary(), *arguments], check=True, capture_output=True, env=ENVIRONMENT)
+        ran = subprocess.run([binary(), *arguments], capture_output=True, text=True, check=False, env=ENVIRONMENT)
+        assert ran.returncode == 0, ran.stderr
 
     def _data(self, number):
         return str(self.folder / f"data-{number}")
+
+    def _clock(self, number):
+        return self.folder / f"clock-{number}"
 
     def _member(self, number):
         return f"127.0.0.1:{self.ports[number][1]}"

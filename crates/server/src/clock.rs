@@ -9,7 +9,8 @@
 //! the clock was put forward by an hour, deadlines are up to 11 % early for ten hours. A step is logged. At a restart
 //! the time of day counts again.
 //!
-//! Invariant: the time never goes back. Absent: the time of certificates, of log lines and of Lua's `os.time`, which is the
+//! Invariant: the time never goes back, but where a member of a group begins to lead and its own time was ahead of the group's.
+//! Absent: the time of certificates, of log lines and of Lua's `os.time`, which is the
 //! system's.
 
 use std::cell::Cell;
@@ -54,11 +55,11 @@ fn begin() -> i64 {
     }
 }
 
-/// Puts the time forward by `ahead` microseconds, if it is not behind: the time of the leader before this one goes on. From there it
-/// follows the system's clock slowly.
-pub(crate) fn continue_ahead(ahead: i64) {
+/// Goes on with the time of the leader before this one, which is `ahead` microseconds ahead of the own time, or behind it if that
+/// is negative. From there the process follows the system's clock slowly.
+pub(crate) fn go_on_from(ahead: i64) {
     now();
-    OFFSET.fetch_add(ahead.max(0), Ordering::Relaxed);
+    OFFSET.fetch_add(ahead, Ordering::Relaxed);
 }
 
 /// Looks at the system's clock if the last look was a while ago, and follows it. For the loop's thread, to be called every

@@ -574,10 +574,10 @@ impl Host for Surroundings<'_> {
         if ahead.unsigned_abs() > NOTABLE_DIFFERENCE {
             let seconds = ahead as f64 / 1e6;
             tracing::warn!(
-                "the time of the leader before is {seconds:+.1} s ahead of this machine's: deadlines go on with it"
+                "the time of the leader before differs from this machine's by {seconds:+.1} s: deadlines go on with it"
             );
         }
-        clock::continue_ahead(ahead);
+        clock::go_on_from(ahead);
         tracing::info!("this node leads the group and takes writes");
         self.core.has_to_declare.set(true);
         self.core.has_led.set(true);

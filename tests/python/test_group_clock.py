@@ -1,0 +1,61 @@
+"""A group whose members' clocks are put forward while they run: no delay and no ttr takes part in that, and it is told."""
+
+import glob
+
+import pytest
+import tarantool
+
+from group import Group
+
+HOUR = 3600
+LIBRARIES = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+
+
+@pytest.fixture
+def group():
+    if not LIBRARIES:
+        pytest.skip("libfaketime is not installed")
+    group = Group(clocks=LIBRARIES[0])
+    yield group
+    group.remove()
+
+
+def connect(group, number):
+    host, port = group.listens[number].rsplit(":", 1)
+    return tarantool.Connection(host, int(port), fetch_schema=False, socket_timeout=60)
+
+
+def counts(connection):
+    [statistics] = connection.call("queue.statistics", ["mail"])
+    return {state: statistics["tasks"][state] for state in ("ready", "taken", "delayed")}
+
+
+def test_no_deadline_notices_that_clocks_are_put_forward(group):
+    leader = group.leader()
+    connection = connect(group, leader)
+    connection.call("queue.create_tube", ["mail", "fifottl"])
+    connection.call("queue.tube.mail:put", ["taken", {"ttr": HOUR}])
+    connection.call("queue.tube.mail:put", ["later", {"delay": HOUR}])
+    connection.call("queue.tube.mail:take", [0])
+    before = {"ready": 0, "taken": 1, "delayed": 1}
+    assert counts(connection) == before
+
+    group.set_clock(leader, 24 * HOUR)
+    group.until_log(leader, "clock")
+    assert counts(connection) == before, "at the leader whose clock was put forward"
+
+    # The next one has the right clock, and goes on with the time of the leader before it.
+    successor = (leader + 1) % 3
+    group.transfer(leader, successor)
+    assert counts(connect(group, successor)) == before, "after the change of the leader"
+
+    # The third one starts with a clock that is a day ahead, and leads then.
+    third = (leader + 2) % 3
+    group.kill(third)
+    group.set_clock(third, 24 * HOUR)
+    group.start(third)
+    connect(group, successor).call("queue.tube.mail:put", ["now"])
+    group.until(successor, lambda status: all(member["lag"] == 0 for member in status["members"]))
+    group.transfer(successor, third)
+    assert counts(connect(group, third)) == before | {"ready": 1}, "at a leader whose clock is a day ahead of the group's"
+    group.until_log(third, "differs from this machine's by -86")
