@@ -116,8 +116,9 @@ pub fn encode_row(out: &mut Vec<u8>, header: &RowHeader, body: &RowBody<'_>) {
     if header.group_id == 0 && header.lsn != 0 && (1..0x80).contains(&header.replica_id) {
         let kind = body.kind();
         if kind < 0x80 {
-            let at = put(&mut head, 0, [FIXMAP | 4, keys::REQUEST_TYPE, kind as u8]);
-            let at = put(&mut head, at, [keys::REPLICA_ID, header.replica_id as u8]);
+            let replica_id = header.replica_id as u8;
+            let start = [FIXMAP | 4, keys::REQUEST_TYPE, kind as u8, keys::REPLICA_ID, replica_id];
+            let at = put(&mut head, 0, start);
             let at = put_field(&mut head, at, keys::LSN, header.lsn);
             let mut at = put_timestamp(&mut head, at, header.timestamp);
             if !is_single {
@@ -248,8 +249,9 @@ fn put<const N: usize>(head: &mut Head, at: usize, bytes: [u8; N]) -> usize {
 #[inline]
 fn put_field(head: &mut Head, at: usize, key: u8, value: u64) -> usize {
     let (bytes, length) = mp::uint_bytes(value);
-    mp::overwrite(head, at, [key]);
-    mp::overwrite(head, at + 1, bytes);
+    let mut field = [key; 1 + mp::MAX_UINT];
+    mp::overwrite(&mut field, 1, bytes);
+    mp::overwrite(head, at, field);
     at + 1 + length
 }
 
@@ -261,8 +263,9 @@ fn put_nonzero(head: &mut Head, at: usize, key: u8, value: u64) -> usize {
 
 #[inline]
 fn put_timestamp(head: &mut Head, at: usize, seconds: f64) -> usize {
-    let at = put(head, at, [keys::TIMESTAMP, 0xcb]);
-    put(head, at, seconds.to_bits().to_be_bytes())
+    let mut field = [keys::TIMESTAMP, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0];
+    mp::overwrite(&mut field, 2, seconds.to_bits().to_be_bytes());
+    put(head, at, field)
 }
 
 /// Appends the first `at` bytes of `head`, a key and its value, which is MessagePack already.

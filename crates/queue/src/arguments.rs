@@ -80,7 +80,8 @@ impl Number {
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(value);
         match reader.kind().ok()? {
-            Kind::Uint | Kind::Int => reader.int().ok().map(Self::Int),
+            Kind::Uint => reader.uint().ok().map(|number| Self::Int(number.into())),
+            Kind::Int => reader.int().ok().map(Self::Int),
             Kind::Float => reader.float().ok().map(|float| Self::Double(float.into())),
             Kind::Double => reader.double().ok().map(Self::Double),
             Kind::Ext => match reader.ext().ok()? {

@@ -563,8 +563,10 @@ impl SpaceIndex {
         if deferred.is_wanted() {
             return self.flush_and_defer(arena, coming);
         }
-        let Some(due) = deferred.defer(coming, arena.get(coming)) else { return };
-        let entry = self.index.entry(arena, due);
+        let tuple = arena.get(coming);
+        let Some(due) = deferred.defer(coming, tuple) else { return };
+        let hint = self.index.hint(if due == coming { tuple } else { arena.get(due) });
+        let entry = Entry { hint, handle: due };
         let cache = deferred.cache.as_mut().filter(|cache| cache.includes(entry.hint));
         match cache {
             None => _ = self.index.insert_entry(arena, entry),

@@ -12,7 +12,7 @@ use std::fmt;
 
 use crate::field::{FieldType, bit};
 use crate::key::KeyPart;
-use crate::mp::{Kind, Reader};
+use crate::mp::{self, Kind, Reader};
 use crate::path::Token;
 use crate::tuple::TupleRef;
 
@@ -300,6 +300,12 @@ impl Default for Format {
     }
 }
 
+/// What follows the first value; nothing behind a broken one.
+fn behind(values: &[u8]) -> &[u8] {
+    let mut reader = Reader::new(values);
+    reader.skip().map_or(&[], |()| reader.rest())
+}
+
 impl Format {
     /// The format of a space that declares these fields; `exact_field_count` is 0 if any number of fields will do.
     pub fn new(fields: Vec<FieldDef>, exact_field_count: u32) -> Self {
@@ -457,15 +463,21 @@ impl Format {
         if self.exact_field_count != 0 && count != self.exact_field_count {
             return Err(FormatError::ExactFieldCount { got: count, expected: self.exact_field_count });
         }
-        let mut values = Reader::new(tuple.body());
+        let mut rest = tuple.body();
         let last = self.at_once.len().min(count as usize);
         for (number, at_once) in (1..).zip(&self.at_once[..last]) {
-            let start = values;
-            // The last one may be long, and nothing behind it is looked at.
-            let Ok(kind) = (if number == last { values.kind() } else { values.skip_kind() }) else { break };
-            if at_once & bit(kind) == 0 {
-                self.check_field(number as u32 - 1, start)?;
+            let Some(&first) = rest.first() else { break };
+            if at_once & bit(Kind::of(first)) == 0 {
+                self.check_field(number as u32 - 1, Reader::new(rest))?;
             }
+            // The last one may be long, and nothing behind it is looked at.
+            if number == last {
+                break;
+            }
+            rest = match mp::short_length(first) {
+                Some(length) => rest.get(length..).unwrap_or_default(),
+                None => behind(rest),
+            };
         }
         if count < self.required_count || !self.branches.is_empty() {
             self.check_missing(tuple)?;

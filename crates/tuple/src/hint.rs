@@ -260,6 +260,19 @@ impl Writer {
     }
 }
 
+/// The hint of a tuple under the key (second field, first field), if the former is a text of one byte and the latter an
+/// unsigned number: the state of a task and its id.
+#[inline]
+pub(crate) fn of_letter(tuple: &[u8]) -> Option<u64> {
+    let [0x92..=0x9f, fields @ ..] = tuple else { return None };
+    let mut reader = Reader::new(fields);
+    let number = reader.uint().ok()?;
+    let &[0xa1, letter, ..] = reader.rest() else { return None };
+    let mut writer = Writer { bits: (0x100 | u64::from(letter)) << 55, free: 54, stopped: false };
+    writer.unsigned(number, 0);
+    Some(writer.least())
+}
+
 /// The bits of a double as an unsigned number in the same order; NaN becomes 0, −0.0 becomes 0.0.
 fn monotone(value: f64) -> u64 {
     const SIGN: u64 = 1 << 63;

@@ -152,6 +152,8 @@ pub struct KeyDef {
     is_first: bool,
     /// The last of several parts is the number in the first field, which no other part is in.
     ends_with_first: bool,
+    /// The parts are the text in the second field and the number in the first one.
+    is_text_and_first: bool,
 }
 
 /// Two definitions are equal if their parts are.
@@ -181,7 +183,9 @@ impl KeyDef {
         let is_first = |step: &Step| step.field == 0 && step.order == Order::Unsigned && !step.nullable;
         let (last, others) =
             steps.split_last().map_or((false, &[][..]), |(last, others)| (is_first(last), others));
+        let is_text = |step: &Step| step.field == 1 && step.order == Order::String && !step.nullable;
         Self {
+            is_text_and_first: last && matches!(others, [text] if is_text(text)),
             is_first: last && others.is_empty(),
             ends_with_first: last && !others.is_empty() && others.iter().all(|step| step.field != 0),
             steps,
@@ -378,18 +382,19 @@ impl KeyDef {
     /// [`Self::hint_is_exact`].
     #[inline]
     pub fn hint(&self, tuple: &[u8]) -> u64 {
+        if self.is_text_and_first
+            && let Some(hint) = hint::of_letter(tuple)
+        {
+            return hint;
+        }
+        self.hint_of_parts(tuple)
+    }
+
+    fn hint_of_parts(&self, tuple: &[u8]) -> u64 {
         let mut writer = hint::Writer::new();
         let mut walk = Walk::new(tuple);
-        // The number that decides between equal texts and numbers behind it: read in the order of the tuple.
+        // The number that decides between equal values behind it: read in the order of the tuple.
         let first = if self.ends_with_first { walk.unsigned(0) } else { None };
-        if let (Some(number), [Step { field: 1, order: Order::String, nullable: false }, _]) =
-            (first, &*self.steps)
-            && let Ok(text) = walk.cursor.str()
-        {
-            writer.bytes(text);
-            writer.unsigned(number, 0);
-            return writer.least();
-        }
         for (index, step) in self.steps.iter().enumerate() {
             let is_written = !step.nullable
                 && match step.order {

@@ -1,8 +1,6 @@
 //! `fifo`: tasks leave in the order of their ids. Options of put and release mean nothing.
 
-use lycosa_tuple::mp;
-
-use super::{Change, Driver, Event, NewTask, TubeType, change_without_deadlines};
+use super::{Beginning, Change, Driver, Event, NewTask, TubeType, change_without_deadlines};
 use crate::error::Error;
 use crate::task::{Layout, SpaceLayout, State, Task};
 
@@ -35,9 +33,7 @@ impl Driver for Fifo {
     }
 
     fn encode(&self, task: &NewTask<'_>, _now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
-        mp::write_array(out, 2 + u32::from(task.data.is_some()));
-        mp::write_uint(out, task.id);
-        out.extend_from_slice(&State::Ready.encoded());
+        Beginning::new(task, 2, State::Ready).write(out);
         out.extend_from_slice(task.data.unwrap_or(&[]));
         Ok(())
     }

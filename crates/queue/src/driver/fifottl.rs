@@ -4,8 +4,8 @@
 
 use lycosa_tuple::mp;
 
-use super::options::{PutOptions, positive_seconds, seconds_or, write_unsigned_or};
-use super::{Change, Driver, Event, NewTask, TubeOptions, TubeType};
+use super::options::{positive_seconds, seconds_or, write_unsigned_or};
+use super::{Beginning, Change, Driver, Event, NewTask, TubeOptions, TubeType};
 use crate::error::Error;
 use crate::task::{FieldText, IndexText, Layout, SpaceLayout, State, Task};
 use crate::time::Seconds;
@@ -55,11 +55,12 @@ impl Lifetime {
         Self { ttl: options.ttl, ttr: options.ttr, pri: options.pri }
     }
 
-    /// Appends the fields from the status to the moment of creation.
+    /// Appends the header of a task that has `fields` fields before its payload, and the fields up to the moment of creation.
     ///
     /// # Errors
     /// `delay`, `ttl` or `ttr` that are no numbers.
-    pub fn encode(&self, options: PutOptions<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+    pub fn encode(&self, task: &NewTask<'_>, fields: u8, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+        let options = task.options;
         let delay = positive_seconds(options.delay)?;
         let ttl = seconds_or(options.ttl, self.ttl)?;
         let ttr = seconds_or(options.ttr, self.ttr)?;
@@ -69,16 +70,15 @@ impl Lifetime {
                 (State::Delayed, delay.deadline(now), ttl.duration().saturating_add(delay.duration()))
             }
         };
-        // Put together on the stack: one reservation and one copy instead of one for each field.
-        let mut head = [0; 2 + 3 * mp::MAX_UINT];
-        mp::overwrite(&mut head, 0, state.encoded());
-        let mut length = 2;
-        for time in [next_event, ttl, ttr.duration()] {
-            let (bytes, width) = mp::uint_bytes(time);
-            mp::overwrite(&mut head, length, bytes);
-            length += width;
+        let mut begun = Beginning::new(task, fields, state);
+        [next_event, ttl, ttr.duration()].into_iter().for_each(|time| begun.number(time));
+        if options.pri.is_none() {
+            begun.number(self.pri);
+            begun.number(now);
+            begun.write(out);
+            return Ok(());
         }
-        out.extend_from_slice(&head[..length]);
+        begun.write(out);
         write_unsigned_or(options.pri, self.pri, out);
         mp::write_uint(out, now);
         Ok(())
@@ -132,9 +132,7 @@ impl Driver for FifoTtl {
     }
 
     fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
-        mp::write_array(out, 7 + u32::from(task.data.is_some()));
-        mp::write_uint(out, task.id);
-        self.lifetime.encode(task.options, now, out)?;
+        self.lifetime.encode(task, 7, now, out)?;
         out.extend_from_slice(task.data.unwrap_or(&[]));
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! `utube`: a tube of sub-queues. Of each at most one task is taken, in the order of ids; across sub-queues the lowest
 //! id goes first.
 
-use lycosa_tuple::mp;
-
 use super::candidates::{CandidateOrder, Candidates};
 use super::options::write_sub_queue;
-use super::{Change, Driver, Engine, Event, NewTask, TubeOptions, TubeType, change_without_deadlines};
+use super::{
+    Beginning, Change, Driver, Engine, Event, NewTask, TubeOptions, TubeType, change_without_deadlines,
+};
 use crate::error::Error;
 use crate::task::{Layout, SpaceLayout, State, Task};
 
@@ -62,9 +62,7 @@ impl Driver for Utube {
     }
 
     fn encode(&self, task: &NewTask<'_>, _now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
-        mp::write_array(out, 3 + u32::from(task.data.is_some()));
-        mp::write_uint(out, task.id);
-        out.extend_from_slice(&State::Ready.encoded());
+        Beginning::new(task, 3, State::Ready).write(out);
         write_sub_queue(task.options.utube, out)?;
         out.extend_from_slice(task.data.unwrap_or(&[]));
         Ok(())

@@ -1,8 +1,6 @@
 //! `utubettl`: sub-queues as in `utube`, priorities and deadlines as in `fifottl`. Priority counts inside a sub-queue
 //! and across them.
 
-use lycosa_tuple::mp;
-
 use super::candidates::{CandidateOrder, Candidates};
 use super::fifottl::{Lifetime, space_layout};
 use super::options::write_sub_queue;
@@ -60,9 +58,7 @@ impl Driver for UtubeTtl {
     }
 
     fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
-        mp::write_array(out, 8 + u32::from(task.data.is_some()));
-        mp::write_uint(out, task.id);
-        self.lifetime.encode(task.options, now, out)?;
+        self.lifetime.encode(task, 8, now, out)?;
         write_sub_queue(task.options.utube, out)?;
         out.extend_from_slice(task.data.unwrap_or(&[]));
         Ok(())

@@ -358,7 +358,8 @@ impl Index {
         Order { arena, key: &self.key, exact: self.number.is_some() }
     }
 
-    fn hint(&self, tuple: &[u8]) -> u64 {
+    #[inline]
+    pub(crate) fn hint(&self, tuple: &[u8]) -> u64 {
         hint(self.kind, &self.key, self.number, tuple)
     }
 
@@ -395,12 +396,17 @@ impl Index {
 }
 
 /// What a tuple's entry is ordered by first, in an index of that kind with that key; `number` is [`Index::number`].
+#[inline]
 fn hint(kind: IndexKind, key: &KeyDef, number: Option<u32>, tuple: &[u8]) -> u64 {
-    match (number, kind) {
-        (Some(field), _) => number_in(tuple, field).unwrap_or(0),
-        (None, IndexKind::Hash) => key.hash(tuple),
-        (None, _) => key.hint(tuple),
+    match number {
+        Some(field) => number_in(tuple, field).unwrap_or(0),
+        None => hint_by_key(kind, key, tuple),
     }
+}
+
+#[inline(never)]
+fn hint_by_key(kind: IndexKind, key: &KeyDef, tuple: &[u8]) -> u64 {
+    if kind == IndexKind::Hash { key.hash(tuple) } else { key.hint(tuple) }
 }
 
 /// The unsigned number in a tuple's field. The space lets no tuple in that has none in a part of an index.

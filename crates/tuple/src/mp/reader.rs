@@ -97,6 +97,13 @@ fn is_whole(byte: u8) -> bool {
     !(0x80..0xe0).contains(&byte) | (byte & 0xfc == 0xc0)
 }
 
+/// The length of a value, if its first byte tells it and no other values are inside.
+#[inline]
+pub fn short_length(first: u8) -> Option<usize> {
+    let tail = TAIL[usize::from(first)];
+    (tail >= 0).then(|| 1 + usize::from(tail.unsigned_abs()))
+}
+
 /// A cursor over MessagePack bytes. Copying it is a way to look ahead.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
