@@ -224,6 +224,18 @@ impl Refusal {
     }
 }
 
+/// Header, name and arguments of a CALL as nearly every client writes it. Nothing is said about any other frame: see
+/// [`decode`].
+#[inline]
+pub fn decode_plain_call(frame: &[u8]) -> Option<(Header, &[u8], &[u8])> {
+    let (header, reader) = plain_header(frame)?;
+    if header.kind != RequestType::Call as u32 {
+        return None;
+    }
+    let (name, args) = plain_call(reader.rest())?;
+    Some((header, name, args))
+}
+
 /// Decodes the content of a frame.
 ///
 /// # Errors

@@ -117,10 +117,7 @@ pub fn encode_row(out: &mut Vec<u8>, header: &RowHeader, body: &RowBody<'_>) {
         let kind = body.kind();
         if kind < 0x80 {
             let replica_id = header.replica_id as u8;
-            let start = [FIXMAP | 4, keys::REQUEST_TYPE, kind as u8, keys::REPLICA_ID, replica_id];
-            let at = put(&mut head, 0, start);
-            let at = put_field(&mut head, at, keys::LSN, header.lsn);
-            let mut at = put_timestamp(&mut head, at, header.timestamp);
+            let mut at = put_plain_header(&mut head, kind as u8, replica_id, header.lsn, header.timestamp);
             if !is_single {
                 head[0] = FIXMAP | (5 + u8::from(header.is_commit));
                 at = put_field(&mut head, at, keys::TSN, header.lsn.wrapping_sub(header.tsn));
@@ -133,6 +130,27 @@ pub fn encode_row(out: &mut Vec<u8>, header: &RowHeader, body: &RowBody<'_>) {
     }
     let at = put_header(&mut head, header, body.kind(), is_single);
     append_body(out, &mut head, at, body);
+}
+
+/// Appends a row that is a whole transaction and is replicated: [`encode_row`] with [`RowHeader::single`]. Nearly all rows are of
+/// this form, and the caller knows which are.
+#[inline]
+pub fn encode_single_row(out: &mut Vec<u8>, replica_id: u32, lsn: u64, timestamp: f64, body: &RowBody<'_>) {
+    let kind = body.kind();
+    if lsn == 0 || !(1..0x80).contains(&replica_id) || kind >= 0x80 {
+        return encode_row(out, &RowHeader::single(replica_id, lsn, timestamp), body);
+    }
+    let mut head = [0; HEAD_SIZE];
+    let at = put_plain_header(&mut head, kind as u8, replica_id as u8, lsn, timestamp);
+    append_body(out, &mut head, at, body);
+}
+
+/// The four fields that every replicated row has, whose type and replica id are one byte each; returns where they end.
+#[inline]
+fn put_plain_header(head: &mut Head, kind: u8, replica_id: u8, lsn: u64, timestamp: f64) -> usize {
+    let at = put(head, 0, [FIXMAP | 4, keys::REQUEST_TYPE, kind, keys::REPLICA_ID, replica_id]);
+    let at = put_field(head, at, keys::LSN, lsn);
+    put_timestamp(head, at, timestamp)
 }
 
 /// Any header; returns where it ends.

@@ -104,7 +104,6 @@ impl Turn<'_> {
     ///
     /// # Errors
     /// It is one slip away from an option that the call knows.
-    #[inline]
     pub(crate) fn ignored<'a>(
         &self,
         method: TubeMethod,

@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use lycosa_store::{IteratorType, Statement, Store};
+use lycosa_store::{IteratorType, Store};
 use lycosa_tuple::mp;
 
 use crate::account::{Side, TaskChange};
@@ -221,7 +221,7 @@ impl TubeTurn<'_> {
         let mut tuple = std::mem::take(&mut common.scratch);
         tuple.clear();
         tube.driver.encode(&NewTask { id, data, options }, self.now, &mut tuple)?;
-        let stored = store.execute(&Statement::Insert { space: tube.space, tuple: &tuple })?;
+        let stored = store.insert(tube.space, &tuple)?;
         let layout = tube.kind.layout();
         let new = Side::read(&tuple, layout);
         match (data, new.and_then(|new| new.state)) {
@@ -566,6 +566,9 @@ pub(crate) fn keep_name(name: &mut Vec<u8>, task: &Task<'_>) {
 /// Until when a take waits, by its argument: for ever without one, not at all (`now`) if it is not positive.
 pub(crate) fn take_deadline(timeout: Option<&[u8]>, now: u64) -> Result<u64, Error> {
     let Some(value) = timeout else { return Ok(NEVER) };
+    if value == [0] {
+        return Ok(now);
+    }
     let number = Number::parse(value).ok_or_else(|| compared(lua_text::type_name(Some(value)), "number"))?;
     let timeout = number.seconds();
     Ok(if timeout.is_positive() { timeout.deadline(now) } else { now })

@@ -369,14 +369,29 @@ impl<'a> Shown<'a> {
     }
 }
 
+/// The letter that is the status of a tuple as the queue writes it, and what follows it.
+#[inline]
+fn plain_status(tuple: &[u8]) -> Option<(u8, &[u8])> {
+    let &[0x92..=0x9f, ref fields @ ..] = tuple else { return None };
+    match fields.get(mp::uint_width(*fields.first()?)?..)? {
+        &[0xa1, letter, ref rest @ ..] => Some((letter, rest)),
+        _ => None,
+    }
+}
+
 /// What a stored task waits for: its state, unless a user has written another status, and its next event, zero in tubes
 /// without deadlines. None if there is no id, status or moment where the layout has them.
 #[must_use]
 pub(crate) fn prospect(tuple: &[u8], layout: &Layout) -> Option<(Option<State>, u64)> {
-    let mut reader = Reader::new(tuple);
-    reader.array().ok()?;
-    reader.skip().ok()?;
-    let state = State::parse(reader.str().ok()?);
+    let (state, mut reader) = match plain_status(tuple) {
+        Some((letter, rest)) => (State::parse(&[letter]), Reader::new(rest)),
+        None => {
+            let mut reader = Reader::new(tuple);
+            reader.array().ok()?;
+            reader.skip().ok()?;
+            (State::parse(reader.str().ok()?), reader)
+        }
+    };
     let next_event = if layout.timed { reader.uint().ok()? } else { 0 };
     Some((state, next_event))
 }

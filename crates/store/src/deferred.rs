@@ -33,6 +33,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
+use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
 
 use crate::arena::Handle;
@@ -59,6 +60,13 @@ pub(crate) enum Scope {
     },
 }
 
+/// What follows the first field of a tuple of up to 15 fields, if that is an unsigned number.
+#[inline]
+fn behind_number(tuple: &[u8]) -> Option<&[u8]> {
+    let &[0x92..=0x9f, ref fields @ ..] = tuple else { return None };
+    fields.get(mp::uint_width(*fields.first()?)?..)
+}
+
 impl Scope {
     #[inline]
     fn includes(&self, tuple: &[u8]) -> bool {
@@ -66,10 +74,14 @@ impl Scope {
             Self::All => true,
             // The value is a whole one, so that the field is it if it begins with it.
             Self::Part { field, value } => {
+                let rest = match (field, behind_number(tuple)) {
+                    (1, Some(rest)) => Some(rest),
+                    _ => TupleRef::trusted(tuple).at(*field).map(|reader| reader.rest()),
+                };
                 // The value has a byte or two: a loop is shorter than the call that compares slices.
                 let begins =
                     |rest: &[u8]| rest.len() >= value.len() && value.iter().zip(rest).all(|(a, b)| a == b);
-                TupleRef::trusted(tuple).at(*field).is_some_and(|reader| begins(reader.rest()))
+                rest.is_some_and(begins)
             }
         }
     }

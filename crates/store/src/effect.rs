@@ -148,6 +148,16 @@ impl Effects {
         self.records.push(Record { kind, local, space, index, base, start, middle, end });
     }
 
+    /// Adds an INSERT or a REPLACE.
+    #[inline]
+    pub(crate) fn push_put(&mut self, space: SpaceId, is_insert: bool, tuple: &[u8], local: bool) {
+        let kind = if is_insert { Kind::Insert } else { Kind::Replace };
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(tuple);
+        let end = self.bytes.len();
+        self.records.push(Record { kind, local, space, index: 0, base: 0, start, middle: end, end });
+    }
+
     /// Adds an UPDATE with these operations and this base, or a DELETE, by the primary key that `key` appends.
     #[inline]
     pub(crate) fn push_keyed(
@@ -243,6 +253,22 @@ mod tests {
         assert_eq!(drained(&mut effects), vec![vec![(512, false), (513, true)], vec![(514, false)]]);
         assert!(effects.is_empty());
         assert!(drained(&mut effects).is_empty());
+    }
+
+    #[test]
+    fn a_tuple_that_is_put_is_a_statement_like_others() {
+        let mut effects = Effects::default();
+        effects.push_put(1, true, &[0x91, 7], false);
+        effects.push_put(2, false, &[0x91, 8], true);
+        effects.commit();
+        effects.drain(&mut |committed| {
+            let back: Vec<_> = committed.effects().collect();
+            let insert = Statement::Insert { space: 1, tuple: &[0x91, 7] };
+            let replace = Statement::Replace { space: 2, tuple: &[0x91, 8] };
+            let expected =
+                [Effect { statement: insert, local: false }, Effect { statement: replace, local: true }];
+            assert_eq!(back, expected);
+        });
     }
 
     #[test]

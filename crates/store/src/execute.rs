@@ -57,6 +57,26 @@ impl Store {
         executed
     }
 
+    /// Adds a tuple, as INSERT does. Returns the stored tuple.
+    ///
+    /// # Errors
+    /// As [`Store::execute`].
+    pub fn insert(&mut self, id: SpaceId, tuple: &[u8]) -> Result<Option<&[u8]>, Error> {
+        let space = self.space(id)?;
+        let is_plain = self.transaction.is_open && space.def.engine.has_tuples();
+        if !is_plain || self.transaction.user != user::ADMIN {
+            return self.execute(&Statement::Insert { space: id, tuple });
+        }
+        let place = self.place();
+        match self.put(id, tuple, PutMode::Insert, &mut Vec::new()) {
+            Ok(new) => Ok(Some(self.arena.get(new))),
+            Err(error) => {
+                self.undo_to(place);
+                Err(error)
+            }
+        }
+    }
+
     /// Deletes the tuple whose primary key is a number, as DELETE does. Returns that tuple, if there is one.
     ///
     /// # Errors
@@ -186,11 +206,9 @@ impl Store {
         self.exchange(id, new, mode, kind)?;
         if !temporary {
             let local = local || id == system::TRUNCATE && self.truncates_locally(tuple);
-            let statement = match mode {
-                PutMode::Insert => Statement::Insert { space: id, tuple },
-                _ => Statement::Replace { space: id, tuple },
-            };
-            self.log(&statement, local);
+            if self.is_logging {
+                self.effects.push_put(id, mode == PutMode::Insert, tuple, local);
+            }
         }
         Ok(new)
     }

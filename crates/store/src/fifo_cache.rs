@@ -63,9 +63,11 @@ impl FifoCache {
         Self::new(&self.key, self.hints.clone())
     }
 
-    /// The key of the part, a MessagePack array.
-    pub(crate) fn key(&self) -> &[u8] {
-        &self.key
+    /// Whether this is the key of the part.
+    #[inline]
+    pub(crate) fn has_key(&self, key: &[u8]) -> bool {
+        // Three bytes: a loop is shorter than the call that compares slices.
+        self.key.len() == key.len() && self.key.iter().zip(key).all(|(a, b)| a == b)
     }
 
     /// The value that the key of the part's tuples begins with.

@@ -236,7 +236,7 @@ impl SpaceIndex {
     #[inline]
     pub(crate) fn first(&self, arena: &Arena, key: &[u8]) -> Result<Option<Handle>, Error> {
         let cache = self.deferred.as_ref().and_then(|deferred| deferred.cache.as_ref());
-        if let Some(cache) = cache.filter(|cache| cache.key() == key) {
+        if let Some(cache) = cache.filter(|cache| cache.has_key(key)) {
             return Ok(match cache.first() {
                 First::Is(first) => first,
                 First::OrInTree(cached) => {

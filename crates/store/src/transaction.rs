@@ -106,7 +106,7 @@ pub(crate) struct Place {
 }
 
 /// The undo record of a change.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Undo {
     /// A tuple of a space came, went, or both.
     Row {
@@ -126,8 +126,8 @@ pub(crate) enum Undo {
     Shown(Handle),
     /// A sequence moved; this was its last value.
     Sequence { id: u32, value: Option<i64> },
-    /// A space or index changed.
-    Schema(Box<SchemaUndo>),
+    /// A space or index changed: the last of [`Transaction::schema`] that has not been undone.
+    Schema,
 }
 
 /// The undo record of a change of a space's or index's definition.
@@ -185,6 +185,9 @@ pub(crate) struct Transaction {
     pub(crate) is_open: bool,
     pub(crate) user: UserId,
     undo: Vec<Undo>,
+    /// The records of changes of the schema, in order. They stand apart because the other records hold no memory: a commit
+    /// forgets the other records in one step.
+    schema: Vec<SchemaUndo>,
     /// The overwritten bytes, in order.
     saved: Vec<u8>,
     /// Of the tuples of the first `marked` undo records.
@@ -432,15 +435,17 @@ impl Store {
             self.note_vinyl_writes(&undo);
             self.transaction.undo = undo;
         }
-        let mut changes_schema = false;
         for undo in &self.transaction.undo {
             match *undo {
                 Undo::Row { old: Some(gone), .. } | Undo::Shown(gone) => self.arena.remove(gone),
-                Undo::Row { .. } | Undo::Overwritten { .. } | Undo::Missed(_) | Undo::Sequence { .. } => {}
-                Undo::Schema(_) => changes_schema = true,
+                Undo::Row { .. }
+                | Undo::Overwritten { .. }
+                | Undo::Missed(_)
+                | Undo::Sequence { .. }
+                | Undo::Schema => {}
             }
         }
-        if changes_schema {
+        if !self.transaction.schema.is_empty() {
             self.forget_schema_changes();
         }
         self.transaction.undo.clear();
@@ -464,11 +469,7 @@ impl Store {
 
     #[cold]
     fn forget_schema_changes(&mut self) {
-        for undo in std::mem::take(&mut self.transaction.undo) {
-            if let Undo::Schema(change) = undo {
-                self.forget(*change);
-            }
-        }
+        std::mem::take(&mut self.transaction.schema).into_iter().for_each(|change| self.forget(change));
     }
 
     /// Gives up what a committed change of the schema has put out of reach.
@@ -535,8 +536,9 @@ impl Store {
             Undo::Missed(_) => {}
             Undo::Shown(handle) => self.arena.remove(handle),
             Undo::Sequence { id, value } => self.schema.sequences.undo(id, value),
-            Undo::Schema(change) => {
-                self.undo_schema_change(*change);
+            Undo::Schema => {
+                let change = self.transaction.schema.pop();
+                self.undo_schema_change(change.expect("each record has its change"));
                 // A reader that has seen the undone version must not take the restored one for it.
                 self.schema.bump_version();
             }
@@ -660,7 +662,8 @@ impl Store {
         if let (Some(view), Some((space, tuples))) = (&mut self.view, change.emptied()) {
             view.detach(&self.catalog, space, tuples);
         }
-        self.transaction.undo.push(Undo::Schema(Box::new(change)));
+        self.transaction.schema.push(change);
+        self.transaction.undo.push(Undo::Schema);
     }
 
     /// Hands out the transactions that were committed since the last call, in order, and forgets them.

@@ -363,6 +363,10 @@ impl Instance {
     /// connection, which ends. The caller says how: [`Instance::refuse`] or [`Instance::refuse_stranger`].
     pub fn handle_frame(&mut self, slot: ConnectionSlot, frame: &[u8], now: u64) -> Result<(), Box<Broken>> {
         self.measures.received += frame.len() as u64;
+        if let Some((header, name, args)) = lycosa_iproto::request::decode_plain_call(frame) {
+            self.input(now, |instance| instance.answer_call(slot, &header, (name, args), false));
+            return Ok(());
+        }
         let decoded = lycosa_iproto::request::decode(frame);
         if let Ok(request) = &decoded {
             self.handle_request(slot, request, now);

@@ -26,29 +26,55 @@ impl Instance {
 
     fn answer_request(&mut self, slot: ConnectionSlot, request: &Request<'_>) {
         let header = &request.header;
-        self.front.counts.count(header.kind);
+        match request.body {
+            Body::Call { name, args } => return self.answer_call(slot, header, (name, args), false),
+            Body::Call16 { name, args } => return self.answer_call(slot, header, (name, args), true),
+            _ => self.front.counts.count(header.kind),
+        }
         let is_of_replica = matches!(
             request.body,
             Body::Join { .. } | Body::Subscribe(_) | Body::FetchSnapshot | Body::Register { .. }
         );
-        if let Err(error) = self.front.admit(&self.shard, slot, request) {
+        let needs_usage = !matches!(
+            request.body,
+            Body::Ping
+                | Body::Auth { .. }
+                | Body::Vote
+                | Body::VoteDeprecated
+                | Body::Id { .. }
+                | Body::Unknown(_)
+        );
+        let asks_version = !matches!(request.body, Body::Unknown(_));
+        let wanted = if asks_version { header.schema_version } else { 0 };
+        if let Err(error) = self.front.admit(&self.shard, slot, wanted, needs_usage) {
             return match is_of_replica {
                 true => self.front.refuse_replica(&self.shard, slot, header.sync, &error),
                 false => self.front.refuse_request(&self.shard, slot, header.sync, &error),
             };
         }
-        let done = match request.body {
-            Body::Call { name, args } => return self.handle_call(slot, header.sync, name, args, false),
-            Body::Call16 { name, args } => return self.handle_call(slot, header.sync, name, args, true),
-            _ => self.measured(Outside::Request, |instance| instance.handle_body(slot, request)),
-        };
-        match done {
+        match self.measured(Outside::Request, |instance| instance.handle_body(slot, request)) {
             Ok(()) => {}
             Err(error) if is_of_replica => self.front.refuse_replica(&self.shard, slot, header.sync, &error),
             Err(error) => {
                 let error = self.front.without_foreign_tube(&self.shard, slot, error);
                 self.front.refuse_request(&self.shard, slot, header.sync, &error);
             }
+        }
+    }
+
+    /// Answers a CALL; `call` is the function's name and its arguments, a MessagePack array.
+    #[inline]
+    pub(crate) fn answer_call(
+        &mut self,
+        slot: ConnectionSlot,
+        header: &Header,
+        call: (&[u8], &[u8]),
+        is_call_16: bool,
+    ) {
+        self.front.counts.count(header.kind);
+        match self.front.admit(&self.shard, slot, header.schema_version, true) {
+            Ok(()) => self.handle_call(slot, header.sync, call.0, call.1, is_call_16),
+            Err(error) => self.front.refuse_request(&self.shard, slot, header.sync, &error),
         }
     }
 
@@ -256,12 +282,14 @@ impl Front {
         ErrorObject::access_denied(access, object_type, &space.to_string(), &user)
     }
 
-    /// Conditions of every request.
+    /// Conditions of every request. `wanted` is the schema version that the client believes in, 0 for any.
+    #[inline]
     fn admit(
         &mut self,
         shard: &Shard,
         slot: ConnectionSlot,
-        request: &Request<'_>,
+        wanted: u64,
+        needs_usage: bool,
     ) -> Result<(), ErrorObject> {
         let version = shard.journaling().system_version();
         let connection = self.connections.get_mut(slot);
@@ -269,9 +297,8 @@ impl Front {
             connection.is_proven = true;
             connection.admitted == Some(version)
         });
-        let wanted = request.header.schema_version;
         let current = u64::from(shard.store().schema_version());
-        if wanted != 0 && wanted != current && !matches!(request.body, Body::Unknown(_)) {
+        if wanted != 0 && wanted != current {
             return Err(ErrorObject::client(
                 ErrorCode::WrongSchemaVersion,
                 format!("Wrong schema version, current: {current}, in request: {wanted}"),
@@ -280,15 +307,6 @@ impl Front {
         if is_admitted {
             return Ok(());
         }
-        let needs_usage = !matches!(
-            request.body,
-            Body::Ping
-                | Body::Auth { .. }
-                | Body::Vote
-                | Body::VoteDeprecated
-                | Body::Id { .. }
-                | Body::Unknown(_)
-        );
         if needs_usage && let Some(connection) = self.connections.get(slot) {
             shard.check_universe(connection.user, Access::USAGE)?;
             if let Some(connection) = self.connections.get_mut(slot) {

@@ -339,7 +339,7 @@ impl Journaling {
     #[inline]
     fn encode(&mut self, transaction: &Committed<'_>, timestamp: f64) {
         match transaction.single() {
-            Some(effect) => self.encode_effect(&effect, &mut None, true, timestamp),
+            Some(effect) => self.encode_one(&effect, timestamp),
             None => self.encode_many(transaction, timestamp),
         }
         self.end_transaction();
@@ -364,6 +364,21 @@ impl Journaling {
         }
     }
 
+    /// Encodes a transaction of one row.
+    #[inline]
+    fn encode_one(&mut self, effect: &Effect<'_>, timestamp: f64) {
+        let body = body(&effect.statement);
+        if effect.local || effect.statement.space() <= system::MAX {
+            return self.encode_effect(effect, &mut None, true, timestamp);
+        }
+        let replica_id = self.replica_id;
+        let lsn = self.vclock.get(replica_id) + 1;
+        self.vclock.set(replica_id, lsn).expect("replica ids are below the vclock's limit");
+        self.lsn += 1;
+        row::encode_single_row(&mut self.rows, replica_id, lsn, timestamp, &body);
+    }
+
+    #[inline(never)]
     fn encode_many(&mut self, transaction: &Committed<'_>, timestamp: f64) {
         let is_plain = |effect: Effect<'_>| !effect.local && effect.statement.space() > system::MAX;
         if transaction.effects().all(is_plain) {
@@ -395,7 +410,6 @@ impl Journaling {
         self.lsn += transaction.len() as u64;
     }
 
-    #[inline]
     fn encode_effect(&mut self, effect: &Effect<'_>, tsn: &mut Option<u64>, is_commit: bool, timestamp: f64) {
         if effect.statement.space() <= system::MAX {
             self.system_version += 1;

@@ -84,7 +84,8 @@ impl WriteConcerns {
 #[inline]
 pub(super) fn of_call(procedure: &Procedure, args: &[u8]) -> Result<Option<usize>, ErrorObject> {
     match procedure.tube_method() {
-        Some(TubeMethod::Put | TubeMethod::PutMany) => of_options(args),
+        // Without options in nearly every call.
+        Some(TubeMethod::Put | TubeMethod::PutMany) if args.first() != Some(&0x91) => of_options(args),
         _ => Ok(None),
     }
 }

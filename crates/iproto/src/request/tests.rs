@@ -16,6 +16,9 @@ fn answer(frame: &str) -> (u64, Option<String>) {
 }
 
 fn answer_to_content(content: &[u8]) -> (u64, Option<String>) {
+    if let Some((header, name, args)) = decode_plain_call(content) {
+        assert_eq!(decode(content), Ok(Request { header, body: Body::Call { name, args } }));
+    }
     match decode(content) {
         Ok(Request { header, body: Body::Unknown(kind) }) => {
             (header.sync, Some(RequestError::unknown_type(header.sync, kind).to_string()))

@@ -7,6 +7,11 @@ use crate::samples::bytes;
 fn encoded(header: &RowHeader, body: &RowBody<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     encode_row(&mut out, header, body);
+    if *header == RowHeader::single(header.replica_id, header.lsn, header.timestamp) {
+        let mut single = Vec::new();
+        encode_single_row(&mut single, header.replica_id, header.lsn, header.timestamp, body);
+        assert_eq!(single, out, "a row alone in its transaction has one form");
+    }
     out
 }
 
