@@ -12,6 +12,9 @@ const TLS_SCHEME: &str = "tls://";
 /// Port of an address that names none.
 const DEFAULT_PORT: u16 = 3301;
 
+/// The time that a server which is starting has for its answer, before [`ConnectOptions::connect_timeout`] is over.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
 /// Where to connect, as which user, and how long to wait.
 ///
 /// Reads the form that Tarantool uses, `[user[:password]@]host[:port]`, with `tls://` before it for a server that
@@ -44,7 +47,8 @@ pub struct ConnectOptions {
     /// For name lookup, TCP, TLS, greeting and authentication together. Default 5 s.
     pub connect_timeout: Duration,
     /// After so long without a greeting the server is asked whether it is still starting: then the attempt ends with how far
-    /// it is ([`Error::Starting`](crate::Error::Starting)). Default: after nine tenths of [`Self::connect_timeout`].
+    /// it is ([`Error::Starting`](crate::Error::Starting)). Default: a second before the end
+    /// of [`Self::connect_timeout`].
     pub start_patience: Option<Duration>,
     /// For the answer to a request, from the moment it is made. Default 30 s. A `take` waits so much longer than it
     /// asks the server to.
@@ -122,7 +126,8 @@ impl ConnectOptions {
     }
 
     pub(crate) fn ask_after(&self) -> Duration {
-        self.start_patience.unwrap_or(self.connect_timeout / 10 * 9)
+        let for_answer = (self.connect_timeout / 2).min(ANSWER_TIME);
+        self.start_patience.unwrap_or(self.connect_timeout.saturating_sub(for_answer))
     }
 
     /// The same with another [`Self::request_timeout`].

@@ -12,13 +12,21 @@ use crate::output;
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     stored: Ranges,
-    /// Ranges that were refused as a whole, and why.
-    refused: Vec<(RangeInclusive<u64>, String)>,
+    refused: Vec<Refusal>,
     /// No reply came: each may be stored or not.
     unknown: Ranges,
     why_unknown: Option<String>,
     /// The last one that was read.
     pub(crate) last: u64,
+}
+
+/// A range that was refused as a whole.
+#[derive(Debug)]
+struct Refusal {
+    range: RangeInclusive<u64>,
+    reason: String,
+    /// The server takes no tasks at the moment, whichever they are.
+    is_of_server: bool,
 }
 
 /// Numbers as ranges; neighbors are merged when they are shown.
@@ -69,7 +77,25 @@ impl Tally {
     }
 
     pub(crate) fn refused(&mut self, range: RangeInclusive<u64>, reason: impl Into<String>) {
-        self.refused.push((range, reason.into()));
+        self.refused.push(Refusal { range, reason: reason.into(), is_of_server: false });
+    }
+
+    /// The same for a reason that lies with the server: its disk is full, for example. Neighbors are told as one range with the
+    /// first reason.
+    pub(crate) fn refused_for_now(&mut self, range: RangeInclusive<u64>, reason: impl Into<String>) {
+        match self.refused.last_mut() {
+            Some(last) if last.is_of_server && *last.range.end() + 1 == *range.start() => {
+                last.range = *last.range.start()..=*range.end();
+            }
+            _ => self.refused.push(Refusal { range, reason: reason.into(), is_of_server: true }),
+        }
+    }
+
+    /// The first of the lines to put again as they are: the server took none from there on, and nothing is wrong with them.
+    fn to_repeat(&self) -> Option<u64> {
+        let [Refusal { range, is_of_server: true, .. }] = self.refused.as_slice() else { return None };
+        let is_last = self.unknown.0.is_empty() && *range.end() == self.last;
+        is_last.then_some(*range.start())
     }
 
     pub(crate) fn unknown(&mut self, range: RangeInclusive<u64>, reason: impl Into<String>) {
@@ -87,7 +113,7 @@ impl Tally {
     }
 
     pub(crate) fn refused_count(&self) -> u64 {
-        self.refused.iter().map(|(range, _)| range.end() - range.start() + 1).sum()
+        self.refused.iter().map(|Refusal { range, .. }| range.end() - range.start() + 1).sum()
     }
 
     /// Prints the failures and how to go on; nothing if all is well. `unit` is the noun of the numbers, `line` or `task`;
@@ -103,14 +129,14 @@ impl Tally {
         }
         if unit == "task"
             && self.last == 1
-            && let [(_, reason)] = self.refused.as_slice()
+            && let [Refusal { reason, .. }] = self.refused.as_slice()
         {
             eprintln!("lycosa: {reason}");
             return Ok(Outcome::Refused);
         }
-        self.refused.sort_by_key(|(range, _)| *range.start());
+        self.refused.sort_by_key(|refusal| *refusal.range.start());
         let is_unknown = !self.unknown.0.is_empty();
-        for (range, reason) in &self.refused {
+        for Refusal { range, reason, .. } in &self.refused {
             eprintln!("lycosa: {unit} {} was refused: {reason}", text(range));
         }
         if is_unknown {
@@ -124,21 +150,24 @@ impl Tally {
             true => "none".to_owned(),
             false => format!("{unit} {}", self.stored.text()),
         };
+        let repeated = self.to_repeat();
         let next = self.last + 1;
         eprintln!("lycosa: stored: {stored}; not read: from {unit} {next} on");
         if unit == "line" {
             let first = if is_unknown {
                 "look which of the unknown lines are stored"
+            } else if repeated.is_some() {
+                "remove the cause at the server"
             } else {
                 "correct and put the refused lines"
             };
-            eprintln!("lycosa: to go on: {first}, then `{}`", go_on(next));
+            eprintln!("lycosa: to go on: {first}, then `{}`", go_on(repeated.unwrap_or(next)));
         }
         if as_json {
             let refused: Vec<Json> = self
                 .refused
                 .iter()
-                .map(|(range, reason)| json!({ unit: [range.start(), range.end()], "reason": reason }))
+                .map(|Refusal { range, reason, .. }| json!({ unit: [range.start(), range.end()], "reason": reason }))
                 .collect();
             output::line(json!({
                 "stored": self.stored.json(), "refused": refused, "unknown": self.unknown.json(), "next": next,
@@ -164,5 +193,26 @@ mod tests {
         assert!(tally.is_clean());
         tally.refused(4..=4, "no");
         assert_eq!((tally.is_clean(), tally.refused_count()), (false, 1));
+    }
+
+    #[test]
+    fn lines_that_a_full_server_refused_are_one_range_to_repeat() {
+        let mut tally = Tally { last: 600, ..Tally::default() };
+        tally.stored(1..=88);
+        for line in 89..=600 {
+            tally.refused_for_now(line..=line, format!("only {line} bytes are free"));
+        }
+        assert_eq!(tally.refused.len(), 1);
+        assert_eq!((tally.refused_count(), tally.to_repeat()), (512, Some(89)));
+        // A task in between was stored: two ranges are left.
+        let mut tally = Tally { last: 4, ..Tally::default() };
+        tally.refused_for_now(1..=2, "full");
+        tally.stored(3..=3);
+        tally.refused_for_now(4..=4, "full");
+        assert_eq!((tally.refused.len(), tally.to_repeat()), (2, None));
+        // A wrong line is not to be put again as it is.
+        let mut tally = Tally { last: 1, ..Tally::default() };
+        tally.refused(1..=1, "no JSON");
+        assert_eq!(tally.to_repeat(), None);
     }
 }

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::ops::RangeInclusive;
 
 use anyhow::Context;
-use lycosa_client::{Error, TubeType, Value};
+use lycosa_client::{Error, Kind, TubeType, Value};
 
 use crate::arguments::{PayloadType, PutArguments};
 use crate::commands::{create_tube, flag, method, options, progress_bar};
@@ -107,6 +107,11 @@ pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
         }
     }
     putter.finish(arguments, &input)
+}
+
+/// Whether the server refuses any task at the moment.
+fn takes_no_tasks(kind: Kind) -> bool {
+    matches!(kind, Kind::Disk | Kind::MemoryLimit | Kind::ReadOnly | Kind::ReplicasMissing | Kind::Loading)
 }
 
 fn headers(given: &[(String, String)]) -> Value {
@@ -256,9 +261,18 @@ impl<'a> Putter<'a> {
         let (runtime, _) = self.session.parts();
         let values = match runtime.block_on(call).context("a put was interrupted")? {
             Ok(values) => values,
-            Err(error @ Error::Server { .. }) => {
+            Err(error @ Error::Server { .. }) if !error.is_outcome_unknown() => {
+                let is_of_server = error.kind().is_some_and(takes_no_tasks);
                 let name = method(&self.tube, "put");
-                self.tally.refused(tasks, self.session.explain(&name, error).to_string());
+                // Of many puts in the air the first is explained.
+                let reason = match is_of_server && self.has_failed() {
+                    true => error.to_string(),
+                    false => self.session.explain(&name, error).to_string(),
+                };
+                match is_of_server {
+                    true => self.tally.refused_for_now(tasks, reason),
+                    false => self.tally.refused(tasks, reason),
+                }
                 return Ok(());
             }
             Err(error) => {
@@ -274,7 +288,7 @@ impl<'a> Putter<'a> {
             _ => Task::read_many(first)?.unwrap_or_default(),
         };
         if put.is_empty() {
-            self.tally.refused(tasks, "the tube is full, or the queue is not running");
+            self.tally.refused_for_now(tasks, "the tube is full, or the queue is not running");
             return Ok(());
         }
         self.tally.stored(tasks);

@@ -209,6 +209,7 @@ async fn keep_all(
     progress: Arc<Progress>,
     stopping: watch::Receiver<bool>,
 ) -> Vec<Kept> {
+    let mut all = Vec::new();
     let mut kept = JoinSet::new();
     let mut accepting = JoinSet::new();
     let (sender, mut accepted) = tokio::sync::mpsc::channel(1);
@@ -233,8 +234,8 @@ async fn keep_all(
             Some((stream, peer)) = accepted.recv(), if has_room => {
                 kept.spawn(keep(stream, peer, progress.clone(), stopping.clone()));
             }
-            // Clients that left, or have their answer.
-            Some(_) = kept.join_next(), if !kept.is_empty() => {}
+            // A client left or has its answer. Or the start is over, and a connection heard of that before this task.
+            Some(ended) = kept.join_next(), if !kept.is_empty() => all.extend(ended.ok().flatten()),
             _ = news.tick() => {
                 let text = progress.to_string();
                 if text != told {
@@ -244,7 +245,6 @@ async fn keep_all(
             }
         }
     }
-    let mut all = Vec::new();
     while let Some(ended) = accepting.join_next().await {
         drop(ended);
     }
@@ -324,7 +324,7 @@ async fn asks(stream: &TcpStream) -> Option<usize> {
             {
                 return Some(consumed);
             }
-            // More bytes of the frame are on their way.
+            // The frame is not complete yet.
             Ok(Split::NeedMore(_)) if length > seen && length < LOOKED_AT => {
                 seen = length;
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -370,6 +370,28 @@ mod tests {
             progress.read(u64::MAX - 1, u64::MAX);
             let said = said(stage);
             assert!(said.len() < greeting::GREETING_SIZE - greeting::REFUSAL_PREFIX.len(), "{said}");
+        }
+    }
+
+    /// The end of the start meets connections in every state: accepted, between two tasks, not accepted yet.
+    #[test]
+    fn no_connection_is_lost_at_the_end_of_the_start() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _context = runtime.enter();
+        for round in 0..200 {
+            let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+            let address = listener.local_addr().unwrap();
+            let keeper =
+                Keeper::begin(std::slice::from_ref(&listener), Arc::new(Progress::default())).unwrap();
+            let clients: Vec<_> = (0..round % 8 + 1).map(|_| StdStream::connect(address).unwrap()).collect();
+            let mut found: Vec<_> = keeper.end().iter().map(|kept| kept.peer).collect();
+            // Further ones wait in the socket's queue.
+            while found.len() < clients.len() {
+                found.push(runtime.block_on(listener.accept()).unwrap().1);
+            }
+            for client in &clients {
+                assert!(found.contains(&client.local_addr().unwrap()), "{round}");
+            }
         }
     }
 
