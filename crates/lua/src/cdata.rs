@@ -22,6 +22,8 @@ pub enum Cdata {
     Pointer(usize),
     /// A structure: the number of its type and its address, which is good while the value is on the stack.
     Struct(u32, *const u8),
+    /// A type as a value, as `ffi.typeof` returns it.
+    Type,
     /// Something else, of this type.
     Other(u32),
 }
@@ -35,6 +37,7 @@ mod kind {
     pub(super) const BOOL: u32 = 5;
     pub(super) const STRUCT: u32 = 6;
     pub(super) const FLOAT: u32 = 7;
+    pub(super) const TYPE: u32 = 8;
 }
 
 impl Lua {
@@ -59,6 +62,7 @@ impl Lua {
             kind::NUMBER => Cdata::Number(raw.number),
             kind::FLOAT => Cdata::Float(raw.number as f32),
             kind::BOOL => Cdata::Bool(raw.bits != 0),
+            kind::TYPE => Cdata::Type,
             kind::STRUCT => Cdata::Struct(raw.type_id, raw.data.cast()),
             _ => Cdata::Other(raw.type_id),
         })

@@ -14,8 +14,10 @@ use crate::error::Error;
 use crate::sys;
 use crate::watchdog::check_time;
 
-/// Deepest nesting of tables that is encoded and of arrays and maps that are decoded.
+/// Deepest nesting of tables that is encoded unless an option asks for more.
 pub const MAX_NESTING: usize = 128;
+/// Deepest nesting of arrays and maps that is decoded: the most that an option may let a program encode.
+const MAX_DECODED_NESTING: usize = 256;
 
 /// MessagePack extension types.
 pub(crate) const EXT_DECIMAL: i8 = 1;
@@ -225,6 +227,8 @@ impl Lua {
                 }
                 mp::write_ext(out, EXT_ERROR, &bytes);
             }
+            // What a type's values have is not the type's own.
+            Some(Cdata::Type) => return self.encode_invalid(index, out, options),
             _ => {
                 if options.load_metatables && self.cdata_metafield(index, "__serialize")? {
                     return self.encode_serialized(index, out, options, depth);
@@ -471,8 +475,8 @@ impl Lua {
     }
 
     fn check_depth(self, depth: usize) -> Result<(), Error> {
-        if depth >= MAX_NESTING {
-            return Err(Error::text(format!("more than {MAX_NESTING} levels of arrays and maps")));
+        if depth >= MAX_DECODED_NESTING {
+            return Err(Error::text(format!("more than {MAX_DECODED_NESTING} levels of arrays and maps")));
         }
         self.reserve(4)
     }

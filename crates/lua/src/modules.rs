@@ -99,6 +99,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("box.index", include_str!("modules/box_index.lua")),
     ("box.named", include_str!("modules/box_named.lua")),
     ("box.sequence", include_str!("modules/box_sequence.lua")),
+    ("box.options", include_str!("modules/box_options.lua")),
     ("box.settings", include_str!("modules/box_settings.lua")),
     ("box.sql", include_str!("modules/box_sql.lua")),
     ("box.trigger", include_str!("modules/box_trigger.lua")),

@@ -435,7 +435,7 @@ int lycosa_table_keys(lua_State *L, int index, uint32_t *count, uint32_t *larges
   return table_keys(tabV(lycosa_value(L, index)), count, largest);
 }
 
-enum { KIND_OTHER, KIND_INT64, KIND_UINT64, KIND_POINTER, KIND_NUMBER, KIND_BOOL, KIND_STRUCT, KIND_FLOAT };
+enum { KIND_OTHER, KIND_INT64, KIND_UINT64, KIND_POINTER, KIND_NUMBER, KIND_BOOL, KIND_STRUCT, KIND_FLOAT, KIND_TYPE };
 
 typedef struct lycosa_cdata {
   uint32_t type;	/* CTypeID */
@@ -461,6 +461,11 @@ int lycosa_cdata_get(lua_State *L, int index, lycosa_cdata *out)
   out->bits = 0;
   out->number = 0;
   out->data = NULL;
+  /* A type as a value is an enumeration of LuaJIT's own: no number of the program. */
+  if (cd->ctypeid == CTID_CTYPEID) {
+    out->kind = KIND_TYPE;
+    return 1;
+  }
   ct = ctype_raw(cts, cd->ctypeid);
   if (ctype_isref(ct->info)) {
     p = *(void **)p;

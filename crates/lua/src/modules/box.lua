@@ -83,9 +83,15 @@ local session = {
         return -1
     end,
     exists = function(...) return is_session(session_number('exists', ...)) end,
-    type = function() local _, peer = internal.session() return peer ~= '' and 'binary' or 'background' end,
+    type = function()
+        if internal.console_of_fiber() then return 'console' end
+        local _, peer = internal.session()
+        return peer ~= '' and 'binary' or 'background'
+    end,
     push = function(...)
         if select('#', ...) ~= 1 then error('Usage: box.session.push(data)', 2) end
+        local repl = internal.console_of_fiber()
+        if repl then return repl:push((...)) end
         local done, message = pcall(internal.push, (...))
         if done then return true end
         if not box.error.is(message) then message = internal.new_error('LuajitError', nil, message) end
@@ -130,7 +136,12 @@ function internal.release_session(uuid)
     end)
 end
 
+-- The console that the running fiber serves, once there is one.
+function internal.console_of_fiber() end
+
 box.session = setmetatable(session, {
+    -- What the sessions keep, by their numbers, as in Tarantool.
+    aggregate_storage = storages,
     __index = function(_, key)
         if key ~= 'storage' then return nil end
         local id = session_id()
@@ -170,37 +181,6 @@ end
 
 -- Configuration.
 
-local OLD_NAMES = {
-    slab_alloc_arena = 'memtx_memory', slab_alloc_minimal = 'memtx_min_tuple_size',
-    slab_alloc_maximal = 'memtx_max_tuple_size', snap_dir = 'memtx_dir', logger = 'log',
-    logger_nonblock = 'log_nonblock', panic_on_snap_error = 'force_recovery', panic_on_wal_error = 'force_recovery',
-    snapshot_count = 'checkpoint_count', snapshot_period = 'checkpoint_interval', replication_source = 'replication',
-}
-
--- What each option is, and whether it changes nothing here.
-local OPTIONS = {
-    listen = 'string, number', memtx_memory = 'number', strip_core = 'boolean', memtx_min_tuple_size = 'number',
-    memtx_max_tuple_size = 'number', slab_alloc_factor = 'number', work_dir = 'string', memtx_dir = 'string',
-    wal_dir = 'string', vinyl_dir = 'string', vinyl_memory = 'number', vinyl_cache = 'number',
-    vinyl_max_tuple_size = 'number', vinyl_read_threads = 'number', vinyl_write_threads = 'number',
-    vinyl_timeout = 'number', vinyl_run_count_per_level = 'number', vinyl_run_size_ratio = 'number',
-    vinyl_range_size = 'number', vinyl_page_size = 'number', vinyl_bloom_fpr = 'number', log = 'string',
-    log_nonblock = 'boolean', log_level = 'number, string', log_format = 'string', io_collect_interval = 'number',
-    readahead = 'number', snap_io_rate_limit = 'number', too_long_threshold = 'number', wal_mode = 'string',
-    rows_per_wal = 'number', wal_max_size = 'number', wal_dir_rescan_delay = 'number', force_recovery = 'boolean',
-    replication = 'string, number, table', instance_uuid = 'string', replicaset_uuid = 'string',
-    custom_proc_title = 'string', pid_file = 'string', background = 'boolean', username = 'string',
-    coredump = 'boolean', read_only = 'boolean', hot_standby = 'boolean', checkpoint_interval = 'number',
-    checkpoint_wal_threshold = 'number', checkpoint_count = 'number', worker_pool_threads = 'number',
-    election_mode = 'string', election_timeout = 'number', replication_timeout = 'number',
-    replication_sync_lag = 'number', replication_sync_timeout = 'number', replication_synchro_quorum = 'number',
-    replication_synchro_timeout = 'number', replication_connect_timeout = 'number',
-    replication_connect_quorum = 'number', replication_skip_conflict = 'boolean', replication_anon = 'boolean',
-    replicas_before_reply = 'number', replicas_missing = 'string',
-    feedback_enabled = 'boolean', feedback_host = 'string', feedback_interval = 'number',
-    net_msg_max = 'number', sql_cache_size = 'number',
-}
-
 local current = {
     memtx_memory = 268435456, memtx_dir = '.', wal_dir = '.', vinyl_dir = '.', wal_mode = 'fsync', log_level = 5,
     log_format = 'plain', read_only = false, checkpoint_interval = 3600, checkpoint_count = 2, force_recovery = false,
@@ -215,36 +195,6 @@ local current = {
     vinyl_run_size_ratio = 3.5, vinyl_timeout = 60, vinyl_write_threads = 4, wal_dir_rescan_delay = 2,
 }
 
-local function check_options(options)
-    local checked = {}
-    for name, value in pairs(options) do
-        if type(name) ~= 'string' then client_error('CFG', "Incorrect value for option 'cfg': should be a table") end
-        local new = OLD_NAMES[name]
-        if new then
-            require('log').warn("box.cfg: '%s' is the old name of '%s'", name, new)
-            if name == 'slab_alloc_arena' then value = value * 1073741824 end
-            if name:match('^panic_on') then value = not value end
-            name = new
-        end
-        local types = OPTIONS[name]
-        if not types then
-            client_error('CFG', ("Incorrect value for option '%s': unexpected option"):format(name))
-        end
-        if value ~= nil and value ~= box.NULL then
-            if name == 'log_level' and not types:find(type(value), 1, true) then
-                client_error('CFG', "Incorrect value for option 'log_level': must be a number or a string")
-            end
-            if not types:find(type(value), 1, true) then
-                client_error('CFG',
-                    ("Incorrect value for option '%s': should be %s"):format(name,
-                        types:find(',') and 'one of types ' .. types or 'of type ' .. types))
-            end
-            checked[name] = value
-        end
-    end
-    return checked
-end
-
 -- Options that a configuration file, SIGHUP or `lycosa promote` change too.
 local SHARED = {
     'read_only', 'replication_timeout', 'replication_connect_timeout', 'replication_connect_quorum',
@@ -253,6 +203,7 @@ local SHARED = {
 }
 
 local log = require('log')
+require('box.options')
 
 -- What `log.cfg` may have changed since. A level that `box.cfg` was given by its name keeps it.
 local function log_option(name)
@@ -287,42 +238,7 @@ local has_begun = false
 local function configure(options)
     if options == nil then options = {} end
     if type(options) ~= 'table' then error("Usage: box.cfg{option = value, ...}", 3) end
-    local checked = check_options(options)
-    for _, option in ipairs({ 'level', 'log', 'nonblock' }) do
-        local name = option == 'log' and option or 'log_' .. option
-        local fault = checked[name] ~= nil and log.box_api.fault(option, checked[name])
-        if fault then client_error('CFG', ("Incorrect value for option '%s': %s"):format(name, fault)) end
-    end
-    if checked.net_msg_max ~= nil and checked.net_msg_max < 2 then
-        client_error('CFG', "Incorrect value for option 'net_msg_max': minimal value is 2")
-    end
-    local format = checked.log_format
-    if format ~= nil and format ~= 'json' and format ~= 'plain' then
-        client_error('CFG', "Incorrect value for option 'log_format': expected json,plain")
-    end
-    if checked.readahead ~= nil and (checked.readahead < 128 or checked.readahead > 2147483647) then
-        client_error('CFG', "Incorrect value for option 'readahead': specified value is out of bounds")
-    end
-    for _, name in ipairs({ 'replication_timeout', 'replication_connect_timeout', 'replication_sync_lag',
-        'replication_sync_timeout' }) do
-        local seconds = checked[name]
-        if seconds ~= nil and (seconds < 0 or (seconds == 0 and name ~= 'replication_sync_timeout')) then
-            client_error('CFG', ("Incorrect value for option '%s': the value must be great%s than 0"):format(name,
-                name:match('timeout$') and name ~= 'replication_sync_timeout' and 'her' or 'er'))
-        end
-    end
-    if checked.replication_connect_quorum ~= nil and checked.replication_connect_quorum < 0 then
-        client_error('CFG', "Incorrect value for option 'replication_connect_quorum': the value must be greater or equal to 0")
-    end
-    local quorum = checked.replication_synchro_quorum
-    if quorum ~= nil and (quorum <= 0 or quorum >= 32) then
-        client_error('CFG', "Incorrect value for option 'replication_synchro_quorum': "
-            .. 'the value must be greater than zero and less than maximal number of replicas')
-    end
-    local timeout = checked.replication_synchro_timeout
-    if timeout ~= nil and timeout <= 0 then
-        client_error('CFG', "Incorrect value for option 'replication_synchro_timeout': the value must be greater than zero")
-    end
+    local checked = internal.check_cfg(options)
     -- Other fibers run while an instance starts, which may take long: for them box is configured already.
     local is_first = not has_begun
     if is_first then

@@ -474,6 +474,14 @@ local function reversed(list)
     end
 end
 
+-- `_trigger`, `_fk_constraint`, `_ck_constraint` and `_func_index`: an index over the number of the space, and the key of a row.
+local OWNED = {
+    { space = 328, index = 1, key = function(row) return { row[1] } end },
+    { space = 356, index = 1, key = function(row) return { row[1], row[2] } end },
+    { space = 364, index = 0, key = function(row) return { row[1], row[2] } end },
+    { space = 372, index = 0, key = function(row) return { row[1], row[2] } end },
+}
+
 function space_methods.drop(space)
     check_space(space, 'drop')
     local id = space.id
@@ -482,6 +490,12 @@ function space_methods.drop(space)
     -- (a driver's timers) finds the space whole, and sleeps on.
     if not box.is_in_txn() then pause() end
     detach_sequence(id)
+    -- What belongs to the space or to one of its indexes, in the order of Tarantool: it does not start with a row that is left.
+    for _, owned in ipairs(OWNED) do
+        for _, row in ipairs(internal.select(owned.space, owned.index, ITERATORS.EQ, { id }, 0, 4294967295)) do
+            change('delete', owned.space, 0, owned.key(row))
+        end
+    end
     for _, row in reversed(internal.system_rows(INDEX, id)) do
         change('delete', INDEX, 0, { row[1], row[2] })
     end

@@ -111,6 +111,18 @@ function repl_methods.format(repl, ...)
     return lua_text(false, repl.eos, { error = text })
 end
 
+--- Shows a value before the statement has ended; whether it was sent.
+function repl_methods.push(repl, value)
+    local text
+    if repl.output == 'yaml' then
+        if value == nil then value = box.NULL end
+        text = require('yaml').encode(value, { tag_handle = '!push!', tag_prefix = 'tag:tarantool.io/push,2018' })
+    else
+        text = '-- Push\n' .. repl:format(value)
+    end
+    return repl.client:write(text) ~= nil
+end
+
 -- Commands that begin with a backslash.
 
 local HELP = [[
@@ -224,6 +236,12 @@ local function repl_of_fiber()
         return storage.console
     end
     return nil
+end
+
+-- The console at a socket that the running fiber serves.
+function internal.console_of_fiber()
+    local repl = fiber.self().storage.console
+    if type(repl) == 'table' and getmetatable(repl) == repl_mt and repl.client then return repl end
 end
 
 --- Runs a statement; what a console prints.
@@ -406,9 +424,9 @@ local function open_remote(address, options)
         socket:close()
         return nil, 'the server has sent no greeting: it speaks neither IPROTO nor the text protocol of consoles'
     end
-    local title = host == 'unix/' and port or ('%s:%s'):format(host, port)
+    local title = ('%s:%s'):format(host, port)
     if greeting:match('%(Lua console%)') then
-        local remote = setmetatable({ socket = socket, title = title }, { __index = textual })
+        local remote = setmetatable({ socket = socket, title = title, host = host, port = port }, { __index = textual })
         socket:write(("require('console').delimiter('%s')\n"):format(END))
         socket:read('\n...\n')
         return remote
@@ -419,7 +437,13 @@ local function open_remote(address, options)
         connect_timeout = options.timeout,
     })
     if connection.state ~= 'active' then return nil, connection.error end
-    return setmetatable({ connection = connection, title = title }, { __index = binary })
+    -- A user who may not run statements learns it now.
+    local may, refusal = pcall(connection.eval, connection, 'return true')
+    if not may then
+        connection:close()
+        return nil, refusal
+    end
+    return setmetatable({ connection = connection, title = title, host = host, port = port }, { __index = binary })
 end
 
 --- Makes the console one of another server.
@@ -429,11 +453,18 @@ function console.connect(address, options)
     if address == nil then error('Usage: console.connect("[login:password@][host:]port")', 2) end
     local remote, message = open_remote(address, options)
     if not remote then
-        box.error({ code = box.error.NO_CONNECTION, reason = message })
+        if type(message) ~= 'string' then error(message, 0) end
+        box.error({ code = box.error.NO_CONNECTION, reason = 'Connection is not established: ' .. message })
     end
     log.info('connected to %s', remote.title)
-    repl.remote = remote
+    repl.remote, repl.prompt = remote, remote.title
     return true
+end
+
+-- Leaves the other server; the console is one of this process again.
+local function leave_remote(repl)
+    repl.remote:close()
+    repl.remote, repl.prompt = nil, nil
 end
 
 -- The console of the terminal.
@@ -544,25 +575,57 @@ local function is_stranger(socket, text)
     return true
 end
 
-local function serve(socket)
+-- What a line says that leaves the other server, or else the console, as in ssh.
+local LEAVE = '~.'
+
+local function serve_statements(socket)
     local is_first = true
-    local repl = new_repl({ socket = socket })
+    local repl = new_repl({ client = socket })
     fiber.self().storage.console = repl
-    local version = rawget(_G, '_TARANTOOL') or '2.6.0'
-    socket:write(('%-63s\n%-63s\n'):format('Tarantool ' .. version .. ' (Lua console)', "type '\\help' for interactive help"))
     while not repl.is_over do
         local text = socket:read(repl.delimiter .. '\n')
         if text == nil or text == '' or is_first and is_stranger(socket, text) then break end
         is_first = is_first and not text:match('%S')
         local size = #repl.delimiter + 1
+        local is_leave = text:gsub('\r?\n$', '') == LEAVE
         if text:sub(-size) == repl.delimiter .. '\n' then text = text:sub(1, -size - 1) end
         text = text:gsub('\r$', '')
-        if text:match('%S') then
+        if is_leave then
+            if not repl.remote then break end
+            leave_remote(repl)
+        elseif text:match('%S') then
             local shown = repl:run(text)
             if shown ~= '' and not socket:write(shown) then break end
         end
     end
+    if repl.remote then leave_remote(repl) end
     if disconnect_trigger then pcall(disconnect_trigger, repl) end
+end
+
+-- Where a console is used from, as `box.session.peer` tells it.
+local function peer_of(socket)
+    local peer = socket:peer()
+    if not peer or peer.family == 'AF_UNIX' then return 'unix/:' end
+    return ('%s:%s'):format(peer.host, peer.port)
+end
+
+local function serve(socket)
+    local version = rawget(_G, '_TARANTOOL') or '2.6.0'
+    local function greet()
+        socket:write(('%-63s\n%-63s\n'):format('Tarantool ' .. version .. ' (Lua console)', "type '\\help' for interactive help"))
+    end
+    if not internal.configured() then
+        greet()
+        return serve_statements(socket)
+    end
+    -- A session of its own, with its triggers; an error of one of them closes the connection.
+    internal.with_new_session(function()
+        internal.connected()
+        internal.logged_in('admin', true)
+        greet()
+        serve_statements(socket)
+        internal.disconnected()
+    end, peer_of(socket))
 end
 
 --- Listens for consoles that speak text; the socket.

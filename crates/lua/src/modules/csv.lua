@@ -146,37 +146,33 @@ function csv.load(source, options)
     return all
 end
 
+-- A field in quotes if a delimiter, a quote or a line end is in it; its own quotes are doubled, and a byte 0 ends it, as in C.
 local function field_text(value, delimiter, quote)
     local text = tostring(value)
-    if text:find(quote, 1, true) or text:find(delimiter, 1, true) or text:find('[\r\n]') then
-        local doubled = text:gsub('.', function(char) return char == quote and quote .. quote or nil end)
-        return quote .. doubled .. quote
-    end
-    return text
+    local is_quoted = text:find(delimiter, 1, true) or text:find(quote, 1, true) or text:find('[\r\n]')
+    text = text:match('^[^%z]*'):gsub('.', function(char) return char == quote and quote .. quote or nil end)
+    return is_quoted and quote .. text .. quote or text
 end
 
+-- The fields in the order of `pairs`: a nil is no field, and the fields behind it move up, as in Tarantool.
 local function line(row, delimiter, quote)
-    local fields, last = {}, 0
-    for key in pairs(row) do
-        if type(key) == 'number' and key > last then last = key end
-    end
-    for at = 1, last do
-        local value = row[at]
-        fields[at] = value == nil and '' or field_text(value, delimiter, quote)
-    end
+    local fields = {}
+    for _, value in pairs(row) do fields[#fields + 1] = field_text(value, delimiter, quote) end
     return table.concat(fields, delimiter) .. '\n'
 end
 
 --- Writes a row, or a list of rows, as text; to an object with a method `write` if there is one, else it is returned.
 function csv.dump(list, options, writable)
-    if type(list) ~= 'table' then error('Usage: dump(table[, opts, writable])', 2) end
+    if type(list) ~= 'table' or writable ~= nil and type(writable.write) ~= 'function' then
+        error('Usage: dump(table[, opts, writable])', 2)
+    end
     local delimiter, quote = options_of(options, 'dump')
     local lines = {}
     local function add(text)
         if writable then writable:write(text) else lines[#lines + 1] = text end
     end
     if type(list[1]) == 'table' then
-        for _, row in ipairs(list) do add(line(row, delimiter, quote)) end
+        for _, row in pairs(list) do add(line(row, delimiter, quote)) end
     else
         add(line(list, delimiter, quote))
     end

@@ -32,6 +32,8 @@ function digest.base64_encode(text, options)
     -- Lines of 72 characters, as Tarantool breaks them.
     local lines = {}
     for at = 1, #plain, 72 do lines[#lines + 1] = plain:sub(at, at + 71) end
+    -- A line end follows each line of 54 bytes, the last one as well.
+    if #text > 0 and #text % 54 == 0 then lines[#lines + 1] = '' end
     return table.concat(lines, '\n')
 end
 
@@ -99,6 +101,9 @@ digest.murmur = setmetatable({
 
 --- Jump consistent hash: the bucket, below `buckets`, of a state.
 function digest.guava(state, buckets)
+    if type(state) == 'string' then error("bad argument #1 to '?' (cannot convert 'string' to 'uint64_t')", 2) end
+    if type(buckets) == 'string' then error("bad argument #2 to '?' (cannot convert 'string' to 'int')", 2) end
+    if type(buckets) == 'number' and buckets < 1 then return 0 end
     return native.guava(state, buckets)
 end
 

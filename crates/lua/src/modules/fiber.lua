@@ -106,7 +106,9 @@ end
 function cond_methods:wait(timeout)
     check_cond(self, 'wait([timeout])')
     if timeout ~= nil then
-        if type(timeout) ~= 'number' or timeout < 0 then error('usage: cond:wait([timeout])', 2) end
+        -- As Lua does with numbers, a text of one is taken.
+        timeout = tonumber(timeout)
+        if not timeout or timeout < 0 then error('usage: cond:wait([timeout])', 2) end
     end
     local entry = enter(self.waiters)
     -- A wake-up by hand ends the wait too, as in Tarantool.

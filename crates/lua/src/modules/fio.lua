@@ -109,7 +109,10 @@ end
 
 local stat_methods = {}
 for name, kind in pairs({ is_reg = 8, is_dir = 4, is_link = 10, is_sock = 12, is_fifo = 1, is_chr = 2, is_blk = 6 }) do
-    stat_methods[name] = function(self) return bit.rshift(bit.band(self.mode, 0xf000), 12) == kind end
+    stat_methods[name] = function(self)
+        if self == nil then error(('usage: stat:%s()'):format(name), 0) end
+        return bit.rshift(bit.band(self.mode, 0xf000), 12) == kind
+    end
 end
 local stat_meta = { __index = stat_methods }
 
@@ -252,7 +255,7 @@ end
 
 function handle.pread(self, first, second, third)
     if type(first) == 'cdata' and first ~= nil then
-        local text, message = read_all(self.fh, second, third)
+        local text, message = read_all(self.fh, second, third or 0)
         if text == nil then return nil, message end
         ffi.copy(first, text, #text)
         return #text
@@ -360,8 +363,11 @@ function fio.path.is_link(path) local found = fio.lstat(path) return found ~= ni
 for _, name in ipairs({ 'rmdir', 'unlink', 'chdir' }) do
     local usage = ('fio.%s(%s)'):format(name, name == 'chdir' and 'path' or 'pathname')
     fio[name] = function(path)
-        if name == 'chdir' then want('string', path, usage) else path = want_path(path, usage) end
-        return done(C[name](path))
+        if name == 'chdir' then
+            want('string', path, usage)
+            return C.chdir(path) == 0
+        end
+        return done(C[name](want_path(path, usage)))
     end
 end
 

@@ -23,7 +23,7 @@ local function collation_of(name, id, field)
     local row
     if internal.configured() then
         row = internal.system_row(276, name ~= nil and 1 or 0, name ~= nil and name or id)
-    elseif name == 'none' or name == 'binary' or id == 0 or id == 3 then
+    elseif name == 'none' or id == 0 or id == 3 then
         return nil
     end
     if not row and name ~= nil then illegal(('Unknown collation: "%s"'):format(tostring(name))) end

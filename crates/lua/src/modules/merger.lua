@@ -50,7 +50,8 @@ local function generated(gen, param, state, over)
     return in_pieces(function()
         local value
         state, value = gen(param, state)
-        if state == nil then return nil end
+        -- `box.NULL` is a state like others.
+        if type(state) == 'nil' then return nil end
         return over(value)
     end)
 end
@@ -70,7 +71,8 @@ local function is_buffer(value) return type(value) == 'cdata' and ffi.istype('st
 -- A buffer holds an array of tuples; what is read is taken out of it.
 local function over_buffer(buf)
     if not is_buffer(buf) then illegal('Expected <state>, <buffer>') end
-    local list, position = msgpack.decode(buf.rpos, buf:size())
+    local done, list, position = pcall(msgpack.decode, buf.rpos, buf:size())
+    if not done or type(list) ~= 'table' then illegal(done and 'Invalid merge source' or 'Unexpected msgpack buffer end') end
     buf.rpos = position
     return over_table(list)
 end
@@ -100,7 +102,7 @@ function module.new_tuple_source(gen, param, state)
     return new_source(function()
         local value
         state, value = gen(param, state)
-        if state ~= nil then return as_tuple(value) end
+        if type(state) ~= 'nil' then return as_tuple(value) end
     end)
 end
 
@@ -184,7 +186,7 @@ function methods.select(source, options)
     if options ~= nil and type(options) ~= 'table' then illegal('Bad params, ' .. SELECT_OPTIONS) end
     options = options or {}
     if options.limit ~= nil and type(options.limit) ~= 'number' then illegal('Bad param "limit", ' .. SELECT_OPTIONS) end
-    if options.buffer ~= nil and not is_buffer(options.buffer) then illegal('Bad param "buffer", ' .. SELECT_OPTIONS) end
+    if type(options.buffer) ~= 'nil' and not is_buffer(options.buffer) then illegal('Bad param "buffer", ' .. SELECT_OPTIONS) end
     local list, limit = {}, options.limit or math.huge
     while #list < limit do
         local tuple = source._step()

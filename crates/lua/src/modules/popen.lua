@@ -53,9 +53,23 @@ for name, number in pairs(popen.signal) do
     if name ~= 'SIGIOT' and name ~= 'SIGPOLL' then SIGNAL_NAMES[number] = name end
 end
 
-local handle_mt = {}
-handle_mt.__index = handle_mt
+-- The methods of a handle; what `info` shows are fields of it as well.
+local handle_mt, handle = {}, {}
 function handle_mt.__tostring() return '<popen handle>' end
+function handle_mt.__index(self, key)
+    local method = handle[key]
+    if method ~= nil or type(key) ~= 'string' or self.closed then return method end
+    return handle.info(self)[key]
+end
+function handle_mt.__serialize(self) return self:info() end
+
+-- Children whose handles were collected, until they have been waited for.
+local orphans = {}
+local function reap()
+    for pid in pairs(orphans) do
+        if C.waitpid(pid, nil, WNOHANG) ~= 0 then orphans[pid] = nil end
+    end
+end
 
 -- Fails with the error object of a call of the system.
 local function failed(number, text, ...) return nil, errors.system_error_as(number, text:format(...)) end
@@ -78,13 +92,12 @@ end
 -- Refuses a parameter of the wrong type.
 local function check(value, kind, call, parameter, expected)
     if type(value) ~= kind then
-        errors.illegal_params('%s: wrong parameter "%s": expected %s, got %s', call, parameter, expected or kind,
-            value == nil and 'no value' or type(value))
+        errors.illegal_params('%s: wrong parameter "%s": expected %s, got %s', call, parameter, expected or kind, type(value))
     end
 end
 
 local function check_optional(value, kind, call, parameter)
-    if value ~= nil then check(value, kind, call, parameter, kind .. ' or nil') end
+    if type(value) ~= 'nil' then check(value, kind, call, parameter, kind .. ' or nil') end
 end
 
 local function close_stream(self, name)
@@ -125,6 +138,7 @@ end
 
 function popen.new(argv, opts)
     check(argv, 'table', 'popen.new', 'argv')
+    reap()
     local options, environment = all_options(opts)
     opts = options
     local words = {}
@@ -180,12 +194,25 @@ function popen.new(argv, opts)
     C.posix_spawn_file_actions_destroy(actions)
     C.posix_spawnattr_destroy(attributes)
     for _, fd in ipairs(theirs) do C.lycosa_popen_close(fd) end
-    local self = setmetatable({ fds = ours, command = table.concat(words, ' '), options = opts }, handle_mt)
+    local shown = {}
+    for i, word in ipairs(words) do shown[i] = word:find(' ', 1, true) and "'" .. word .. "'" or word end
+    local self = setmetatable({
+        fds = ours, words = table.concat(shown, ' '), options = opts, ended = false, closed = false, child = false, guard = false,
+    }, handle_mt)
     if number ~= 0 then
         for name in pairs(STREAMS) do close_stream(self, name) end
         return failed(number, 'popen: can not start %s: %s', words[1], errno.strerror(number))
     end
-    self.pid = pid[0]
+    self.child = pid[0]
+    -- A handle that nothing holds any more is closed: its child is killed, unless it is to be kept.
+    self.guard = newproxy(true)
+    getmetatable(self.guard).__gc = function()
+        if self.closed then return end
+        for name in pairs(STREAMS) do close_stream(self, name) end
+        if self.ended or self.options.keep_child then return end
+        C.lycosa_popen_kill(self.options.group_signal and -self.child or self.child, popen.signal.SIGKILL)
+        orphans[self.child] = true
+    end
     return self
 end
 
@@ -202,35 +229,48 @@ function popen.shell(command, mode)
     })
 end
 
-local function check_open(self)
-    if getmetatable(self) ~= handle_mt then error('popen: use handle:method()', 3) end
-    if self.is_closed then errors.illegal_params('popen: attempt to operate on a closed handle') end
+local USAGES = {
+    signal = 'ph:signal(signo)', terminate = 'ph:terminate()', kill = 'ph:kill()', wait = 'ph:wait()',
+    read = 'ph:read([{stdout = <boolean>, stderr = <boolean>, timeout = <number>}])',
+    write = 'ph:write(str[, {timeout = <number>}])', info = 'ph:info()', close = 'ph:close()',
+    shutdown = 'ph:shutdown({stdin = <boolean>, stdout = <boolean>, stderr = <boolean>})',
+}
+
+local function check_handle(self, method)
+    if type(self) ~= 'table' or getmetatable(self) ~= handle_mt then
+        errors.illegal_params('Bad params, use: %s', USAGES[method])
+    end
+end
+
+local function check_open(self, method)
+    check_handle(self, method)
+    if self.closed then errors.illegal_params('popen: attempt to operate on a closed handle') end
 end
 
 -- What has become of the child; a child that has ended is waited for once.
 local function status_of(self)
-    if self.status == nil and self.pid then
+    if not self.ended and self.child then
         local status = ffi.new('int[1]')
-        if C.waitpid(self.pid, status, WNOHANG) == self.pid then
+        if C.waitpid(self.child, status, WNOHANG) == self.child then
             local number = status[0]
             local signal = bit.band(number, 0x7f)
             if signal == 0 then
-                self.status = { state = 'exited', exit_code = bit.band(bit.rshift(number, 8), 0xff) }
+                self.ended = { state = 'exited', exit_code = bit.band(bit.rshift(number, 8), 0xff) }
             else
-                self.status = { state = 'signaled', signo = signal, signame = SIGNAL_NAMES[signal] }
+                self.ended = { state = 'signaled', signo = signal, signame = SIGNAL_NAMES[signal] }
             end
         end
     end
-    return self.status
+    return self.ended or nil
 end
 
-function handle_mt:signal(signo)
-    check_open(self)
+function handle.signal(self, signo)
+    check_open(self, 'signal')
     check(signo, 'number', 'popen:signal', 'signo')
     if status_of(self) then
         return failed(ESRCH, 'Attempt to send a signal %d to a process that does not exist anymore', signo)
     end
-    local target = self.pid
+    local target = self.child
     if self.options.group_signal then target = -target end
     if C.lycosa_popen_kill(target, signo) ~= 0 then
         local number = ffi.errno()
@@ -239,21 +279,27 @@ function handle_mt:signal(signo)
     return true
 end
 
-function handle_mt:terminate() return self:signal(popen.signal.SIGTERM) end
+function handle.terminate(self)
+    check_open(self, 'terminate')
+    return self:signal(popen.signal.SIGTERM)
+end
 
-function handle_mt:kill() return self:signal(popen.signal.SIGKILL) end
+function handle.kill(self)
+    check_open(self, 'kill')
+    return self:signal(popen.signal.SIGKILL)
+end
 
-function handle_mt:wait()
-    check_open(self)
+function handle.wait(self)
+    check_open(self, 'wait')
     return table.copy(await(nil, function() return status_of(self) end))
 end
 
-function handle_mt:info()
-    check_open(self)
+function handle.info(self)
+    check_open(self, 'info')
     local info = {
-        command = self.command, opts = table.copy(self.options), status = table.copy(status_of(self) or { state = 'alive' }),
+        command = self.words, opts = table.copy(self.options), status = table.copy(status_of(self) or { state = 'alive' }),
     }
-    if info.status.state == 'alive' then info.pid = self.pid end
+    if info.status.state == 'alive' then info.pid = self.child end
     for name in pairs(STREAMS) do
         if self.options[name] == 'pipe' then info[name] = self.fds[name] and 'open' or 'closed' end
     end
@@ -270,8 +316,8 @@ local function pipe_of(self, name)
     return fd
 end
 
-function handle_mt:read(opts)
-    check_open(self)
+function handle.read(self, opts)
+    check_open(self, 'read')
     check_optional(opts, 'table', 'popen:read', 'opts')
     opts = opts or {}
     check_optional(opts.stdout, 'boolean', 'popen:read', 'opts.stdout')
@@ -291,8 +337,8 @@ function handle_mt:read(opts)
     return failed(number, 'popen: can not read: %s', errno.strerror(number))
 end
 
-function handle_mt:write(text, opts)
-    check_open(self)
+function handle.write(self, text, opts)
+    check_open(self, 'write')
     check(text, 'string', 'popen:write', 'str')
     check_optional(opts, 'table', 'popen:write', 'opts')
     check_optional(opts and opts.timeout, 'number', 'popen:write', 'opts.timeout')
@@ -318,8 +364,8 @@ function handle_mt:write(text, opts)
     return failed(number, 'popen: can not write: %s', errno.strerror(number))
 end
 
-function handle_mt:shutdown(opts)
-    check_open(self)
+function handle.shutdown(self, opts)
+    check_open(self, 'shutdown')
     check_optional(opts, 'table', 'popen:shutdown', 'opts')
     local is_any = false
     for name in pairs(STREAMS) do
@@ -337,14 +383,15 @@ function handle_mt:shutdown(opts)
     return true
 end
 
-function handle_mt:close()
-    if self.is_closed then return true end
+function handle.close(self)
+    check_handle(self, 'close')
+    if self.closed then return true end
     for name in pairs(STREAMS) do close_stream(self, name) end
     if not self.options.keep_child and not status_of(self) then
         self:kill()
         self:wait()
     end
-    self.is_closed = true
+    self.closed = true
     return true
 end
 

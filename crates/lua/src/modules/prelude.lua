@@ -33,6 +33,8 @@ struct sockaddr;
 struct space;
 struct type_info;
 pid_t getpid(void);
+uid_t getuid(void);
+gid_t getgid(void);
 pid_t getppid(void);
 ]])
 

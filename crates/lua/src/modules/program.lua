@@ -152,7 +152,7 @@ local function own_queue()
     require('log').info('queue: the native queue stands in for %s; `lycosa --no-native-queue` runs the module itself', file)
 end
 
-table.insert(package.loaders, 2, function(name)
+local function load_queue(name)
     if name ~= 'queue' and name:sub(1, 6) ~= 'queue.' then return end
     if name == 'queue' and own_queue() then
         internal.has_own_queue = true
@@ -163,7 +163,15 @@ table.insert(package.loaders, 2, function(name)
     if name == 'queue' then return function() return require('lycosa.queue') end end
     helpers = helpers or require('lycosa.queue.helpers')
     return helpers[name]
-end)
+end
+
+-- The loaders of folders keep the places in the list that they have in Tarantool: the queue comes with what is preloaded.
+local load_preloaded = package.loaders[1]
+package.loaders[1] = function(name)
+    local loader = load_preloaded(name)
+    if type(loader) == 'function' then return loader end
+    return load_queue(name) or loader
+end
 
 -- `expirationd` is the native one, unless a file of that name is on the path.
 table.insert(package.loaders, function(name)

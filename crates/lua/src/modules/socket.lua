@@ -133,7 +133,7 @@ local WHAT = { r = READABLE, w = WRITABLE, rw = 3, wr = 3 }
 local function iowait(fd, what, timeout)
     local wanted = what
     if type(what) == 'string' then wanted = WHAT[what:lower()] end
-    local is_sleep = fd == nil and what == nil
+    local is_sleep = what == nil and (fd == nil or type(fd) == 'number' and fd < 0)
     if not is_sleep and (type(fd) ~= 'number' or type(wanted) ~= 'number' or wanted < 1 or wanted > 3) then
         error("Usage: iowait(fd, 1 | 'r' | 2 | 'w' | 3 | 'rw' [, timeout])", 2)
     end
@@ -207,7 +207,7 @@ function methods.sysconnect(socket, host, port)
 end
 
 function methods.bind(socket, host, port)
-    return keep(socket, false, native.bind(fd_of(socket), tostring(host), tostring(port)))
+    return keep(socket, false, native.bind(fd_of(socket), tostring(host), tostring(port or 0)))
 end
 
 function methods.listen(socket, backlog)

@@ -29,7 +29,7 @@ local function host(text, parsed)
         -- Behind a second colon stands the path of the URI.
         local socket, behind = path:match('^([^:]*):(/.*)$')
         if socket then path, rest_of_path = socket, behind end
-    elseif text:match('^/.') then
+    elseif text == '/' or text:match('^/[^/]') then
         path = text
     end
     if path then
@@ -47,36 +47,60 @@ local function host(text, parsed)
             if is_ipv4(name) then parsed.ipv4 = name end
         end
     end
+    -- A service is a number or a name of letters, and may be empty.
     local service
-    service, after = rest:match('^:([%w%-._~]+)(.*)$')
+    service, after = rest:match('^:(%d+)(.*)$')
+    if not service then service, after = rest:match('^:(%a*)(.*)$') end
     if service then
         if not parsed.host then return nil end
-        parsed.service, rest = service, after
+        if service ~= '' then
+            parsed.service = service
+        elseif after:match('^/') and parsed.host:match('^%a[%w+.-]*$') then
+            -- `name:/path`: the name is both, as in Tarantool.
+            parsed.scheme = parsed.host
+        end
+        rest = after
     end
     return rest
 end
 
+-- Whether each `%` begins an encoded byte: one or two hexadecimal digits, `u` and four of them, or a second `%`.
+local function has_whole_percents(text)
+    local at = 1
+    while true do
+        at = text:find('%', at, true)
+        if not at then return true end
+        local _, last = text:find('^%%%%', at)
+        if not last then _, last = text:find('^%%u%x%x%x%x', at) end
+        if not last then _, last = text:find('^%%%x%x?', at) end
+        if not last then return false end
+        at = last + 1
+    end
+end
+
 local function parse(text)
+    -- A byte 0 ends the text, as in C.
+    text = text:match('^[^%z]*')
+    if not has_whole_percents(text) then return nil end
     local parsed, rest = {}, text
     if rest:match('^%d+$') then
         parsed.service = rest
         return parsed
     end
     local scheme, after = rest:match('^(%a[%w+.-]*)://(.*)$')
-    if scheme then parsed.scheme, rest = scheme:lower(), after end
+    if scheme and after ~= '' then parsed.scheme, rest = scheme:lower(), after end
     if rest:match('^[?#]') == nil then
         rest = host(account(rest, parsed), parsed)
     end
-    if not rest or rest:find('[%s<>"]') then return nil end
+    if not rest or rest:find('[%s<>"]') or rest:match('^//') and not parsed.host then return nil end
     local path, query, fragment
-    rest, fragment = rest:match('^([^#]*)#?(.*)$')
-    path, query = rest:match('^([^?]*)%??(.*)$')
+    rest, fragment = rest:match('^([^#]*)#?(.*)$'), rest:match('#(.*)$')
+    path, query = rest:match('^([^?]*)'), rest:match('%?(.*)$')
     if path ~= '' then
         if path:sub(1, 1) ~= '/' or (not parsed.host and not parsed.scheme) then return nil end
         parsed.path = path
     end
-    if query ~= '' then parsed.query = query end
-    if fragment ~= '' then parsed.fragment = fragment end
+    parsed.query, parsed.fragment = query, fragment
     if next(parsed) == nil or ((parsed.scheme or parsed.login) and not parsed.host) then return nil end
     return parsed
 end
@@ -97,19 +121,20 @@ function uri.format(parts, with_password)
     local function add(...)
         for at = 1, select('#', ...) do text[#text + 1] = tostring((select(at, ...))) end
     end
-    if parts.scheme then add(parts.scheme, '://') end
-    if parts.host then
-        if parts.login then
+    local function has(name) return parts[name] ~= nil and parts[name] ~= '' end
+    if has('scheme') then add(parts.scheme, '://') end
+    if has('host') then
+        if has('login') then
             add(parts.login)
-            if with_password and parts.password and parts.password ~= '' then add(':', parts.password) end
+            if with_password and has('password') then add(':', parts.password) end
             add('@')
         end
         add(parts.host)
-        if parts.service then add(':', parts.service) end
+        if has('service') then add(':', parts.service) end
     end
-    if parts.path then add(parts.path) end
-    if parts.query then add('?', parts.query) end
-    if parts.fragment then add('#', parts.fragment) end
+    if has('path') then add(parts.path) end
+    if has('query') then add('?', parts.query) end
+    if has('fragment') then add('#', parts.fragment) end
     return table.concat(text)
 end
 

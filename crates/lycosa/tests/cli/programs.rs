@@ -59,6 +59,63 @@ fn a_library_finds_what_it_patches() {
     compare("patch_points.lua", &[]);
 }
 
+#[test]
+fn addresses_and_rows_of_csv_are_read_and_written_as_there() {
+    compare("addresses.lua", &[]);
+}
+
+#[test]
+fn handles_of_children_and_descriptors_do_what_they_do_there() {
+    compare("handles.lua", &[]);
+}
+
+#[test]
+fn a_console_at_a_socket_pushes_and_has_a_session() {
+    compare("consoles.lua", &[]);
+}
+
+#[test]
+fn a_refused_option_leaves_box_unconfigured() {
+    compare("refused_options.lua", &[]);
+}
+
+/// Folders of random content, written by one server and opened by the other, both ways: the same spaces, indexes, rows,
+/// sequences, users and functions. `LYCOSA_TEST_SEED` names another first seed.
+#[test]
+fn folders_of_each_server_open_in_the_other() {
+    if !has_tarantool() {
+        return;
+    }
+    let first: u32 = std::env::var("LYCOSA_TEST_SEED").map_or(1, |seed| seed.parse().expect("a number"));
+    let script = programs().join("folders.lua");
+    for (seed, writer, other) in (first..)
+        .step_by(2)
+        .take(3)
+        .flat_map(|seed| [(seed, lycosa(), "tarantool"), (seed + 1, "tarantool", lycosa())])
+    {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = |program: &str, arguments: &[&str]| {
+            let mut command = Command::new(program);
+            command
+                .arg(&script)
+                .args(arguments)
+                .current_dir(folder.path())
+                .stdin(std::process::Stdio::null());
+            let output = command.output().expect("the program runs");
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{program} {arguments:?}, seed {seed}: {errors}");
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        run(writer, &["write", &seed.to_string()]);
+        let (own, others) = (run(writer, &["read"]), run(other, &["read"]));
+        assert!(own.contains("own_words"), "seed {seed}: {own}");
+        for (number, (own, other)) in own.lines().zip(others.lines()).enumerate() {
+            assert_eq!(own, other, "seed {seed}, written by {writer}, line {}", number + 1);
+        }
+        assert_eq!(own.lines().count(), others.lines().count(), "seed {seed}, written by {writer}");
+    }
+}
+
 /// A program's own code has no time limit, so the log says which line keeps everything else waiting, in Lua and in a pattern.
 #[test]
 fn a_loop_that_never_pauses_is_told_with_its_place() {

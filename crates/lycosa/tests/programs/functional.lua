@@ -123,4 +123,8 @@ try('ins', function() s:insert{1, box.NULL} s:insert{2, box.NULL} s:insert{3, 1}
 try('same', function() s:insert{4, 1} end)
 try('sel', function() return i:select(box.NULL) end)
 try('sel', function() return i:select{box.NULL} end)
+local left = box.schema.space.create('left')
+left:create_index('pk')
+left:create_index('by function', {func = 's', parts = {{1, 'unsigned'}}})
+try('space drop', function() left:drop() return box.space._func_index:select{left.id} end)
 os.exit(0)

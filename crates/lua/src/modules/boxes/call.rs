@@ -273,12 +273,15 @@ fn disconnect_session(lua: Lua) -> Result<i32, Error> {
     Ok(0)
 }
 
-/// `with_new_session(function)`: calls a function as the instance itself, in a session that ends with the call.
+/// `with_new_session(function[, peer])`: calls a function as the instance itself, in a session that ends with the call. A peer
+/// is where a console is used from.
 fn with_new_session(lua: Lua) -> Result<i32, Error> {
     let former = lua.session()?;
+    let peer: Rc<str> = Rc::from(lua.text(2).unwrap_or_default());
+    lua.set_top(1);
     let number = lua.with_instance(|instance| Ok(instance.open_session()))?;
     let caller = Caller { session: number, may_wait: true, ..Caller::internal() }.in_fiber();
-    lua.swap_local(Some(Rc::new(Session { caller, peer: Rc::from(""), request: None })))?;
+    lua.swap_local(Some(Rc::new(Session { caller, peer, request: None })))?;
     let called = lua.call(0, 0);
     lua.swap_local(Some(former))?;
     let now = lua.shared().scheduler.now();
