@@ -146,6 +146,17 @@ local function row_options(options, unique)
 end
 
 -- What feeds an index: the sequence's row and the field, for `sequence = true`, a number, a name, or a table of both.
+-- The number of a field from 0, and the path in it, of the option `field` of a sequence.
+local function field_and_path(space, field)
+    if type(field) ~= 'string' then return field - 1, '' end
+    local names, name, path = names_of(space.id) or {}, field, ''
+    if not names[name] then name, path = field:match('^([^.%[]+)%.?(.*)$') end
+    if not name or not names[name] then
+        client_error('ILLEGAL_PARAMS', ("Illegal parameters, sequence field: field was not found by name '%s'"):format(field))
+    end
+    return names[name] - 1, path
+end
+
 local function sequence_of_index(space, index_name, parts, wanted)
     local field
     if type(wanted) == 'table' then wanted, field = wanted.id, wanted.field end
@@ -157,16 +168,18 @@ local function sequence_of_index(space, index_name, parts, wanted)
     local part = parts[1]
     local function field_of(one) return one.field or one[1] end
     if field ~= nil then
-        local number = type(field) == 'number' and field - 1 or ((names_of(space.id) or {})[field] or 0) - 1
+        local number, path = field_and_path(space, field)
         part = nil
-        for _, one in ipairs(parts) do if field_of(one) == number then part = one end end
+        for _, one in ipairs(parts) do
+            if field_of(one) == number and (path == '' or one.path == path) then part = one end
+        end
         if not part then
             client_error('MODIFY_INDEX', ("Can't create or modify index '%s' in space '%s': sequence field must be a part of "
                 .. 'the index'):format(index_name, space.name))
         end
     end
     local kind = part.type or part[2]
-    if kind ~= 'unsigned' and kind ~= 'integer' and kind ~= 'number' and kind ~= 'scalar' then
+    if kind ~= 'unsigned' and kind ~= 'integer' then
         client_error('MODIFY_INDEX', ("Can't create or modify index '%s' in space '%s': sequence cannot be used with a "
             .. 'non-integer key'):format(index_name, space.name))
     end

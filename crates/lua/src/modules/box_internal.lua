@@ -42,5 +42,35 @@ function own.module_reload(name)
     internal.client_error('NO_SUCH_MODULE', ("Module '%s' does not exist"):format(name))
 end
 
+-- Collations: what a program that brings its own calls, until there is a function of `box.schema` for it.
+local COLLATION = 276
+local collation = {}
+own.collation = collation
+
+local function illegal(text) internal.client_error('ILLEGAL_PARAMS', 'Illegal parameters, ' .. text) end
+
+function collation.exists(name) return box.space[COLLATION].index.name:get({ name }) ~= nil end
+
+function collation.id_by_name(name) return box.space[COLLATION].index.name:get({ name }).id end
+
+--- Makes a collation of the caller; its strength is tertiary if nothing else is said.
+function collation.create(name, kind, locale, options)
+    for _, argument in ipairs({ { name, 'name (first' }, { kind, 'type (second' }, { locale, 'locale (third' } }) do
+        if type(argument[1]) ~= 'string' then illegal(argument[2] .. ' arg) must be a string') end
+    end
+    if options ~= nil and type(options) ~= 'table' then illegal('options (fourth arg) must be a table or nil') end
+    local kept = setmetatable({ strength = 'tertiary' }, { __serialize = 'map' })
+    for option, value in pairs(options or {}) do kept[option] = value end
+    local is_optional = internal.check_options({ if_not_exists = kept.if_not_exists }, { if_not_exists = 'boolean' }).if_not_exists
+    kept.if_not_exists = nil
+    if is_optional and collation.exists(name) then return end
+    box.space[COLLATION]:auto_increment({ name, box.session.euid(), kind, locale, kept })
+end
+
+function collation.drop(name, options)
+    if internal.check_options(options, { if_exists = 'boolean' }).if_exists and not collation.exists(name) then return end
+    box.space[COLLATION].index.name:delete({ name })
+end
+
 internal.share_index_methods()
 rawset(box, 'internal', own)

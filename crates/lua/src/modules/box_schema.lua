@@ -308,7 +308,7 @@ for _, name in ipairs({ 'select', 'pairs', 'count', 'min', 'max', 'random' }) do
             lookup(space.id)
             if not space.index[0] then
                 if name == 'count' then return 0 end
-                if name == 'pairs' then return function() end end
+                if name == 'pairs' then return require('fun').wrap(function() end) end
             end
         end
         return index_methods[name](primary(space), ...)

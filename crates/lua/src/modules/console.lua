@@ -424,7 +424,7 @@ local function open_remote(address, options)
         socket:close()
         return nil, 'the server has sent no greeting: it speaks neither IPROTO nor the text protocol of consoles'
     end
-    local title = ('%s:%s'):format(host, port)
+    local title = host == 'unix/' and port or ('%s:%s'):format(host, port)
     if greeting:match('%(Lua console%)') then
         local remote = setmetatable({ socket = socket, title = title, host = host, port = port }, { __index = textual })
         socket:write(("require('console').delimiter('%s')\n"):format(END))
@@ -457,7 +457,7 @@ function console.connect(address, options)
         box.error({ code = box.error.NO_CONNECTION, reason = 'Connection is not established: ' .. message })
     end
     log.info('connected to %s', remote.title)
-    repl.remote, repl.prompt = remote, remote.title
+    repl.remote, repl.prompt = remote, ('%s:%s'):format(remote.host, remote.port)
     return true
 end
 

@@ -75,6 +75,11 @@ fn a_console_at_a_socket_pushes_and_has_a_session() {
 }
 
 #[test]
+fn collations_and_sequences_of_indexes_are_made_and_refused_as_there() {
+    compare("collations.lua", &[]);
+}
+
+#[test]
 fn a_refused_option_leaves_box_unconfigured() {
     compare("refused_options.lua", &[]);
 }
