@@ -18,8 +18,10 @@ local function timed_out() return refused(408, 'Timeout was reached') end
 local function no_answer() return refused(444, 'Server returned nothing (no headers, no data)') end
 
 local function place_of(url)
-    local parts = uri.parse(url)
-    if not parts and not url:match('^%a[%w+.-]*:') then parts = uri.parse('http://' .. url) end
+    -- What ends behind the scheme is an address of the host `http` for `uri`, as in Tarantool, and none here.
+    local is_empty = url == '' or url:match('^%a[%w+.-]*://$')
+    local parts = not is_empty and uri.parse(url)
+    if not is_empty and not parts and not url:match('^%a[%w+.-]*:') then parts = uri.parse('http://' .. url) end
     if not parts or not parts.host and not parts.unix then error('curl: URL using bad/illegal format or missing URL', 0) end
     local scheme = parts.scheme or 'http'
     if scheme ~= 'http' and scheme ~= 'https' then error('curl: Unsupported protocol', 0) end
