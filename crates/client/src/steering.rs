@@ -142,6 +142,15 @@ impl Filter {
         self.with("id_from", *ids.start()).with("id_to", *ids.end())
     }
 
+    /// These tasks, each only while it is in this state; at most 1 000.
+    pub fn tasks(self, tasks: impl IntoIterator<Item = (u64, TaskState)>) -> Self {
+        let pair = |(id, state): (u64, TaskState)| {
+            Value::Array(vec![Value::from(id), Value::from(state.to_string())])
+        };
+        let pairs = tasks.into_iter().map(pair).collect();
+        self.with("ids", Value::Array(pairs))
+    }
+
     /// Tasks of this sub-queue (utube, utubettl).
     pub fn utube(self, name: &str) -> Self {
         self.with("utube", name)

@@ -365,6 +365,17 @@ pub struct Upstream {
     pub message: Option<String>,
 }
 
+/// A replica, as this instance sends to it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Downstream {
+    /// `join`, `follow` or `stopped`.
+    pub status: String,
+    /// Seconds since it was heard.
+    pub idle: f64,
+    /// Rows that it has not confirmed.
+    pub behind: Option<u64>,
+}
+
 /// Another instance of the replica set.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Peer {
@@ -374,6 +385,8 @@ pub struct Peer {
     pub lsn: u64,
     /// If it is a master of this one.
     pub upstream: Option<Upstream>,
+    /// If it is a replica of this one.
+    pub downstream: Option<Downstream>,
 }
 
 /// The election of a group, as one member knows it.

@@ -47,10 +47,10 @@ pub(super) enum Ask {
     Audit(Option<u64>),
     /// Counts what an order would change.
     Count(Order),
-    /// `counted`: the job that has counted each part of the order.
+    /// `counted`: the job that has counted the tasks of the order.
     Apply {
         order: Order,
-        counted: Vec<Option<u64>>,
+        counted: Option<u64>,
     },
     Pause {
         tube: String,
@@ -59,7 +59,7 @@ pub(super) enum Ask {
     },
     Undo {
         tube: String,
-        jobs: Vec<u64>,
+        job: u64,
     },
     Control {
         tube: String,
@@ -168,10 +168,10 @@ pub(super) enum Answer {
     Audit(Option<u64>, Vec<AuditEntry>),
     Counted(Counted),
     Progress(TubeJob),
-    /// An order is carried out, by these jobs if jobs did it.
+    /// An order is carried out, by this job if a job did it.
     Done {
         text: String,
-        jobs: Vec<TubeJob>,
+        job: Option<TubeJob>,
     },
     /// An order is refused.
     Refused(String),
@@ -222,12 +222,12 @@ pub(super) async fn answer(
         Ask::Audit(before) => Answer::Audit(before, queue.audit(LISTED, before).await?),
         Ask::Count(order) => Answer::Counted(change::count(&queue.tube(&order.tube), &order, answers).await?),
         Ask::Apply { order, counted } => {
-            let jobs = change::apply(&queue.tube(&order.tube), &order, &counted, answers).await?;
-            Answer::Done { text: change::outcomes(&jobs), jobs }
+            let job = change::apply(&queue.tube(&order.tube), &order, counted, answers).await?;
+            Answer::Done { text: change::outcome(&job), job: Some(job) }
         }
-        Ask::Undo { tube, jobs } => {
-            let undone = change::undo(&queue.tube(&tube), &jobs, answers).await?;
-            Answer::Done { text: change::outcomes(&undone), jobs: Vec::new() }
+        Ask::Undo { tube, job } => {
+            let undone = change::undo(&queue.tube(&tube), job, answers).await?;
+            Answer::Done { text: change::outcome(&undone), job: None }
         }
         Ask::Control { tube, job, action } => {
             let tube = queue.tube(&tube);
@@ -236,14 +236,14 @@ pub(super) async fn answer(
                 Control::Resume => tube.resume_job(job).await?,
                 Control::Cancel => tube.cancel_job(job).await?,
             };
-            Answer::Done { text: change::outcome(&job), jobs: vec![job] }
+            Answer::Done { text: change::outcome(&job), job: Some(job) }
         }
         Ask::Transfer { node, reason } => {
             let reason = reason.map(|reason| (Value::from("reason"), Value::from(reason)));
             let options = Value::Map(reason.into_iter().collect());
             let args = Array::from([Value::from(node), options]);
             client.connection().await?.call("lycosa.cluster.transfer", args).await?;
-            Answer::Done { text: format!("node {node} is asked to lead"), jobs: Vec::new() }
+            Answer::Done { text: format!("node {node} is asked to lead"), job: None }
         }
         Ask::Pause { tube, is_paused, reason } => {
             let named = queue.tube(&tube);
@@ -257,7 +257,7 @@ pub(super) async fn answer(
                 (false, true) => "hands out tasks again",
                 (false, false) => "was not paused",
             };
-            Answer::Done { text: format!("tube {} {text}", visible(&tube)), jobs: Vec::new() }
+            Answer::Done { text: format!("tube {} {text}", visible(&tube)), job: None }
         }
     })
 }

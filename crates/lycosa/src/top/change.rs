@@ -1,5 +1,6 @@
 //! Changes of tasks as jobs: counted first, carried out part by part, undone, and what came of them in words that hide nothing.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -22,37 +23,31 @@ pub(super) enum Control {
     Cancel,
 }
 
-/// Tasks that one job changes.
+/// Tasks that an order is about. One job changes them.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Part {
+pub(super) struct Scope {
     pub(super) filter: Filter,
     /// The state of the task, where the filter names one task.
     pub(super) one: Option<String>,
 }
 
-impl Part {
+impl Scope {
     pub(super) fn matching(filter: Filter) -> Self {
         Self { filter, one: None }
     }
 
-    /// Tasks of neighboring ids in one state. A job changes taken tasks only if its filter has their state.
-    fn run(from: u64, to: u64, state: &str) -> Self {
-        let ids = Filter::new().ids(from..=to);
+    /// One task, in the state in which it was chosen. A range of one id needs no count.
+    pub(super) fn one(id: u64, state: &str) -> Self {
+        let ids = Filter::new().ids(id..=id);
         let filter = filter::state(state).map_or_else(|_| ids.clone(), |state| ids.clone().state(state));
-        Self { filter, one: (from == to).then(|| state.to_owned()) }
+        Self { filter, one: Some(state.to_owned()) }
     }
-}
 
-/// Parts for these tasks, given by id and state in the order of ids: one for each run of neighbors in one state.
-pub(super) fn parts<'a>(tasks: impl IntoIterator<Item = (u64, &'a str)>) -> Vec<Part> {
-    let mut runs: Vec<(u64, u64, &str)> = Vec::new();
-    for (id, state) in tasks {
-        match runs.last_mut() {
-            Some((_, to, of)) if *of == state && to.checked_add(1) == Some(id) => *to = id,
-            _ => runs.push((id, id, state)),
-        }
+    /// Marked tasks, each in the state in which it was marked.
+    pub(super) fn marked(tasks: &BTreeMap<u64, String>) -> Self {
+        let named = tasks.iter().filter_map(|(id, state)| Some((*id, filter::state(state).ok()?)));
+        Self::matching(Filter::new().tasks(named))
     }
-    runs.into_iter().map(|(from, to, state)| Part::run(from, to, state)).collect()
 }
 
 /// A change of tasks.
@@ -60,15 +55,15 @@ pub(super) fn parts<'a>(tasks: impl IntoIterator<Item = (u64, &'a str)>) -> Vec<
 pub(super) struct Order {
     pub(super) tube: String,
     pub(super) operation: Operation,
-    pub(super) parts: Vec<Part>,
+    pub(super) scope: Scope,
     pub(super) reason: Option<String>,
 }
 
 /// What an order would change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// The dry run of each part; none of a part that names one task.
-    pub(super) jobs: Vec<Option<u64>>,
+    /// The dry run; none of an order that names one task.
+    pub(super) job: Option<u64>,
     pub(super) matched: u64,
     pub(super) scanned: u64,
 }
@@ -84,67 +79,45 @@ fn changes(operation: &Operation, state: &str) -> bool {
     }
 }
 
-/// Counts what an order would change. A part that names one task is looked up; any other part is a job that changes nothing.
+/// Counts what an order would change. An order that names one task looks it up; any other one is a job that changes nothing.
 pub(super) async fn count(
     tube: &Tube,
     order: &Order,
     answers: &UnboundedSender<Answer>,
 ) -> anyhow::Result<Counted> {
-    let mut counted = Counted::default();
-    for part in &order.parts {
-        if let Some(state) = &part.one {
-            let found = tube.find(&part.filter, 1, None).await?.tasks.len() as u64;
-            counted.matched += if changes(&order.operation, state) { found } else { 0 };
-            counted.scanned += 1;
-            counted.jobs.push(None);
-            continue;
-        }
-        let reason = order.reason.clone();
-        let options = ApplyOptions { dry_run: true, reason, ..ApplyOptions::default() };
-        let job = tube.apply(&order.operation, &part.filter, &options).await?;
-        let job = finished(tube, job, answers).await?;
-        counted.matched += job.matched;
-        counted.scanned += job.scanned;
-        counted.jobs.push(Some(job.id));
-        if job.state != JobState::Done {
-            bail!("the count ended early: {}", outcome(&job));
-        }
+    let Scope { filter, one } = &order.scope;
+    if let Some(state) = one {
+        let found = tube.find(filter, 1, None).await?.tasks.len() as u64;
+        let matched = if changes(&order.operation, state) { found } else { 0 };
+        return Ok(Counted { job: None, matched, scanned: 1 });
     }
-    Ok(counted)
+    let options = ApplyOptions { dry_run: true, reason: order.reason.clone(), ..ApplyOptions::default() };
+    let job = finished(tube, tube.apply(&order.operation, filter, &options).await?, answers).await?;
+    if job.state != JobState::Done {
+        bail!("the count ended early: {}", outcome(&job));
+    }
+    Ok(Counted { job: Some(job.id), matched: job.matched, scanned: job.scanned })
 }
 
-/// Carries an order out, one job after the other; a job that was cancelled is the last one.
+/// Carries an order out.
 pub(super) async fn apply(
     tube: &Tube,
     order: &Order,
-    counted: &[Option<u64>],
+    counted: Option<u64>,
     answers: &UnboundedSender<Answer>,
-) -> anyhow::Result<Vec<TubeJob>> {
-    let mut jobs = Vec::new();
-    for (part, counted) in order.parts.iter().zip(counted) {
-        let (counted, reason) = (*counted, order.reason.clone());
-        let options = ApplyOptions { counted, reason, ..ApplyOptions::default() };
-        let job = tube.apply(&order.operation, &part.filter, &options).await?;
-        jobs.push(finished(tube, job, answers).await?);
-        if jobs.last().is_some_and(|job| job.state != JobState::Done) {
-            break;
-        }
-    }
-    Ok(jobs)
+) -> anyhow::Result<TubeJob> {
+    let options = ApplyOptions { counted, reason: order.reason.clone(), ..ApplyOptions::default() };
+    let job = tube.apply(&order.operation, &order.scope.filter, &options).await?;
+    finished(tube, job, answers).await
 }
 
-/// Undoes jobs, the last one first.
+/// Undoes a job.
 pub(super) async fn undo(
     tube: &Tube,
-    jobs: &[u64],
+    job: u64,
     answers: &UnboundedSender<Answer>,
-) -> anyhow::Result<Vec<TubeJob>> {
-    let mut undone = Vec::new();
-    for job in jobs.iter().rev() {
-        let job = tube.undo(*job, None).await?;
-        undone.push(finished(tube, job, answers).await?);
-    }
-    Ok(undone)
+) -> anyhow::Result<TubeJob> {
+    finished(tube, tube.undo(job, None).await?, answers).await
 }
 
 /// Waits until a job is over; `answers` gets how far it is.
@@ -204,28 +177,4 @@ fn undone(undone: u64, touched: u64, gone: u64) -> String {
 /// What came of a job, in a sentence.
 pub(super) fn outcome(job: &TubeJob) -> String {
     format!("job {} ({}): {}", job.id, job.operation, result(job))
-}
-
-/// What came of the jobs of one order.
-pub(super) fn outcomes(jobs: &[TubeJob]) -> String {
-    let (Some(first), Some(last)) = (jobs.first(), jobs.last()) else {
-        return "nothing was changed".to_owned();
-    };
-    if jobs.len() == 1 {
-        return outcome(first);
-    }
-    let sum = |of: fn(&TubeJob) -> u64| jobs.iter().map(of).sum::<u64>();
-    let name = format!("{} jobs ({})", jobs.len(), last.operation);
-    if last.operation == "undo" {
-        return format!(
-            "{name}: {}",
-            undone(sum(|job| job.undone), sum(|job| job.touched_since), sum(|job| job.gone))
-        );
-    }
-    let end = if last.state == JobState::Done {
-        String::new()
-    } else {
-        format!("; the last one: {}", result(last))
-    };
-    format!("{name}: {} changed{end}", number(sum(|job| job.changed)))
 }

@@ -12,7 +12,7 @@ use super::words::visible;
 pub(super) enum Subject {
     Tasks(Order),
     Pause { tube: String, is_paused: bool },
-    Undo { tube: String, jobs: Vec<u64> },
+    Undo { tube: String, job: u64 },
     Cancel { tube: String, job: u64 },
     Transfer { node: u64 },
 }
@@ -89,13 +89,10 @@ impl Dialog {
         Self::new(format!("{name}: tube {}", visible(tube)), says, subject, &[REASON])
     }
 
-    pub(super) fn undo(tube: &str, jobs: &[u64]) -> Self {
-        let title = match jobs {
-            [job] => format!("Undo job {job} of {}", visible(tube)),
-            jobs => format!("Undo the last {} jobs of {}", jobs.len(), visible(tube)),
-        };
+    pub(super) fn undo(tube: &str, job: u64) -> Self {
+        let title = format!("Undo job {job} of {}", visible(tube));
         let says = "A task comes back unless something has happened to it since.";
-        Self::new(title, says, Subject::Undo { tube: tube.to_owned(), jobs: jobs.to_vec() }, &[])
+        Self::new(title, says, Subject::Undo { tube: tube.to_owned(), job }, &[])
     }
 
     pub(super) fn cancel(tube: &str, job: u64) -> Self {
@@ -135,7 +132,7 @@ impl Dialog {
             Subject::Pause { tube, is_paused } => {
                 Ask::Pause { tube: tube.clone(), is_paused: *is_paused, reason }
             }
-            Subject::Undo { tube, jobs } => Ask::Undo { tube: tube.clone(), jobs: jobs.clone() },
+            Subject::Undo { tube, job } => Ask::Undo { tube: tube.clone(), job: *job },
             Subject::Cancel { tube, job } => {
                 Ask::Control { tube: tube.clone(), job: *job, action: Control::Cancel }
             }

@@ -6,6 +6,10 @@ use crate::values::{count, lapse};
 
 /// Seconds that a ready task may wait where no call waits for it.
 const PATIENCE: f64 = 60.0;
+/// Seconds that a replica with rows to get may be silent.
+const LATE: f64 = 10.0;
+/// Seconds that a task may wait or be taken before that is worth a look.
+const LONG: f64 = 600.0;
 
 /// How grave a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +60,19 @@ fn of_instance(instance: &Instance, found: &mut Vec<Issue>) {
         add(Gravity::Warn, failing, "The log of the server says why.");
     }
     for (id, peer) in &instance.replication {
+        if let Some(downstream) = &peer.downstream {
+            let behind = downstream.behind.unwrap_or(0);
+            let silence = lapse(downstream.idle);
+            let title = match downstream.status.as_str() {
+                "stopped" => Some(format!("Replica {id} is not connected")),
+                _ if behind > 0 && downstream.idle > LATE => {
+                    Some(format!("Replica {id} has been silent for {silence}"))
+                }
+                _ => None,
+            };
+            let act = format!("It is {} behind: see its log.", of(behind, "row"));
+            title.into_iter().for_each(|title| add(Gravity::Warn, title, &act));
+        }
         if let Some(upstream) =
             peer.upstream.as_ref().filter(|up| !matches!(up.status.as_str(), "follow" | "sync"))
         {
@@ -78,6 +95,18 @@ fn of_tube(tube: &Tube, found: &mut Vec<Issue>) {
         let title =
             format!("{} and no worker, the oldest for {}", of(tube.tasks.ready, "ready task"), lapse(age));
         add(Gravity::Bad, title, "Start workers.");
+    } else if tube.tasks.ready > 0 && age > LONG {
+        add(Gravity::Warn, format!("the oldest ready task waits for {}", lapse(age)), "Add workers.");
+    }
+    let held = tube.oldest_taken_age.unwrap_or(0.0);
+    if held > LONG {
+        let is_blocking = tube.busy_keys.is_some_and(|keys| keys > 0) && tube.tasks.ready > 0;
+        let (gravity, what) = match is_blocking {
+            true => (Gravity::Warn, ", and blocks its sub-queue"),
+            false => (Gravity::Note, ""),
+        };
+        let title = format!("a task has been taken for {}{what}", lapse(held));
+        add(gravity, title, "See who holds it; R releases it.");
     }
     if tube.tasks.buried > 0 {
         add(
@@ -100,4 +129,47 @@ pub(super) fn find(snapshot: &Snapshot) -> Vec<Issue> {
     snapshot.tubes.iter().for_each(|tube| of_tube(tube, &mut found));
     found.sort_by_key(|issue| issue.gravity);
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use lycosa_metrics::{Downstream, Peer, Tasks};
+
+    use super::*;
+
+    fn titles(snapshot: &Snapshot) -> Vec<(Gravity, String)> {
+        find(snapshot).into_iter().map(|issue| (issue.gravity, issue.title)).collect()
+    }
+
+    #[test]
+    fn a_task_that_is_taken_for_long_is_graver_where_it_blocks_a_sub_queue() {
+        let tasks = Tasks { ready: 2, taken: 1, ..Tasks::default() };
+        let held = Tube { tasks, oldest_taken_age: Some(720.0), waiting_takes: 1, ..Tube::default() };
+        let blocking = Tube { busy_keys: Some(1), ..held.clone() };
+        let short = Tube { oldest_taken_age: Some(599.0), ..blocking.clone() };
+        let late = Tube { oldest_ready_age: Some(601.0), oldest_taken_age: None, ..blocking.clone() };
+        let snapshot = Snapshot { tubes: vec![held, blocking, short, late], ..Snapshot::default() };
+        let wanted = [
+            (Gravity::Warn, "a task has been taken for 12 min, and blocks its sub-queue"),
+            (Gravity::Warn, "the oldest ready task waits for 10 min 1 s"),
+            (Gravity::Note, "a task has been taken for 12 min"),
+        ];
+        assert_eq!(titles(&snapshot), wanted.map(|(gravity, title)| (gravity, title.to_owned())));
+    }
+
+    #[test]
+    fn a_replica_that_is_away_or_silent_is_an_issue() {
+        let replica = |status: &str, idle, behind| {
+            let downstream = Downstream { status: status.to_owned(), idle, behind: Some(behind) };
+            Peer { downstream: Some(downstream), ..Peer::default() }
+        };
+        let replicas = [replica("stopped", 3.0, 0), replica("follow", 11.0, 0), replica("follow", 11.0, 7)];
+        let mut instance = Instance { state: "running".to_owned(), ..Instance::default() };
+        for (id, replica) in (2..).zip(replicas) {
+            instance.replication.insert(id, replica);
+        }
+        let snapshot = Snapshot { instance: Some(instance), ..Snapshot::default() };
+        let wanted = ["Replica 2 is not connected", "Replica 4 has been silent for 11 s"];
+        assert_eq!(titles(&snapshot), wanted.map(|title| (Gravity::Warn, title.to_owned())));
+    }
 }

@@ -7,7 +7,7 @@ use lycosa_metrics::{Election, History, Snapshot, Tube};
 use ratatui::crossterm::event::KeyCode;
 
 use super::ask::{Answer, Ask, Found, LISTED, SessionLine, TaskDetail, TubeDetail};
-use super::change::{self, Control, Order, Part};
+use super::change::{self, Control, Order, Scope};
 use super::dialog::{Dialog, Stage, Subject};
 use super::filter;
 
@@ -19,7 +19,7 @@ const HISTORY_TICKS: u64 = 10;
 pub(super) const PAGE: u32 = 100;
 /// A payload of more bytes is asked for again only on demand.
 const LARGE: usize = 64 << 10;
-/// Marked tasks at most: further ones are what a filter is for.
+/// Marked tasks at most: a filter names no more of them.
 const MAX_MARKED: usize = 1000;
 /// States through which `s` goes in the list of tasks.
 const STATES: [&str; 5] = ["", "ready", "taken", "delayed", "buried"];
@@ -168,8 +168,8 @@ pub(super) struct Model {
     pub(super) is_help: bool,
     pub(super) is_frozen: bool,
     pub(super) is_over: bool,
-    /// The tube and the jobs of the last change that can be undone.
-    undoable: Option<(String, Vec<u64>)>,
+    /// The tube and the job of the last change that can be undone.
+    undoable: Option<(String, u64)>,
     ticks: u64,
 }
 
@@ -336,7 +336,7 @@ impl Model {
                     dialog.stage = Stage::Running { tube: job.tube, job: job.id, scanned, total };
                 }
             }
-            Answer::Done { text, jobs } => {
+            Answer::Done { text, job } => {
                 // The answer may be that of a key without a dialog, while another dialog is open.
                 let is_of =
                     |dialog: &mut Dialog| matches!(dialog.stage, Stage::Waiting | Stage::Running { .. });
@@ -345,11 +345,12 @@ impl Model {
                 if let (true, Place::Tasks(view)) = (is_tasks, &mut self.stop_mut().place) {
                     view.marked.clear();
                 }
-                let kept: u64 = jobs.iter().map(|job| job.kept).sum();
-                let ended = jobs.iter().filter(|job| job.state.is_over() && job.kept > 0);
-                let undo: Vec<u64> = ended.map(|job| job.id).collect();
-                self.notice = Some(if undo.is_empty() { text } else { format!("{text}; U undoes {kept}") });
-                self.undoable = jobs.first().filter(|_| !undo.is_empty()).map(|job| (job.tube.clone(), undo));
+                let kept = job.filter(|job| job.state.is_over() && job.kept > 0);
+                self.notice = Some(match &kept {
+                    Some(job) => format!("{text}; U undoes {}", crate::values::count(job.kept)),
+                    None => text,
+                });
+                self.undoable = kept.map(|job| (job.tube, job.id));
                 return self.ask_for_place().into_iter().chain([Ask::Status { history: false }]).collect();
             }
             answer => self.fill(&answer),
@@ -493,8 +494,8 @@ impl Model {
                 };
             }
             KeyCode::Char('U') => {
-                if let Some((tube, jobs)) = self.jobs_to_undo() {
-                    self.dialog = Some(Dialog::undo(&tube, &jobs));
+                if let Some((tube, job)) = self.job_to_undo() {
+                    self.dialog = Some(Dialog::undo(&tube, job));
                 }
             }
             key => return self.key_of_place(key),
@@ -644,13 +645,13 @@ impl Model {
         }
     }
 
-    /// The chosen job, or the jobs of the last change that was made here.
-    fn jobs_to_undo(&self) -> Option<(String, Vec<u64>)> {
+    /// The chosen job, or the job of the last change that was made here.
+    fn job_to_undo(&self) -> Option<(String, u64)> {
         match &self.stop().place {
             Place::Jobs { jobs, .. } => {
                 let job = jobs.get(self.stop().at)?;
                 let may = job.state.is_over() && job.operation != "undo" && job.kept > 0;
-                may.then(|| (job.tube.clone(), vec![job.id]))
+                may.then(|| (job.tube.clone(), job.id))
             }
             _ => self.undoable.clone(),
         }
@@ -666,7 +667,7 @@ impl Model {
             'D' => Operation::Delete,
             _ => Operation::Move { to: String::new() },
         };
-        let (tube, parts, subject) = match &self.stop().place {
+        let (tube, scope, subject) = match &self.stop().place {
             Place::Tasks(view) if view.is_all => {
                 let is_empty = view.filter == Filter::new();
                 let filter = if is_empty { Filter::all() } else { view.filter.clone() };
@@ -675,12 +676,11 @@ impl Model {
                 } else {
                     format!("all tasks that match {}", view.typed)
                 };
-                (view.tube.clone(), vec![Part::matching(filter)], words)
+                (view.tube.clone(), Scope::matching(filter), words)
             }
             Place::Tasks(view) if !view.marked.is_empty() => {
-                let marked = view.marked.iter().map(|(id, state)| (*id, state.as_str()));
                 let words = format!("{} marked", change::tasks(view.marked.len() as u64));
-                (view.tube.clone(), change::parts(marked), words)
+                (view.tube.clone(), Scope::marked(&view.marked), words)
             }
             Place::Tasks(view) => {
                 let Some(task) = view.found.as_ref().and_then(|found| found.tasks.get(self.stop().at)) else {
@@ -688,17 +688,17 @@ impl Model {
                 };
                 (
                     view.tube.clone(),
-                    change::parts([(task.id, task.state.as_str())]),
+                    Scope::one(task.id, &task.state),
                     format!("task {} ({})", task.id, task.state),
                 )
             }
             Place::Task { tube, id, detail: Some(detail), .. } => {
                 let state = &detail.line.state;
-                (tube.clone(), change::parts([(*id, state.as_str())]), format!("task {id} ({state})"))
+                (tube.clone(), Scope::one(*id, state), format!("task {id} ({state})"))
             }
             _ => return,
         };
-        self.dialog = Some(Dialog::order(Order { tube, operation, parts, reason: None }, &subject));
+        self.dialog = Some(Dialog::order(Order { tube, operation, scope, reason: None }, &subject));
     }
 
     fn key_of_dialog(&mut self, mut dialog: Dialog, key: KeyCode) -> Vec<Ask> {
@@ -715,7 +715,7 @@ impl Model {
             (Stage::Form, key) => dialog.type_in(key),
             (Stage::Counted(counted), KeyCode::Char('y')) if counted.matched > 0 => {
                 if let Subject::Tasks(order) = &dialog.subject {
-                    asks.push(Ask::Apply { order: order.clone(), counted: counted.jobs.clone() });
+                    asks.push(Ask::Apply { order: order.clone(), counted: counted.job });
                     dialog.stage = Stage::Waiting;
                 }
             }

@@ -12,7 +12,7 @@ use ratatui::style::{Color, Modifier};
 use ratatui::{Terminal, style::Style};
 
 use super::ask::{Answer, Ask, Found, SessionLine, TaskDetail, TaskLine, TubeDetail};
-use super::change::{self, Control, Counted, Order, Part};
+use super::change::{self, Control, Counted, Order, Scope};
 use super::draw::Theme;
 use super::model::Model;
 
@@ -239,22 +239,22 @@ fn an_action_counts_before_it_changes() {
     let order = Order {
         tube: "mail".to_owned(),
         operation: Operation::Kick,
-        parts: vec![Part {
+        scope: Scope {
             filter: Filter::new().ids(17..=17).state(TaskState::Buried),
             one: Some("buried".to_owned()),
-        }],
+        },
         reason: Some("because".to_owned()),
     };
     assert_eq!(asks, [Ask::Count(order.clone())]);
     assert!(press(&mut model, "y").is_empty(), "nothing is changed before the count");
-    model.answer(Answer::Counted(Counted { jobs: vec![None], matched: 12, scanned: 40 }));
+    model.answer(Answer::Counted(Counted { job: None, matched: 12, scanned: 40 }));
     assert!(screen(&model, (80, 24)).contains("12 tasks would be changed, of 40 looked at. y does it"));
     assert!(model.key(KeyCode::Enter).is_empty(), "Enter is no answer to that");
-    assert_eq!(press(&mut model, "y"), [Ask::Apply { order, counted: vec![None] }]);
-    model.answer(Answer::Done { text: "job 7 (kick): 12 changed".to_owned(), jobs: vec![job("kick", 12)] });
+    assert_eq!(press(&mut model, "y"), [Ask::Apply { order, counted: None }]);
+    model.answer(Answer::Done { text: "job 7 (kick): 12 changed".to_owned(), job: Some(job("kick", 12)) });
     assert!(screen(&model, (80, 24)).contains("job 7 (kick): 12 changed; U undoes 12"));
     press(&mut model, "U");
-    assert_eq!(model.key(KeyCode::Enter), [Ask::Undo { tube: "mail".to_owned(), jobs: vec![7] }]);
+    assert_eq!(model.key(KeyCode::Enter), [Ask::Undo { tube: "mail".to_owned(), job: 7 }]);
 }
 
 #[test]
@@ -264,10 +264,10 @@ fn all_that_match_is_a_choice_of_its_own() {
     assert!(screen(&model, (80, 24)).contains("Delete: all tasks that match state=buried of mail"));
     let asks = model.key(KeyCode::Enter);
     assert!(
-        matches!(asks.as_slice(), [Ask::Count(order)] if order.parts == [Part::matching(Filter::new().state(TaskState::Buried))]),
+        matches!(asks.as_slice(), [Ask::Count(order)] if order.scope == Scope::matching(Filter::new().state(TaskState::Buried))),
         "{asks:?}"
     );
-    model.answer(Answer::Counted(Counted { jobs: vec![Some(7)], matched: 0, scanned: 40 }));
+    model.answer(Answer::Counted(Counted { job: Some(7), matched: 0, scanned: 40 }));
     assert!(press(&mut model, "y").is_empty(), "there is nothing to delete");
     model.answer(Answer::Refused("access denied".to_owned()));
     assert!(screen(&model, (80, 24)).contains("Refused: access denied"));
@@ -278,26 +278,13 @@ fn all_that_match_is_a_choice_of_its_own() {
     model.answer(Answer::Failed("x".to_owned()));
     let asks = model.key(KeyCode::Enter);
     assert!(
-        matches!(asks.as_slice(), [Ask::Count(order)] if order.parts == [Part::matching(Filter::all())]),
+        matches!(asks.as_slice(), [Ask::Count(order)] if order.scope == Scope::matching(Filter::all())),
         "{asks:?}"
     );
 }
 
 #[test]
-fn marked_tasks_are_changed_by_a_job_for_each_run_of_neighbors() {
-    let tasks = [(3, "buried"), (4, "buried"), (5, "ready"), (7, "ready"), (8, "ready"), (u64::MAX, "ready")];
-    let parts = change::parts(tasks);
-    let of = |from, to, state| Filter::new().ids(from..=to).state(state);
-    let filters: Vec<&Filter> = parts.iter().map(|part| &part.filter).collect();
-    let wanted = [
-        &of(3, 4, TaskState::Buried),
-        &of(5, 5, TaskState::Ready),
-        &of(7, 8, TaskState::Ready),
-        &of(u64::MAX, u64::MAX, TaskState::Ready),
-    ];
-    assert_eq!(filters, wanted);
-    assert_eq!(parts.iter().filter(|part| part.one.is_some()).count(), 2, "a single task needs no count");
-
+fn marked_tasks_are_changed_by_one_job() {
     let mut model = with_tasks();
     press(&mut model, "m");
     assert!(screen(&model, (80, 24)).contains("2 tasks marked: actions are about these"));
@@ -312,22 +299,24 @@ fn marked_tasks_are_changed_by_a_job_for_each_run_of_neighbors() {
     press(&mut model, "D");
     assert!(screen(&model, (80, 24)).contains("Delete: 2 tasks marked of mail"));
     let asks = model.key(KeyCode::Enter);
-    assert!(matches!(asks.as_slice(), [Ask::Count(order)] if order.parts.len() == 2), "{asks:?}");
-    model.answer(Answer::Counted(Counted { jobs: vec![None, None], matched: 2, scanned: 2 }));
-    press(&mut model, "y");
-    let jobs = vec![
-        TubeJob { id: 8, changed: 1, ..job("delete", 1) },
-        TubeJob { id: 9, changed: 1, ..job("delete", 1) },
-    ];
-    model.answer(Answer::Done { text: change::outcomes(&jobs), jobs });
+    // A task that has left the state in which it was marked is left alone.
+    let named = Filter::new().tasks([(17, TaskState::Buried), (u64::MAX, TaskState::Buried)]);
+    let scope = Scope::matching(named);
+    assert!(matches!(asks.as_slice(), [Ask::Count(order)] if order.scope == scope), "{asks:?}");
+    model.answer(Answer::Counted(Counted { job: Some(8), matched: 2, scanned: 2 }));
+    let asks = press(&mut model, "y");
+    assert!(matches!(asks.as_slice(), [Ask::Apply { counted: Some(8), .. }]), "{asks:?}");
+    let done = TubeJob { id: 9, changed: 2, ..job("delete", 2) };
+    model.answer(Answer::Done { text: change::outcome(&done), job: Some(done) });
     let shown = screen(&model, (80, 24));
-    assert!(shown.contains("2 jobs (delete): 2 changed; U undoes 2") && !shown.contains("marked"), "{shown}");
+    assert!(shown.contains("job 9 (delete): 2 changed; U undoes 2") && !shown.contains("marked"), "{shown}");
     press(&mut model, "U");
-    assert!(screen(&model, (80, 24)).contains("Undo the last 2 jobs of mail"));
-    assert_eq!(model.key(KeyCode::Enter), [Ask::Undo { tube: "mail".to_owned(), jobs: vec![8, 9] }]);
+    assert!(screen(&model, (80, 24)).contains("Undo job 9 of mail"));
+    assert_eq!(model.key(KeyCode::Enter), [Ask::Undo { tube: "mail".to_owned(), job: 9 }]);
     let undone = TubeJob { undone: 1, touched_since: 1, ..job("undo", 0) };
-    let said = change::outcomes(&[undone.clone(), undone]);
-    assert_eq!(said, "2 jobs (undo): 2 tasks undone; 2 changed or taken since, 0 no longer there");
+    assert!(
+        change::outcome(&undone).ends_with(": 1 task undone; 1 changed or taken since, 0 no longer there")
+    );
     press(&mut model, " ");
     model.key(KeyCode::Esc);
     assert!(!screen(&model, (80, 24)).contains("marked"), "Esc unmarks before it leaves");
@@ -347,7 +336,7 @@ fn jobs_of_all_tubes_are_paused_resumed_and_cancelled() {
     model.answer(Answer::Jobs(None, vec![TubeJob { state: JobState::Paused, ..running }]));
     assert_eq!(press(&mut model, "P"), [control(Control::Resume)]);
     assert!(press(&mut model, "C").is_empty(), "a cancel is asked for first");
-    model.answer(Answer::Done { text: "job 7 (bury): 12 changed so far".to_owned(), jobs: Vec::new() });
+    model.answer(Answer::Done { text: "job 7 (bury): 12 changed so far".to_owned(), job: None });
     assert!(
         screen(&model, (80, 24)).contains("Cancel job 7 of mail"),
         "the answer to P closes no other dialog"
