@@ -77,6 +77,7 @@ describe('the page', () => {
     await call('queue.create_tube', 'empty', 'fifo');
     await call('queue.create_tube', 'held', 'fifottl');
     await call('queue.create_tube', 'odd', 'fifo');
+    await call('queue.create_tube', 'failed', 'fifottl');
     // A map with a number for a key, bytes, an extension: what JSON cannot say.
     await put('odd', { payload_msgpack: Buffer.from('8407c402beef01d4057fa17803a166cb7ff8000000000000', 'hex').toString('base64') });
     for (let number = 0; number < 12; number += 1) await put('mail', { payload: { to: 'ann', number } });
@@ -93,6 +94,10 @@ describe('the page', () => {
     await call('queue.tube.paused:pause', { reason: HOSTILE });
     await put('bulk', { payload: 0 });
     await call('queue.tube.mail:apply', 'kick', { all: true, state: 'buried', error: 'nothing' }, { reason: 'a job for the list' });
+    for (let number = 0; number < 5; number += 1) await put('failed', { payload: { number }, pri: 7 });
+    for (const [id, reason] of [[0, 'no such host'], [1, 'no such host'], [2, 'HTTP status 500\nat line 7'], [3, 'no such host'], [4, 'no such host: b']]) {
+      await call('queue.tube.failed:apply', 'bury', { id_from: id, id_to: id }, { reason });
+    }
     const tasks = Array.from({ length: 120 }, (_, number) => ({ payload: { number } }));
     await ask('POST', 'v1/tubes/many/tasks', tasks);
   });
@@ -323,6 +328,7 @@ describe('the page', () => {
     await visit(page, address, `tubes/single/tasks/${id}`);
     await act('Bury');
     assert.equal(await stateOf('single', id), 'buried');
+    assert.match(await page.getByRole('link', { name: 'Undo…' }).getAttribute('href'), /^#\/tubes\/single\/jobs\/\d+$/);
     await act('Kick');
     assert.equal(await stateOf('single', id), 'ready');
     await call('queue.tube.single:take', 0);
@@ -379,8 +385,16 @@ describe('the page', () => {
     const { context, page, faults } = await open(browser, address, { token: tokens.operator });
     await visit(page, address, 'tubes/many/tasks?state=ready&id_from=50&id_to=60');
     await page.getByText('11 on this page').waitFor();
+    const whole = page.getByLabel('Choose all of this page');
+    await whole.check();
+    await page.getByText('11 chosen:').waitFor();
+    await whole.uncheck();
+    await page.getByText('chosen:').waitFor({ state: 'detached' });
     await page.getByLabel('Choose task 51').check();
-    await page.getByLabel('Choose task 53').check();
+    await page.getByLabel('Choose task 53').click({ modifiers: ['Shift'] });
+    await page.getByText('3 chosen:').waitFor();
+    assert.ok(await whole.evaluate((box) => box.indeterminate));
+    await page.getByLabel('Choose task 52').uncheck();
     await page.getByText('2 chosen:').locator('..').getByRole('button', { name: 'Delete…' }).click();
     const dialog = page.getByRole('dialog');
     await dialog.getByRole('button', { name: 'Count first' }).click();
@@ -395,6 +409,66 @@ describe('the page', () => {
     await page.getByText('2 of 2 tasks undone').first().waitFor();
     const back = await ask('POST', 'v1/tubes/many/find', { filter: { id_from: 50, id_to: 54 } });
     assert.deepEqual(back.tasks.map(({ id }) => id), ['50', '51', '52', '53', '54']);
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('leads from an error to all tasks that share it, and puts a mended copy of one', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.operator });
+    await visit(page, address, 'tubes/failed/tasks?state=buried');
+    const errors = page.getByRole('group', { name: 'Errors of this page' }).getByRole('button');
+    assert.deepEqual(await errors.allTextContents(), ['no such host 3', 'HTTP status 500 1', 'no such host: b 1']);
+    await errors.nth(1).click();
+    await page.getByText('1 on this page').waitFor();
+    await page.getByRole('button', { name: /^Error contains HTTP status 500/ }).click();
+    await page.getByText('5 on this page').waitFor();
+    await page.getByLabel('Task id').fill('2');
+    await page.getByLabel('Task id').press('Enter');
+    const alike = page.getByRole('link', { name: 'All buried tasks with this error' });
+    await alike.waitFor();
+    assert.equal(await alike.getAttribute('href'), '#/tubes/failed/tasks?state=buried&error=HTTP%20status%20500');
+    await page.getByRole('link', { name: 'Put a copy' }).click();
+    await page.getByRole('heading', { name: 'Put a copy of task 2' }).waitFor();
+    const payload = page.getByLabel('Payload', { exact: true });
+    await page.waitForFunction(() => document.querySelector('textarea').value !== '');
+    assert.deepEqual([JSON.parse(await payload.inputValue()), await page.getByLabel('Priority').inputValue()], [{ number: 2 }, '7']);
+    await picture(page, 'put-copy');
+    assert.deepEqual(await inaccessible(page), []);
+    await payload.fill('{"number": "two"}');
+    await page.getByRole('button', { name: 'Put', exact: true }).click();
+    await page.getByRole('status').getByRole('link', { name: 'Open' }).click();
+    await page.getByText('"number": "two"').waitFor();
+    assert.equal(await stateOf('failed', 2), 'buried');
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('finds what is stuck: long work, late takes, silent replicas', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.viewer });
+    await visit(page, address, 'issues');
+    const found = await page.evaluate(async () => {
+      const { findIssues } = await import(new URL('page/issues.js', document.baseURI).href);
+      const tube = (name, more) => ({ name, tasks: { ready: 2, taken: 1, delayed: 0, buried: 0 }, waiting_takes: 1, ...more });
+      const tubes = [
+        tube('held', { oldest_taken_age: 720 }),
+        tube('blocked', { oldest_taken_age: 720, busy_keys: 1 }),
+        tube('quick', { oldest_taken_age: 599, oldest_ready_age: 599, busy_keys: 1 }),
+        tube('late', { oldest_ready_age: 601 }),
+      ];
+      const replication = {
+        1: { downstream: { status: 'stopped', idle: 3, behind: 0 } },
+        2: { downstream: { status: 'follow', idle: 11, behind: 0 } },
+        3: { downstream: { status: 'follow', idle: 11, behind: 7 } },
+      };
+      return findIssues({ tubes, info: { replication } }).map(({ gravity, tube: of = '', title }) => `${gravity} ${of}: ${title}`);
+    });
+    assert.deepEqual(found, [
+      'warn : Replica 1 is not connected',
+      'warn : Replica 3 has been silent for 11 s',
+      'warn blocked: A task has been taken for 12 min',
+      'warn late: The oldest ready task waits for 10 min 1 s',
+      'note held: A task has been taken for 12 min',
+    ]);
     assert.deepEqual(faults, []);
     await context.close();
   });
@@ -454,7 +528,11 @@ describe('the page', () => {
     const { sessions } = await ask('GET', 'v1/sessions');
     const { connections } = sessions.find(({ taken }) => taken.held === 2);
     const { context, page, faults } = await open(browser, address, { token: tokens.administrator });
-    await visit(page, address, 'sessions');
+    await visit(page, address, 'sessions?tube=held');
+    await page.getByText(/^1 of \d+ sessions, 0 without a task$/).waitFor();
+    await page.getByLabel('Filter').fill('no such user');
+    await page.getByText('Nothing matches.').waitFor();
+    await page.getByRole('button', { name: 'Show all sessions' }).click();
     const row = page.locator('tbody tr').filter({ hasText: `${connections[0].id} 127.0.0.1` });
     await row.getByRole('button', { name: 'Release all' }).click();
     const dialog = page.getByRole('dialog');
@@ -590,7 +668,7 @@ describe('the page', () => {
     const { context, page, faults } = await open(browser, address, { token: tokens.viewer });
     await visit(page, address, 'tubes');
     await page.getByLabel('Filter').fill('a');
-    await page.getByText(/^\d of 10$/).waitFor();
+    await page.getByText(/^\d of 11$/).waitFor();
     await page.waitForURL(/#\/tubes\?filter=a$/);
     await page.getByRole('button', { name: 'ready', exact: true }).click();
     await page.waitForURL(/sort=-ready/);

@@ -3,6 +3,7 @@
 
 const assert = require('node:assert/strict');
 const { after, before, describe, it } = require('node:test');
+const { setTimeout: sleep } = require('node:timers/promises');
 
 const Tarantool = require('tarantool-driver');
 
@@ -16,6 +17,9 @@ const WORKERS = 8;
 /** Cycles of a worker between two halts. */
 const CYCLES = 150;
 const HALTS = 4;
+/** Tasks of a batch, and pictures of the page that a run of batches lasts. */
+const BATCH = 250;
+const PICTURES = 3;
 /** Bytes of a picture in the documents. */
 const MAX_PICTURE = 160 * 1024;
 
@@ -78,6 +82,15 @@ describe('the page while workers work', () => {
     });
     const workers = await Promise.all(Array.from({ length: WORKERS }, connect));
     let shown;
+    const equalsRecount = async () => {
+      const counted = {};
+      for (const state of ['ready', 'taken', 'delayed', 'buried']) counted[state] = await recount('mail', state);
+      await page.waitForFunction(
+        (wanted) => Object.entries(wanted).every(([state, number]) => window.seen.at(-1)?.[state] === number),
+        counted,
+      );
+      shown = await page.evaluate(() => window.seen.at(-1));
+    };
     for (let halt = 0; halt < HALTS; halt += 1) {
       await Promise.all(
         workers.map(async (worker, at) => {
@@ -91,14 +104,26 @@ describe('the page while workers work', () => {
           }
         }),
       );
-      const counted = {};
-      for (const state of ['ready', 'taken', 'delayed', 'buried']) counted[state] = await recount('mail', state);
-      await page.waitForFunction(
-        (wanted) => Object.entries(wanted).every(([state, number]) => window.seen.at(-1)?.[state] === number),
-        counted,
-      );
-      shown = await page.evaluate(() => window.seen.at(-1));
+      await equalsRecount();
     }
+    // Batches, as fast as the server takes them, while the page draws some pictures.
+    const pictures = () => page.evaluate(() => new Set(window.seen.map((one) => one['calls put'])).size);
+    const enough = (await pictures()) + PICTURES;
+    const payloads = Array.from({ length: BATCH }, (_, number) => number);
+    let batches = 0;
+    let isOver = false;
+    const rush = workers.map(async (worker) => {
+      while (!isOver) {
+        await worker.call('queue.tube.mail:put_many', payloads);
+        batches += 1;
+        const tasks = await worker.call('queue.tube.mail:take_many', BATCH, 0);
+        await worker.call('queue.tube.mail:ack_many', tasks.map(([id]) => id));
+      }
+    });
+    while ((await pictures()) < enough) await sleep(100);
+    isOver = true;
+    await Promise.all(rush);
+    await equalsRecount();
     const seen = await page.evaluate(() => window.seen);
     const whole = seen.filter((one) => one['calls put'] !== undefined);
     assert.ok(new Set(whole.map((one) => one['calls put'])).size >= HALTS, `${whole.length} pictures`);
@@ -106,7 +131,7 @@ describe('the page while workers work', () => {
       const tasks = one.ready + one.taken + one.delayed + one.buried;
       assert.equal(tasks, one['calls put'] - (one['calls ack'] ?? 0), JSON.stringify(one));
     }
-    assert.equal(shown['calls put'], WORKERS * CYCLES * HALTS);
+    assert.equal(shown['calls put'], WORKERS * CYCLES * HALTS + BATCH * batches);
     for (const worker of workers) worker.disconnect();
     assert.deepEqual(faults, []);
     await context.close();

@@ -359,7 +359,7 @@ impl TubeTurn<'_> {
 
     fn add_no_consumer(&self, reasons: &mut Reasons) {
         if self.common.waiters.first(self.index, Line::Takes).is_none() {
-            reasons.add("no_consumer", "it is next, and no call waits for a task", |_| {});
+            reasons.add("no_consumer", "no call waits for a task", |_| {});
         }
     }
 

@@ -103,3 +103,11 @@ export function visibleLine(text) {
 export function of(number, noun) {
   return `${count(number)} ${noun}${number == 1 ? '' : 's'}`;
 }
+
+/** Characters of an error that name its kind. */
+const LINE = 120;
+
+/** The first line of an error, cut: what tasks that failed alike share. */
+export function firstLine(error) {
+  return [...error.split('\n', 1)[0]].slice(0, LINE).join('');
+}

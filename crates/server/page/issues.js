@@ -7,6 +7,10 @@ import { to } from './ui.js';
 
 /** Seconds that a ready task may wait where no call waits for it. */
 const PATIENCE = 60;
+/** Seconds that a replica with rows to get may be silent. */
+const LATE = 10;
+/** Seconds that a task may wait or be taken before that is worth a look. */
+const LONG = 600;
 
 /** How grave a finding is; graver ones stand first. */
 const GRAVITY = ['bad', 'warn', 'note'];
@@ -57,7 +61,18 @@ function ofInstance(info) {
     });
   }
   for (const [id, peer] of Object.entries(replication ?? {})) {
-    const upstream = peer?.upstream;
+    const { upstream, downstream } = peer ?? {};
+    const isStopped = downstream?.status === 'stopped';
+    if (isStopped || (Number(downstream?.behind ?? 0) > 0 && downstream.idle > LATE)) {
+      found.push({
+        id: `replica ${id}`,
+        gravity: 'warn',
+        title: `Replica ${id} ${isStopped ? 'is not connected' : `has been silent for ${duration(downstream.idle)}`}`,
+        means: downstream.message ?? `It is ${of(downstream.behind ?? 0, 'row')} behind: a promotion now would lose them.`,
+        act: 'See its log, and the network between.',
+        href: '#/instance',
+      });
+    }
     if (!upstream || upstream.status === 'follow' || upstream.status === 'sync') continue;
     found.push({
       id: `replication ${id}`,
@@ -72,13 +87,13 @@ function ofInstance(info) {
 }
 
 function ofTube(tube) {
-  const { name, tasks, oldest_ready_age: age, waiting_takes: waiting } = tube;
+  const { name, tasks, oldest_ready_age: age, oldest_taken_age: held, waiting_takes: waiting } = tube;
   const found = [];
   // A command for a shell: only for names that need no quotation.
   const command = (text) => (/^[\w][\w.-]*$/.test(name) ? text : undefined);
   /** @type {(id: string, gravity: string, title: string, means: string, act: string, more?: Record<string, any>) => unknown} */
   const add = (id, gravity, title, means, act, { href = to`#/tubes/${name}`, ...more } = {}) =>
-    found.push({ id: `${id} ${name}`, gravity, tube: name, title, means, act, href, ...more });
+    found.push({ id: `${id} ${name}`, gravity, tube: name, title, means, act, href, link: 'Tube', ...more });
   if (tube.paused) {
     add('paused', 'note', 'Paused', 'The tube hands out no task until it is resumed.', 'Resume it once the reason is gone.', { resumes: name, command: command(`lycosa resume ${name}`) });
   } else if (Number(tasks.ready) > 0 && age > PATIENCE && waiting === 0 && !rateOf(tube, 'take')) {
@@ -90,6 +105,19 @@ function ofTube(tube) {
       'Start workers.',
       { command: command(`lycosa work ${name} -- ./handler`) },
     );
+  } else if (Number(tasks.ready) > 0 && age > LONG) {
+    add('late', 'warn', `The oldest ready task waits for ${duration(age)}`, 'Takes do not keep up with puts, or tasks of other priorities come first.', 'Add workers.');
+  }
+  if (held > LONG) {
+    const blocks = Number(tube.busy_keys ?? 0) > 0 && Number(tasks.ready) > 0;
+    add(
+      'held',
+      blocks ? 'warn' : 'note',
+      `A task has been taken for ${duration(held)}`,
+      blocks ? 'Its sub-queue hands out no other task before it ends.' : 'Its worker may be stuck or lost.',
+      'See who holds it, and release it if the worker is lost.',
+      { href: to`#/tubes/${name}/tasks?state=taken`, link: 'Taken tasks', command: command(`lycosa find ${name} --state taken`) },
+    );
   }
   if (Number(tasks.buried) > 0) {
     add(
@@ -98,7 +126,7 @@ function ofTube(tube) {
       of(tasks.buried, 'buried task'),
       'Workers gave these tasks up. They wait until a kick, or until their ttl is over.',
       'Look at their last errors, mend the cause, then kick or delete them.',
-      { href: to`#/tubes/${name}/tasks?state=buried`, command: command(`lycosa find ${name} --state buried`) },
+      { href: to`#/tubes/${name}/tasks?state=buried`, link: 'Buried tasks', command: command(`lycosa find ${name} --state buried`) },
     );
   }
   if (tube.capacity && totalOf(tube) >= Number(tube.capacity)) {

@@ -1,19 +1,36 @@
 // The form that puts a task, with every option that the tube's type knows.
 
 import { Component, h } from './vendor/preact.mjs';
-import { Problem, parse, path, post } from './api.js';
+import { Problem, get, parse, path, post, stringify } from './api.js';
 import { may } from './access.js';
-import { Field, Refusal, tell } from './ui.js';
+import { Field, Refusal, tell, to } from './ui.js';
 
 const isTimed = (type) => type.endsWith('ttl');
 
 /** Seconds that make sense as an option. */
 const SECONDS = { type: 'number', min: 0, step: 'any' };
 
+/** `copied`: the id of a task whose payload and options the form has at first, so that a person may mend and put them. */
 export class PutForm extends Component {
   constructor(props) {
     super(props);
     this.state = { kind: 'json', problem: null, isBusy: false };
+  }
+
+  async componentDidMount() {
+    const { tube, copied } = this.props;
+    if (!copied || !this.form) return;
+    try {
+      const task = await get(path`v1/tubes/${tube.name}/tasks/${copied}`);
+      const { kind, text } = textOf(task);
+      const fields = this.form.elements;
+      fields.payload.value = text;
+      for (const name of ['ttl', 'ttr', 'pri', 'utube']) if (fields[name] && task[name] !== undefined) fields[name].value = task[name];
+      this.setState({ kind });
+      fields.payload.focus();
+    } catch (problem) {
+      this.setState({ problem });
+    }
   }
 
   async put(form) {
@@ -28,7 +45,7 @@ export class PutForm extends Component {
       }
       if (fields.utube?.value) task.utube = fields.utube.value;
       const { id, state } = await post(path`v1/tubes/${tube.name}/tasks`, task);
-      tell(`Task ${id} is ${state}.`);
+      tell(`Task ${id} is ${state}.`, { name: 'Open', href: to`#/tubes/${tube.name}/tasks/${id}` });
       this.setState({ isBusy: false });
       after();
     } catch (problem) {
@@ -36,7 +53,7 @@ export class PutForm extends Component {
     }
   }
 
-  render({ tube }, { kind, problem, isBusy }) {
+  render({ tube, copied }, { kind, problem, isBusy }) {
     if (!may('operator', tube.name)) return null;
     const submit = (event) => {
       event.preventDefault();
@@ -45,8 +62,8 @@ export class PutForm extends Component {
     const timed = isTimed(tube.type);
     return h(
       'form',
-      { class: 'panel', onSubmit: submit },
-      h('h2', null, 'Put a task'),
+      { class: 'panel', onSubmit: submit, ref: (form) => { this.form = form; } },
+      h('h2', null, copied ? `Put a copy of task ${copied}` : 'Put a task'),
       h(
         'fieldset',
         { class: 'choice' },
@@ -79,6 +96,13 @@ export class PutForm extends Component {
       h('p', { class: 'buttons' }, h('button', { type: 'submit', class: 'act main', disabled: isBusy }, 'Put')),
     );
   }
+}
+
+/** The payload of a task as the form takes it. */
+function textOf(task) {
+  if (task.payload_base64 !== undefined) return { kind: 'base64', text: task.payload_base64 };
+  if (!('payload' in task)) throw new Problem(400, { detail: 'The payload is MessagePack that JSON cannot say: the form cannot have it.' });
+  return typeof task.payload === 'string' ? { kind: 'text', text: task.payload } : { kind: 'json', text: stringify(task.payload, 2) };
 }
 
 function payloadOf(kind, text) {

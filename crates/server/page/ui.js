@@ -106,9 +106,13 @@ export class Dialog extends Component {
 const told = [];
 let redraw = () => {};
 
-/** Says what came of an action, for ten seconds. */
-export function tell(text) {
-  told.push(text);
+/**
+ * Says what came of an action, for ten seconds, with a link to what follows.
+ * @param {string} text
+ * @param {{name: string, href: string}} [link]
+ */
+export function tell(text, link) {
+  told.push({ text, link });
   redraw();
   setTimeout(() => {
     told.shift();
@@ -121,13 +125,13 @@ export function onTold(draw) {
 }
 
 export function Told() {
-  return h('div', { class: 'told', role: 'status', 'aria-live': 'polite' }, told.map((text) => h('p', null, h(Foreign, { text }))));
+  return h('div', { class: 'told', role: 'status', 'aria-live': 'polite' }, told.map(({ text, link }) => h('p', null, h(Foreign, { text }), link && [' ', h('a', { href: link.href }, link.name)])));
 }
 
 /**
  * A button that says what will happen and asks before it does it. It is drawn only if the token has `role` for `tube`.
  *
- * `run(reason)` does it and returns what is told. `typed`: a text that has to be typed first. `withReason`: asks for a reason,
+ * `run(reason)` does it and returns what is told: a text, or a text and a link. `typed`: a text that has to be typed first. `withReason`: asks for a reason,
  * which the audit log keeps. `children` are shown in the dialog.
  */
 export class Act extends Component {
@@ -144,9 +148,9 @@ export class Act extends Component {
   async run() {
     this.setState({ isBusy: true, problem: null });
     try {
-      const text = await this.props.run(this.state.reason || undefined);
+      const [text, link] = [await this.props.run(this.state.reason || undefined)].flat();
       this.setState({ isBusy: false, isOpen: false });
-      if (text) tell(text);
+      if (text) tell(text, link);
       this.props.after?.();
     } catch (problem) {
       if (this.props.asks === false) tell(problem.message);
@@ -234,6 +238,25 @@ export async function copy(text) {
 
 export function Copy({ text }) {
   return h('button', { type: 'button', onClick: () => copy(text) }, 'Copy');
+}
+
+/** Opens a task of the tube by its id. */
+export function OpenTask({ tube }) {
+  const submit = (event) => {
+    event.preventDefault();
+    location.hash = to`#/tubes/${tube}/tasks/${event.target.elements.id.value}`;
+  };
+  return h(
+    'form',
+    { class: 'open', onSubmit: submit },
+    h(
+      'label',
+      { class: 'inline' },
+      h('span', null, 'Task id'),
+      h('input', { name: 'id', inputMode: 'numeric', pattern: '[0-9]+', required: true, autocomplete: 'off', size: 8 }),
+    ),
+    h('button', { type: 'submit' }, 'Open'),
+  );
 }
 
 /** A labelled input of a form. */

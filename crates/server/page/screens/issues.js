@@ -27,19 +27,20 @@ export function draw(route, { tubes, info }) {
   ];
 }
 
-export function IssueList({ issues, after, isShort = false }) {
+export function IssueList({ issues, after, isShort = false, hasActs = !isShort }) {
   if (issues.length === 0) return h('p', { class: 'fine' }, 'Nothing is wrong that the page can see.');
   const shown = isShort ? issues.slice(0, SHORT) : issues;
   return h(
     'section',
     { class: 'issues', 'aria-label': 'What is wrong' },
-    h('ul', null, shown.map((issue) => h(Issue, { key: issue.id, issue, after, isShort }))),
+    h('ul', null, shown.map((issue) => h(Issue, { key: issue.id, issue, after, isShort, hasActs }))),
     shown.length < issues.length && h('p', null, h('a', { href: '#/issues' }, `All ${of(issues.length, 'issue')}`)),
   );
 }
 
-function Issue({ issue, after, isShort }) {
-  const { gravity, tube, title, means, act, href, resumes, command } = issue;
+function Issue({ issue, after, isShort, hasActs }) {
+  const { gravity, tube, title, means, act, href, resumes } = issue;
+  const command = isShort ? undefined : issue.command;
   return h(
     'li',
     { class: gravity },
@@ -48,8 +49,8 @@ function Issue({ issue, after, isShort }) {
       'div',
       null,
       h('p', { class: 'title' }, tube !== undefined && h('span', null, h(Foreign, { text: tube }), ': '), title),
-      h('p', { class: 'means' }, h(Foreign, { text: means }), ' ', act, ' ', href && h('a', { href }, 'Look')),
-      !isShort && (resumes !== undefined || command) &&
+      h('p', { class: 'means' }, h(Foreign, { text: means }), ' ', act, ' ', href && href !== location.hash && h('a', { href }, issue.link ?? 'Instance')),
+      hasActs && (resumes !== undefined || command) &&
         h(
           'div',
           { class: 'buttons' },

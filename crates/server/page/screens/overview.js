@@ -32,7 +32,7 @@ export function draw(route, { tubes, instance, info }) {
   const oldest = Math.max(...tubes.map(({ oldest_ready_age: age }) => age ?? -1));
   return [
     h('h1', { class: 'hidden' }, 'Overview'),
-    h(IssueList, { issues, isShort: true, after: route.refresh }),
+    h(IssueList, { issues, isShort: true, hasActs: true, after: route.refresh }),
     h(
       'div',
       { class: 'figures' },
@@ -41,8 +41,12 @@ export function draw(route, { tubes, instance, info }) {
       h(Figure, { name: 'oldest ready', value: oldest < 0 ? '–' : duration(oldest) }),
       instance && h(Figure, { name: 'sync p99', value: duration(quantile(instance.journal_sync, 0.99)) }),
       instance && h(Figure, { name: 'turn p99', value: duration(quantile(instance.turn, 0.99)) }),
-      STATES.map((state) => h(Figure, { key: state, name: state, kind: state, value: count(total(state)) })),
       instance && h(Figure, { name: 'memory', value: bytes(instance.memory_used), note: `of ${bytes(instance.memory_limit)}`, href: '#/instance' }),
+    ),
+    h(
+      'div',
+      { class: 'figures' },
+      STATES.map((state) => h(Figure, { key: state, name: state, kind: state, value: count(total(state)), href: `#/tubes?sort=-${state}` })),
     ),
     tubes.length === 0 && h(Empty, { kind: 'none' }, 'The server has no tube that this token may look at.'),
     h(Spans, { route, current: span }),
@@ -114,7 +118,9 @@ function Pulse({ history, span, grain }) {
   );
 }
 
-export function spanOf(route) {
+/** The span that the address names. Without a history of the server the page has seen the last minutes alone. */
+export function spanOf(route, hasHistory = true) {
+  if (!hasHistory) return { span: SPANS[0][1], grain: SPANS[0][2] };
   const [, span, grain] = SPANS.find(([name]) => name === (route.query.get('span') ?? 'hour')) ?? SPANS[1];
   return { span, grain };
 }

@@ -10,7 +10,15 @@ export const title = () => 'Sessions · Lycosa';
 export const load = (route, signal) => get('v1/sessions', signal);
 
 export function draw(route, { sessions, complete }) {
-  const all = Array.isArray(sessions) ? sessions : [];
+  const every = Array.isArray(sessions) ? sessions : [];
+  const tube = route.query.get('tube');
+  const filter = route.query.get('filter') ?? '';
+  const wanted = filter.toLowerCase();
+  const all = every.filter(
+    ({ user = '', connections, taken = {} }) =>
+      (tube === null || Number(taken[tube] ?? 0) > 0) &&
+      [user, ...connections.map(({ address }) => address ?? ''), ...Object.keys(taken)].some((text) => text.toLowerCase().includes(wanted)),
+  );
   const held = (session) => Object.values(session.taken ?? {}).reduce((sum, number) => sum + Number(number), 0);
   const sorted = [...all].sort((one, other) => held(other) - held(one));
   const rows = sorted.map((session, at) =>
@@ -19,7 +27,20 @@ export function draw(route, { sessions, complete }) {
   const idle = all.filter((session) => session.connections.length > 0 && held(session) === 0).length;
   return [
     h('h1', null, 'Sessions'),
-    h('p', { class: 'tally' }, `${of(all.length, 'session')}, ${count(idle)} of them without a task`, complete ? '' : '. More than 10 000 tasks are taken: the numbers are lower bounds'),
+    h(
+      'div',
+      { class: 'tools' },
+      h(
+        'label',
+        { class: 'inline' },
+        h('span', null, 'Filter'),
+        h('input', { type: 'search', placeholder: 'user, address or tube', value: filter, onInput: (event) => route.setQuery({ filter: event.target.value }) }),
+      ),
+      tube !== null &&
+        h('button', { type: 'button', title: 'Remove', onClick: () => route.setQuery({ tube: '' }) }, 'Holds tasks of ', h('b', null, h(Foreign, { text: tube })), h('span', { class: 'hidden' }, 'remove'), h('span', { 'aria-hidden': 'true' }, ' ✕')),
+      h('span', { class: 'tally' }, `${count(all.length)} of ${of(every.length, 'session')}, ${count(idle)} without a task`),
+    ),
+    !complete && h('p', { class: 'hint' }, 'More than 10 000 tasks are taken: the numbers are lower bounds.'),
     rows.length > 0
       ? h(Table, {
         caption: 'Sessions',
@@ -34,7 +55,9 @@ export function draw(route, { sessions, complete }) {
         ],
         rows,
       })
-      : h(Empty, { kind: 'none' }, 'No client has used the queue, and no task is taken.'),
+      : every.length > 0
+        ? h(Empty, { kind: 'filtered' }, h('button', { type: 'button', onClick: () => route.setQuery({ filter: '', tube: '' }) }, 'Show all sessions'))
+        : h(Empty, { kind: 'none' }, 'No client has used the queue, and no task is taken.'),
   ];
 }
 

@@ -2,8 +2,8 @@
 
 import { Component, h } from '../vendor/preact.mjs';
 import { Problem, get, path } from '../api.js';
-import { hidesPayloads } from '../access.js';
-import { count, duration, visibleLine } from '../format.js';
+import { hidesPayloads, may } from '../access.js';
+import { count, duration, firstLine, visibleLine } from '../format.js';
 import { Act, Facts, Field, Foreign, Moment, Refusal, State, to } from '../ui.js';
 import { Explanation } from '../explanation.js';
 import { begin, finished, outcome } from '../jobs.js';
@@ -34,6 +34,8 @@ export function draw(route, { task, explanation, problem }) {
         'h1',
         null,
         h('a', { href: to`#/tubes/${tube}` }, h(Foreign, { text: tube })),
+        ' / ',
+        h('a', { href: to`#/tubes/${tube}/tasks` }, 'Tasks'),
         ` / ${id} `,
         task && h(State, { state: task.state }),
       ),
@@ -50,13 +52,22 @@ export function draw(route, { task, explanation, problem }) {
           { class: 'panel' },
           h('h2', null, 'Why it does not run'),
           h(Explanation, { explanation, tube, idle: 'It runs next: a take gets it at once.' }),
-          task.last_error && [h('h2', null, 'Last error'), h(Hideable, { what: 'error' }, h('pre', { tabIndex: 0, 'aria-label': 'Last error' }, h(Foreign, { text: task.last_error, lines: true })))],
+          task.last_error && [
+            h('h2', null, 'Last error'),
+            h(
+              Hideable,
+              { what: 'error' },
+              h('pre', { tabIndex: 0, 'aria-label': 'Last error' }, h(Foreign, { text: task.last_error, lines: true })),
+              h('p', null, h('a', { href: to`#/tubes/${tube}/tasks?state=${task.state}&error=${firstLine(task.last_error)}` }, `All ${task.state} tasks with this error`)),
+            ),
+          ],
           h('h2', null, 'About'),
           h(Facts, { facts: facts(task) }),
           task.headers && [h('h2', null, 'Headers'), h(Facts, { facts: Object.entries(task.headers).map(([name, text]) => [visibleLine(name), h(Foreign, { text })]) })],
         ),
         h(Payload, { tube, task }),
       ),
+    task && may('operator', tube) && h('p', null, h('a', { href: to`#/tubes/${tube}?copy=${id}` }, 'Put a copy'), ' with another payload or other options'),
   ];
 }
 
@@ -145,7 +156,8 @@ class Steering extends Component {
     if (job.state !== 'done') throw new Problem(409, { detail: job.error || `The job is ${job.state}.` });
     if (Number(job.changed) === 0) throw new Problem(409, { detail: `The task is not ${task.state} any more: nothing was changed.` });
     if (operation === 'delete' || operation === 'move') location.hash = to`#/tubes/${tube}/jobs/${job.id}`;
-    return `${ABOUT[operation][0]}: ${outcome(job)}.`;
+    const link = Number(job.kept) > 0 ? { name: 'Undo…', href: to`#/tubes/${tube}/jobs/${job.id}` } : undefined;
+    return [`${ABOUT[operation][0]}: ${outcome(job)}.`, link];
   }
 
   render({ tube, id, task, after }, { destination }) {

@@ -4,15 +4,17 @@ import { Component, h } from '../vendor/preact.mjs';
 import { get, parse, path, post, stringify } from '../api.js';
 import { Bulk } from '../bulk.js';
 import { hidesPayloads, may } from '../access.js';
-import { count } from '../format.js';
+import { count, firstLine } from '../format.js';
 import { STATES, totalOf } from '../tubes.js';
-import { Empty, Field, Foreign, Moment, State, Table, to } from '../ui.js';
+import { Empty, Field, Foreign, Moment, OpenTask, State, Table, to } from '../ui.js';
 
 export const title = ({ names: [tube] }) => `Tasks of ${tube} · Lycosa`;
 
 const LIMIT = 50;
 /** Characters of a payload in a row. */
 const SHOWN = 120;
+/** Kinds of errors that have a button. */
+const ERRORS = 6;
 
 const NUMBERS = ['id_from', 'id_to', 'pri_from', 'pri_to', 'older_than', 'younger_than', 'attempts_from', 'attempts_to'];
 const TEXTS = ['utube', 'error', 'field', 'equals', 'contains'];
@@ -76,6 +78,15 @@ class Tasks extends Component {
   constructor(props) {
     super(props);
     this.state = { chosen: new Set() };
+    /** The row of the last choice, from which one with Shift reaches. */
+    this.last = 0;
+  }
+
+  /** Chooses a row; with Shift also those between it and the last one. */
+  chooseRow(tasks, at, { target, shiftKey }) {
+    const [from, to] = shiftKey ? [Math.min(this.last, at), Math.max(this.last, at)] : [at, at];
+    this.last = at;
+    this.choose(tasks.slice(from, to + 1).map(({ id }) => id), target.checked);
   }
 
   choose(ids, isChosen) {
@@ -99,10 +110,12 @@ class Tasks extends Component {
         'div',
         { class: 'heading' },
         h('h1', null, h('a', { href: to`#/tubes/${tube}` }, h(Foreign, { text: tube })), ' / Tasks'),
-        h('a', { href: to`#/tubes/${tube}/jobs` }, 'Jobs'),
+        h('div', { class: 'links' }, h(OpenTask, { tube }), h('a', { href: to`#/tubes/${tube}/jobs` }, 'Jobs')),
       ),
       h(States, { route, status }),
       h(Filter, { route }),
+      h(Used, { route }),
+      h(Errors, { route, tasks }),
       h(
         'div',
         { class: 'tools' },
@@ -135,7 +148,7 @@ class Tasks extends Component {
         ? h(Table, {
           caption: 'Tasks',
           columns: [
-            ...(choice ? [['choice', '', 'choice']] : []),
+            ...(choice ? [['choice', h(WholePage, { chosen: shownChosen.length, shown: tasks.length, onChoose: (is) => this.choose(tasks.map(({ id }) => id), is) }), 'choice']] : []),
             ['id', 'Id'],
             ['state', 'State'],
             ['attempts', 'Attempts', 'number minor'],
@@ -145,8 +158,8 @@ class Tasks extends Component {
             ['due', 'Changes', 'minor'],
             ['payload', 'Payload'],
           ],
-          rows: tasks.map((task) =>
-            h(Row, { key: task.id, tube, task, choice, isChosen: chosen.has(task.id), onChoose: (is) => this.choose([task.id], is) }),
+          rows: tasks.map((task, at) =>
+            h(Row, { key: task.id, tube, task, choice, isChosen: chosen.has(task.id), onChoose: (event) => this.chooseRow(tasks, at, event) }),
           ),
         })
         : h(Nothing, { cursor, isFiltered, route }),
@@ -155,15 +168,43 @@ class Tasks extends Component {
         { class: 'buttons' },
         route.query.has('cursor') && h('button', { type: 'button', onClick: () => route.setQuery({ cursor: '' }) }, 'First page'),
         cursor && h('button', { type: 'button', onClick: () => route.setQuery({ cursor }, { isStep: true }) }, tasks.length ? 'Next page' : 'Look further'),
-        choice && tasks.length > 0 &&
-          h(
-            'button',
-            { type: 'button', onClick: () => this.choose(tasks.map(({ id }) => id), shownChosen.length < tasks.length) },
-            shownChosen.length < tasks.length ? 'Choose all of this page' : 'Choose none',
-          ),
       ),
     ];
   }
+}
+
+/** Chooses all tasks of the page, or none. */
+function WholePage({ chosen, shown, onChoose }) {
+  return h('input', {
+    type: 'checkbox',
+    'aria-label': 'Choose all of this page',
+    checked: chosen === shown,
+    indeterminate: chosen > 0 && chosen < shown,
+    onChange: (event) => onChoose(event.target.checked),
+  });
+}
+
+/** The kinds of errors of the page, the most frequent first: each is a filter. */
+function Errors({ route, tasks }) {
+  if (hidesPayloads()) return null;
+  const kinds = new Map();
+  for (const { last_error: error } of tasks) if (error) kinds.set(firstLine(error), (kinds.get(firstLine(error)) ?? 0) + 1);
+  if (kinds.size === 0 || (kinds.size === 1 && route.query.has('error'))) return null;
+  const frequent = [...kinds].sort(([, one], [, other]) => other - one).slice(0, ERRORS);
+  return h(
+    'div',
+    { class: 'spans errors', role: 'group', 'aria-label': 'Errors of this page' },
+    h('span', { class: 'tally' }, 'Errors of this page:'),
+    frequent.map(([error, number]) =>
+      h(
+        'button',
+        { type: 'button', key: error, onClick: () => route.setQuery({ error, cursor: '' }, { isStep: true }) },
+        h(Foreign, { text: error }),
+        ' ',
+        h('b', null, count(number)),
+      ),
+    ),
+  );
 }
 
 function Nothing({ cursor, isFiltered, route }) {
@@ -188,7 +229,7 @@ function Row({ tube, task, choice, isChosen, onChoose }) {
       h(
         'td',
         { class: 'choice' },
-        h('input', { type: 'checkbox', checked: isChosen, 'aria-label': `Choose task ${task.id}`, onChange: (event) => onChoose(event.target.checked) }),
+        h('input', { type: 'checkbox', checked: isChosen, 'aria-label': `Choose task ${task.id}`, onClick: onChoose }),
       ),
     h('th', { scope: 'row' }, h('a', { href: to`#/tubes/${tube}/tasks/${task.id}` }, task.id)),
     h('td', null, h(State, { state: task.state })),
@@ -197,7 +238,7 @@ function Row({ tube, task, choice, isChosen, onChoose }) {
     h('td', { class: 'minor' }, task.utube === undefined ? '–' : h(Foreign, { text: task.utube })),
     h('td', { class: 'minor' }, h(Moment, { at: task.created })),
     h('td', { class: 'minor' }, h(Moment, { at: task.due })),
-    h('td', { class: 'payload' }, h(Foreign, { text: brief(task) }), task.last_error && !hidesPayloads() && h('div', { class: 'error' }, h(Foreign, { text: task.last_error.slice(0, SHOWN) }))),
+    h('td', { class: 'payload' }, h(Foreign, { text: brief(task) }), task.last_error && !hidesPayloads() && h('div', { class: 'error' }, h(Foreign, { text: firstLine(task.last_error) }))),
   );
 }
 
@@ -221,10 +262,30 @@ function States({ route, status }) {
 /** Members of the filter but the state, which has buttons. */
 const FIELDS = [...NUMBERS, ...TEXTS];
 
+/** The members of the filter that are in use: a button removes each. */
+function Used({ route }) {
+  const used = FIELDS.filter((name) => route.query.get(name));
+  if (used.length === 0) return null;
+  return h(
+    'div',
+    { class: 'spans', role: 'group', 'aria-label': 'Filter in use' },
+    h('span', { class: 'tally' }, 'Filter in use:'),
+    used.map((name) =>
+      h(
+        'button',
+        { type: 'button', key: name, title: 'Remove', onClick: () => route.setQuery({ [name]: '', cursor: '' }, { isStep: true }) },
+        `${NAMES[name]} `,
+        h('b', null, h(Foreign, { text: route.query.get(name) })),
+        h('span', { class: 'hidden' }, 'remove'),
+        h('span', { 'aria-hidden': 'true' }, ' ✕'),
+      ),
+    ),
+  );
+}
+
 /** The filter is read when it is submitted, so that no half of a number is looked for. */
 function Filter({ route }) {
   const { query } = route;
-  const used = FIELDS.filter((name) => query.get(name)).length;
   const submit = (event) => {
     event.preventDefault();
     const fields = event.target.elements;
@@ -236,8 +297,8 @@ function Filter({ route }) {
   };
   return h(
     'details',
-    { class: 'panel filter', open: used > 0 || undefined },
-    h('summary', null, 'Filter', used > 0 ? ` (${used})` : ' by id, age, attempts, error, payload'),
+    { class: 'panel filter' },
+    h('summary', null, 'Filter by id, age, attempts, error, payload'),
     h('form', { onSubmit: submit }, h('div', { class: 'fields' }, FIELDS.map(input)), h('p', { class: 'buttons' }, h('button', { type: 'submit' }, 'Find'))),
   );
 }

@@ -2,11 +2,12 @@
 
 import { h } from '../vendor/preact.mjs';
 import { get, path, post } from '../api.js';
+import { may } from '../access.js';
 import { Bars } from '../curve.js';
 import { bytes, count, duration, rate } from '../format.js';
 import { findIssues } from '../issues.js';
 import { FLOW, STATES, buckets, loadTube, quantile, rateOf, subjectOf, totalOf } from '../tubes.js';
-import { Act, Facts, Figure, Foreign, Table, to } from '../ui.js';
+import { Act, Facts, Figure, Foreign, OpenTask, Table, to } from '../ui.js';
 import { Explanation } from '../explanation.js';
 import { PutForm } from '../put.js';
 import { IssueList } from './issues.js';
@@ -35,7 +36,7 @@ export async function load({ names: [name] }, signal) {
 
 export function draw(route, { tube, explanation, blocked }) {
   const { name, tasks } = tube;
-  const { span, grain } = spanOf(route);
+  const { span, grain } = spanOf(route, tube.history !== undefined);
   const issues = findIssues({ tubes: [tube] });
   return [
     h(
@@ -54,8 +55,15 @@ export function draw(route, { tube, explanation, blocked }) {
       FLOW.map((flow) => h(Figure, { key: flow, name: flow, kind: flow, value: rate(rateOf(tube, flow)), note: 'mean of 1 min' })),
       h(Figure, { name: 'waiting calls', value: count(tube.waiting_takes) }),
     ),
-    h('p', null, h('a', { href: to`#/tubes/${name}/tasks` }, 'All tasks'), ' · ', h('a', { href: to`#/tubes/${name}/jobs` }, 'Jobs')),
-    h(Spans, { route, current: span }),
+    h(
+      'div',
+      { class: 'links' },
+      h('a', { href: to`#/tubes/${name}/tasks` }, 'All tasks'),
+      h('a', { href: to`#/tubes/${name}/jobs` }, 'Jobs'),
+      may('viewer') && h('a', { href: to`#/sessions?tube=${name}` }, 'Sessions that hold tasks'),
+      h(OpenTask, { tube: name }),
+    ),
+    tube.history && h(Spans, { route, current: span }),
     h(Curves, { history: tube.history, tasks, subject: subjectOf(name), span, grain }),
     h(
       'div',
@@ -81,7 +89,7 @@ export function draw(route, { tube, explanation, blocked }) {
           ],
         }),
       ),
-      h(PutForm, { tube, after: route.refresh }),
+      h(PutForm, { key: route.query.get('copy'), tube, copied: route.query.get('copy'), after: route.refresh }),
       h(Durations, { tube }),
       tube.sub_queues && h(SubQueues, { tube, blocked }),
       h(Calls, { calls: tube.operations }),
