@@ -114,6 +114,9 @@ async function illustration(page, name) {
   return fs.statSync(file).size;
 }
 
+/** The secret in the answer of `lycosa.token.add`; the driver may wrap each value in an array. */
+const secretOf = (made) => made.flat()[0].secret;
+
 /** A proxy that serves everything of `port` below a prefix and nothing beside it. */
 async function prefixed(port, prefix) {
   const strays = [];
@@ -136,4 +139,4 @@ async function prefixed(port, prefix) {
   return { address, strays, close: () => server.close() };
 }
 
-module.exports = { follow, illustration, inaccessible, launch, open, overflow, picture, prefixed, visit };
+module.exports = { follow, illustration, inaccessible, launch, open, overflow, picture, prefixed, secretOf, visit };

@@ -28,6 +28,7 @@ export class PutForm extends Component {
       for (const name of ['ttl', 'ttr', 'pri', 'utube']) if (fields[name] && task[name] !== undefined) fields[name].value = task[name];
       this.setState({ kind });
       fields.payload.focus();
+      fields.payload.setSelectionRange(0, 0);
     } catch (problem) {
       this.setState({ problem });
     }
@@ -81,7 +82,7 @@ export class PutForm extends Component {
           ),
         ),
       ),
-      h(Field, { name: 'Payload' }, h('textarea', { name: 'payload', rows: 4, spellcheck: false })),
+      h(Field, { name: 'Payload' }, h('textarea', { name: 'payload', rows: copied ? 10 : 4, spellcheck: false })),
       timed &&
         h(
           'div',

@@ -150,9 +150,9 @@ mod tests {
         let late = Tube { oldest_ready_age: Some(601.0), oldest_taken_age: None, ..blocking.clone() };
         let snapshot = Snapshot { tubes: vec![held, blocking, short, late], ..Snapshot::default() };
         let wanted = [
-            (Gravity::Warn, "a task has been taken for 12 min, and blocks its sub-queue"),
-            (Gravity::Warn, "the oldest ready task waits for 10 min 1 s"),
-            (Gravity::Note, "a task has been taken for 12 min"),
+            (Gravity::Warn, "a task has been taken for 12m, and blocks its sub-queue"),
+            (Gravity::Warn, "the oldest ready task waits for 10m 1s"),
+            (Gravity::Note, "a task has been taken for 12m"),
         ];
         assert_eq!(titles(&snapshot), wanted.map(|(gravity, title)| (gravity, title.to_owned())));
     }
@@ -169,7 +169,7 @@ mod tests {
             instance.replication.insert(id, replica);
         }
         let snapshot = Snapshot { instance: Some(instance), ..Snapshot::default() };
-        let wanted = ["Replica 2 is not connected", "Replica 4 has been silent for 11 s"];
+        let wanted = ["Replica 2 is not connected", "Replica 4 has been silent for 11s"];
         assert_eq!(titles(&snapshot), wanted.map(|title| (Gravity::Warn, title.to_owned())));
     }
 }

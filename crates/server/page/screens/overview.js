@@ -7,8 +7,9 @@ import { bytes, count, duration, rate } from '../format.js';
 import { findIssues } from '../issues.js';
 import { levels, rates } from '../rates.js';
 import { ALL, FLOW, STATES, historyOf, loadStatus, pulseOf, quantile, rateOf } from '../tubes.js';
-import { Empty, Figure } from '../ui.js';
+import { Figure } from '../ui.js';
 import { IssueList } from './issues.js';
+import { NoTube } from './tubes.js';
 
 export const title = () => 'Overview · Lycosa';
 
@@ -48,7 +49,7 @@ export function draw(route, { tubes, instance, info }) {
       { class: 'figures' },
       STATES.map((state) => h(Figure, { key: state, name: state, kind: state, value: count(total(state)), href: `#/tubes?sort=-${state}` })),
     ),
-    tubes.length === 0 && h(Empty, { kind: 'none' }, 'The server has no tube that this token may look at.'),
+    tubes.length === 0 && h(NoTube, {}),
     h(Spans, { route, current: span }),
     h(Curves, { history: instance?.queue.history, tasks: Object.fromEntries(STATES.map((state) => [state, total(state)])), subject: ALL, span, grain }),
     instance && grain && h(Pulse, { history: instance.history, span, grain }),

@@ -68,7 +68,7 @@ function Row({ session, number, after }) {
   return h(
     'tr',
     null,
-    h('th', { scope: 'row' }, session.user === undefined ? 'unknown' : h(Foreign, { text: session.user })),
+    h('th', { scope: 'row', class: 'user' }, session.user === undefined ? 'unknown' : h(Foreign, { text: session.user })),
     h(
       'td',
       null,

@@ -208,7 +208,7 @@ function Errors({ route, tasks }) {
 }
 
 function Nothing({ cursor, isFiltered, route }) {
-  if (cursor) return h(Empty, { kind: 'filtered' }, 'So far: there is more to look at.');
+  if (cursor) return h(Empty, { kind: 'filtered' }, 'The tasks of this page do not; there are more to look at.');
   if (!isFiltered) return h(Empty, { kind: 'none' }, 'The tube has no task.');
   const names = Object.fromEntries(Object.keys(NAMES).map((name) => [name, '']));
   return h(Empty, { kind: 'filtered' }, h('button', { type: 'button', onClick: () => route.setQuery({ ...names, cursor: '' }) }, 'Show all tasks'));

@@ -1,6 +1,7 @@
 // Tubes: one row for each, filtered and sorted in the address.
 
 import { h } from '../vendor/preact.mjs';
+import { may } from '../access.js';
 import { Spark } from '../curve.js';
 import { count, duration, rate } from '../format.js';
 import { levels } from '../rates.js';
@@ -74,7 +75,7 @@ export function draw(route, { tubes }) {
       h('span', { class: 'tally' }, `${count(matching.length)} of ${count(tubes.length)}`),
     ),
     tubes.length === 0
-      ? h(Empty, { kind: 'none' }, 'The server has no tube that this token may look at. ', h('code', null, 'lycosa tube create NAME'), ' makes one.')
+      ? h(NoTube, {})
       : matching.length === 0
         ? h(Empty, { kind: 'filtered' }, h('button', { type: 'button', onClick: () => route.setQuery({ filter: '' }) }, 'Show all tubes'))
         : h(Table, {
@@ -87,6 +88,12 @@ export function draw(route, { tubes }) {
     shown.length < matching.length &&
       h('p', null, h('button', { type: 'button', onClick: () => route.setQuery({ all: 1 }) }, `Show all ${count(matching.length)}`)),
   ];
+}
+
+/** The server may have tubes of which a token for some tubes does not hear. */
+export function NoTube() {
+  if (!may('viewer')) return h(Empty, { kind: 'none' }, 'This token is for tubes that do not exist.');
+  return h(Empty, { kind: 'none' }, 'The server has no tube. ', h('code', null, 'lycosa tube create NAME'), ' makes one.');
 }
 
 function Row({ tube }) {
