@@ -1,32 +1,37 @@
 //! Whether the spaces hold what the model says, and whether the rules hold that need no model.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
+use std::fmt::Display;
 
 use lycosa_instance::Instance;
 use lycosa_queue::SessionId;
-use lycosa_store::{IteratorType, Store};
+use lycosa_store::{IteratorType, Range, Store};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
 
-use crate::model::{Job, JobState, Kept, Lease, Model, Owner, Session, Task, Tube};
-use crate::names::Names;
+use crate::model::{Fields, Job, JobState, Kept, Lease, Model, Owner, Session, Task, Tube};
+use crate::names::{LeaseToken, Names};
 use crate::plan::TubePlan;
+use crate::shared::Shared;
 use crate::steering::{Action, Filter};
 use crate::violation::{Checked, Violation, hold};
 
+/// Walks over a space in the order of its primary index; `None` if there is no such space.
+fn walk<'a>(store: &'a Store, space: &str) -> Checked<Option<Range<'a>>> {
+    let Some(space) = store.space_by_name(space) else { return Ok(None) };
+    let walk = store.range(space.id(), 0, IteratorType::All, &[0x90], 0);
+    walk.map(Some).map_err(|error| Violation(format!("space '{}' cannot be read: {error}", space.name())))
+}
+
+/// The same, and nothing of a space that is absent.
+pub(crate) fn walk_any<'a>(store: &'a Store, space: &str) -> Checked<impl Iterator<Item = &'a [u8]>> {
+    Ok(walk(store, space)?.into_iter().flatten())
+}
+
 /// The tuples of a space in the order of its primary index; `None` if there is no such space.
 pub(crate) fn rows(store: &Store, space: &str) -> Checked<Option<Vec<Vec<u8>>>> {
-    let Some(space) = store.space_by_name(space) else { return Ok(None) };
-    let mut found = Vec::new();
-    let walk = store.scan(space.id(), 0, IteratorType::All, &[0x90], &mut |tuple| {
-        found.push(tuple.to_vec());
-        ControlFlow::Continue(())
-    });
-    match walk {
-        Ok(()) => Ok(Some(found)),
-        Err(error) => Err(Violation(format!("space '{}' cannot be read: {error}", space.name()))),
-    }
+    Ok(walk(store, space)?.map(|walk| walk.map(<[u8]>::to_vec).collect()))
 }
 
 fn system_rows(store: &Store, space: &str) -> Checked<Vec<Vec<u8>>> {
@@ -46,59 +51,61 @@ fn shown(row: &[u8]) -> String {
     }
 }
 
-fn same(what: &str, actual: &[Vec<u8>], expected: &[Vec<u8>]) -> Checked {
-    if actual == expected {
-        return Ok(());
-    }
+fn same(what: impl Display, actual: &[Vec<u8>], expected: &[Vec<u8>]) -> Checked {
+    if actual == expected { Ok(()) } else { Err(difference(what, actual, expected)) }
+}
+
+fn difference(what: impl Display, actual: &[Vec<u8>], expected: &[Vec<u8>]) -> Violation {
     let missing = expected.iter().find(|row| !actual.contains(row)).map(|row| shown(row));
     let surplus = actual.iter().find(|row| !expected.contains(row)).map(|row| shown(row));
-    Err(Violation(format!(
+    Violation(format!(
         "{what}: {} rows instead of {}; missing {}, too many {}",
         actual.len(),
         expected.len(),
         missing.as_deref().unwrap_or("none"),
         surplus.as_deref().unwrap_or("none")
-    )))
+    ))
 }
 
 /// The tubes, their tasks and ready buffers: all that a restart finds again.
 pub(crate) fn tubes_agree(store: &Store, model: &Model, plans: &[TubePlan]) -> Checked {
+    let mut row = Vec::new();
     for (number, plan) in plans.iter().enumerate() {
-        let actual = rows(store, &plan.name)?;
-        let buffer = rows(store, &format!("{}_ready_buffer", plan.name))?;
-        match model.tubes.get(&number) {
-            None => hold!(
-                actual.is_none() && buffer.is_none(),
-                "tube {} is there although it was never made or is dropped",
-                plan.name
-            ),
-            Some(tube) => {
-                let name = &plan.name;
-                let actual = actual.ok_or_else(|| Violation(format!("the space of tube {name} is gone")))?;
-                tasks_agree(tube, &actual)?;
-                hold!(buffer.is_some() == plan.ready_buffer, "tube {name} lacks its ready buffer or has one");
-                if let Some(buffer) = buffer {
-                    same(&format!("ready buffer of tube {name}"), &buffer, &tube.candidates())?;
-                }
-            }
+        let name = &plan.name;
+        let tasks = walk(store, name)?;
+        let buffer = rows(store, &format!("{name}_ready_buffer"))?;
+        let Some(tube) = model.tubes.get(&number) else {
+            hold!(
+                tasks.is_none() && buffer.is_none(),
+                "tube {name} is there although it was never made or is dropped"
+            );
+            continue;
+        };
+        let tasks = tasks.ok_or_else(|| Violation(format!("the space of tube {name} is gone")))?;
+        tasks_agree(tube, tasks, &mut row)?;
+        hold!(buffer.is_some() == plan.ready_buffer, "tube {name} lacks its ready buffer or has one");
+        if let Some(buffer) = buffer {
+            same(format_args!("ready buffer of tube {name}"), &buffer, &tube.candidates())?;
         }
     }
     Ok(())
 }
 
-fn tasks_agree(tube: &Tube, actual: &[Vec<u8>]) -> Checked {
-    let mut buffer = Vec::new();
-    let mut is_equal = actual.len() == tube.tasks.len();
-    for ((id, task), row) in tube.tasks.iter().zip(actual) {
-        buffer.clear();
-        task.write(*id, tube.kind(), &mut buffer);
-        is_equal &= buffer == *row;
-    }
-    if is_equal {
+/// Walks over the tasks of tube and space together. `row` is a buffer.
+fn tasks_agree(tube: &Tube, mut found: Range<'_>, row: &mut Vec<u8>) -> Checked {
+    let all = found.clone();
+    let is_found = tube.tasks.iter().all(|(id, task)| {
+        row.clear();
+        task.write(*id, tube.kind(), row);
+        found.next().is_some_and(|found| found == &**row)
+    });
+    if is_found && found.next().is_none() {
         return Ok(());
     }
+    let actual: Vec<Vec<u8>> = all.map(<[u8]>::to_vec).collect();
     let expected: Vec<Vec<u8>> = tube.tasks.iter().map(|(id, task)| encoded(tube, *id, task)).collect();
-    same(&format!("tube {} ({})", tube.plan.name, tube.kind().name()), actual, &expected)
+    let what = format_args!("tube {} ({})", tube.plan.name, tube.kind().name());
+    Err(difference(what, &actual, &expected))
 }
 
 fn encoded(tube: &Tube, id: u64, task: &Task) -> Vec<u8> {
@@ -107,45 +114,73 @@ fn encoded(tube: &Tube, id: u64, task: &Task) -> Vec<u8> {
     out
 }
 
-/// The jobs, and the tasks that they keep for `undo`.
-pub(crate) fn jobs_agree(store: &Store, model: &Model, plans: &[TubePlan]) -> Checked {
-    let found = read_jobs(store)?;
-    for (id, job) in &model.jobs.all {
-        let row = found.get(id);
-        hold!(row == Some(job), "job {id} is {row:?} instead of {job:?}");
+/// Rows of jobs, and what they say. Most rows are as they were when they were read last.
+#[derive(Debug, Default)]
+pub(crate) struct ReadJobs(BTreeMap<u64, (Vec<u8>, Job)>);
+
+impl ReadJobs {
+    /// What a row of `_lycosa_jobs` says.
+    fn read(&mut self, row: &[u8]) -> Checked<&Job> {
+        let mut reader = Reader::new(row);
+        let id = reader.array().and_then(|_| reader.uint()).map_err(|_| unreadable("_lycosa_jobs"))?;
+        let read = || {
+            let job = job_row(row).ok_or_else(|| unreadable("_lycosa_jobs"));
+            job.map(|job| (row.to_vec(), job))
+        };
+        let (_, job) = match self.0.entry(id) {
+            Entry::Vacant(entry) => entry.insert(read()?),
+            Entry::Occupied(entry) => {
+                let known = entry.into_mut();
+                if known.0 != row {
+                    *known = read()?;
+                }
+                known
+            }
+        };
+        Ok(job)
     }
-    let many = found.len();
-    hold!(many == model.jobs.all.len(), "{many} jobs have rows, {} have begun", model.jobs.all.len());
-    let expected = model.jobs.kept.iter().map(|((job, id), kept)| {
-        let tube = model.jobs.all.get(job).map_or(u64::MAX, |job| job.tube_id);
-        let kind = kind_of(model, plans, tube);
-        let mut tuple = Vec::new();
-        if let Some(kind) = kind {
-            kept.task.write(*id, kind, &mut tuple);
+}
+
+/// The jobs, and the tasks that they keep for `undo`.
+pub(crate) fn jobs_agree(store: &Store, model: &Model, plans: &[TubePlan], known: &mut ReadJobs) -> Checked {
+    let mut begun = model.jobs.all.values();
+    for row in walk_any(store, "_lycosa_jobs")? {
+        let (job, expected) = (known.read(row)?, begun.next());
+        hold!(
+            expected.is_some_and(|expected| **expected == *job),
+            "a job is {job:?} instead of {expected:?}"
+        );
+    }
+    let lost = begun.next();
+    hold!(lost.is_none(), "{lost:?} has no row");
+
+    let mut kept = model.jobs.kept.iter();
+    let (mut job_of_kind, mut kind, mut tuple) = (None, None, Vec::new());
+    for row in walk_any(store, "_lycosa_bin")? {
+        let row = kept_row(row)?;
+        let Some(((job, id), expected)) = kept.next() else {
+            return Err(Violation(format!("{row:?} is kept, and no job has changed it")));
+        };
+        if job_of_kind.replace(*job) != Some(*job) {
+            kind = model.jobs.all.get(job).and_then(|job| kind_of(model, plans, job.tube_id));
         }
-        (*job, *id, tuple, kept.moved_to)
-    });
-    let kept = read_kept(store)?;
-    let expected: Vec<_> = expected.collect();
-    let is_same = kept.len() == expected.len()
-        && kept.iter().zip(&expected).all(|(kept, expected)| {
-            // Of a tube that is gone the model does not know the form of tuples any more.
-            (kept.0, kept.1, kept.3) == (expected.0, expected.1, expected.3)
-                && (expected.2.is_empty() || kept.2 == expected.2)
-        });
-    hold!(is_same, "kept tasks: {kept:?} instead of {expected:?}");
+        tuple.clear();
+        if let Some(kind) = kind {
+            expected.task.write(*id, kind, &mut tuple);
+        }
+        // Of a tube that is gone the model does not know the form of tuples any more.
+        let is_same = (row.job, row.id, row.moved_to) == (*job, *id, expected.moved_to)
+            && (kind.is_none() || row.tuple == tuple);
+        hold!(is_same, "{row:?} is kept instead of task {id} of job {job}, {expected:?}");
+    }
+    let lost = kept.next();
+    hold!(lost.is_none(), "{lost:?} is not kept");
     Ok(())
 }
 
 fn kind_of(model: &Model, plans: &[TubePlan], tube: u64) -> Option<crate::plan::Kind> {
     let (number, _) = model.tubes.iter().find(|(_, known)| known.id == tube)?;
     Some(plans[*number].kind)
-}
-
-fn read_jobs(store: &Store) -> Checked<BTreeMap<u64, Job>> {
-    let rows = rows(store, "_lycosa_jobs")?.unwrap_or_default();
-    let jobs = rows.iter().map(|row| job_row(row).ok_or_else(|| unreadable("_lycosa_jobs")));
-    jobs.map(|job| job.map(|job| (job.id, job))).collect()
 }
 
 fn job_row(row: &[u8]) -> Option<Job> {
@@ -192,19 +227,24 @@ fn job_row(row: &[u8]) -> Option<Job> {
     })
 }
 
-/// Job, task, tuple and new id of each kept task.
-type KeptRow = (u64, u64, Vec<u8>, Option<u64>);
+/// A row of `_lycosa_bin`: the tuple of a task before a job changed it, and its id in the tube to which it was moved.
+#[derive(Debug)]
+struct KeptRow<'a> {
+    job: u64,
+    id: u64,
+    tuple: &'a [u8],
+    moved_to: Option<u64>,
+}
 
-fn read_kept(store: &Store) -> Checked<Vec<KeptRow>> {
-    let rows = rows(store, "_lycosa_bin")?.unwrap_or_default();
-    let read = |row: &Vec<u8>| {
-        let mut reader = Reader::new(row);
+fn kept_row(row: &[u8]) -> Checked<KeptRow<'_>> {
+    let mut reader = Reader::new(row);
+    let mut read = || {
         reader.array().ok()?;
-        let (job, id, tuple) = (reader.uint().ok()?, reader.uint().ok()?, reader.raw().ok()?.to_vec());
+        let (job, id, tuple) = (reader.uint().ok()?, reader.uint().ok()?, reader.raw().ok()?);
         let _attempts = (reader.uint().ok()?, reader.str().ok()?, reader.uint().ok()?);
-        Some((job, id, tuple, reader.uint().ok()))
+        Some(KeptRow { job, id, tuple, moved_to: reader.uint().ok() })
     };
-    rows.iter().map(|row| read(row).ok_or_else(|| unreadable("_lycosa_bin"))).collect()
+    read().ok_or_else(|| unreadable("_lycosa_bin"))
 }
 
 /// Holders of tasks, waiting calls and sessions. Learns the ids of new sessions.
@@ -260,17 +300,25 @@ pub(crate) fn sessions_agree(instance: &Instance, model: &Model, names: &mut Nam
     waiters_agree(store, model)
 }
 
-/// A row of `_lycosa_leases`: tube and task, the end and the time of the take, and the token.
-type LeaseRow = ((u64, u64), (u64, u64), String);
+/// A row of `_lycosa_leases`.
+struct LeaseRow {
+    /// Tube and task.
+    task: (u64, u64),
+    ends: u64,
+    since: u64,
+    token: LeaseToken,
+}
 
-/// Reads a row of `_lycosa_leases`.
-fn lease_row(row: &[u8]) -> Option<LeaseRow> {
+fn lease_row(row: &[u8]) -> Checked<LeaseRow> {
     let mut reader = Reader::new(row);
-    reader.array().ok()?;
-    let mut number = || reader.uint().ok();
-    let (tube, task, epoch, secret) = (number()?, number()?, number()?, number()?);
-    let times = (number()?, number()?);
-    Some(((tube, task), times, format!("{tube}-{task}-{epoch}-{secret:016x}")))
+    let mut read = || {
+        reader.array().ok()?;
+        let mut number = || reader.uint().ok();
+        let (tube, task, epoch, secret) = (number()?, number()?, number()?, number()?);
+        let (ends, since) = (number()?, number()?);
+        Some(LeaseRow { task: (tube, task), ends, since, token: LeaseToken { tube, task, epoch, secret } })
+    };
+    read().ok_or_else(|| unreadable("_lycosa_leases"))
 }
 
 /// The leases of tasks. Learns the tokens of new ones.
@@ -280,18 +328,17 @@ fn leases_agree(store: &Store, model: &Model, names: &mut Names) -> Checked {
         let leased = tube.tasks.iter().filter_map(|(id, task)| Some(((tube.id, *id), task.lease?)));
         expected.extend(leased);
     }
-    let mut actual = BTreeSet::new();
-    for row in rows(store, "_lycosa_leases")?.unwrap_or_default() {
-        let (task, (ends, since), token) = lease_row(&row).ok_or_else(|| unreadable("_lycosa_leases"))?;
-        let lease = expected.get(&task);
+    for row in walk_any(store, "_lycosa_leases")? {
+        let LeaseRow { task, ends, since, token } = lease_row(row)?;
+        // A space has one row for a key, so no second one asks for the same.
+        let lease = expected.remove(&task);
         hold!(
             lease.is_some_and(|lease| (lease.ends, lease.since) == (ends, since)),
             "the lease of task {task:?} was taken at {since} and ends at {ends}, instead of {lease:?}"
         );
-        lease.map_or(Ok(()), |lease| names.learn_token(lease.key, &token))?;
-        actual.insert(task);
+        lease.map_or(Ok(()), |lease| names.learn_token(lease.key, token))?;
     }
-    let lost = expected.keys().find(|task| !actual.contains(task));
+    let lost = expected.keys().next();
     hold!(lost.is_none(), "the lease of task {lost:?} is gone");
     Ok(())
 }
@@ -367,12 +414,11 @@ pub(crate) fn adopt(store: &Store, model: &mut Model, after: &Model, names: &Nam
     model.sessions = sessions.iter().filter_map(|row| shared_session(row, names)).collect();
     let owners = system_rows(store, "_queue_taken_2")?;
     let owners: BTreeMap<_, _> = owners.iter().filter_map(|row| owner(row, names)).collect();
-    let leases = rows(store, "_lycosa_leases")?.unwrap_or_default();
-    let lease = |row: &Vec<u8>| {
-        let (task, (ends, since), token) = lease_row(row)?;
-        Some((task, Lease { key: names.lease(&token)?, ends, since }))
-    };
-    let leases: BTreeMap<_, _> = leases.iter().filter_map(lease).collect();
+    let mut leases = BTreeMap::new();
+    for row in walk_any(store, "_lycosa_leases")? {
+        let LeaseRow { task, ends, since, token } = lease_row(row)?;
+        leases.extend(names.lease(&token.to_string()).map(|key| (task, Lease { key, ends, since })));
+    }
     for (number, tube) in &mut model.tubes {
         let found = rows(store, &tube.plan.name)?.unwrap_or_default();
         let mut tasks = BTreeMap::new();
@@ -410,16 +456,22 @@ pub(crate) fn adopt(store: &Store, model: &mut Model, after: &Model, names: &Nam
 /// The same of jobs: progress of a job commits with what it has changed.
 fn adopt_jobs(store: &Store, model: &mut Model) -> Checked {
     let mut kept = BTreeMap::new();
-    let jobs = read_jobs(store)?;
-    for (job, id, tuple, moved_to) in read_kept(store)? {
+    let mut jobs = BTreeMap::new();
+    for row in walk_any(store, "_lycosa_jobs")? {
+        let job = job_row(row).ok_or_else(|| unreadable("_lycosa_jobs"))?;
+        jobs.insert(job.id, Shared::new(job));
+    }
+    for row in walk_any(store, "_lycosa_bin")? {
+        let KeptRow { job, id, tuple, moved_to } = kept_row(row)?;
         let tube = jobs.get(&job).map(|job| job.tube_id);
-        let kind = model.tubes.values().find(|known| Some(known.id) == tube).map(Tube::kind);
-        let task = kind.and_then(|kind| Task::read(&tuple, kind));
+        let kind = model.tubes.values().find(|known| Some(known.id) == tube).map(|tube| tube.kind());
+        let task = kind.and_then(|kind| Task::read(tuple, kind));
         let before = model.jobs.kept.get(&(job, id)).map(|kept| kept.task.clone());
         let task = before.or(task).ok_or_else(|| unreadable("_lycosa_bin"))?;
         kept.insert((job, id), Kept { task, moved_to });
     }
-    (model.jobs.all, model.jobs.kept) = (jobs, kept);
+    model.jobs.all = jobs;
+    model.jobs.kept = Shared::new(kept);
     model.jobs.find();
     Ok(())
 }
@@ -448,6 +500,38 @@ pub(crate) fn counts_hold(instance: &Instance) -> Checked {
     instance.queue().verify(instance.store()).map_err(|wrong| Violation(format!("a recount: {wrong}")))
 }
 
+/// The rule of owners, in tubes of all types: a lease has a taken task, and so has a session; no task has both.
+pub(crate) fn owners_hold(instance: &Instance) -> Checked {
+    let store = instance.store();
+    let mut tubes = BTreeMap::new();
+    for row in walk_any(store, "_queue")? {
+        let mut reader = Reader::new(row);
+        let read = reader.array().and_then(|_| Ok((reader.str()?, reader.uint()?)));
+        let (name, tube) = read.map_err(|_| unreadable("_queue"))?;
+        tubes.insert(tube, store.space_by_name(&String::from_utf8_lossy(name)).map(lycosa_store::Space::id));
+    }
+    let mut held = BTreeSet::new();
+    let sessions = taken_rows(instance)?;
+    for row in sessions.iter().map(Vec::as_slice).chain(walk_any(store, "_lycosa_leases")?) {
+        let mut reader = Reader::new(row);
+        let key = reader.array().and_then(|_| Ok((reader.uint()?, reader.uint()?)));
+        let (tube, task) = key.map_err(|_| unreadable("_queue_taken_2"))?;
+        hold!(held.insert((tube, task)), "a session and a lease hold task {task} of tube {tube}");
+        let space = tubes.get(&tube).copied().flatten();
+        let space = space.ok_or_else(|| Violation(format!("tube {tube} has owners, and is not there")))?;
+        let key = Value::array([task]).encode();
+        let found = store.get(space, 0, &key);
+        let found = found.map_err(|error| Violation(format!("task {task} cannot be read: {error}")))?;
+        let status = found.and_then(|row| {
+            let mut reader = Reader::new(row);
+            reader.array().and_then(|_| reader.skip()).ok()?;
+            reader.str().ok()
+        });
+        hold!(status == Some(b"t"), "task {task} of tube {tube} has an owner, and is {status:?}");
+    }
+    Ok(())
+}
+
 /// The rules of the spaces after any request: a task is taken exactly if a client holds it, and of a sub-queue
 /// at most one is.
 pub(crate) fn rules_hold(instance: &Instance, plans: &[TubePlan]) -> Checked {
@@ -458,28 +542,28 @@ pub(crate) fn rules_hold(instance: &Instance, plans: &[TubePlan]) -> Checked {
         let key = reader.array().and_then(|_| Ok((reader.uint()?, reader.uint()?)));
         held.insert(key.map_err(|_| unreadable("_queue_taken_2"))?);
     }
-    for row in rows(store, "_lycosa_leases")?.unwrap_or_default() {
-        let (task, ..) = lease_row(&row).ok_or_else(|| unreadable("_lycosa_leases"))?;
+    for row in walk_any(store, "_lycosa_leases")? {
+        let LeaseRow { task, .. } = lease_row(row)?;
         hold!(held.insert(task), "a session and a lease hold the task {task:?}");
     }
     let mut taken = BTreeSet::new();
-    for row in system_rows(store, "_queue")? {
-        let mut reader = Reader::new(&row);
-        let read = reader.array().and_then(|_| Ok((reader.str()?.to_vec(), reader.uint()?)));
+    for row in walk_any(store, "_queue")? {
+        let mut reader = Reader::new(row);
+        let read = reader.array().and_then(|_| Ok((reader.str()?, reader.uint()?)));
         let (name, tube) = read.map_err(|_| unreadable("_queue"))?;
         let Some(plan) = plans.iter().find(|plan| plan.name.as_bytes() == name) else {
             return Err(Violation("_queue names a tube that nobody made".to_owned()));
         };
         let mut busy = BTreeSet::new();
-        for row in rows(store, &plan.name)?.unwrap_or_default() {
-            let id = Reader::new(&row[1..]).uint().map_err(|_| unreadable(&plan.name))?;
-            let task = Task::read(&row, plan.kind).ok_or_else(|| unreadable(&plan.name))?;
-            if task.status != 't' {
+        for row in walk_any(store, &plan.name)? {
+            let Fields { id, status, utube, .. } =
+                Fields::read(row, plan.kind).ok_or_else(|| unreadable(&plan.name))?;
+            if status != 't' {
                 continue;
             }
             taken.insert((tube, id));
-            let is_first = !plan.kind.has_sub_queues() || busy.insert(task.utube.clone());
-            hold!(is_first, "two tasks of sub-queue '{}' of tube {} are taken", task.utube, plan.name);
+            let is_first = !plan.kind.has_sub_queues() || busy.insert(utube);
+            hold!(is_first, "two tasks of sub-queue '{utube}' of tube {} are taken", plan.name);
         }
     }
     hold!(taken == held, "(tube, task) that are taken: {taken:?}; that somebody holds: {held:?}");

@@ -143,4 +143,17 @@ mod tests {
         seeds.sort_unstable();
         assert!(seeds.windows(2).all(|pair| pair[0] < pair[1]), "{seeds:?}");
     }
+
+    /// What worlds have got since would lead them elsewhere.
+    #[test]
+    fn kept_worlds_have_what_they_had() {
+        for Kept { kind, seed, .. } in ALL {
+            let has_more = match kind {
+                Kind::Steering => crate::plan::names_tasks(*seed),
+                Kind::Replicas => crate::replicas::has_leases(*seed),
+                Kind::Queue | Kind::Expiration | Kind::Masters | Kind::Group | Kind::Members => false,
+            };
+            assert!(!has_more, "{} {seed}", kind.name());
+        }
+    }
 }

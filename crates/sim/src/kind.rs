@@ -190,6 +190,9 @@ fn replicas(totals: &ReplicaTotals) -> Counts {
         faults,
         replies,
         finished,
+        leases,
+        ended,
+        stale,
         comparisons,
     } = *totals;
     vec![
@@ -206,6 +209,9 @@ fn replicas(totals: &ReplicaTotals) -> Counts {
         ("removals of journals", prunes),
         ("replies", replies),
         ("tasks finished", finished),
+        ("leases told to clients", leases),
+        ("tasks taken again after a lease", ended),
+        ("stale tokens refused", stale),
         ("digests compared", comparisons),
     ]
 }

@@ -76,6 +76,7 @@ mod request;
 mod restart;
 mod runner;
 mod shadow;
+mod shared;
 mod simulation;
 mod snapshots;
 mod steering;

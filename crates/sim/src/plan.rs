@@ -131,6 +131,10 @@ pub(crate) enum Wish {
 /// Calls that no client has waiting at a time.
 const FEW_WAITING: usize = 100;
 
+/// Draws the worlds in which operators name tasks. The numbers that other draws get are as they were before, and none of the kept
+/// worlds is one of these.
+const NAMED: u64 = 2;
+
 /// The choices of one run.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -151,6 +155,8 @@ pub(crate) struct Plan {
     pub(crate) largest: u64,
     /// Whether the clock may go back.
     pub(crate) backwards: bool,
+    /// Whether operators also name the tasks that they mean.
+    pub(crate) names_tasks: bool,
 }
 
 impl Plan {
@@ -185,13 +191,15 @@ impl Plan {
             fullest: *random.pick(&[4, 12, 40]),
             largest: if random.one_in(6) { 50_000 } else { *random.pick(&[8, 200, 3_000]) },
             backwards: random.one_in(8),
+            names_tasks: false,
         }
     }
 }
 
 impl Plan {
     /// Operators work, too: the plan of a world of steering.
-    pub(crate) fn steer(&mut self, random: &mut Random) {
+    pub(crate) fn steer(&mut self, seed: u64, random: &mut Random) {
+        self.names_tasks = names_tasks(seed);
         // Whether memory suffices for a slice is no question for the model, nor whether bytes of payloads end it.
         self.memory = None;
         self.largest = self.largest.min(3_000);
@@ -201,6 +209,11 @@ impl Plan {
     pub(crate) fn is_steered(&self) -> bool {
         self.wishes.iter().any(|(_, wish)| *wish == Wish::Steer)
     }
+}
+
+/// Whether operators of a world name tasks.
+pub(crate) fn names_tasks(seed: u64) -> bool {
+    Random::new(seed ^ NAMED).one_in(2)
 }
 
 fn tube(random: &mut Random, number: u64, in_replicaset: bool) -> TubePlan {

@@ -18,7 +18,7 @@ use lycosa_queue::LogLine;
 use lycosa_store::Budget;
 
 use crate::BEGINNING;
-use crate::agreement;
+use crate::agreement::{self, ReadJobs};
 use crate::checkpoint::Checkpointer;
 use crate::connection::{Connection, Outcome};
 use crate::journal::SimJournal;
@@ -138,7 +138,7 @@ impl Life {
     }
 
     fn signature(&self) -> u64 {
-        self.instance.status().signature
+        self.instance.vclock().signature()
     }
 }
 
@@ -161,6 +161,7 @@ pub(crate) struct Simulation<'a> {
     /// The model after each signature that a recovery may still end with.
     pub(crate) history: VecDeque<(u64, Model)>,
     pub(crate) names: Names,
+    pub(crate) read_jobs: ReadJobs,
     pub(crate) ledger: Ledger,
     pub(crate) life: Life,
     pub(crate) lives: u64,
@@ -174,7 +175,7 @@ impl<'a> Simulation<'a> {
         let mut random = Random::new(seed);
         let mut plan = Plan::new(&mut random);
         if is_steered {
-            plan.steer(&mut random.fork());
+            plan.steer(seed, &mut random.fork());
         }
         trace.line(format_args!("{plan:?}"));
         let workload = Workload::new(random.fork());
@@ -199,6 +200,7 @@ impl<'a> Simulation<'a> {
             shadow: Shadow::new()?,
             model,
             names: Names::default(),
+            read_jobs: ReadJobs::default(),
             life: opening.life,
             lives: 1,
             has_rotted: false,
@@ -285,7 +287,7 @@ impl<'a> Simulation<'a> {
     pub(crate) fn compare(&mut self, signature: u64) -> Checked {
         let store = self.life.instance.store();
         agreement::tubes_agree(store, &self.model, &self.plan.tubes)?;
-        agreement::jobs_agree(store, &self.model, &self.plan.tubes)?;
+        agreement::jobs_agree(store, &self.model, &self.plan.tubes, &mut self.read_jobs)?;
         let (bytes, counted) = (store.snapshot_bytes(), store.recount_snapshot_bytes());
         hold!(
             bytes == counted,
@@ -310,15 +312,15 @@ impl<'a> Simulation<'a> {
     }
 
     /// Whether a tick has done nothing because the journal is behind. `ticked`: what it would have led to.
-    fn is_held_up(&self, next: Option<u64>, ticked: &Model) -> bool {
-        let status = self.life.instance.status();
+    fn is_held_up(&mut self, next: Option<u64>, ticked: &Model) -> bool {
+        let (status, store) = (self.life.instance.status(), self.life.instance.store());
         next.is_none()
             && self.plan.instance.max_journal_backlog < MOST_ROWS_UNDER_WAY
             && self.shadow.last() < status.signature
             && (ticked.next_due().is_some()
-                || agreement::jobs_agree(self.life.instance.store(), ticked, &self.plan.tubes).is_err()
+                || agreement::jobs_agree(store, ticked, &self.plan.tubes, &mut self.read_jobs).is_err()
                 || ticked.waiting() != status.waiting_calls
-                || agreement::tubes_agree(self.life.instance.store(), ticked, &self.plan.tubes).is_err()
+                || agreement::tubes_agree(store, ticked, &self.plan.tubes).is_err()
                 || self.sessions_differ(ticked))
     }
 

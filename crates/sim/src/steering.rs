@@ -1,5 +1,7 @@
 //! What operators ask for: pages of `find`, jobs of `apply` and `undo`, and the control of jobs.
 
+use std::collections::BTreeMap;
+
 use lycosa_tuple::value::Value;
 
 use crate::model::Model;
@@ -58,6 +60,8 @@ pub(crate) struct Filter {
     pub(crate) state: Option<char>,
     pub(crate) id_from: Option<u64>,
     pub(crate) id_to: Option<u64>,
+    /// The only tasks that are meant, each in any state or in this one.
+    pub(crate) ids: Option<BTreeMap<u64, Option<char>>>,
     pub(crate) utube: Option<String>,
     pub(crate) pri_to: Option<u64>,
     pub(crate) older_than: Option<Span>,
@@ -70,6 +74,7 @@ impl Filter {
         members.extend(self.state.map(|state| ("state", Value::str(state.to_string()))));
         members.extend(self.id_from.map(|id| ("id_from", Value::from(id))));
         members.extend(self.id_to.map(|id| ("id_to", Value::from(id))));
+        members.extend(self.ids.as_ref().map(|ids| ("ids", Value::array(ids.iter().map(named_task)))));
         members.extend(self.utube.as_ref().map(|name| ("utube", Value::str(name))));
         members.extend(self.pri_to.map(|pri| ("pri_to", Value::from(pri))));
         members.extend(self.older_than.map(|age| ("older_than", age.value())));
@@ -84,6 +89,10 @@ impl Filter {
             state: text("state").and_then(|state| state.chars().next()),
             id_from: number("id_from"),
             id_to: number("id_to"),
+            ids: value
+                .get("ids")
+                .and_then(Value::as_array)
+                .map(|ids| ids.iter().filter_map(read_named).collect()),
             utube: text("utube").map(str::to_owned),
             pri_to: number("pri_to"),
             older_than: match value.get("older_than") {
@@ -92,6 +101,28 @@ impl Filter {
                 None => None,
             },
         }
+    }
+}
+
+impl Filter {
+    /// Whether it names a state for the task, and that state is `state`.
+    pub(crate) fn names_state(&self, id: u64, state: char) -> bool {
+        let named = self.ids.as_ref().and_then(|ids| ids.get(&id));
+        self.state == Some(state) || named == Some(&Some(state))
+    }
+}
+
+fn named_task((id, state): (&u64, &Option<char>)) -> Value {
+    match state {
+        Some(state) => Value::array([Value::from(*id), Value::str(state.to_string())]),
+        None => Value::from(*id),
+    }
+}
+
+fn read_named(value: &Value) -> Option<(u64, Option<char>)> {
+    match value.as_array() {
+        Some(pair) => Some((pair.first()?.as_u64()?, pair.get(1)?.as_str()?.chars().next())),
+        None => Some((value.as_u64()?, None)),
     }
 }
 
@@ -174,8 +205,9 @@ impl Steering {
 /// Draws an operator's request for an existing tube.
 pub(crate) fn draw(random: &mut Random, plan: &Plan, model: &Model, tube: usize) -> Steering {
     let unfinished = model.jobs.all.values().filter(|job| !job.is_over()).count();
-    let of_tube = |job: &&crate::model::Job| Some(job.tube_id) == model.tubes.get(&tube).map(|tube| tube.id);
-    let jobs: Vec<u64> = model.jobs.all.values().filter(of_tube).map(|job| job.id).collect();
+    let tube_id = model.tubes.get(&tube).map(|tube| tube.id);
+    let jobs = model.jobs.all.values().filter(|job| Some(job.tube_id) == tube_id);
+    let jobs: Vec<u64> = jobs.map(|job| job.id).collect();
     let recent = &jobs[jobs.len().saturating_sub(4)..];
     let a_job = |random: &mut Random| match recent {
         [] => random.below(3),
@@ -219,6 +251,18 @@ fn filter(random: &mut Random, plan: &Plan, model: &Model, tube: usize) -> Filte
         id_to: random.one_in(4).then(|| random.below(next + 2)),
         ..Filter::default()
     };
+    if plan.names_tasks && random.one_in(3) {
+        // Ids of present, removed and later tasks.
+        let count = random.between(1, 12);
+        let known = model.tubes.get(&tube);
+        let named = (0..count).map(|_| {
+            let id = random.below(next + 3);
+            let present = known.and_then(|tube| tube.tasks.get(&id)).map(|task| task.status);
+            let any = *random.pick(&['r', 't', '~', '!']);
+            (id, random.one_in(2).then_some(if random.one_in(4) { any } else { present.unwrap_or(any) }))
+        });
+        filter.ids = Some(named.collect());
+    }
     if kind.has_sub_queues() && random.one_in(3) {
         filter.utube = Some(random.below(4).to_string());
     }

@@ -56,7 +56,6 @@ impl Simulation<'_> {
 
     pub(crate) fn send(&mut self) {
         let Some(client) = self.any_client() else { return };
-        let (sessions, tokens) = (self.names.ids(), self.names.tokens());
         let count = self.random.between(1, 4);
         for _ in 0..count {
             let Some(connection) = self.life.connections.get_mut(&client) else { return };
@@ -67,8 +66,7 @@ impl Simulation<'_> {
                 plan: &self.plan,
                 model: &self.model,
                 store: self.life.instance.store(),
-                sessions: &sessions,
-                tokens: &tokens,
+                names: &self.names,
                 connection: connection.number,
                 trust: connection.trust,
                 now: self.now,
@@ -422,7 +420,7 @@ impl Simulation<'_> {
             // A double of this size is exact to a quarter of a microsecond.
             let known = self.names.token(task.lease.key);
             // A job may end a lease in the tick that has made it: its row was never seen.
-            let is_known = known == Some(&token) || known.is_none() && self.plan.is_steered();
+            let is_known = known.map_or(self.plan.is_steered(), |known| known.to_string() == token);
             is_task && ends == task.lease.ends && is_known
         })
     }

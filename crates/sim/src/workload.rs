@@ -8,7 +8,8 @@ use lycosa_queue::SessionId;
 use lycosa_store::Store;
 use lycosa_tuple::value::Value;
 
-use crate::model::{Model, Task, Tube};
+use crate::model::{Model, SessionKey, Task, Tube};
+use crate::names::Names;
 use crate::plan::{Plan, Wish};
 use crate::random::Random;
 use crate::request::{Malformed, Payload, PutOptions, Request, RowChange, Settlement, Span};
@@ -26,9 +27,8 @@ pub(crate) struct WorkloadContext<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) model: &'a Model,
     pub(crate) store: &'a Store,
-    pub(crate) sessions: &'a [SessionId],
-    /// Tokens of leases, in force or stale.
-    pub(crate) tokens: &'a [String],
+    /// Among others, tokens of leases, in force or stale.
+    pub(crate) names: &'a Names,
     /// The client's connection.
     pub(crate) connection: u64,
     pub(crate) trust: Trust,
@@ -127,7 +127,7 @@ impl Workload {
             Wish::Resume => Request::Pause { tube, paused: false },
             Wish::Truncate => Request::Truncate { tube },
             Wish::Statistics => Request::Statistics { tube },
-            Wish::Identify => Request::Identify { session: session(random, view.sessions) },
+            Wish::Identify => Request::Identify { session: session(random, view.names.ids()) },
             Wish::Configure => {
                 Request::Configure { ttr: *random.pick(&[Span(0), Span(250_000), Span(4_000_000)]) }
             }
@@ -260,15 +260,15 @@ fn lasting(random: &mut Random) -> Span {
 
 /// A token that a lease has or had, and a tube: seldom another one than the lease's.
 fn token(random: &mut Random, view: &WorkloadContext<'_>, tube: usize) -> (usize, String) {
-    if view.tokens.is_empty() || random.one_in(20) {
+    let tokens = view.names.tokens();
+    if tokens.is_empty() || random.one_in(20) {
         return (tube, "0-0-1-0123456789abcdef".to_owned());
     }
-    let recent = &view.tokens[view.tokens.len().saturating_sub(6)..];
-    let among = if random.one_in(3) { view.tokens } else { recent };
-    let token = random.pick(among).clone();
-    let id = token.split('-').next().and_then(|id| id.parse::<u64>().ok());
-    let own = view.model.tubes.iter().find(|(_, tube)| Some(tube.id) == id).map(|(number, _)| *number);
-    (own.filter(|_| !random.one_in(12)).unwrap_or(tube), token)
+    let recent = &tokens[tokens.len().saturating_sub(6)..];
+    let among = if random.one_in(3) { tokens } else { recent };
+    let (_, token) = random.pick(among);
+    let own = view.model.tubes.iter().find(|(_, tube)| tube.id == token.tube).map(|(number, _)| *number);
+    (own.filter(|_| !random.one_in(12)).unwrap_or(tube), token.to_string())
 }
 
 /// The id of a task that is `wanted`, or once in a while of any or none.
@@ -295,7 +295,7 @@ fn ids(random: &mut Random, known: Option<&Tube>, wanted: impl Fn(&Task) -> bool
 }
 
 /// The id of a present or former session, or an unknown one; or none.
-fn session(random: &mut Random, known: &[SessionId]) -> Option<SessionId> {
+fn session(random: &mut Random, known: &[(SessionKey, SessionId)]) -> Option<SessionId> {
     if random.one_in(4) {
         return None;
     }
@@ -304,5 +304,5 @@ fn session(random: &mut Random, known: &[SessionId]) -> Option<SessionId> {
     }
     let recent = &known[known.len().saturating_sub(6)..];
     let among = if random.one_in(3) { known } else { recent };
-    Some(*random.pick(among))
+    Some(random.pick(among).1)
 }

@@ -153,20 +153,20 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// A slice of `undo`.
+    /// A slice of `undo`. Returns the job that is undone.
     pub(super) fn undo_slice(
         &mut self,
         job: &mut Record,
         index: TubeIndex,
         budget: &mut Budget<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Record>, Error> {
         let source = match job.undoes {
             Some(undoes) => self.common.bulk.read(self.store, undoes)?,
             None => None,
         };
         let Some(mut source) = source else {
             job.void("the job that it undoes is not known any more", self.now);
-            return Ok(());
+            return Ok(None);
         };
         let (mut is_first, mut bytes) = (true, 0);
         let is_end = loop {
@@ -205,14 +205,10 @@ impl Turn<'_> {
             }
         };
         self.common.bulk.write(self.store, &source)?;
-        // Bytes that are noted too late are counted too high, and never too low.
-        if source.kept == 0 {
-            self.common.bulk.is_stale = true;
-        }
         if is_end {
             job.end(JobState::Done, self.now);
         }
-        Ok(())
+        Ok(Some(source))
     }
 
     fn bring_back(&mut self, source: &Record, index: TubeIndex, kept: &Kept<'_>) -> Result<Outcome, Error> {

@@ -9,7 +9,8 @@
 //! - a job changes no task that was put after it began, and none that its filter does not admit at that moment;
 //! - a walk never goes back ([`filter`]), so a task that comes back into the filter's state is not met again;
 //! - a truncated or dropped tube fails its unfinished jobs in the same transaction; its finished jobs cannot be undone any more;
-//! - the row is the truth; [`Bulk`] only knows which rows to look at, and when.
+//! - the row is the truth; [`Bulk`] only knows which rows to look at, and when: every unfinished job and every one with something to
+//!   undo, or also former ones, until a step has read their rows again.
 
 pub(crate) mod bin;
 mod filter;
@@ -20,7 +21,7 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use lycosa_store::{Access, IteratorType, Object, Statement, Store, user};
+use lycosa_store::{Access, Budget, IteratorType, Object, Statement, Store, user};
 use lycosa_tuple::mp::Kind;
 
 use self::bin::BIN;
@@ -31,7 +32,7 @@ use crate::audit::{Steered, reason};
 use crate::error::Error;
 use crate::listing::may_look;
 use crate::procedure::{Call, TubeMethod};
-use crate::system::{LateSpace, rows};
+use crate::system::LateSpace;
 use crate::task::{ShortKey, id_of};
 use crate::time::MICROSECONDS;
 use crate::turn::Turn;
@@ -63,8 +64,8 @@ pub(crate) struct Bulk {
     kept: BTreeMap<u64, u64>,
     /// The job that was worked on last.
     last: u64,
-    /// Rows may have changed that are not noted here.
-    is_stale: bool,
+    /// Jobs whose rows may have changed since they were noted: a transaction that may not have been committed wrote them.
+    stale: BTreeSet<u64>,
 }
 
 impl Default for Bulk {
@@ -77,7 +78,7 @@ impl Default for Bulk {
             expiring: BTreeSet::new(),
             kept: BTreeMap::new(),
             last: 0,
-            is_stale: false,
+            stale: BTreeSet::new(),
         }
     }
 }
@@ -89,17 +90,17 @@ impl Bulk {
         self.jobs.find(store);
         self.bin.find(store);
         let Some(space) = self.jobs.existing(store) else { return };
-        let rows = rows(store, space, 0, IteratorType::All, &[0x90]).unwrap_or_default();
-        rows.iter().filter_map(|row| Record::read(row)).for_each(|record| self.note(&record, 0));
+        let rows = store.range(space, 0, IteratorType::All, &[0x90], 0);
+        rows.into_iter().flatten().filter_map(Record::read).for_each(|record| self.note(&record, 0));
     }
 
     /// When a job has something to do, µs since the epoch. May be in the past.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        if self.running.is_empty() && self.expiring.is_empty() && !self.is_stale {
+        if self.running.is_empty() && self.expiring.is_empty() && self.stale.is_empty() {
             return None;
         }
-        let stale = self.is_stale.then_some(0);
+        let stale = (!self.stale.is_empty()).then_some(0);
         let expiring = self.expiring.first().map(|(until, _)| *until);
         self.running.values().copied().chain(expiring).chain(stale).min()
     }
@@ -127,6 +128,25 @@ impl Bulk {
         self.kept.remove(&id);
     }
 
+    /// Reads the rows of stale jobs until there are none left or the budget is spent.
+    fn refresh(&mut self, store: &Store, budget: &mut Budget<'_>) -> Result<(), Error> {
+        while !budget.is_spent()
+            && let Some(id) = self.stale.pop_first()
+        {
+            budget.spend_rows(1);
+            match self.read(store, id)? {
+                Some(record) => {
+                    budget.note_bytes(record.filter.len());
+                    // The pause that keeps its rate goes on.
+                    let next = self.running.get(&id).copied().unwrap_or(0);
+                    self.note(&record, next);
+                }
+                None => self.forget(id),
+            }
+        }
+        Ok(())
+    }
+
     fn read(&self, store: &Store, id: u64) -> Result<Option<Record>, Error> {
         let Some(space) = self.jobs.existing(store) else { return Ok(None) };
         Ok(store.get(space, 0, &ShortKey::id(id))?.and_then(Record::read))
@@ -150,14 +170,16 @@ impl Bulk {
 
     /// The ids of a tube's tasks begin anew, or the tube goes. Inside a transaction, as `admin`.
     pub(crate) fn void(&mut self, store: &mut Store, tube: u64, why: &str, now: u64) -> Result<(), Error> {
-        let Some(space) = self.jobs.existing(store) else { return Ok(()) };
-        for row in rows(store, space, 0, IteratorType::All, &[0x90])? {
-            let Some(mut record) = Record::read(&row) else { continue };
+        // All others are over, and have nothing to undo.
+        let expiring = self.expiring.iter().map(|(_, id)| *id);
+        let ids: BTreeSet<u64> = self.unfinished.iter().copied().chain(expiring).collect();
+        for id in ids {
+            let Some(mut record) = self.read(store, id)? else { continue };
             let is_concerned = record.tube_id == tube || record.to_id == Some(tube);
             if is_concerned && (!record.state.is_over() || record.kept > 0) {
                 record.void(why, now);
                 self.write(store, &record)?;
-                self.is_stale = true;
+                self.stale.insert(id);
             }
         }
         Ok(())
@@ -170,11 +192,11 @@ impl Bulk {
         if excess == 0 {
             return Ok(());
         }
-        let all = rows(store, space, 0, IteratorType::All, &[0x90])?;
-        let all = all.iter().filter_map(|row| Record::read(row));
+        let all = store.range(space, 0, IteratorType::All, &[0x90], 0)?.filter_map(Record::read);
         let idle = all.filter(|record| record.state.is_over() && record.kept == 0);
-        for record in idle.take(excess as usize) {
-            store.execute(&Statement::Delete { space, index: 0, key: &ShortKey::id(record.id) })?;
+        let idle: Vec<u64> = idle.take(excess as usize).map(|record| record.id).collect();
+        for id in idle {
+            store.execute(&Statement::Delete { space, index: 0, key: &ShortKey::id(id) })?;
         }
         Ok(())
     }

@@ -75,13 +75,16 @@ impl Turn<'_> {
 
     /// Does one slice of the job whose turn it is, or forgets a part of what cannot be undone any more.
     pub(crate) fn work_on_bulk(&mut self, budget: &mut Budget<'_>) {
-        if self.common.bulk.is_stale {
-            self.common.bulk.find(self.store);
+        let before = budget.rows();
+        if let Err(error) = self.common.bulk.refresh(self.store, budget) {
+            self.common.log_failure("the state of a job", &error);
+        }
+        if budget.is_spent() {
+            return;
         }
         let bulk = &self.common.bulk;
         let is_due = |&(_, next): &(&u64, &u64)| *next <= self.now;
         let behind = bulk.running.range(bulk.last + 1..).find(is_due);
-        let before = budget.rows();
         match behind.or_else(|| bulk.running.iter().find(is_due)).map(|(id, _)| *id) {
             Some(id) => {
                 self.common.bulk.last = id;
@@ -98,15 +101,17 @@ impl Turn<'_> {
         let worked = self.transact(|turn| {
             let Some(mut job) = turn.common.bulk.read(turn.store, id)? else { return Ok(None) };
             let before = job.changed + job.undone;
+            let mut source = None;
             if job.state == JobState::Running {
-                turn.slice(&mut job, budget)?;
+                source = turn.slice(&mut job, budget)?;
                 turn.common.bulk.write(turn.store, &job)?;
             }
             let changed = job.changed + job.undone - before;
-            Ok(Some((job, changed)))
+            Ok(Some((job, source, changed)))
         });
         match worked {
-            Ok(Some((job, changed))) => {
+            Ok(Some((job, source, changed))) => {
+                source.iter().for_each(|source| self.common.bulk.note(source, 0));
                 let pause = (changed * MICROSECONDS).checked_div(job.rate).unwrap_or(0);
                 let next = if pause > 0 { self.now.saturating_add(pause) } else { 0 };
                 self.common.bulk.note(&job, next);
@@ -143,10 +148,11 @@ impl Turn<'_> {
         self.tubes.at(index).filter(|tube| tube.name == name).map(|_| index)
     }
 
-    fn slice(&mut self, job: &mut Record, budget: &mut Budget<'_>) -> Result<(), Error> {
+    /// Returns the job that the slice has undone a part of.
+    fn slice(&mut self, job: &mut Record, budget: &mut Budget<'_>) -> Result<Option<Record>, Error> {
         let Some(index) = self.tube_of_job(job.tube_id, &job.tube) else {
             job.void("the tube was dropped", self.now);
-            return Ok(());
+            return Ok(None);
         };
         if job.action == Action::Undo {
             return self.undo_slice(job, index, budget);
@@ -158,7 +164,7 @@ impl Turn<'_> {
             let to = job.to_id.and_then(|to| self.tube_of_job(to, &job.to));
             let Some(to) = to else {
                 job.void(&format!("tube \"{}\" was dropped", job.to), self.now);
-                return Ok(());
+                return Ok(None);
             };
             if !job.dry_run {
                 let capacity = self.tube(to)?.capacity_left()?;
@@ -191,10 +197,10 @@ impl Turn<'_> {
             }
             if is_end {
                 job.end(JobState::Done, self.now);
-                return Ok(());
+                return Ok(None);
             }
             if left == 0 || budget.is_spent() || bytes >= MAX_TASK_BYTES {
-                return Ok(());
+                return Ok(None);
             }
         }
     }

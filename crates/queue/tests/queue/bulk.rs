@@ -588,6 +588,47 @@ fn a_job_is_paused_resumed_slowed_and_cancelled() {
     assert_eq!(rig.t(1, "jobs", args![]).values()[0].as_array().expect("jobs").len(), 2);
 }
 
+/// A truncated tube ends all its jobs at once. Their rows are read again in steps, each as long as the clock lets it be.
+#[test]
+fn rows_of_jobs_are_read_again_in_bounded_steps() {
+    const JOBS: usize = 60;
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    rig.t(1, "put_many", vec![Value::array((0..JOBS as u64).map(Value::from))]).values();
+    for id in 0..JOBS as u64 {
+        let one = options([("id_from", id.into()), ("id_to", id.into())]);
+        finished(&mut rig, "apply", vec!["bury".into(), one]);
+    }
+    assert_eq!(rig.rows("_lycosa_bin").len(), JOBS);
+    rig.t(1, "truncate", args![]).values();
+    // A step that looks at the clock ends there, and that is once in 16 rows: no kept task is forgotten before the last row is read.
+    for step in 0..JOBS / 16 {
+        rig.queue.work(&mut rig.store, rig.now, Budget::of_rows(512).within(&|| 1, 0));
+        rig.collect_committed();
+        assert_eq!(rig.rows("_lycosa_bin").len(), JOBS, "step {step}");
+        assert_eq!(rig.queue.next_work(), Some(0), "step {step}");
+    }
+    rig.tick();
+    assert_eq!((rig.rows("_lycosa_bin").len(), rig.queue.next_work()), (0, None));
+}
+
+#[test]
+fn the_end_of_an_undo_hastens_no_other_job() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    rig.t(1, "put_many", vec![Value::array((0..20_u64).map(Value::from))]).values();
+    let first = options([("id_to", 0.into()), ("id_from", 0.into())]);
+    let job = number(&finished(&mut rig, "apply", vec!["bury".into(), first]), "id");
+    let slowly = vec!["bury".into(), everything(), options([("rate", 10.into())])];
+    let slow = number(&finished(&mut rig, "apply", slowly), "id");
+    let changed = |rig: &mut Rig| number(&rig.t(1, "job", args![slow]).values()[0], "changed");
+    assert_eq!(changed(&mut rig), 1);
+    assert_eq!(number(&finished(&mut rig, "undo", args![job]), "undone"), 1);
+    assert_eq!(changed(&mut rig), 1);
+    rig.advance(SECOND / 10);
+    assert_eq!(changed(&mut rig), 2);
+}
+
 #[test]
 fn undo_is_honest_about_what_was_taken_since_and_ends_with_its_time() {
     for kind in KINDS {

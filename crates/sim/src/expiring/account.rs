@@ -4,19 +4,20 @@
 //! world had in mind when it wrote the tuple. It learns from the spaces which tuples have expired, and judges that.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use lycosa_store::Store;
 use lycosa_tuple::mp::Reader;
-use lycosa_tuple::value::Value;
 
 use super::plan::{ARCHIVE, GRAVE, Kept, Plan};
-use crate::agreement::rows;
+use crate::agreement::walk_any;
+use crate::shared::Shared;
 use crate::violation::{Checked, Violation, hold};
 
 /// A tuple that was put.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Put {
-    pub(super) tuple: Vec<u8>,
+    pub(super) tuple: Rc<[u8]>,
     /// µs since the epoch; `None`: never.
     pub(super) deadline: Option<u64>,
 }
@@ -56,76 +57,69 @@ impl Running {
     }
 }
 
-/// Everything that is known of the data.
+/// Everything that is known of the data. Copies are cheap: a world keeps one for each moment that a start may end with.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Account {
     /// The tuples of each space of the plan, by id.
-    pub(super) spaces: Vec<BTreeMap<u64, Put>>,
+    pub(super) spaces: Vec<Shared<BTreeMap<u64, Put>>>,
     /// What the spaces are called now.
     pub(super) names: Vec<String>,
     /// Which of them have the index over the deadline now.
     pub(super) has_index: Vec<bool>,
     /// Tuples in the archive, by id.
-    pub(super) archive: BTreeMap<u64, Vec<u8>>,
+    pub(super) archive: Shared<BTreeMap<u64, Rc<[u8]>>>,
     /// Tuples in the tube that no client has removed.
-    pub(super) grave: BTreeSet<Vec<u8>>,
+    pub(super) grave: Shared<BTreeSet<Rc<[u8]>>>,
     /// By name.
     pub(super) tasks: BTreeMap<String, Running>,
     /// Tuples that have expired so far.
     pub(super) expired: u64,
 }
 
-/// What the spaces hold.
-#[derive(Debug)]
-struct Found {
-    spaces: Vec<BTreeMap<u64, Vec<u8>>>,
-    archive: BTreeMap<u64, Vec<u8>>,
-    grave: BTreeSet<Vec<u8>>,
-    /// Names of the tasks that are kept.
-    tasks: BTreeSet<String>,
+/// The id of a tuple of one of the spaces.
+fn id_of(space: &str, row: &[u8]) -> Checked<u64> {
+    let mut reader = Reader::new(row);
+    let id = reader.array().and_then(|_| reader.uint());
+    id.map_err(|_| Violation(format!("space {space} holds something that nobody put")))
 }
 
-fn by_id(store: &Store, space: &str) -> Checked<BTreeMap<u64, Vec<u8>>> {
-    let mut found = BTreeMap::new();
-    for row in rows(store, space)?.unwrap_or_default() {
-        let mut reader = Reader::new(&row);
-        let id = reader.array().and_then(|_| reader.uint());
-        let id = id.map_err(|_| Violation(format!("space {space} holds something that nobody put")))?;
-        found.insert(id, row);
+/// The ids of the tuples of a space.
+fn ids(store: &Store, space: &str) -> Checked<BTreeSet<u64>> {
+    walk_any(store, space)?.map(|row| id_of(space, row)).collect()
+}
+
+/// Payloads of the tasks in the tube of archived tuples.
+fn graves<'a>(store: &'a Store, plan: &Plan) -> Checked<BTreeSet<&'a [u8]>> {
+    let before = if plan.capacity > 0 { 7 } else { 2 };
+    let mut found = BTreeSet::new();
+    for row in walk_any(store, GRAVE)? {
+        let mut reader = Reader::new(row);
+        let skipped = reader.array().and_then(|_| (0..before).try_for_each(|_| reader.skip()));
+        skipped.map_err(|_| {
+            Violation("the tube of archived tuples holds something that is no task".to_owned())
+        })?;
+        let data = reader.rest();
+        hold!(found.insert(data), "a tuple was archived twice: {data:02x?}");
     }
     Ok(found)
 }
 
-impl Found {
-    fn read(store: &Store, names: &[String], plan: &Plan) -> Checked<Self> {
-        let payload = if plan.capacity > 0 { 7 } else { 2 };
-        let mut grave = BTreeSet::new();
-        for row in rows(store, GRAVE)?.unwrap_or_default() {
-            let task = Value::decode(&row).ok();
-            let task = task.as_ref().and_then(Value::as_array).and_then(|fields| fields.get(payload));
-            let data = task.map(Value::encode).unwrap_or_default();
-            hold!(!grave.contains(&data), "a tuple was archived twice: {data:02x?}");
-            grave.insert(data);
-        }
-        let mut tasks = BTreeSet::new();
-        for row in rows(store, "_expiration")?.unwrap_or_default() {
-            let row = Value::decode(&row).ok();
-            let name = row.as_ref().and_then(|row| row.as_array()?.first()?.as_str());
-            tasks.extend(name.map(str::to_owned));
-        }
-        Ok(Self {
-            spaces: names.iter().map(|name| by_id(store, name)).collect::<Checked<_>>()?,
-            archive: by_id(store, ARCHIVE)?,
-            grave,
-            tasks,
-        })
+/// Names of the tasks that are kept.
+fn kept_tasks(store: &Store) -> Checked<BTreeSet<String>> {
+    let mut tasks = BTreeSet::new();
+    for row in walk_any(store, "_expiration")? {
+        let mut reader = Reader::new(row);
+        let name = reader.array().and_then(|_| reader.str());
+        let name = name.map_err(|_| Violation("a row of _expiration has no name".to_owned()))?;
+        tasks.insert(String::from_utf8_lossy(name).into_owned());
     }
+    Ok(tasks)
 }
 
 impl Account {
     pub(super) fn new(plan: &Plan) -> Self {
         Self {
-            spaces: vec![BTreeMap::new(); plan.spaces.len()],
+            spaces: vec![Shared::default(); plan.spaces.len()],
             names: plan.spaces.iter().map(|space| space.name.clone()).collect(),
             has_index: plan.spaces.iter().map(|space| space.is_ordered).collect(),
             ..Self::default()
@@ -135,49 +129,60 @@ impl Account {
     /// Compares the spaces with the account after something has happened at `now`. What
     /// a running task may have removed is taken out of the account. `is_paused`: nothing may have expired.
     pub(super) fn check(&mut self, store: &Store, plan: &Plan, now: u64, is_paused: bool) -> Checked {
-        let found = Found::read(store, &self.names, plan)?;
-        for (number, tuples) in found.spaces.iter().enumerate() {
-            self.check_space(number, tuples, plan, now, is_paused)?;
+        for number in 0..self.spaces.len() {
+            self.check_space(store, number, plan, now, is_paused)?;
         }
+        let mut count = 0;
+        for row in walk_any(store, ARCHIVE)? {
+            let id = id_of(ARCHIVE, row)?;
+            count += 1;
+            let known = self.archive.get(&id);
+            hold!(
+                known.is_some_and(|known| &**known == row),
+                "the archive holds tuple {id}, which has not expired so"
+            );
+        }
+        let expected = self.archive.len();
+        hold!(count == expected, "the archive holds {count} tuples instead of {expected}");
+        let graves = graves(store, plan)?;
         hold!(
-            found.archive == self.archive,
-            "the archive holds {} tuples instead of {}",
-            found.archive.len(),
-            self.archive.len()
-        );
-        hold!(
-            found.grave == self.grave,
-            "the tube of archived tuples holds {} instead of {}",
-            found.grave.len(),
+            graves.len() == self.grave.len() && graves.iter().all(|data| self.grave.contains(*data)),
+            "the tube of archived tuples holds {} instead of {}, or others",
+            graves.len(),
             self.grave.len()
         );
-        self.tasks.retain(|name, task| !task.is_orphan || found.tasks.contains(name));
-        let kept = self.tasks.iter().filter(|(_, task)| !task.transient).map(|(name, _)| name.clone());
-        let kept: BTreeSet<String> = kept.collect();
-        hold!(found.tasks == kept, "tasks {:?} are kept instead of {kept:?}", found.tasks);
+        let found = kept_tasks(store)?;
+        self.tasks.retain(|name, task| !task.is_orphan || found.contains(name));
+        let kept = self.tasks.iter().filter(|(_, task)| !task.transient).map(|(name, _)| name);
+        hold!(kept.clone().eq(&found), "tasks {found:?} are kept instead of {:?}", kept.collect::<Vec<_>>());
         Ok(())
     }
 
     fn check_space(
         &mut self,
+        store: &Store,
         number: usize,
-        found: &BTreeMap<u64, Vec<u8>>,
         plan: &Plan,
         now: u64,
         is_paused: bool,
     ) -> Checked {
         let name = &plan.spaces[number].name;
         let known = &mut self.spaces[number];
-        for (id, tuple) in found {
+        let mut count = 0;
+        for row in walk_any(store, &self.names[number])? {
+            let id = id_of(name, row)?;
+            count += 1;
             hold!(
-                known.get(id).is_some_and(|put| put.tuple == *tuple),
+                known.get(&id).is_some_and(|put| &*put.tuple == row),
                 "tuple {id} of {name} is there, and nobody put it so"
             );
         }
-        let gone: Vec<u64> = known.keys().copied().filter(|id| !found.contains_key(id)).collect();
-        if gone.is_empty() {
+        // Each of them has an id of its own, by the primary index.
+        if count == known.len() {
             return Ok(());
         }
+        let found = ids(store, &self.names[number])?;
+        let gone: Vec<u64> = known.keys().copied().filter(|id| !found.contains(id)).collect();
         let has_task = self.tasks.values().any(|task| task.is_of(number));
         hold!(has_task, "tuples {gone:?} of {name} have gone, and no task is there to remove them");
         hold!(!is_paused, "tuples {gone:?} of {name} have expired on an instance that only reads");
@@ -205,11 +210,11 @@ impl Account {
     /// is the account of the time after it. A step of several transactions is one in which tuples expire, so a tuple that is not
     /// as before is as after: a tuple that expired is either in its space or archived.
     pub(super) fn adopt(&mut self, store: &Store, plan: &Plan, after: &Self) -> Checked {
-        let found = Found::read(store, &self.names, plan)?;
-        for (number, tuples) in found.spaces.iter().enumerate() {
+        for number in 0..self.spaces.len() {
             let name = &plan.spaces[number].name;
+            let found = ids(store, &self.names[number])?;
             let known = &mut self.spaces[number];
-            let expired: Vec<u64> = known.keys().copied().filter(|id| !tuples.contains_key(id)).collect();
+            let expired: Vec<u64> = known.keys().copied().filter(|id| !found.contains(id)).collect();
             for id in expired {
                 hold!(
                     !after.spaces[number].contains_key(&id),
@@ -223,10 +228,11 @@ impl Account {
                 }
             }
         }
-        for (name, task) in after.tasks.iter().filter(|(name, _)| found.tasks.contains(*name)) {
+        let found = kept_tasks(store)?;
+        for (name, task) in after.tasks.iter().filter(|(name, _)| found.contains(*name)) {
             self.tasks.insert(name.clone(), *task);
         }
-        self.tasks.retain(|name, _| found.tasks.contains(name));
+        self.tasks.retain(|name, _| found.contains(name));
         Ok(())
     }
 

@@ -279,7 +279,7 @@ impl<'a> World<'a> {
         let statement = Statement::Replace { space: self.space_id(space)?, tuple: &tuple };
         if self.execute(&statement)? {
             self.totals.puts += 1;
-            self.account.spaces[space].insert(id, Put { tuple, deadline });
+            self.account.spaces[space].insert(id, Put { tuple: tuple.into(), deadline });
         }
         Ok(())
     }

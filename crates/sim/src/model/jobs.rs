@@ -3,7 +3,7 @@
 //! A job looks at each task once, in the order of its walk, and checks the filter at that moment. It changes no task that was put
 //! after it began. The model of a slice counts the budget as the queue states it, so that both end a slice at the same task.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lycosa_queue::Operation;
 
@@ -11,6 +11,7 @@ use super::tube::{Task, Tube};
 use super::{Answer, Model};
 use crate::plan::Kind;
 use crate::request::Span;
+use crate::shared::Shared;
 use crate::steering::{Action, Control, Filter, Steering};
 
 /// How long a job can be undone after its end, µs.
@@ -132,14 +133,14 @@ impl Job {
         self.filter.state.or(self.action.only())
     }
 
-    fn changes(&self, status: char) -> bool {
+    fn changes(&self, id: u64, status: char) -> bool {
         match self.action {
             Action::Count => true,
             Action::Undo => false,
             Action::Kick | Action::Release | Action::Run => Some(status) == self.action.only(),
             Action::Bury | Action::Delete | Action::Move => match status {
                 '!' => self.action != Action::Bury,
-                't' => self.filter.state == Some('t'),
+                't' => self.filter.names_state(id, 't'),
                 _ => true,
             },
         }
@@ -156,17 +157,17 @@ pub(crate) struct Kept {
 /// All jobs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Jobs {
-    pub(crate) all: BTreeMap<u64, Job>,
+    pub(crate) all: BTreeMap<u64, Shared<Job>>,
     /// By job and id of the task.
-    pub(crate) kept: BTreeMap<(u64, u64), Kept>,
+    pub(crate) kept: Shared<BTreeMap<(u64, u64), Kept>>,
     /// Running jobs, and when each goes on; 0: at once.
     running: BTreeMap<u64, u64>,
     /// When finished jobs with kept tasks forget them.
     expiring: BTreeMap<u64, u64>,
     /// The job that was worked on last.
     last: u64,
-    /// What the process knows beside the rows is to be made anew.
-    is_stale: bool,
+    /// Jobs that a truncated or dropped tube has ended, until a step of work has read their rows.
+    stale: BTreeSet<u64>,
 }
 
 impl Jobs {
@@ -180,7 +181,7 @@ impl Jobs {
     pub(crate) fn find(&mut self) {
         self.running.clear();
         self.expiring.clear();
-        self.is_stale = false;
+        self.stale.clear();
         for id in self.all.keys().copied().collect::<Vec<_>>() {
             self.note(id, 0);
         }
@@ -204,14 +205,14 @@ impl Jobs {
             let is_concerned = job.tube_id == tube_id || job.to_id == Some(tube_id);
             if is_concerned && (!job.is_over() || job.kept > 0) {
                 job.void(now);
-                self.is_stale = true;
+                self.stale.insert(job.id);
             }
         }
     }
 
     /// Tasks that were changed, and brought back, since the jobs were those.
     pub(crate) fn done_since(&self, before: &Self) -> [u64; 2] {
-        let sum = |jobs: &Self, of: fn(&Job) -> u64| jobs.all.values().map(of).sum::<u64>();
+        let sum = |jobs: &Self, of: fn(&Job) -> u64| jobs.all.values().map(|job| of(job)).sum::<u64>();
         let since = |of| sum(self, of) - sum(before, of);
         [since(|job| job.changed), since(|job| job.undone)]
     }
@@ -222,7 +223,7 @@ impl Jobs {
 
     /// When a job has something to do.
     pub(super) fn next_deadline(&self) -> Option<u64> {
-        let stale = self.is_stale.then_some(0);
+        let stale = (!self.stale.is_empty()).then_some(0);
         self.running.values().chain(self.expiring.values()).copied().chain(stale).min()
     }
 }
@@ -239,6 +240,9 @@ fn admits(filter: &Filter, state: Option<char>, kind: Kind, (id, task): (u64, &T
     let is_old = |age: Span| kind.is_timed() && task.created <= since.saturating_sub(age.0);
     filter.id_from.is_none_or(|from| from <= id)
         && filter.id_to.is_none_or(|to| id <= to)
+        && filter.ids.as_ref().is_none_or(|ids| {
+            ids.get(&id).is_some_and(|state| state.is_none_or(|state| state == task.status))
+        })
         && state.is_none_or(|state| state == task.status)
         && filter.utube.as_ref().is_none_or(|name| **name == *task.utube)
         && filter.pri_to.is_none_or(|to| task.pri <= to)
@@ -247,6 +251,11 @@ fn admits(filter: &Filter, state: Option<char>, kind: Kind, (id, task): (u64, &T
 
 /// The tasks that a walk looks at behind a position, in its order: priority, where it is by priority, and id.
 fn walk(tube: &Tube, filter: &Filter, state: Option<char>, position: Option<(u64, u64)>) -> Vec<(u64, u64)> {
+    let is_ahead = |key: &(u64, u64)| position.is_none_or(|position| position < *key);
+    if let Some(ids) = &filter.ids {
+        // A task that is not there counts as looked at.
+        return ids.keys().map(|id| (0, *id)).filter(is_ahead).collect();
+    }
     let is_by_priority = tube.kind().is_timed() && state.is_some() && filter.utube.is_none();
     let is_in_range = |id: u64| {
         state.is_some()
@@ -259,7 +268,7 @@ fn walk(tube: &Tube, filter: &Filter, state: Option<char>, position: Option<(u64
     };
     let tasks = tube.tasks.iter().filter(|(id, task)| is_met(**id, task));
     let keys = tasks.map(|(id, task)| (if is_by_priority { task.pri } else { 0 }, *id));
-    let mut keys: Vec<_> = keys.filter(|key| position.is_none_or(|position| position < *key)).collect();
+    let mut keys: Vec<_> = keys.filter(is_ahead).collect();
     keys.sort_unstable();
     keys
 }
@@ -292,7 +301,8 @@ impl Model {
         let way = walk(tube, filter, filter.state, None);
         for (_, id) in &way {
             scanned += 1;
-            if admits(filter, filter.state, tube.kind(), (*id, &tube.tasks[id]), now) {
+            let task = tube.tasks.get(id);
+            if task.is_some_and(|task| admits(filter, filter.state, tube.kind(), (*id, task), now)) {
                 ids.push(*id);
             }
             if ids.len() as u64 == limit {
@@ -330,13 +340,13 @@ impl Model {
     fn begin(&mut self, mut job: Job) -> Answer {
         job.id = self.jobs.all.keys().next_back().map_or(1, |last| last + 1);
         let (id, answer) = (job.id, Answer::job(&job));
-        self.jobs.all.insert(id, job);
+        self.jobs.all.insert(id, Shared::new(job));
         self.jobs.note(id, 0);
         answer
     }
 
     fn job_in(&self, number: usize, id: u64) -> Option<&Job> {
-        self.jobs.all.get(&id).filter(|job| job.tube_id == self.tubes[&number].id)
+        self.jobs.all.get(&id).map(|job| &**job).filter(|job| job.tube_id == self.tubes[&number].id)
     }
 
     fn tube_of(&self, id: u64) -> Option<usize> {
@@ -390,8 +400,15 @@ impl Model {
     }
 
     fn work_once(&mut self, budget: &mut u64, now: u64) {
-        if self.jobs.is_stale {
-            self.jobs.find();
+        while *budget > 0
+            && let Some(id) = self.jobs.stale.pop_first()
+        {
+            *budget -= 1;
+            let next = self.jobs.running.get(&id).copied().unwrap_or(0);
+            self.jobs.note(id, next);
+        }
+        if *budget == 0 {
+            return;
         }
         let due = |(_, next): &(&u64, &u64)| **next <= now;
         let behind = self.jobs.running.range(self.jobs.last + 1..).find(due);
@@ -399,7 +416,7 @@ impl Model {
             return self.expire_kept(budget, now);
         };
         self.jobs.last = id;
-        let Some(mut job) = self.jobs.all.get(&id).cloned() else { return };
+        let Some(mut job) = self.jobs.all.get(&id).map(|job| Job::clone(job)) else { return };
         let before = job.changed + job.undone;
         if self.slice(&mut job, budget, now).is_err() {
             let Some(held) = self.jobs.all.get_mut(&id) else { return };
@@ -408,7 +425,7 @@ impl Model {
         }
         let changed = job.changed + job.undone - before;
         let pause = (changed * 1_000_000).checked_div(job.rate).unwrap_or(0);
-        self.jobs.all.insert(id, job);
+        self.jobs.all.insert(id, Shared::new(job));
         self.jobs.note(id, if pause > 0 { now + pause } else { 0 });
         self.serve(now);
     }
@@ -465,9 +482,12 @@ impl Model {
         for key @ &(_, id) in &way {
             looked_at += 1;
             job.position = Some(*key);
-            let task = &tube.tasks[&id];
-            let is_meant = id < job.below && job.changes(task.status);
-            if is_meant && admits(&job.filter, state, tube.kind(), (id, task), job.began) {
+            let is_meant = |task: &Task| {
+                id < job.below
+                    && job.changes(id, task.status)
+                    && admits(&job.filter, state, tube.kind(), (id, task), job.began)
+            };
+            if tube.tasks.get(&id).is_some_and(is_meant) {
                 job.matched += 1;
                 if !job.dry_run {
                     ids.push(id);
@@ -513,11 +533,10 @@ impl Model {
     }
 
     fn kept_by(&self, job: u64) -> (Vec<(u64, Kept)>, bool) {
-        let kept = self.jobs.kept.range((job, 0)..=(job, u64::MAX));
-        let mut rows: Vec<_> = kept.map(|((_, id), kept)| (*id, kept.clone())).collect();
-        let is_all = rows.len() as u64 <= PORTION;
-        rows.truncate(PORTION as usize);
-        (rows, is_all)
+        let mut kept = self.jobs.kept.range((job, 0)..=(job, u64::MAX));
+        let portion = kept.by_ref().take(PORTION as usize);
+        let rows = portion.map(|((_, id), kept)| (*id, kept.clone())).collect();
+        (rows, kept.next().is_none())
     }
 
     fn forget_kept(&mut self, job: u64, id: u64) {
@@ -563,9 +582,7 @@ impl Model {
                 break false;
             }
         };
-        if self.jobs.all.get(&source.id).is_some_and(|source| source.kept == 0) {
-            self.jobs.is_stale = true;
-        }
+        self.jobs.note(source.id, 0);
         if is_end {
             job.end(State::Done, now);
         }

@@ -25,10 +25,11 @@ use lycosa_tuple::mp;
 pub(crate) use answer::{Answer, LeasedTask};
 pub(crate) use jobs::{Job, Jobs, Kept, State as JobState};
 pub(crate) use session::{Session, SessionKey};
-pub(crate) use tube::{Lease, LeaseKey, NEVER, Owner, Task, Tube, data_field};
+pub(crate) use tube::{Fields, Lease, LeaseKey, NEVER, Owner, Task, Tube, data_field};
 
 use crate::plan::{Plan, TubePlan};
 use crate::request::{Payload, PutOptions, Request, RowChange, Settlement, Span};
+use crate::shared::Shared;
 use tube::{Waiter, Wanted};
 
 /// A call: its connection's number and its sync.
@@ -38,18 +39,18 @@ pub(crate) struct Token {
     pub(crate) sync: u64,
 }
 
-/// Everything that the queue knows.
+/// Everything that the queue knows. Copies are cheap: a world keeps one for each moment that a start may end with.
 #[derive(Debug, Clone)]
 pub(crate) struct Model {
     plans: Rc<[TubePlan]>,
     /// By number in the plan.
-    pub(crate) tubes: BTreeMap<usize, Tube>,
+    pub(crate) tubes: BTreeMap<usize, Shared<Tube>>,
     pub(crate) sessions: BTreeMap<SessionKey, Session>,
     /// Connections that have a session.
     pub(crate) connections: BTreeMap<u64, SessionKey>,
     pub(crate) last_session: u32,
     pub(crate) last_lease: u32,
-    pub(crate) jobs: Jobs,
+    pub(crate) jobs: Shared<Jobs>,
     /// Connections of `admin`; all others are `guest`'s.
     pub(crate) admins: BTreeSet<u64>,
     /// How long a session outlives its last connection.
@@ -68,7 +69,7 @@ impl Model {
             connections: BTreeMap::new(),
             last_session: 0,
             last_lease: 0,
-            jobs: Jobs::default(),
+            jobs: Shared::default(),
             admins: BTreeSet::new(),
             ttr: plan.session_ttr,
             configured_ttr: plan.session_ttr,
@@ -115,7 +116,7 @@ impl Model {
                 session.expires.get_or_insert(now + self.ttr.0);
             }
         }
-        self.tubes.values_mut().for_each(Tube::correct_events);
+        self.tubes.values_mut().for_each(|tube| tube.correct_events());
         self.serve(now);
         released
     }
@@ -145,7 +146,7 @@ impl Model {
             Request::Identify { .. } => unreachable!("the id of a session has to be translated first"),
             Request::Create { tube } => self.create(tube),
             Request::Statistics { tube } => {
-                self.tubes.get(&tube).map_or_else(Answer::nothing_to_index, Tube::statistics)
+                self.tubes.get(&tube).map_or_else(Answer::nothing_to_index, |tube| tube.statistics())
             }
             Request::Row { tube, id, ref change, .. } => self.change_row(tube, id, change),
             Request::Take { tube, timeout, lease } => {
@@ -293,7 +294,7 @@ impl Model {
     fn create(&mut self, number: usize) -> Answer {
         let next = self.tubes.values().map(|tube| tube.id + 1).max().unwrap_or(0);
         let plan = &self.plans[number];
-        let tube = self.tubes.entry(number).or_insert_with(|| Tube::new(plan, next));
+        let tube = self.tubes.entry(number).or_insert_with(|| Shared::new(Tube::new(plan, next)));
         Answer::one(|out| {
             mp::write_map(out, 3);
             for (name, value) in [("name", plan.name.as_str()), ("type", plan.kind.name())] {
@@ -315,7 +316,7 @@ impl Model {
         }
         self.jobs.void(tube.id, now);
         let dropped = self.tubes.remove(&number);
-        let waiters = dropped.into_iter().flat_map(|tube| tube.waiters);
+        let waiters = dropped.iter().flat_map(|tube| &tube.waiters);
         self.woken.extend(waiters.map(|waiter| (waiter.token, Answer::no_tube())));
         Answer::one(|out| mp::write_bool(out, true))
     }
@@ -470,7 +471,7 @@ impl Model {
     fn serve_tube(&mut self, number: usize, now: u64) {
         while self.serve_put(number, now)
             || self.serve_take(number, now)
-            || self.tubes.get(&number).is_some_and(Tube::has_room_for_waiter)
+            || self.tubes.get(&number).is_some_and(|tube| tube.has_room_for_waiter())
         {}
     }
 
@@ -641,7 +642,9 @@ impl Model {
     /// A connection is gone.
     pub(crate) fn disconnect(&mut self, connection: u64, now: u64) {
         for tube in self.tubes.values_mut() {
-            tube.waiters.retain(|waiter| waiter.token.connection != connection);
+            if tube.waiters.iter().any(|waiter| waiter.token.connection == connection) {
+                tube.waiters.retain(|waiter| waiter.token.connection != connection);
+            }
         }
         self.leave(connection, now);
         self.serve(now);
@@ -657,11 +660,13 @@ impl Model {
     }
 
     fn tick_once(&mut self, now: u64) {
-        self.tubes.values_mut().for_each(|tube| tube.end_leases(now));
+        for tube in self.tubes.values_mut().filter(|tube| tube.is_lease_over(now)) {
+            tube.end_leases(now);
+        }
         self.serve(now);
         let numbers: Vec<usize> = self.tubes.keys().copied().collect();
         for number in numbers {
-            while self.tubes.get_mut(&number).is_some_and(|tube| tube.expire(now)) {
+            while self.tubes.get_mut(&number).is_some_and(|tube| tube.is_event_due(now) && tube.expire(now)) {
                 self.serve_tube(number, now);
             }
         }
@@ -672,7 +677,7 @@ impl Model {
             self.close(key, now);
         }
         self.serve(now);
-        for tube in self.tubes.values_mut() {
+        for tube in self.tubes.values_mut().filter(|tube| tube.is_wait_over(now)) {
             let (over, waiting) =
                 std::mem::take(&mut tube.waiters).into_iter().partition(|waiter| waiter.deadline <= now);
             tube.waiters = waiting;

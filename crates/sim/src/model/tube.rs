@@ -1,6 +1,6 @@
 //! A tube of the model: a map of tasks through which it looks for everything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use lycosa_queue::Operation;
@@ -202,17 +202,24 @@ impl Tube {
         found.into_iter().map(|(id, _)| *id).collect()
     }
 
-    fn is_busy(&self, utube: &str) -> bool {
-        self.kind().has_sub_queues()
-            && self.tasks.values().any(|task| task.status == 't' && *task.utube == *utube)
+    /// The names of the sub-queues with a taken task.
+    fn busy(&self) -> BTreeSet<&str> {
+        let taken = self.tasks.values().filter(|task| self.kind().has_sub_queues() && task.status == 't');
+        taken.map(|task| &*task.utube).collect()
+    }
+
+    /// The ready tasks that no taken task of their sub-queue stands before, each with its place in the order of takes.
+    fn free(&self) -> impl Iterator<Item = ((u64, u64), &Task)> {
+        let (busy, is_timed) = (self.busy(), self.is_timed());
+        let ready = self.tasks.iter().filter(|(_, task)| task.status == 'r');
+        let free = ready.filter(move |(_, task)| !busy.contains(&*task.utube));
+        free.map(move |(id, task)| ((if is_timed { task.pri } else { 0 }, *id), task))
     }
 
     /// The task that the next take gets, dead or alive.
     pub(crate) fn next(&self) -> Option<u64> {
-        self.in_state('r')
-            .into_iter()
-            .filter(|_| !self.paused)
-            .find(|id| !self.is_busy(&self.tasks[id].utube))
+        let first = if self.paused { None } else { self.free().map(|(place, _)| place).min() };
+        first.map(|(_, id)| id)
     }
 
     pub(crate) fn is_dead(&self, id: u64, now: u64) -> bool {
@@ -295,6 +302,21 @@ impl Tube {
         let leased = LeasedTask { id, data: task.data.clone(), lease };
         self.count(Operation::Touch);
         Some(Answer::Leased { tasks: vec![leased], is_array: false })
+    }
+
+    /// Whether [`Self::end_leases`] has something to do.
+    pub(crate) fn is_lease_over(&self, now: u64) -> bool {
+        self.tasks.values().any(|task| task.lease.is_some_and(|lease| lease.ends <= now))
+    }
+
+    /// Whether [`Self::expire`] may have something to do.
+    pub(crate) fn is_event_due(&self, now: u64) -> bool {
+        self.is_timed() && self.tasks.values().any(|task| task.next_event <= now)
+    }
+
+    /// Whether some call has waited long enough.
+    pub(crate) fn is_wait_over(&self, now: u64) -> bool {
+        self.waiters.iter().any(|waiter| waiter.deadline <= now)
     }
 
     /// Ends the leases that are over.
@@ -439,14 +461,12 @@ impl Tube {
 
     /// The rows that a ready buffer has to hold.
     pub(crate) fn candidates(&self) -> Vec<Vec<u8>> {
-        let mut shown: BTreeMap<&str, u64> = BTreeMap::new();
-        for id in self.in_state('r') {
-            let utube = &*self.tasks[&id].utube;
-            if !self.is_busy(utube) {
-                shown.entry(utube).or_insert(id);
-            }
+        let mut shown: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for (place, task) in self.free() {
+            let first = shown.entry(&task.utube).or_insert(place);
+            *first = place.min(*first);
         }
-        let mut ids: Vec<u64> = shown.into_values().collect();
+        let mut ids: Vec<u64> = shown.into_values().map(|(_, id)| id).collect();
         ids.sort_unstable();
         let row = |id: u64| {
             let task = &self.tasks[&id];
@@ -466,9 +486,40 @@ impl Tube {
 impl Task {
     /// Reads a tuple of the space.
     pub(crate) fn read(tuple: &[u8], kind: Kind) -> Option<Self> {
+        let Fields { status, times: [next_event, ttl, ttr, pri, created], utube, data, .. } =
+            Fields::read(tuple, kind)?;
+        Some(Self {
+            status,
+            next_event,
+            ttl,
+            ttr,
+            pri,
+            created,
+            utube: utube.into(),
+            data: data.into(),
+            owner: None,
+            lease: None,
+        })
+    }
+}
+
+/// The fields of a task's tuple, where they stand.
+pub(crate) struct Fields<'a> {
+    pub(crate) id: u64,
+    pub(crate) status: char,
+    /// In the order of the fields; zeros in a tube without deadlines.
+    times: [u64; 5],
+    /// Nothing in a tube without sub-queues.
+    pub(crate) utube: &'a str,
+    /// The payload, encoded.
+    data: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn read(tuple: &'a [u8], kind: Kind) -> Option<Self> {
         let mut reader = mp::Reader::new(tuple);
         reader.array().ok()?;
-        reader.skip().ok()?;
+        let id = reader.uint().ok()?;
         let status = char::from(*reader.str().ok()?.first()?);
         let mut times = [0; 5];
         if kind.is_timed() {
@@ -477,19 +528,7 @@ impl Task {
             }
         }
         let utube = if kind.has_sub_queues() { reader.str().ok()? } else { b"" };
-        let utube = std::str::from_utf8(utube).ok()?.into();
-        let [next_event, ttl, ttr, pri, created] = times;
-        Some(Self {
-            status,
-            next_event,
-            ttl,
-            ttr,
-            pri,
-            created,
-            utube,
-            data: reader.rest().into(),
-            owner: None,
-            lease: None,
-        })
+        let utube = std::str::from_utf8(utube).ok()?;
+        Some(Self { id, status, times, utube, data: reader.rest() })
     }
 }

@@ -149,6 +149,7 @@ impl<'a> Masters<'a> {
             },
             window: *random.pick(&[200, 5_000, 1 << 20]),
             quorum: 0,
+            leases: false,
         };
         let store = storage::new_store().map_err(refused)?;
         let mut first = Node::new(0, disk_of(&identity(0), &store, &Vclock::new(), plan.writer)?);

@@ -15,6 +15,9 @@
 //! - A task whose `put` was answered exists until an `ack` was sent. One whose `ack` was answered never comes back.
 //! - A task that one client holds is not given to another, and its holder's `ack` is accepted by any later master
 //!   (in worlds whose sessions outlive everything).
+//! - In half of the worlds clients also take by leases. A lease is in force until its end by the clock of some master: until then its
+//!   task has no other owner and its token is accepted by any later master. Then the task is taken again, and its attempt was
+//!   counted. A token that is known to be stale settles nothing.
 //! - Two instances with equal vclocks have equal digests.
 //! - Replication never stops, and everything comes to rest once nothing goes wrong any more.
 //!
@@ -37,6 +40,8 @@ use std::fmt;
 pub use masters::MasterTotals;
 pub(crate) use masters::Masters;
 pub(crate) use world::World;
+#[cfg(test)]
+pub(crate) use world::has_leases;
 
 /// What happened in a world, in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,6 +72,12 @@ pub struct ReplicaTotals {
     pub replies: u64,
     /// Tasks that went all the way.
     pub finished: u64,
+    /// Leases that clients were told of, renewals included.
+    pub leases: u64,
+    /// Tasks that were taken again after their lease had ended.
+    pub ended: u64,
+    /// Stale tokens that were refused.
+    pub stale: u64,
     /// Pairs of equal vclocks whose digests were compared.
     pub comparisons: u64,
 }
@@ -89,6 +100,9 @@ impl ReplicaTotals {
             faults: self.faults + other.faults,
             replies: self.replies + other.replies,
             finished: self.finished + other.finished,
+            leases: self.leases + other.leases,
+            ended: self.ended + other.ended,
+            stale: self.stale + other.stale,
             comparisons: self.comparisons + other.comparisons,
         }
     }
@@ -98,13 +112,14 @@ impl fmt::Display for ReplicaTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { switches, taken_back, failovers, rejoins, returns, prunes, crashes, cuts, faults, .. } =
             self;
-        let Self { replies, finished, comparisons, joins, broken_joins, .. } = self;
+        let Self { replies, finished, leases, ended, stale, comparisons, joins, broken_joins, .. } = self;
         write!(
             f,
             "{switches} planned switches and {taken_back} taken back, {failovers} fail-overs, {rejoins} instances joined again \
              over rows of their own and {returns} over journals, {joins} joins over a connection and {broken_joins} broken off, \
              journals removed {prunes} times, {crashes} crashes, {cuts} connections cut or silent, {faults} disk faults, \
-             {replies} replies, {finished} tasks finished, {comparisons} digests compared"
+             {replies} replies, {finished} tasks finished, {leases} leases, {ended} of them ended, {stale} stale tokens refused, \
+             {comparisons} digests compared"
         )
     }
 }

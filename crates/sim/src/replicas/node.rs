@@ -44,6 +44,8 @@ pub(super) struct Plan {
     pub(super) window: usize,
     /// Masters that have to be in sync before a process takes writes, itself included; 0: no process is ever an orphan.
     pub(super) quorum: usize,
+    /// Whether clients also take by leases.
+    pub(super) leases: bool,
 }
 
 /// A process.

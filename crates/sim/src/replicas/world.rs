@@ -22,6 +22,7 @@ use super::link::{Link, TIMEOUT};
 use super::node::{Life, Node, Plan, disk_of, identity};
 use crate::BEGINNING;
 use crate::Trace;
+use crate::agreement;
 use crate::random::Random;
 use crate::storage;
 use crate::violation::{Checked, Violation, hold};
@@ -34,6 +35,10 @@ const ROUND: u64 = 20_000;
 
 /// The most by which a clock is wrong, in microseconds.
 const WRONG: i64 = 1_800_000_000;
+
+/// Draws the worlds with leases. The numbers that other draws get are as they were before there were leases, and none of the kept
+/// worlds has any.
+const LEASES: u64 = 760;
 
 #[derive(Debug, Clone, Copy)]
 enum Action {
@@ -73,7 +78,12 @@ pub(crate) struct World<'a> {
     pub(crate) totals: ReplicaTotals,
 }
 
-fn plan(random: &mut Random) -> Plan {
+/// Whether clients of a world also take by leases.
+pub(crate) fn has_leases(seed: u64) -> bool {
+    Random::new(seed ^ LEASES).one_in(2)
+}
+
+fn plan(seed: u64, random: &mut Random) -> Plan {
     Plan {
         nodes: random.between(2, 3) as usize,
         session_ttr: if random.one_in(3) { 1.0 } else { 100_000.0 },
@@ -90,6 +100,7 @@ fn plan(random: &mut Random) -> Plan {
         },
         window: *random.pick(&[200, 5_000, 1 << 20]),
         quorum: random.below(4) as usize,
+        leases: has_leases(seed),
     }
 }
 
@@ -117,7 +128,7 @@ fn actions(random: &mut Random) -> Vec<(u32, Action)> {
 impl<'a> World<'a> {
     pub(crate) fn new(seed: u64, trace: &'a mut Trace) -> Checked<Self> {
         let mut random = Random::new(seed);
-        let plan = plan(&mut random);
+        let plan = plan(seed, &mut random);
         let actions = actions(&mut random);
         trace.line(format_args!("{} instances, sessions for {} s", plan.nodes, plan.session_ttr));
         let store = storage::new_store().map_err(|error| Violation(error.to_string()))?;
@@ -304,7 +315,9 @@ impl<'a> World<'a> {
         } else if works {
             let tube = self.random.below(TUBES.len() as u64) as usize;
             let held = self.clients[number].held.clone();
-            match self.random.below(8) {
+            let by_lease = self.plan.leases && self.random.one_in(2);
+            match if by_lease { u64::MAX } else { self.random.below(8) } {
+                u64::MAX => self.clients[number].about_leases(&mut self.random, tube, &self.ledger),
                 0..3 => {
                     self.next_payload += 1;
                     Ask::Put { tube, payload: self.next_payload }
@@ -319,6 +332,7 @@ impl<'a> World<'a> {
         };
         let frame = self.clients[number].send(ask, &mut self.ledger);
         self.trace.line(format_args!("{} client {number} asks {node}: {ask:?}", self.step));
+        self.note_time(node);
         let now = self.nodes[node].now(self.now);
         let Some(life) = &mut self.nodes[node].life else { return Ok(()) };
         // Without the prefix of its length.
@@ -337,8 +351,17 @@ impl<'a> World<'a> {
         self.clients[number].lose_connection();
     }
 
+    /// Leases end by the clock of an instance that takes writes.
+    fn note_time(&mut self, number: usize) {
+        let node = &self.nodes[number];
+        if node.life.as_ref().is_some_and(|life| !life.instance.status().is_read_only) {
+            self.ledger.latest = self.ledger.latest.max(node.now(self.now));
+        }
+    }
+
     /// A turn of an instance's loop.
     fn turn(&mut self, number: usize) -> Checked {
+        self.note_time(number);
         let now = self.nodes[number].now(self.now);
         let Some(life) = &mut self.nodes[number].life else { return Ok(()) };
         life.turn(now)?;
@@ -678,8 +701,9 @@ impl<'a> World<'a> {
     /// The data of the master against what clients were told.
     fn check(&mut self, master: usize) -> Checked {
         let lives = self.nodes.iter().filter_map(|node| node.life.as_ref());
-        lives.map(|life| &life.instance).try_for_each(crate::agreement::counts_hold)?;
+        lives.map(|life| &life.instance).try_for_each(agreement::counts_hold)?;
         let Some(life) = &self.nodes[master].life else { return Ok(()) };
+        agreement::owners_hold(&life.instance)?;
         let store = life.instance.store();
         let mut found: HashMap<u64, bool> = HashMap::new();
         for (name, _) in TUBES {
@@ -704,9 +728,18 @@ impl<'a> World<'a> {
             if let Some(holder) = entry.holder.filter(|_| self.ledger.sessions_stay) {
                 hold!(task == Some(&true), "task {payload} of client {holder} is not taken any more");
             }
+            if let Some(lease) = entry.lease.filter(|lease| lease.ends > self.ledger.latest) {
+                let may_have_ended = entry.state == State::Finishing;
+                hold!(
+                    task == Some(&true) || may_have_ended,
+                    "task {payload} is not taken any more, by {lease:?}"
+                );
+            }
         }
-        self.totals.replies = self.ledger.replies;
-        self.totals.finished = self.ledger.finished;
+        let Ledger { replies, finished, leases, .. } = self.ledger;
+        (self.totals.replies, self.totals.finished) = (replies, finished);
+        (self.totals.leases, self.totals.ended) = (leases.given, leases.ended);
+        self.totals.stale = leases.stale;
         Ok(())
     }
 }
