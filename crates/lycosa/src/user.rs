@@ -46,13 +46,13 @@ pub(crate) fn run(command: UserCommand) -> anyhow::Result<Outcome> {
             let session = Session::open_admin(&admin.data_dir)?;
             check_tubes(&session, &tube)?;
             grant(&session, &name, &role, &tube)?;
-            said(admin.json, &name, "granted")
+            said_of(admin.json, &name, ("granted", "to"), &role, &tube)
         }
         UserCommand::Revoke { name, role, tube, admin } => {
             let session = Session::open_admin(&admin.data_dir)?;
             check_tubes(&session, &tube)?;
             revoke(&session, &name, &role, &tube)?;
-            said(admin.json, &name, "revoked")
+            said_of(admin.json, &name, ("revoked", "from"), &role, &tube)
         }
         UserCommand::Passwd { name, password_file, admin } => {
             let session = Session::open_admin(&admin.data_dir)?;
@@ -86,6 +86,24 @@ fn said(as_json: bool, user: &str, what: &str) -> anyhow::Result<Outcome> {
     } else {
         output::line(format_args!("{what} user {user}"))?;
     }
+    Ok(Outcome::Done)
+}
+
+/// The same for roles and tubes: `granted to user ann: role viewer, tube mail`.
+fn said_of(
+    as_json: bool,
+    user: &str,
+    (done, preposition): (&str, &str),
+    roles: &[String],
+    tubes: &[String],
+) -> anyhow::Result<Outcome> {
+    if as_json {
+        return said(true, user, done);
+    }
+    let roles = roles.iter().map(|role| format!("role {role}"));
+    let tubes = tubes.iter().map(|tube| format!("tube {tube}"));
+    let all: Vec<_> = roles.chain(tubes).collect();
+    output::line(format_args!("{done} {preposition} user {user}: {}", all.join(", ")))?;
     Ok(Outcome::Done)
 }
 
