@@ -283,7 +283,8 @@ impl Front {
     }
 
     /// Conditions of every request. `wanted` is the schema version that the client believes in, 0 for any.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "measured: each request comes here")]
+    #[inline(always)]
     fn admit(
         &mut self,
         shard: &Shard,
