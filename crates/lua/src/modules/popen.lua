@@ -59,6 +59,8 @@ function handle_mt.__tostring() return '<popen handle>' end
 function handle_mt.__index(self, key)
     local method = handle[key]
     if method ~= nil or type(key) ~= 'string' or self.closed then return method end
+    -- A child that has just ended keeps its number until its end has been looked at.
+    if key == 'pid' then return not self.ended and self.child or nil end
     return handle.info(self)[key]
 end
 function handle_mt.__serialize(self) return self:info() end
@@ -212,6 +214,13 @@ function popen.new(argv, opts)
         if self.ended or self.options.keep_child then return end
         C.lycosa_popen_kill(self.options.group_signal and -self.child or self.child, popen.signal.SIGKILL)
         orphans[self.child] = true
+        -- A finalizer cannot wait for the child: a fiber does.
+        fiber.new(function()
+            while orphans[self.child] do
+                reap()
+                fiber.sleep(FIRST_PAUSE)
+            end
+        end)
     end
     return self
 end
