@@ -98,6 +98,11 @@ pub const ALL: &[Kept] = &[
         3_000,
         "a member's answer to a snapshot was lost, and its leader sent it nothing more",
     ),
+    group(
+        45,
+        1_444,
+        "an entry that gave way in its proposer's memory was confirmed after all; a checker was wrong",
+    ),
     members(
         5_064,
         3_000,

@@ -85,8 +85,9 @@ pub enum Event {
     },
     /// All own proposals up to this one will be handed out by every node: their outcome may be told.
     Confirmed(Position),
-    /// The own proposal at this place, and all behind it, gave way to another leader's entries. If [`Event::Installed`]
-    /// comes with it, a snapshot took their place, which may hold them.
+    /// The own proposal at this place, and all behind it, gave way to another leader's entries here: this node will not tell what
+    /// becomes of them. A node that has them still may lead and confirm them, and so may this one, if it dies before the
+    /// change is on its disk. If [`Event::Installed`] comes with it, a snapshot took their place, which may hold them.
     Lost(Position),
     /// The next entry. It comes after the node's own disk has it.
     Committed(Committed),

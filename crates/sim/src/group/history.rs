@@ -1,6 +1,6 @@
 //! The one history that all nodes of a group must agree on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use lycosa_group::members::NodeId;
 use lycosa_group::node::Payload;
@@ -25,7 +25,6 @@ pub(super) struct History {
     entries: BTreeMap<u64, (u64, u64, u64)>,
     leaders: BTreeMap<u64, NodeId>,
     confirmed: BTreeMap<u64, (u64, u64)>,
-    lost: BTreeSet<Position>,
     /// The greatest index that was confirmed so far.
     pub(super) newest_confirmed: u64,
 }
@@ -53,7 +52,6 @@ impl History {
         hold!(first.0 == term, "entry {index} is of term {} and, at node {node}, of term {term}", first.0);
         hold!(first.1 == content, "entry {index} of term {term} has another content at node {node}");
         hold!(first.2 == digest, "after entry {index} node {node} has other data");
-        hold!(!self.lost.contains(&position), "entry {position:?} was lost, and node {node} hands it out");
         if let (Some((term, operation)), Payload::Rows(rows)) = (self.confirmed.get(&index), payload) {
             let is_same = *term == position.term && rows.starts_with(&operation.to_le_bytes());
             hold!(is_same, "operation {operation} was confirmed at {index}, node {node} hands out another");
@@ -77,19 +75,18 @@ impl History {
                 "operation {operation} is confirmed at {position:?}, term {found} has its place"
             );
         }
-        hold!(!self.lost.contains(&position), "operation {operation} was lost, and is confirmed");
         self.confirmed.insert(index, (term, operation));
         self.newest_confirmed = self.newest_confirmed.max(index);
         Ok(())
     }
 
-    pub(super) fn lose(&mut self, position: Position) -> Checked<()> {
+    /// An entry gave way in the log of its proposer. A later leader that has it still may confirm it yet.
+    pub(super) fn lose(&self, position: Position) -> Checked<()> {
         let is_kept = self.entries.get(&position.index).is_some_and(|(term, ..)| *term == position.term);
         hold!(!is_kept, "{position:?} is lost, and was handed out");
         let is_confirmed =
             self.confirmed.get(&position.index).is_some_and(|(term, _)| *term == position.term);
         hold!(!is_confirmed, "{position:?} is lost, and was confirmed");
-        self.lost.insert(position);
         Ok(())
     }
 }

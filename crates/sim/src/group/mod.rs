@@ -8,7 +8,7 @@
 //!
 //! Checked at every step:
 //! - all nodes hand out the same entries in the same order, and after a snapshot the same data;
-//! - a confirmed operation is handed out, a lost one never, after any deaths;
+//! - a confirmed operation is handed out after any deaths, and no handed out entry gives way to another;
 //! - a read that the majority has answered sees everything that was confirmed before it was asked;
 //! - a term has one leader, and a leader is a member;
 //! - no node refuses a message of another, none panics.
