@@ -36,7 +36,7 @@ mod event;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use lycosa_tuple::mp::{self, Reader};
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
@@ -202,6 +202,8 @@ pub struct Node {
     is_scarce: bool,
     /// When the node last handed over because of its disk.
     handed_over: Option<u64>,
+    /// When the last message of each other node came. `raft` forgets at each election timeout who has answered.
+    heard: BTreeMap<NodeId, u64>,
     events: VecDeque<Event>,
 }
 
@@ -270,6 +272,7 @@ impl Node {
             is_halted: false,
             is_scarce: false,
             handed_over: None,
+            heard: BTreeMap::new(),
             events: VecDeque::new(),
         };
         node.account();
@@ -381,6 +384,7 @@ impl Node {
         }
         let heartbeat_answered = message.get_msg_type() == MessageType::MsgHeartbeatResponse;
         let (from, commit) = (message.from, message.commit);
+        self.heard.insert(from, self.now);
         // What raft refuses of a message from outside is a message that came too late.
         let _ = self.raw.step(message);
         if heartbeat_answered {
@@ -764,6 +768,12 @@ impl Node {
         self.account();
     }
 
+    /// Whether a node is this one, or has sent something within the last election timeout.
+    fn is_active(&self, node: NodeId) -> bool {
+        let since = self.heard.get(&node).map(|heard| self.now.saturating_sub(*heard));
+        node == self.identity.node || since.is_some_and(|since| since <= self.settings.election_timeout)
+    }
+
     /// Where the node stands.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -772,7 +782,7 @@ impl Node {
         let progress = |(node, progress): (&NodeId, &raft::Progress)| Progress {
             node: *node,
             matched: progress.matched,
-            is_active: progress.recent_active || *node == self.identity.node,
+            is_active: self.is_active(*node),
             awaits_snapshot: progress.state == raft::ProgressState::Snapshot,
         };
         let mut progress: Vec<Progress> = match self.standing.0 {

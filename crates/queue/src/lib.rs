@@ -448,7 +448,8 @@ impl Queue {
         })
     }
 
-    /// Writes cached owners into their space if a snapshot would lack them: where they are noted.
+    /// Makes the space of owners what a snapshot is to have, where changes of owners are noted: it has every owner that all members
+    /// have.
     ///
     /// # Errors
     /// The store refuses a row.
@@ -457,7 +458,7 @@ impl Queue {
             return Ok(());
         }
         let former = store.lift_limit(true);
-        let settled = self.turn(store, now).write_back_owners();
+        let settled = self.turn(store, now).settle_owners();
         store.lift_limit(former);
         settled
     }

@@ -14,8 +14,8 @@
 //!
 //! In a group the space is durable, yet its rows are not logged: each change is noted for the batch
 //! ([`crate::owner_changes`]), and followers keep the same owners. Which of them are in the cache is each member's own
-//! affair, so what moves between cache and space leaves no effect. A snapshot has them all, as rows
-//! ([`Queue::settle_owners`](crate::Queue::settle_owners)).
+//! affair, so what moves between cache and space leaves no effect. A snapshot has them all as rows, but for owners of tasks in
+//! temporary tubes ([`Queue::settle_owners`](crate::Queue::settle_owners)).
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::ops::ControlFlow;
@@ -429,6 +429,23 @@ impl Owners {
         self.cached().into_iter().try_for_each(|task| self.write_back(store, pending, task))
     }
 
+    /// Makes the space what a snapshot of a member is to have: every owner but those of temporary tubes, which no other member
+    /// has. Inside a transaction.
+    pub(crate) fn settle(&mut self, store: &mut Store, pending: &mut Pending) -> Result<(), Error> {
+        let shared = self.matching(|task, _| !self.temporary.contains(&task.0));
+        shared.into_iter().try_for_each(|task| self.write_back(store, pending, task))?;
+        for tube in self.temporary.iter().copied().collect::<Vec<_>>() {
+            let written = rows(store, self.space, 0, IteratorType::Eq, &ShortKey::id(tube))?;
+            for (task, owner) in written.iter().filter_map(|row| Some((taken_key(row)?, Owner::read(row)?))) {
+                let key = ShortKey::numbers(&[task.0, task.1]);
+                self.execute(store, &Statement::Delete { space: self.space, index: 0, key: &key })?;
+                let previous = self.cache(task, owner);
+                pending.undo.push(Undo::Owner { task, previous });
+            }
+        }
+        Ok(())
+    }
+
     /// The rows that the space has, or would have if all owners were written back, in order.
     pub(crate) fn rows(&self, store: &Store) -> Result<Vec<Vec<u8>>, Error> {
         let mut all = rows(store, self.space, 0, IteratorType::All, &[0x90])?;
@@ -469,9 +486,10 @@ impl Owners {
         })
     }
 
-    /// Whether a snapshot that is taken now would lack owners.
+    /// Whether a snapshot that is taken now would lack owners, or have some that no other member has.
     pub(crate) fn has_unsettled(&self, store: &Store) -> bool {
-        !self.cached.is_empty() && store.space(self.space).is_ok_and(|space| !space.is_temporary())
+        !(self.cached.is_empty() && self.temporary.is_empty())
+            && store.space(self.space).is_ok_and(|space| !space.is_temporary())
     }
 
     /// The cached tasks, in order.

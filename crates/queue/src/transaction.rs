@@ -272,6 +272,13 @@ impl Turn<'_> {
         if self.common.owners.may_lack_rows_of(space) { self.write_back_owners() } else { Ok(()) }
     }
 
+    pub(crate) fn settle_owners(&mut self) -> Result<(), Error> {
+        self.transact(|turn| {
+            let Common { owners, pending, .. } = turn.common;
+            owners.settle(turn.store, pending)
+        })
+    }
+
     pub(crate) fn write_back_owners(&mut self) -> Result<(), Error> {
         self.transact(|turn| {
             let Common { owners, pending, .. } = turn.common;

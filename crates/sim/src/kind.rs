@@ -281,6 +281,7 @@ fn members(totals: &MemberTotals) -> Counts {
     let MemberTotals {
         elections,
         puts,
+        brief,
         finished,
         peeks,
         unknown,
@@ -308,6 +309,7 @@ fn members(totals: &MemberTotals) -> Counts {
         ("stops", stops),
         ("leaders", elections),
         ("puts", puts),
+        ("puts in a temporary tube", brief),
         ("tasks finished", finished),
         ("looks at a leader", peeks),
         ("unknown outcomes", unknown),

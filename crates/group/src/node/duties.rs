@@ -69,8 +69,8 @@ impl Node {
         let progress = self.raw.raft.prs();
         self.members.iter().filter_map(move |member| {
             let found = progress.get(member.node)?;
-            let can_lead =
-                member.standing.stays_voter() && member.node != self.identity.node && found.recent_active;
+            let is_other = member.node != self.identity.node;
+            let can_lead = member.standing.stays_voter() && is_other && self.is_active(member.node);
             can_lead.then_some((found.matched, member.node))
         })
     }
@@ -147,7 +147,7 @@ impl Node {
             let needs_snapshot =
                 progress.state == raft::ProgressState::Snapshot || progress.matched + 1 < first;
             let is_near = !needs_snapshot && progress.matched + CAUGHT_UP_ENTRIES >= last;
-            (is_near && progress.recent_active).then_some(node)
+            (is_near && self.is_active(node)).then_some(node)
         };
         let learners = self.members.iter().filter(|member| member.standing == Standing::Learner);
         learners.map(|member| member.node).find_map(has_caught_up)

@@ -6,15 +6,20 @@ use std::net::TcpStream;
 use crate::support::{Server, lycosa, wait_until};
 use lycosa_client::{ConnectOptions, Connection, Value};
 
-/// What a console at the server's port, whose user is `guest`, shows of a statement.
+/// What a console at the server's port, whose user is `guest`, shows of a statement, or says instead.
 fn as_guest(server: &Server, statement: &str) -> String {
-    server.run_with(&["console", &server.address], &format!("{statement}\n")).stdout
+    on_console(server, &server.address, statement)
+}
+
+fn on_console(server: &Server, address: &str, statement: &str) -> String {
+    let run = server.run_with(&["console", address], &format!("{statement}\n"));
+    run.stdout + &run.stderr
 }
 
 /// The same as `admin`.
 fn as_admin(server: &Server, statement: &str) -> String {
     let socket = format!("unix://{}", server.data.path().join("admin.sock").display());
-    server.run_with(&["console", &socket], &format!("{statement}\n")).stdout
+    on_console(server, &socket, statement)
 }
 
 #[test]

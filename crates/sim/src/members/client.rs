@@ -17,9 +17,29 @@ use lycosa_tuple::value::Value;
 use crate::random::Random;
 use crate::violation::{Checked, Violation, hold};
 
-/// Name and type of each tube.
-pub(super) const TUBES: [(&str, &str); 4] =
-    [("plain", "fifo"), ("timed", "fifottl"), ("keyed", "utube"), ("both", "utubettl")];
+/// Name and type of each tube. The last one is temporary, and not every world has it.
+pub(super) const TUBES: [(&str, &str); 5] =
+    [("plain", "fifo"), ("timed", "fifottl"), ("keyed", "utube"), ("both", "utubettl"), ("brief", "fifo")];
+
+/// The temporary tube.
+pub(super) const TEMPORARY: usize = TUBES.len() - 1;
+
+/// A time in which a process leads without a break, or follows: the node, the number of its process, and the number of the time
+/// in the life of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Reign {
+    pub(super) node: NodeId,
+    pub(super) process: u64,
+    pub(super) number: u64,
+}
+
+impl Reign {
+    /// Whether a request that was made in the reign `from` and answered in `to` may have been handled in one with another request.
+    fn may_meet((from, to): (Self, Option<Self>), (other_from, other_to): (Self, Self)) -> bool {
+        let place = |reign: Self| (reign.node, reign.process);
+        place(from) == place(other_from) && from <= other_to && to.is_none_or(|to| other_from <= to)
+    }
+}
 
 /// The tube of a task, and its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +84,8 @@ pub(super) struct Connection {
     pub(super) slot: ConnectionSlot,
     /// The node led when the request under way was sent, and the request is its first since.
     pub(super) led: bool,
+    /// The node's reign when the request under way was sent.
+    asked: Option<Reign>,
     is_identified: bool,
     is_greeted: bool,
     received: Vec<u8>,
@@ -71,7 +93,15 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(node: NodeId, slot: ConnectionSlot) -> Self {
-        Self { node, slot, led: false, is_identified: false, is_greeted: false, received: Vec::new() }
+        Self {
+            node,
+            slot,
+            led: false,
+            asked: None,
+            is_identified: false,
+            is_greeted: false,
+            received: Vec::new(),
+        }
     }
 }
 
@@ -111,6 +141,23 @@ struct Entry {
     place: Option<Place>,
     /// A `release` was sent and not answered, or its outcome is unknown.
     is_releasing: bool,
+    brief: Option<Brief>,
+}
+
+/// What is known of a task in the temporary tube beside that.
+#[derive(Debug, Clone, Copy)]
+struct Brief {
+    /// The reigns in which its `put` was sent and answered.
+    put: (Reign, Option<Reign>),
+    /// The reign in which its holder got it, if that is certain.
+    held_in: Option<Reign>,
+}
+
+impl Brief {
+    /// Whether the task exists in a reign, unless it was acknowledged.
+    fn is_of(&self, reign: Reign) -> bool {
+        self.put == (reign, Some(reign))
+    }
 }
 
 /// All tasks that were ever put, by their payload.
@@ -120,12 +167,23 @@ pub(super) struct Ledger {
     next_payload: u64,
     /// Sessions outlive everything that happens in this world.
     pub(super) sessions_stay: bool,
+    /// Number of tubes that clients use.
+    pub(super) tubes: usize,
     pub(super) puts: u64,
+    /// Tasks in the temporary tube whose `put` was answered.
+    pub(super) brief: u64,
     pub(super) finished: u64,
     pub(super) peeks: u64,
     pub(super) unknown: u64,
     pub(super) refused: u64,
     pub(super) replies: u64,
+}
+
+impl Entry {
+    /// Whether the task is there in these reigns: of an acknowledged `put` in the temporary tube, only in the reign of it.
+    fn exists_in(&self, (from, to): (Reign, Reign)) -> bool {
+        self.state == State::Stored && self.brief.is_none_or(|brief| from == to && brief.is_of(from))
+    }
 }
 
 /// What a reply says.
@@ -156,7 +214,7 @@ impl Client {
         if let Some(lost) = self.lost {
             return lost;
         }
-        let tube = random.below(TUBES.len() as u64) as usize;
+        let tube = random.below(ledger.tubes as u64) as usize;
         match random.below(10) {
             0..3 => {
                 ledger.next_payload += 1;
@@ -190,20 +248,25 @@ impl Client {
     }
 
     /// The request `ask`, as bytes.
-    pub(super) fn send(&mut self, ask: Ask, ledger: &mut Ledger) -> Vec<u8> {
+    pub(super) fn send(&mut self, ask: Ask, reign: Reign, ledger: &mut Ledger) -> Vec<u8> {
         self.sync += 1;
+        if let Some(connection) = &mut self.connection {
+            connection.asked = Some(reign);
+        }
         let method = |tube: usize, method: &str| format!("queue.tube.{}:{method}", TUBES[tube].0);
         let (name, arguments) = match ask {
             Ask::Create { tube } => {
-                let options = Value::map([("if_not_exists", Value::from(true))]);
+                let temporary = Value::from(tube == TEMPORARY);
+                let options = Value::map([("if_not_exists", Value::from(true)), ("temporary", temporary)]);
                 let (name, kind) = TUBES[tube];
                 ("queue.create_tube".to_owned(), vec![Value::from(name), Value::from(kind), options])
             }
             Ask::Identify => ("queue.identify".to_owned(), self.session.iter().map(Value::str).collect()),
             Ask::Put { tube, payload } => {
+                let brief = (tube == TEMPORARY).then_some(Brief { put: (reign, None), held_in: None });
                 ledger.entries.insert(
                     payload,
-                    Entry { state: State::Asked, holder: None, place: None, is_releasing: false },
+                    Entry { state: State::Asked, holder: None, place: None, is_releasing: false, brief },
                 );
                 let options = Value::map([("utube", Value::from(payload % 3))]);
                 (method(tube, "put"), vec![Value::from(payload), options])
@@ -243,7 +306,12 @@ impl Client {
     }
 
     /// Bytes of a node, which leads now or does not.
-    pub(super) fn receive(&mut self, bytes: &[u8], leads: bool, ledger: &mut Ledger) -> Checked {
+    pub(super) fn receive(
+        &mut self,
+        bytes: &[u8],
+        (leads, now): (bool, Reign),
+        ledger: &mut Ledger,
+    ) -> Checked {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         connection.received.extend_from_slice(bytes);
         if !connection.is_greeted {
@@ -256,6 +324,7 @@ impl Client {
         loop {
             let Some(connection) = &mut self.connection else { return Ok(()) };
             let is_leaders = leads && connection.led;
+            let reigns = (connection.asked.unwrap_or(now), now);
             let Ok(Split::Frame { content, consumed }) =
                 frame::split(&connection.received, frame::DEFAULT_LIMIT)
             else {
@@ -275,13 +344,20 @@ impl Client {
             let ask = self.pending.take();
             let ask = ask.ok_or_else(|| Violation("a reply that nobody waits for".to_owned()))?;
             match said {
-                Said::Values(values) => self.answered(ask, &values, is_leaders, ledger)?,
-                Said::Refused(error) => self.refused(ask, &error, is_leaders, ledger)?,
+                Said::Values(values) => self.answered(ask, &values, (is_leaders, reigns), ledger)?,
+                Said::Refused(error) => self.refused(ask, &error, (is_leaders, reigns), ledger)?,
             }
         }
     }
 
-    fn answered(&mut self, ask: Ask, values: &[Value], is_leaders: bool, ledger: &mut Ledger) -> Checked {
+    /// `reigns`: of the node, when it was asked and when its answer arrived.
+    fn answered(
+        &mut self,
+        ask: Ask,
+        values: &[Value],
+        (is_leaders, reigns): (bool, (Reign, Reign)),
+        ledger: &mut Ledger,
+    ) -> Checked {
         let number = self.number;
         let task = values.first().and_then(Value::as_array);
         let nothing = task.is_none();
@@ -305,8 +381,12 @@ impl Client {
             Ask::Put { payload, .. } if nothing => _ = ledger.entries.remove(&payload),
             Ask::Put { tube, payload } => {
                 let id = field(0).ok_or_else(|| Violation(format!("a task is {task:?}")))?;
-                ledger.puts += 1;
+                ledger.puts += u64::from(tube != TEMPORARY);
+                ledger.brief += u64::from(tube == TEMPORARY);
                 ledger.update(payload, |entry| {
+                    if let Some(brief) = &mut entry.brief {
+                        brief.put.1 = Some(reigns.1);
+                    }
                     entry.place = Some(Place { tube, id, payload });
                     if entry.state == State::Asked {
                         entry.state = State::Stored;
@@ -318,7 +398,7 @@ impl Client {
                 let (Some(id), Some(payload)) = (field(0), field(2)) else {
                     return Err(Violation(format!("a task is {task:?}")));
                 };
-                ledger.taken(payload, number)?;
+                ledger.taken(payload, number, reigns)?;
                 self.held.push(Place { tube, id, payload });
             }
             Ask::Ack(place) if nothing => {
@@ -335,12 +415,23 @@ impl Client {
             Ask::Peek { place, is_finished, .. } => {
                 ledger.peeks += u64::from(is_leaders);
                 hold!(!(is_finished && is_leaders), "task {} was acknowledged and is read", place.payload);
+                hold!(
+                    !is_leaders || ledger.may_exist(place.payload, reigns),
+                    "task {} of a former leader's temporary tube is read at {reigns:?}",
+                    place.payload
+                );
             }
         }
         Ok(())
     }
 
-    fn refused(&mut self, ask: Ask, error: &ErrorObject, is_leaders: bool, ledger: &mut Ledger) -> Checked {
+    fn refused(
+        &mut self,
+        ask: Ask,
+        error: &ErrorObject,
+        (is_leaders, reigns): (bool, (Reign, Reign)),
+        ledger: &mut Ledger,
+    ) -> Checked {
         let is = |code: ErrorCode| error.code == u32::from(code);
         let number = self.number;
         if error.fields.iter().any(|(_, name)| name == OUTCOME_UNKNOWN) || is(ErrorCode::WalIo) {
@@ -364,6 +455,17 @@ impl Client {
             _ if has_not_happened => {}
             // A tube that the group has not decided on yet.
             _ if error.message.contains("is unknown") && !matches!(ask, Ask::Identify) => {}
+            // Another member has led, and the tube is empty since.
+            Ask::Ack(place) | Ask::Release(place)
+                if place.tube == TEMPORARY && !ledger.is_held_in(place.payload, reigns) =>
+            {
+                hold!(
+                    ["Task was not taken", "not found"].iter().any(|text| error.message.contains(text)),
+                    "{ask:?} is refused: {}",
+                    error.message
+                );
+                ledger.update(place.payload, |entry| (entry.state, entry.holder) = (State::Finishing, None));
+            }
             Ask::Ack(place) | Ask::Release(place) if error.message.contains("Task was not taken") => {
                 let payload = place.payload;
                 hold!(!ledger.sessions_stay, "client {number} held task {payload}, which was not taken");
@@ -379,7 +481,7 @@ impl Client {
             Ask::Peek { place, is_stored, .. } if error.message.contains("not found") => {
                 ledger.peeks += u64::from(is_leaders);
                 let entry = ledger.entries.get(&place.payload).copied();
-                let is_there = is_stored && entry.is_some_and(|entry| entry.state == State::Stored);
+                let is_there = is_stored && entry.is_some_and(|entry| entry.exists_in(reigns));
                 hold!(!(is_there && is_leaders), "task {} was put and is not found", place.payload);
             }
             _ => return Err(Violation(format!("{ask:?} is refused: {}", error.message))),
@@ -404,15 +506,37 @@ impl Ledger {
         Some(Ask::Peek { place, is_stored, is_finished })
     }
 
-    fn taken(&mut self, payload: u64, by: usize) -> Checked {
+    /// Whether a task may exist in some of these reigns: a temporary tube is empty in a new one.
+    fn may_exist(&self, payload: u64, reigns: (Reign, Reign)) -> bool {
+        let brief = self.entries.get(&payload).and_then(|entry| entry.brief);
+        brief.is_none_or(|brief| Reign::may_meet(brief.put, reigns))
+    }
+
+    /// Whether a task in the temporary tube was taken in this one reign.
+    fn is_held_in(&self, payload: u64, reigns: (Reign, Reign)) -> bool {
+        let brief = self.entries.get(&payload).and_then(|entry| entry.brief);
+        let held_in = brief.and_then(|brief| brief.held_in);
+        held_in.is_some_and(|held_in| (held_in, held_in) == reigns)
+    }
+
+    fn taken(&mut self, payload: u64, by: usize, reigns: (Reign, Reign)) -> Checked {
         let known = self.entries.get(&payload).copied();
         let entry = known.ok_or_else(|| Violation(format!("task {payload} was refused and is there")))?;
         hold!(entry.state != State::Finished, "task {payload} was acknowledged and is taken again");
-        if let Some(holder) = entry.holder.filter(|_| self.sessions_stay) {
+        hold!(
+            self.may_exist(payload, reigns),
+            "task {payload} of a former leader's temporary tube is taken at {reigns:?}: {:?}",
+            entry.brief
+        );
+        let is_held = entry.brief.is_none() || self.is_held_in(payload, reigns);
+        if let Some(holder) = entry.holder.filter(|_| self.sessions_stay && is_held) {
             return Err(Violation(format!("task {payload} is held by client {holder} and given to {by}")));
         }
         self.update(payload, |entry| {
             (entry.state, entry.holder, entry.is_releasing) = (State::Stored, Some(by), false);
+            if let Some(brief) = &mut entry.brief {
+                brief.held_in = Some(reigns.1).filter(|_| reigns.0 == reigns.1);
+            }
         });
         Ok(())
     }
@@ -427,17 +551,29 @@ impl Ledger {
         Ok(())
     }
 
-    /// Compares with the payloads that the group's data have in the end, and with the taken ones among them.
-    pub(super) fn check(&self, stored: &BTreeMap<u64, usize>, taken: &BTreeSet<u64>) -> Checked {
+    /// Compares with the payloads that the leader's data have in the end, in its reign, and with the taken ones among them.
+    pub(super) fn check(
+        &self,
+        stored: &BTreeMap<u64, usize>,
+        taken: &BTreeSet<u64>,
+        reign: Reign,
+    ) -> Checked {
         for (payload, entry) in &self.entries {
             let count = stored.get(payload).copied().unwrap_or(0);
             hold!(count <= 1, "task {payload} is there {count} times");
-            hold!(entry.state != State::Stored || count == 1, "the acknowledged task {payload} is lost");
+            hold!(!entry.exists_in((reign, reign)) || count == 1, "the acknowledged task {payload} is lost");
+            hold!(
+                count == 0 || self.may_exist(*payload, (reign, reign)),
+                "task {payload} of a former leader's temporary tube is there"
+            );
             hold!(
                 entry.state != State::Finished || count == 0,
                 "task {payload} was acknowledged and is there"
             );
-            let is_free = entry.state == State::Stored && entry.holder.is_none() && !entry.is_releasing;
+            let is_free = entry.state == State::Stored
+                && entry.holder.is_none()
+                && !entry.is_releasing
+                && entry.brief.is_none();
             hold!(
                 !(self.sessions_stay && is_free && taken.contains(payload)),
                 "task {payload} was given out, and no client has it"

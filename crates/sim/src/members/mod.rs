@@ -20,13 +20,18 @@
 //!
 //! Half of the groups begin at an older level, with programs of both versions, and rise once all members have the newer one.
 //!
-//! Absent: connections that are forwarded to the leader, programs, and temporary tubes.
+//! In many of the other groups one tube is temporary. A task whose `put` was answered is there until the leader changes, and no later
+//! leader has it.
+//!
+//! Absent: connections that are forwarded to the leader, and programs.
 
 mod client;
 mod server;
 mod world;
 
 pub(crate) use world::World;
+#[cfg(test)]
+pub(crate) use world::has_temporary_tube;
 
 /// What happened in a world of a group of instances.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,6 +40,8 @@ pub struct MemberTotals {
     pub elections: u64,
     /// Tasks whose `put` was answered.
     pub puts: u64,
+    /// The same of the temporary tube.
+    pub brief: u64,
     /// Tasks whose `ack` was answered.
     pub finished: u64,
     /// Looks at tasks that leaders answered.

@@ -14,6 +14,7 @@ use lycosa_journal::writer;
 use lycosa_queue::{Configuration, LogLine, Queue, Seconds};
 use uuid::Uuid;
 
+use super::client::Reign;
 use crate::random::Random;
 use crate::storage::{self, IDENTITY};
 use crate::violation::{Checked, Violation, hold};
@@ -28,6 +29,8 @@ pub(super) struct Plan {
     pub(super) session_ttr: f64,
     /// The level at which the group begins.
     pub(super) level: u32,
+    /// Whether there is a temporary tube.
+    pub(super) temporary: bool,
     pub(super) settings: Settings,
     pub(super) log: writer::Settings,
     pub(super) limits: Limits,
@@ -66,6 +69,8 @@ pub(super) struct Body {
     pub(super) lines: Vec<String>,
     pub(super) snapshots_taken: u64,
     pub(super) restored: u64,
+    /// Times that it began to lead or to follow.
+    pub(super) reigns: u64,
 }
 
 /// A process.
@@ -103,6 +108,8 @@ pub(super) struct Server {
     pub(super) stopped_until: u64,
     /// Its disk does nothing until then.
     pub(super) stalled_until: u64,
+    /// Processes that have been started.
+    processes: u64,
 }
 
 fn violation(error: impl std::fmt::Display) -> Violation {
@@ -138,7 +145,14 @@ impl Server {
             wrong: 0,
             stopped_until: 0,
             stalled_until: 0,
+            processes: 0,
         }
+    }
+
+    /// The reign of the process that runs, or of the last one.
+    pub(super) fn reign(&self) -> Reign {
+        let number = self.body().map_or(0, |body| body.reigns);
+        Reign { node: self.node, process: self.processes, number }
     }
 
     /// The time on the server's clock that never goes back.
@@ -180,6 +194,7 @@ impl Server {
 
     /// Starts the process.
     pub(super) fn start(&mut self, plan: &Plan, random: &mut Random, now: u64) -> Checked {
+        self.processes += 1;
         let store = lycosa_store::Settings::default();
         let directory = storage::directory(&self.disk);
         let opened = group::open(&directory, store, plan.log, plan.node(self.knows)).map_err(violation)?;
@@ -274,6 +289,7 @@ impl Body {
             lines: Vec::new(),
             snapshots_taken: 0,
             restored: 0,
+            reigns: 0,
         })
     }
 }
@@ -325,11 +341,13 @@ impl Host for Whole<'_> {
         let term = self.journal.status().node.term;
         self.body.lines.push(format!("leads in term {term}, by a time that is {ahead} µs ahead"));
         self.body.ahead += ahead;
+        self.body.reigns += 1;
         Ok(())
     }
 
     fn follows(&mut self, leader: Option<u64>) -> Checked {
         self.body.lines.push(format!("follows {leader:?}"));
+        self.body.reigns += 1;
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use lycosa_store::{IteratorType, Space, user};
 use lycosa_tuple::value::Value;
 
 use super::MemberTotals;
-use super::client::{Ask, Client, Connection, Ledger, TUBES};
+use super::client::{Ask, Client, Connection, Ledger, TEMPORARY, TUBES};
 use super::server::{Core, GROUP, Plan, Running, Server};
 use crate::group::link::{Link, Parcel};
 use crate::random::Random;
@@ -28,6 +28,10 @@ use crate::{BEGINNING, Trace};
 const REST: u64 = 60_000_000;
 /// The most by which a time of day is wrong, in microseconds.
 const WRONG: i64 = 1_800_000_000;
+
+/// Draws the worlds with a temporary tube. The numbers that other draws get are as they were before, and none of the kept worlds has
+/// one.
+const TEMPORARY_TUBE: u64 = 63;
 
 #[derive(Debug, Clone, Copy)]
 enum Action {
@@ -93,11 +97,20 @@ fn violation(error: impl std::fmt::Display) -> Violation {
     Violation(error.to_string())
 }
 
-fn plan(random: &mut Random) -> Plan {
+/// Whether a world has a temporary tube, if its members know such.
+pub(crate) fn has_temporary_tube(seed: u64) -> bool {
+    !Random::new(seed ^ TEMPORARY_TUBE).one_in(3)
+}
+
+fn plan(seed: u64, random: &mut Random) -> Plan {
     let threshold = *random.pick(&[4_000, 20_000, u64::MAX]);
+    let session_ttr = if random.one_in(3) { 2.0 } else { 100_000.0 };
+    let level = if random.one_in(2) { FEATURE_LEVEL } else { FEATURE_LEVEL - 1 };
     Plan {
-        session_ttr: if random.one_in(3) { 2.0 } else { 100_000.0 },
-        level: if random.one_in(2) { FEATURE_LEVEL } else { FEATURE_LEVEL - 1 },
+        session_ttr,
+        level,
+        // Temporary tubes came with level 2.
+        temporary: level >= 2 && has_temporary_tube(seed),
         settings: Settings {
             checkpoint_interval: 0,
             checkpoint_wal_threshold: threshold,
@@ -122,10 +135,12 @@ fn plan(random: &mut Random) -> Plan {
 impl<'a> World<'a> {
     pub(crate) fn new(seed: u64, trace: &'a mut Trace) -> Checked<Self> {
         let mut random = Random::new(seed);
-        let plan = plan(&mut random);
+        let plan = plan(seed, &mut random);
         let first = Server::first(&plan, BEGINNING)?;
         let mut ledger = Ledger::default();
         ledger.sessions_stay = plan.session_ttr > 1_000.0;
+        ledger.tubes = if plan.temporary { TUBES.len() } else { TEMPORARY };
+        let tubes = ledger.tubes;
         let latency = *random.pick(&[200, 2_000, 20_000]);
         let sync = *random.pick(&[100, 5_000, 60_000]);
         let (size, clients) = (random.between(2, 4), random.between(2, 5));
@@ -152,7 +167,7 @@ impl<'a> World<'a> {
         };
         world.settle_in(first)?;
         world.pass(1_000_000)?;
-        for tube in 0..TUBES.len() {
+        for tube in 0..tubes {
             world.connect(0, true)?;
             world.ask(0, Ask::Create { tube })?;
             world.pass(200_000)?;
@@ -564,8 +579,8 @@ impl<'a> World<'a> {
         if !server.is_awake(now) {
             return Ok(());
         }
-        let (leads, time) = (server.leads(), server.instance_time(now));
-        let frame = self.clients[number].send(ask, &mut self.ledger);
+        let (leads, time, reign) = (server.leads(), server.instance_time(now), server.reign());
+        let frame = self.clients[number].send(ask, reign, &mut self.ledger);
         self.trace.line(format_args!("client {number} asks {node}: {ask:?}"));
         if let Some(connection) = &mut self.clients[number].connection {
             connection.led = leads;
@@ -588,7 +603,7 @@ impl<'a> World<'a> {
             }
             let slot = connection.slot;
             let Some(server) = self.servers.get_mut(&node) else { continue };
-            let leads = server.leads();
+            let now = (server.leads(), server.reign());
             let Some(body) = server.body_mut() else { continue };
             loop {
                 let ready = body.instance.output(slot).to_vec();
@@ -597,7 +612,7 @@ impl<'a> World<'a> {
                 }
                 body.instance.consume(slot, ready.len());
                 self.trace.bytes(&ready);
-                self.clients[number].receive(&ready, leads, &mut self.ledger)?;
+                self.clients[number].receive(&ready, now, &mut self.ledger)?;
             }
             if body.instance.wants_close(slot) {
                 self.clients[number].lose_connection();
@@ -663,7 +678,8 @@ impl<'a> World<'a> {
                 self.totals.loads += body.restored;
             }
         }
-        let Ledger { puts, finished, peeks, unknown, refused, replies, .. } = self.ledger;
+        let Ledger { puts, brief, finished, peeks, unknown, refused, replies, .. } = self.ledger;
+        self.totals.brief = brief;
         self.totals.elections = self.leaders.len() as u64;
         (self.totals.puts, self.totals.finished, self.totals.peeks) = (puts, finished, peeks);
         (self.totals.unknown, self.totals.refused, self.totals.replies) = (unknown, refused, replies);
@@ -726,7 +742,7 @@ impl<'a> World<'a> {
             return Err(violation("the leader has no data"));
         };
         let (mut stored, mut taken) = (BTreeMap::new(), BTreeSet::new());
-        for (name, _) in TUBES {
+        for (name, _) in &TUBES[..self.ledger.tubes] {
             let found = body.instance.store().space_by_name(name);
             let space = found.ok_or_else(|| violation(format!("tube {name} is lost")))?.id();
             let mut look = |tuple: &[u8]| {
@@ -744,7 +760,7 @@ impl<'a> World<'a> {
                 .select(user::ADMIN, space, 0, IteratorType::All, &[0x90], 0, u64::MAX, &mut look)
                 .map_err(violation)?;
         }
-        self.ledger.check(&stored, &taken)
+        self.ledger.check(&stored, &taken, self.servers[&leader].reign())
     }
 }
 

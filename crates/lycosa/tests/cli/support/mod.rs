@@ -2,8 +2,9 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part of it; a test fails by panicking")]
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -66,6 +67,14 @@ pub(crate) fn lycosa(arguments: &[&str]) -> Run {
     let mut command = command();
     command.args(arguments);
     finish(command, "")
+}
+
+/// Whether the server of a data folder greets its administrator: its start is over then. It listens before that, and the socket of
+/// a server that was killed stays.
+fn is_served(data: &Path) -> bool {
+    let Ok(mut admin) = UnixStream::connect(data.join("admin.sock")) else { return false };
+    admin.set_read_timeout(Some(LIMIT)).unwrap();
+    admin.read_exact(&mut [0; 128]).is_ok()
 }
 
 /// Waits until `is_true`.
@@ -137,7 +146,7 @@ impl Server {
             let mut child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
             let begun = Instant::now();
             while child.try_wait().unwrap().is_none() {
-                if TcpStream::connect(&address).is_ok() && data.path().join("admin.sock").exists() {
+                if TcpStream::connect(&address).is_ok() && is_served(data.path()) {
                     return Self { data, address, child };
                 }
                 assert!(begun.elapsed() < LIMIT, "the server does not listen");
