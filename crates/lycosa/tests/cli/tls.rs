@@ -202,6 +202,10 @@ fn who_speaks_otherwise_is_told_and_logged() {
     // Who only looks whether the port is open.
     drop(TcpStream::connect(&encrypted.address).unwrap());
     send(&[0x16, 3, 1, 0, 5, 1, 2, 3, 4, 5]);
+    // A client that waits for a greeting in plain text.
+    assert!(
+        read_all(TcpStream::connect(&encrypted.address).unwrap()).starts_with("Lycosa: this port speaks TLS")
+    );
     let mut command = encrypted.server.command(&["ping"]);
     command.env("LYCOSA_ADDRESS", &encrypted.address);
     let plain = finish(command, "");
@@ -221,7 +225,7 @@ fn who_speaks_otherwise_is_told_and_logged() {
     }
     let log = encrypted.server.log();
     let closed = log.matches(" closed: ").count();
-    assert_eq!(closed, 5, "a look at the port is not logged: {log}");
+    assert_eq!(closed, 6, "a look at the port is not logged: {log}");
     assert_eq!(encrypted.run(&["--tls-ca", &file("ca.pem")], &["ping"]).code, 0);
 }
 
