@@ -202,7 +202,7 @@ pub struct Node {
     is_scarce: bool,
     /// When the node last handed over because of its disk.
     handed_over: Option<u64>,
-    /// When the last message of each other node came. `raft` forgets at each election timeout who has answered.
+    /// The time of each other node's last message. `raft` forgets all answers at each election timeout.
     heard: BTreeMap<NodeId, u64>,
     events: VecDeque<Event>,
 }

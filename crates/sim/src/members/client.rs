@@ -144,7 +144,7 @@ struct Entry {
     brief: Option<Brief>,
 }
 
-/// What is known of a task in the temporary tube beside that.
+/// Further knowledge about a task in the temporary tube.
 #[derive(Debug, Clone, Copy)]
 struct Brief {
     /// The reigns in which its `put` was sent and answered.
@@ -180,7 +180,7 @@ pub(super) struct Ledger {
 }
 
 impl Entry {
-    /// Whether the task is there in these reigns: of an acknowledged `put` in the temporary tube, only in the reign of it.
+    /// Whether the task exists in these reigns. In the temporary tube it exists only in the reign of its `put`.
     fn exists_in(&self, (from, to): (Reign, Reign)) -> bool {
         self.state == State::Stored && self.brief.is_none_or(|brief| from == to && brief.is_of(from))
     }

@@ -20,8 +20,8 @@
 //!
 //! Half of the groups begin at an older level, with programs of both versions, and rise once all members have the newer one.
 //!
-//! In many of the other groups one tube is temporary. A task whose `put` was answered is there until the leader changes, and no later
-//! leader has it.
+//! In many of the other groups one tube is temporary: an answered `put` stands until the leader changes, and no later leader has the
+//! task.
 //!
 //! Absent: connections that are forwarded to the leader, and programs.
 
@@ -30,8 +30,6 @@ mod server;
 mod world;
 
 pub(crate) use world::World;
-#[cfg(test)]
-pub(crate) use world::has_temporary_tube;
 
 /// What happened in a world of a group of instances.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -98,7 +98,7 @@ fn violation(error: impl std::fmt::Display) -> Violation {
 }
 
 /// Whether a world has a temporary tube, if its members know such.
-pub(crate) fn has_temporary_tube(seed: u64) -> bool {
+fn has_temporary_tube(seed: u64) -> bool {
     !Random::new(seed ^ TEMPORARY_TUBE).one_in(3)
 }
 
