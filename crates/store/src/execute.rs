@@ -323,6 +323,9 @@ impl Store {
         if index == 0 && space.def.engine == Engine::Vinyl {
             self.record_missed(id);
         }
+        if id == system::SEQUENCE_DATA {
+            self.reset_unwritten_sequence(key);
+        }
         if !temporary {
             self.log(&Statement::Delete { space: id, index, key }, local);
         }

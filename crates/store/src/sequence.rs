@@ -1,6 +1,6 @@
 //! Sequences as objects: to take the next value, to set and to reset. Each is a change of a row of `_sequence_data`.
 
-use lycosa_tuple::mp;
+use lycosa_tuple::mp::{self, Reader};
 
 use crate::error::Error;
 use crate::schema::Sequence;
@@ -70,15 +70,20 @@ impl Store {
             mp::write_uint(&mut row, u64::from(id));
             Statement::Delete { space, index: 0, key: &row }
         };
-        let result = self.acting_as(user::ADMIN, |store| store.execute(&statement).map(drop));
-        if result.is_ok() && value.is_none() {
-            // Without a row there was nothing to delete, though values may have been made for inserts.
-            if let Some(value) = self.sequence(id).and_then(|sequence| sequence.value) {
-                self.undo_sequence(id, Some(value));
-                self.schema.sequences.set(id, None);
-            }
+        self.acting_as(user::ADMIN, |store| store.execute(&statement).map(drop))
+    }
+
+    /// A DELETE of `_sequence_data` has found no row with this key. The sequence begins anew all the same: inserts move a sequence
+    /// without a row.
+    pub(crate) fn reset_unwritten_sequence(&mut self, key: &[u8]) {
+        let mut key = Reader::new(key);
+        let id = key.array().and_then(|_| key.uint()).ok().and_then(|id| u32::try_from(id).ok());
+        if let Some(id) = id
+            && let Some(value) = self.sequence(id).and_then(|sequence| sequence.value)
+        {
+            self.undo_sequence(id, Some(value));
+            self.schema.sequences.set(id, None);
         }
-        result
     }
 
     /// Hands out the rows that `_sequence_data` would have if every value had been written.

@@ -158,7 +158,8 @@ function sequence_methods.drop(sequence)
     for _, grant in ipairs(internal.select(OWN_PRIVILEGE, BY_OBJECT, EQ, { 'sequence', sequence.id }, 0, 4294967295)) do
         schema_statement(nil, 'delete', PRIVILEGE, { grant[2], grant[3], grant[4] })
     end
-    if internal.system_row(SEQUENCE_DATA, 0, { sequence.id }) then change('delete', SEQUENCE_DATA, 0, { sequence.id }) end
+    -- As in `detach_sequence`, also without a row.
+    change('delete', SEQUENCE_DATA, 0, { sequence.id })
     schema_statement(nil, 'delete', SEQUENCE, { sequence.id })
     objects[sequence.id] = nil
 end

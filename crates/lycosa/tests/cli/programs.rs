@@ -97,6 +97,8 @@ fn folders_of_each_server_open_in_the_other() {
         .step_by(2)
         .take(3)
         .flat_map(|seed| [(seed, lycosa(), "tarantool"), (seed + 1, "tarantool", lycosa())])
+        // Drops a space whose sequence was moved by inserts alone.
+        .chain([(872, lycosa(), "tarantool")])
     {
         let folder = tempfile::tempdir().expect("a folder");
         let run = |program: &str, arguments: &[&str]| {

@@ -67,6 +67,8 @@ try('d',u.drop,'u')
 -- once
 try('once',box.once) try('once',box.once,'k') try('once',box.once,1,print) local n=0 try('once',box.once,'k',function(a) n=n+a return 'ret' end,5) try('once',box.once,'k',function(a) n=n+a end,5) p(n) p(box.space._schema:get{'oncek'})
 try('once',box.once,'e',function() error('bad',0) end) p(box.space._schema:get{'oncee'})
+-- a sequence that inserts alone have moved
+try('rst',function() local z=box.schema.space.create('zq') z:create_index('pk',{sequence=true}) z:insert{box.NULL} z:insert{box.NULL} box.sequence.zq_seq:reset() local ok=pcall(z.insert,z,{box.NULL}) z:drop() return ok, box.sequence.zq_seq end)
 -- misc
 p(box.session.id()>0,box.session.type(),box.session.peer(),box.session.sync(),box.session.fd(),box.session.exists(box.session.id()),box.session.exists(12345)) try('ex',box.session.exists) try('peer',box.session.peer,12345) try('type',box.session.type,1) box.session.storage.x=5 p(box.session.storage.x, box.session.storage.y)
 try('push',box.session.push) try('push',box.session.push,1) try('push',box.session.push,1,2)

@@ -297,6 +297,11 @@ fn sequences_fill_fields() {
     s.execute(&Statement::Insert { space: 520, tuple: &row("[null]") }).unwrap();
     s.rollback();
     assert_eq!(insert(s, 520, "[null]").unwrap().unwrap(), "[103]");
+    // No row says how far inserts have moved the sequence, and a DELETE of the row lets it begin anew.
+    let id = s.space(520).unwrap().sequence.unwrap().sequence;
+    assert_eq!(s.sequence(id).unwrap().value, Some(103));
+    delete(s, 285, 0, &format!("[{id}]")).unwrap();
+    assert_eq!(s.sequence(id).unwrap().value, None);
 }
 
 #[test]
