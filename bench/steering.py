@@ -179,14 +179,12 @@ def fill(client, tubes, tasks, large):
             left -= count
 
 
-class Beside:
-    """Scrapes, pages of find, and jobs, until they are told to end; at least one page of each finder and one whole job."""
+class Clients:
+    """Clients with a thread each, until they are told to end."""
 
-    def __init__(self, server, tubes, finders):
-        self.server, self.tubes = server, tubes
+    def __init__(self, work):
         self.is_over = threading.Event()
-        self.scrapes, self.pages, self.jobs, self.failures = [], 0, [], []
-        work = [self.scrape, self.apply] + [lambda number=number: self.find(number) for number in range(finders)]
+        self.failures = []
         self.threads = [threading.Thread(target=self.guarded, args=(each,)) for each in work]
         for thread in self.threads:
             thread.start()
@@ -196,6 +194,22 @@ class Beside:
             work()
         except Exception as error:  # A failure of a client is a failure of the run.
             self.failures.append(repr(error))
+
+    def end(self):
+        self.is_over.set()
+        for thread in self.threads:
+            thread.join()
+        if self.failures:
+            raise RuntimeError("; ".join(self.failures[:3]))
+
+
+class Beside(Clients):
+    """Scrapes, pages of find, and jobs, until they are told to end; at least one page of each finder and one whole job."""
+
+    def __init__(self, server, tubes, finders):
+        self.server, self.tubes = server, tubes
+        self.scrapes, self.pages, self.jobs = [], 0, []
+        super().__init__([self.scrape, self.apply] + [lambda number=number: self.find(number) for number in range(finders)])
 
     def scrape(self):
         while not self.is_over.wait(1):
@@ -244,30 +258,14 @@ class Beside:
                 raise
             return ended
 
-    def end(self):
-        self.is_over.set()
-        for thread in self.threads:
-            thread.join()
-        if self.failures:
-            raise RuntimeError("; ".join(self.failures))
 
-
-class Pages:
-    """Clients that each second ask for what an open overview asks for, each on a connection of its own, until they are told to end."""
+class Pages(Clients):
+    """Clients that each second ask for what an open overview asks for, each on a connection of its own."""
 
     def __init__(self, server, token, count):
         self.server, self.token = server, token
-        self.is_over = threading.Event()
-        self.refreshes, self.failures = [], []
-        self.threads = [threading.Thread(target=self.guarded, args=(number / count,)) for number in range(count)]
-        for thread in self.threads:
-            thread.start()
-
-    def guarded(self, delay):
-        try:
-            self.watch(delay)
-        except Exception as error:  # A failure of a client is a failure of the run.
-            self.failures.append(repr(error))
+        self.refreshes = []
+        super().__init__([lambda delay=number / count: self.watch(delay) for number in range(count)])
 
     def watch(self, delay):
         connection = http.client.HTTPConnection("127.0.0.1", self.server.http, timeout=600)
@@ -300,13 +298,6 @@ class Pages:
             self.refreshes.append(time.monotonic() - began)
             if self.is_over.wait(max(0, began + 1 - time.monotonic())):
                 return
-
-    def end(self):
-        self.is_over.set()
-        for thread in self.threads:
-            thread.join()
-        if self.failures:
-            raise RuntimeError("; ".join(self.failures[:3]))
 
 
 def cycles(binary, server, count):

@@ -8,6 +8,8 @@ const os = require('node:os');
 const path = require('node:path');
 const { setTimeout: sleep } = require('node:timers/promises');
 
+const Tarantool = require('tarantool-driver');
+
 const ADMIN_PASSWORD = 'admin of the tests';
 const START_SECONDS = 30;
 
@@ -124,6 +126,14 @@ class Server {
 
   log() {
     return fs.readFileSync(path.join(this.folder, 'log'), 'utf8').split('\n').slice(-20).join('\n');
+  }
+
+  /** The administrator's connection, as this driver opens one. */
+  async connectAdmin() {
+    const options = { host: '127.0.0.1', port: this.port, username: 'admin', password: ADMIN_PASSWORD };
+    const admin = new Tarantool({ ...options, lazyConnect: true, retryStrategy: null });
+    await admin.connect();
+    return admin;
   }
 }
 

@@ -7,9 +7,7 @@
 const fs = require('node:fs');
 const http = require('node:http');
 
-const Tarantool = require('tarantool-driver');
-
-const { ADMIN_PASSWORD, Server } = require('../js/server');
+const { Server } = require('../js/server');
 const { launch, open } = require('./browser');
 
 const TASKS = Number(process.argv[2] ?? 10_000_000);
@@ -65,8 +63,7 @@ function openPage(port, token, places, tally) {
 
 async function main() {
   const server = await Server.start({ settings: ['wal_mode = "none"', 'memory_limit = "8GiB"'] });
-  const admin = new Tarantool({ host: '127.0.0.1', port: server.port, username: 'admin', password: ADMIN_PASSWORD, lazyConnect: true, retryStrategy: null });
-  await admin.connect();
+  const admin = await server.connectAdmin();
   const token = (await admin.call('lycosa.token.add', 'measure', { role: 'administrator', tubes: ['*'] })).flat()[0].secret;
   const address = `http://127.0.0.1:${server.httpPort}/`;
   const browser = await launch();

@@ -49,15 +49,7 @@ describe('the page', () => {
     server = await Server.start();
     address = `http://127.0.0.1:${server.httpPort}/`;
     browser = await launch();
-    admin = new Tarantool({
-      host: '127.0.0.1',
-      port: server.port,
-      username: 'admin',
-      password: ADMIN_PASSWORD,
-      lazyConnect: true,
-      retryStrategy: null,
-    });
-    await admin.connect();
+    admin = await server.connectAdmin();
     for (const role of ['viewer', 'operator', 'administrator']) {
       const made = await call('lycosa.token.add', `test-${role}`, { role, tubes: ['*'] });
       tokens[role] = secretOf(made);

@@ -5,9 +5,7 @@ const assert = require('node:assert/strict');
 const { after, before, describe, it } = require('node:test');
 const { setTimeout: sleep } = require('node:timers/promises');
 
-const Tarantool = require('tarantool-driver');
-
-const { ADMIN_PASSWORD, Server } = require('../js/server');
+const { Server } = require('../js/server');
 const { illustration, launch, open, visit } = require('./browser');
 
 /** Milliseconds; a bound against hanging, no measure. */
@@ -30,11 +28,7 @@ describe('the page while workers work', () => {
   let admin;
   let token;
 
-  const connect = async () => {
-    const client = new Tarantool({ host: '127.0.0.1', port: server.port, username: 'admin', password: ADMIN_PASSWORD, lazyConnect: true, retryStrategy: null });
-    await client.connect();
-    return client;
-  };
+  const connect = () => server.connectAdmin();
   const ask = async (method, place, body) => {
     const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
     const response = await fetch(`${address}${place}`, { method, headers, body: JSON.stringify(body) });
@@ -82,11 +76,12 @@ describe('the page while workers work', () => {
     });
     const workers = await Promise.all(Array.from({ length: WORKERS }, connect));
     let shown;
-    const equalsRecount = async () => {
-      const counted = {};
+    // Of this many calls of put: an earlier picture may have the same tasks.
+    const equalsRecount = async (puts) => {
+      const counted = { 'calls put': puts };
       for (const state of ['ready', 'taken', 'delayed', 'buried']) counted[state] = await recount('mail', state);
       await page.waitForFunction(
-        (wanted) => Object.entries(wanted).every(([state, number]) => window.seen.at(-1)?.[state] === number),
+        (wanted) => Object.entries(wanted).every(([name, number]) => window.seen.at(-1)?.[name] === number),
         counted,
       );
       shown = await page.evaluate(() => window.seen.at(-1));
@@ -104,7 +99,7 @@ describe('the page while workers work', () => {
           }
         }),
       );
-      await equalsRecount();
+      await equalsRecount(WORKERS * CYCLES * (halt + 1));
     }
     // Batches, as fast as the server takes them, while the page draws some pictures.
     const pictures = () => page.evaluate(() => new Set(window.seen.map((one) => one['calls put'])).size);
@@ -123,7 +118,7 @@ describe('the page while workers work', () => {
     while ((await pictures()) < enough) await sleep(100);
     isOver = true;
     await Promise.all(rush);
-    await equalsRecount();
+    await equalsRecount(WORKERS * CYCLES * HALTS + BATCH * batches);
     const seen = await page.evaluate(() => window.seen);
     const whole = seen.filter((one) => one['calls put'] !== undefined);
     assert.ok(new Set(whole.map((one) => one['calls put'])).size >= HALTS, `${whole.length} pictures`);

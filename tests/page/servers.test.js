@@ -4,9 +4,7 @@
 const assert = require('node:assert/strict');
 const { after, before, describe, it } = require('node:test');
 
-const Tarantool = require('tarantool-driver');
-
-const { ADMIN_PASSWORD, Server } = require('../js/server');
+const { Server } = require('../js/server');
 const { launch, open, picture, secretOf, visit } = require('./browser');
 
 /** Milliseconds; a bound against hanging, no measure. */
@@ -22,8 +20,7 @@ describe('the page of a server with payloads that are nobody’s business', () =
     server = await Server.start({ settings: ['http.hide_payloads = true'] });
     browser = await launch();
     address = `http://127.0.0.1:${server.httpPort}/`;
-    const admin = new Tarantool({ host: '127.0.0.1', port: server.port, username: 'admin', password: ADMIN_PASSWORD, lazyConnect: true, retryStrategy: null });
-    await admin.connect();
+    const admin = await server.connectAdmin();
     token = secretOf(await admin.call('lycosa.token.add', 'admin', { role: 'administrator', tubes: ['*'] }));
     await admin.call('queue.create_tube', 'mail', 'fifottl');
     await admin.call('queue.tube.mail:put', 'a secret');
@@ -94,15 +91,7 @@ describe('the page of a server with 2 000 tubes', () => {
   });
 
   it('filters, sorts and counts them', TIMEOUT, async () => {
-    const admin = new Tarantool({
-      host: '127.0.0.1',
-      port: server.port,
-      username: 'admin',
-      password: ADMIN_PASSWORD,
-      lazyConnect: true,
-      retryStrategy: null,
-    });
-    await admin.connect();
+    const admin = await server.connectAdmin();
     const token = secretOf(await admin.call('lycosa.token.add', 'viewer', { role: 'viewer', tubes: ['*'] }));
     for (let number = 0; number < TUBES; number += 1) await admin.call('queue.create_tube', `tube-${number}`, 'fifo');
     await admin.call('queue.tube.tube-1234:put', 'x');

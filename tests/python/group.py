@@ -11,9 +11,27 @@ import tempfile
 import time
 
 import pytest
+import tarantool
+
 from server import ENVIRONMENT, START_SECONDS, binary, free_port
 
 FOREVER_US = 3600 * 1_000_000
+
+
+def connect(address):
+    """The plain connector at an address."""
+    host, port = address.rsplit(":", 1)
+    return tarantool.Connection(host, int(port), fetch_schema=False, socket_timeout=600)
+
+
+def put(connection, payload):
+    """Puts into the tube `mail` until a put is acknowledged. A put whose outcome is not known may come twice."""
+    while True:
+        try:
+            connection.call("queue.tube.mail:put", [payload])
+            return
+        except tarantool.error.DatabaseError:
+            continue
 
 
 class Group:
@@ -136,6 +154,10 @@ class Group:
             return json.loads(output)
         except ValueError:
             return None
+
+    def connect(self, number):
+        """The plain connector at a member."""
+        return connect(self.listens[number])
 
     def until(self, number, is_so):
         """Waits until the status of a member is so."""

@@ -18,7 +18,7 @@ import time
 
 import tarantool
 
-from group import Group
+from group import Group, connect
 from server import ENVIRONMENT, Server, binary
 
 BATCH = 1_000
@@ -63,11 +63,6 @@ def medians(rounds):
         else round(statistics.median(each[name] for each in rounds), 3)
         for name, value in rounds[0].items()
     }
-
-
-def connect(address):
-    host, port = address.rsplit(":", 1)
-    return tarantool.Connection(host, int(port), fetch_schema=False, socket_timeout=600)
 
 
 def fill(address, tube, count):

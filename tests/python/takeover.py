@@ -10,21 +10,9 @@ import statistics
 import sys
 import time
 
-import tarantool
-
-from group import Group
+from group import Group, put
 
 LIMIT = 1.0
-
-
-def put(connection, payload):
-    """Puts until a put is acknowledged."""
-    while True:
-        try:
-            connection.call("queue.tube.mail:put", [payload])
-            return
-        except tarantool.error.DatabaseError:
-            pass
 
 
 def rounds(group, fault, remedy, count):
@@ -33,8 +21,7 @@ def rounds(group, fault, remedy, count):
     for number in range(count):
         leader = group.leader()
         follower = (leader + 1) % 3
-        host, port = group.listens[follower].split(":")
-        connection = tarantool.Connection(host, int(port), fetch_schema=False, socket_timeout=60)
+        connection = group.connect(follower)
         connection.call("queue.create_tube", ["mail", "fifo", {"if_not_exists": True}])
         put(connection, f"before {number}")
         # The election is not to begin with an operator's order: the members are quiet.

@@ -3,7 +3,6 @@
 import glob
 
 import pytest
-import tarantool
 
 from group import Group
 
@@ -20,11 +19,6 @@ def group():
     group.remove()
 
 
-def connect(group, number):
-    host, port = group.listens[number].rsplit(":", 1)
-    return tarantool.Connection(host, int(port), fetch_schema=False, socket_timeout=60)
-
-
 def counts(connection):
     [statistics] = connection.call("queue.statistics", ["mail"])
     return {state: statistics["tasks"][state] for state in ("ready", "taken", "delayed")}
@@ -32,7 +26,7 @@ def counts(connection):
 
 def test_no_deadline_notices_that_clocks_are_put_forward(group):
     leader = group.leader()
-    connection = connect(group, leader)
+    connection = group.connect(leader)
     connection.call("queue.create_tube", ["mail", "fifottl"])
     connection.call("queue.tube.mail:put", ["taken", {"ttr": HOUR}])
     connection.call("queue.tube.mail:put", ["later", {"delay": HOUR}])
@@ -47,15 +41,15 @@ def test_no_deadline_notices_that_clocks_are_put_forward(group):
     # The next one has the right clock, and goes on with the time of the leader before it.
     successor = (leader + 1) % 3
     group.transfer(leader, successor)
-    assert counts(connect(group, successor)) == before, "after the change of the leader"
+    assert counts(group.connect(successor)) == before, "after the change of the leader"
 
     # The third one starts with a clock that is a day ahead, and leads then.
     third = (leader + 2) % 3
     group.kill(third)
     group.set_clock(third, 24 * HOUR)
     group.start(third)
-    connect(group, successor).call("queue.tube.mail:put", ["now"])
+    group.connect(successor).call("queue.tube.mail:put", ["now"])
     group.until(successor, lambda status: all(member["lag"] == 0 for member in status["members"]))
     group.transfer(successor, third)
-    assert counts(connect(group, third)) == before | {"ready": 1}, "at a leader whose clock is a day ahead of the group's"
+    assert counts(group.connect(third)) == before | {"ready": 1}, "at a leader whose clock is a day ahead of the group's"
     group.until_log(third, "differs from this machine's by -86")

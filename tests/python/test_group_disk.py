@@ -1,9 +1,8 @@
 """A group whose member has a disk that does not answer: two of three go on, and a leader with such a disk hands over."""
 
 import pytest
-import tarantool
 
-from group import Group
+from group import Group, put
 
 TASKS = 100
 
@@ -16,20 +15,9 @@ def group():
 
 
 def connect(group, number):
-    host, port = group.listens[number].rsplit(":", 1)
-    connection = tarantool.Connection(host, int(port), fetch_schema=False, socket_timeout=60)
+    connection = group.connect(number)
     connection.call("queue.create_tube", ["mail", "fifo", {"if_not_exists": True}])
     return connection
-
-
-def put(connection, payload):
-    """Puts until the put is acknowledged; a put whose outcome is not known may come twice."""
-    while True:
-        try:
-            connection.call("queue.tube.mail:put", [payload])
-            return
-        except tarantool.error.DatabaseError:
-            continue
 
 
 def drain(connection):

@@ -57,7 +57,7 @@ impl Program {
 
     /// The cargo of the suite's builds for development. Its compiler is Clippy's, which lints a crate of the workspace while it
     /// compiles the crate: a run of Clippy alone would read all crates once more. Nothing is kept for an incremental build.
-    /// Crates of others are those of a plain `cargo build`; crates of the workspace are built once more there.
+    /// A plain `cargo build` shares the crates of others with these builds, and builds the crates of the workspace once more.
     pub(crate) fn linting_cargo() -> Self {
         static DRIVER: LazyLock<OsString> = LazyLock::new(|| {
             let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());

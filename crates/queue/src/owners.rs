@@ -429,8 +429,8 @@ impl Owners {
         self.cached().into_iter().try_for_each(|task| self.write_back(store, pending, task))
     }
 
-    /// Makes the space what a snapshot of a member is to have: every owner but those of temporary tubes, which no other member
-    /// has. Inside a transaction.
+    /// Makes the space what a snapshot of a member is to have: every owner, but no owner of a task in a temporary tube, since no
+    /// other member has that task. Inside a transaction.
     pub(crate) fn settle(&mut self, store: &mut Store, pending: &mut Pending) -> Result<(), Error> {
         let shared = self.matching(|task, _| !self.temporary.contains(&task.0));
         shared.into_iter().try_for_each(|task| self.write_back(store, pending, task))?;

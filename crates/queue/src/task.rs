@@ -372,8 +372,7 @@ impl<'a> Shown<'a> {
 /// The letter that is the status of a tuple as the queue writes it, and what follows it.
 #[inline]
 fn plain_status(tuple: &[u8]) -> Option<(u8, &[u8])> {
-    let &[0x92..=0x9f, ref fields @ ..] = tuple else { return None };
-    match fields.get(mp::uint_width(*fields.first()?)?..)? {
+    match mp::behind_number(tuple)? {
         &[0xa1, letter, ref rest @ ..] => Some((letter, rest)),
         _ => None,
     }

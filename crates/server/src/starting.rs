@@ -245,9 +245,7 @@ async fn keep_all(
             }
         }
     }
-    while let Some(ended) = accepting.join_next().await {
-        drop(ended);
-    }
+    while accepting.join_next().await.is_some() {}
     while let Ok((stream, peer)) = accepted.try_recv() {
         all.extend(stream.into_std().map(|stream| Kept { stream, peer }));
     }

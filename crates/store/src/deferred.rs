@@ -60,13 +60,6 @@ pub(crate) enum Scope {
     },
 }
 
-/// What follows the first field of a tuple of up to 15 fields, if that is an unsigned number.
-#[inline]
-fn behind_number(tuple: &[u8]) -> Option<&[u8]> {
-    let &[0x92..=0x9f, ref fields @ ..] = tuple else { return None };
-    fields.get(mp::uint_width(*fields.first()?)?..)
-}
-
 impl Scope {
     #[inline]
     fn includes(&self, tuple: &[u8]) -> bool {
@@ -74,7 +67,7 @@ impl Scope {
             Self::All => true,
             // The value is a whole one, so that the field is it if it begins with it.
             Self::Part { field, value } => {
-                let rest = match (field, behind_number(tuple)) {
+                let rest = match (field, mp::behind_number(tuple)) {
                     (1, Some(rest)) => Some(rest),
                     _ => TupleRef::trusted(tuple).at(*field).map(|reader| reader.rest()),
                 };

@@ -18,9 +18,9 @@ mod writer;
 
 pub use reader::{Reader, check_values, short_length, value_len};
 pub use writer::{
-    MAX_UINT, overwrite, uint_bytes, uint_width, write_array, write_array_wide, write_bin, write_bool,
-    write_double, write_ext, write_float, write_int, write_map, write_nil, write_str, write_u32_wide,
-    write_u64_wide, write_uint,
+    MAX_UINT, behind_number, overwrite, uint_bytes, uint_width, write_array, write_array_wide, write_bin,
+    write_bool, write_double, write_ext, write_float, write_int, write_map, write_nil, write_str,
+    write_u32_wide, write_u64_wide, write_uint,
 };
 
 /// Extension type of a decimal.

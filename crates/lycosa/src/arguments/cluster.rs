@@ -99,7 +99,7 @@ pub(crate) enum ClusterCommand {
     /// Show who leads, the members, and how far each is
     #[command(after_help = "Example:\n  lycosa cluster status --json")]
     Status(AdminArguments),
-    /// Let another member lead: before a machine is stopped, for example
+    /// Let another member lead, and wait until it does: before a machine is stopped, for example
     #[command(after_help = "Example:\n  lycosa cluster transfer 2")]
     Transfer {
         /// Its number; without one, the member whose log is the longest

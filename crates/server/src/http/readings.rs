@@ -3,9 +3,12 @@
 //! A request with `Cache-Control: max-age=N` takes an answer that is up to N seconds old (RFC 9111). The page asks so each
 //! second: a hundred open pages then cost the loop little more than one. Any other request gets an answer of its own.
 //!
-//! Invariants: a reading is given only to requests with the token that it was made for, and the loop has said for each request
-//! that the token is valid; a reading counts as old as the moment in which its making began; readings of one kind are made one after
-//! the other, and a request that comes meanwhile waits; at most [`MAX_KEPT`] are kept.
+//! Invariants:
+//! - A reading is given only to requests with the token that it was made for.
+//! - Before that, the loop says for each request that the token is valid.
+//! - A reading is as old as the moment in which its making began.
+//! - Readings of one kind are made one after the other, and a request that comes meanwhile waits.
+//! - At most [`MAX_KEPT`] readings are kept.
 //!
 //! Absent: answers of requests that change something, and of pages of `find`.
 

@@ -44,6 +44,13 @@ pub const fn uint_width(first: u8) -> Option<usize> {
     }
 }
 
+/// What follows the first field of a tuple of two to 15 fields, if that field is an unsigned integer. Nothing is said about other tuples.
+#[inline]
+pub fn behind_number(tuple: &[u8]) -> Option<&[u8]> {
+    let &[0x92..=0x9f, ref fields @ ..] = tuple else { return None };
+    fields.get(uint_width(*fields.first()?)?..)
+}
+
 /// An unsigned integer in its shortest form, which is as many of the bytes as the length says.
 #[inline]
 pub fn uint_bytes(value: u64) -> ([u8; MAX_UINT], usize) {
