@@ -92,6 +92,11 @@ pub const ALL: &[Kept] = &[
         "replication stopped at a duplicate key, whose row an instance ahead of its master had written",
     ),
     replicas(71_000_964, 3_000, TWICE),
+    replicas(
+        1_460_237_447,
+        3_000,
+        "an older lease was released while the task was acknowledged; a checker was wrong",
+    ),
     replicas(251_630_653, 2_867, "a promoted replica had rows that its former master has not"),
     group(
         2_245_519_910,
