@@ -225,6 +225,14 @@ def test_a_call_whose_connection_breaks_says_that_its_outcome_is_unknown(proxied
     assert failure.outcome_unknown and failure.passes
 
 
+def test_a_server_that_never_greets_is_given_up():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        # The timeout of a call is none of a connection.
+        with lycosa.Client(address, connect_timeout=0.2, request_timeout=3600) as client, pytest.raises(lycosa.ConnectionFailed):
+            client.ping()
+
+
 def test_a_silent_server_ends_a_call_and_its_connection(server):
     silent = socket.create_server(("127.0.0.1", 0))
     with lycosa.Client(f"127.0.0.1:{silent.getsockname()[1]}", connect_timeout=0.2, request_timeout=0.2) as client:

@@ -80,6 +80,29 @@ def test_a_client_outlives_each_member(group, fault, remedy):
         assert client.session_changes == 0
 
 
+def test_a_member_that_is_chosen_and_says_nothing_more_is_left(group, monkeypatch):
+    leader = group.leader()
+    chosen = []
+
+    def choose(options):
+        found = choice(options)
+        if not chosen:
+            # Between the choice and the greeting.
+            group.freeze(leader)
+        chosen.append(found)
+        return found
+
+    choice = lycosa.client.choose
+    monkeypatch.setattr(lycosa.client, "choose", choose)
+    with lycosa.Client(group.listens, request_timeout=FOREVER) as client:
+        try:
+            assert client.create_tube("chosen", "fifo", if_not_exists=True).name == "chosen"
+        finally:
+            group.thaw(leader)
+    assert len(chosen) > 1
+    group.until(leader, lambda status: status["leader"] is not None and status["state"] == "running")
+
+
 @pytest.mark.parametrize("fault, remedy", FAULTS)
 def test_an_asynchronous_client_outlives_each_member(group, fault, remedy):
     async def again(make):

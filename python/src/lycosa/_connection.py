@@ -51,8 +51,9 @@ class _Connector(tarantool.Connection):  # type: ignore[misc]
             port=address.port,
             user=options.user,
             password=options.password or ("" if options.user else None),
-            connection_timeout=options.connect_timeout,
-            socket_timeout=options.request_timeout,
+            connection_timeout=options.attempt_timeout,
+            # For greeting and log-in; each call has a timeout of its own.
+            socket_timeout=options.attempt_timeout,
             fetch_schema=False,
             transport="ssl" if address.tls else "",
             unpacker_factory=_unpacker,

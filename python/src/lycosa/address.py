@@ -59,6 +59,11 @@ class Options:
     tls_certificate: str | None = None
     tls_key: str | None = None
 
+    @property
+    def attempt_timeout(self) -> float:
+        """Seconds for a connection to one server, greeting and log-in included. Of several addresses another one gets a turn then."""
+        return self.connect_timeout if len(self.addresses) == 1 else self.connect_timeout / 3
+
     @classmethod
     def of(
         cls,

@@ -375,7 +375,7 @@ class Client:
             password=self._options.password or ("" if self._options.user else None),
             fetch_schema=False,
             auto_refetch_schema=False,
-            connect_timeout=self._options.connect_timeout,
+            connect_timeout=self._options.attempt_timeout,
             reconnect_timeout=0,
             ping_timeout=0,
         )
