@@ -30,7 +30,7 @@ class Request:
     arguments: list[Any] = field(default_factory=list)
     #: The call takes or settles tasks of the session.
     owned: bool = False
-    #: The call changes nothing.
+    #: The call changes nothing, or nothing more when it is made again.
     repeatable: bool = False
     #: Seconds for which the server may wait before it answers.
     wait: float = 0.0
@@ -70,7 +70,7 @@ def create_tube(name: str, kind: str, if_not_exists: bool, temporary: bool, opti
     given = {option: _number(value) for option, value in options.items() if value is not None}
     given.update({"if_not_exists": True} if if_not_exists else {})
     given.update({"temporary": True} if temporary else {})
-    return Request("queue.create_tube", [name, kind, given])
+    return Request("queue.create_tube", [name, kind, given], repeatable=if_not_exists)
 
 
 def put_options(

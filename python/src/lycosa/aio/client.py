@@ -229,14 +229,14 @@ class Client:
             except (ConnectionFailed, Loading):
                 if self._is_closed or time.monotonic() + pause > deadline:
                     raise
-            except (Disconnected, OutcomeUnknown) as error:
+            except (Disconnected, OutcomeUnknown):
                 if self._is_closed:
                     raise
                 if request.name is not None and self._is_in_group():
                     # A member answers with the tasks that the lost answer had.
                     request = first.again(time.monotonic() - began)
                     deadline = time.monotonic() + self._options.connect_timeout
-                elif isinstance(error, OutcomeUnknown) or not request.repeatable or time.monotonic() + pause > deadline:
+                elif not request.repeatable or time.monotonic() + pause > deadline:
                     raise
             await asyncio.sleep(pause)
         raise AssertionError("the pauses never end")
