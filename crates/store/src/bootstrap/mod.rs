@@ -6,6 +6,8 @@
 
 pub(crate) mod notation;
 
+use std::sync::LazyLock;
+
 use lycosa_tuple::mp;
 
 use crate::arena::Handle;
@@ -30,12 +32,16 @@ fn encode(row: &str) -> Vec<u8> {
     notation::encode(row).expect("the lists of a new instance are well-formed")
 }
 
-/// Rows of `rows.txt` in their order.
-fn listed_rows() -> impl Iterator<Item = (SpaceId, Vec<u8>)> {
-    lines(ROWS).map(|line| {
-        let (space, row) = line.split_once(' ').expect("a listed row has a space and a tuple");
-        (space.parse().expect("the space of a listed row is a number"), encode(row))
-    })
+/// Rows of `rows.txt` in their order. Each new store reads them, so they are encoded once.
+fn listed_rows() -> impl Iterator<Item = (SpaceId, &'static [u8])> {
+    static LISTED: LazyLock<Vec<(SpaceId, Vec<u8>)>> = LazyLock::new(|| {
+        let row = |line: &str| {
+            let (space, row) = line.split_once(' ').expect("a listed row has a space and a tuple");
+            (space.parse().expect("the space of a listed row is a number"), encode(row))
+        };
+        lines(ROWS).map(row).collect()
+    });
+    LISTED.iter().map(|(space, row)| (*space, row.as_slice()))
 }
 
 fn collation_rows() -> impl Iterator<Item = Vec<u8>> {
@@ -101,7 +107,7 @@ impl Store {
     pub(crate) fn define_system_spaces(&mut self) {
         for (space, row) in listed_rows().filter(|(space, _)| [system::SPACE, system::INDEX].contains(space))
         {
-            self.define_from(space, &row).expect("the definitions of the system spaces agree");
+            self.define_from(space, row).expect("the definitions of the system spaces agree");
         }
         self.transaction = Default::default();
         self.schema.version = 0;
@@ -131,12 +137,15 @@ impl Store {
         // Grants come last: what they are about must be there.
         let (grants, others): (Vec<_>, Vec<_>) = listed_rows().partition(|(space, _)| *space == system::PRIV);
         for (space, row) in others {
-            insert(space, &row)?;
+            insert(space, row)?;
         }
         for row in function_rows() {
             insert(system::FUNC, &row)?;
         }
-        for row in grants.into_iter().map(|(_, row)| row).chain(function_grants()) {
+        for (_, row) in grants {
+            insert(system::PRIV, row)?;
+        }
+        for row in function_grants() {
             insert(system::PRIV, &row)?;
         }
         insert(system::CLUSTER, &first_instance(instance_uuid))?;
