@@ -162,7 +162,7 @@ pub(crate) fn jobs_agree(store: &Store, model: &Model, plans: &[TubePlan], known
             return Err(Violation(format!("{row:?} is kept, and no job has changed it")));
         };
         if job_of_kind.replace(*job) != Some(*job) {
-            kind = model.jobs.all.get(job).and_then(|job| kind_of(model, plans, job.tube_id));
+            kind = model.jobs.all.get(job).and_then(|job| kind_of(model, plans, job));
         }
         tuple.clear();
         if let Some(kind) = kind {
@@ -178,9 +178,9 @@ pub(crate) fn jobs_agree(store: &Store, model: &Model, plans: &[TubePlan], known
     Ok(())
 }
 
-fn kind_of(model: &Model, plans: &[TubePlan], tube: u64) -> Option<crate::plan::Kind> {
-    let (number, _) = model.tubes.iter().find(|(_, known)| known.id == tube)?;
-    Some(plans[*number].kind)
+/// What kind of tube the job is about, while it exists.
+fn kind_of(model: &Model, plans: &[TubePlan], job: &Job) -> Option<crate::plan::Kind> {
+    model.tubes.get(&job.tube).filter(|tube| tube.id == job.tube_id).map(|_| plans[job.tube].kind)
 }
 
 fn job_row(row: &[u8]) -> Option<Job> {
@@ -204,6 +204,7 @@ fn job_row(row: &[u8]) -> Option<Job> {
     };
     Some(Job {
         id: number(0)?,
+        tube: text(2)?.strip_prefix('t')?.parse().ok()?,
         tube_id: number(1)?,
         action: Action::ALL.into_iter().find(|action| Some(action.name()) == text(3))?,
         state: JobState::ALL.into_iter().find(|state| Some(state.name()) == text(4))?,
@@ -463,8 +464,8 @@ fn adopt_jobs(store: &Store, model: &mut Model) -> Checked {
     }
     for row in walk_any(store, "_lycosa_bin")? {
         let KeptRow { job, id, tuple, moved_to } = kept_row(row)?;
-        let tube = jobs.get(&job).map(|job| job.tube_id);
-        let kind = model.tubes.values().find(|known| Some(known.id) == tube).map(|tube| tube.kind());
+        let known = jobs.get(&job).and_then(|job| Some((job, model.tubes.get(&job.tube)?)));
+        let kind = known.filter(|(job, tube)| job.tube_id == tube.id).map(|(_, tube)| tube.kind());
         let task = kind.and_then(|kind| Task::read(tuple, kind));
         let before = model.jobs.kept.get(&(job, id)).map(|kept| kept.task.clone());
         let task = before.or(task).ok_or_else(|| unreadable("_lycosa_bin"))?;

@@ -77,6 +77,14 @@ pub const ALL: &[Kept] = &[
     steering(108, 1_500, "a tick told no deadline of tasks that a job had moved in it"),
     steering(118, 1_500, "a checker was wrong"),
     steering(164, 1_500, "a checker was wrong"),
+    Kept {
+        extended: true,
+        ..steering(
+            4_060_081_591,
+            2_947,
+            "a new tube had the id of a dropped one, and with it the dropped one's jobs",
+        )
+    },
     replicas(819_827_553, 2_142, "a client was wrong"),
     replicas(51_000_334, 3_000, AT_REST),
     replicas(51_000_434, 3_000, AT_REST),

@@ -314,7 +314,8 @@ impl Turn<'_> {
             ));
         };
         let other = |what: String| Err(unfit("apply", format!("option counted: {what}")));
-        let Some(dry) = self.common.bulk.read(self.store, id)?.filter(|dry| dry.tube_id == job.tube_id)
+        let Some(dry) =
+            self.common.bulk.read(self.store, id)?.filter(|dry| dry.is_of(job.tube_id, &job.tube))
         else {
             return other(format!("tube \"{}\" has no job {id}", job.tube));
         };
@@ -390,9 +391,12 @@ impl Turn<'_> {
                 _ => return Err(unfit("jobs", "the options are limit and before")),
             }
         }
-        let is_seen = |tube: u64| match self.tubes.by_id(tube).and_then(|index| self.tubes.at(index)) {
-            Some(tube) => may_look(self.store, caller, tube),
-            None => caller.trusted || caller.effective == user::ADMIN,
+        let is_seen = |job: &Record| {
+            let tube = self.tubes.by_id(job.tube_id).and_then(|index| self.tubes.at(index));
+            match tube.filter(|tube| job.is_of(tube.id, &tube.name)) {
+                Some(tube) => may_look(self.store, caller, tube),
+                None => caller.trusted || caller.effective == user::ADMIN,
+            }
         };
         let (mut jobs, mut count) = (Vec::new(), 0);
         if let Some(space) = self.common.bulk.jobs.existing(self.store) {
@@ -403,7 +407,7 @@ impl Turn<'_> {
                 if count == limit {
                     return ControlFlow::Break(());
                 }
-                if let Some(job) = Record::read(row).filter(|job| is_seen(job.tube_id)) {
+                if let Some(job) = Record::read(row).filter(is_seen) {
                     job.write(&mut jobs);
                     count += 1;
                 }
@@ -423,11 +427,11 @@ impl Turn<'_> {
 
     /// `jobs()`: those of the tube, the newest first.
     pub(crate) fn list_jobs(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let Some(tube) = self.tubes.at(call.index).map(|tube| tube.id) else { return Err(Error::Stale) };
+        let Some(tube) = self.tubes.at(call.index) else { return Err(Error::Stale) };
         let (mut jobs, mut count) = (Vec::new(), 0);
         if let Some(space) = self.common.bulk.jobs.existing(self.store) {
             self.store.scan(space, 0, IteratorType::Le, &[0x90], &mut |row| {
-                if let Some(job) = Record::read(row).filter(|job| job.tube_id == tube) {
+                if let Some(job) = Record::read(row).filter(|job| job.is_of(tube.id, &tube.name)) {
                     job.write(&mut jobs);
                     count += 1;
                 }
@@ -500,7 +504,7 @@ impl Turn<'_> {
         let id = call.arguments.get(0).and_then(Number::parse).and_then(Number::unsigned);
         let id = id.ok_or_else(|| unfit(method, "argument #1 should be the id of a job"))?;
         let Some(tube) = self.tubes.at(call.index) else { return Err(Error::Stale) };
-        let job = self.common.bulk.read(self.store, id)?.filter(|job| job.tube_id == tube.id);
+        let job = self.common.bulk.read(self.store, id)?.filter(|job| job.is_of(tube.id, &tube.name));
         job.ok_or_else(|| unfit(method, format!("tube \"{}\" has no job {id}", tube.name)))
     }
 

@@ -154,6 +154,11 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// Whether it is a job of that tube. The id of a dropped tube may be another tube's now.
+    pub(crate) fn is_of(&self, tube_id: u64, tube: &str) -> bool {
+        self.tube_id == tube_id && self.tube == tube
+    }
+
     /// A job that begins now.
     pub(crate) fn new(tube_id: u64, tube: &str, action: Action, now: u64) -> Self {
         Self {

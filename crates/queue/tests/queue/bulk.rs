@@ -630,6 +630,31 @@ fn the_end_of_an_undo_hastens_no_other_job() {
 }
 
 #[test]
+fn a_tube_with_the_id_of_a_dropped_one_has_none_of_its_jobs() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    rig.t(1, "put", args!["one"]).values();
+    let dry = finished(
+        &mut rig,
+        "apply",
+        vec!["delete".into(), options([("state", "r".into())]), options([("dry_run", true.into())])],
+    );
+    let job = number(&finished(&mut rig, "apply", vec!["bury".into(), everything()]), "id");
+    rig.t(1, "drop", args![]).values();
+    rig.create("other", "fifo", Value::Nil);
+    assert_eq!(rig.rows("_lycosa_jobs").len(), 2);
+    assert_eq!(rig.call(1, "queue.tube.other:jobs", args![]).values(), [Value::Array(Vec::new())]);
+    for method in ["job", "undo", "control"] {
+        let refused = rig.call(1, &format!("queue.tube.other:{method}"), args![job, "cancel"]).error();
+        assert!(refused.contains(&format!("tube \"other\" has no job {job}")), "{refused}");
+    }
+    let counted = options([("counted", number(&dry, "id").into())]);
+    let arguments = vec!["delete".into(), options([("state", "r".into())]), counted];
+    let refused = rig.call(1, "queue.tube.other:apply", arguments).error();
+    assert!(refused.contains(&format!("tube \"other\" has no job {}", number(&dry, "id"))), "{refused}");
+}
+
+#[test]
 fn undo_is_honest_about_what_was_taken_since_and_ends_with_its_time() {
     for kind in KINDS {
         let mut rig = Rig::new();

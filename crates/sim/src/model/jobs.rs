@@ -58,6 +58,8 @@ impl State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) id: u64,
+    /// Number of its tube. Once the tube is dropped, another one may have the tube's id.
+    pub(crate) tube: usize,
     pub(crate) tube_id: u64,
     pub(crate) action: Action,
     pub(crate) state: State,
@@ -83,9 +85,10 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    fn new(tube_id: u64, action: Action, now: u64) -> Self {
+    fn new(tube: usize, tube_id: u64, action: Action, now: u64) -> Self {
         Self {
             id: 0,
+            tube,
             tube_id,
             action,
             state: State::Running,
@@ -326,7 +329,7 @@ impl Model {
         {
             return Answer::AnyFailure;
         }
-        let mut job = Job::new(tube.id, action, now);
+        let mut job = Job::new(number, tube.id, action, now);
         (job.filter, job.rate, job.dry_run, job.below) = (filter.clone(), rate, dry_run, tube.next_id);
         if let Some(to) = to {
             let Some(destination) = self.tubes.get(&to).filter(|_| to != number) else {
@@ -346,7 +349,8 @@ impl Model {
     }
 
     fn job_in(&self, number: usize, id: u64) -> Option<&Job> {
-        self.jobs.all.get(&id).map(|job| &**job).filter(|job| job.tube_id == self.tubes[&number].id)
+        let is_of = |job: &&Job| (job.tube, job.tube_id) == (number, self.tubes[&number].id);
+        self.jobs.all.get(&id).map(|job| &**job).filter(is_of)
     }
 
     fn tube_of(&self, id: u64) -> Option<usize> {
@@ -363,7 +367,7 @@ impl Model {
         if !is_possible {
             return Answer::AnyFailure;
         }
-        let mut job = Job::new(undone.tube_id, Action::Undo, now);
+        let mut job = Job::new(number, undone.tube_id, Action::Undo, now);
         (job.undoes, job.to_id) = (Some(id), undone.to_id);
         self.begin(job)
     }
