@@ -350,6 +350,7 @@ impl Queue {
 
     /// Whether a procedure still stands for what it was resolved to. If not, its name has to be resolved again.
     #[must_use]
+    #[inline]
     pub fn is_current(&self, procedure: &Procedure) -> bool {
         match procedure.0 {
             ProcedureKind::Queue(_) => true,
@@ -398,11 +399,18 @@ impl Queue {
             ProcedureKind::TubeItself(_) => Err(Error::CallTable),
             ProcedureKind::NotConfigured => Err(Error::NotConfigured),
         };
-        if answer.is_err() {
-            out.truncate(start);
+        // No result as a whole: an error is a large value, and nearly no call has one.
+        match answer {
+            Ok(answer) => {
+                turn.serve();
+                Ok(answer)
+            }
+            Err(error) => {
+                out.truncate(start);
+                turn.serve();
+                Err(error)
+            }
         }
-        turn.serve();
-        answer
     }
 
     /// Numbers of tasks and operations of a tube. None if there is no such tube.
@@ -475,11 +483,15 @@ impl Turn<'_> {
             TubeMethod::Control => self.control_job(call, out),
             TubeMethod::Undo => self.undo_job(call, out),
         };
-        let answer = answer.map_err(|error| explain(method, arguments, error))?;
-        if let Some(ignored) = ignored {
-            self.note_ignored(method, call, &ignored);
+        match answer {
+            Ok(answer) => {
+                if let Some(ignored) = ignored {
+                    self.note_ignored(method, call, &ignored);
+                }
+                Ok(answer)
+            }
+            Err(error) => Err(explain(method, arguments, error)),
         }
-        Ok(answer)
     }
 
     fn call_queue(

@@ -239,7 +239,7 @@ impl Store {
         if let Some(Assigned { fields, offset: Some(offset) }) = assigned {
             self.put_bytes(id, old, (fields, offset), updated)?;
             if !temporary {
-                self.log_keyed(id, old, Some((operations, base)), local);
+                self.log_keyed_rarely(id, old, Some((operations, base)), local);
             }
             return Ok(Some(old));
         }
@@ -255,7 +255,7 @@ impl Store {
         self.exchange(id, new, PutMode::InPlaceOf(old), StatementKind::Update)?;
         if !temporary {
             let local = local || id == system::TRUNCATE && self.truncates_locally(updated);
-            self.log_keyed(id, new, Some((operations, base)), local);
+            self.log_keyed_rarely(id, new, Some((operations, base)), local);
         }
         Ok(Some(new))
     }
@@ -421,7 +421,7 @@ impl Store {
             self.record_row(id, Some(old), None, StatementKind::Delete);
             self.row_changed(id, Some(old), None)?;
             if !temporary {
-                self.log_keyed(id, old, None, local);
+                self.log_keyed_rarely(id, old, None, local);
             }
         }
         Ok(())
@@ -515,11 +515,19 @@ impl Store {
         }
     }
 
+    /// As [`Self::log_keyed`], for the rare callers.
+    #[inline(never)]
+    fn log_keyed_rarely(&mut self, space: SpaceId, hit: Handle, update: Option<(&[u8], i64)>, local: bool) {
+        self.log_keyed(space, hit, update, local);
+    }
+
     /// Logs an UPDATE with these operations that has made the tuple `hit`, or a DELETE of that tuple, under its
     /// primary key.
     ///
     /// The key is the tuple's, not the client's, even if it came through the primary index: Tarantool compares integers of
     /// different widths as different when it replays a log, so that `cf 00…05` would not find a `05`.
+    #[expect(clippy::inline_always, reason = "measured: each change of a task comes here")]
+    #[inline(always)]
     pub(crate) fn log_keyed(
         &mut self,
         space: SpaceId,

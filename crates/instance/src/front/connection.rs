@@ -344,9 +344,9 @@ impl Connections {
 
     /// Ends the reply that was just encoded for `slot`: it may leave once `lsn` is durable.
     #[inline]
-    pub(crate) fn finish_reply(&mut self, slot: ConnectionSlot, lsn: u64, durable: u64) {
+    pub(crate) fn finish_reply(&mut self, slot: ConnectionSlot, lsn: u64, durable: u64, batch: u64) {
         let Some(connection) = self.get_mut(slot) else { return };
-        if connection.replies.finish(lsn, durable) {
+        if connection.replies.finish(lsn, durable, batch) {
             self.mark_ready(slot);
         } else if !std::mem::replace(&mut connection.is_listed_parked, true) {
             self.parked.push(slot);

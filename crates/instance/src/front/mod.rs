@@ -282,7 +282,7 @@ impl Instance {
             let bytes = greeting.encode().expect("the version is short and without blanks");
             connection.replies.buffer().extend_from_slice(&bytes);
         }
-        self.front.connections.finish_reply(slot, 0, 0);
+        self.front.connections.finish_reply(slot, 0, 0, u64::MAX);
         Ok(slot)
     }
 
@@ -367,6 +367,17 @@ impl Instance {
             self.input(now, |instance| instance.answer_call(slot, &header, (name, args), false));
             return Ok(());
         }
+        self.handle_other_frame(slot, frame, now)
+    }
+
+    /// A frame that is no plain CALL.
+    #[inline(never)]
+    fn handle_other_frame(
+        &mut self,
+        slot: ConnectionSlot,
+        frame: &[u8],
+        now: u64,
+    ) -> Result<(), Box<Broken>> {
         let decoded = lycosa_iproto::request::decode(frame);
         if let Ok(request) = &decoded {
             self.handle_request(slot, request, now);

@@ -45,9 +45,10 @@ impl Replies {
         &mut self.bytes
     }
 
-    /// Ends the reply that was just encoded: it may leave once `lsn` is durable. True if it may leave now.
+    /// Ends the reply that was just encoded: it may leave once `lsn` is durable. True if it may leave now. Rows behind
+    /// `batch` become durable together, so the replies that wait for them share a mark.
     #[inline]
-    pub(crate) fn finish(&mut self, lsn: u64, durable: u64) -> bool {
+    pub(crate) fn finish(&mut self, lsn: u64, durable: u64, batch: u64) -> bool {
         let end = self.bytes.len();
         if lsn <= durable && self.waiting.is_empty() {
             self.released = end;
@@ -55,7 +56,8 @@ impl Replies {
         }
         self.in_flight += 1;
         match self.waiting.back_mut() {
-            Some(last) if last.lsn >= lsn => {
+            Some(last) if last.lsn >= lsn.min(batch.saturating_add(1)) => {
+                last.lsn = last.lsn.max(lsn);
                 last.end = end;
                 last.count += 1;
             }
@@ -202,7 +204,7 @@ mod tests {
 
     fn push(replies: &mut Replies, body: u8, lsn: u64, durable: u64) -> bool {
         replies.buffer().extend_from_slice(&[0xce, 0, 0, 0, 1, body]);
-        replies.finish(lsn, durable)
+        replies.finish(lsn, durable, u64::MAX)
     }
 
     fn bodies(bytes: &[u8]) -> Vec<u8> {
@@ -237,6 +239,20 @@ mod tests {
         assert_eq!(replies.ready(), b"");
         assert_eq!(replies.release(5), 2);
         assert_eq!(bodies(replies.ready()), [1, 2]);
+    }
+
+    #[test]
+    fn replies_that_wait_for_one_batch_leave_together() {
+        let mut replies = Replies::default();
+        let mut push = |body: u8, lsn: u64, batch: u64| {
+            replies.buffer().extend_from_slice(&[0xce, 0, 0, 0, 1, body]);
+            replies.finish(lsn, 0, batch)
+        };
+        assert!(!push(1, 4, 3) && !push(2, 5, 3) && !push(3, 4, 3) && !push(4, 6, 5) && !push(5, 7, 5));
+        assert_eq!(replies.waiting.iter().map(|mark| mark.lsn).collect::<Vec<_>>(), [5, 7]);
+        assert_eq!((replies.release(5), replies.in_flight()), (3, 2));
+        assert_eq!(bodies(replies.ready()), [1, 2, 3]);
+        assert_eq!((replies.release(7), replies.in_flight()), (2, 0));
     }
 
     #[test]

@@ -171,6 +171,13 @@ impl Journaling {
         if self.is_plain { self.lsn } else { self.awaited_beyond_rows() }
     }
 
+    /// The last row before the batch that is being filled: the rows behind it become durable together. No row if something
+    /// else than rows is waited for.
+    #[inline]
+    pub(crate) fn batch(&self) -> u64 {
+        if self.is_plain { self.closed } else { u64::MAX }
+    }
+
     /// Whether every row is durable, or never will be.
     pub(crate) fn is_settled(&self) -> bool {
         self.has_failed || self.durable == self.lsn
@@ -330,10 +337,16 @@ impl Journaling {
             let passed = foreign.min(transaction.len());
             foreign -= passed;
             if let Some(own) = transaction.behind(passed) {
-                self.encode(&own, timestamp);
+                self.encode_rarely(&own, timestamp);
                 self.close_full();
             }
         });
+    }
+
+    /// As [`Self::encode`], for the rare callers.
+    #[inline(never)]
+    fn encode_rarely(&mut self, transaction: &Committed<'_>, timestamp: f64) {
+        self.encode(transaction, timestamp);
     }
 
     #[expect(clippy::inline_always, reason = "measured: each row comes here")]
@@ -366,7 +379,8 @@ impl Journaling {
     }
 
     /// Encodes a transaction of one row.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "measured: no statement is put together to be taken apart")]
+    #[inline(always)]
     fn encode_one(&mut self, effect: &Effect<'_>, timestamp: f64) {
         let body = body(&effect.statement);
         if effect.local || effect.statement.space() <= system::MAX {
