@@ -192,6 +192,14 @@ fn status(at: &AdminArguments) -> anyhow::Result<Outcome> {
         text(&answer, "applied"),
         text(&answer, "level"),
     ))?;
+    if let Some(ahead) = answer.get("leader_ahead_us").and_then(Json::as_i64)
+        && ahead.unsigned_abs() >= 1_000_000
+    {
+        let seconds = ahead as f64 / 1e6;
+        output::line(format_args!(
+            "the leader's time differs from this machine's by {seconds:+.1} s; a new leader goes on with the leader's"
+        ))?;
+    }
     let yes = |member: &Json, name: &str| member.get(name).and_then(Json::as_bool) == Some(true);
     let rows: Vec<Vec<String>> = answer
         .get("members")

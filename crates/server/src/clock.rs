@@ -21,6 +21,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// Shortest time between two looks at the system's clock, in microseconds.
 const PERIOD: i64 = 1_000_000;
 
+/// Microseconds by which the clocks of two members of a group may differ without a word in the log.
+pub(crate) const NOTABLE_DIFFERENCE: u64 = 1_000_000;
+
 /// A difference between two looks that counts as a step, in microseconds: far more than any discipline of a clock.
 const STEP: i64 = 500_000;
 

@@ -42,9 +42,6 @@ use crate::socket::Writer;
 /// The longest sleep without a deadline; bounds how late a step of the system's clock is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// Microseconds by which the clocks of two leaders may differ without a word in the log.
-const NOTABLE_DIFFERENCE: u64 = 1_000_000;
-
 /// The resolution of timers. For shorter waits the loop polls.
 const FINEST_SLEEP: Duration = Duration::from_millis(1);
 
@@ -571,7 +568,7 @@ impl Host for Surroundings<'_> {
     }
 
     fn leads(&mut self, ahead: i64) -> Result<(), Infallible> {
-        if ahead.unsigned_abs() > NOTABLE_DIFFERENCE {
+        if ahead.unsigned_abs() > clock::NOTABLE_DIFFERENCE {
             let seconds = ahead as f64 / 1e6;
             tracing::warn!(
                 "the time of the leader before differs from this machine's by {seconds:+.1} s: deadlines go on with it"

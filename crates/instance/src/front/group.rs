@@ -29,6 +29,12 @@ impl Instance {
         self.input(now, |instance| instance.shard.join_group(now));
     }
 
+    /// The leader of the group has told its time, which is `time` at `now`; both in microseconds since the epoch. A member that
+    /// leads after it goes on with this time. Without it, as where all members have just started, the own time counts.
+    pub fn hear_leader_time(&mut self, time: u64, now: u64) {
+        self.shard.hear_leader_time(time, now);
+    }
+
     /// The node leads its group, and the data hold every entry of earlier leaders: the instance takes writes. Returns by how
     /// many microseconds the time of the leader before is ahead of `now`. The caller's time goes on from there.
     pub fn handle_leads(&mut self, now: u64) -> i64 {

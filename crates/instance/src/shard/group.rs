@@ -123,25 +123,20 @@ pub enum Followed {
     Ahead,
 }
 
-/// The clock of a member's leaders, as the member knows it.
+/// The clock of a member's leaders, as the member knows it. Rows tell a bound alone: the log of a member that comes back has rows
+/// of any age.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LeaderTime {
-    /// By how many microseconds the last row's time was ahead of the own time when it came.
+    /// By how many microseconds the leader's time was ahead of the own time, when the leader told it last.
     ahead: i64,
     /// The time of the last row, in microseconds since the epoch.
     last: u64,
 }
 
 impl LeaderTime {
-    fn hear(&mut self, timestamp: f64, now: u64) {
-        let at = (timestamp * 1e6) as u64;
-        self.last = self.last.max(at);
-        self.ahead = at.cast_signed() - now.cast_signed();
-    }
-
     /// By how many microseconds the leader's time is ahead of `now`. No row is older than the ones before it.
     fn ahead_of(&self, now: u64) -> i64 {
-        if self.last == 0 { 0 } else { self.ahead.max(self.last.cast_signed() - now.cast_signed()) }
+        self.ahead.max(self.last.cast_signed() - now.cast_signed())
     }
 }
 
@@ -158,9 +153,16 @@ impl Shard {
         self.data.note_owners(notes_owners);
     }
 
+    /// The leader's time is `time` at `now`, both in microseconds since the epoch.
+    pub(crate) fn hear_leader_time(&mut self, time: u64, now: u64) {
+        self.leader_time.ahead = time.cast_signed() - now.cast_signed();
+    }
+
     /// The member leads: it takes writes. Returns by how many microseconds the leader before was ahead of `now`.
     pub(crate) fn lead(&mut self, now: u64) -> i64 {
         let ahead = self.leader_time.ahead_of(now);
+        // The own time becomes the group's.
+        self.leader_time.ahead = 0;
         self.data.now = now.saturating_add_signed(ahead);
         self.data.journaling.confirm_reads(true);
         self.set_read_only(false, self.data.now);
@@ -208,7 +210,7 @@ impl Shard {
         }
         self.data.journaling.decided();
         if let Some((header, _)) = transactions.last().and_then(|rows| rows.last()) {
-            self.leader_time.hear(header.timestamp, now);
+            self.leader_time.last = self.leader_time.last.max((header.timestamp * 1e6) as u64);
         }
         self.await_replicas();
         if self.data.journaling.system_version() != version {

@@ -67,6 +67,21 @@ fn a_member_of_a_group_takes_writes_by_election_alone() {
 }
 
 #[test]
+fn a_new_leader_goes_on_with_the_time_that_the_leader_before_has_told() {
+    const DAY: u64 = 86_400_000_000;
+    let (mut rig, _) = rig();
+    let now = rig.now;
+    rig.instance.join_group(now);
+    rig.instance.hear_leader_time(now - DAY, now);
+    rig.instance.hear_leader_time(now + DAY, now);
+    assert_eq!(rig.instance.handle_leads(now), DAY.cast_signed());
+    // The caller's time is the group's from here on.
+    let now = now + DAY;
+    rig.instance.handle_follows(now);
+    assert_eq!(rig.instance.handle_leads(now), 0);
+}
+
+#[test]
 fn a_leader_is_handed_over_to_a_voter_that_answers_once_its_reply_may_leave() {
     let (mut rig, mut admin) = rig();
     let transfer = "lycosa.cluster.transfer";

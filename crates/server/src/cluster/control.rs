@@ -102,6 +102,12 @@ async fn carry_out(port: &Port, order: Order) -> Json {
     }
 }
 
+/// The time of the leader, in microseconds since the epoch; `None` if the node does not lead, or its program does not tell.
+pub(crate) async fn time_of(member: &Member, leader: NodeId) -> anyhow::Result<Option<u64>> {
+    let answer = ask(member, leader, &Order::Status).await?;
+    Ok(if answer["leads"] == true { answer["time"].as_u64() } else { None })
+}
+
 async fn ask(member: &Member, leader: NodeId, order: &Order) -> anyhow::Result<Json> {
     let status = member.status();
     let address = status.members.get(leader).map(|member| member.address.clone());
@@ -177,6 +183,8 @@ pub(crate) fn status(member: &Member) -> Json {
         "applied": status.held,
         "last": status.node.last,
         "level": status.node.level,
+        "time": crate::clock::now(),
+        "leader_ahead_us": member.leader_ahead(),
         "members": members,
     })
 }

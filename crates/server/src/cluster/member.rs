@@ -5,7 +5,7 @@
 //!
 //! Invariants: the journal is never borrowed across an await, and never while a link is called that calls back.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -24,6 +24,7 @@ use tokio::sync::{Notify, watch};
 
 use super::links::Links;
 use super::snapshots;
+use crate::clock::NOTABLE_DIFFERENCE;
 use crate::journal::{ROOM_INTERVAL, RoomWatch, Unclosed};
 
 /// Messages of the loop to the disk's thread.
@@ -66,6 +67,9 @@ pub(crate) struct Member {
     /// Asks for a turn.
     pub(crate) wake: Notify,
     place: watch::Sender<Place>,
+    /// By how many microseconds the leader's time was ahead of this node's, when the leader told it last. `None` where this node
+    /// leads, or no leader has told it.
+    leader_ahead: Cell<Option<i64>>,
     began: Instant,
 }
 
@@ -98,6 +102,7 @@ impl Member {
             news: RefCell::new(news.into_iter().collect()),
             wake: Notify::new(),
             place: watch::channel(Place::Nowhere).0,
+            leader_ahead: Cell::new(None),
             began: Instant::now(),
         };
         Ok((Rc::new(member), said))
@@ -240,6 +245,28 @@ impl Member {
     /// Where clients are served, and news of it.
     pub(crate) fn place(&self) -> watch::Receiver<Place> {
         self.place.subscribe()
+    }
+
+    /// The leader's time is `ahead` microseconds ahead of this node's; `None`: this node leads.
+    pub(crate) fn set_leader_ahead(&self, ahead: Option<i64>) {
+        let is_notable =
+            |ahead: Option<i64>| ahead.is_some_and(|ahead| ahead.unsigned_abs() > NOTABLE_DIFFERENCE);
+        let before = self.leader_ahead.replace(ahead);
+        if let Some(ahead) = ahead
+            && is_notable(Some(ahead))
+            && !is_notable(before)
+        {
+            let seconds = ahead as f64 / 1e6;
+            tracing::warn!(
+                "the leader's time differs from this machine's by {seconds:+.1} s: where this node leads, deadlines go on with \
+                 the leader's"
+            );
+        }
+    }
+
+    /// By how many microseconds the leader's time is ahead of this node's, if the leader has told it.
+    pub(crate) fn leader_ahead(&self) -> Option<i64> {
+        self.leader_ahead.get()
     }
 
     /// Why the node has left its service, if it has.

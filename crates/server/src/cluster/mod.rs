@@ -27,6 +27,7 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::certificates::Certificates;
+use crate::clock;
 use crate::config::{Config, WalMode};
 use crate::http::bridge::Bridge;
 use crate::journal::Unclosed;
@@ -36,7 +37,7 @@ use crate::storage;
 use crate::turn::Core;
 use handshake::Purpose;
 use links::Dialer;
-use member::Member;
+use member::{Member, Place};
 use port::{Port, Visit};
 use secret::Secret;
 
@@ -53,6 +54,12 @@ pub(crate) mod snapshots;
 
 /// The age at which the list of members that the instance shows is made anew.
 const MEMBERS_AGE: Duration = Duration::from_millis(200);
+
+/// How often a member asks its leader for the time. Between two answers the clocks of two processes differ by at most a tenth of
+/// the time that passes.
+const TIME_PERIOD: Duration = Duration::from_secs(5);
+/// An answer that took longer tells nothing: the leader was frozen before it read its clock, or after.
+const TIME_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where clients and orders that other members bring go, once there is an instance.
 type Visitors = Rc<std::cell::RefCell<Option<(Rc<Core>, Bridge)>>>;
@@ -180,6 +187,29 @@ fn check(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Tells the instance the time of the group's leader, so that this member can go on with it.
+async fn follow_time(core: Rc<Core>, member: Rc<Member>) {
+    let mut place = member.place();
+    loop {
+        let asked = *place.borrow_and_update();
+        if let Place::At(leader) = asked {
+            let answer = tokio::time::timeout(TIME_PATIENCE, control::time_of(&member, leader)).await;
+            // Without an answer the next one counts: a leader that says nothing is not the leader for long.
+            if let Ok(Ok(Some(time))) = answer
+                && *place.borrow() == asked
+            {
+                let now = clock::now();
+                core.instance.borrow_mut().hear_leader_time(time, now);
+                member.set_leader_ahead(Some(time.cast_signed() - now.cast_signed()));
+            }
+        } else {
+            member.set_leader_ahead(None);
+        }
+        // The member, which this task holds, has the sender: there is no other error than the end of the time.
+        let _ = tokio::time::timeout(TIME_PERIOD, place.changed()).await;
+    }
+}
+
 fn identify(store: &Store, instance: uuid::Uuid) -> anyhow::Result<Identity> {
     let replica_id = storage::replica_id_of(store, instance)?;
     let replica_id = replica_id.with_context(|| format!("_cluster does not list instance {instance}"))?;
@@ -212,6 +242,7 @@ impl Tasks {
     /// configuration declares.
     pub(crate) fn serve(&mut self, core: &Rc<Core>, bridge: Bridge, member: &Rc<Member>, config: &Config) {
         *self.visitors.borrow_mut() = Some((core.clone(), bridge));
+        self.running.push(spawn_local(follow_time(core.clone(), member.clone())));
         let (core, member, config) = (core.clone(), member.clone(), config.clone());
         self.running.push(spawn_local(async move {
             let mut last_error = String::new();
