@@ -449,11 +449,18 @@ describe('the page', () => {
         2: { downstream: { status: 'follow', idle: 11, behind: 0 } },
         3: { downstream: { status: 'follow', idle: 11, behind: 7 } },
       };
-      return findIssues({ tubes, info: { replication } }).map(({ gravity, tube: of = '', title }) => `${gravity} ${of}: ${title}`);
+      const instance = { disk_short: { free: 1048576, reserve: 67108864, exhausted: false }, recent_sync: 0.25, clock_ahead: -3600, leader_ahead: 5 };
+      const fine = { recent_sync: 0.09, clock_ahead: 0.9, leader_ahead: 0.9 };
+      if (findIssues({ tubes: [], instance: fine }).length > 0) throw new Error('a fine machine has issues');
+      return findIssues({ tubes, info: { replication }, instance }).map(({ gravity, tube: of = '', title }) => `${gravity} ${of}: ${title}`);
     });
     assert.deepEqual(found, [
+      'bad : The disk is short: 1 MiB free',
       'warn : Replica 1 is not connected',
       'warn : Replica 3 has been silent for 11 s',
+      'warn : The disk is slow: a sync takes 250 ms',
+      "warn : The system's clock is 1 h behind the server's time",
+      "warn : The leader's time is 5 s ahead of this member's",
       'warn blocked: A task has been taken for 12 min',
       'warn late: The oldest ready task waits for 10 min 1 s',
       'note held: A task has been taken for 12 min',

@@ -519,6 +519,25 @@ pub struct Instance {
     pub turn: Histogram,
     /// From a batch's hand-over to its confirmation.
     pub journal_sync: Histogram,
+    /// The free space of the disk, while it is less than the reserve.
+    pub disk_short: Option<DiskShort>,
+    /// The largest p99 of syncs in the periods of the last minute, seconds.
+    pub recent_sync: Option<f64>,
+    /// By how many seconds the system's clock is ahead of the server's time.
+    pub clock_ahead: Option<f64>,
+    /// By how many seconds the leader of the group is ahead of the server's time.
+    pub leader_ahead: Option<f64>,
+}
+
+/// A disk that is short of free space.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub struct DiskShort {
+    /// Bytes that may be written.
+    pub free: u64,
+    /// The setting `disk_reserve`, in bytes.
+    pub reserve: u64,
+    /// Whether tasks cannot be finished either.
+    pub exhausted: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,6 +1,6 @@
 // What is wrong: each finding with its meaning and the act against it. Findings follow from what the server tells.
 
-import { count, duration, of } from './format.js';
+import { bytes, count, duration, of } from './format.js';
 import { rateOf, totalOf } from './tubes.js';
 import { issuesOfGroup } from './group.js';
 import { to } from './ui.js';
@@ -11,6 +11,12 @@ const PATIENCE = 60;
 const LATE = 10;
 /** Seconds that a task may wait or be taken before that is worth a look. */
 const LONG = 600;
+
+/** Seconds of a sync, at p99 over a minute, from which the disk is slow, and from which it holds up all clients. */
+const SLOW_SYNC = 0.1;
+const STUCK_SYNC = 1;
+/** Seconds by which clocks may differ. */
+const APART = 1;
 
 /** How grave a finding is; graver ones stand first. */
 const GRAVITY = ['bad', 'warn', 'note'];
@@ -86,6 +92,62 @@ function ofInstance(info) {
   return found;
 }
 
+/** Disk and clocks; `instance` is what the status tells about the server. */
+function ofMachine(instance) {
+  if (!instance) return [];
+  const found = [];
+  const { disk_short: short, recent_sync: sync, clock_ahead: ahead, leader_ahead: leaderAhead } = instance;
+  if (short) {
+    found.push({
+      id: 'disk',
+      gravity: 'bad',
+      title: `The disk is short: ${bytes(short.free)} free`,
+      means: short.exhausted
+        ? 'Tasks can neither be put nor finished: the rest is for a snapshot.'
+        : `Puts are refused below disk_reserve (${bytes(short.reserve)}). Tasks can still be taken and finished.`,
+      act: 'Free space on the disk of data_dir. Finished and deleted tasks give theirs back with a checkpoint.',
+      href: '#/instance',
+      checkpoints: true,
+      command: 'lycosa checkpoint',
+    });
+  }
+  if (sync >= SLOW_SYNC) {
+    found.push({
+      id: 'sync',
+      gravity: sync >= STUCK_SYNC ? 'bad' : 'warn',
+      title: `The disk is slow: a sync takes ${duration(sync)}`,
+      means: 'Replies to changes wait for it (p99 of the last minute).',
+      act: 'See what else writes to the disk of data_dir, or move data_dir to a faster one.',
+      href: '#/instance',
+      command: 'iostat -x 1',
+    });
+  }
+  if (Math.abs(ahead ?? 0) >= APART) {
+    found.push({
+      id: 'clock',
+      gravity: 'warn',
+      title: `The system's clock is ${duration(Math.abs(ahead))} ${ahead > 0 ? 'ahead of' : 'behind'} the server's time`,
+      means: 'It was set, or the machine slept. Deadlines do not jump: the server follows by at most 6 minutes an hour.',
+      act: 'See that the time is synchronized. A restart takes the time of the system at once.',
+      href: '#/log',
+      link: 'Log',
+      command: 'timedatectl',
+    });
+  }
+  if (Math.abs(leaderAhead ?? 0) >= APART) {
+    found.push({
+      id: 'clocks',
+      gravity: 'warn',
+      title: `The leader's time is ${duration(Math.abs(leaderAhead))} ${leaderAhead > 0 ? 'ahead of' : 'behind'} this member's`,
+      means: 'Deadlines go by the time of the leader. A new leader goes on with it.',
+      act: 'Synchronize the clocks of the members.',
+      href: '#/instance',
+      command: 'timedatectl',
+    });
+  }
+  return found;
+}
+
 function ofTube(tube) {
   const { name, tasks, oldest_ready_age: age, oldest_taken_age: held, waiting_takes: waiting } = tube;
   const found = [];
@@ -137,9 +199,9 @@ function ofTube(tube) {
 
 /**
  * Everything that is wrong, the gravest first.
- * @param {{tubes: any[], health?: any, info?: any}} seen
+ * @param {{tubes: any[], health?: any, info?: any, instance?: any}} seen
  */
-export function findIssues({ tubes, health, info }) {
-  const found = [...ofServer(health), ...ofInstance(info), ...tubes.flatMap(ofTube)];
+export function findIssues({ tubes, health, info, instance }) {
+  const found = [...ofServer(health), ...ofInstance(info), ...ofMachine(instance), ...tubes.flatMap(ofTube)];
   return found.sort((one, other) => GRAVITY.indexOf(one.gravity) - GRAVITY.indexOf(other.gravity));
 }

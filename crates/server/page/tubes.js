@@ -1,5 +1,6 @@
 // The status of the server and of its tubes, read once for all screens. docs/monitoring.md says how each number comes about.
 
+import { may } from './access.js';
 import { get, now, path } from './api.js';
 import { observe, retain } from './rates.js';
 
@@ -34,6 +35,27 @@ export async function loadStatus(signal, { history = false } = {}) {
   observe(ALL, time, tubes.map(numbersOf).reduce(add, {}));
   retain('tube ', new Set(tubes.map(({ name }) => name)));
   return { tubes, instance: first.instance ?? null };
+}
+
+/** The sums over all tubes and the tubes with faults: in one answer, which costs the server little, if the token is for every tube. */
+export async function loadOverview(signal) {
+  if (!may('viewer')) return loadStatus(signal);
+  const seen = await get('v1/overview', signal);
+  observe(ALL, now(), numbersOf(seen.instance.queue));
+  return { ...seen, totals: { ...seen.instance.queue, waiting_takes: seen.waiting_takes, oldest_ready_age: seen.oldest_ready_age } };
+}
+
+/** Sums over tubes, as an overview tells them. */
+export function totalsOf(tubes) {
+  const sum = (number) => tubes.reduce((total, tube) => total + Number(number(tube) ?? 0), 0);
+  const ages = tubes.flatMap(({ oldest_ready_age: age }) => age ?? []);
+  return {
+    tubes: tubes.length,
+    tasks: Object.fromEntries(STATES.map((state) => [state, sum(({ tasks }) => tasks[state])])),
+    rates: Object.fromEntries(FLOW.map((name) => [`${name}s`, [sum((tube) => rateOf(tube, name))]])),
+    waiting_takes: sum(({ waiting_takes: waiting }) => waiting),
+    oldest_ready_age: ages.length > 0 ? Math.max(...ages) : undefined,
+  };
 }
 
 /** One tube, with its history if the server keeps one. */

@@ -66,14 +66,15 @@ pub(crate) fn go_on_from(ahead: i64) {
 }
 
 /// Looks at the system's clock if the last look was a while ago, and follows it. For the loop's thread, to be called every
-/// second at least.
-pub(crate) fn adjust(now: u64) {
+/// second at least. After a look it returns by how many microseconds the system's clock is ahead of the process's time.
+pub(crate) fn adjust(now: u64) -> Option<i64> {
     let offset = OFFSET.load(Ordering::Relaxed);
     let Some(mut follower) = FOLLOWER.get() else {
-        return FOLLOWER.set(Some(Follower { steady: steady(), difference: offset }));
+        FOLLOWER.set(Some(Follower { steady: steady(), difference: offset }));
+        return None;
     };
     if now.saturating_add_signed(-offset) < (follower.steady + PERIOD).unsigned_abs() {
-        return;
+        return None;
     }
     let seen = Seen { wall: wall(), steady: steady() };
     let Followed { offset, step } = follower.look(seen, offset);
@@ -86,6 +87,7 @@ pub(crate) fn adjust(now: u64) {
              minutes an hour; after a restart the new time counts"
         );
     }
+    Some(follower.difference - offset)
 }
 
 /// Microseconds of a clock that cannot be set, since the first look at it. The standard library asks the C library, under

@@ -367,7 +367,9 @@ impl Core {
 
     fn end_turn(self: &Rc<Self>) -> Ended {
         let now = now();
-        clock::adjust(now);
+        if let Some(ahead) = clock::adjust(now) {
+            self.instance.borrow_mut().set_clock_ahead(ahead);
+        }
         self.note_held_back(now);
         let mut surroundings = Surroundings {
             core: self,

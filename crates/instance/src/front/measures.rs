@@ -19,6 +19,8 @@ pub(crate) struct Measures {
     /// Failures of the journal, and losses of rows.
     pub(crate) journal_errors: u64,
     pub(crate) programs: Programs,
+    /// By how many µs the system's clock is ahead of the time of the process.
+    pub(crate) clock_ahead: i64,
 }
 
 /// Numbers about programs, as the host of the instance reports them ([`Instance::set_programs`]).
@@ -45,6 +47,11 @@ impl Measures {
 }
 
 impl Instance {
+    /// Tells the instance by how many microseconds the system's clock is ahead of the time that its host gives, for its status.
+    pub fn set_clock_ahead(&mut self, ahead: i64) {
+        self.measures.clock_ahead = ahead;
+    }
+
     /// Tells the instance what its programs take, for its status.
     pub fn set_programs(&mut self, programs: Programs) {
         self.measures.programs = programs;

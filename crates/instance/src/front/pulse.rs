@@ -21,6 +21,8 @@ pub(crate) const PERIOD: u64 = 10_000_000;
 const FINE: usize = 360;
 /// Periods of five minutes: a day.
 const COARSE: usize = 288;
+/// Periods of ten seconds in a minute.
+const MINUTE: usize = 6;
 /// Fine periods in a coarse one.
 const RATIO: u64 = 30;
 /// Tubes, and look-ups in their indexes, of a step.
@@ -187,6 +189,12 @@ impl Instance {
         }
         self.pulse = Some(pulse);
         more
+    }
+
+    /// The largest p99 of the journal's syncs in the periods of the last minute, in seconds; None: there was none.
+    pub(crate) fn recent_sync(&self) -> Option<f64> {
+        let recent = self.pulse.as_deref()?.fine.iter().rev().take(MINUTE);
+        recent.filter_map(|point| point.as_ref()?.sync).max().map(|micros| f64::from(micros) / 1e6)
     }
 
     /// Appends the history, if one is kept, as a map. `until` is in seconds since the epoch. `fine` and `coarse` have arrays of

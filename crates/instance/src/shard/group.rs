@@ -158,6 +158,11 @@ impl Shard {
         self.leader_time.ahead = time.cast_signed() - now.cast_signed();
     }
 
+    /// By how many microseconds the leader's time was ahead of this member's, when the leader told it last; 0 on the leader.
+    pub(crate) fn leader_ahead(&self) -> i64 {
+        if self.is_read_only() { self.leader_time.ahead } else { 0 }
+    }
+
     /// The member leads: it takes writes. Returns by how many microseconds the leader before was ahead of `now`.
     pub(crate) fn lead(&mut self, now: u64) -> i64 {
         let ahead = self.leader_time.ahead_of(now);

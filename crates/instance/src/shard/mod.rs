@@ -314,6 +314,11 @@ impl Shard {
         has_changed
     }
 
+    /// The free space on the disk, while it is short.
+    pub(crate) fn scarce_space(&self) -> Option<FreeSpace> {
+        self.data.conditions.scarce_space()
+    }
+
     /// The data folder is not where the next start looks for it, or is back in its place. Returns whether that is news.
     pub(crate) fn handle_displaced(&mut self, displaced: Option<&str>) -> bool {
         let is_news = self.data.conditions.displaced() != displaced;

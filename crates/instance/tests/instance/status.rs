@@ -1,6 +1,6 @@
 //! What the instance tells about itself: `box.info`, `box.stat`, `box.cfg`, votes.
 
-use lycosa_instance::{Files, Settings};
+use lycosa_instance::{Files, FreeSpace, Settings};
 use lycosa_iproto::keys::RequestType;
 use lycosa_iproto::request::Body;
 use lycosa_iproto::vclock::Vclock;
@@ -243,4 +243,31 @@ fn the_status_has_the_instance_and_its_tubes() {
     let page = one(rig.call(&mut bob, "queue.status", &values![]));
     assert_eq!(tubes(&page), Vec::<String>::new());
     assert!(page.get("instance").is_some());
+}
+
+/// Members about the machine stand there only while it is at fault.
+#[test]
+fn a_short_disk_and_clocks_that_differ_are_told() {
+    const SHORT: u64 = 10 << 20;
+    let mut rig = Rig::new();
+    let mut client = rig.admin();
+    let mut told = |rig: &mut Rig, name: &str| {
+        let page = one(rig.call(&mut client, "queue.status", &values![]));
+        page.get("instance").expect("the instance").get(name).cloned()
+    };
+    for name in ["disk_short", "clock_ahead", "leader_ahead"] {
+        assert_eq!(told(&mut rig, name), None, "{name}");
+    }
+    for (free, exhausted) in [(SHORT - 1, false), (1, true)] {
+        rig.instance.handle_free_space(Some(FreeSpace::new(free, SHORT)));
+        let short = [("free", free.into()), ("reserve", SHORT.into()), ("exhausted", Value::Bool(exhausted))];
+        assert_eq!(told(&mut rig, "disk_short"), Some(Value::map(short)));
+    }
+    rig.instance.handle_free_space(None);
+    assert_eq!(told(&mut rig, "disk_short"), None);
+    rig.instance.set_clock_ahead(-(3600 * SECOND).cast_signed());
+    assert_eq!(told(&mut rig, "clock_ahead"), Some(Value::Double(-3600.0)));
+    rig.instance.join_group(rig.now);
+    rig.instance.hear_leader_time(rig.now - 5 * SECOND, rig.now);
+    assert_eq!(told(&mut rig, "leader_ahead"), Some(Value::Double(-5.0)));
 }

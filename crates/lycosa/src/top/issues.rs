@@ -2,7 +2,7 @@
 
 use lycosa_metrics::{Instance, Snapshot, Tube};
 
-use crate::values::{count, lapse};
+use crate::values::{bytes, count, lapse};
 
 /// Seconds that a ready task may wait where no call waits for it.
 const PATIENCE: f64 = 60.0;
@@ -10,6 +10,12 @@ const PATIENCE: f64 = 60.0;
 const LATE: f64 = 10.0;
 /// Seconds that a task may wait or be taken before that is worth a look.
 const LONG: f64 = 600.0;
+
+/// Seconds of a sync, at p99 over a minute, from which the disk is slow, and from which it holds up all clients.
+const SLOW_SYNC: f64 = 0.1;
+const STUCK_SYNC: f64 = 1.0;
+/// Seconds by which clocks may differ.
+const APART: f64 = 1.0;
 
 /// How grave a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,6 +89,36 @@ fn of_instance(instance: &Instance, found: &mut Vec<Issue>) {
     }
 }
 
+/// Disk and clocks.
+fn of_machine(instance: &Instance, found: &mut Vec<Issue>) {
+    let mut add = |gravity, title: String, act: &str| {
+        found.push(Issue { gravity, tube: None, title, act: act.to_owned() });
+    };
+    if let Some(short) = instance.disk_short {
+        let refused = if short.exhausted { "puts and acks are refused" } else { "puts are refused" };
+        add(
+            Gravity::Bad,
+            format!("The disk is short, {} free: {refused}", bytes(short.free)),
+            "Free space on the disk of data_dir, then lycosa checkpoint.",
+        );
+    }
+    if let Some(sync) = instance.recent_sync.filter(|sync| *sync >= SLOW_SYNC) {
+        let gravity = if sync >= STUCK_SYNC { Gravity::Bad } else { Gravity::Warn };
+        let title = format!("The disk is slow: a sync takes {}", lapse(sync));
+        add(gravity, title, "See what else writes to the disk of data_dir: iostat -x 1.");
+    }
+    if let Some(ahead) = instance.clock_ahead.filter(|ahead| ahead.abs() >= APART) {
+        let side = if ahead > 0.0 { "ahead of" } else { "behind" };
+        let title = format!("The system's clock is {} {side} the server's time", lapse(ahead.abs()));
+        add(Gravity::Warn, title, "Synchronize the time; a restart takes it at once.");
+    }
+    if let Some(ahead) = instance.leader_ahead.filter(|ahead| ahead.abs() >= APART) {
+        let side = if ahead > 0.0 { "ahead of" } else { "behind" };
+        let title = format!("The leader's time is {} {side} this member's", lapse(ahead.abs()));
+        add(Gravity::Warn, title, "Synchronize the clocks of the members.");
+    }
+}
+
 fn of_tube(tube: &Tube, found: &mut Vec<Issue>) {
     let mut add = |gravity, title: String, act: &str| {
         found.push(Issue { gravity, tube: Some(tube.name.clone()), title, act: act.to_owned() });
@@ -125,6 +161,7 @@ pub(super) fn find(snapshot: &Snapshot) -> Vec<Issue> {
     let mut found = Vec::new();
     if let Some(instance) = &snapshot.instance {
         of_instance(instance, &mut found);
+        of_machine(instance, &mut found);
     }
     snapshot.tubes.iter().for_each(|tube| of_tube(tube, &mut found));
     found.sort_by_key(|issue| issue.gravity);
@@ -133,7 +170,7 @@ pub(super) fn find(snapshot: &Snapshot) -> Vec<Issue> {
 
 #[cfg(test)]
 mod tests {
-    use lycosa_metrics::{Downstream, Peer, Tasks};
+    use lycosa_metrics::{DiskShort, Downstream, Peer, Tasks};
 
     use super::*;
 
@@ -155,6 +192,33 @@ mod tests {
             (Gravity::Note, "a task has been taken for 12m"),
         ];
         assert_eq!(titles(&snapshot), wanted.map(|(gravity, title)| (gravity, title.to_owned())));
+    }
+
+    #[test]
+    fn a_disk_or_a_clock_out_of_order_is_an_issue() {
+        let fine = Instance {
+            state: "running".to_owned(),
+            recent_sync: Some(0.099),
+            clock_ahead: Some(-0.9),
+            leader_ahead: Some(0.9),
+            ..Instance::default()
+        };
+        let faulty = Instance {
+            disk_short: Some(DiskShort { free: 1 << 20, reserve: 64 << 20, exhausted: false }),
+            recent_sync: Some(2.0),
+            clock_ahead: Some(-3600.0),
+            leader_ahead: Some(5.0),
+            ..fine.clone()
+        };
+        let seen = |instance| titles(&Snapshot { instance: Some(instance), ..Snapshot::default() });
+        assert_eq!(seen(fine), []);
+        let wanted = [
+            (Gravity::Bad, "The disk is short, 1 MiB free: puts are refused"),
+            (Gravity::Bad, "The disk is slow: a sync takes 2 s"),
+            (Gravity::Warn, "The system's clock is 1h behind the server's time"),
+            (Gravity::Warn, "The leader's time is 5 s ahead of this member's"),
+        ];
+        assert_eq!(seen(faulty), wanted.map(|(gravity, title)| (gravity, title.to_owned())));
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod history;
 pub mod meter;
 pub(crate) mod rates;
 pub(crate) mod sample;
+mod survey;
 mod view;
 mod write;
 
@@ -17,4 +18,5 @@ pub use histogram::Histogram;
 pub use history::{History, MAX_HISTORIES};
 pub use meter::{MAX_BYTES, MAX_METERS};
 pub use rates::Rates;
+pub use survey::{Gravity, Survey};
 pub use view::{Page, QueueStatus, SubQueueStatus, TubeStatus};

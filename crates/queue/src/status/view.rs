@@ -208,7 +208,7 @@ impl Queue {
 }
 
 impl Common {
-    fn status_of(
+    pub(super) fn status_of(
         &self,
         store: &Store,
         (index, tube): (TubeIndex, &Tube),
@@ -243,7 +243,7 @@ impl Common {
 
     /// When the task was taken that is taken longest: the first of the sample, or the owner of the first taken task if that is
     /// older, as after a restart.
-    fn oldest_taken(&self, store: &Store, tube: &Tube) -> Result<Option<u64>, Error> {
+    pub(super) fn oldest_taken(&self, store: &Store, tube: &Tube) -> Result<Option<u64>, Error> {
         if tube.counts.shown().taken == 0 {
             return Ok(None);
         }
@@ -266,7 +266,7 @@ impl Turn<'_> {
 
 impl Tube {
     /// When the oldest ready task was put. Where tasks do not say so, the sample of puts does, as far as it reaches.
-    fn oldest_ready(&self, store: &Store, budget: &mut Budget<'_>) -> Result<Option<u64>, Error> {
+    pub(super) fn oldest_ready(&self, store: &Store, budget: &mut Budget<'_>) -> Result<Option<u64>, Error> {
         let layout = self.kind.layout();
         let tasks = self.tasks(store);
         let mut first = tasks.first_in_state(State::Ready)?;

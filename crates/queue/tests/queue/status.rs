@@ -1,8 +1,8 @@
 //! The status: ages, waits, rates, histories, pages.
 
 use lycosa_queue::Operation;
-use lycosa_queue::status::{Histogram, MAX_HISTORIES, Page};
-use lycosa_store::user;
+use lycosa_queue::status::{Histogram, MAX_HISTORIES, Page, Survey};
+use lycosa_store::{Budget, user};
 use lycosa_tuple::value::Value;
 
 use crate::rig::{Rig, SECOND, args, options};
@@ -200,4 +200,44 @@ fn only_so_many_tubes_have_a_history() {
     let (found, _) = rig.queue.statuses(&rig.store, &caller, page, rig.now).expect("spaces");
     let count = found.iter().filter(|tube| tube.history.is_some()).count();
     assert_eq!((found.len(), count), (tubes, MAX_HISTORIES));
+}
+
+/// A survey in the smallest steps sees each tube once, and tells the faults that a recount of all statuses finds.
+#[test]
+fn a_survey_finds_the_tubes_with_faults() {
+    let mut rig = Rig::new();
+    for name in ["well", "left", "paused", "buried", "held", "served", "full"] {
+        let of = if name == "full" { "limfifottl" } else { "fifottl" };
+        let capacity = options([("capacity", Value::from(1))]);
+        rig.create(name, of, if name == "full" { capacity } else { options([]) });
+    }
+    let mut call =
+        |function: &str, args: Vec<Value>| rig.call(1, &format!("queue.tube.{function}"), args).values();
+    for name in ["left", "paused", "buried", "held", "full"] {
+        call(&format!("{name}:put"), args!["x"]);
+    }
+    for name in ["buried", "held"] {
+        call(&format!("{name}:take"), args![0]);
+    }
+    call("buried:bury", args![0]);
+    call("paused:pause", args![]);
+    rig.now += 601 * SECOND;
+    rig.call(1, "queue.tube.served:put", args!["x"]).values();
+    let (mut survey, mut after, mut steps) = (Survey::default(), None, 0);
+    loop {
+        steps += 1;
+        after =
+            rig.queue.survey(&rig.store, after, Budget::of_rows(1), rig.now, &mut survey).expect("spaces");
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((steps, survey.tubes, survey.faulty), (8, 7, 5));
+    assert_eq!((survey.waiting_takes, survey.oldest_ready_age), (0, Some(601 * SECOND)));
+    let names = survey.gravest().into_iter().map(|id| {
+        let status = rig.queue.status_of_id(&rig.store, id, rig.now).expect("spaces");
+        status.expect("the tube of the id").name
+    });
+    // First tasks without a worker, then buried ones, then notes.
+    assert_eq!(names.collect::<Vec<_>>(), ["left", "full", "buried", "paused", "held"]);
 }

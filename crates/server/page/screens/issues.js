@@ -19,27 +19,28 @@ export async function load(route, signal) {
   return { ...status, info: status.instance ? await get('v1/info', signal) : null };
 }
 
-export function draw(route, { tubes, info }) {
+export function draw(route, { tubes, info, instance }) {
   return [
     h('h1', null, 'Issues'),
-    h(IssueList, { issues: findIssues({ tubes, health: route.health, info }), after: route.refresh }),
+    h(IssueList, { issues: findIssues({ tubes, health: route.health, info, instance }), after: route.refresh }),
     !info && h('p', { class: 'hint' }, 'This token sees its own tubes; a token for every tube sees the server too.'),
   ];
 }
 
-export function IssueList({ issues, after, isShort = false, hasActs = !isShort }) {
+/** `hidden`: tubes with faults that are not among `issues`. */
+export function IssueList({ issues, after, hidden = 0, isShort = false, hasActs = !isShort }) {
   if (issues.length === 0) return h('p', { class: 'fine' }, 'Nothing is wrong that the page can see.');
   const shown = isShort ? issues.slice(0, SHORT) : issues;
   return h(
     'section',
     { class: 'issues', 'aria-label': 'What is wrong' },
     h('ul', null, shown.map((issue) => h(Issue, { key: issue.id, issue, after, isShort, hasActs }))),
-    shown.length < issues.length && h('p', null, h('a', { href: '#/issues' }, `All ${of(issues.length, 'issue')}`)),
+    shown.length < issues.length && h('p', null, h('a', { href: '#/issues' }, hidden > 0 ? `All issues, and those of ${of(hidden, 'further tube')}` : `All ${of(issues.length, 'issue')}`)),
   );
 }
 
 function Issue({ issue, after, isShort, hasActs }) {
-  const { gravity, tube, title, means, act, href, resumes } = issue;
+  const { gravity, tube, title, means, act, href, resumes, checkpoints } = issue;
   const command = isShort ? undefined : issue.command;
   return h(
     'li',
@@ -50,7 +51,7 @@ function Issue({ issue, after, isShort, hasActs }) {
       null,
       h('p', { class: 'title' }, tube !== undefined && h('span', null, h(Foreign, { text: tube }), ': '), title),
       h('p', { class: 'means' }, h(Foreign, { text: means }), ' ', act, ' ', href && href !== location.hash && h('a', { href }, issue.link ?? 'Instance')),
-      hasActs && (resumes !== undefined || command) &&
+      hasActs && (resumes !== undefined || checkpoints || command) &&
         h(
           'div',
           { class: 'buttons' },
@@ -62,6 +63,17 @@ function Issue({ issue, after, isShort, hasActs }) {
               says: 'The tube hands out tasks again, to waiting calls at once.',
               withReason: true,
               run: async (reason) => ((await post(path`v1/tubes/${resumes}/resume`, { reason })).changed ? 'Resumed.' : 'It was not paused.'),
+              after,
+            }),
+          checkpoints &&
+            h(Act, {
+              name: 'Take a checkpoint',
+              role: 'administrator',
+              says: 'The server writes a snapshot of the tasks that are left, and removes the files that a start can do without.',
+              run: async () => {
+                await post('v1/checkpoint');
+                return 'The checkpoint is complete.';
+              },
               after,
             }),
           command && [h('code', null, command), h(Copy, { text: command })],

@@ -1,12 +1,12 @@
 // Overview: what is wrong, which stands on top, and the flow.
 
 import { h } from '../vendor/preact.mjs';
-import { get, now } from '../api.js';
+import { now } from '../api.js';
 import { Curve } from '../curve.js';
 import { bytes, count, duration, rate } from '../format.js';
 import { findIssues } from '../issues.js';
 import { levels, rates } from '../rates.js';
-import { ALL, FLOW, STATES, historyOf, loadStatus, pulseOf, quantile, rateOf } from '../tubes.js';
+import { ALL, FLOW, STATES, historyOf, loadOverview, pulseOf, quantile, rateOf, totalsOf } from '../tubes.js';
 import { Figure } from '../ui.js';
 import { IssueList } from './issues.js';
 import { NoTube } from './tubes.js';
@@ -20,26 +20,21 @@ const SPANS = [
   ['day', 86400, 'coarse'],
 ];
 
-export async function load(route, signal) {
-  const status = await loadStatus(signal, { history: true });
-  return { ...status, info: status.instance ? await get('v1/info', signal) : null };
-}
+export const load = (route, signal) => loadOverview(signal);
 
-export function draw(route, { tubes, instance, info }) {
-  const issues = findIssues({ tubes, health: route.health, info });
+export function draw(route, { tubes, faulty = tubes.length, instance, info, totals = totalsOf(tubes) }) {
+  const issues = findIssues({ tubes, health: route.health, info, instance });
   const { span, grain } = spanOf(route);
-  const total = (state) => tubes.reduce((sum, tube) => sum + Number(tube.tasks[state]), 0);
-  const flow = (name) => (instance ? rateOf(instance.queue, name) : tubes.reduce((sum, tube) => sum + (rateOf(tube, name) ?? 0), 0));
-  const oldest = Math.max(...tubes.map(({ oldest_ready_age: age }) => age ?? -1));
+  const oldest = totals.oldest_ready_age;
   return [
     h('h1', { class: 'hidden' }, 'Overview'),
-    h(IssueList, { issues, isShort: true, hasActs: true, after: route.refresh }),
+    h(IssueList, { issues, hidden: faulty - tubes.length, isShort: true, hasActs: true, after: route.refresh }),
     h(
       'div',
       { class: 'figures' },
-      FLOW.map((name) => h(Figure, { key: name, name, kind: name, value: rate(flow(name)), note: 'mean of 1 min' })),
-      h(Figure, { name: 'waiting calls', value: count(tubes.reduce((sum, tube) => sum + tube.waiting_takes, 0)) }),
-      h(Figure, { name: 'oldest ready', value: oldest < 0 ? '–' : duration(oldest) }),
+      FLOW.map((name) => h(Figure, { key: name, name, kind: name, value: rate(rateOf(totals, name)), note: 'mean of 1 min' })),
+      h(Figure, { name: 'waiting calls', value: count(totals.waiting_takes) }),
+      h(Figure, { name: 'oldest ready', value: duration(oldest) }),
       instance && h(Figure, { name: 'sync p99', value: duration(quantile(instance.journal_sync, 0.99)) }),
       instance && h(Figure, { name: 'turn p99', value: duration(quantile(instance.turn, 0.99)) }),
       instance && h(Figure, { name: 'memory', value: bytes(instance.memory_used), note: `of ${bytes(instance.memory_limit)}`, href: '#/instance' }),
@@ -47,13 +42,13 @@ export function draw(route, { tubes, instance, info }) {
     h(
       'div',
       { class: 'figures' },
-      STATES.map((state) => h(Figure, { key: state, name: state, kind: state, value: count(total(state)), href: `#/tubes?sort=-${state}` })),
+      STATES.map((state) => h(Figure, { key: state, name: state, kind: state, value: count(totals.tasks[state]), href: `#/tubes?sort=-${state}` })),
     ),
-    tubes.length === 0 && h(NoTube, {}),
+    totals.tubes === 0 && h(NoTube, {}),
     h(Spans, { route, current: span }),
-    h(Curves, { history: instance?.queue.history, tasks: Object.fromEntries(STATES.map((state) => [state, total(state)])), subject: ALL, span, grain }),
+    h(Curves, { history: instance?.queue.history, tasks: totals.tasks, subject: ALL, span, grain }),
     instance && grain && h(Pulse, { history: instance.history, span, grain }),
-    h('p', null, h('a', { href: '#/tubes' }, `All tubes: ${count(tubes.length)}`)),
+    h('p', null, h('a', { href: '#/tubes' }, `All tubes: ${count(totals.tubes)}`)),
   ];
 }
 

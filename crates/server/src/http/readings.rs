@@ -13,15 +13,15 @@
 //! Absent: answers of requests that change something, and of pages of `find`.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, Response, header};
 use lycosa_instance::TokenDigest;
 
-use super::etag;
 use super::problem::Problem;
+use super::{compression, etag};
 
 /// The oldest answer that a request can ask for.
 const MAX_AGE: Duration = Duration::from_secs(5);
@@ -38,10 +38,22 @@ pub(super) struct Subject {
     pub(super) args: Vec<u8>,
 }
 
+/// The compressed bytes of a reading, once a client has asked for them. It goes with the response, which another layer compresses.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Packed(Arc<OnceLock<Bytes>>);
+
+impl Packed {
+    /// The compressed bytes; `body` are those of the reading.
+    pub(super) fn of(&self, body: &[u8]) -> Bytes {
+        self.0.get_or_init(|| compression::fast(body).into()).clone()
+    }
+}
+
 /// An answer in JSON, with its ETag.
 #[derive(Debug, Clone)]
 pub(super) struct Reading {
     body: Bytes,
+    packed: Packed,
     tag: HeaderValue,
     began: Instant,
 }
@@ -55,6 +67,7 @@ impl Reading {
     pub(super) fn response(self) -> Response<Body> {
         let age = self.began.elapsed().as_secs();
         let mut response = Response::new(Body::from(self.body));
+        response.extensions_mut().insert(self.packed);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ETAG, self.tag);
@@ -89,7 +102,7 @@ impl Readings {
         }
         let began = Instant::now();
         let body = Bytes::from(make.await?);
-        let reading = Reading { tag: etag::of(&body), body, began };
+        let reading = Reading { tag: etag::of(&body), packed: Packed::default(), body, began };
         *kept = Some(reading.clone());
         Ok(reading)
     }
@@ -170,6 +183,22 @@ mod tests {
         assert_eq!(get("a", b"2", long).await, "3");
         assert_eq!(get("a", b"1", Duration::ZERO).await, "4", "no reading is that young");
         assert_eq!(get("a", b"1", long).await, "4");
+    }
+
+    #[tokio::test]
+    async fn a_reading_is_compressed_once() {
+        let (readings, age) = (Readings::default(), Duration::from_secs(60 * 60));
+        let packed = async || {
+            let made = readings.get(subject("a", b""), age, async { Ok("text".to_owned()) }).await;
+            made.expect("made")
+                .response()
+                .extensions_mut()
+                .remove::<Packed>()
+                .expect("it goes with the response")
+        };
+        let first = packed().await.of(b"text");
+        assert_eq!(compression::tests::unpacked(&first), b"text");
+        assert_eq!(packed().await.of(b"another text").as_ptr(), first.as_ptr());
     }
 
     #[tokio::test]

@@ -5,13 +5,19 @@
 
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::keys::RequestType;
-use lycosa_queue::status::{Histogram, Page};
+use lycosa_queue::status::{Histogram, Page, Survey};
+use lycosa_store::Budget;
 use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 
 use super::arguments::Arguments;
 use crate::shard::wire_error;
 use crate::{Caller, Instance};
+
+/// Tubes, and look-ups in their indexes, of a step of a survey.
+const SURVEY: Budget<'static> = Budget::of_rows(1024);
+/// Microseconds after which such a step ends.
+const SURVEY_TIME: u64 = 200;
 
 /// Types of requests that are told; others count as the last one.
 const TYPES: [(&str, &[RequestType]); 13] = [
@@ -93,6 +99,46 @@ impl Instance {
         Ok(next)
     }
 
+    /// Looks at some tubes for an overview, for at most [`SURVEY_TIME`], and returns the id behind which to go on, if there are more.
+    ///
+    /// # Errors
+    /// A space of a tube is gone.
+    pub fn survey(&self, after: Option<u64>, survey: &mut Survey) -> Result<Option<u64>, ErrorObject> {
+        let (store, queue, now) = (self.shard.store(), self.shard.queue(), self.shard.now());
+        let step = |budget: Budget<'_>| queue.survey(store, after, budget, now, survey);
+        let next = self.loop_time.clocks.limit(SURVEY, SURVEY_TIME, step);
+        next.map_err(|error| wire_error::of_queue(&error))
+    }
+
+    /// Appends what a finished survey has found as a map: `tubes` are those with the gravest faults, `faulty` is the number of
+    /// all with faults, `waiting_takes` and `oldest_ready_age` are over all tubes, `instance` has its histories.
+    ///
+    /// # Errors
+    /// A space of a tube is gone.
+    pub fn write_overview(&self, survey: Survey, out: &mut Vec<u8>) -> Result<(), ErrorObject> {
+        let (store, queue, now) = (self.shard.store(), self.shard.queue(), self.shard.now());
+        let numbers = [("waiting_takes", survey.waiting_takes), ("faulty", survey.faulty as u64)];
+        let oldest = survey.oldest_ready_age;
+        mp::write_map(out, numbers.len() as u32 + 3);
+        for (name, number) in numbers {
+            mp::write_str(out, name.as_bytes());
+            mp::write_uint(out, number);
+        }
+        mp::write_str(out, b"oldest_ready_age");
+        match oldest {
+            Some(age) => mp::write_double(out, age as f64 / 1e6),
+            None => mp::write_nil(out),
+        }
+        let statuses = survey.gravest().into_iter().map(|id| queue.status_of_id(store, id, now));
+        let tubes = statuses.collect::<Result<Vec<_>, _>>().map_err(|error| wire_error::of_queue(&error))?;
+        mp::write_str(out, b"tubes");
+        mp::write_array(out, tubes.iter().flatten().count() as u32);
+        tubes.iter().flatten().for_each(|tube| tube.write(out));
+        mp::write_str(out, b"instance");
+        self.write_instance(true, out);
+        Ok(())
+    }
+
     fn write_instance(&self, history: bool, out: &mut Vec<u8>) {
         let now = self.shard.now();
         let members = self.instance_members();
@@ -114,6 +160,23 @@ impl Instance {
             mp::write_str(out, b"history");
             self.write_pulse(out);
         }
+    }
+
+    /// Conditions of the machine: each stands there only while it lasts. Times are in seconds.
+    fn troubles(&self) -> impl Iterator<Item = (&'static str, Value)> {
+        let space = self.shard.scarce_space().map(|space| {
+            let members = [
+                ("free", Value::from(space.free)),
+                ("reserve", space.reserve.into()),
+                ("exhausted", space.is_exhausted().into()),
+            ];
+            ("disk_short", Value::map(members))
+        });
+        let sync = self.recent_sync().map(|seconds| ("recent_sync", Value::Double(seconds)));
+        let seconds = |micros: i64| (micros != 0).then(|| Value::Double(micros as f64 / 1e6));
+        let clock = seconds(self.measures.clock_ahead).map(|seconds| ("clock_ahead", seconds));
+        let leader = seconds(self.shard.leader_ahead()).map(|seconds| ("leader_ahead", seconds));
+        space.into_iter().chain(sync).chain(clock).chain(leader)
     }
 
     fn instance_members(&self) -> Vec<(&'static str, Value)> {
@@ -165,6 +228,7 @@ impl Instance {
         ];
         let parts = ["checkpoint", "replication", "election", "expiration"];
         members.extend(parts.into_iter().filter_map(|name| Some((name, self.info_part(name)?))));
+        members.extend(self.troubles());
         members.extend(status.failure.map(|failure| ("failure", failure.into())));
         members
     }

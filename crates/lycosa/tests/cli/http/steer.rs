@@ -79,6 +79,13 @@ fn the_server_is_looked_at_and_its_role_changed() {
     assert_eq!(get(&door, &token, "/v1/info")["ro"], false);
     assert_eq!(get(&door, &token, "/v1/status?limit=1&history=true")["tubes"][0]["name"], "mail");
     assert_eq!(get(&door, &token, "/v1/tubes/mail/status")["name"], "mail");
+    let overview = get(&door, &token, "/v1/overview");
+    assert_eq!((&overview["faulty"], &overview["tubes"]), (&json!(0), &json!([])));
+    assert_eq!(
+        (&overview["info"]["ro"], &overview["instance"]["queue"]["tubes"]),
+        (&json!(false), &json!(1))
+    );
+    assert!(overview["instance"]["queue"]["history"].is_object(), "{overview}");
     assert!(get(&door, &token, "/v1/sessions")["sessions"].is_array());
     let snapshot = door.ask("POST /v1/checkpoint", &token, "", b"");
     assert_eq!((snapshot.status, snapshot.json()["last"].is_object()), (200, true));

@@ -13,7 +13,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Args, Named, Params, Reasoned, Route, admit, answer, given, method, read_json, report, reported,
+    Args, Named, Params, Reasoned, Route, SHARED_HEADERS, admit, answer, given, method, read_json, report,
+    reported,
 };
 use crate::http::Shared;
 use crate::http::access::Access;
@@ -26,12 +27,6 @@ const SNAPSHOT_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 const VIEWER: Option<TokenRole> = Some(TokenRole::Viewer);
 const OPERATOR: Option<TokenRole> = Some(TokenRole::Operator);
 const ADMINISTRATOR: Option<TokenRole> = Some(TokenRole::Administrator);
-
-/// Of routes whose answers requests may share.
-const SHARED_HEADERS: &[(&str, &str)] = &[(
-    "Cache-Control",
-    "max-age=N, up to 5: the answer may be one that another request with the token got within the last N seconds",
-)];
 
 pub(super) const ROUTES: &[Route] = &[
     Route {

@@ -7,6 +7,7 @@
 mod administer;
 mod leases;
 mod metrics;
+mod overview;
 mod probes;
 mod steer;
 mod tasks;
@@ -32,7 +33,7 @@ use serde_json::{Map, Value as Json};
 
 use super::access::Access;
 use super::problem::{Kind, Problem};
-use super::readings::{self, Subject};
+use super::readings::{self, Packed, Subject};
 use super::{Peer, Shared, body, compression, etag, json, page};
 use crate::clock::now;
 
@@ -60,6 +61,12 @@ pub(crate) struct Route {
     pub(crate) attach: fn() -> MethodRouter<Shared>,
 }
 
+/// Of routes whose answers requests may share.
+const SHARED_HEADERS: &[(&str, &str)] = &[(
+    "Cache-Control",
+    "max-age=N, up to 5: the answer may be one that another request with the token got within the last N seconds",
+)];
+
 /// All routes.
 pub(crate) const TABLE: &[&[Route]] = &[
     probes::ROUTES,
@@ -70,6 +77,7 @@ pub(crate) const TABLE: &[&[Route]] = &[
     leases::ROUTES,
     steer::ROUTES,
     administer::ROUTES,
+    overview::ROUTES,
 ];
 
 /// The router of all routes.
@@ -245,7 +253,11 @@ async fn tag(request: Request<Body>, next: Next) -> Response<Body> {
         parts
             .headers
             .insert(header::ETAG, HeaderValue::from_bytes(&weak).expect("a tag with a prefix is a header"));
-        return Response::from_parts(parts, Body::from(compression::fast(&body)));
+        let packed = match parts.extensions.remove::<Packed>() {
+            Some(packed) => packed.of(&body),
+            None => compression::fast(&body).into(),
+        };
+        return Response::from_parts(parts, Body::from(packed));
     }
     Response::from_parts(parts, Body::from(body))
 }
