@@ -4,6 +4,9 @@
 //! binary differ by less than 0.1 %, because nothing in it depends on time. [`FIGURES`] has the last count. It goes with
 //! the compiler that `rust-toolchain.toml` names and with x86-64: elsewhere nothing is compared.
 //!
+//! `crates/engine/examples/group_cycles.rs` runs the same cycles through the leader of a group of three and through a single server,
+//! with the turn of the loop around the instance. [`GROUP_FIGURES`] has both, and neither may rise. What the leader takes more is printed.
+//!
 //! `crates/lua/instructions/queue.lua` is a queue in Lua, as programs have them. The binary of the tests runs it, so that
 //! nothing is built for it: a debug build takes several times the instructions of a release build, but they rise where the
 //! work does. What 1 000 more cycles take is compared with [`PROGRAM_FIGURES`]. LuaJIT decides by chance what it compiles when,
@@ -29,6 +32,12 @@ const FIGURES: &str = "crates/instance/examples/cycles.json";
 /// instructions (a processor without AVX).
 const TOLERANCE: f64 = 1.5;
 
+/// The recorded figures of servers, by `single` or `group:3` and type of tube.
+const GROUP_FIGURES: &str = "crates/engine/examples/group_cycles.json";
+
+/// By how many percent more instructions a cycle should take in the leader of a group of three than in a single server.
+const GROUP_GROWTH: u64 = 25;
+
 const PROGRAM: &str = "crates/lua/instructions/queue.lua";
 
 /// The figure of [`PROGRAM`], in the same form.
@@ -53,17 +62,37 @@ pub(crate) fn check(record: bool) -> Result<()> {
         println!("the figures in {FIGURES} are those of x86-64: nothing to compare");
         return Ok(());
     }
-    let build = ["build", "--release", "--quiet", "--package", "lycosa-instance", "--example", "cycles"];
-    Program::cargo().arguments(build).run()?;
-    let binary = target_folder()?.join("release/examples/cycles");
-    check_file(FIGURES, TOLERANCE, record, |tube_type| count(&binary, tube_type))?;
+    let packages = ["--package", "lycosa-instance", "--package", "lycosa-engine"];
+    let examples = ["--example", "cycles", "--example", "group_cycles"];
+    Program::cargo()
+        .arguments(["build", "--release", "--quiet"])
+        .arguments(packages)
+        .arguments(examples)
+        .run()?;
+    let examples = target_folder()?.join("release/examples");
+    let binary = examples.join("cycles");
+    check_file(FIGURES, TOLERANCE, record, |tube_type| count(&binary, "serve_counted", &[tube_type]))?;
+    let binary = examples.join("group_cycles");
+    let counted = check_file(GROUP_FIGURES, TOLERANCE, record, |what| {
+        count(&binary, "turn_counted", &what.split(' ').collect::<Vec<_>>())
+    })?;
+    for (tube_type, growth) in growth_in_group(&counted)? {
+        println!(
+            "{tube_type}: the leader of three takes {growth} % more than a single server; the goal is {GROUP_GROWTH} %"
+        );
+    }
     steps::build()?;
     let binary = target_folder()?.join("debug/lycosa");
-    check_file(PROGRAM_FIGURES, PROGRAM_TOLERANCE, record, |_| count_program(&binary))
+    check_file(PROGRAM_FIGURES, PROGRAM_TOLERANCE, record, |_| count_program(&binary)).map(drop)
 }
 
 /// Counts what a file has figures of, and compares or records.
-fn check_file(file: &str, tolerance: f64, record: bool, count: impl Fn(&str) -> Result<u64>) -> Result<()> {
+fn check_file(
+    file: &str,
+    tolerance: f64,
+    record: bool,
+    count: impl Fn(&str) -> Result<u64>,
+) -> Result<Figures> {
     let path = top().join(file);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {file}"))?;
     let recorded: Figures =
@@ -72,19 +101,34 @@ fn check_file(file: &str, tolerance: f64, record: bool, count: impl Fn(&str) -> 
     let counted = counted.collect::<Result<Figures>>()?;
     if record {
         let text = format!("{:#}\n", serde_json::to_value(&counted)?);
-        return fs::write(&path, text).with_context(|| format!("cannot write {file}"));
+        fs::write(&path, text).with_context(|| format!("cannot write {file}"))?;
+    } else {
+        compare(file, tolerance, &recorded, &counted)?;
     }
-    compare(file, tolerance, &recorded, &counted)
+    Ok(counted)
 }
 
-/// Instructions for each cycle with a tube of that type.
-fn count(binary: &Path, tube_type: &str) -> Result<u64> {
+/// Instructions for each cycle below a function of an example.
+fn count(binary: &Path, function: &str, arguments: &[&str]) -> Result<u64> {
     let folder = tempfile::tempdir()?;
-    let options = ["--collect-atstart=no", "--toggle-collect=*serve_counted*"];
-    let (printed, total) = valgrind(folder.path(), &options, binary, &[tube_type])?;
-    let cycles = printed.trim().parse::<u64>().context("`cycles` prints how many cycles were counted")?;
-    ensure!(total > 0, "no instruction was counted: is `serve_counted` still there?");
+    let toggle = format!("--toggle-collect=*{function}*");
+    let options = ["--collect-atstart=no", &toggle];
+    let (printed, total) = valgrind(folder.path(), &options, binary, arguments)?;
+    let cycles = printed.trim().parse::<u64>().context("an example prints how many cycles were counted")?;
+    ensure!(total > 0, "no instruction was counted: is `{function}` still there?");
     Ok(total / cycles)
+}
+
+/// By how many percent more instructions a cycle takes in the leader of a group than in a single server.
+fn growth_in_group(counted: &Figures) -> Result<Figures> {
+    let in_group = counted.iter().filter_map(|(what, &group)| Some((what.strip_prefix("group:3 ")?, group)));
+    let growth = in_group.map(|(tube_type, group)| {
+        let single = counted.get(&format!("single {tube_type}"));
+        let single = *single
+            .with_context(|| format!("{GROUP_FIGURES} has no figure of a single server for {tube_type}"))?;
+        Ok((tube_type.to_owned(), (group * 100 / single).saturating_sub(100)))
+    });
+    growth.collect()
 }
 
 /// Instructions for each cycle of [`PROGRAM`].
@@ -162,6 +206,16 @@ mod tests {
             refused.contains("recorded in x.json, by more than 1.5 %: fifo +1.5 %, utube +2.0 %."),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn a_leader_is_compared_with_a_single_server() {
+        let mut counted: Figures =
+            [("group:3 fifo".to_owned(), 12_600), ("single fifo".to_owned(), 10_000)].into();
+        assert_eq!(growth_in_group(&counted).unwrap(), [("fifo".to_owned(), 26)].into());
+        counted.insert("group:3 utube".to_owned(), 1);
+        let refused = growth_in_group(&counted).unwrap_err().to_string();
+        assert!(refused.contains("no figure of a single server for utube"), "{refused}");
     }
 
     #[test]

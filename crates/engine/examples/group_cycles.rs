@@ -1,30 +1,36 @@
-//! Cycles of put, take and ack through the only member of a group, and through a single server, for a count of instructions.
+//! Cycles of put, take and ack through the leader of a group, and through a single server, for a count of instructions.
 //!
-//! The program is the loop of a server without sockets, files and threads: eight connections with 32 requests under way on each, turn by
-//! turn, every reply checked. Nothing depends on time or on other processes, so two runs of one binary execute the same
-//! instructions. Valgrind counts those below [`turn_counted`]: the instance, the turn, and in a group the node with its entries. The
-//! disk of the log is left out, as a single server's journal is, and so are messages to other members.
+//! The program is the loop of a server without sockets, files and threads: eight connections with 32 requests under way on each,
+//! turn by turn, every reply checked. The leader of a group takes what other members have sent since its last turn together with
+//! the next connection's requests, as a loop under load does. Nothing depends on time or on other processes, so two runs of one
+//! binary execute the same instructions. Valgrind counts those below [`turn_counted`]: the instance, the turn, and in a group
+//! the node with its entries and messages. The disk of the log is left out, as a single server's journal is, and so are the
+//! links and the other members.
 //!
 //! ```sh no_run
 //! cargo build --release --package lycosa-engine --example group_cycles
 //! valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*turn_counted*' \
-//!     target/release/examples/group_cycles 2 fifo
+//!     target/release/examples/group_cycles group:3 fifo
 //! ```
 //!
-//! The first argument is the level of the group; 0 is a single server. At level 1 owners are rows, from 2 on they travel beside the rows.
-//! The second is the type of the tube.
+//! The first argument is `single`, or `group:` and the number of members. The second is the type of the tube. The third is the level
+//! of the group, the newest if there is none. At level 1 owners are rows, from 2 on they travel beside the rows.
 
 #[path = "../../instance/examples/load/mod.rs"]
 mod load;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lycosa_engine::group::{self, Done, GroupDisk, GroupJournal, NewGroup, Order};
+use lycosa_engine::group::{
+    self, Base, Done, GroupDisk, GroupJournal, Incoming, Member, NewGroup, NodeId, Order, Outgoing, Standing,
+    transfer,
+};
 use lycosa_engine::journal::{Journal, News, Pace};
+use lycosa_engine::snapshots::{self, Snapshots, Surroundings};
 use lycosa_engine::turn::{self, Host, Parts, TurnState};
 use lycosa_instance::{
     Batch, Buffers, CheckpointOrder, Confirmed, ConnectionSlot, Identity, Instance, Lsn, Origin, Process,
@@ -100,14 +106,29 @@ impl Journal for Log {
     }
 }
 
+/// A disk that is never full.
+#[derive(Debug)]
+struct Plenty;
+
+impl Surroundings for Plenty {
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+}
+
 /// An instance with its journal.
 struct Server {
     instance: Instance,
     log: Log,
     turn: TurnState,
     disk: Option<GroupDisk>,
-    /// What the connections were sent.
-    sent: Vec<u8>,
+    /// The snapshots of a member: a server that joins gets one.
+    snapshots: Option<Snapshots<Plenty>>,
+    now: u64,
+    /// Messages that have arrived since the last turn.
+    inbox: Vec<Vec<u8>>,
+    /// What each connection was sent.
+    sent: Vec<(ConnectionSlot, Vec<u8>)>,
     clock: Instant,
 }
 
@@ -119,14 +140,36 @@ impl Host for Server {
         Parts { instance: &mut self.instance, turn: &mut self.turn, journal: &mut self.log }
     }
 
-    fn order(&mut self, _: CheckpointOrder) -> Result<(), Infallible> {
+    fn order(&mut self, order: CheckpointOrder) -> Result<(), Infallible> {
+        let (Some(snapshots), Log::Member(journal)) = (&mut self.snapshots, &mut self.log) else {
+            return Ok(());
+        };
+        let signature = match &order {
+            CheckpointOrder::Complete { .. } => self.instance.checkpoint_signature(),
+            _ => None,
+        };
+        if let Some(base) = signature.and_then(|signature| journal.base_of(signature)) {
+            snapshots.seal_with(base.clone());
+        }
+        let mut news = Vec::new();
+        snapshots.carry_out(order, &mut news);
+        for news in news {
+            let is_done = matches!(news, snapshots::News::Done { .. });
+            snapshots::tell(&mut self.instance, news, self.now);
+            if let Some(signature) = signature.filter(|_| is_done) {
+                journal.snapshot_taken(signature);
+            }
+        }
         Ok(())
     }
 
     fn write(&mut self, slot: ConnectionSlot) -> Result<(), Infallible> {
         let ready = self.instance.output(slot);
         let length = ready.len();
-        self.sent.extend_from_slice(ready);
+        match self.sent.iter_mut().find(|(sent, _)| *sent == slot) {
+            Some((_, sent)) => sent.extend_from_slice(ready),
+            None => self.sent.push((slot, ready.to_vec())),
+        }
         self.instance.consume(slot, length);
         Ok(())
     }
@@ -136,7 +179,16 @@ impl Host for Server {
 enum Input<'a> {
     Frames(ConnectionSlot, &'a [u8]),
     Written(Vec<Done>),
+    /// Messages of other members.
+    Messages,
     Time,
+}
+
+/// What a turn leaves: orders for the disk of the log, and messages to other members.
+#[derive(Default)]
+struct Left {
+    orders: Vec<Order>,
+    messages: Vec<Outgoing>,
 }
 
 impl Server {
@@ -165,7 +217,17 @@ impl Server {
             instance.start(now)?;
         }
         let (turn, clock) = (TurnState::default(), Instant::now());
-        Ok(Self { instance, log, turn, disk, sent: Vec::new(), clock })
+        Ok(Self {
+            instance,
+            log,
+            turn,
+            disk,
+            snapshots: None,
+            now,
+            inbox: Vec::new(),
+            sent: Vec::new(),
+            clock,
+        })
     }
 
     fn journal(&mut self) -> Option<&mut GroupJournal> {
@@ -176,9 +238,9 @@ impl Server {
     }
 }
 
-/// [`turn`], in which instructions are counted.
+/// [`turn_of`], in which instructions are counted.
 #[inline(never)]
-fn turn_counted(server: &mut Server, input: Input<'_>, now: u64) -> Vec<Order> {
+fn turn_counted(server: &mut Server, input: Input<'_>, now: u64) -> Left {
     let left = turn_of(server, input, now);
     // Without this the two functions end up as one.
     std::hint::black_box(&server.sent);
@@ -186,7 +248,11 @@ fn turn_counted(server: &mut Server, input: Input<'_>, now: u64) -> Vec<Order> {
 }
 
 #[inline(never)]
-fn turn_of(server: &mut Server, input: Input<'_>, now: u64) -> Vec<Order> {
+fn turn_of(server: &mut Server, input: Input<'_>, now: u64) -> Left {
+    for message in std::mem::take(&mut server.inbox) {
+        let message = Incoming::decode(&message).expect("a member has encoded it");
+        server.journal().expect("members have a log").receive(message).expect("links lose nothing");
+    }
     match input {
         Input::Frames(slot, bytes) => {
             let mut rest = bytes;
@@ -206,103 +272,266 @@ fn turn_of(server: &mut Server, input: Input<'_>, now: u64) -> Vec<Order> {
                 done.into_iter().for_each(|done| journal.handle(done));
             }
         }
+        Input::Messages => {}
         Input::Time => {
             if let Some(journal) = server.journal() {
                 journal.tick(now - START * 1_000_000);
             }
         }
     }
+    server.now = now;
     let clock = server.clock + Duration::from_micros(now - START * 1_000_000);
     let Ok(_) = turn::end(server, now, clock);
-    left(server)
+    left_of(server.journal())
 }
 
-fn left(server: &mut Server) -> Vec<Order> {
-    let Some(journal) = server.journal() else { return Vec::new() };
-    // The only member has no other to tell.
-    while journal.poll_message().is_some() {}
-    std::iter::from_fn(|| journal.poll_order()).collect()
+fn left_of(journal: Option<&mut GroupJournal>) -> Left {
+    let Some(journal) = journal else { return Left::default() };
+    Left {
+        orders: std::iter::from_fn(|| journal.poll_order()).collect(),
+        messages: std::iter::from_fn(|| journal.poll_message()).collect(),
+    }
 }
 
 /// A turn of a server.
-type Turn = fn(&mut Server, Input<'_>, u64) -> Vec<Order>;
+type Turn = fn(&mut Server, Input<'_>, u64) -> Left;
 
-/// The server, and the time.
+/// The node that leads, and the only one that counts.
+const LEADER: NodeId = 1;
+
+/// The servers by node, and the time. A single server is node 1 of no group.
 struct World {
-    server: Server,
+    servers: BTreeMap<NodeId, Box<Server>>,
     now: u64,
 }
 
+fn directory() -> Directory {
+    Directory::on(Arc::new(MemoryDisk::new()))
+}
+
+fn open(directory: &Directory) -> Result<group::Opened, Failure> {
+    let (store, log) = (lycosa_store::Settings::default(), lycosa_journal::writer::Settings::default());
+    Ok(group::open(directory, store, log, group::Settings::default())?)
+}
+
 impl World {
-    /// A single server if `level` is 0, else the only member of a group of that level.
-    fn new(level: u32) -> Result<Self, Failure> {
+    /// A single server.
+    fn single() -> Result<Self, Failure> {
         let now = START * 1_000_000;
-        if level == 0 {
-            return Ok(Self { server: Server::new(None, Log::Single(AtOnce::default()), None, now)?, now });
-        }
-        let directory = Directory::on(Arc::new(MemoryDisk::new()));
+        let server = Server::new(None, Log::Single(AtOnce::default()), None, now)?;
+        Ok(Self { servers: BTreeMap::from([(LEADER, Box::new(server))]), now })
+    }
+
+    /// A group with a number of members, at a level.
+    fn group(members: u64, level: u32) -> Result<Self, Failure> {
+        let (now, directory) = (START * 1_000_000, directory());
         let (store, log) = (lycosa_store::Settings::default(), lycosa_journal::writer::Settings::default());
         let new = NewGroup { group: GROUP, address: "n1".to_owned(), level };
         group::begin(&directory, store, log, &IDENTITY, new, now)?;
-        let opened = group::open(&directory, store, log, group::Settings::default())?;
-        let log = Log::Member(Box::new(opened.journal));
-        let mut world = Self { server: Server::new(opened.data, log, Some(opened.disk), now)?, now };
-        world.until("it leads", |server| server.journal().is_some_and(|journal| journal.leads()))?;
+        let mut world = Self { servers: BTreeMap::new(), now };
+        world.start(LEADER, open(&directory)?)?;
+        world.until("it leads", GroupJournal::leads)?;
+        let mut empty = Vec::new();
+        for number in 2..=members {
+            let journal = world.leader().journal().ok_or("a single server takes no other in")?;
+            empty.push(journal.add(&format!("n{number}")).map_err(|refusal| format!("{refusal:?}"))?);
+            world.until("it is a member", |journal| journal.members().iter().count() as u64 == number)?;
+        }
+        // One snapshot tells each of them of all.
+        for (node, rank) in empty {
+            world.join(node, rank)?;
+        }
+        world.until("all vote", |journal| {
+            let votes = |member: &&Member| member.standing == Standing::Voter;
+            let voters = journal.members().iter().filter(votes).count();
+            voters as u64 == members && !journal.members().is_joint()
+        })?;
         Ok(world)
     }
 
-    fn until(&mut self, what: &str, is_done: impl Fn(&mut Server) -> bool) -> Result<(), Failure> {
+    fn start(&mut self, node: NodeId, opened: group::Opened) -> Result<(), Failure> {
+        let settings = snapshots::Settings {
+            directory: opened.disk.directory().clone(),
+            reserve: 0,
+            look_after: snapshots::LOOK_AFTER,
+            instance: IDENTITY.instance,
+            sound: opened.snapshot,
+        };
+        let log = Log::Member(Box::new(opened.journal));
+        let mut server = Server::new(opened.data, log, Some(opened.disk), self.now)?;
+        let snapshots = Snapshots::new(settings, Plenty);
+        server.instance.set_checkpoint_base(opened.snapshot, snapshots.files()?);
+        server.snapshots = Some(snapshots);
+        self.servers.insert(node, Box::new(server));
+        Ok(())
+    }
+
+    /// Lets a member begin with an empty folder: it starts once it has the leader's snapshot.
+    fn join(&mut self, node: NodeId, rank: u8) -> Result<(), Failure> {
+        let directory = directory();
+        let identity = group::Identity { group: GROUP, node, rank };
+        group::join(&directory, lycosa_journal::writer::Settings::default(), identity)?;
+        let mut joining = open(&directory)?;
+        let mut unsent = Vec::new();
         for _ in 0..10_000 {
-            if is_done(&mut self.server) {
+            unsent.extend(self.pass());
+            unsent.retain(|message| message.to == node);
+            joining.journal.tick(self.now - START * 1_000_000);
+            for Outgoing { bytes, base, .. } in unsent.drain(..) {
+                if let Some(base) = base {
+                    self.send_snapshot(&base, &directory)?;
+                }
+                joining.journal.receive(Incoming::decode(&bytes)?)?;
+            }
+            let mut replies = Vec::new();
+            loop {
+                let Left { orders, messages } = left_of(Some(&mut joining.journal));
+                replies.extend(messages.into_iter().map(|message| message.bytes));
+                if orders.is_empty() {
+                    break;
+                }
+                let mut done: Vec<Done> = Vec::new();
+                joining.disk.carry_out(orders, &mut done);
+                done.into_iter().for_each(|done| joining.journal.handle(done));
+            }
+            if joining.journal.has_snapshot() {
+                drop(joining);
+                return self.start(node, open(&directory)?);
+            }
+            self.leader().inbox.extend(replies);
+            unsent = self.turn(LEADER, Input::Messages);
+        }
+        Err("the new member gets no snapshot".into())
+    }
+
+    /// Copies the file of the leader's snapshot.
+    fn send_snapshot(&mut self, base: &Base, to: &Directory) -> Result<(), Failure> {
+        let disk = self.leader().disk.as_ref().ok_or("a member has a log")?;
+        let mut sender = transfer::Sender::open(disk.directory(), base)?;
+        let mut receiver = transfer::Receiver::begin(to, base, sender.size())?;
+        let mut piece = Vec::new();
+        while sender.read(&mut piece, 1 << 20)? > 0 {
+            receiver.add(&piece)?;
+            piece.clear();
+        }
+        Ok(receiver.finish()?)
+    }
+
+    fn leader(&mut self) -> &mut Server {
+        self.servers.get_mut(&LEADER).expect("it is the first of all")
+    }
+
+    /// Lets a little time pass. Returns messages to servers that do not run.
+    fn pass(&mut self) -> Vec<Outgoing> {
+        self.now += 5_000;
+        let nodes: Vec<_> = self.servers.keys().copied().collect();
+        nodes.into_iter().flat_map(|node| self.turn(node, Input::Time)).collect()
+    }
+
+    fn until(&mut self, what: &str, is_done: impl Fn(&GroupJournal) -> bool) -> Result<(), Failure> {
+        for _ in 0..10_000 {
+            self.pass();
+            if self.leader().journal().is_some_and(|journal| is_done(journal)) {
                 return Ok(());
             }
-            self.now += 5_000;
-            let orders = turn_of(&mut self.server, Input::Time, self.now);
-            self.write(orders, turn_of);
         }
         Err(format!("{what}: that does not happen").into())
     }
 
-    /// One turn with these bytes from one connection, and everything that follows from it. What the connection is sent.
-    fn serve(&mut self, slot: ConnectionSlot, frames: &[u8], turn: Turn) -> Vec<u8> {
+    /// One turn of the leader with these bytes from one connection. What other members answer to that waits for its next turn.
+    fn serve(&mut self, slot: ConnectionSlot, frames: &[u8], turn: Turn) {
         self.now += TURN;
-        let orders = turn(&mut self.server, Input::Frames(slot, frames), self.now);
-        self.write(orders, turn);
-        std::mem::take(&mut self.server.sent)
+        self.turn_and_write(LEADER, Input::Frames(slot, frames), turn);
+        self.let_others_answer();
     }
 
-    /// Carries out orders, and all that follow from them.
-    fn write(&mut self, mut orders: Vec<Order>, turn: Turn) {
-        while !orders.is_empty() {
-            let mut done: Vec<Done> = Vec::new();
-            self.server.disk.iter_mut().for_each(|disk| disk.carry_out(orders.drain(..), &mut done));
-            orders = turn(&mut self.server, Input::Written(done), self.now);
+    /// Lets the leader take the answers of other members until there are none. What the connections were sent.
+    fn finish(&mut self, turn: Turn) -> Vec<(ConnectionSlot, Vec<u8>)> {
+        while !self.leader().inbox.is_empty() {
+            self.turn_and_write(LEADER, Input::Messages, turn);
+            self.let_others_answer();
         }
+        std::mem::take(&mut self.leader().sent)
+    }
+
+    /// A turn of a node, and all turns that follow from it. Returns messages to servers that do not run.
+    fn turn(&mut self, node: NodeId, input: Input<'_>) -> Vec<Outgoing> {
+        let mut unsent = self.turn_and_write(node, input, turn_of);
+        while let Some(node) = self.waiting_node() {
+            unsent.extend(self.turn_and_write(node, Input::Messages, turn_of));
+        }
+        unsent
+    }
+
+    fn let_others_answer(&mut self) {
+        while let Some(node) = self.waiting_node().filter(|node| *node != LEADER) {
+            self.turn_and_write(node, Input::Messages, turn_of);
+        }
+    }
+
+    /// A node with unread messages; the leader is the last.
+    fn waiting_node(&self) -> Option<NodeId> {
+        let mut waiting = self.servers.iter().rev().filter(|(_, server)| !server.inbox.is_empty());
+        waiting.next().map(|(node, _)| *node)
+    }
+
+    /// A turn of a node, and the turns that follow from what it writes to its disk. Hands its messages over, and returns those to
+    /// servers that do not run.
+    fn turn_and_write(&mut self, node: NodeId, input: Input<'_>, turn: Turn) -> Vec<Outgoing> {
+        let mut unsent = Vec::new();
+        let Some(mut server) = self.servers.remove(&node) else { return unsent };
+        let mut left = turn(&mut server, input, self.now);
+        loop {
+            for message in left.messages {
+                match self.servers.get_mut(&message.to) {
+                    Some(server) => server.inbox.push(message.bytes),
+                    None => unsent.push(message),
+                }
+            }
+            if left.orders.is_empty() {
+                break;
+            }
+            let mut done: Vec<Done> = Vec::new();
+            server.disk.iter_mut().for_each(|disk| disk.carry_out(left.orders.drain(..), &mut done));
+            left = turn(&mut server, Input::Written(done), self.now);
+        }
+        self.servers.insert(node, server);
+        unsent
     }
 }
 
 fn main() -> Result<(), Failure> {
-    let usage =
-        "usage: group_cycles LEVEL TUBE_TYPE; LEVEL is 0 for a single server, else the level of the group";
-    let mut arguments = std::env::args().skip(1);
-    let level = arguments.next().and_then(|level| level.parse().ok()).ok_or(usage)?;
-    let tube_type = arguments.next().ok_or(usage)?;
+    let usage = "usage: group_cycles single|group:MEMBERS TUBE_TYPE [LEVEL]";
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [servers, tube_type, level @ ..] = arguments.as_slice() else { return Err(usage.into()) };
+    let level = level.first().map_or(Ok(group::FEATURE_LEVEL), |level| level.parse())?;
     let form = Form { has_sub_queues: tube_type.starts_with("utube"), batch: None };
-    let mut world = World::new(level)?;
+    let mut world = match servers.strip_prefix("group:") {
+        Some(members) => World::group(members.parse()?, level)?,
+        None if servers == "single" => World::single()?,
+        None => return Err(usage.into()),
+    };
     let mut clients = Vec::new();
     for number in 0..CONNECTIONS {
         let origin = Origin { peer: "127.0.0.1:40000".to_owned(), trust: Trust::Admin };
         let now = world.now;
-        let slot = world.server.instance.connect(origin, now)?;
-        world.server.instance.consume(slot, GREETING_SIZE);
+        let slot = world.leader().instance.connect(origin, now)?;
+        world.leader().instance.consume(slot, GREETING_SIZE);
         clients.push(Client::new(slot, number, form));
     }
-    values(&world.serve(clients[0].slot, &create_tube(&tube_type), turn_of))?;
+    world.serve(clients[0].slot, &create_tube(tube_type), turn_of);
+    for (_, replies) in world.finish(turn_of) {
+        values(&replies)?;
+    }
     for step in 0..(WARMUP + COUNTED) * STEPS.len() {
         let turn: Turn = if step < WARMUP * STEPS.len() { turn_of } else { turn_counted };
+        for client in &clients {
+            world.serve(client.slot, &client.frames(form), turn);
+        }
+        let sent = world.finish(turn);
         for client in &mut clients {
-            let replies = world.serve(client.slot, &client.frames(form), turn);
-            client.note(&replies, form)?;
+            let replies = sent.iter().find(|(slot, _)| *slot == client.slot);
+            client.note(replies.map_or(&[], |(_, replies)| replies), form)?;
         }
     }
     println!("{}", CONNECTIONS * form.tasks() * COUNTED);
