@@ -339,6 +339,68 @@ describe('the page', () => {
     await context.close();
   });
 
+  it('pauses and resumes chosen tubes after one question', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.operator });
+    const isPaused = async (tube) => (await ask('GET', `v1/tubes/${tube}/status`)).paused;
+    await visit(page, address, 'tubes');
+    for (const tube of ['empty', 'plain', 'paused']) await page.getByLabel(`Choose ${tube}`, { exact: true }).check();
+    // A chosen row that the filter hides is not meant.
+    await visit(page, address, 'tubes?filter=p');
+    for (const tube of ['empty', 'plain', 'paused']) await page.getByLabel(`Choose ${tube}`, { exact: true }).check();
+    await page.getByRole('searchbox').fill('pl');
+    await page.getByText('1 chosen').waitFor();
+    await page.getByRole('searchbox').fill('p');
+    await page.getByText('3 chosen').waitFor();
+    await page.getByRole('button', { name: 'Pause', exact: true }).click();
+    const dialog = page.getByRole('dialog', { name: 'Pause 2 tubes' });
+    assert.match(await dialog.textContent(), /empty.*plain/);
+    await picture(page, 'tubes-pause-chosen');
+    await dialog.getByRole('button', { name: 'Pause', exact: true }).click();
+    await page.getByText('Paused 2 tubes.').waitFor();
+    assert.deepEqual(await Promise.all(['empty', 'plain', 'mail'].map(isPaused)), [true, true, false]);
+    await page.getByLabel('Choose paused', { exact: true }).uncheck();
+    await page.getByRole('button', { name: 'Resume', exact: true }).click();
+    await page.getByRole('dialog', { name: 'Resume 2 tubes' }).getByRole('button', { name: 'Resume', exact: true }).click();
+    await page.getByText('Resumed 2 tubes.').waitFor();
+    assert.deepEqual(await Promise.all(['empty', 'plain', 'paused'].map(isPaused)), [false, false, true]);
+    assert.deepEqual(faults, []);
+    await context.close();
+    const viewer = await open(browser, address, { token: tokens.viewer });
+    await visit(viewer.page, address, 'tubes');
+    assert.equal(await viewer.page.locator('td.choice').count(), 0);
+    await viewer.context.close();
+  });
+
+  it('has keys, which a panel lists and turns off', TIMEOUT, async () => {
+    for (const [width, scheme] of [[375, 'dark'], [1440, 'light']]) {
+      const { context, page, faults } = await open(browser, address, { token: tokens.operator, width, scheme });
+      await visit(page, address, '');
+      await page.keyboard.press('?');
+      const panel = page.getByRole('dialog', { name: 'Keys' });
+      await panel.waitFor();
+      await picture(page, `keys-${width}-${scheme}`);
+      assert.deepEqual(await inaccessible(page), []);
+      assert.equal(await panel.getByText('Tokens').count(), 0, 'a screen of administrators');
+      await page.keyboard.press('Escape');
+      await panel.waitFor({ state: 'detached' });
+      await page.keyboard.press('g');
+      await page.keyboard.press('t');
+      await page.getByRole('heading', { name: 'Tubes', level: 1 }).waitFor();
+      await page.keyboard.press('/');
+      await page.keyboard.type('gip?');
+      assert.equal(await page.getByRole('searchbox').inputValue(), 'gip?', 'keys of a field are its own');
+      await page.getByRole('button', { name: 'Keys' }).click();
+      await panel.getByLabel('Keys are on').uncheck();
+      await panel.getByRole('button', { name: 'Close' }).click();
+      await page.keyboard.press('?');
+      await page.keyboard.press('p');
+      assert.equal(await panel.count(), 0);
+      await page.getByRole('button', { name: 'Pause refresh' }).waitFor();
+      assert.deepEqual(faults, []);
+      await context.close();
+    }
+  });
+
   it('counts first, changes all that match, and undoes it', TIMEOUT, async () => {
     const { context, page, faults } = await open(browser, address, { token: tokens.operator });
     await visit(page, address, 'tubes/many/tasks?field=number&equals=7');

@@ -8,6 +8,7 @@ import { Component, h, render } from './vendor/preact.mjs';
 import * as api from './api.js';
 import { getAccess, may, setAccess } from './access.js';
 import { clock, duration } from './format.js';
+import { Shortcuts, keys, onKey } from './shortcuts.js';
 import { Empty, Foreign, Refusal, Told, onTold } from './ui.js';
 import * as issues from './screens/issues.js';
 import * as overview from './screens/overview.js';
@@ -66,6 +67,8 @@ const page = {
   /** When the last answer came, in milliseconds of this machine's clock. */
   answered: 0,
   isPaused: false,
+  /** Whether the keys are listed. */
+  isHelping: false,
   /** @type {any} */
   health: null,
 };
@@ -209,8 +212,15 @@ function Health({ health }) {
   return h('span', { class: `health ${isQuiet ? 'quiet' : 'bad'}`, title: why }, h('i', { 'aria-hidden': 'true' }), health.read_only ? 'read-only' : 'not ready');
 }
 
+const barOfToken = () => BAR.filter(([, , , role]) => !role || may(role));
+
+function help(isHelping) {
+  page.isHelping = isHelping;
+  draw();
+}
+
 function Bar() {
-  const links = BAR.filter(([, , , role]) => !role || may(role)).map(([name, href, pattern]) =>
+  const links = barOfToken().map(([name, href, pattern]) =>
     h('a', { href, 'aria-current': pattern.test(page.route.place) ? 'page' : undefined, key: name }, name),
   );
   return h(
@@ -265,6 +275,7 @@ function Foot() {
     health && h('span', null, `Lycosa ${health.version}, up for ${duration(Math.floor(health.uptime_seconds))}`),
     h('button', { type: 'button', onClick: toggle }, clock.isUtc ? 'Times on hover in UTC' : 'Times on hover in local time'),
     access && h('span', { class: 'who' }, 'Token ', h(Foreign, { text: access.name }), ` (${access.role})`),
+    api.token() && h('button', { type: 'button', onClick: () => help(true) }, 'Keys'),
     api.token() && h('button', { type: 'button', onClick: () => forgetToken() }, 'Forget token'),
   );
 }
@@ -279,6 +290,15 @@ function draw() {
       h('main', { id: 'main', tabIndex: -1 }, h(Stale, {}), h(Screen, { key: page.route.place })),
       h(Foot, {}),
       h(Told, {}),
+      page.isHelping &&
+        h(Shortcuts, {
+          places: barOfToken().map(([name]) => name),
+          onClose: () => help(false),
+          onToggle: () => {
+            keys.toggle();
+            draw();
+          },
+        }),
     ],
     document.getElementById('page'),
   );
@@ -292,6 +312,14 @@ function skip(event) {
 
 onTold(draw);
 window.addEventListener('hashchange', navigate);
+document.addEventListener('keydown', (event) => {
+  if (!api.token()) return;
+  const go = (name) => {
+    const found = barOfToken().find(([title]) => title === name);
+    if (found) location.hash = found[1];
+  };
+  onKey(event, { help: () => help(true), pause: () => setPaused(!page.isPaused), refresh, go });
+});
 document.addEventListener('visibilitychange', () => {
   if (document.hidden) clearTimeout(timer);
   else if (!page.isPaused) refresh();

@@ -63,7 +63,7 @@ export function Table({ caption, columns, rows, sort, onSort }) {
     const order = sort === key ? 'ascending' : sort === `-${key}` ? 'descending' : undefined;
     const mark = order ? (order === 'ascending' ? ' ▲' : ' ▼') : '';
     const next = sort === `-${key}` ? key : `-${key}`;
-    const inside = onSort && title
+    const inside = onSort && title && kind !== 'choice'
       ? h('button', { type: 'button', class: 'sort', onClick: () => onSort(next) }, title, h('span', { 'aria-hidden': 'true' }, mark))
       : kind === 'steer' || !title ? h('span', { class: 'hidden' }, title || (kind === 'choice' ? 'Choice' : 'Curve')) : title;
     return h('th', { key, scope: 'col', class: kind, 'aria-sort': order }, inside);

@@ -1,12 +1,13 @@
 // Tubes: one row for each, filtered and sorted in the address.
 
-import { h } from '../vendor/preact.mjs';
+import { Component, h } from '../vendor/preact.mjs';
 import { may } from '../access.js';
+import { Problem, path, post } from '../api.js';
 import { Spark } from '../curve.js';
-import { count, duration, rate } from '../format.js';
+import { count, duration, of, rate } from '../format.js';
 import { levels } from '../rates.js';
 import { FLOW, STATES, loadStatus, quantile, rateOf, subjectOf } from '../tubes.js';
-import { Empty, Foreign, Table, to } from '../ui.js';
+import { Act, Empty, Foreign, Table, to } from '../ui.js';
 
 export const title = () => 'Tubes · Lycosa';
 
@@ -78,16 +79,91 @@ export function draw(route, { tubes }) {
       ? h(NoTube, {})
       : matching.length === 0
         ? h(Empty, { kind: 'filtered' }, h('button', { type: 'button', onClick: () => route.setQuery({ filter: '' }) }, 'Show all tubes'))
-        : h(Table, {
-          caption: 'Tubes',
-          columns: COLUMNS,
-          sort,
-          onSort: (next) => route.setQuery({ sort: next }),
-          rows: shown.map((tube) => h(Row, { key: tube.name, tube })),
-        }),
+        : h(List, { route, sort, tubes: shown }),
     shown.length < matching.length &&
       h('p', null, h('button', { type: 'button', onClick: () => route.setQuery({ all: 1 }) }, `Show all ${count(matching.length)}`)),
   ];
+}
+
+/** The rows, of which the token's tubes can be chosen. Only rows that are shown count as chosen. */
+class List extends Component {
+  constructor(props) {
+    super(props);
+    this.state = { chosen: new Set() };
+  }
+
+  choose(names, is) {
+    const chosen = new Set(this.state.chosen);
+    for (const name of names) chosen[is ? 'add' : 'delete'](name);
+    this.setState({ chosen });
+  }
+
+  render({ route, sort, tubes }, { chosen }) {
+    const free = tubes.filter(({ name }) => may('operator', name)).map(({ name }) => name);
+    const taken = free.filter((name) => chosen.has(name));
+    const whole = h('input', {
+      type: 'checkbox',
+      'aria-label': 'Choose all that are shown',
+      checked: taken.length === free.length,
+      indeterminate: taken.length > 0 && taken.length < free.length,
+      onChange: (event) => this.choose(free, event.target.checked),
+    });
+    return [
+      // Always there, so that a choice does not move the rows.
+      free.length > 0 && h(Steering, { key: 'acts', names: taken, any: free[0], tubes, after: route.refresh }),
+      h(Table, {
+        key: 'rows',
+        caption: 'Tubes',
+        columns: [...(free.length > 0 ? [['choice', whole, 'choice']] : []), ...COLUMNS],
+        sort,
+        onSort: (next) => route.setQuery({ sort: next }),
+        rows: tubes.map((tube) => {
+          const { name } = tube;
+          const onChoose = (event) => this.choose([name], event.target.checked);
+          return h(Row, { key: name, tube, hasChoice: free.length > 0, onChoose: free.includes(name) && onChoose, isChosen: chosen.has(name) });
+        }),
+      }),
+    ];
+  }
+}
+
+/** Pauses or resumes the chosen tubes, those that are not yet so, after one question. */
+function Steering({ names, any, tubes, after }) {
+  const act = (name, verb, isPaused, says) => {
+    const wanted = tubes.filter((tube) => names.includes(tube.name) && Boolean(tube.paused) !== isPaused).map((tube) => tube.name);
+    return h(
+      Act,
+      {
+        key: name,
+        name,
+        title: `${name} ${of(wanted.length, 'tube')}`,
+        tube: any,
+        disabled: wanted.length === 0,
+        says,
+        withReason: true,
+        run: async (reason) => {
+          let changed = 0;
+          for (const tube of wanted) {
+            try {
+              if ((await post(path`v1/tubes/${tube}/${verb}`, { reason })).changed) changed += 1;
+            } catch (problem) {
+              throw new Problem(problem.status, { detail: `${tube}: ${problem.message} Before it, ${of(changed, 'tube')} changed.` });
+            }
+          }
+          return `${isPaused ? 'Paused' : 'Resumed'} ${of(changed, 'tube')}.`;
+        },
+        after,
+      },
+      h('p', { class: 'names' }, wanted.map((tube, at) => [at > 0 && ', ', h(Foreign, { key: tube, text: tube })])),
+    );
+  };
+  return h(
+    'div',
+    { class: 'tools' },
+    h('span', { class: 'tally' }, `${count(names.length)} chosen:`),
+    act('Pause', 'pause', true, 'These tubes hand out no task until they are resumed. Puts, acks and deadlines go on. The pause outlives a restart.'),
+    act('Resume', 'resume', false, 'These tubes hand out tasks again, to waiting calls at once.'),
+  );
 }
 
 /** The server may have tubes of which a token for some tubes does not hear. */
@@ -96,11 +172,17 @@ export function NoTube() {
   return h(Empty, { kind: 'none' }, 'The server has no tube. ', h('code', null, 'lycosa tube create NAME'), ' makes one.');
 }
 
-function Row({ tube }) {
+function Row({ tube, hasChoice, onChoose, isChosen }) {
   const subject = subjectOf(tube.name);
   return h(
     'tr',
     null,
+    hasChoice &&
+      h(
+        'td',
+        { class: 'choice' },
+        onChoose && h('input', { type: 'checkbox', checked: isChosen, 'aria-label': `Choose ${tube.name}`, onChange: onChoose }),
+      ),
     h(
       'th',
       { scope: 'row' },

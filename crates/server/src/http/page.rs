@@ -73,6 +73,7 @@ const FILES: &[File] = files![
     "screens/tube.js",
     "screens/tubes.js",
     "style.css",
+    "shortcuts.js",
     "tubes.js",
     "ui.js",
     "vendor/preact.LICENSE",
