@@ -26,7 +26,7 @@ pub fn run(target: &FuzzTarget, seed: u64, first: u64, inputs: u64) -> Result<()
         if catch_unwind(AssertUnwindSafe(|| (target.run)(&input))).is_err() {
             bail!(
                 "the target {} broke at input {number} of seed {seed} ({} bytes); repeat it: \
-                 cargo run --profile sim -p lycosa-fuzz -- run --seed {seed} --first {number} --inputs 1 {}",
+                 cargo run --profile checked -p lycosa-fuzz -- run --seed {seed} --first {number} --inputs 1 {}",
                 target.name,
                 input.len(),
                 target.name

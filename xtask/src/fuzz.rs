@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::command::Program;
-use crate::{sim, steps, top};
+use crate::{steps, top};
 
 /// The instrumentation: counters of edges, comparisons, and a table of places.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -67,7 +67,7 @@ const NEW_INPUTS: &str = "2000";
 
 /// The step of `cargo xtask test`: a fixed number of changed inputs for each target, without coverage.
 pub(crate) fn check() -> Result<()> {
-    let program = sim::built("lycosa-fuzz")?;
+    let program = steps::built("lycosa-fuzz")?;
     let (inputs, seed) = SAME_INPUTS;
     Program::new(&program).arguments(["run", "--inputs", inputs, "--seed", seed]).run()?;
     let seed = seed_of_the_clock().to_string();
@@ -97,10 +97,7 @@ impl Fuzzer {
     pub(crate) fn build() -> Result<Self> {
         let folder = folder()?;
         let seeds = folder.join("seeds");
-        Program::cargo()
-            .arguments(["run", "--quiet", "--package", "lycosa-fuzz", "--bin", "lycosa-fuzz", "--", "seeds"])
-            .arguments([&seeds])
-            .run()?;
+        Program::new(steps::built("lycosa-fuzz")?).arguments(["seeds"]).arguments([&seeds]).run()?;
         let mut targets = Vec::new();
         for entry in fs::read_dir(&seeds)? {
             targets.push(entry?.file_name().to_string_lossy().into_owned());

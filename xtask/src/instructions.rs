@@ -8,9 +8,9 @@
 //! with the turn of the loop around the instance. [`GROUP_FIGURES`] has both, and neither may rise. What the leader takes more is printed.
 //!
 //! `crates/lua/instructions/queue.lua` is a queue in Lua, as programs have them. The binary of the tests runs it, so that
-//! nothing is built for it: a debug build takes several times the instructions of a release build, but they rise where the
-//! work does. What 1 000 more cycles take is compared with [`PROGRAM_FIGURES`]. LuaJIT decides by chance what it compiles when,
-//! hence the tolerance.
+//! nothing is built for it: that build takes more instructions than a release build, but they rise where the work does.
+//! What 1 000 more cycles take is compared with [`PROGRAM_FIGURES`]. LuaJIT decides by chance what it compiles when, hence the
+//! tolerance.
 //!
 //! Absent: sockets, files and the threads around the instance, some 700 instructions of a cycle. `lycosa bench count` has
 //! them, on a release build of the whole server.
@@ -81,8 +81,7 @@ pub(crate) fn check(record: bool) -> Result<()> {
             "{tube_type}: the leader of three takes {growth} % more than a single server; the goal is {GROUP_GROWTH} %"
         );
     }
-    steps::build()?;
-    let binary = target_folder()?.join("debug/lycosa");
+    let binary = steps::built("lycosa")?;
     check_file(PROGRAM_FIGURES, PROGRAM_TOLERANCE, record, |_| count_program(&binary)).map(drop)
 }
 

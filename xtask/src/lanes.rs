@@ -2,7 +2,7 @@
 //!
 //! Steps that compile with one profile wait for each other anyway, because cargo locks the profile's folder; another profile has
 //! another lock. Steps that run finished tests mostly wait for servers, and an installation waits for the network. So there are
-//! six lanes. A lane runs its steps in their order. A step begins once every step that it needs has passed, and does not
+//! seven lanes. A lane runs its steps in their order. A step begins once every step that it needs has passed, and does not
 //! run if one of these has failed.
 //!
 //! Invariant: the same steps run, with the same verdicts, whichever lane is faster.
@@ -26,13 +26,22 @@ pub(crate) enum Lane {
     Tests,
     /// Running the finished server under tests in Rust.
     Binary,
-    /// Running it under programs in other languages.
+    /// Running it under clients in other languages.
     Clients,
+    /// Running it under a browser.
+    Browser,
 }
 
 impl Lane {
-    const ALL: [Self; 6] =
-        [Self::Network, Self::Cargo, Self::Optimised, Self::Tests, Self::Binary, Self::Clients];
+    const ALL: [Self; 7] = [
+        Self::Network,
+        Self::Cargo,
+        Self::Optimised,
+        Self::Tests,
+        Self::Binary,
+        Self::Clients,
+        Self::Browser,
+    ];
 }
 
 /// A step as the lanes see it.

@@ -66,7 +66,7 @@ const fn step(
 }
 
 use Action::{Chore, PerhapsTests, Tests};
-use Lane::{Binary, Cargo, Clients, Network, Optimised};
+use Lane::{Binary, Browser, Cargo, Clients, Network, Optimised};
 
 const STEPS: &[Step] = &[
     step("install", "what the tests need", Network, &[], Chore(install::all)),
@@ -77,22 +77,21 @@ const STEPS: &[Step] = &[
     step("clippy", "lints, warnings as errors", Cargo, &[], Chore(lints)),
     step("doc", "examples in the documentation", Cargo, &[], PerhapsTests(documentation)),
     step("unit", "tests beside the code", Lane::Tests, &["install", "build", "compile"], Tests(unit)),
-    // Steps of the lane of binaries wait for `build`, so optimised programs are compiled after it.
-    step(
-        "simulator",
-        "tests of the simulator and the fuzz targets",
-        Optimised,
-        &["install", "build"],
-        Tests(simulator),
-    ),
-    step("sim", "whole lives from seeds", Optimised, &["build"], Chore(sim::check)),
-    step("fuzz", "changed bytes for everything that reads bytes", Optimised, &["build"], Chore(fuzz::check)),
+    // Steps of the lane of binaries wait for `build`, so the release is compiled after it.
     step(
         "count",
         "instructions of a cycle, as recorded",
         Optimised,
         &["install", "build"],
         Chore(|| instructions::check(false)),
+    ),
+    step("sim", "whole lives from seeds", Optimised, &["compile"], Chore(sim::check)),
+    step(
+        "fuzz",
+        "changed bytes for everything that reads bytes",
+        Optimised,
+        &["compile"],
+        Chore(fuzz::check),
     ),
     step(
         "scenarios",
@@ -132,7 +131,7 @@ const STEPS: &[Step] = &[
     ),
     step("python", "Python clients", Clients, &["build", "install"], Tests(python)),
     step("javascript", "a JavaScript client", Clients, &["build", "install"], Tests(javascript)),
-    step("page", "the page in a browser", Clients, &["build", "install"], Tests(page)),
+    step("page", "the page in a browser", Browser, &["build", "install"], Tests(page)),
 ];
 
 /// Seconds of the same steps when they are asked for by name without a duration.
@@ -305,7 +304,7 @@ pub(crate) fn clippy() -> Result<()> {
 /// them. Cargo keeps that and says it again.
 fn lints() -> Result<()> {
     let build = ["build", "--quiet", "--workspace", "--all-targets", "--color", "never"];
-    let (said, built) = Program::linting_cargo().arguments(build).watched()?;
+    let (said, built) = Program::linting_cargo().arguments(build).arguments(PROFILE).watched()?;
     built?;
     if said.lines().any(|line| line.starts_with("warning")) {
         bail!("the compiler warns: see above");
@@ -316,9 +315,8 @@ fn lints() -> Result<()> {
 /// Kills servers under load and lets their disks fail.
 pub(crate) fn crash(seconds: Option<u64>, kills: Option<u64>, faults: Option<u64>) -> Result<()> {
     let default = if kills.is_some() || faults.is_some() { 0 } else { LONG };
-    let mut program = Program::cargo()
-        .arguments(["test", "--package", "lycosa", "--test", "blackbox", "--", "crash::"])
-        .variable("LYCOSA_TEST_CRASH_SECONDS", seconds.unwrap_or(default).to_string());
+    let (_, program) = blackbox(&["crash::"])?;
+    let mut program = program.variable("LYCOSA_TEST_CRASH_SECONDS", seconds.unwrap_or(default).to_string());
     for (name, number) in [("LYCOSA_TEST_CRASH_KILLS", kills), ("LYCOSA_TEST_CRASH_FAULTS", faults)] {
         if let Some(number) = number {
             program = program.variable(name, number.to_string());
@@ -340,15 +338,32 @@ pub(crate) fn bench(arguments: &[String]) -> Result<()> {
 pub(crate) fn pictures() -> Result<()> {
     let folder = top().join("docs/pictures");
     fs::create_dir_all(&folder).context("cannot make docs/pictures")?;
-    let test = ["test", "--package", "lycosa", "--bin", "lycosa", "--", "top::tests::screens_can_be_drawn"];
-    Program::cargo().variable("LYCOSA_PICTURES", &folder).arguments(test).run()?;
+    built("lycosa")?;
+    let test = ["test", "--workspace", "--bin", "lycosa"];
+    let test = Program::linting_cargo().arguments(test).arguments(PROFILE);
+    test.arguments(["--", "top::tests::screens_can_be_drawn"]).variable("LYCOSA_PICTURES", &folder).run()?;
     let (_, program) = node("tests/page/run.test.js")?;
     program.variable("LYCOSA_PICTURES", &folder).run()
 }
 
-/// Builds the binary with the features of the whole workspace, so that tests and clippy use the same builds of its crates.
-pub(crate) fn build() -> Result<()> {
-    Program::linting_cargo().arguments(["build", "--quiet", "--workspace", "--bin", "lycosa"]).run()
+/// The profile of all that the tests run, as cargo's builds name it.
+const PROFILE: [&str; 2] = ["--profile", PROFILE_NAME];
+const PROFILE_NAME: &str = "checked";
+
+/// Builds a program of the workspace as the tests run it, and says where it is. The features are those of the whole workspace, so
+/// that every program and test shares the builds of the crates.
+///
+/// # Errors
+/// The build fails.
+pub(crate) fn built(program: &str) -> Result<PathBuf> {
+    let arguments = ["build", "--quiet", "--workspace", "--bin", program];
+    Program::linting_cargo().arguments(arguments).arguments(PROFILE).run()?;
+    Ok(profile_folder()?.join(program))
+}
+
+/// Where cargo puts what it builds with the profile.
+fn profile_folder() -> Result<PathBuf> {
+    Ok(target_folder()?.join(PROFILE_NAME))
 }
 
 /// The same with the program of the black-box tests, for the steps that run beside cargo.
@@ -358,8 +373,6 @@ fn build_tests() -> Result<()> {
 
 /// The tests of the step `unit`: all but the black-box program, which has steps of its own.
 const UNIT: [&str; 2] = ["--filterset", "not binary(blackbox)"];
-/// The packages of the step `unit`: the simulator and the fuzz targets have a step of their own.
-const UNIT_PACKAGES: [&str; 5] = ["--workspace", "--exclude", "lycosa-sim", "--exclude", "lycosa-fuzz"];
 
 fn has_nextest() -> bool {
     Program::cargo().arguments(["nextest", "--version"]).succeeds()
@@ -375,9 +388,9 @@ fn compile_tests() -> Result<()> {
     if !has_nextest() {
         return unit_by_cargo().arguments(["--no-run"]).run();
     }
-    let list = ["nextest", "list", "--list-type", "binaries-only", "--message-format", "json"];
-    let binaries =
-        Program::linting_cargo().arguments(list).arguments(UNIT_PACKAGES).arguments(UNIT).output()?;
+    let list = ["nextest", "list", "--workspace", "--list-type", "binaries-only", "--message-format", "json"];
+    let profile = ["--cargo-profile", PROFILE_NAME];
+    let binaries = Program::linting_cargo().arguments(list).arguments(profile).arguments(UNIT).output()?;
     let metadata = Program::cargo().arguments(["metadata", "--format-version", "1"]).output()?;
     for (file, text) in [(binaries_file()?, binaries), (metadata_file()?, metadata)] {
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
@@ -388,19 +401,19 @@ fn compile_tests() -> Result<()> {
 
 /// Where nextest's list of compiled tests is.
 fn binaries_file() -> Result<PathBuf> {
-    Ok(target_folder()?.join("debug/nextest-binaries.json"))
+    Ok(profile_folder()?.join("nextest-binaries.json"))
 }
 
 /// Where `cargo metadata` is kept for nextest.
 fn metadata_file() -> Result<PathBuf> {
-    Ok(target_folder()?.join("debug/nextest-metadata.json"))
+    Ok(profile_folder()?.join("nextest-metadata.json"))
 }
 
 /// The same by cargo alone.
 fn unit_by_cargo() -> Program {
     Program::linting_cargo()
-        .arguments(["test", "--lib", "--bins", "--tests", "--no-fail-fast"])
-        .arguments(UNIT_PACKAGES)
+        .arguments(["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"])
+        .arguments(PROFILE)
 }
 
 /// All tests without a step of their own.
@@ -424,22 +437,9 @@ fn unit() -> Result<(Runner, Program)> {
     Ok((Runner::Nextest, program))
 }
 
-/// Tests of the simulator and the fuzz targets. Most of them are worlds, so they are compiled as the simulator is.
-fn simulator() -> Result<(Runner, Program)> {
-    sim::build()?;
-    if !has_nextest() {
-        let arguments = ["test", "--profile", sim::PROFILE, "--no-fail-fast"];
-        return Ok((Runner::Libtest, Program::cargo().arguments(arguments).arguments(sim::PACKAGES)));
-    }
-    let program = Program::cargo()
-        .arguments(["nextest", "run", "--no-fail-fast", "--status-level", "fail"])
-        .arguments(["--cargo-profile", sim::PROFILE])
-        .arguments(sim::PACKAGES);
-    Ok((Runner::Nextest, program))
-}
-
 fn documentation() -> Result<(Runner, Program)> {
-    Ok((Runner::Libtest, Program::linting_cargo().arguments(["test", "--workspace", "--doc", "--quiet"])))
+    let program = Program::linting_cargo().arguments(["test", "--workspace", "--doc", "--quiet"]);
+    Ok((Runner::Libtest, program.arguments(PROFILE)))
 }
 
 /// Black-box tests with steps of their own, by how their names begin.
@@ -472,6 +472,7 @@ fn blackbox_binary() -> Result<PathBuf> {
     let arguments = ["build", "--quiet", "--workspace", "--bin", "lycosa", "--test", "blackbox"];
     let printed = Program::linting_cargo()
         .arguments(arguments)
+        .arguments(PROFILE)
         .arguments(["--message-format", "json-render-diagnostics"])
         .output()?;
     let messages = printed.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
@@ -510,9 +511,9 @@ fn node(folder: &str) -> Result<(Runner, Program)> {
 
 /// The binary that the step `build` made.
 fn binary() -> Result<PathBuf> {
-    let binary = target_folder()?.join("debug/lycosa");
+    let binary = profile_folder()?.join("lycosa");
     if !binary.exists() {
-        bail!("{} is not there: run `cargo build --package lycosa` first", binary.display());
+        bail!("{} is not there: run `cargo xtask test --only build` first", binary.display());
     }
     Ok(binary)
 }
