@@ -214,6 +214,7 @@ impl Client {
     ) -> Result<Response> {
         let began = Instant::now();
         let (mut args, limit) = (named.clone(), self.timeout(mode));
+        let mut attempt = 0;
         loop {
             let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
             let result = self.take_once(connection, name, &args, left, give_back.clone()).await;
@@ -221,7 +222,8 @@ impl Client {
             if !is_lost || left.is_some_and(|left| left.is_zero()) {
                 return result;
             }
-            let Some(again) = repeat::again(&named, at, began.elapsed()) else { return result };
+            attempt += repeat::CLIENT_STEP;
+            let Some(again) = repeat::again(&named, at, began.elapsed(), attempt) else { return result };
             args = again;
             tokio::time::sleep(REPEAT_PAUSE).await;
             // A client that is closed, or has no server for longer than a request may take, says so.

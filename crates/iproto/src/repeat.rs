@@ -1,7 +1,8 @@
 //! The arguments of takes that can be made again.
 //!
 //! The answer to a `take` may be lost with a connection. The options `request` (a name of 16 bytes) and `again` let the same session
-//! make the take again: it gets the tasks of the lost answer, or waits in place of the lost call.
+//! make the take again: it gets the tasks of the lost answer, or waits in place of the lost call. The value of `again` grows with
+//! each repetition, so that an older one that arrives later is known for what it is.
 
 use std::time::Duration;
 
@@ -34,11 +35,19 @@ pub fn first(arguments: &[u8], timeout_at: usize, name: &[u8; 16]) -> Option<Vec
     })
 }
 
-/// The arguments with which a take that has a name is made again after `elapsed`.
-pub fn again(arguments: &[u8], timeout_at: usize, elapsed: Duration) -> Option<Vec<u8>> {
+/// What `again` says of a call that a member of a group repeats for its client. Repetitions of the client itself count from
+/// [`CLIENT_STEP`] on in steps of it, so that each is newer than what members make of the one before.
+pub const MEMBER_ATTEMPT: u64 = 1;
+/// See [`MEMBER_ATTEMPT`].
+pub const CLIENT_STEP: u64 = 2;
+
+/// The arguments with which a take that has a name is made again after `elapsed`. A greater `again` that it has stays.
+pub fn again(arguments: &[u8], timeout_at: usize, elapsed: Duration, attempt: u64) -> Option<Vec<u8>> {
     let arguments = changed(arguments, timeout_at, |options| {
-        options.retain(|(option, _)| option.as_str() != Some(AGAIN));
-        options.push((AGAIN.into(), true.into()));
+        let is_again = |(option, _): &(Value, Value)| option.as_str() == Some(AGAIN);
+        let made = options.iter().find(|option| is_again(option)).and_then(|(_, made)| made.as_u64());
+        options.retain(|option| !is_again(option));
+        options.push((AGAIN.into(), attempt.max(made.unwrap_or(0)).into()));
     })?;
     let Ok(Value::Array(mut values)) = Value::decode(&arguments) else { return None };
     let left = |seconds: f64| Value::Double((seconds - elapsed.as_secs_f64()).max(0.0));
@@ -121,16 +130,16 @@ mod tests {
     fn a_repeated_take_waits_for_the_rest_of_its_time() {
         let named = first(&Value::array([5_u64]).encode(), 0, &NAME).expect("arguments");
         let mut repeated = named;
-        for (elapsed, left) in [(2, 3.0), (1, 2.0), (9, 0.0)] {
-            repeated = again(&repeated, 0, Duration::from_secs(elapsed)).expect("arguments");
+        for (elapsed, left, attempt, said) in [(2, 3.0, 1, 1_u64), (1, 2.0, 4, 4), (9, 0.0, 1, 4)] {
+            repeated = again(&repeated, 0, Duration::from_secs(elapsed), attempt).expect("arguments");
             let values = Value::decode(&repeated).expect("a value");
             let values = values.as_array().expect("an array");
             assert_eq!(values[0], Value::Double(left));
-            assert_eq!(values[1].get("again"), Some(&Value::from(true)));
+            assert_eq!(values[1].get("again"), Some(&Value::from(said)));
             assert_eq!(values[1].get("request"), Some(&Value::Bin(NAME.to_vec())));
         }
         let endless = first(&Value::Array(vec![]).encode(), 0, &NAME).expect("arguments");
-        let endless = decoded(again(&endless, 0, Duration::from_secs(2))).expect("arguments");
+        let endless = decoded(again(&endless, 0, Duration::from_secs(2), 1)).expect("arguments");
         assert_eq!(endless.as_array().map(|values| &values[0]), Some(&Value::Nil));
     }
 }

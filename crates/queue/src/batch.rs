@@ -21,7 +21,7 @@ use crate::leases::Form;
 use crate::lua_text;
 use crate::operation::{not_found, take_deadline, token};
 use crate::procedure::Call;
-use crate::repeat::Repeat;
+use crate::repeat::{Repeat, Repeated};
 use crate::statistics::Operation;
 use crate::task::{Shown, State};
 use crate::time::Seconds;
@@ -216,8 +216,13 @@ impl Turn<'_> {
         let options = arguments.present(2);
         let form = options.map_or(Ok(Form::Plain), Form::parse)?;
         let repeat = options.map_or(Ok(Repeat::default()), |options| Repeat::parse(options, form))?;
-        if repeat.is_again && self.take_again(call, repeat, &Wanted::Tasks { limit, form }, out)? {
-            return Ok(Answer::one());
+        match self.repeated(call, repeat, &Wanted::Tasks { limit, form }, out)? {
+            Repeated::Answered => return Ok(Answer::one()),
+            Repeated::Outdated => {
+                begin_taken(out);
+                return Ok(Answer::one());
+            }
+            Repeated::New => {}
         }
         self.common.take_name = repeat.name;
         let taken = self.transact_at(index, |tube| {

@@ -21,7 +21,7 @@ use crate::ignored_options::Ignored;
 use crate::leases::{Form, Token};
 use crate::lua_text;
 use crate::procedure::{Call, TubeMethod};
-use crate::repeat::Repeat;
+use crate::repeat::{Repeat, Repeated};
 use crate::statistics::Operation;
 use crate::task::{Assignments, ShortKey, Shown, State, Task};
 use crate::time::{NEVER, Seconds};
@@ -94,8 +94,10 @@ impl Turn<'_> {
                 (form, Repeat::parse(options, form)?)
             }
         };
-        if repeat.is_again && self.take_again(call, repeat, &Wanted::Task(form), out)? {
-            return Ok(Answer::one());
+        match self.repeated(call, repeat, &Wanted::Task(form), out)? {
+            Repeated::Answered => return Ok(Answer::one()),
+            Repeated::Outdated => return Ok(Answer::none()),
+            Repeated::New => {}
         }
         self.common.take_name = repeat.name;
         let taken = self.transact_at(index, |tube| {

@@ -7,16 +7,22 @@
 //! | option of `take` and `take_many` | meaning |
 //! |---|---|
 //! | `request` | the name: 16 bytes, not used before in the session |
-//! | `again` | true: a take with this name was made, and its answer was lost |
+//! | `again` | a take with this name was made, and its answer was lost. A number that grows with each repetition; true is 1 |
+//!
+//! Repetitions may overtake each other, since each may go through another server: of two calls with one name the one with the
+//! greater number has a caller that waits. The other one gets nothing, whichever comes first.
 //!
 //! *Absent:* leases. Each lease has an end of its own.
 
-use crate::arguments::{Arguments, Table};
+use std::collections::{HashMap, VecDeque};
+
+use crate::arguments::{Arguments, Number, Table};
 use crate::batch::{begin_taken, end_taken};
 use crate::error::Error;
 use crate::leases::Form;
 use crate::lua_text;
 use crate::procedure::{Call, TubeMethod};
+use crate::session::SessionId;
 use crate::turn::{TubeTurn, Turn};
 use crate::waiter::{Line, Wanted};
 
@@ -28,8 +34,56 @@ pub(crate) type TakeName = [u8; 16];
 pub(crate) struct Repeat {
     /// The name, if the take has one.
     pub(crate) name: Option<TakeName>,
-    /// The take was made before.
-    pub(crate) is_again: bool,
+    /// Greater with each repetition; 0 for the first call.
+    pub(crate) attempt: u64,
+}
+
+/// What becomes of a take with a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeated {
+    /// It was answered with the tasks that its session got.
+    Answered,
+    /// It was made again since: nothing reads its answer.
+    Outdated,
+    /// It is to be made.
+    New,
+}
+
+/// The last repetition of each take, for those of late.
+#[derive(Debug, Default)]
+pub(crate) struct Repetitions {
+    latest: HashMap<(SessionId, TakeName), u64>,
+    /// Their keys, the oldest first.
+    order: VecDeque<(SessionId, TakeName)>,
+}
+
+impl Repetitions {
+    /// A call that is overtaken comes while its server and the network hold it up: more repetitions than this rarely lie between.
+    const KEPT: usize = 1024;
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.latest.is_empty()
+    }
+
+    /// Notes a call. False if a later one has come before.
+    fn note(&mut self, session: SessionId, name: &TakeName, attempt: u64) -> bool {
+        let key = (session, *name);
+        if let Some(latest) = self.latest.get_mut(&key) {
+            let is_current = attempt >= *latest;
+            *latest = attempt.max(*latest);
+            return is_current;
+        }
+        if attempt > 0 {
+            if self.order.len() == Self::KEPT
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.latest.remove(&oldest);
+            }
+            self.order.push_back(key);
+            self.latest.insert(key, attempt);
+        }
+        true
+    }
 }
 
 impl Repeat {
@@ -45,8 +99,16 @@ impl Repeat {
             .ok_or_else(|| Error::TakeName(lua_text::type_name(Some(name))))?;
         Ok(Self {
             name: Some(name),
-            is_again: table().and_then(|table| table.get(b"again")) == Some(&[0xc3]),
+            attempt: match table().and_then(|table| table.get(b"again")) {
+                Some([0xc3]) => 1,
+                Some(number) => Number::parse(number).and_then(Number::unsigned).unwrap_or(0),
+                None => 0,
+            },
         })
+    }
+
+    pub(crate) fn is_again(self) -> bool {
+        self.attempt > 0
     }
 }
 
@@ -60,27 +122,49 @@ pub(crate) fn is_take_again(method: TubeMethod, arguments: &[u8]) -> bool {
     let arguments = Arguments::parse(arguments).ok();
     let options = arguments.and_then(|arguments| arguments.present(place));
     let repeat = options.and_then(|options| Repeat::parse(options, Form::parse(options).ok()?).ok());
-    repeat.is_some_and(|repeat| repeat.is_again)
+    repeat.is_some_and(Repeat::is_again)
 }
 
 impl Turn<'_> {
-    /// Answers a take that was made before with the tasks that its session got. False if it got none: then the take is to be
+    /// Looks whether a take was made before, and answers it with the tasks that its session got. If it got none, the take is to be
     /// made anew, and the call of the lost answer waits no more.
-    pub(crate) fn take_again(
+    #[inline]
+    pub(crate) fn repeated(
         &mut self,
         call: &Call<'_>,
         repeat: Repeat,
         wanted: &Wanted,
         out: &mut Vec<u8>,
-    ) -> Result<bool, Error> {
-        let Repeat { name: Some(name), is_again: true } = repeat else { return Ok(false) };
-        let Some(session) = self.common.sessions.of(call.caller.session) else { return Ok(false) };
+    ) -> Result<Repeated, Error> {
+        match repeat.name {
+            Some(name) if repeat.is_again() || !self.common.repetitions.is_empty() => {
+                self.take_again(call, &name, repeat.attempt, wanted, out)
+            }
+            _ => Ok(Repeated::New),
+        }
+    }
+
+    fn take_again(
+        &mut self,
+        call: &Call<'_>,
+        name: &TakeName,
+        attempt: u64,
+        wanted: &Wanted,
+        out: &mut Vec<u8>,
+    ) -> Result<Repeated, Error> {
+        let Some(session) = self.common.sessions.of(call.caller.session) else { return Ok(Repeated::New) };
+        if !self.common.repetitions.note(session, name, attempt) {
+            return Ok(Repeated::Outdated);
+        }
+        if attempt == 0 {
+            return Ok(Repeated::New);
+        }
         let tube = self.tube(call.index)?;
-        let mut tasks = tube.common.owners.named(tube.store, &session, &name)?;
+        let mut tasks = tube.common.owners.named(tube.store, &session, name)?;
         tasks.retain(|(of, _)| *of == tube.tube.id);
         if tasks.is_empty() {
-            self.end_lost(call, &name);
-            return Ok(false);
+            self.end_lost(call, name);
+            return Ok(Repeated::New);
         }
         let start = begin_taken(out);
         let mut count = 0;
@@ -101,7 +185,7 @@ impl Turn<'_> {
         if count == 0 {
             out.truncate(start);
         }
-        Ok(count > 0)
+        Ok(if count > 0 { Repeated::Answered } else { Repeated::New })
     }
 
     /// Ends the waiting call whose answer was lost, if it waits still: its connection may be frozen.
@@ -144,16 +228,33 @@ mod tests {
     fn a_name_has_sixteen_bytes() {
         let name = [7; 16];
         let options = |name: Value| Value::map([("request", name), ("again", true.into())]);
-        let named = Repeat { name: Some(name), is_again: true };
+        let named = Repeat { name: Some(name), attempt: 1 };
         assert_eq!(parsed(&options(Value::Bin(name.to_vec())), Form::Plain), Ok(named));
         assert_eq!(parsed(&options(Value::Str(name.to_vec())), Form::Extended), Ok(named));
+        let third = Value::map([("request", Value::Bin(name.to_vec())), ("again", 6_u64.into())]);
+        assert_eq!(parsed(&third, Form::Plain), Ok(Repeat { name: Some(name), attempt: 6 }));
         let first = Value::map([("request", Value::Bin(name.to_vec()))]);
-        assert_eq!(parsed(&first, Form::Plain), Ok(Repeat { name: Some(name), is_again: false }));
+        assert_eq!(parsed(&first, Form::Plain), Ok(Repeat { name: Some(name), attempt: 0 }));
         assert_eq!(parsed(&first, Form::Leased(1)), Ok(Repeat::default()));
         assert_eq!(parsed(&Value::map([("again", true)]), Form::Plain), Ok(Repeat::default()));
         for other in [Value::Bin(vec![7; 15]), Value::from(7_u64)] {
             let error = parsed(&options(other), Form::Plain).expect_err("no name");
             assert!(error.contains("16 bytes"), "{error}");
         }
+    }
+    #[test]
+    fn the_latest_repetitions_are_known() {
+        let mut repetitions = Repetitions::default();
+        let name = |number: usize| (number as u128).to_be_bytes();
+        assert!(repetitions.note([1; 16], &name(0), 0) && repetitions.is_empty());
+        for number in 0..=Repetitions::KEPT {
+            assert!(repetitions.note([1; 16], &name(number), 2));
+        }
+        assert_eq!(repetitions.latest.len(), Repetitions::KEPT);
+        assert!(repetitions.note([1; 16], &name(0), 0), "forgotten");
+        assert!(repetitions.note([2; 16], &name(1), 0), "another session's");
+        assert!(!repetitions.note([1; 16], &name(1), 0));
+        assert!(repetitions.note([1; 16], &name(1), 2) && repetitions.note([1; 16], &name(1), 4));
+        assert!(!repetitions.note([1; 16], &name(1), 2));
     }
 }

@@ -27,7 +27,7 @@ use crate::integer_map::IntegerMap;
 use crate::job::Job;
 use crate::owners::{Owners, TaskKey};
 use crate::pause::Pauses;
-use crate::repeat::TakeName;
+use crate::repeat::{Repetitions, TakeName};
 use crate::sampled::{Sampled, with_held_back};
 use crate::session::Sessions;
 use crate::start::ComingUp;
@@ -95,6 +95,7 @@ pub(crate) struct Common {
     pub(crate) name: Vec<u8>,
     /// The name of the take in progress.
     pub(crate) take_name: Option<TakeName>,
+    pub(crate) repetitions: Repetitions,
     pub(crate) assignments: Assignments,
     pub(crate) scratch: Vec<u8>,
 }
@@ -141,6 +142,7 @@ impl Common {
             read: Read::default(),
             name: Vec::new(),
             take_name: None,
+            repetitions: Repetitions::default(),
             assignments: Assignments::default(),
             scratch: Vec::new(),
         }

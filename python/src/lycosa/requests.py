@@ -38,25 +38,26 @@ class Request:
     options_at: int | None = None
     #: The name of a take, with which a member of a group can make it again.
     name: bytes | None = None
-    is_again: bool = False
+    #: Greater with each repetition: a call that others have overtaken gets nothing. Members count the odd numbers.
+    attempt: int = 0
 
     def named(self) -> Request:
         """A take with a name; any other call as it is."""
         return self if self.options_at is None else replace(self, name=uuid.uuid4().bytes)
 
-    def again(self, elapsed: float) -> Request:
+    def again(self, elapsed: float, attempt: int) -> Request:
         """The take once more, for the rest of its time. The session gets the tasks of the lost answer, if it has one."""
         assert self.options_at is not None
         arguments, wait = list(self.arguments), max(self.wait - elapsed, 0.0)
         arguments[self.options_at - 1] = wait
-        return replace(self, arguments=arguments, wait=wait, is_again=True)
+        return replace(self, arguments=arguments, wait=wait, attempt=attempt)
 
     def sent(self, in_group: bool) -> list[Any]:
         """The arguments. Members of a group alone know the name of a take."""
         if self.name is None or self.options_at is None or not in_group:
             return self.arguments
         options = self.arguments[self.options_at] if len(self.arguments) > self.options_at else {}
-        named = {**options, "request": self.name, **({"again": True} if self.is_again else {})}
+        named = {**options, "request": self.name, **({"again": self.attempt} if self.attempt else {})}
         return [*self.arguments[: self.options_at], named]
 
 

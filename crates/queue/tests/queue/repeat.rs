@@ -66,6 +66,36 @@ fn a_lost_answer_is_given_again() {
 }
 
 #[test]
+fn a_repetition_that_comes_late_gets_nothing_and_ends_no_later_one() {
+    for kind in KINDS {
+        let mut rig = rig(kind, 0);
+        join(&mut rig, 1, 2);
+        let attempt = |number: u64| options([("request", Value::Bin(vec![7; 16])), ("again", number.into())]);
+        let waits = take(&mut rig, 2, 60, attempt(4)).token();
+        for late in [attempt(2), named(7, true), named(7, false)] {
+            assert_eq!(take(&mut rig, 1, 60, late.clone()), Reply::Values(vec![]), "{kind}");
+            let none = Reply::Values(vec![Value::Array(vec![])]);
+            assert_eq!(rig.t(1, "take_many", vec![5.into(), 60.into(), late]), none, "{kind}");
+        }
+        let sub_queue = kind.starts_with("utube").then(|| options([("utube", 0.into())]));
+        rig.t(3, "put", std::iter::once(0.into()).chain(sub_queue).collect()).values();
+        assert_eq!(id(rig.answer(waits).expect("the later repetition waits still")), 0, "{kind}");
+        // Its answer is lost too.
+        assert_eq!(id(take(&mut rig, 1, 60, attempt(6))), 0, "{kind}");
+        rig.t(1, "ack", args![0]).values();
+        assert_eq!(take(&mut rig, 2, 60, attempt(4)), Reply::Values(vec![]), "{kind}");
+        let last = take(&mut rig, 1, 60, attempt(8));
+        let again = take(&mut rig, 2, 60, attempt(8)).token();
+        assert_eq!(
+            rig.answer(last.token()),
+            Some(Reply::Values(vec![])),
+            "{kind}: of equal ones the one that comes last"
+        );
+        assert!(rig.answer(again).is_none(), "{kind}");
+    }
+}
+
+#[test]
 fn a_repeated_take_is_not_told_of_no_task_by_a_queue_that_does_not_run() {
     let mut rig = rig("fifo", 2);
     let session = rig.call(1, "queue.identify", args![]).values().remove(0);

@@ -469,7 +469,7 @@ fn again(bytes: &[u8], limit: usize, elapsed: Duration) -> Option<Vec<u8>> {
     let Ok(Split::Frame { content, .. }) = iproto::split(bytes, limit) else { return None };
     let request = request::decode(content).ok()?;
     let (Body::Call { name, args } | Body::Call16 { name, args }) = request.body else { return None };
-    with_args(&request, &repeat::again(args, repeat::timeout_at(name)?, elapsed)?)
+    with_args(&request, &repeat::again(args, repeat::timeout_at(name)?, elapsed, repeat::MEMBER_ATTEMPT)?)
 }
 
 /// A call with other arguments.

@@ -234,7 +234,7 @@ class Client:
                     raise
                 if request.name is not None and self._is_in_group():
                     # A member answers with the tasks that the lost answer had.
-                    request = first.again(time.monotonic() - began)
+                    request = first.again(time.monotonic() - began, request.attempt + 2)
                     deadline = time.monotonic() + self._options.connect_timeout
                 elif not request.repeatable or time.monotonic() + pause > deadline:
                     raise
