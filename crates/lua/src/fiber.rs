@@ -372,12 +372,15 @@ impl Scheduler {
 
     /// Wakes a fiber from the wait of the ticket. Whether it was still in it.
     pub(crate) fn wake(&self, ticket: Ticket, wake: Wake) -> bool {
-        let Some(fiber) = self.find(ticket.fiber) else { return false };
-        if fiber.status.get() != Status::Suspended || fiber.wait.get() != ticket.wait {
-            return false;
-        }
+        let Some(fiber) = self.waiting(ticket) else { return false };
         self.make_ready(&fiber, wake);
         true
+    }
+
+    /// The fiber of the ticket, if it is still in that wait.
+    pub(crate) fn waiting(&self, ticket: Ticket) -> Option<Rc<Fiber>> {
+        let fiber = self.find(ticket.fiber)?;
+        (fiber.status.get() == Status::Suspended && fiber.wait.get() == ticket.wait).then_some(fiber)
     }
 
     /// Wakes a fiber from any wait.

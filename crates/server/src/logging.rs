@@ -154,10 +154,12 @@ pub fn write_to(target: &str) -> Result<(), String> {
 /// It cannot be opened; lines go to the former one.
 pub fn reopen() -> Result<(), String> {
     let mut held = locked();
-    if let Some(Target::File(path, _)) = held.as_ref() {
-        let opened = open(path.clone())?;
-        *held = Some(opened);
-    }
+    let Some(Target::File(path, _)) = held.as_ref() else { return Ok(()) };
+    let opened = open(path.clone())?;
+    *held = Some(opened);
+    // A line of the log takes the lock itself.
+    drop(held);
+    tracing::info!("log file has been reopened");
     Ok(())
 }
 

@@ -93,7 +93,7 @@ pub(crate) const CHANGEABLE: [&str; 6] = [
 
 /// Options that may be set at any time and mean nothing here.
 pub(crate) fn changes_nothing(name: &str) -> bool {
-    const NAMES: [&str; 9] = [
+    const NAMES: [&str; 11] = [
         "log_level",
         "log_format",
         "too_long_threshold",
@@ -103,6 +103,9 @@ pub(crate) fn changes_nothing(name: &str) -> bool {
         "worker_pool_threads",
         "custom_proc_title",
         "sql_cache_size",
+        "wal_dir_rescan_delay",
+        // It concerns starts.
+        "force_recovery",
     ];
     NAMES.contains(&name)
         || name == "net_msg_max"

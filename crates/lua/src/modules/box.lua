@@ -32,11 +32,17 @@ local session_number, running = internal.session_number, require('lycosa.fiber')
 local function session_id()
     local id = running.session
     if id ~= 0 then return id end
-    return session_number()
+    return internal.configured() and session_number() or 1
+end
+
+-- Number, peer, user and effective user of the running session. Before box.cfg it is the administrator's.
+local function running_session()
+    if internal.configured() then return internal.session() end
+    return 1, '', 1, 1
 end
 
 local function user_name(id)
-    return internal.configured() and internal.user_name(id) or tostring(id)
+    return internal.configured() and internal.user_name(id) or 'admin'
 end
 
 local on_connect, on_auth, set_on_connect, set_on_auth
@@ -68,15 +74,15 @@ local session = {
         if select('#', ...) == 1 and (type(other) == 'cdata' or not tonumber(other)) then
             error(("bad argument #1 to '?' (number expected, got %s)"):format(type(other)), 2)
         end
-        local id, peer = internal.session()
+        local id, peer = running_session()
         if other ~= nil and other ~= id then error('session.peer(): session does not exist', 0) end
         return peer ~= '' and not closing[id] and peer or nil
     end,
-    user = function() local _, _, user = internal.session() return user_name(user) end,
-    effective_user = function() local _, _, _, user = internal.session() return user_name(user) end,
-    uid = function() local _, _, user = internal.session() return user end,
-    euid = function() local _, _, _, user = internal.session() return user end,
-    sync = internal.sync,
+    user = function() local _, _, user = running_session() return user_name(user) end,
+    effective_user = function() local _, _, _, user = running_session() return user_name(user) end,
+    uid = function() local _, _, user = running_session() return user end,
+    euid = function() local _, _, _, user = running_session() return user end,
+    sync = function() return internal.configured() and internal.sync() or 0 end,
     -- Descriptors are the server's own.
     fd = function(...)
         if not is_session(session_number('fd', ...)) then error('session.fd(): session does not exist', 2) end
@@ -85,7 +91,7 @@ local session = {
     exists = function(...) return is_session(session_number('exists', ...)) end,
     type = function()
         if internal.console_of_fiber() then return 'console' end
-        local _, peer = internal.session()
+        local _, peer = running_session()
         return peer ~= '' and 'binary' or 'background'
     end,
     push = function(...)
@@ -244,7 +250,8 @@ local function configure(options)
     if is_first then
         has_begun = true
         for name, part in pairs(GUARDED) do
-            if name ~= 'info' then rawset(box, name, part) end
+            -- Until the instance has started, `box.execute` waits for it.
+            if name ~= 'info' and name ~= 'execute' then rawset(box, name, part) end
         end
         rawset(box, 'cfg', configuration)
     end
@@ -268,7 +275,10 @@ local function configure(options)
     for name, value in pairs(checked) do current[name] = value end
     if internal.has_own_queue then internal.set_native_queue(false) end
     -- The rows of the data's own files are loaded by now: a trigger on a system space sees the changes that follow.
-    if is_first then internal.run_list(internal.on_schema_init) end
+    if is_first then
+        rawset(box, 'execute', GUARDED.execute)
+        internal.run_list(internal.on_schema_init)
+    end
     if internal.after_cfg then internal.after_cfg() end
 end
 
@@ -396,7 +406,7 @@ GUARDED.slab = asks('box.slab.info', {
     stats = function() return {} end,
     check = function() end,
 })
-GUARDED.runtime = {
+box.runtime = {
     info = function()
         return { used = internal.memory(), lua = internal.memory(), maxalloc = 0, hook_errors = internal.hook_errors() }
     end,
@@ -465,8 +475,9 @@ local function wait_for_mode(wanted, timeout)
         error(("bad argument #1 to '?' (number expected, got %s)"):format(type(timeout)), 0)
     end
     local deadline = fiber.clock() + (timeout or math.huge)
-    -- Before box.cfg the instance is neither.
-    while not internal.configured() or box.info.ro ~= wanted do
+    -- Before box.cfg the instance is neither; at the end of its start it is read-only for a moment, as in Tarantool.
+    local is_early = wanted and not internal.configured()
+    while not internal.configured() or not is_early and box.info.ro ~= wanted do
         local left = deadline - fiber.clock()
         if left <= 0 then
             error(require('box.error').timed_out(), 0)
@@ -499,18 +510,19 @@ require('box.internal')
 require('uuid')
 require('decimal')
 
+-- As in Tarantool, SQL configures an instance that is not, and waits for a start that another fiber has begun.
+local function execute_when_configured(...)
+    while has_begun and not internal.configured() do fiber.sleep(0.001) end
+    if not internal.configured() then box.cfg() end
+    return GUARDED.execute(...)
+end
+
 -- A program may put a function of its own in the place of `box.info`; clients that call it get that function then.
 setmetatable(box, {
     __index = function(_, name)
         if GUARDED[name] == nil then return nil end
         if name == 'info' and has_begun then return GUARDED.info end
-        -- As in Tarantool, SQL configures an instance that is not.
-        if name == 'execute' then
-            return function(...)
-                if not has_begun then box.cfg() end
-                return box.execute(...)
-            end
-        end
+        if name == 'execute' then return execute_when_configured end
         error('Please call box.cfg{} first', 2)
     end,
     __newindex = function(_, name, value)

@@ -198,10 +198,11 @@ error_t = ffi.metatype('struct error', {
     end,
     __newindex = function() error('attempt to write to constant location', 2) end,
     __tostring = function(object) return payload(object).message end,
-    __concat = function(left, right)
-        if is_error(left) then left = tostring(left) end
-        if is_error(right) then right = tostring(right) end
-        return left .. right
+    -- Errors of Lua show these names.
+    __concat = function(lhs, rhs)
+        if is_error(lhs) then lhs = tostring(lhs) end
+        if is_error(rhs) then rhs = tostring(rhs) end
+        return lhs .. rhs
     end,
     __gc = function(object) payloads[tonumber(object.number)] = nil end,
 })

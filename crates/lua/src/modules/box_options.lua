@@ -90,8 +90,15 @@ local function is_nil_uuid(text) return text:match('^[0-]+$') ~= nil end
 
 local TERABYTE = 1024 ^ 4
 
+-- A file whose name has a colon is named with `file:` before it.
+local function has_unknown_prefix(target)
+    if target:find('^|') or target:find('^file:') or target:find('^pipe:') or target:find('^syslog:') then return false end
+    return target:find(':', 1, true) ~= nil
+end
+
 -- In which case a value is refused, and with which words.
 local RULES = {
+    { 'log', has_unknown_prefix, "expecting a file name or a prefix, such as '|', 'pipe:', 'syslog:'" },
     { 'memtx_min_tuple_size', outside(8, 1048280), 'specified value is out of bounds' },
     { 'listen', is_no_address, 'expected host:service or /unix.socket' },
     { 'replication', is_no_address, 'expected host:service or /unix.socket' },
@@ -130,6 +137,10 @@ function internal.check_cfg(options)
         local name = option == 'log' and option or 'log_' .. option
         local fault = checked[name] ~= nil and log.box_api.fault(option, checked[name])
         if fault then refuse(name, fault) end
+    end
+    local target = checked.log or log.box_api.cfg_get('log')
+    if checked.log_nonblock and not (target and (target:find('^|') or target:find('^pipe:') or target:find('^syslog:'))) then
+        refuse('log_nonblock', 'the option is incompatible with file/stderr logger')
     end
     for _, rule in ipairs(RULES) do
         local name, is_wrong, reason = unpack(rule)

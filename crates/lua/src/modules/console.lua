@@ -12,6 +12,12 @@ local default_output, default_eos = 'yaml', nil
 
 -- Results as text.
 
+-- Functions, threads and C data are shown by their names; the program's settings of `yaml` concern its own texts.
+local shown = require('yaml').new()
+shown.cfg({
+    encode_invalid_numbers = true, encode_load_metatables = true, encode_use_tostring = true, encode_invalid_as_nil = true,
+})
+
 local function as_yaml(...)
     local count = select('#', ...)
     if count == 0 then return '---\n...\n' end
@@ -21,13 +27,9 @@ local function as_yaml(...)
         if value == nil then value = box.NULL end
         values[i] = value
     end
-    local done, text = pcall(require('yaml').encode, values)
+    local done, text = pcall(shown.encode, values)
     if done then return text end
-    -- One of the values cannot be shown: the others are.
-    for i = 1, count do
-        if not pcall(require('yaml').encode, { values[i] }) then values[i] = tostring(values[i]) end
-    end
-    return require('yaml').encode(values)
+    return shown.encode({ { error = 'console: an exception occurred when formatting the output: ' .. tostring(text) } })
 end
 
 local NAMES = {}

@@ -55,33 +55,57 @@ local function front(list)
     return list[list.first]
 end
 
--- Waits until entry.done. Whether it is done; raises if the fiber is cancelled.
-local function wait_for(list, entry, timeout)
-    local deadline = timeout and internal.time() + timeout
-    local left = timeout
-    while not entry.done do
-        local woken = park(left)
-        if woken == nil and not entry.done then
-            leave(list, entry)
-            testcancel()
-        end
-        if not entry.done then
-            if woken == false then
-                leave(list, entry)
-                return false
-            end
-            -- Woken by somebody else: the wait goes on with a new ticket.
-            entry.fiber, entry.wait = ticket()
-            left = deadline and deadline - internal.time()
-        end
-    end
-    return true
+-- A fiber that was woken by hand waits again, at the place that it had: before all others.
+local function enter_again(list, entry)
+    local place = list.first - 1
+    entry.fiber, entry.wait = ticket()
+    entry.place, list.first = place, place
+    list[place] = entry
 end
 
+-- Whether the entry's fiber was still waiting: one that is cancelled, or woken by hand, no longer is.
 local function finish(list, entry)
     leave(list, entry)
-    entry.done = true
-    wake(entry.fiber, entry.wait)
+    entry.done = wake(entry.fiber, entry.wait)
+    return entry.done
+end
+
+-- The first entry whose fiber waits, finished; nil if there is none.
+local function finish_first(list)
+    local entry = front(list)
+    while entry do
+        if finish(list, entry) then return entry end
+        entry = front(list)
+    end
+end
+
+-- Whether a fiber waits in the list.
+local function has_waiting(list)
+    local entry = front(list)
+    while entry do
+        if internal.waits(entry.fiber, entry.wait) then return true end
+        leave(list, entry)
+        entry = front(list)
+    end
+    return false
+end
+
+-- Waits in the list of a channel until another fiber finishes the entry. Returns the entry, and what is left of the time;
+-- after a wake-up by hand, or by `cancel`, the channel is to be looked at again before the next wait.
+local function wait_in(list, entry, value, left)
+    if not entry then
+        entry = enter(list, value)
+    else
+        if entry.is_cancelled then testcancel() end
+        enter_again(list, entry)
+    end
+    local deadline = left and internal.time() + left
+    local woken = park(left)
+    if entry.done then return entry, left end
+    leave(list, entry)
+    if woken == nil then entry.is_cancelled = true end
+    if woken == false then return entry, 0 end
+    return entry, deadline and math.max(0, deadline - internal.time())
 end
 
 -- Condition variables.
@@ -120,17 +144,12 @@ end
 
 function cond_methods:signal()
     check_cond(self)
-    local entry = front(self.waiters)
-    if entry then finish(self.waiters, entry) end
+    finish_first(self.waiters)
 end
 
 function cond_methods:broadcast()
     check_cond(self)
-    local entry = front(self.waiters)
-    while entry do
-        finish(self.waiters, entry)
-        entry = front(self.waiters)
-    end
+    while finish_first(self.waiters) do end
 end
 
 -- Channels.
@@ -176,59 +195,58 @@ function channel_methods:put(...)
     if select('#', ...) == 0 then error('usage: channel:put(var [, timeout])', 2) end
     local value, timeout = ...
     timeout = check_timeout(timeout, 'put(var [, timeout])')
-    if self.closed then return false end
-    local reader = front(self.readers)
-    if reader then
-        reader.value = value
-        finish(self.readers, reader)
-        return true
+    local entry
+    while true do
+        if self.closed then return false end
+        local reader = finish_first(self.readers)
+        if reader then
+            reader.value = value
+            return true
+        end
+        if self.length < self.capacity then
+            self.items[self.head + self.length] = value
+            self.length = self.length + 1
+            return true
+        end
+        if timeout == 0 then return false end
+        entry, timeout = wait_in(self.writers, entry, value, timeout)
+        if entry.done then return not entry.closed end
     end
-    if self.length < self.capacity then
-        self.items[self.head + self.length] = value
-        self.length = self.length + 1
-        return true
-    end
-    if timeout == 0 then return false end
-    local entry = enter(self.writers, value)
-    if not wait_for(self.writers, entry, timeout) then return false end
-    return not entry.closed
 end
 
 function channel_methods:get(timeout)
     check_channel(self, 'get([timeout])')
     timeout = check_timeout(timeout, 'get([timeout])')
-    if self.length > 0 then
-        local value = self.items[self.head]
-        self.items[self.head] = nil
-        self.length = self.length - 1
-        self.head = self.length > 0 and self.head + 1 or 1
-        local writer = front(self.writers)
-        if writer then
-            self.items[self.head + self.length] = writer.value
-            self.length = self.length + 1
-            finish(self.writers, writer)
+    local entry
+    while true do
+        if self.length > 0 then
+            local value = self.items[self.head]
+            self.items[self.head] = nil
+            self.length = self.length - 1
+            self.head = self.length > 0 and self.head + 1 or 1
+            local writer = finish_first(self.writers)
+            if writer then
+                self.items[self.head + self.length] = writer.value
+                self.length = self.length + 1
+            end
+            return value
         end
-        return value
+        local writer = finish_first(self.writers)
+        if writer then return writer.value end
+        if self.closed or timeout == 0 then return nil end
+        entry, timeout = wait_in(self.readers, entry, nil, timeout)
+        if entry.done then return entry.value end
     end
-    local writer = front(self.writers)
-    if writer then
-        finish(self.writers, writer)
-        return writer.value
-    end
-    if self.closed or timeout == 0 then return nil end
-    local entry = enter(self.readers)
-    if not wait_for(self.readers, entry, timeout) then return nil end
-    return entry.value
 end
 
 function channel_methods:has_readers()
     check_channel(self)
-    return front(self.readers) ~= nil
+    return has_waiting(self.readers)
 end
 
 function channel_methods:has_writers()
     check_channel(self)
-    return front(self.writers) ~= nil
+    return has_waiting(self.writers)
 end
 
 function channel_methods:size()

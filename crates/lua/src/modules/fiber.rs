@@ -59,6 +59,7 @@ pub(super) fn open(lua: Lua) -> Result<i32, Error> {
         ("ticket", ticket),
         ("park", park),
         ("wake", wake),
+        ("waits", waits),
     ]);
     Ok(1)
 }
@@ -489,5 +490,13 @@ fn wake(lua: Lua) -> Result<i32, Error> {
     let wait = lua.arg_number(2, "usage: wake(fiber, wait)")? as u64;
     let woken = lua.shared().scheduler.wake(Ticket { fiber, wait }, Wake::Woken);
     lua.push_bool(woken);
+    Ok(1)
+}
+
+/// `waits(fiber, wait)`: whether the fiber is still in that wait.
+fn waits(lua: Lua) -> Result<i32, Error> {
+    let fiber = lua.arg_number(1, "usage: waits(fiber, wait)")? as FiberId;
+    let wait = lua.arg_number(2, "usage: waits(fiber, wait)")? as u64;
+    lua.push_bool(lua.shared().scheduler.waiting(Ticket { fiber, wait }).is_some());
     Ok(1)
 }

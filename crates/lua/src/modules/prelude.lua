@@ -51,7 +51,8 @@ function _G.tonumber64(...)
         if type(base) ~= 'number' or base < 2 or base > 36 then
             error("bad argument #2 to 'tonumber64' (base out of range)", 2)
         end
-        if type(value) ~= 'string' then
+        local is_decimal = base == 10 and (type(value) == 'number' or type(value) == 'cdata')
+        if type(value) ~= 'string' and not is_decimal then
             error(("bad argument #1 to 'tonumber64' (string expected, got %s)"):format(type(value)), 2)
         end
     end

@@ -80,6 +80,16 @@ fn collations_and_sequences_of_indexes_are_made_and_refused_as_there() {
 }
 
 #[test]
+fn fibers_wait_for_the_configuration_as_there() {
+    compare("waiting.lua", &[]);
+}
+
+#[test]
+fn a_fiber_that_is_cancelled_or_woken_waits_no_longer() {
+    compare("woken.lua", &[]);
+}
+
+#[test]
 fn a_refused_option_leaves_box_unconfigured() {
     compare("refused_options.lua", &[]);
 }

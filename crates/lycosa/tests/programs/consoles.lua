@@ -14,6 +14,11 @@ local function ask(text, ending)
     return client:read(ending or END)
 end
 
+-- An error of a `__serialize`, a cycle, and values that are shown by their names.
+print(yaml.decode(ask("setmetatable({}, {__serialize = function() error('no text', 0) end})"))[1].error)
+print(yaml.decode(ask("5, setmetatable({}, {__serialize = 'unknown'})"))[1].error)
+print(yaml.decode(ask("{a = {print}}, print"))[1].a[1]:match('^function: '), yaml.decode(ask('1, print'))[2]:match('^function: '))
+
 -- Before box.cfg.
 for _, value in ipairs({ '200', '"text"', '{1, 2}', 'nil' }) do
     print(ask(('box.session.push(%s)'):format(value)), client:read(END))

@@ -16,6 +16,14 @@ for _, case in ipairs({
 }) do
     invalid(unpack(case))
 end
+for _, options in ipairs({
+    { log = ':' }, { log = ':test:' }, { log = 'a:b' }, { log = '1.log', log_nonblock = true },
+    { log = 'file:1.log', log_nonblock = true },
+}) do
+    print(pcall(box.cfg, options))
+end
+-- Tarantool keeps refused options of the log.
+print((pcall(box.cfg, { log = 'refused_options.log', log_nonblock = false, readahead = 1 })))
 print(pcall(box.cfg, { vinyl_page_size = 4 * 1024 ^ 2, vinyl_range_size = 2 * 1024 ^ 2 }))
 print((pcall(box.cfg, { slab_alloc_arena = 0.2, memtx_memory = 107374182 })))
 print(type(box.cfg), (pcall(function() return box.space end)))

@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 
-use lycosa_instance::{Instance, Select};
+use lycosa_instance::{Instance, Select, WalkError};
 use lycosa_iproto::error::ErrorObject;
-use lycosa_store::{Access, Budget, Cursor, IteratorType, Object, Progress, Space, user};
+use lycosa_store::{Access, Budget, Cursor, CursorError, IteratorType, Object, Progress, Space, user};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 
@@ -230,9 +230,15 @@ fn advance(lua: Lua) -> Result<i32, Error> {
         let budget = Budget::new(1, 1);
         loop {
             let step =
-                instance.advance(&mut cursor, budget, &mut |tuple: &[u8]| found = Some(tuple.to_vec()))?;
-            if found.is_some() || step == Progress::End {
-                return Ok(());
+                instance.advance(&mut cursor, budget, &mut |tuple: &[u8]| found = Some(tuple.to_vec()));
+            match step {
+                Ok(Progress::More) if found.is_none() => {}
+                Ok(_) => return Ok(()),
+                // An iterator over what has been dropped ends, as in Tarantool.
+                Err(WalkError::Cursor(CursorError::SpaceDropped(_) | CursorError::IndexDropped { .. })) => {
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
             }
         }
     })?;
