@@ -234,7 +234,7 @@ fn advance(lua: Lua) -> Result<i32, Error> {
             match step {
                 Ok(Progress::More) if found.is_none() => {}
                 Ok(_) => return Ok(()),
-                // An iterator over what has been dropped ends, as in Tarantool.
+                // An iterator over a dropped space or index ends, as in Tarantool.
                 Err(WalkError::Cursor(CursorError::SpaceDropped(_) | CursorError::IndexDropped { .. })) => {
                     return Ok(());
                 }
