@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use lycosa_queue::{Answer, Caller, Command, Configuration, Procedure, Queue, Right};
+use lycosa_queue::{Answer, Caller, Command, Concern, Configuration, Procedure, Queue, Right};
 use lycosa_store::{Settings, Store};
 use lycosa_tuple::mp;
 
@@ -52,7 +52,13 @@ impl Bench {
 
     fn call(&mut self, procedure: &Procedure) -> u32 {
         self.out.clear();
-        let command = Command { procedure, right: Right::default(), request: 1, arguments: &self.arguments };
+        let command = Command {
+            procedure,
+            right: Right::default(),
+            request: 1,
+            arguments: &self.arguments,
+            concern: Concern::NONE,
+        };
         let answer = self.queue.call(&mut self.store, &CALLER, &command, NOW, &mut self.out);
         match answer {
             Ok(Answer::Done { count }) => count,

@@ -29,7 +29,7 @@ use crate::tube::TubeIndex;
 use crate::turn::{TubeTurn, Turn};
 use crate::waiter::Wanted;
 use crate::waiting::check_may_wait;
-use crate::{Answer, Client};
+use crate::{Answer, Client, Concern};
 
 /// Tasks in a batch at most. A `take_many` that asks for more gets this number; other methods are refused.
 pub const MAX_BATCH: u32 = 10_000;
@@ -112,6 +112,16 @@ impl<'a> NewTasks<'a> {
         self.payloads.count
     }
 
+    /// Lets the instance hear of the replicas that the tasks ask for. A table that cannot be read is refused when its task is put.
+    fn admit(&self, concern: Concern<'_>) -> Result<(), Error> {
+        match &self.options {
+            ManyOptions::Shared(options) => concern.admit(options.replicas),
+            ManyOptions::Each(..) => {
+                self.each().flatten().try_for_each(|(_, options)| concern.admit(options.replicas))
+            }
+        }
+    }
+
     /// How long the batch waits for capacity: the longest timeout of its tasks.
     fn timeout(&self) -> Result<Seconds, Error> {
         let none = Seconds::from_int(0);
@@ -135,7 +145,7 @@ impl<'a> NewTasks<'a> {
                     let given = each.next().filter(|given| kind(given) != Kind::Nil);
                     match first {
                         Some(first) => PutOptions::parse(given, first)?,
-                        None => PutOptions::only_headers(given),
+                        None => PutOptions::of_every_tube(given),
                     }
                 }
             };
@@ -159,6 +169,7 @@ impl Turn<'_> {
         let tube = self.tube(call.index)?;
         let driver = &*tube.tube.driver;
         let new = NewTasks::parse(call.arguments, driver)?;
+        new.admit(call.concern)?;
         if driver.waits_for_capacity() && new.count() > 0 {
             let timeout = new.timeout()?;
             let capacity = driver.capacity_left(0);

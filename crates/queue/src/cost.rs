@@ -6,7 +6,7 @@ use std::cell::Cell;
 use lycosa_store::{Settings, Statement, Store, user};
 use lycosa_tuple::value::Value;
 
-use crate::{Answer, Caller, Command, Configuration, Queue, Right};
+use crate::{Answer, Caller, Command, Concern, Configuration, Queue, Right};
 
 thread_local! {
     static LOOK_UPS: Cell<u64> = const { Cell::new(0) };
@@ -55,8 +55,13 @@ impl Rig {
         let caller = Caller { session: 1, trusted: false, may_wait: true, ..Caller::internal() };
         let procedure = self.queue.resolve(name.as_bytes()).expect("a procedure");
         let arguments = Value::from(arguments).encode();
-        let command =
-            Command { procedure: &procedure, right: Right::default(), request: 1, arguments: &arguments };
+        let command = Command {
+            procedure: &procedure,
+            right: Right::default(),
+            request: 1,
+            arguments: &arguments,
+            concern: Concern::NONE,
+        };
         let mut out = Vec::new();
         LOOK_UPS.set(0);
         let answer = self.queue.call(&mut self.store, &caller, &command, self.now, &mut out);

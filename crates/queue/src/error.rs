@@ -9,6 +9,9 @@ use crate::state::QueueState;
 /// Why a call failed. `Display` is the text that the client sees.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
+    /// What hears of the replicas that a put asks for has refused it, and knows why.
+    #[error("the put asks for replicas that it cannot have")]
+    ConcernRefused,
     /// `ack`, `release` or `touch` of what the caller's session does not hold.
     #[error("Task was not taken")]
     NotTaken,
@@ -244,7 +247,10 @@ impl Error {
     pub fn is_lua(&self) -> bool {
         match self {
             Self::Refused { reason, .. } => reason.is_lua(),
-            error => !matches!(error, Self::Store(_) | Self::ReadOnly | Self::TakeUnknown(_) | Self::Stale),
+            error => !matches!(
+                error,
+                Self::Store(_) | Self::ReadOnly | Self::TakeUnknown(_) | Self::Stale | Self::ConcernRefused
+            ),
         }
     }
 }

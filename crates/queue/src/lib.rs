@@ -89,7 +89,7 @@ mod waiting;
 
 pub use argument_faults::misspelt;
 pub use batch::{MAX_BATCH, MAX_TAKEN_BYTES};
-pub use caller::{Caller, CallerKind, Command, Right, TokenId};
+pub use caller::{Caller, CallerKind, Command, Concern, Right, TokenId};
 pub use create::{finish_recovery, finish_recovery_with};
 pub use error::Error;
 pub use grant::{ALL_TUBES, EVERY_TUBE, gives_rights, grant_tubes, is_of_every_tube, revoke_tubes};

@@ -51,6 +51,7 @@ impl Turn<'_> {
         if !are_heeded {
             *ignored = self.ignored(TubeMethod::Put, call)?;
         }
+        call.concern.admit(options.replicas)?;
         let (data, tube) = (arguments.get(0), self.tube(index)?);
         if tube.tube.driver.waits_for_capacity() && !tube.may_put(1)? {
             let timeout = seconds_or(options.timeout, Seconds::from_int(0))?;

@@ -17,7 +17,7 @@ use crate::state::QueueState;
 use crate::statistics::TubeStatistics;
 use crate::tube::{Tube, TubeHandle, TubeIndex};
 use crate::turn::Turn;
-use crate::{Answer, Caller, Command, Queue};
+use crate::{Answer, Caller, Command, Concern, Queue};
 
 /// A method of a tube.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -284,6 +284,7 @@ pub(crate) struct Call<'a> {
     pub(crate) arguments: Arguments<'a>,
     /// The arguments as they came: a MessagePack array.
     pub(crate) raw: &'a [u8],
+    pub(crate) concern: Concern<'a>,
 }
 
 /// The procedure that a name means. Cheap to copy and to keep.
@@ -437,10 +438,10 @@ impl Turn<'_> {
             }
             return Ok(self.refuse_quietly(method.logged_name(), method.answers_null(), out));
         }
-        let Command { right, request, arguments: raw, .. } = *command;
+        let Command { right, request, arguments: raw, concern, .. } = *command;
         self.tube(index)?.check_access(caller, method, right.granted)?;
         let arguments = Arguments::parse(raw)?;
-        let call = &Call { caller, request, index, arguments, raw };
+        let call = &Call { caller, request, index, arguments, raw, concern };
         let mut ignored = match method {
             TubeMethod::Put => None,
             // Options are never the first argument.

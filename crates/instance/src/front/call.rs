@@ -5,7 +5,7 @@
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::reply;
-use lycosa_queue::{Answer, Caller, CallerKind, Command, Procedure, QueueMethod, Right};
+use lycosa_queue::{Answer, Caller, CallerKind, Command, Concern, Procedure, QueueMethod, Right};
 use lycosa_store::Access;
 use lycosa_tuple::mp;
 
@@ -183,7 +183,7 @@ impl Instance {
     ) -> Result<Called, ErrorObject> {
         self.settle(|instance| {
             let request = instance.front.parked.next_request();
-            let command = Command { procedure, right, request, arguments: args };
+            let command = Command { procedure, right, request, arguments: args, concern: Concern::NONE };
             match instance.shard.call(caller, &command, out) {
                 Ok(Answer::Done { count }) => Ok(Called::Done { count }),
                 Ok(Answer::Parked) => {
@@ -229,7 +229,7 @@ impl Instance {
     ) -> Result<(), ErrorObject> {
         let Some(caller) = self.front.caller(slot) else { return Ok(()) };
         let request = self.front.parked.next_request();
-        let command = Command { procedure, right, request, arguments: args };
+        let command = Command { procedure, right, request, arguments: args, concern: Concern::NONE };
         let Some(connection) = self.front.connections.get_mut(slot) else { return Ok(()) };
         let out = connection.replies.buffer();
         let undo = out.len();

@@ -4,10 +4,13 @@
 //! replicas than every reply ([`crate::shard::write_concern`]). Values go straight into the caller's buffer. Absent: names of
 //! functions and rights to execute them, which the front has resolved.
 
-use lycosa_iproto::error::ErrorObject;
-use lycosa_queue::{Answer, Caller, Command, Error};
+use std::cell::RefCell;
 
-use crate::shard::write_concern::{self, WriteConcern};
+use lycosa_iproto::error::ErrorObject;
+use lycosa_queue::{Answer, Caller, Command, Concern, Error};
+
+use crate::shard::data::Data;
+use crate::shard::write_concern::{self, ConcernBounds, WriteConcern};
 use crate::shard::{NULL, RequestId, Shard, wire_error};
 
 /// Why a call was not done.
@@ -39,26 +42,49 @@ impl Shard {
         command: &Command<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Refusal> {
-        let wanted = match write_concern::of_call(command.procedure, command.arguments)? {
-            None => None,
-            wanted => self.admit_concern(wanted)?,
-        };
-        if wanted.is_some() && !caller.may_wait {
-            return Err(Refusal::MayNotWait);
+        if write_concern::may_ask(command) {
+            return self.call_with_concern(caller, command, out);
         }
+        self.data.call(caller, command, out)
+    }
+
+    /// The same for a put with options, which may ask for replicas.
+    #[inline(never)]
+    fn call_with_concern(
+        &mut self,
+        caller: &Caller,
+        command: &Command<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Refusal> {
         let start = out.len();
-        let now = self.data.now;
-        let mut admitted = self.data.admit_call(command.procedure)?;
-        let (queue, store) = admitted.queue();
-        let answer = match queue.call(store, caller, command, now, out) {
-            Ok(answer) => answer,
-            Err(error) => return Err(refusal(&error)),
+        let Self { data, rules, replication, .. } = self;
+        let bounds = ConcernBounds {
+            rules,
+            replicas: &replication.replicas,
+            is_in_transaction: data.in_transaction(),
+            is_read_only: data.is_read_only(),
+            may_wait: caller.may_wait,
         };
-        drop(admitted);
-        match wanted {
-            None => Ok(answer),
+        let wanted = RefCell::new(Ok(None));
+        let hear = |replicas: &[u8]| {
+            let mut wanted = wanted.borrow_mut();
+            match bounds.admit(replicas) {
+                Ok(replicas) => {
+                    // A batch has the most that any of its tasks wants.
+                    *wanted = wanted.as_ref().map_or(Ok(replicas), |before| Ok(replicas.max(*before)));
+                    Ok(())
+                }
+                Err(refusal) => {
+                    *wanted = Err(refusal);
+                    Err(Error::ConcernRefused)
+                }
+            }
+        };
+        let answer = data.call(caller, &Command { concern: Concern::new(&hear), ..*command }, out);
+        match wanted.into_inner()? {
+            None => answer,
             Some(wanted) => {
-                Ok(self.await_concern((caller.session, command.request), wanted, answer, out, start))
+                Ok(self.await_concern((caller.session, command.request), wanted, answer?, out, start))
             }
         }
     }
@@ -82,6 +108,17 @@ impl Shard {
             Answer::Parked => self.defer_concern(request, concern),
         }
         Answer::Parked
+    }
+}
+
+impl Data {
+    #[expect(clippy::inline_always, reason = "measured: each call about one task comes here")]
+    #[inline(always)]
+    fn call(&mut self, caller: &Caller, command: &Command<'_>, out: &mut Vec<u8>) -> Result<Answer, Refusal> {
+        let now = self.now;
+        let mut admitted = self.admit_call(command.procedure)?;
+        let (queue, store) = admitted.queue();
+        queue.call(store, caller, command, now, out).map_err(|error| refusal(&error))
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use lycosa_expiration::{Archive, Definition, Expiration, Held, Host, Level, Start, Summary, TaskId};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
-use lycosa_queue::{Answer, Caller, Command, LogLevel, LogLine, Queue, Right};
+use lycosa_queue::{Answer, Caller, Command, Concern, LogLevel, LogLine, Queue, Right};
 use lycosa_store::{Access, Object, ObjectType, Space, SpaceId, Statement, Store, UserId, user};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
@@ -143,7 +143,8 @@ impl Host for SliceHost<'_> {
         mp::write_array(&mut args, 1);
         args.extend_from_slice(payload);
         let right = Right::default();
-        let command = Command { procedure: &procedure, right, request: 0, arguments: &args };
+        let command =
+            Command { procedure: &procedure, right, request: 0, arguments: &args, concern: Concern::NONE };
         match self.queue.call(store, &caller, &command, self.now, &mut out) {
             Ok(Answer::Done { count: 1 }) if Value::decode(&out) != Ok(Value::Nil) => Ok(()),
             Ok(_) | Err(lycosa_queue::Error::MayNotWait) => {

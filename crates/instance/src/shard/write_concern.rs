@@ -11,11 +11,13 @@ use std::collections::{HashMap, HashSet};
 
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::vclock::{VCLOCK_MAX, Vclock};
-use lycosa_queue::{Procedure, TubeMethod};
-use lycosa_tuple::mp::{Kind, Reader};
+use lycosa_queue::{Command, TubeMethod};
+use lycosa_replication::relay::Replicas;
+use lycosa_tuple::mp::Reader;
 
 use crate::shard::admission::missing_replicas_error;
-use crate::shard::{RequestId, Shard};
+use crate::shard::call::Refusal;
+use crate::shard::{RequestId, Rules, Shard};
 
 /// Most replicas that a replica set can have beside its master.
 const MOST: u64 = VCLOCK_MAX as u64 - 1;
@@ -77,93 +79,57 @@ impl WriteConcerns {
     }
 }
 
-/// How many replicas the call wants, if it says so.
-///
-/// # Errors
-/// The option is no such number.
+/// Whether the call may ask for replicas: it is a put with options, as few are.
 #[inline]
-pub(super) fn of_call(procedure: &Procedure, args: &[u8]) -> Result<Option<usize>, ErrorObject> {
-    match procedure.tube_method() {
-        // Without options in nearly every call.
-        Some(TubeMethod::Put | TubeMethod::PutMany) if args.first() != Some(&0x91) => of_options(args),
-        _ => Ok(None),
-    }
+pub(super) fn may_ask(command: &Command<'_>) -> bool {
+    matches!(command.procedure.tube_method(), Some(TubeMethod::Put | TubeMethod::PutMany))
+        && command.arguments.first() != Some(&0x91)
 }
 
-fn of_options(args: &[u8]) -> Result<Option<usize>, ErrorObject> {
-    let mut reader = Reader::new(args);
-    let Ok(2..) = reader.array() else { return Ok(None) };
-    if reader.skip().is_err() {
-        return Ok(None);
-    }
-    match reader.kind() {
-        Ok(Kind::Map) => of_table(&mut reader),
-        // One table for each task: the most that any of them wants.
-        Ok(Kind::Array) => {
-            let mut most = None;
-            for _ in 0..reader.array().unwrap_or(0) {
-                match reader.kind() {
-                    Ok(Kind::Map) => most = most.max(of_table(&mut reader)?),
-                    _ if reader.skip().is_err() => break,
-                    _ => {}
-                }
-            }
-            Ok(most)
-        }
-        _ => Ok(None),
-    }
+/// How many replicas the option asks for.
+fn number_of(option: &[u8]) -> Result<usize, ErrorObject> {
+    let number = Reader::new(option).uint().ok().filter(|number| *number <= MOST);
+    number.and_then(|number| usize::try_from(number).ok()).ok_or_else(|| {
+        let text = format!("Invalid value of replicas: it should be a whole number from 0 to {MOST}");
+        ErrorObject::lua(text)
+    })
 }
 
-/// Reads a table to its end. Of equal keys the last one counts, as in Lua.
-fn of_table(reader: &mut Reader<'_>) -> Result<Option<usize>, ErrorObject> {
-    let mut wanted = None;
-    for _ in 0..reader.map().unwrap_or(0) {
-        let is_replicas = match reader.kind() {
-            Ok(Kind::Str) => reader.str() == Ok(b"replicas"),
-            _ if reader.skip().is_err() => break,
-            _ => false,
-        };
-        if !is_replicas || reader.kind() == Ok(Kind::Nil) {
-            if reader.skip().is_err() {
-                break;
-            }
-            continue;
+/// What decides whether a put may have the replicas that it asks for.
+pub(super) struct ConcernBounds<'a> {
+    pub(super) rules: &'a Rules,
+    pub(super) replicas: &'a Replicas,
+    pub(super) is_in_transaction: bool,
+    pub(super) is_read_only: bool,
+    /// The caller's calls may be parked.
+    pub(super) may_wait: bool,
+}
+
+impl ConcernBounds<'_> {
+    /// How many replicas the put waits for; `None` if it wants no more than every reply waits for.
+    pub(super) fn admit(&self, option: &[u8]) -> Result<Option<usize>, Refusal> {
+        let wanted = number_of(option)?;
+        if wanted <= self.rules.replicas_before_reply {
+            return Ok(None);
         }
-        let number = reader.uint().ok().filter(|number| *number <= MOST);
-        let Some(number) = number.and_then(|number| usize::try_from(number).ok()) else {
-            let text = format!("Invalid value of replicas: it should be a whole number from 0 to {MOST}");
-            return Err(ErrorObject::lua(text));
-        };
-        wanted = Some(number);
+        if self.is_in_transaction {
+            return Err(Refusal::Error(ErrorObject::lua(
+                "The option replicas cannot be used in a transaction: nothing waits there. Put without it, or set \
+                 replicas_before_reply",
+            )));
+        }
+        if self.is_read_only {
+            return Ok(None);
+        }
+        let following = self.replicas.following_count();
+        if self.rules.refuses_without_replicas && following < wanted {
+            return Err(missing_replicas_error(following, wanted, "the put asks for").into());
+        }
+        if self.may_wait { Ok(Some(wanted)) } else { Err(Refusal::MayNotWait) }
     }
-    Ok(wanted)
 }
 
 impl Shard {
-    /// Checks whether a write concern can be met; `None` if the call wants no more than every reply waits for.
-    ///
-    /// # Errors
-    /// A transaction is open, or too few replicas are connected.
-    pub(super) fn admit_concern(&self, wanted: Option<usize>) -> Result<Option<usize>, ErrorObject> {
-        let Some(wanted) = wanted.filter(|wanted| *wanted > self.rules.replicas_before_reply) else {
-            return Ok(None);
-        };
-        if self.data.in_transaction() {
-            return Err(ErrorObject::lua(
-                "The option replicas cannot be used in a transaction: nothing waits there. Put without it, or set \
-                 replicas_before_reply",
-            ));
-        }
-        if self.data.is_read_only() {
-            return Ok(None);
-        }
-        let following = self.replication.replicas.following_count();
-        if self.rules.refuses_without_replicas && following < wanted {
-            return Err(missing_replicas_error(following, wanted, "the put asks for"));
-        }
-        Ok(Some(wanted))
-    }
-
     /// The call waits for something else first, and wants replicas after that.
     pub(super) fn defer_concern(&mut self, request: RequestId, concern: WriteConcern) {
         self.replication.write_concerns.waiting.insert(request, concern);
@@ -210,24 +176,11 @@ mod tests {
 
     use super::*;
 
-    fn concern(options: Value) -> Result<Option<usize>, String> {
-        let args = Value::array([Value::str("x"), options]).encode();
-        of_options(&args).map_err(|error| error.message)
-    }
-
-    fn replicas(number: impl Into<Value>) -> Value {
-        Value::map([("pri", Value::from(1_u64)), ("replicas", number.into())])
-    }
-
     #[test]
     fn a_write_concern_is_a_number_of_replicas() {
-        assert_eq!(of_options(&Value::array([Value::str("x")]).encode()), Ok(None));
-        assert_eq!(concern(Value::map([("pri", 1_u64)])), Ok(None));
-        assert_eq!(concern(replicas(2_u64)), Ok(Some(2)));
-        assert_eq!(concern(replicas(Value::Nil)), Ok(None));
-        assert_eq!(concern(Value::array([Value::Nil, replicas(1_u64), replicas(3_u64)])), Ok(Some(3)));
+        assert_eq!(number_of(&Value::from(2_u64).encode()), Ok(2));
         for wrong in [Value::from(-1_i64), Value::from(1.5), Value::str("1"), Value::from(32_u64)] {
-            let message = concern(replicas(wrong)).unwrap_err();
+            let message = number_of(&wrong.encode()).unwrap_err().message;
             assert_eq!(message, "Invalid value of replicas: it should be a whole number from 0 to 31");
         }
     }

@@ -320,6 +320,7 @@ impl Turn<'_> {
             utube: given(&utube),
             timeout: None,
             headers: None,
+            replicas: None,
             has_others: false,
         };
         let mut destination = self.tube(to)?;

@@ -33,6 +33,8 @@ pub struct PutOptions<'a> {
     pub timeout: Option<&'a [u8]>,
     /// Names and texts that are kept with the task, see [`crate::headers`].
     pub headers: Option<&'a [u8]>,
+    /// Replicas that the put asks for, which the instance counts.
+    pub replicas: Option<&'a [u8]>,
     /// There is something beside these options.
     pub(crate) has_others: bool,
 }
@@ -57,8 +59,9 @@ impl<'a> PutOptions<'a> {
                 b"utube" => &mut options.utube,
                 b"timeout" => &mut options.timeout,
                 b"headers" => &mut options.headers,
+                b"replicas" => &mut options.replicas,
                 _ => {
-                    options.has_others |= key != b"replicas";
+                    options.has_others = true;
                     continue;
                 }
             };
@@ -74,14 +77,15 @@ impl<'a> PutOptions<'a> {
     pub(crate) fn of(driver: &dyn Driver, value: Option<&'a [u8]>) -> Result<Self, Error> {
         match driver.first_option() {
             Some(first) => Self::parse(value, first),
-            None => Ok(Self::only_headers(value)),
+            None => Ok(Self::of_every_tube(value)),
         }
     }
 
-    /// The headers, of options that are otherwise not looked at.
-    pub(crate) fn only_headers(value: Option<&'a [u8]>) -> Self {
-        let headers = Table::parse(value).ok().and_then(|options| options.get(b"headers"));
-        Self { headers, has_others: true, ..Self::default() }
+    /// The options that every tube heeds; no other option is read.
+    pub(crate) fn of_every_tube(value: Option<&'a [u8]>) -> Self {
+        let Ok(given) = Table::parse(value) else { return Self { has_others: true, ..Self::default() } };
+        let (headers, replicas) = (given.clone().get(b"headers"), given.get(b"replicas"));
+        Self { headers, replicas, has_others: true, ..Self::default() }
     }
 
     /// Whether a tube of that layout heeds all options; `waits`: its puts wait for free space.

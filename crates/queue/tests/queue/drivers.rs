@@ -4,7 +4,7 @@ use lycosa_queue::driver::fifo::{self, Fifo};
 use lycosa_queue::driver::{Change, Driver, Event, NewTask, Next, Tasks, TubeType};
 use lycosa_queue::task::Task;
 use lycosa_queue::{
-    Answer, Caller, Command, Configuration, Error, Operation, Procedure, Queue, QueueState, Right,
+    Answer, Caller, Command, Concern, Configuration, Error, Operation, Procedure, Queue, QueueState, Right,
 };
 use lycosa_store::{IteratorType, Statement, Store, ddl, system};
 use lycosa_tuple::value::Value;
@@ -277,7 +277,7 @@ fn before_the_start_only_state_and_cfg_answer() {
     let caller = Caller { trusted: false, may_wait: true, ..Caller::internal() };
     let call = |queue: &mut Queue, store: &mut Store, procedure: &Procedure| {
         let right = Right::default();
-        let command = Command { procedure, right, request: 1, arguments: &[0x90] };
+        let command = Command { procedure, right, request: 1, arguments: &[0x90], concern: Concern::NONE };
         queue.call(store, &caller, &command, 0, &mut Vec::new())
     };
     for (name, expected) in [

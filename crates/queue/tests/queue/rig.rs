@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use lycosa_queue::status::Page;
 use lycosa_queue::{
-    Answer, Caller, Command, Configuration, Error, Procedure, Queue, Right, Seconds, SessionId,
+    Answer, Caller, Command, Concern, Configuration, Error, Procedure, Queue, Right, Seconds, SessionId,
 };
 use lycosa_store::{Budget, Origin, Settings, Statement, Store, UserId, user};
 use lycosa_tuple::mp::Reader;
@@ -344,7 +344,7 @@ impl Rig {
     ) -> Result<Answer, Error> {
         self.last_request += 1;
         let (request, right) = (self.last_request, Right::default());
-        let command = Command { procedure, right, request, arguments };
+        let command = Command { procedure, right, request, arguments, concern: Concern::NONE };
         self.queue.call(&mut self.store, caller, &command, self.now, out)
     }
 
