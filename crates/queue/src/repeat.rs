@@ -65,7 +65,7 @@ impl Repetitions {
         self.latest.is_empty()
     }
 
-    /// Notes a call. False if a later one has come before.
+    /// Notes a call. False after a later call.
     fn note(&mut self, session: SessionId, name: &TakeName, attempt: u64) -> bool {
         let key = (session, *name);
         if let Some(latest) = self.latest.get_mut(&key) {
