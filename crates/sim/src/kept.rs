@@ -106,6 +106,14 @@ pub const ALL: &[Kept] = &[
     Kept {
         extended: true,
         ..replicas(
+            1_053_935_238,
+            12_000,
+            "an older lease was released while a session acknowledged the task; a checker was wrong",
+        )
+    },
+    Kept {
+        extended: true,
+        ..replicas(
             1_460_237_447,
             3_000,
             "an older lease was released while the task was acknowledged; a checker was wrong",

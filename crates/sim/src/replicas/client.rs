@@ -463,8 +463,8 @@ impl Ledger {
             State::Finished => true,
             // A release may have been lost, and its lease be in force.
             State::Stored => entry.holder.is_some() || entry.lease.is_some_and(|lease| lease.epoch != epoch),
-            // By the lease that the task has, if it has one.
-            State::Finishing => entry.lease.is_some_and(|lease| lease.epoch != epoch),
+            // By the lease that the task has, or by a session if it has none.
+            State::Finishing => entry.lease.is_none_or(|lease| lease.epoch != epoch),
             State::Asked => false,
         })
     }
