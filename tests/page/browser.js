@@ -18,6 +18,10 @@ function launch() {
   });
 }
 
+/** A test that takes longer hangs, and so does a page that shows nothing for so long, in milliseconds. A machine with other work is slow. */
+const TIMEOUT = { timeout: 1_800_000 };
+const LONGEST_WAIT = 600_000;
+
 /** A tab that has typed a token, on a screen of this size. `faults` collects what went wrong in it. */
 async function open(browser, address, { token, width = 1440, scheme = 'light' } = {}) {
   const context = await browser.newContext({
@@ -28,6 +32,7 @@ async function open(browser, address, { token, width = 1440, scheme = 'light' } 
     timezoneId: 'Europe/Berlin',
     locale: 'en-US',
   });
+  context.setDefaultTimeout(LONGEST_WAIT);
   const faults = [];
   context.on('request', (request) => {
     if (new URL(request.url()).host !== new URL(address).host) faults.push(`asks another host: ${request.url()}`);
@@ -139,4 +144,4 @@ async function prefixed(port, prefix) {
   return { address, strays, close: () => server.close() };
 }
 
-module.exports = { follow, illustration, inaccessible, launch, open, overflow, picture, prefixed, secretOf, visit };
+module.exports = { TIMEOUT, follow, illustration, inaccessible, launch, open, overflow, picture, prefixed, secretOf, visit };

@@ -10,10 +10,8 @@ const { after, before, describe, it } = require('node:test');
 const { setTimeout: sleep } = require('node:timers/promises');
 
 const { binary, environment, freePort } = require('../js/server');
-const { inaccessible, launch, open, overflow, picture, visit } = require('./browser');
+const { TIMEOUT, inaccessible, launch, open, overflow, picture, visit } = require('./browser');
 
-/** Milliseconds; a bound against hanging, no measure. */
-const TIMEOUT = { timeout: 180_000 };
 const MEMBERS = 3;
 
 describe('the page of a member of a group', () => {

@@ -7,7 +7,7 @@ const { after, before, describe, it } = require('node:test');
 const Tarantool = require('tarantool-driver');
 
 const { ADMIN_PASSWORD, Server } = require('../js/server');
-const { follow, inaccessible, launch, open, overflow, picture, prefixed, secretOf, visit } = require('./browser');
+const { TIMEOUT, follow, inaccessible, launch, open, overflow, picture, prefixed, secretOf, visit } = require('./browser');
 
 /** 2^53 + 1, which a double cannot hold. */
 const LONG = '9007199254740993';
@@ -20,8 +20,6 @@ const ROLES = ['viewer', 'operator', 'administrator'];
 /** An operator sees a part of what an administrator sees: two of the four forms are enough. */
 const isShown = (role, scheme, width) => role !== 'operator' || (scheme === 'dark') === (width === 375);
 
-/** Milliseconds; a bound against hanging, no measure. */
-const TIMEOUT = { timeout: 180_000 };
 
 describe('the page', () => {
   let server;

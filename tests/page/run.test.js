@@ -6,10 +6,8 @@ const { after, before, describe, it } = require('node:test');
 const { setTimeout: sleep } = require('node:timers/promises');
 
 const { Server } = require('../js/server');
-const { illustration, launch, open, visit } = require('./browser');
+const { TIMEOUT, illustration, launch, open, visit } = require('./browser');
 
-/** Milliseconds; a bound against hanging, no measure. */
-const TIMEOUT = { timeout: 180_000 };
 const TUBES = ['mail', 'thumbnails', 'invoices', 'webhooks', 'search-index'];
 const WORKERS = 8;
 /** Cycles of a worker between two halts. */

@@ -5,10 +5,8 @@ const assert = require('node:assert/strict');
 const { after, before, describe, it } = require('node:test');
 
 const { Server } = require('../js/server');
-const { launch, open, picture, secretOf, visit } = require('./browser');
+const { TIMEOUT, launch, open, picture, secretOf, visit } = require('./browser');
 
-/** Milliseconds; a bound against hanging, no measure. */
-const TIMEOUT = { timeout: 180_000 };
 
 describe('the page of a server with payloads that are nobody’s business', () => {
   let server;
