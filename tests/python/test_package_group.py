@@ -23,33 +23,31 @@ def group():
 FAULTS = [("kill", "start"), ("freeze", "thaw")]
 
 
-def put(tube, payload):
-    """Puts, again where the outcome is not known."""
+def again(make):
+    """Makes a call until it is answered: its outcome may not be known."""
     while True:
         try:
-            return tube.put(payload)
+            return make()
         except lycosa.LycosaError as error:
             if not error.passes:
                 raise
+
+
+def put(tube, payload):
+    return again(lambda: tube.put(payload))
 
 
 def take(tube, wanted):
-    """Takes until this payload comes."""
-    while True:
+    """Takes until this payload comes. A task in hand is acknowledged in any case: nothing gives it out again."""
+    data = None
+    while data != wanted:
+        task = again(lambda: tube.take(FOREVER))
+        data = task.data
         try:
-            task = tube.take(FOREVER)
-            data = task.data
-            try:
-                task.ack()
-            except lycosa.NotTaken:
-                # It was acknowledged, and the answer was lost.
-                pass
-        except lycosa.LycosaError as error:
-            if not error.passes:
-                raise
-            continue
-        if data == wanted:
-            return
+            again(task.ack)
+        except lycosa.NotTaken:
+            # It was acknowledged, and the answer was lost.
+            pass
 
 
 def test_the_leader_is_chosen_whichever_address_comes_first(group):

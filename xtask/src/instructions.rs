@@ -6,6 +6,8 @@
 //!
 //! `crates/engine/examples/group_cycles.rs` runs the same cycles through the leader of a group of three and through a single server,
 //! with the turn of the loop around the instance. [`GROUP_FIGURES`] has both, and neither may rise. What the leader takes more is printed.
+//! `cargo xtask count` counts them, `cargo xtask test` does not: a second release build and three servers under valgrind take three
+//! minutes of a processor.
 //!
 //! `crates/lua/instructions/queue.lua` is a queue in Lua, as programs have them. The binary of the tests runs it, so that
 //! nothing is built for it: that build takes more instructions than a release build, but they rise where the work does.
@@ -56,33 +58,46 @@ const SLOW_CLOCK: &str = "+0 x0.02";
 /// Instructions for each cycle by type of tube, or by program.
 type Figures = BTreeMap<String, u64>;
 
+/// The step of `cargo xtask test`: single servers and the Lua program, compared with the record.
+pub(crate) fn gate() -> Result<()> {
+    count_all(false, false)
+}
+
 /// Counts and compares; with `record` writes the figures down instead.
 pub(crate) fn check(record: bool) -> Result<()> {
+    count_all(record, true)
+}
+
+fn count_all(record: bool, has_groups: bool) -> Result<()> {
     if !cfg!(target_arch = "x86_64") {
         println!("the figures in {FIGURES} are those of x86-64: nothing to compare");
         return Ok(());
     }
-    let packages = ["--package", "lycosa-instance", "--package", "lycosa-engine"];
-    let examples = ["--example", "cycles", "--example", "group_cycles"];
+    let group = ["--package", "lycosa-engine", "--example", "group_cycles"];
     Program::cargo()
-        .arguments(["build", "--release", "--quiet"])
-        .arguments(packages)
-        .arguments(examples)
+        .arguments(["build", "--release", "--quiet", "--package", "lycosa-instance", "--example", "cycles"])
+        .arguments(group.into_iter().filter(|_| has_groups))
         .run()?;
     let examples = target_folder()?.join("release/examples");
     let binary = examples.join("cycles");
     check_file(FIGURES, TOLERANCE, record, |tube_type| count(&binary, "serve_counted", &[tube_type]))?;
-    let binary = examples.join("group_cycles");
+    if has_groups {
+        count_groups(&examples.join("group_cycles"), record)?;
+    }
+    let binary = steps::built("lycosa")?;
+    check_file(PROGRAM_FIGURES, PROGRAM_TOLERANCE, record, |_| count_program(&binary)).map(drop)
+}
+
+fn count_groups(binary: &Path, record: bool) -> Result<()> {
     let counted = check_file(GROUP_FIGURES, TOLERANCE, record, |what| {
-        count(&binary, "turn_counted", &what.split(' ').collect::<Vec<_>>())
+        count(binary, "turn_counted", &what.split(' ').collect::<Vec<_>>())
     })?;
     for (tube_type, growth) in growth_in_group(&counted)? {
         println!(
             "{tube_type}: the leader of three takes {growth} % more than a single server; the goal is {GROUP_GROWTH} %"
         );
     }
-    let binary = steps::built("lycosa")?;
-    check_file(PROGRAM_FIGURES, PROGRAM_TOLERANCE, record, |_| count_program(&binary)).map(drop)
+    Ok(())
 }
 
 /// Counts what a file has figures of, and compares or records.
