@@ -22,6 +22,9 @@ function launch() {
 const TIMEOUT = { timeout: 1_800_000 };
 const LONGEST_WAIT = 600_000;
 
+/** What went wrong in each tab, for a test that waits in vain. */
+const FAULTS = new WeakMap();
+
 /** A tab that has typed a token, on a screen of this size. `faults` collects what went wrong in it. */
 async function open(browser, address, { token, width = 1440, scheme = 'light' } = {}) {
   const context = await browser.newContext({
@@ -49,6 +52,7 @@ async function open(browser, address, { token, width = 1440, scheme = 'light' } 
   }, token);
   await context.addInitScript({ path: AXE });
   const page = await context.newPage();
+  FAULTS.set(page, faults);
   page.on('pageerror', (error) => faults.push(`script: ${error.stack ?? error}`));
   page.on('dialog', (dialog) => {
     faults.push(`a dialog of a payload: ${dialog.message()}`);
@@ -85,9 +89,14 @@ async function follow(page, route) {
 }
 
 async function shown(page) {
-  await page.locator('main h1').first().waitFor({ state: 'attached' });
-  await page.locator('.health').waitFor();
-  await page.waitForFunction(() => !document.querySelector('.loading'));
+  try {
+    await page.locator('main h1').first().waitFor({ state: 'attached' });
+    await page.locator('.health').waitFor();
+    await page.waitForFunction(() => !document.querySelector('.loading'));
+  } catch (error) {
+    const [visibility, text] = await page.evaluate(() => [document.visibilityState, document.body.innerText]);
+    throw new Error(`${page.url()}, ${visibility}, shows: ${text.slice(0, 500)}; faults: ${FAULTS.get(page)?.join('; ')}`, { cause: error });
+  }
 }
 
 /** What axe-core finds, a line for each element. */

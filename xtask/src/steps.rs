@@ -66,7 +66,7 @@ const fn step(
 }
 
 use Action::{Chore, PerhapsTests, Tests};
-use Lane::{Binary, Browser, Cargo, Clients, Network, Optimised};
+use Lane::{Binary, Cargo, Clients, Network, Optimised};
 
 const STEPS: &[Step] = &[
     step("install", "what the tests need", Network, &[], Chore(install::all)),
@@ -129,9 +129,9 @@ const STEPS: &[Step] = &[
         &["build", "install"],
         PerhapsTests(small_disks),
     ),
+    step("page", "the page in a browser", Binary, &["build", "install"], Tests(page)),
     step("python", "Python clients", Clients, &["build", "install"], Tests(python)),
     step("javascript", "a JavaScript client", Clients, &["build", "install"], Tests(javascript)),
-    step("page", "the page in a browser", Browser, &["build", "install"], Tests(page)),
 ];
 
 /// Seconds of the same steps when they are asked for by name without a duration.
