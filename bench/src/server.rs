@@ -3,8 +3,10 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -203,8 +205,19 @@ fn launch(mut command: Command, folder: &Path, cores: Cores) -> Result<Child> {
     cores.spawn(&mut command)
 }
 
-/// A port of the loopback address without a listener. Another program may take it first; then the server's start
-/// fails and says so.
+/// Ports below the range from which the system gives ports to clients, and above the range of the servers that tests start.
+const PORTS: Range<u16> = 30_000..32_768;
+
+/// An address of the loopback interface without a listener. Each call begins behind the port of the call before.
+///
+/// # Errors
+/// No port of [`PORTS`] is free.
 fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let count = u32::from(PORTS.end - PORTS.start);
+    let first = std::process::id().wrapping_mul(41).wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed));
+    let ports = (0..count).map(|step| PORTS.start + (first.wrapping_add(step) % count) as u16);
+    let mut addresses = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let free = addresses.find(|address| TcpListener::bind(address).is_ok());
+    free.with_context(|| format!("no port of {PORTS:?} is free on the loopback interface"))
 }
