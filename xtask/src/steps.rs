@@ -350,8 +350,8 @@ pub(crate) fn pictures() -> Result<()> {
 const PROFILE: [&str; 2] = ["--profile", PROFILE_NAME];
 const PROFILE_NAME: &str = "checked";
 
-/// Builds a program of the workspace as the tests run it, and says where it is. The features are those of the whole workspace, so
-/// that every program and test shares the builds of the crates.
+/// Builds a program of the workspace as the tests run it, and returns its path. It has the features of the whole workspace, so that
+/// every program and test shares the builds of the crates.
 ///
 /// # Errors
 /// The build fails.

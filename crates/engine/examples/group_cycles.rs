@@ -14,7 +14,7 @@
 //! ```
 //!
 //! The first argument is `single`, or `group:` and the number of members. The second is the type of the tube. The third is the level
-//! of the group, the newest if there is none. At level 1 owners are rows, from 2 on they travel beside the rows.
+//! of the group; without it the group has the newest level. At level 1 owners are rows, from 2 on owners travel beside the rows.
 
 #[path = "../../instance/examples/load/mod.rs"]
 mod load;

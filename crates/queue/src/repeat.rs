@@ -49,7 +49,7 @@ pub(crate) enum Repeated {
     New,
 }
 
-/// The last repetition of each take, for those of late.
+/// The last repetition of each take that was repeated lately.
 #[derive(Debug, Default)]
 pub(crate) struct Repetitions {
     latest: HashMap<(SessionId, TakeName), u64>,

@@ -1,8 +1,8 @@
 //! A survey of all tubes for an overview: sums, and the tubes with a fault.
 //!
 //! An overview of thousands of tubes needs the status of few of them. A survey looks at every tube in steps, copies nothing, and
-//! keeps the ids of the gravest faults; [`Queue::status_of_id`] then tells about these. The rules are those of the page
-//! (`server/page/issues.js`), which names the faults of a tube.
+//! keeps the ids of the gravest faults; [`Queue::status_of_id`] then gives the status of these tubes. The page has the same
+//! rules (`server/page/issues.js`) and names the faults of a tube.
 
 use lycosa_store::{Budget, Store};
 
@@ -44,7 +44,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Tubes whose ids are kept.
+    /// Ids of tubes that are kept at most.
     pub const MAX_FOUND: usize = 50;
 
     /// The ids of the tubes with the gravest faults; among equals in the order of ids.

@@ -249,13 +249,9 @@ impl Member {
 
     /// The leader's time is `ahead` microseconds ahead of this node's; `None`: this node leads.
     pub(crate) fn set_leader_ahead(&self, ahead: Option<i64>) {
-        let is_notable =
-            |ahead: Option<i64>| ahead.is_some_and(|ahead| ahead.unsigned_abs() > NOTABLE_DIFFERENCE);
-        let before = self.leader_ahead.replace(ahead);
-        if let Some(ahead) = ahead
-            && is_notable(Some(ahead))
-            && !is_notable(before)
-        {
+        let is_notable = |ahead: &i64| ahead.unsigned_abs() > NOTABLE_DIFFERENCE;
+        let before = self.leader_ahead.replace(ahead).filter(is_notable);
+        if let (None, Some(ahead)) = (before, ahead.filter(is_notable)) {
             let seconds = ahead as f64 / 1e6;
             tracing::warn!(
                 "the leader's time differs from this machine's by {seconds:+.1} s: where this node leads, deadlines go on with \

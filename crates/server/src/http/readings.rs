@@ -43,7 +43,7 @@ pub(super) struct Subject {
 pub(super) struct Packed(Arc<OnceLock<Bytes>>);
 
 impl Packed {
-    /// The compressed bytes; `body` are those of the reading.
+    /// The compressed bytes; `body` is the reading's text.
     pub(super) fn of(&self, body: &[u8]) -> Bytes {
         self.0.get_or_init(|| compression::fast(body).into()).clone()
     }
