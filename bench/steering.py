@@ -6,6 +6,9 @@ It starts a server of its own, fills it, and lets `lycosa bench run` do cycles a
 for what the open page asks for each second, and beside a scrape of /metrics each second, ten clients that page through tubes with
 find, and jobs that bury and kick all tasks of one large tube. The kinds of rounds alternate. It prints one JSON object: rates, p99, processor time of the server per cycle, the longest turn by
 the processor's time, and how long scrapes took. Only Python's own library is needed.
+
+With `--pin` the server's loop has the first core for itself, everything else shares the second one, and the clients that stand for
+operators come last there. So what the workers lose is what the loop loses, and not what the clients take from each other.
 """
 
 import argparse
@@ -123,6 +126,12 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def processor_seconds(stat):
+    """The processor time in a file of /proc, user and kernel."""
+    fields = pathlib.Path(stat).read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Server:
     """A server with HTTP, in a folder that goes away."""
 
@@ -153,8 +162,22 @@ class Server:
                 time.sleep(0.05)
 
     def processor_seconds(self):
-        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Of all threads, and of the loop."""
+        pid = self.process.pid
+        return processor_seconds(f"/proc/{pid}/stat"), processor_seconds(f"/proc/{pid}/task/{self.loop()}/stat")
+
+    def loop(self):
+        """The thread of the loop: it has the name of the program, as the first thread has."""
+        for thread in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
+            if thread.name != str(self.process.pid) and (thread / "comm").read_text().strip() == "lycosa":
+                return int(thread.name)
+        raise RuntimeError("the server has no thread of the loop")
+
+    def pin(self):
+        """The loop gets the first core for itself, the server's other threads the second one."""
+        loop = self.loop()
+        for thread in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {0 if int(thread.name) == loop else 1})
 
     def remove(self):
         self.process.terminate()
@@ -179,7 +202,7 @@ def fill(client, tubes, tasks, large):
 
 
 class Clients:
-    """Clients with a thread each, until they are told to end."""
+    """Clients with a thread each, until they are told to end. Workers come before them on a core that they share."""
 
     def __init__(self, work):
         self.is_over = threading.Event()
@@ -189,6 +212,7 @@ class Clients:
             thread.start()
 
     def guarded(self, work):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         try:
             work()
         except Exception as error:  # A failure of a client is a failure of the run.
@@ -294,7 +318,7 @@ class Pages(Clients):
 
 
 def cycles(binary, server, count):
-    """Cycles at 8 x 32: a second's, p99 of all operations in µs, and the server's processor time of one in µs."""
+    """Cycles at 8 x 32: what `lycosa bench run` says, and the processor time of one in µs: the server's, and its loop's."""
     before = server.processor_seconds()
     arguments = ["--address", f"127.0.0.1:{server.port}", "--connections", "8", "--depth", "32", "--cycles", str(count), "--json"]
     # A warm-up would take processor time too.
@@ -302,8 +326,8 @@ def cycles(binary, server, count):
     ran = subprocess.run([binary, "bench", "run", *arguments], capture_output=True, text=True, env=ENVIRONMENT)
     if ran.returncode != 0:
         raise RuntimeError(ran.stderr)
-    used = server.processor_seconds() - before
-    return json.loads(ran.stdout.splitlines()[-1]), used / count * 1e6
+    used = [(now - then) / count * 1e6 for now, then in zip(server.processor_seconds(), before)]
+    return json.loads(ran.stdout.splitlines()[-1]), *used
 
 
 def main():
@@ -317,9 +341,13 @@ def main():
     parser.add_argument("--cycles", type=int, default=300_000, help="of each round")
     parser.add_argument("--rounds", type=int, default=3, help="of each kind")
     parser.add_argument("--wal-mode", default="fsync")
+    parser.add_argument("--pin", action="store_true", help="the loop has a core for itself")
     arguments = parser.parse_args()
     server = Server(arguments.binary, arguments.wal_mode)
     try:
+        if arguments.pin:
+            server.pin()
+            os.sched_setaffinity(0, {1})
         client = Client(server.port)
         began = time.monotonic()
         fill(client, arguments.tubes, arguments.tasks, arguments.large)
@@ -341,8 +369,11 @@ def main():
             finally:
                 beside.end()
             scrapes, jobs, pages = scrapes + beside.scrapes, jobs + beside.jobs, pages + beside.pages
-        result["rounds"] = {kind: [{"run": run, "cpu_us": used} for run, used in of_kind] for kind, of_kind in rounds.items()}
-        result["cpu_us_per_cycle"] = {kind: statistics.median(used for _, used in of_kind) for kind, of_kind in rounds.items()}
+        result["rounds"] = {
+            kind: [{"run": run, "cpu_us": used, "loop_cpu_us": loop} for run, used, loop in of_kind] for kind, of_kind in rounds.items()
+        }
+        result["cpu_us_per_cycle"] = {kind: statistics.median(used for _, used, _ in of_kind) for kind, of_kind in rounds.items()}
+        result["loop_cpu_us_per_cycle"] = {kind: statistics.median(loop for _, _, loop in of_kind) for kind, of_kind in rounds.items()}
         result["scrapes"] = {
             "count": len(scrapes),
             "bytes": max((size for _, size in scrapes), default=0),

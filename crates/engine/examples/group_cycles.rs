@@ -1,8 +1,8 @@
 //! Cycles of put, take and ack through the leader of a group, and through a single server, for a count of instructions.
 //!
 //! The program is the loop of a server without sockets, files and threads: eight connections with 32 requests under way on each,
-//! turn by turn, every reply checked. The leader of a group takes what other members have sent since its last turn together with
-//! the next connection's requests, as a loop under load does. Nothing depends on time or on other processes, so two runs of one
+//! turn by turn, every reply checked. The leader of a group takes what other members have sent, and what its disk has done, since its
+//! last turn together with the next connection's requests, as a loop under load does. Nothing depends on time or on other processes, so two runs of one
 //! binary execute the same instructions. Valgrind counts those below [`turn_counted`]: the instance, the turn, and in a group
 //! the node with its entries and messages. The disk of the log is left out, as a single server's journal is, and so are the
 //! links and the other members.
@@ -127,6 +127,8 @@ struct Server {
     now: u64,
     /// Messages that have arrived since the last turn.
     inbox: Vec<Vec<u8>>,
+    /// What the disk has done since then.
+    done: Vec<Done>,
     /// What each connection was sent.
     sent: Vec<(ConnectionSlot, Vec<u8>)>,
     clock: Instant,
@@ -176,11 +178,11 @@ impl Host for Server {
 }
 
 /// What a turn begins with.
+#[derive(Clone, Copy)]
 enum Input<'a> {
     Frames(ConnectionSlot, &'a [u8]),
-    Written(Vec<Done>),
-    /// Messages of other members.
-    Messages,
+    /// What other members have sent and the disk has done, which each turn takes first.
+    Answers,
     Time,
 }
 
@@ -225,6 +227,7 @@ impl Server {
             snapshots: None,
             now,
             inbox: Vec::new(),
+            done: Vec::new(),
             sent: Vec::new(),
             clock,
         })
@@ -253,6 +256,9 @@ fn turn_of(server: &mut Server, input: Input<'_>, now: u64) -> Left {
         let message = Incoming::decode(&message).expect("a member has encoded it");
         server.journal().expect("members have a log").receive(message).expect("links lose nothing");
     }
+    for done in std::mem::take(&mut server.done) {
+        server.journal().expect("its disk has written").handle(done);
+    }
     match input {
         Input::Frames(slot, bytes) => {
             let mut rest = bytes;
@@ -267,12 +273,7 @@ fn turn_of(server: &mut Server, input: Input<'_>, now: u64) -> Left {
             server.instance.account_output(slot);
             server.turn.received(received);
         }
-        Input::Written(done) => {
-            if let Some(journal) = server.journal() {
-                done.into_iter().for_each(|done| journal.handle(done));
-            }
-        }
-        Input::Messages => {}
+        Input::Answers => {}
         Input::Time => {
             if let Some(journal) = server.journal() {
                 journal.tick(now - START * 1_000_000);
@@ -399,7 +400,7 @@ impl World {
                 return self.start(node, open(&directory)?);
             }
             self.leader().inbox.extend(replies);
-            unsent = self.turn(LEADER, Input::Messages);
+            unsent = self.turn(LEADER, Input::Answers);
         }
         Err("the new member gets no snapshot".into())
     }
@@ -441,14 +442,14 @@ impl World {
     /// One turn of the leader with these bytes from one connection. What other members answer to that waits for its next turn.
     fn serve(&mut self, slot: ConnectionSlot, frames: &[u8], turn: Turn) {
         self.now += TURN;
-        self.turn_and_write(LEADER, Input::Frames(slot, frames), turn);
+        self.turn_of(LEADER, Input::Frames(slot, frames), turn);
         self.let_others_answer();
     }
 
-    /// Lets the leader take the answers of other members until there are none. What the connections were sent.
+    /// Lets the leader take the answers of others and of its disk until there are none. What the connections were sent.
     fn finish(&mut self, turn: Turn) -> Vec<(ConnectionSlot, Vec<u8>)> {
-        while !self.leader().inbox.is_empty() {
-            self.turn_and_write(LEADER, Input::Messages, turn);
+        while self.waiting_node().is_some() {
+            self.turn_of(LEADER, Input::Answers, turn);
             self.let_others_answer();
         }
         std::mem::take(&mut self.leader().sent)
@@ -456,44 +457,39 @@ impl World {
 
     /// A turn of a node, and all turns that follow from it. Returns messages to servers that do not run.
     fn turn(&mut self, node: NodeId, input: Input<'_>) -> Vec<Outgoing> {
-        let mut unsent = self.turn_and_write(node, input, turn_of);
+        let mut unsent = self.turn_of(node, input, turn_of);
         while let Some(node) = self.waiting_node() {
-            unsent.extend(self.turn_and_write(node, Input::Messages, turn_of));
+            unsent.extend(self.turn_of(node, Input::Answers, turn_of));
         }
         unsent
     }
 
     fn let_others_answer(&mut self) {
         while let Some(node) = self.waiting_node().filter(|node| *node != LEADER) {
-            self.turn_and_write(node, Input::Messages, turn_of);
+            self.turn_of(node, Input::Answers, turn_of);
         }
     }
 
-    /// A node with unread messages; the leader is the last.
+    /// A node that others or its disk have answered; the leader is the last.
     fn waiting_node(&self) -> Option<NodeId> {
-        let mut waiting = self.servers.iter().rev().filter(|(_, server)| !server.inbox.is_empty());
+        let is_waiting = |server: &Server| !server.inbox.is_empty() || !server.done.is_empty();
+        let mut waiting = self.servers.iter().rev().filter(|(_, server)| is_waiting(server));
         waiting.next().map(|(node, _)| *node)
     }
 
-    /// A turn of a node, and the turns that follow from what it writes to its disk. Hands its messages over, and returns those to
-    /// servers that do not run.
-    fn turn_and_write(&mut self, node: NodeId, input: Input<'_>, turn: Turn) -> Vec<Outgoing> {
+    /// One turn of a node. Hands its messages and orders over, and returns messages to servers that do not run.
+    fn turn_of(&mut self, node: NodeId, input: Input<'_>, turn: Turn) -> Vec<Outgoing> {
         let mut unsent = Vec::new();
         let Some(mut server) = self.servers.remove(&node) else { return unsent };
-        let mut left = turn(&mut server, input, self.now);
-        loop {
-            for message in left.messages {
-                match self.servers.get_mut(&message.to) {
-                    Some(server) => server.inbox.push(message.bytes),
-                    None => unsent.push(message),
-                }
+        let Left { orders, messages } = turn(&mut server, input, self.now);
+        for message in messages {
+            match self.servers.get_mut(&message.to) {
+                Some(server) => server.inbox.push(message.bytes),
+                None => unsent.push(message),
             }
-            if left.orders.is_empty() {
-                break;
-            }
-            let mut done: Vec<Done> = Vec::new();
-            server.disk.iter_mut().for_each(|disk| disk.carry_out(left.orders.drain(..), &mut done));
-            left = turn(&mut server, Input::Written(done), self.now);
+        }
+        if let Some(disk) = &mut server.disk {
+            disk.carry_out(orders, &mut server.done);
         }
         self.servers.insert(node, server);
         unsent

@@ -23,6 +23,9 @@ use crate::base::Base;
 const MAX_CONTEXT_BYTES: usize = 4096;
 const ENTRY_FIELDS: u32 = 5;
 const MESSAGE_FIELDS: u32 = 14;
+/// Bytes that an entry takes at most without its context and its data, and a message without those and its entries.
+const ENTRY_BYTES: usize = 32;
+const MESSAGE_BYTES: usize = 128;
 
 /// Why bytes are not what they should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -137,6 +140,11 @@ pub(crate) fn read_entry(reader: &mut Reader<'_>) -> Result<Entry, CodecError> {
 pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message) -> bool {
     let kind = message.get_msg_type();
     let Some((code, _)) = MESSAGES.into_iter().find(|&(_, known)| known == kind) else { return false };
+    let entries =
+        message.get_entries().iter().map(|entry| ENTRY_BYTES + entry.context.len() + entry.data.len());
+    out.reserve(
+        MESSAGE_BYTES + message.context.len() + message.get_snapshot().data.len() + entries.sum::<usize>(),
+    );
     mp::write_array(out, MESSAGE_FIELDS);
     for field in [
         code,

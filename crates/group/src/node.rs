@@ -1,9 +1,10 @@
 //! A node of a group: what it does about time, messages, proposals and a disk that takes its own time.
 //!
 //! The node has no I/O and no clock. Its owner calls [`Node::tick`], [`Node::step`] and [`Node::propose`], and then
-//! [`Node::poll`] until it returns `None`. A [`Round`] has messages that may leave at once, and records for the
-//! [`GroupLog`](crate::log::GroupLog); when these are durable, the owner calls [`Node::persisted`] and sends the messages that
-//! waited for it. Several rounds may be with the disk. [`Node::next_event`] says what became of everything.
+//! [`Node::poll`] until it returns `None`, for records that the [`GroupLog`](crate::log::GroupLog) is to write; when these are
+//! durable, it calls [`Node::persisted`]. Several writes may be with the disk. After each call the messages that
+//! [`Node::poll_message`] returns may leave; a message that promises something about the log is among them once the log has
+//! it. [`Node::next_event`] says what became of everything.
 //!
 //! # What `raft` is asked for
 //!
@@ -43,9 +44,7 @@ use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use raft::{RawNode, ReadOnlyOption, StateRole};
 
 pub use duties::MAX_HAND_OVER_LAG;
-pub use event::{
-    Committed, Event, Outgoing, Payload, Progress, Refusal, Role, Round, Status, StepError, Write,
-};
+pub use event::{Committed, Event, Outgoing, Payload, Progress, Refusal, Role, Status, StepError, Write};
 
 use crate::base::{Base, FEATURE_LEVEL};
 use crate::codec::{CodecError, read_message, write_message};
@@ -205,6 +204,8 @@ pub struct Node {
     /// The time of each other node's last message. `raft` forgets all answers at each election timeout.
     heard: BTreeMap<NodeId, u64>,
     events: VecDeque<Event>,
+    /// Messages that may leave, in order.
+    outbox: VecDeque<Message>,
 }
 
 impl std::fmt::Debug for Node {
@@ -274,6 +275,7 @@ impl Node {
             handed_over: None,
             heard: BTreeMap::new(),
             events: VecDeque::new(),
+            outbox: VecDeque::new(),
         };
         node.account();
         Ok((node, log))
@@ -498,20 +500,44 @@ impl Node {
         (self.standing.1 != 0).then_some(self.standing.1)
     }
 
-    /// What the node has to send and to write, if anything. To be called until it returns `None`, after each other call.
-    pub fn poll(&mut self, now: u64) -> Option<Round> {
+    /// What the log has to take, if anything. To be called until it returns `None`, after each other call.
+    pub fn poll(&mut self, now: u64) -> Option<Write> {
         self.now = self.now.max(now);
         while !self.is_halted && self.raw.has_ready() {
-            let round = self.round();
+            let write = self.round();
             self.account();
-            if !round.messages.is_empty() || round.write.is_some() {
-                return Some(round);
+            if write.is_some() {
+                return write;
             }
         }
         None
     }
 
-    fn round(&mut self) -> Round {
+    /// The next message that may leave. The messages to one node are to stay in order.
+    pub fn poll_message(&mut self) -> Option<Outgoing> {
+        while let Some(message) = self.outbox.pop_front() {
+            let mut bytes = Vec::new();
+            if write_message(&mut bytes, &message) {
+                let base = Base::decode(&message.get_snapshot().data).ok().map(Box::new);
+                return Some(Outgoing { to: message.to, bytes, base });
+            }
+        }
+        None
+    }
+
+    /// Queues a message. One that only tells how far the group has decided gives way to an append behind it that stands at the
+    /// same place of the log: the later one tells at least as much.
+    fn send(&mut self, message: Message) {
+        if message.get_msg_type() == MessageType::MsgAppend
+            && let Some(at) = self.outbox.iter().rposition(|queued| queued.to == message.to)
+            && is_superseded(&self.outbox[at], &message)
+        {
+            self.outbox.remove(at);
+        }
+        self.outbox.push_back(message);
+    }
+
+    fn round(&mut self) -> Option<Write> {
         let mut ready = self.raw.ready();
         let number = ready.number();
         let mut later = ready.take_persisted_messages();
@@ -548,23 +574,23 @@ impl Node {
             }
         }
         self.ask_for_missing();
-        let mut round = Round { messages: Self::outgoing(at_once), write: None };
+        at_once.into_iter().for_each(|message| self.send(message));
+        let mut write = None;
         if must_sync {
             let ballot = self.ballot();
             let reset = install.as_ref().map(|base| Position { term: base.term, index: base.index });
             let records = Records { reset, ballot: (ballot != self.written).then_some(ballot), entries };
             self.written = ballot;
-            round.write = Some(Write { number, records, install: install.clone() });
+            write = Some(Write { number, records, install: install.clone() });
         }
         if must_sync || !self.flights.is_empty() {
             let since = self.now;
             self.flights.push_back(Flight { number, since, is_write: must_sync, install, messages: later });
         } else {
             self.raw.on_persist_ready(number);
-            let later = Self::outgoing(later);
-            round.messages.extend(later);
+            later.into_iter().for_each(|message| self.send(message));
         }
-        round
+        write
     }
 
     fn ballot(&self) -> Ballot {
@@ -574,9 +600,8 @@ impl Node {
         Ballot { term: hard.term, vote: hard.vote, commit: hard.commit.min(last) }
     }
 
-    /// Rounds up to this one are durable, with the snapshot that they install. Returns messages that waited for it.
-    pub fn persisted(&mut self, number: u64) -> Vec<Outgoing> {
-        let mut messages = Vec::new();
+    /// Writes up to this one are durable, with the snapshot that they install. Messages that waited for them may leave.
+    pub fn persisted(&mut self, number: u64) {
         while self.flights.front().is_some_and(|flight| flight.number <= number || !flight.is_write)
             && let Some(flight) = self.flights.pop_front()
         {
@@ -587,20 +612,9 @@ impl Node {
                 self.events.push_back(Event::Members(base.members.clone()));
                 self.events.push_back(Event::Installed(Box::new(base)));
             }
-            messages.extend(flight.messages);
+            flight.messages.into_iter().for_each(|message| self.send(message));
         }
         self.account();
-        Self::outgoing(messages)
-    }
-
-    fn outgoing(messages: Vec<Message>) -> Vec<Outgoing> {
-        let encode = |message: Message| {
-            let mut bytes = Vec::new();
-            let is_for_others = write_message(&mut bytes, &message);
-            let base = Base::decode(&message.get_snapshot().data).ok().map(Box::new);
-            is_for_others.then_some(Outgoing { to: message.to, bytes, base })
-        };
-        messages.into_iter().filter_map(encode).collect()
     }
 
     /// What became of proposals, reads, members and the node, oldest first.
@@ -815,6 +829,14 @@ fn is_answer(message: &Message) -> bool {
     )
 }
 
+/// Whether a queued append holds nothing that a later append to the same node does not say again.
+fn is_superseded(queued: &Message, later: &Message) -> bool {
+    queued.get_msg_type() == MessageType::MsgAppend
+        && queued.entries.is_empty()
+        && (queued.term, queued.index, queued.log_term) == (later.term, later.index, later.log_term)
+        && queued.commit <= later.commit
+}
+
 /// What an entry holds.
 pub(crate) fn payload(entry: Entry) -> Payload {
     if entry.get_entry_type() != EntryType::EntryNormal {
@@ -825,7 +847,7 @@ pub(crate) fn payload(entry: Entry) -> Payload {
         let level = Reader::new(&entry.context).uint().ok().and_then(|level| u32::try_from(level).ok());
         return level.map_or(Payload::Nothing, Payload::Level);
     }
-    if entry.data.is_empty() { Payload::Nothing } else { Payload::Rows(entry.data.into()) }
+    if entry.data.is_empty() { Payload::Nothing } else { Payload::Rows(entry.data) }
 }
 
 fn is_same(found: &raft::eraftpb::ConfState, expected: &raft::eraftpb::ConfState) -> bool {

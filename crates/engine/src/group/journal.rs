@@ -112,7 +112,6 @@ pub struct GroupJournal {
     reads: VecDeque<(u64, Lsn)>,
     news: VecDeque<News>,
     orders: VecDeque<Order>,
-    messages: VecDeque<Outgoing>,
     notes: VecDeque<String>,
 }
 
@@ -147,7 +146,6 @@ impl GroupJournal {
             reads: VecDeque::new(),
             news: VecDeque::new(),
             orders: VecDeque::new(),
-            messages: VecDeque::new(),
             notes: VecDeque::new(),
         }
     }
@@ -188,7 +186,7 @@ impl GroupJournal {
     /// What came of an order.
     pub fn handle(&mut self, done: Done) {
         match done {
-            Done::Written(number) => self.messages.extend(self.node.persisted(number)),
+            Done::Written(number) => self.node.persisted(number),
             Done::Read(wanted, found) => self.node.found(&wanted, found),
             Done::Restored { index, confirmed } => {
                 self.is_loading = false;
@@ -209,7 +207,7 @@ impl GroupJournal {
 
     /// The next message for another member, in order.
     pub fn poll_message(&mut self) -> Option<Outgoing> {
-        self.messages.pop_front()
+        self.node.poll_message()
     }
 
     /// Something for the log of the process.
@@ -410,13 +408,12 @@ impl GroupJournal {
         }
     }
 
-    /// Takes what the node has to send and to write.
+    /// Takes what the node has to write.
     fn work(&mut self) {
         while self.failure.is_none()
-            && let Some(round) = self.node.poll(self.now)
+            && let Some(write) = self.node.poll(self.now)
         {
-            self.messages.extend(round.messages);
-            self.orders.extend(round.write.map(Order::Write));
+            self.orders.push_back(Order::Write(write));
         }
         if self.snapshot.is_none() {
             self.await_snapshot();
@@ -561,7 +558,7 @@ impl GroupJournal {
             if let Payload::Rows(data) = payload
                 && !is_own
             {
-                self.news.push_back(News::Entry { data });
+                self.news.push_back(News::Entry { data: data.into() });
             }
         }
         self.hand_out_own();

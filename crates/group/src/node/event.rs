@@ -1,5 +1,6 @@
 //! What goes into a node and comes out of it.
 
+use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::base::Base;
@@ -40,22 +41,13 @@ pub struct Write {
     pub install: Option<Base>,
 }
 
-/// What a node has to do.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Round {
-    /// May leave at once, in this order.
-    pub messages: Vec<Outgoing>,
-    /// What the disk has to take.
-    pub write: Option<Write>,
-}
-
 /// What an entry holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload {
     /// Nothing: the first entry of a leader's term, or a change of the members that did not fit.
     Nothing,
     /// Rows, as proposed.
-    Rows(Vec<u8>),
+    Rows(Bytes),
     /// The members are others now.
     Change(Change),
     /// The group has risen to this level.

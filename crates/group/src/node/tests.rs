@@ -28,16 +28,19 @@ struct Server {
 }
 
 impl Server {
+    fn messages(&mut self) -> Vec<Outgoing> {
+        std::iter::from_fn(|| self.node.poll_message()).collect()
+    }
+
     fn take_writes(&mut self) -> Vec<Outgoing> {
-        let mut messages = Vec::new();
         for write in std::mem::take(&mut self.held) {
             if let Some(base) = &write.install {
                 name_snapshot(&self.disk, base);
             }
             self.log.append(&write.records).and_then(|()| self.log.sync()).expect("written");
-            messages.extend(self.node.persisted(write.number));
+            self.node.persisted(write.number);
         }
-        messages
+        self.messages()
     }
 }
 
@@ -183,17 +186,17 @@ impl Net {
     fn run(&mut self, node: NodeId) {
         let Self { servers, messages, snapshots, now, .. } = self;
         let server = servers.get_mut(&node).expect("a server");
-        while let Some(round) = server.node.poll(*now) {
-            messages.extend(round.messages);
-            server.held.extend(round.write);
+        while let Some(write) = server.node.poll(*now) {
+            server.held.push(write);
             if !server.is_slow {
                 messages.extend(server.take_writes());
             }
         }
+        messages.extend(server.messages());
         while let Some(event) = server.node.next_event() {
             match &event {
                 Event::Committed(Committed { payload: Payload::Rows(rows), .. }) => {
-                    server.data.push(rows.clone());
+                    server.data.push(rows.to_vec());
                 }
                 Event::Installed(base) => server.data.clone_from(&snapshots[&base.signature]),
                 Event::EntriesWanted(wanted) => {
@@ -254,11 +257,11 @@ fn a_group_of_one_confirms_by_its_own_disk() {
     let mut net = Net::alone();
     let server = net.server(1);
     let position = server.node.propose(b"a".to_vec()).expect("proposed");
-    let mut round = server.node.poll(0).expect("a round");
-    let write = round.write.take().expect("a write");
+    let write = server.node.poll(0).expect("a write");
     assert_eq!((server.node.next_event(), server.node.status().committed), (None, position.index - 1));
     server.log.append(&write.records).and_then(|()| server.log.sync()).expect("written");
-    assert_eq!(server.node.persisted(write.number), []);
+    server.node.persisted(write.number);
+    assert_eq!(server.messages(), []);
     assert_eq!(server.node.next_event(), Some(Event::Confirmed(position)));
     let number = server.node.read().expect("asked");
     net.settle();
@@ -493,6 +496,39 @@ fn a_second_end_of_a_joint_step_is_ignored() {
     assert_eq!(net.data(3), [b"after"]);
 }
 
+/// A commit that one answer brings and entries that are proposed before the messages leave: one append tells both.
+#[test]
+fn news_of_a_commit_travel_with_the_next_entries() {
+    let mut net = Net::grown(3);
+    let leader = net.leader().expect("a leader");
+    let first = net.lead().node.propose(b"a".to_vec()).expect("proposed");
+    net.run(leader);
+    let sent = std::mem::take(&mut net.messages);
+    assert_eq!(sent.len(), 2, "an append for each of the others");
+    for Outgoing { to, bytes, .. } in sent {
+        net.server(to).node.step(Incoming::decode(&bytes).expect("readable")).expect("taken");
+        net.run(to);
+    }
+    let answers = std::mem::take(&mut net.messages);
+    let server = net.lead();
+    for answer in answers {
+        server.node.step(Incoming::decode(&answer.bytes).expect("readable")).expect("taken");
+        server.node.poll(0);
+    }
+    assert_eq!(server.node.status().committed, first.index);
+    server.node.propose(b"b".to_vec()).expect("proposed");
+    while let Some(write) = server.node.poll(0) {
+        server.held.push(write);
+    }
+    let appends: Vec<Message> = server
+        .messages()
+        .iter()
+        .map(|sent| Incoming::decode(&sent.bytes).expect("readable").message)
+        .collect();
+    let told = |message: &Message| (message.get_entries().len(), message.commit);
+    assert_eq!(appends.iter().map(told).collect::<Vec<_>>(), [(1, first.index); 2], "{appends:?}");
+}
+
 /// A joiner of term 0 would panic here.
 #[test]
 fn a_joiner_refuses_a_vote_before_its_first_snapshot() {
@@ -504,8 +540,7 @@ fn a_joiner_refuses_a_vote_before_its_first_snapshot() {
         message.commit = 5;
         let node = &mut net.server(2).node;
         node.step(Incoming { message, base: None }).expect("taken");
-        let round = node.poll(0);
-        assert!(round.is_some_and(|round| round.messages.len() == 1 || round.write.is_some()));
+        assert!(node.poll(0).is_some() || node.poll_message().is_some());
         net.settle_refusing();
     }
 }

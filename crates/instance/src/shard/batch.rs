@@ -484,10 +484,12 @@ impl Journaling {
     fn close_batch(&mut self) -> Batch {
         self.closed_bytes += self.rows.len() as u64 + BATCH_OVERHEAD;
         let spare = std::mem::take(&mut self.spare);
+        // The next batch has about as many changes.
+        let owners = Vec::with_capacity(self.owners.len());
         Batch {
             rows: std::mem::replace(&mut self.rows, spare.rows),
             ends: std::mem::replace(&mut self.ends, spare.ends),
-            owners: std::mem::take(&mut self.owners),
+            owners: std::mem::replace(&mut self.owners, owners),
             vclock: self.vclock.clone(),
             previous: std::mem::replace(&mut self.closed, self.lsn),
             lsn: self.lsn,

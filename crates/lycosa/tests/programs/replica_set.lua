@@ -9,6 +9,8 @@ box.cfg{ listen = arg[3] or own, replication = masters, replication_timeout = 0.
 fiber.sleep(0.5)
 box.once('users', function()
     box.schema.user.create('peer', { password = 'secret' })
+    -- The others log in meanwhile, and have no right to join yet.
+    fiber.sleep(0.5)
     box.schema.user.grant('peer', 'replication')
     box.schema.space.create('notes'):create_index('pk')
 end)

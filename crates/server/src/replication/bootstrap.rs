@@ -69,21 +69,20 @@ impl From<anyhow::Error> for JoinError {
 
 impl From<StreamError> for JoinError {
     fn from(error: StreamError) -> Self {
-        match error {
+        let StreamError::Refused(refusal) = &error else { return Self::Unfit(error.into()) };
+        let passes = [
             // Its disk fails, its files have changed, or it is about to stop.
-            StreamError::Refused(refusal)
-                if [ErrorCode::InvalidXlog, ErrorCode::WalIo, ErrorCode::Readonly, ErrorCode::Loading]
-                    .iter()
-                    .any(|code| refusal.code == u32::from(*code)) =>
-            {
-                Self::Lost(refusal.message)
-            }
-            StreamError::Refused(refusal) => {
-                let advice = super::advice(&refusal);
-                Self::Unfit(anyhow::anyhow!("{}{advice}", StreamError::Refused(refusal)))
-            }
-            error => Self::Unfit(error.into()),
-        }
+            ErrorCode::InvalidXlog,
+            ErrorCode::WalIo,
+            ErrorCode::Readonly,
+            ErrorCode::Loading,
+            // The master's program has made the user and has not granted the role yet.
+            ErrorCode::AccessDenied,
+        ]
+        .iter()
+        .any(|code| refusal.code == u32::from(*code));
+        let text = format!("{error}{}", super::advice(refusal));
+        if passes { Self::Lost(text) } else { Self::Unfit(anyhow::Error::msg(text)) }
     }
 }
 
@@ -102,6 +101,7 @@ pub(crate) async fn join(
     let mut deadline = Instant::now() + patience;
     tracing::info!("the data folder is empty: joining a replica set as instance {instance}");
     directory.remove_left_overs().context("cannot remove unfinished files")?;
+    let mut said = String::new();
     let (store, vclock) = loop {
         let (uri, stream, session) = find(config, tls, deadline).await?;
         let kind = if config.replication_anon { JoinKind::Anonymous } else { JoinKind::Named(instance) };
@@ -118,7 +118,10 @@ pub(crate) async fn join(
                 if Instant::now() + RETRY >= deadline {
                     bail!("cannot join {uri}: {cause}");
                 }
-                tracing::warn!("cannot join {uri}: {cause}; trying again");
+                if cause != said {
+                    tracing::warn!("cannot join {uri}: {cause}; trying again");
+                    said = cause;
+                }
             }
         }
         tokio::time::sleep(RETRY).await;

@@ -42,6 +42,13 @@ pub(super) struct Running {
     pub(super) connections: u64,
 }
 
+impl Running {
+    /// Messages that may leave.
+    pub(super) fn messages(&mut self) -> Vec<Outgoing> {
+        std::iter::from_fn(|| self.node.poll_message()).collect()
+    }
+}
+
 pub(super) struct Server {
     pub(super) identity: Identity,
     pub(super) disk: MemoryDisk,
@@ -231,6 +238,7 @@ impl Server {
         }
         let Some(last) = last else { return Ok(Vec::new()) };
         running.log.sync().map_err(io::Error::other)?;
-        Ok(running.node.persisted(last))
+        running.node.persisted(last);
+        Ok(running.messages())
     }
 }

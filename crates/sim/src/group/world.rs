@@ -346,9 +346,14 @@ impl<'a> World<'a> {
                 }
                 let local = server.local(now);
                 let running = server.running.as_mut().expect("it is awake");
-                let Some(round) = running.node.poll(local) else { break };
-                running.writes.extend(round.write.map(|write| (now + sync, write)));
-                self.send(node, round.messages)?;
+                let write = running.node.poll(local);
+                let is_last = write.is_none();
+                running.writes.extend(write.map(|write| (now + sync, write)));
+                let messages = running.messages();
+                self.send(node, messages)?;
+                if is_last {
+                    break;
+                }
             }
             self.check_leader(node)?;
         }
