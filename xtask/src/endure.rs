@@ -23,6 +23,8 @@ use crate::{fuzz, sim, top};
 const WORLDS: (u64, u64) = (100, 3_000);
 /// A tenth as many, four times as long.
 const LONG_WORLDS: (u64, u64) = (10, 12_000);
+/// As many times more worlds where there is one kind alone.
+const KINDS: u64 = 7;
 /// Seconds of a slice of fuzzing.
 const FUZZ_SECONDS: u64 = 20;
 /// Seconds for which a slice tortures each type of tube, and operations of the disk that it lets fail.
@@ -47,6 +49,8 @@ pub(crate) struct Order {
     pub(crate) hours: f64,
     pub(crate) jobs: Option<NonZero<usize>>,
     pub(crate) parts: Vec<Part>,
+    /// The only kind of worlds, as the simulator calls it.
+    pub(crate) world: Option<String>,
     /// Whether a finding does not end the run.
     pub(crate) keep_going: bool,
     /// The file of the record.
@@ -99,6 +103,7 @@ enum Kind {
         program: PathBuf,
         worlds: u64,
         steps: u64,
+        kind: Option<String>,
     },
     Fuzz(fuzz::Fuzzer),
     Kills,
@@ -112,7 +117,9 @@ impl Round {
         if order.hours > 0.0 && has(Part::Worlds) {
             let program = sim::build()?;
             for (worlds, steps) in [WORLDS, LONG_WORLDS] {
-                slices.push(Kind::Worlds { program: program.clone(), worlds, steps });
+                let kind = order.world.clone();
+                let worlds = if kind.is_some() { worlds * KINDS } else { worlds };
+                slices.push(Kind::Worlds { program: program.clone(), worlds, steps, kind });
             }
         }
         if order.hours > 0.0 && has(Part::Fuzz) {
@@ -132,10 +139,11 @@ impl Round {
         let (round, place) = (self.number / self.slices.len(), self.number % self.slices.len());
         self.number += 1;
         match &self.slices[place] {
-            Kind::Worlds { program, worlds, steps } => {
+            Kind::Worlds { program, worlds, steps, kind } => {
                 let run = Program::new(program)
                     .arguments(["--worlds", &worlds.to_string(), "--steps", &steps.to_string()])
                     .arguments(["--jobs", &self.jobs.to_string()])
+                    .arguments(kind.iter().flat_map(|kind| ["--world", kind]))
                     .arguments(self.keep_going.then_some("--keep-going"));
                 let (output, outcome) = run.watched()?;
                 Ok((Column::WorldsTime, read_worlds(&output, outcome)?))
@@ -172,6 +180,9 @@ fn read_worlds(output: &str, outcome: Result<()>) -> Result<Slice> {
         ];
         for (column, word) in numbers {
             slice.row[column] += value_before(sums, word).unwrap_or(0.0);
+        }
+        if matches!(worlds, Column::Group | Column::Members) {
+            slice.row[Column::GroupTime] += value_before(sums, "simulated").unwrap_or(0.0);
         }
     }
     if let (Err(error), true) = (outcome, slice.findings.is_empty()) {

@@ -114,6 +114,9 @@ enum Task {
         /// Run only these parts
         #[arg(long, value_delimiter = ',', value_name = "PART")]
         only: Vec<endure::Part>,
+        /// Run worlds of this kind alone: see `cargo xtask sim --help`
+        #[arg(long, value_name = "KIND")]
+        world: Option<String>,
         /// Go on after a finding
         #[arg(long)]
         keep_going: bool,
@@ -171,9 +174,9 @@ fn run(task: Task) -> Result<()> {
         Task::Fuzz { seconds, seed, target } => fuzz::run(seconds, seed, target.as_deref()),
         Task::Count { record } => instructions::check(record),
         Task::Sim { arguments } => sim::run(&arguments),
-        Task::Endure { hours, jobs, only, keep_going, record } => {
+        Task::Endure { hours, jobs, only, world, keep_going, record } => {
             let record = absolute(record)?.unwrap_or_else(endure::default_record);
-            endure::run(&endure::Order { hours, jobs, parts: only, keep_going, record })
+            endure::run(&endure::Order { hours, jobs, parts: only, world, keep_going, record })
         }
         Task::Dist { binary } => package::dist_binary(absolute(binary)?.as_deref()).map(drop),
         Task::Pictures => steps::pictures(),

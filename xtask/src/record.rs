@@ -23,6 +23,8 @@ pub(crate) enum Column {
     KillsTime,
     /// Hours that passed in the worlds.
     SimulatedTime,
+    /// Of them, hours of worlds of groups.
+    GroupTime,
     Queue,
     Expiration,
     Replicas,
@@ -46,11 +48,12 @@ pub(crate) enum Column {
 }
 
 impl Column {
-    const ALL: [(Self, &str); 17] = [
+    const ALL: [(Self, &str); 18] = [
         (Self::WorldsTime, "worlds, CPU h"),
         (Self::FuzzTime, "fuzz, CPU h"),
         (Self::KillsTime, "kills, CPU h"),
         (Self::SimulatedTime, "simulated h"),
+        (Self::GroupTime, "of them in groups"),
         (Self::Queue, "queue"),
         (Self::Expiration, "expiration"),
         (Self::Replicas, "replicas"),
@@ -67,7 +70,10 @@ impl Column {
     ];
 
     fn is_time(self) -> bool {
-        matches!(self, Self::WorldsTime | Self::FuzzTime | Self::KillsTime | Self::SimulatedTime)
+        matches!(
+            self,
+            Self::WorldsTime | Self::FuzzTime | Self::KillsTime | Self::SimulatedTime | Self::GroupTime
+        )
     }
 
     /// The column of the worlds that the simulator calls `kind`.

@@ -139,7 +139,7 @@ pub(crate) fn read_entry(reader: &mut Reader<'_>) -> Result<Entry, CodecError> {
 #[must_use]
 pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message) -> bool {
     let kind = message.get_msg_type();
-    let Some((code, _)) = MESSAGES.into_iter().find(|&(_, known)| known == kind) else { return false };
+    let Some(&(code, _)) = MESSAGES.iter().find(|(_, known)| *known == kind) else { return false };
     let entries =
         message.get_entries().iter().map(|entry| ENTRY_BYTES + entry.context.len() + entry.data.len());
     out.reserve(
@@ -180,8 +180,8 @@ pub(crate) fn read_message(bytes: &[u8]) -> Result<(Message, Option<Base>), Code
     fields(reader, MESSAGE_FIELDS)?;
     let mut message = Message::default();
     let code = reader.uint()?;
-    let kind = MESSAGES.into_iter().find(|&(known, _)| known == code);
-    let (_, kind) = kind.ok_or(CodecError::Value("kind of a message", code))?;
+    let kind = MESSAGES.iter().find(|(known, _)| *known == code);
+    let &(_, kind) = kind.ok_or(CodecError::Value("kind of a message", code))?;
     message.set_msg_type(kind);
     for field in [
         &mut message.from,

@@ -518,8 +518,9 @@ impl Node {
         while let Some(message) = self.outbox.pop_front() {
             let mut bytes = Vec::new();
             if write_message(&mut bytes, &message) {
-                let base = Base::decode(&message.get_snapshot().data).ok().map(Box::new);
-                return Some(Outgoing { to: message.to, bytes, base });
+                let has_base = message.get_msg_type() == MessageType::MsgSnapshot;
+                let base = has_base.then(|| Base::decode(&message.get_snapshot().data).ok()).flatten();
+                return Some(Outgoing { to: message.to, bytes, base: base.map(Box::new) });
             }
         }
         None
@@ -542,9 +543,13 @@ impl Node {
         let number = ready.number();
         let mut later = ready.take_persisted_messages();
         // A leader's messages leave at once, but for answers that it gave before it led.
-        let (answers, at_once): (Vec<Message>, Vec<Message>) =
-            ready.take_messages().into_iter().partition(is_answer);
-        later.extend(answers);
+        for message in ready.take_messages() {
+            if is_answer(&message) {
+                later.push(message);
+            } else {
+                self.send(message);
+            }
+        }
         let snapshot = ready.snapshot().clone();
         let install = (!snapshot.is_empty())
             .then(|| Base::decode(&snapshot.data).expect("the state was read from its message already"));
@@ -574,7 +579,6 @@ impl Node {
             }
         }
         self.ask_for_missing();
-        at_once.into_iter().for_each(|message| self.send(message));
         let mut write = None;
         if must_sync {
             let ballot = self.ballot();
