@@ -207,9 +207,8 @@ impl Record {
             self.end(JobState::Failed, now);
             why.clone_into(&mut self.error);
         }
-        if self.kept > 0 {
-            self.undo_until = now;
-        }
+        // Never again, also when the clock is put back.
+        self.undo_until = 0;
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {

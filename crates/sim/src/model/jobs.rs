@@ -127,9 +127,7 @@ impl Job {
         if !self.is_over() {
             self.end(State::Failed, now);
         }
-        if self.kept > 0 {
-            self.undo_until = now;
-        }
+        self.undo_until = 0;
     }
 
     fn state_wanted(&self) -> Option<char> {
