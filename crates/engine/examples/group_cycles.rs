@@ -501,7 +501,7 @@ fn main() -> Result<(), Failure> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let [servers, tube_type, level @ ..] = arguments.as_slice() else { return Err(usage.into()) };
     let level = level.first().map_or(Ok(group::FEATURE_LEVEL), |level| level.parse())?;
-    let form = Form { has_sub_queues: tube_type.starts_with("utube"), batch: None };
+    let form = Form { has_sub_queues: tube_type.starts_with("utube"), batch: None, waits: false };
     let mut world = match servers.strip_prefix("group:") {
         Some(members) => World::group(members.parse()?, level)?,
         None if servers == "single" => World::single()?,
@@ -519,8 +519,8 @@ fn main() -> Result<(), Failure> {
     for (_, replies) in world.finish(turn_of) {
         values(&replies)?;
     }
-    for step in 0..(WARMUP + COUNTED) * STEPS.len() {
-        let turn: Turn = if step < WARMUP * STEPS.len() { turn_of } else { turn_counted };
+    for step in 0..(WARMUP + COUNTED) * STEPS {
+        let turn: Turn = if step < WARMUP * STEPS { turn_of } else { turn_counted };
         for client in &clients {
             world.serve(client.slot, &client.frames(form), turn);
         }

@@ -2,7 +2,8 @@
 //!
 //! The program is the loop of a server without sockets, files and threads: eight connections with 32 requests under way on
 //! each, turn by turn, every reply checked. `fifo:100` sends batches instead: each connection has one request of 100 tasks
-//! under way (`put_many`, `take_many`, `ack_many`), and a cycle is still that of one task. Nothing in it depends on time or
+//! under way (`put_many`, `take_many`, `ack_many`), and a cycle is still that of one task. With `fifo:wait` the takes come before
+//! the puts that they wait for. Nothing in it depends on time or
 //! on other processes, so two runs of one binary execute the same instructions. Valgrind counts those below
 //! [`serve_counted`], which are the instance's alone.
 //!
@@ -25,16 +26,16 @@ use uuid::Uuid;
 use crate::load::{CONNECTIONS, COUNTED, Client, Form, START, STEPS, TURN, WARMUP, create_tube, values};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let what = std::env::args().nth(1).ok_or("usage: cycles TUBE_TYPE[:TASKS_OF_A_BATCH]")?;
-    let (tube_type, batch) = match what.split_once(':') {
-        Some((tube_type, batch)) => (tube_type, Some(batch.parse()?)),
-        None => (what.as_str(), None),
-    };
-    let mut load = Load::new(tube_type, batch)?;
-    for _ in 0..WARMUP * STEPS.len() {
+    let what = std::env::args().nth(1).ok_or("usage: cycles TUBE_TYPE[:TASKS_OF_A_BATCH|:wait]")?;
+    let (tube_type, suffix) = what.split_once(':').unwrap_or((&what, ""));
+    let waits = suffix == "wait";
+    let batch = (!waits && !suffix.is_empty()).then(|| suffix.parse()).transpose()?;
+    let form = Form { has_sub_queues: tube_type.starts_with("utube"), batch, waits };
+    let mut load = Load::new(tube_type, form)?;
+    for _ in 0..WARMUP * STEPS {
         load.step(serve)?;
     }
-    for _ in 0..COUNTED * STEPS.len() {
+    for _ in 0..COUNTED * STEPS {
         load.step(serve_counted)?;
     }
     println!("{}", CONNECTIONS * load.form.tasks() * COUNTED);
@@ -50,7 +51,7 @@ struct Load {
 }
 
 impl Load {
-    fn new(tube_type: &str, batch: Option<usize>) -> Result<Self, Box<dyn Error>> {
+    fn new(tube_type: &str, form: Form) -> Result<Self, Box<dyn Error>> {
         let identity = Identity {
             instance: Uuid::from_bytes([0x11; 16]),
             cluster: Uuid::from_bytes([0x22; 16]),
@@ -69,7 +70,6 @@ impl Load {
         let mut instance =
             Instance::new(Settings::default(), identity, process, store, queue, Vclock::new(), now);
         instance.start(now)?;
-        let form = Form { has_sub_queues: tube_type.starts_with("utube"), batch };
         let mut load = Self { instance, clients: Vec::new(), now, form };
         for number in 0..CONNECTIONS {
             let origin = Origin { peer: "127.0.0.1:40000".to_owned(), trust: Trust::Admin };

@@ -45,6 +45,7 @@ mod background;
 mod batch;
 mod bulk;
 mod caller;
+mod consumers;
 mod correction;
 #[cfg(test)]
 mod cost;
@@ -240,8 +241,8 @@ impl Queue {
         self.common.coming_up.is_some()
     }
 
-    /// The requests of the calls that wait.
-    pub fn waiting_requests(&self) -> impl Iterator<Item = u64> {
+    /// The calls that wait: numbers of connections and requests.
+    pub fn waiting_requests(&self) -> impl Iterator<Item = (u64, u64)> {
         self.common.waiters.requests()
     }
 
@@ -383,8 +384,8 @@ impl Queue {
         self.turn(store, now).cancel(connection, request)
     }
 
-    /// The store, for a client that reads an index, inside or outside of a transaction: cached owners are written back, and
-    /// deferred entries are flushed in steps. `None`: more steps are to come, see [`Store::read`].
+    /// The store, for a client that reads an index, inside or outside of a transaction: cached owners are written back, the rows of
+    /// takes that wait are written, and deferred entries are flushed in steps. `None`: more steps are to come, see [`Store::read`].
     ///
     /// # Errors
     /// No such space or index; or a row of a cached owner is refused, because its space was changed or dropped.
@@ -406,6 +407,14 @@ impl Queue {
     /// The space is not there.
     pub fn taken_rows(&self, store: &Store) -> Result<Vec<Vec<u8>>, Error> {
         self.common.owners.rows(store)
+    }
+
+    /// The rows that `_queue_consumers` has, or would have if the row of each take that waits were written, in order.
+    ///
+    /// # Errors
+    /// The space is not there.
+    pub fn consumer_rows(&self, store: &Store) -> Result<Vec<Vec<u8>>, Error> {
+        self.common.consumer_rows(store, &self.tubes)
     }
 
     /// The instance is a member of a group: sessions stay durable, and a temporary tube is empty when the queue starts.

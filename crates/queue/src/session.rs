@@ -209,8 +209,6 @@ pub(crate) enum SessionsStart {
     Shown,
     /// Connections whose rows are to be written.
     Connections { bound: Vec<(u64, SessionId)> },
-    /// Takes whose rows are to be written.
-    Consumers { waiting: Vec<(u64, u64)> },
     /// Sessions that no connection may have.
     Left { after: Option<SessionId> },
 }
@@ -530,6 +528,7 @@ impl Turn<'_> {
                 if count == limit {
                     return Ok((count, Some(SessionsStart::Shown)));
                 }
+                self.common.waiters.forget_rows();
                 let bound = self.common.sessions.iter().collect();
                 Ok((count, Some(SessionsStart::Connections { bound })))
             }
@@ -540,21 +539,10 @@ impl Turn<'_> {
                     store.read(common.spaces.taken, TAKEN_BY_SESSION, 0)?;
                     portion.iter().try_for_each(|bound| common.rebind(store, *bound, *now))
                 })?;
-                if !bound.is_empty() {
-                    return Ok((portion.len(), Some(SessionsStart::Connections { bound })));
-                }
-                let waiting =
-                    self.common.waiters.takes().map(|(_, request, waiter)| (waiter.connection, request));
-                let waiting = waiting.collect();
-                Ok((portion.len(), Some(SessionsStart::Consumers { waiting })))
-            }
-            SessionsStart::Consumers { mut waiting } => {
-                let portion = waiting.split_off(waiting.len().saturating_sub(limit));
-                self.transact(|turn| turn.write_consumers(&portion))?;
-                let next = if waiting.is_empty() {
+                let next = if bound.is_empty() {
                     SessionsStart::Left { after: None }
                 } else {
-                    SessionsStart::Consumers { waiting }
+                    SessionsStart::Connections { bound }
                 };
                 Ok((portion.len(), Some(next)))
             }

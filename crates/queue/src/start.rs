@@ -48,8 +48,8 @@ pub struct StartReport {
 /// The outcome of [`crate::Queue::rebuild`].
 #[derive(Debug)]
 pub struct Rebuilt {
-    /// The requests of the calls that go on waiting. All others that were parked are forgotten.
-    pub waiting: HashSet<u64>,
+    /// The calls that go on waiting: numbers of connections and requests. All others that were parked are forgotten.
+    pub waiting: HashSet<(u64, u64)>,
     /// As of [`crate::Queue::start`], which is to be called again after an error.
     pub started: Result<StartReport, Error>,
 }

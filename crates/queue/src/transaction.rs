@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use lycosa_store::{Decision, SpaceId, Statement, Store, Submitted, UserId};
 
+use crate::consumers::ConsumerRows;
 use crate::counted::Counted;
 use crate::driver::Candidates;
 use crate::driver::candidates::SubQueue;
@@ -43,6 +44,8 @@ pub(crate) enum Undo {
     Opened { session: SessionId },
     /// Another owner, or none, was noted of the task.
     Owner { task: TaskKey, previous: Option<Owner> },
+    /// Rows of `_queue_consumers` were missing and surplus.
+    Consumers(ConsumerRows),
     /// The tube was not there.
     Tube { tube: TubeIndex },
     /// The queue's spaces had other ids, and the other mode.
@@ -266,10 +269,13 @@ impl Turn<'_> {
         self.revert_to(Mark::default());
     }
 
-    /// Writes cached owners back if `space` is theirs or may tell of it.
+    /// Writes cached owners back if `space` is theirs or may tell of it, and the rows of takes that wait.
     #[inline]
     pub(crate) fn write_back(&mut self, space: SpaceId) -> Result<(), Error> {
-        if self.common.owners.may_lack_rows_of(space) { self.write_back_owners() } else { Ok(()) }
+        if self.common.owners.may_lack_rows_of(space) {
+            self.write_back_owners()?;
+        }
+        if self.common.consumers_differ(space) { self.write_consumers() } else { Ok(()) }
     }
 
     pub(crate) fn settle_owners(&mut self) -> Result<(), Error> {
@@ -359,6 +365,7 @@ impl Common {
             }
             Undo::Opened { session } => self.sessions.forget_opener(&session),
             Undo::Owner { task, previous } => self.owners.restore(task, previous),
+            Undo::Consumers(rows) => self.waiters.rows.restore(rows),
             Undo::Session { connection, previous } => _ = self.sessions.bind(connection, previous),
             Undo::Tube { tube } => {
                 self.deadlines.set(tube, NEVER);

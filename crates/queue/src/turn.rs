@@ -166,6 +166,7 @@ impl Common {
         self.deadlines = Deadlines::default();
         self.pending = Pending::default();
         self.sessions.forget_rows();
+        self.waiters.forget_rows();
         self.jobs.clear();
         self.corrected_later.clear();
         self.ready.clear();

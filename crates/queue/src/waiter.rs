@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use lycosa_store::UserId;
 
+use crate::consumers::{CallKey, ConsumerRows};
 use crate::integer_map::IntegerMap;
 use crate::leases::Form;
 use crate::repeat::TakeName;
@@ -80,10 +81,12 @@ pub(crate) enum Line {
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     lines: BTreeMap<(TubeIndex, Line, u64), Waiter>,
-    positions: BTreeMap<(u64, u64), (TubeIndex, Line)>,
+    positions: BTreeMap<CallKey, (TubeIndex, Line)>,
     timeouts: BTreeSet<(u64, u64, u64)>,
     /// Numbers of waiting calls by tube and line; a tube in which nothing waits has no entry.
     counts: IntegerMap<TubeIndex, [u32; 2]>,
+    /// How `_queue_consumers` differs.
+    pub(crate) rows: ConsumerRows,
 }
 
 impl Waiters {
@@ -96,9 +99,9 @@ impl Waiters {
         self.counts.get(&tube).map_or(0, |counts| counts[line as usize])
     }
 
-    /// The requests of all of them.
-    pub(crate) fn requests(&self) -> impl Iterator<Item = u64> {
-        self.lines.keys().map(|&(_, _, request)| request)
+    /// All of them.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = CallKey> {
+        self.positions.keys().copied()
     }
 
     /// A waiting call, and the tube in which it waits.
@@ -122,6 +125,9 @@ impl Waiters {
         if deadline != NEVER {
             self.timeouts.insert((deadline, request, connection));
         }
+        if line == Line::Takes {
+            self.rows.begin((connection, request));
+        }
         self.lines.insert((tube, line, request), waiter);
         self.counts.entry(tube).or_default()[line as usize] += 1;
     }
@@ -141,10 +147,10 @@ impl Waiters {
         range.map(|(&(_, _, request), waiter)| (request, waiter))
     }
 
-    /// Every waiting take, by tube and request.
-    pub(crate) fn takes(&self) -> impl Iterator<Item = (TubeIndex, u64, &Waiter)> {
-        let all = self.lines.iter().filter(|((_, line, _), _)| *line == Line::Takes);
-        all.map(|(&(tube, _, request), waiter)| (tube, request, waiter))
+    /// `_queue_consumers` is empty.
+    pub(crate) fn forget_rows(&mut self) {
+        let takes = self.lines.iter().filter(|((_, line, _), _)| *line == Line::Takes);
+        self.rows.begin_anew(takes.map(|(_, waiter)| (waiter.connection, waiter.request)).collect());
     }
 
     /// The earliest deadline of a waiting call.
@@ -168,7 +174,12 @@ impl Waiters {
     pub(crate) fn remove(&mut self, connection: u64, request: u64) -> Option<(TubeIndex, Waiter)> {
         let (tube, line) = self.positions.remove(&(connection, request))?;
         let waiter = self.lines.remove(&(tube, line, request))?;
-        self.timeouts.remove(&(waiter.deadline, request, connection));
+        if waiter.deadline != NEVER {
+            self.timeouts.remove(&(waiter.deadline, request, connection));
+        }
+        if line == Line::Takes {
+            self.rows.end((connection, request));
+        }
         if let Entry::Occupied(mut counts) = self.counts.entry(tube) {
             counts.get_mut()[line as usize] -= 1;
             if *counts.get() == [0; 2] {

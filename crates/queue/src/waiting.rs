@@ -2,16 +2,14 @@
 //!
 //! After each commit the queue serves the waiting calls of tubes that have a new ready task or free capacity: the call
 //! that has waited longest gets the first task, until calls or tasks run out. A batch of puts that waits for capacity
-//! holds up later puts, or it would wait for ever. A call that waits for tasks has a row in `_queue_consumers`; a put
-//! that waits for capacity has none.
+//! holds up later puts, or it would wait for ever. A take that waits has a row in `_queue_consumers` for its readers
+//! ([`crate::consumers`]); a put that waits for capacity has none.
 
-use lycosa_store::{SpaceId, Statement, Store};
 use lycosa_tuple::mp;
 
 use crate::error::Error;
 use crate::procedure::Call;
 use crate::repeat::TakeName;
-use crate::task::ShortKey;
 use crate::tube::TubeIndex;
 use crate::turn::Turn;
 use crate::waiter::{Line, Waiter, Wanted};
@@ -39,10 +37,8 @@ impl Turn<'_> {
         let Client { connection, user } = caller.client();
         check_may_wait(caller)?;
         let waiter = Waiter { connection, user, request, wanted, name, since: self.now, deadline };
-        if waiter.wanted.line() == Line::Takes {
-            self.transact(|turn| turn.write_consumer(index, &waiter))?;
-        }
         self.common.waiters.push(index, waiter);
+        self.bound_consumers();
         Ok(Answer::Parked)
     }
 
@@ -77,15 +73,11 @@ impl Turn<'_> {
         self.common.take_name = name;
         let served = match &wanted {
             Wanted::Task(_) | Wanted::Tasks { .. } => self.transact_at(index, |tube| {
-                let taken = match wanted {
+                Ok(match wanted {
                     Wanted::Tasks { limit, form } => tube.take_many(client, (limit, form), &mut values)? > 0,
                     Wanted::Task(form) => tube.take(client, form, &mut values)?,
                     Wanted::Capacity(_) | Wanted::CapacityForMany { .. } => false,
-                };
-                if taken {
-                    erase_consumer(tube.store, tube.common.spaces.consumers, connection, request)?;
-                }
-                Ok(taken)
+                })
             }),
             Wanted::Capacity(arguments) => self.put_of_waiter(index, arguments, &mut values),
             Wanted::CapacityForMany { tasks, arguments } => {
@@ -100,7 +92,6 @@ impl Turn<'_> {
                 true
             }
             Err(error) => {
-                self.hide_consumer(connection, request);
                 self.wake(connection, request, Err(error));
                 true
             }
@@ -114,8 +105,7 @@ impl Turn<'_> {
             && let Some((connection, request)) = self.common.waiters.due(self.now)
         {
             count += 1;
-            self.hide_consumer(connection, request);
-            self.answer_with_nothing(connection, request);
+            self.end_wait(connection, request);
         }
         count
     }
@@ -123,6 +113,7 @@ impl Turn<'_> {
     /// Takes a call out of its line unserved. Behind a batch there may be puts for which there is free space.
     fn give_up(&mut self, connection: u64, request: u64) -> Option<Waiter> {
         let (index, waiter) = self.common.waiters.remove(connection, request)?;
+        self.bound_consumers();
         if matches!(waiter.wanted, Wanted::CapacityForMany { .. }) {
             self.common.ready.push(index);
         }
@@ -131,6 +122,7 @@ impl Turn<'_> {
 
     fn wake(&mut self, connection: u64, request: u64, result: Result<(u32, Vec<u8>), Error>) {
         if self.common.waiters.remove(connection, request).is_some() {
+            self.bound_consumers();
             self.common.woken.push_back(Woken { connection, request, result });
         }
     }
@@ -142,7 +134,6 @@ impl Turn<'_> {
         }
         let is_waiting = self.give_up(connection, request).is_some();
         if is_waiting {
-            self.hide_consumer(connection, request);
             self.serve();
         }
         is_waiting
@@ -151,7 +142,6 @@ impl Turn<'_> {
     /// The connection has ended: its calls wait no longer.
     pub(crate) fn forget_waiters(&mut self, connection: u64) {
         while let Some(request) = self.common.waiters.of_connection(connection) {
-            self.hide_consumer(connection, request);
             self.give_up(connection, request);
         }
         self.forget_searches(connection, None);
@@ -167,7 +157,6 @@ impl Turn<'_> {
         let waiting = self.common.waiters.of_tube(index);
         let waiting: Vec<_> = waiting.map(|(request, waiter)| (waiter.connection, request)).collect();
         for (connection, request) in waiting {
-            self.hide_consumer(connection, request);
             self.wake(connection, request, Err(error.clone()));
         }
     }
@@ -179,37 +168,8 @@ impl Turn<'_> {
         }
     }
 
-    fn write_consumer(&mut self, index: TubeIndex, waiter: &Waiter) -> Result<(), Error> {
-        let Some(tube) = self.tubes.at(index) else { return Ok(()) };
-        let mut row = Vec::with_capacity(48);
-        mp::write_array(&mut row, 5);
-        for number in [waiter.connection, waiter.request, tube.id, waiter.deadline, waiter.since] {
-            mp::write_uint(&mut row, number);
-        }
-        self.store.execute(&Statement::Replace { space: self.common.spaces.consumers, tuple: &row })?;
-        Ok(())
-    }
-
-    /// Writes the rows of those of these takes that still wait. Inside a transaction.
-    pub(crate) fn write_consumers(&mut self, takes: &[(u64, u64)]) -> Result<(), Error> {
-        for &(connection, request) in takes {
-            let waiter = self.common.waiters.get(connection, request);
-            if let Some((index, waiter)) = waiter.map(|(index, waiter)| (index, waiter.clone())) {
-                self.write_consumer(index, &waiter)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes the row of a waiting call in a transaction of its own. A row that cannot be removed does no
-    /// harm: only people read it.
     /// Ends a waiting call as if its time were over.
     pub(crate) fn end_wait(&mut self, connection: u64, request: u64) {
-        self.hide_consumer(connection, request);
-        self.answer_with_nothing(connection, request);
-    }
-
-    fn answer_with_nothing(&mut self, connection: u64, request: u64) {
         let Some(waiter) = self.give_up(connection, request) else { return };
         let mut values = Vec::new();
         let count = match waiter.wanted {
@@ -225,20 +185,4 @@ impl Turn<'_> {
         };
         self.common.woken.push_back(Woken { connection, request, result: Ok((count, values)) });
     }
-
-    fn hide_consumer(&mut self, connection: u64, request: u64) {
-        let erased = self
-            .transact(|turn| erase_consumer(turn.store, turn.common.spaces.consumers, connection, request));
-        if let Err(error) = erased {
-            self.common.log_failure("removal of a consumer", &error);
-        }
-    }
-}
-
-fn erase_consumer(store: &mut Store, space: SpaceId, connection: u64, request: u64) -> Result<(), Error> {
-    let key = ShortKey::numbers(&[connection, request]);
-    if store.get(space, 0, &key)?.is_some() {
-        store.execute(&Statement::Delete { space, index: 0, key: &key })?;
-    }
-    Ok(())
 }

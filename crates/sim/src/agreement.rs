@@ -298,7 +298,7 @@ pub(crate) fn sessions_agree(instance: &Instance, model: &Model, names: &mut Nam
     let expected: Vec<_> = expected.into_values().collect();
     same("_queue_taken_2", &taken_rows(instance)?, &expected)?;
     leases_agree(store, model, names)?;
-    waiters_agree(store, model)
+    waiters_agree(instance, model)
 }
 
 /// A row of `_lycosa_leases`.
@@ -355,9 +355,10 @@ fn connection_row(row: &[u8]) -> Option<(u64, SessionId)> {
 }
 
 /// Takes that wait have rows; the number in the second field is the queue's own affair.
-fn waiters_agree(store: &Store, model: &Model) -> Checked {
+fn waiters_agree(instance: &Instance, model: &Model) -> Checked {
     let mut actual = Vec::new();
-    for row in system_rows(store, "_queue_consumers")? {
+    let rows = instance.queue().consumer_rows(instance.store());
+    for row in rows.map_err(|error| Violation(format!("_queue_consumers cannot be read: {error}")))? {
         let mut numbers = [0; 5];
         let mut reader = Reader::new(&row);
         let read = reader.array().and_then(|_| {

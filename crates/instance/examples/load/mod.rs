@@ -20,13 +20,15 @@ pub(crate) const PAYLOAD: usize = 100;
 pub(crate) const WARMUP: usize = 4;
 /// Cycles of each slot that are counted.
 pub(crate) const COUNTED: usize = 16;
+/// Seconds that a take waits.
+const TIMEOUT: u8 = 60;
 /// What a turn takes, in microseconds.
 pub(crate) const TURN: u64 = 50;
 /// Seconds since the epoch when the instance starts.
 pub(crate) const START: u64 = 1_700_000_000;
 
-/// The steps of a cycle, in order.
-pub(crate) const STEPS: [&str; 3] = ["put", "take", "ack"];
+/// Steps of a cycle.
+pub(crate) const STEPS: usize = 3;
 
 /// What the requests of the load are like.
 #[derive(Clone, Copy)]
@@ -34,9 +36,16 @@ pub(crate) struct Form {
     pub(crate) has_sub_queues: bool,
     /// Tasks of a request that is about many; `None`: each request is about one task.
     pub(crate) batch: Option<usize>,
+    /// Takes come before puts, and wait.
+    pub(crate) waits: bool,
 }
 
 impl Form {
+    /// The steps of a cycle, in order.
+    fn steps(self) -> [&'static str; STEPS] {
+        if self.waits { ["take", "put", "ack"] } else { ["put", "take", "ack"] }
+    }
+
     /// Tasks in flight on a connection.
     pub(crate) fn tasks(self) -> usize {
         self.batch.unwrap_or(DEPTH)
@@ -62,17 +71,18 @@ impl Client {
     /// What the connection sends in the present step.
     pub(crate) fn frames(&self, form: Form) -> Vec<u8> {
         match form.batch {
-            Some(tasks) => self.batch(tasks, form.has_sub_queues),
-            None => self.requests(form.has_sub_queues),
+            Some(tasks) => self.batch(tasks, form),
+            None => self.requests(form),
         }
     }
 
     /// The requests of the present step, back to back.
-    fn requests(&self, has_sub_queues: bool) -> Vec<u8> {
+    fn requests(&self, form: Form) -> Vec<u8> {
         let mut frames = Vec::new();
+        let (step, has_sub_queues) = (form.steps()[self.step], form.has_sub_queues);
         for slot in 0..DEPTH {
             let mut arguments = Vec::new();
-            match STEPS[self.step] {
+            match step {
                 "put" => {
                     mp::write_array(&mut arguments, 1 + u32::from(has_sub_queues));
                     mp::write_str(&mut arguments, &[b'x'; PAYLOAD]);
@@ -80,24 +90,25 @@ impl Client {
                         self.write_sub_queue(slot, &mut arguments);
                     }
                 }
-                "take" => arguments.extend_from_slice(&[0x91, 0]),
+                "take" => arguments.extend_from_slice(&[0x91, if form.waits { TIMEOUT } else { 0 }]),
                 _ => {
                     mp::write_array(&mut arguments, 1);
                     arguments.extend_from_slice(&self.taken[slot]);
                 }
             }
-            let name = format!("queue.tube.bench:{}", STEPS[self.step]);
+            let name = format!("queue.tube.bench:{step}");
             let body = Body::Call { name: name.as_bytes(), args: &arguments };
-            request::encode(&mut frames, (slot * STEPS.len() + self.step) as u64, &body);
+            request::encode(&mut frames, (slot * STEPS + self.step) as u64, &body);
         }
         frames
     }
 
     /// The request of the present step about all tasks of a batch.
-    fn batch(&self, tasks: usize, has_sub_queues: bool) -> Vec<u8> {
+    fn batch(&self, tasks: usize, form: Form) -> Vec<u8> {
+        let (step, has_sub_queues) = (form.steps()[self.step], form.has_sub_queues);
         let (mut frame, mut arguments) = (Vec::new(), Vec::new());
         let count = u32::try_from(tasks).unwrap_or(u32::MAX);
-        match STEPS[self.step] {
+        match step {
             "put" => {
                 mp::write_array(&mut arguments, 1 + u32::from(has_sub_queues));
                 mp::write_array(&mut arguments, count);
@@ -118,7 +129,7 @@ impl Client {
                 self.taken.iter().for_each(|id| arguments.extend_from_slice(id));
             }
         }
-        let name = format!("queue.tube.bench:{}_many", STEPS[self.step]);
+        let name = format!("queue.tube.bench:{step}_many");
         let body = Body::Call { name: name.as_bytes(), args: &arguments };
         request::encode(&mut frame, self.step as u64, &body);
         frame
@@ -132,11 +143,18 @@ impl Client {
 
     /// Checks the replies to the present step, and goes on to the next.
     pub(crate) fn note(&mut self, replies: &[u8], form: Form) -> Result<(), Box<dyn Error>> {
-        let state = ["r", "t", "-"][self.step].as_bytes();
+        let step = form.steps()[self.step];
+        // A put that wakes a take comes with the answer of that.
+        let states: &[&[u8]] = match step {
+            "put" if form.waits => &[b"r", b"t"],
+            "put" => &[b"r"],
+            "take" => &[b"t"],
+            _ => &[b"-"],
+        };
         self.taken.clear();
         for values in values(replies)? {
             let mut reader = Reader::new(&values);
-            let shown = || format!("{} was answered with {values:02x?}", STEPS[self.step]);
+            let shown = || format!("{step} was answered with {values:02x?}");
             if reader.array()? != 1 {
                 return Err(shown().into());
             }
@@ -146,16 +164,20 @@ impl Client {
                     return Err(shown().into());
                 }
                 let id = reader.raw()?;
-                if reader.str()? != state || reader.str()? != [b'x'; PAYLOAD] {
+                let state = reader.str()?;
+                if !states.contains(&state) || reader.str()? != [b'x'; PAYLOAD] {
                     return Err(shown().into());
                 }
-                self.taken.push(id.to_vec());
+                if states.last() == Some(&state) {
+                    self.taken.push(id.to_vec());
+                }
             }
         }
-        if self.taken.len() != form.tasks() {
-            return Err(format!("{} tasks were asked for, {} shown", form.tasks(), self.taken.len()).into());
+        let expected = if form.waits && step == "take" { 0 } else { form.tasks() };
+        if self.taken.len() != expected {
+            return Err(format!("{step}: {expected} tasks were expected, {} shown", self.taken.len()).into());
         }
-        self.step = (self.step + 1) % STEPS.len();
+        self.step = (self.step + 1) % STEPS;
         Ok(())
     }
 }

@@ -182,15 +182,15 @@ impl Instance {
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
         self.settle(|instance| {
-            let request = instance.front.parked.next_request();
-            let command = Command { procedure, right, request, arguments: args, concern: Concern::NONE };
+            let request = instance.front.parked.next_request(caller.session);
+            let number = request.number;
+            let command =
+                Command { procedure, right, request: number, arguments: args, concern: Concern::NONE };
             match instance.shard.call(caller, &command, out) {
                 Ok(Answer::Done { count }) => Ok(Called::Done { count }),
                 Ok(Answer::Parked) => {
                     let reply = ReplyTo::Caller(caller.kind);
-                    instance
-                        .front
-                        .park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
+                    instance.front.park(request, ParkedCall { reply, is_invoke: false });
                     Ok(Called::Parked(request))
                 }
                 Err(refusal) => Err(instance.front.refusal(caller.kind, refusal)),
@@ -228,8 +228,9 @@ impl Instance {
         is_call_16: bool,
     ) -> Result<(), ErrorObject> {
         let Some(caller) = self.front.caller(slot) else { return Ok(()) };
-        let request = self.front.parked.next_request();
-        let command = Command { procedure, right, request, arguments: args, concern: Concern::NONE };
+        let request = self.front.parked.next_request(caller.session);
+        let command =
+            Command { procedure, right, request: request.number, arguments: args, concern: Concern::NONE };
         let Some(connection) = self.front.connections.get_mut(slot) else { return Ok(()) };
         let out = connection.replies.buffer();
         let undo = out.len();
@@ -250,7 +251,7 @@ impl Instance {
             Ok(Answer::Parked) => {
                 out.truncate(undo);
                 let reply = ReplyTo::Frame { slot, sync, is_call_16 };
-                self.front.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
+                self.front.park(request, ParkedCall { reply, is_invoke: false });
                 Ok(())
             }
             Err(refusal) => {
@@ -349,14 +350,14 @@ impl Instance {
         reply: ReplyTo,
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
-        let request = self.front.parked.next_request();
+        let request = self.front.parked.next_request(caller.session);
         match self.shard.call_snapshot(caller.may_wait.then_some(request))? {
             Snapshot::Exists => {
                 mp::write_str(out, b"ok");
                 Ok(Called::Done { count: 1 })
             }
             Snapshot::Awaited => {
-                self.front.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
+                self.front.park(request, ParkedCall { reply, is_invoke: false });
                 Ok(Called::Parked(request))
             }
             Snapshot::MayNotWait => Err(too_many_waiting(self.front.settings.max_waiting)),

@@ -7,7 +7,8 @@
 //!
 //! Invariant: a parked call is answered once, or forgotten with its session.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::keys::RequestType;
@@ -58,7 +59,6 @@ pub(crate) enum ReplyTo {
 /// A call that waits for its answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ParkedCall {
-    pub(crate) session: u64,
     pub(crate) reply: ReplyTo,
     /// It waits for a program, and not for something to happen.
     pub(crate) is_invoke: bool,
@@ -67,19 +67,18 @@ pub(crate) struct ParkedCall {
 /// All calls that wait for their answers.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
-    last_request: RequestId,
-    calls: HashMap<RequestId, ParkedCall>,
-    by_session: BTreeSet<(u64, RequestId)>,
+    last_number: u64,
+    calls: BTreeMap<RequestId, ParkedCall>,
     answers: VecDeque<Answered>,
     /// Those for HTTP.
     http_answers: VecDeque<Answered>,
 }
 
 impl Parked {
-    /// The number of the next request.
-    pub(crate) fn next_request(&mut self) -> RequestId {
-        self.last_request += 1;
-        self.last_request
+    /// The next request, of a session.
+    pub(crate) fn next_request(&mut self, session: u64) -> RequestId {
+        self.last_number += 1;
+        RequestId { session, number: self.last_number }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -90,21 +89,10 @@ impl Parked {
         self.calls.get(&request)
     }
 
-    fn insert(&mut self, request: RequestId, call: ParkedCall) {
-        self.by_session.insert((call.session, request));
-        self.calls.insert(request, call);
-    }
-
-    fn remove(&mut self, request: RequestId) -> Option<ParkedCall> {
-        let call = self.calls.remove(&request)?;
-        self.by_session.remove(&(call.session, request));
-        Some(call)
-    }
-
-    /// The numbers of all calls, the oldest first.
+    /// All calls, the oldest first.
     fn requests(&self) -> Vec<RequestId> {
         let mut requests: Vec<_> = self.calls.keys().copied().collect();
-        requests.sort_unstable();
+        requests.sort_unstable_by_key(|request| request.number);
         requests
     }
 
@@ -123,18 +111,21 @@ impl Parked {
 
     /// The calls of a session that wait for something to happen.
     fn waiting_of(&self, session: u64) -> Vec<RequestId> {
-        let all =
-            self.by_session.range((session, 0)..=(session, RequestId::MAX)).map(|&(_, request)| request);
-        all.filter(|request| self.calls.get(request).is_some_and(|call| !call.is_invoke)).collect()
+        let waiting = self.calls.range(all_of(session)).filter(|(_, call)| !call.is_invoke);
+        waiting.map(|(&request, _)| request).collect()
     }
 
     /// Forgets the calls of a session that has ended.
     fn forget_session(&mut self, session: u64) {
-        let ended = (session, 0)..=(session, RequestId::MAX);
-        while let Some(&(_, request)) = self.by_session.range(ended.clone()).next() {
-            self.remove(request);
+        while let Some((&request, _)) = self.calls.range(all_of(session)).next() {
+            self.calls.remove(&request);
         }
     }
+}
+
+/// Every request that a session may have made.
+fn all_of(session: u64) -> RangeInclusive<RequestId> {
+    RequestId { session, number: 0 }..=RequestId { session, number: u64::MAX }
 }
 
 impl Instance {
@@ -159,7 +150,7 @@ impl Instance {
     pub fn disconnect_session(&mut self, session: u64, now: u64) {
         self.input(now, |instance| {
             for request in instance.front.parked.waiting_of(session) {
-                instance.shard.cancel(session, request);
+                instance.shard.cancel(request);
                 instance.front.answer(&instance.shard, request, Ok((1, NULL)));
             }
             instance.shard.data().disconnect(session);
@@ -180,7 +171,7 @@ impl Instance {
         self.settle(|instance| {
             for session in guests {
                 for request in instance.front.parked.waiting_of(session) {
-                    instance.shard.cancel(session, request);
+                    instance.shard.cancel(request);
                     instance.front.answer(&instance.shard, request, Err(error.clone()));
                 }
             }
@@ -198,13 +189,11 @@ impl Instance {
     /// Forgets a parked call of a caller that is no connection, a cancelled fiber for example: it is not answered any
     /// more. A take or put that waits gives up its place; a long call and a program go on.
     pub fn cancel(&mut self, request: RequestId) {
-        let Some(ParkedCall { session, reply: ReplyTo::Caller(_), .. }) =
-            self.front.parked.get(request).copied()
-        else {
+        let Some(ParkedCall { reply: ReplyTo::Caller(_), .. }) = self.front.parked.get(request) else {
             return;
         };
-        self.front.parked.remove(request);
-        self.settle(|instance| instance.shard.cancel(session, request));
+        self.front.parked.calls.remove(&request);
+        self.settle(|instance| instance.shard.cancel(request));
     }
 
     /// The next answer of a parked call of a caller that is neither a connection nor HTTP.
@@ -240,12 +229,12 @@ impl Front {
         {
             connection.count_parked(call.is_invoke, 1);
         }
-        self.parked.insert(request, call);
+        self.parked.calls.insert(request, call);
     }
 
     /// Takes a parked call off the list; the caller of this function answers it.
     pub(crate) fn unpark(&mut self, request: RequestId) -> Option<ParkedCall> {
-        let call = self.parked.remove(request)?;
+        let call = self.parked.calls.remove(&request)?;
         if let ReplyTo::Frame { slot, .. } = call.reply
             && let Some(connection) = self.connections.get_mut(slot)
         {

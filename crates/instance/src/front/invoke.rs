@@ -206,8 +206,8 @@ impl Front {
         args: &[u8],
         reply: ReplyTo,
     ) -> RequestId {
-        let request = self.parked.next_request();
-        self.park(request, ParkedCall { session: caller.session, reply, is_invoke: true });
+        let request = self.parked.next_request(caller.session);
+        self.park(request, ParkedCall { reply, is_invoke: true });
         self.invokes.push_back(Invoke { request, caller, kind, args: args.to_vec() });
         request
     }

@@ -99,9 +99,9 @@ impl Instance {
                 if !caller.may_wait {
                     return Err(too_many_waiting(self.front.settings.max_waiting));
                 }
-                let request = self.front.parked.next_request();
+                let request = self.front.parked.next_request(caller.session);
                 let reply = ReplyTo::Frame { slot, sync: header.sync, is_call_16: false };
-                self.front.park(request, ParkedCall { session: caller.session, reply, is_invoke: false });
+                self.front.park(request, ParkedCall { reply, is_invoke: false });
                 let bytes = chunk.len();
                 self.front.selects.queue.push_back(LongSelect {
                     request,

@@ -10,7 +10,7 @@ use lycosa_iproto::error::ErrorObject;
 use lycosa_queue::{Answer, Caller, Command, Concern, Error};
 
 use crate::shard::data::Data;
-use crate::shard::write_concern::{self, ConcernBounds, WriteConcern};
+use crate::shard::write_concern::{self, ConcernBounds};
 use crate::shard::{NULL, RequestId, Shard, wire_error};
 
 /// Why a call was not done.
@@ -84,7 +84,8 @@ impl Shard {
         match wanted.into_inner()? {
             None => answer,
             Some(wanted) => {
-                Ok(self.await_concern((caller.session, command.request), wanted, answer?, out, start))
+                let request = RequestId { session: caller.session, number: command.request };
+                Ok(self.await_concern(request, wanted, answer?, out, start))
             }
         }
     }
@@ -93,19 +94,18 @@ impl Shard {
     /// vain. The answer is in `out` from `start` on.
     fn await_concern(
         &mut self,
-        (session, request): (u64, RequestId),
+        request: RequestId,
         wanted: usize,
         answer: Answer,
         out: &mut Vec<u8>,
         start: usize,
     ) -> Answer {
-        let concern = WriteConcern { session, wanted };
         match answer {
             Answer::Done { .. } if &out[start..] == NULL => return answer,
             Answer::Done { count } => {
-                self.park_concern(request, concern, count, out.split_off(start));
+                self.park_concern(request, wanted, count, out.split_off(start));
             }
-            Answer::Parked => self.defer_concern(request, concern),
+            Answer::Parked => self.defer_concern(request, wanted),
         }
         Answer::Parked
     }

@@ -242,11 +242,11 @@ impl Data {
     }
 
     /// Takes a parked call back: see [`Queue::cancel`].
-    pub(crate) fn cancel(&mut self, session: u64, request: RequestId) {
+    pub(crate) fn cancel(&mut self, request: RequestId) {
         let now = self.now;
         let mut admitted = self.bookkeep();
         let (queue, store) = admitted.queue();
-        queue.cancel(store, session, request, now);
+        queue.cancel(store, request.session, request.number, now);
     }
 
     /// Admits a statement.

@@ -47,7 +47,7 @@ impl Shard {
         self.roles.has_begun_epoch = false;
         self.expiring.restart();
         let waiting = self.data.queue().waiting_requests().collect();
-        self.void_calls(waiting);
+        self.void_calls(&waiting);
         let account = |store: &Store, id| store.user(id).map(|user| (user.name.clone(), user.hash2));
         let store = self.data.store();
         users.retain(|&id| {
@@ -67,7 +67,7 @@ impl Shard {
             if started.is_err() {
                 self.role.retry_queue(self.data.now);
             }
-            self.void_calls(waiting);
+            self.void_calls(&waiting);
         }
         self.data.conditions.is_rebuilding()
     }
@@ -82,8 +82,11 @@ impl Shard {
         !self.former.is_empty()
     }
 
-    /// Calls that waited for lost rows have an unknown outcome: all but `waiting` and the calls that wait for a snapshot.
-    fn void_calls(&mut self, mut waiting: HashSet<RequestId>) {
+    /// Calls that waited for lost rows have an unknown outcome: all but calls that wait in the queue and calls that wait for a
+    /// snapshot.
+    fn void_calls(&mut self, waiting: &HashSet<(u64, u64)>) {
+        let waiting = waiting.iter().map(|&(session, number)| RequestId { session, number });
+        let mut waiting: HashSet<_> = waiting.collect();
         self.replication.write_concerns.retain_waiting(&waiting);
         waiting.extend(self.checkpoints.waiting_calls());
         self.answers.push_back(Answer::AllBut(waiting));

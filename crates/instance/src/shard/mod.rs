@@ -46,8 +46,14 @@ use crate::shard::lineage::Roles;
 use crate::shard::replication::Replication;
 use crate::shard::role::RoleDeadlines;
 
-/// Number of a request that may be parked; never used twice in a process.
-pub type RequestId = u64;
+/// A request that may be parked, in the order of sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId {
+    /// The session that makes it.
+    pub session: u64,
+    /// Its number among all requests; never used twice in a process.
+    pub number: u64,
+}
 
 /// The identity of this instance in its replica set.
 #[derive(Debug, Clone, Copy)]
@@ -205,16 +211,17 @@ impl Shard {
             return self.answers.pop_front();
         }
         while let Some(woken) = self.data.vault.poll_woken() {
+            let request = RequestId { session: woken.connection, number: woken.request };
             if !self.replication.write_concerns.is_empty()
-                && let Some(concern) = self.take_concern(woken.request)
+                && let Some(wanted) = self.take_concern(request)
                 && let Ok((count, values)) = &woken.result
                 && values != NULL
             {
-                self.park_concern(woken.request, concern, *count, values.clone());
+                self.park_concern(request, wanted, *count, values.clone());
                 continue;
             }
             let result = woken.result.map_err(|error| wire_error::of_queue(&error));
-            return Some(Answer::To(woken.request, result));
+            return Some(Answer::To(request, result));
         }
         None
     }
@@ -231,9 +238,9 @@ impl Shard {
 
     /// Takes a parked call back: it is not answered any more. A take or put that waits gives up its place; a long call goes
     /// on.
-    pub(crate) fn cancel(&mut self, session: u64, request: RequestId) {
+    pub(crate) fn cancel(&mut self, request: RequestId) {
         self.replication.write_concerns.forget(request);
-        self.data.cancel(session, request);
+        self.data.cancel(request);
     }
 
     /// Starts the queue on the recovered data.

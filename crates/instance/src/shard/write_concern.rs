@@ -26,28 +26,20 @@ const MOST: u64 = VCLOCK_MAX as u64 - 1;
 #[derive(Debug)]
 struct ParkedAnswer {
     request: RequestId,
-    concern: WriteConcern,
+    /// Replicas that must have the task.
+    wanted: usize,
     /// What a replica has to have.
     vclock: Vclock,
     count: u32,
     values: Vec<u8>,
 }
 
-/// The write concern of a call: more replicas than every reply waits for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WriteConcern {
-    /// The session that wants it.
-    pub(crate) session: u64,
-    /// Replicas that must have the task.
-    pub(crate) wanted: usize,
-}
-
-/// All answers that wait for more replicas than others.
+/// The write concerns of calls: all answers that wait for more replicas than every reply waits for.
 #[derive(Debug, Default)]
 pub(crate) struct WriteConcerns {
     parked: Vec<ParkedAnswer>,
-    /// Calls that wait for free space in a tube, and what each wants then.
-    waiting: HashMap<RequestId, WriteConcern>,
+    /// Calls that wait for free space in a tube, and how many replicas each wants then.
+    waiting: HashMap<RequestId, usize>,
 }
 
 impl WriteConcerns {
@@ -67,8 +59,8 @@ impl WriteConcerns {
     /// The calls of a session are not answered any more.
     pub(crate) fn forget_session(&mut self, session: u64) {
         if !self.is_empty() {
-            self.parked.retain(|answer| answer.concern.session != session);
-            self.waiting.retain(|_, concern| concern.session != session);
+            self.parked.retain(|answer| answer.request.session != session);
+            self.waiting.retain(|request, _| request.session != session);
         }
     }
 
@@ -131,25 +123,19 @@ impl ConcernBounds<'_> {
 
 impl Shard {
     /// The call waits for something else first, and wants replicas after that.
-    pub(super) fn defer_concern(&mut self, request: RequestId, concern: WriteConcern) {
-        self.replication.write_concerns.waiting.insert(request, concern);
+    pub(super) fn defer_concern(&mut self, request: RequestId, wanted: usize) {
+        self.replication.write_concerns.waiting.insert(request, wanted);
     }
 
-    /// The call waited for something, and is done: what it wanted.
-    pub(super) fn take_concern(&mut self, request: RequestId) -> Option<WriteConcern> {
+    /// The call waited for something, and is done: how many replicas it wants.
+    pub(super) fn take_concern(&mut self, request: RequestId) -> Option<usize> {
         self.replication.write_concerns.waiting.remove(&request)
     }
 
     /// The parked call is answered when the replicas that it wants have everything that there is now.
-    pub(super) fn park_concern(
-        &mut self,
-        request: RequestId,
-        concern: WriteConcern,
-        count: u32,
-        values: Vec<u8>,
-    ) {
+    pub(super) fn park_concern(&mut self, request: RequestId, wanted: usize, count: u32, values: Vec<u8>) {
         let vclock = self.data.journaling.vclock().clone();
-        self.replication.write_concerns.parked.push(ParkedAnswer { request, concern, vclock, count, values });
+        self.replication.write_concerns.parked.push(ParkedAnswer { request, wanted, vclock, count, values });
     }
 
     /// Answers the calls whose write concerns are met.
@@ -161,7 +147,7 @@ impl Shard {
         for answer in parked {
             let durable = self.data.journaling.durable_vclock();
             let is_here = answer.vclock.iter().all(|(id, lsn)| lsn <= durable.get(id));
-            if is_here && self.replication.replicas.count_with(&answer.vclock) >= answer.concern.wanted {
+            if is_here && self.replication.replicas.count_with(&answer.vclock) >= answer.wanted {
                 self.answer(answer.request, Ok((answer.count, answer.values)));
             } else {
                 self.replication.write_concerns.parked.push(answer);

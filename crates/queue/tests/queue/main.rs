@@ -4,6 +4,7 @@ mod access;
 mod attempts;
 mod batch;
 mod bulk;
+mod consumers;
 mod drivers;
 mod follower;
 mod foreign;

@@ -286,7 +286,7 @@ impl Rig {
             self.collect_committed();
             if let Some(rebuilt) = rebuilt {
                 rebuilt.started.expect("a start");
-                return (step, rebuilt.waiting);
+                return (step, rebuilt.waiting.into_iter().map(|(_, request)| request).collect());
             }
             between(self, step);
         }
@@ -469,6 +469,10 @@ impl Rig {
     pub(crate) fn rows(&self, space: &str) -> Vec<Value> {
         if space == "_queue_taken_2" {
             let rows = self.queue.taken_rows(&self.store).expect("the space is there");
+            return rows.iter().map(|row| Value::decode(row).expect("a tuple")).collect();
+        }
+        if space == "_queue_consumers" {
+            let rows = self.queue.consumer_rows(&self.store).expect("the space is there");
             return rows.iter().map(|row| Value::decode(row).expect("a tuple")).collect();
         }
         let mut rows = Vec::new();

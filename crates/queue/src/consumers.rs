@@ -1,0 +1,183 @@
+//! The rows of `_queue_consumers`: one for each take that waits, written when the space is read.
+//!
+//! A take that waits stands in its line ([`crate::waiter`]) and nowhere else; almost nothing reads the space. [`ConsumerRows`]
+//! notes by which rows the space differs from the lines, and the difference is made good before a client reads or changes the
+//! space ([`Queue::read`](crate::Queue::read), [`Queue::submit`](crate::Queue::submit)). So a take that waits and is served costs
+//! no transaction of its own.
+//!
+//! Invariants:
+//! - The space has the rows of all waiting takes without the missing ones, and the surplus ones.
+//! - At most [`MAX_NOTED`] rows are missing and as many are surplus, so that a reader does not hold up the loop. A rebuild of the
+//!   queue leaves all rows missing; then each take that begins or ends brings two rows nearer to the bound.
+//! - [`Undo::Consumers`] takes back what a transaction notes as written that is rolled back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use lycosa_store::{IteratorType, SpaceId, Statement, Store, system};
+use lycosa_tuple::mp;
+
+use crate::error::Error;
+use crate::session::taken_key;
+use crate::system::CONSUMERS;
+use crate::task::ShortKey;
+use crate::transaction::Undo;
+use crate::tube::{TubeIndex, Tubes};
+use crate::turn::{Common, Turn};
+use crate::waiter::{Waiter, Waiters};
+
+/// Missing rows at most, and surplus rows at most.
+const MAX_NOTED: usize = 4096;
+
+/// A waiting call: the numbers of its connection and of its request. The first fields of a row.
+pub(crate) type CallKey = (u64, u64);
+
+/// How the rows of `_queue_consumers` differ from the takes that wait.
+#[derive(Debug, Default)]
+pub(crate) struct ConsumerRows {
+    /// Takes that wait and have no row.
+    missing: BTreeSet<CallKey>,
+    /// Rows of takes that wait no longer.
+    surplus: BTreeSet<CallKey>,
+}
+
+impl ConsumerRows {
+    /// A take has begun to wait.
+    pub(crate) fn begin(&mut self, take: CallKey) {
+        self.missing.insert(take);
+    }
+
+    /// A take waits no longer.
+    pub(crate) fn end(&mut self, take: CallKey) {
+        if !self.missing.remove(&take) {
+            self.surplus.insert(take);
+        }
+    }
+
+    /// The space has no row; these takes wait.
+    pub(crate) fn begin_anew(&mut self, takes: BTreeSet<CallKey>) {
+        *self = Self { missing: takes, surplus: BTreeSet::new() };
+    }
+
+    fn is_empty(&self) -> bool {
+        self.missing.is_empty() && self.surplus.is_empty()
+    }
+
+    fn is_bounded(&self) -> bool {
+        self.missing.len() <= MAX_NOTED && self.surplus.len() <= MAX_NOTED
+    }
+
+    /// Up to two rows of each kind that are noted beyond the bound.
+    fn take_excess(&mut self) -> Self {
+        let mut excess = Self::default();
+        for _ in 0..2 {
+            if self.missing.len() > MAX_NOTED {
+                excess.missing.extend(self.missing.pop_first());
+            }
+            if self.surplus.len() > MAX_NOTED {
+                excess.surplus.extend(self.surplus.pop_first());
+            }
+        }
+        excess
+    }
+
+    /// Notes rows again: the transaction that wrote and erased them was rolled back.
+    pub(crate) fn restore(&mut self, undone: Self) {
+        self.missing.extend(undone.missing);
+        self.surplus.extend(undone.surplus);
+    }
+
+    /// Writes the missing rows and erases the surplus ones.
+    fn write(
+        &self,
+        store: &mut Store,
+        (space, tubes, waiters): (SpaceId, &Tubes, &Waiters),
+    ) -> Result<(), Error> {
+        for &(connection, request) in &self.surplus {
+            let key = ShortKey::numbers(&[connection, request]);
+            // A client may have deleted it.
+            if store.get(space, 0, &key)?.is_some() {
+                store.execute(&Statement::Delete { space, index: 0, key: &key })?;
+            }
+        }
+        for &(connection, request) in &self.missing {
+            if let Some((index, waiter)) = waiters.get(connection, request)
+                && let Some(row) = consumer_row(tubes, index, waiter)
+            {
+                store.execute(&Statement::Replace { space, tuple: &row })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The row of a take that waits in a tube.
+fn consumer_row(tubes: &Tubes, index: TubeIndex, waiter: &Waiter) -> Option<Vec<u8>> {
+    let tube = tubes.at(index)?;
+    let mut row = Vec::with_capacity(48);
+    mp::write_array(&mut row, 5);
+    for number in [waiter.connection, waiter.request, tube.id, waiter.deadline, waiter.since] {
+        mp::write_uint(&mut row, number);
+    }
+    Some(row)
+}
+
+impl Common {
+    /// Whether a client that reads or changes `space` may miss rows of takes that wait, or see those of others: the space is
+    /// `_queue_consumers`, or the one whose rows empty it.
+    #[inline]
+    pub(crate) fn consumers_differ(&self, space: SpaceId) -> bool {
+        (space == self.spaces.consumers || space == system::TRUNCATE)
+            && self.spaces.consumers != 0
+            && !self.waiters.rows.is_empty()
+    }
+
+    /// The rows that `_queue_consumers` has, or would have if all were written, in order.
+    pub(crate) fn consumer_rows(&self, store: &Store, tubes: &Tubes) -> Result<Vec<Vec<u8>>, Error> {
+        let rows = &self.waiters.rows;
+        let mut all = BTreeMap::new();
+        let Some(space) = CONSUMERS.known(store, self.spaces.consumers) else { return Ok(Vec::new()) };
+        store.scan(space, 0, IteratorType::All, &[0x90], &mut |row| {
+            // Its key has the form of that of `_queue_taken_2`: two numbers.
+            if let Some(key) = taken_key(row).filter(|key| !rows.surplus.contains(key)) {
+                all.insert(key, row.to_vec());
+            }
+            ControlFlow::Continue(())
+        })?;
+        for &(connection, request) in &rows.missing {
+            let waiter = self.waiters.get(connection, request);
+            let row = waiter.and_then(|(index, waiter)| consumer_row(tubes, index, waiter));
+            all.extend(row.map(|row| ((connection, request), row)));
+        }
+        Ok(all.into_values().collect())
+    }
+}
+
+impl Turn<'_> {
+    /// Makes the rows of `_queue_consumers` those of the takes that wait.
+    pub(crate) fn write_consumers(&mut self) -> Result<(), Error> {
+        let noted = std::mem::take(&mut self.common.waiters.rows);
+        self.write_noted(noted)
+    }
+
+    /// Writes rows that are noted beyond the bound. One that the store refuses does no harm: it is noted still.
+    #[inline]
+    pub(crate) fn bound_consumers(&mut self) {
+        if self.common.waiters.rows.is_bounded() {
+            return;
+        }
+        let excess = self.common.waiters.rows.take_excess();
+        if let Err(error) = self.write_noted(excess) {
+            self.common.log_failure("a change of _queue_consumers", &error);
+        }
+    }
+
+    fn write_noted(&mut self, noted: ConsumerRows) -> Result<(), Error> {
+        self.transact(|turn| {
+            let Turn { store, tubes, common, .. } = turn;
+            let written = noted.write(store, (common.spaces.consumers, tubes, &common.waiters));
+            common.pending.undo.push(Undo::Consumers(noted));
+            written
+        })
+    }
+}
