@@ -44,26 +44,8 @@ pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
             options([("if_not_exists", flag(true))]),
         )?;
     }
-    let given = [
-        ("--pri", Needs::Ttl, arguments.pri.is_some()),
-        ("--delay", Needs::Ttl, arguments.delay.is_some()),
-        ("--ttl", Needs::Ttl, arguments.ttl.is_some()),
-        ("--ttr", Needs::Ttl, arguments.ttr.is_some()),
-        ("--utube", Needs::SubQueues, arguments.utube.is_some()),
-        ("--timeout", Needs::Capacity, arguments.timeout.is_some()),
-    ];
-    tube_options::check(&session, &arguments.tube, &given)?;
-    let options = options([
-        ("pri", arguments.pri.map(Value::from)),
-        ("delay", arguments.delay.map(seconds)),
-        ("ttl", arguments.ttl.map(seconds)),
-        ("ttr", arguments.ttr.map(seconds)),
-        ("utube", arguments.utube.as_deref().map(Value::from)),
-        ("timeout", arguments.timeout.map(seconds)),
-        ("replicas", arguments.replicas.map(Value::from)),
-        ("headers", (!arguments.headers.is_empty()).then(|| headers(&arguments.headers))),
-    ]);
-    let mut putter = Putter::new(&session, arguments, options);
+    check_options(&session, arguments)?;
+    let mut putter = Putter::new(&session, arguments, options_of(arguments));
     let paths = arguments.file.iter().map(|path| path.display().to_string());
     let mut input = paths.collect::<Vec<_>>().join(" ");
     if arguments.lines
@@ -107,6 +89,33 @@ pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
         }
     }
     putter.finish(arguments, &input)
+}
+
+/// Refuses options that the tube does not have.
+fn check_options(session: &Session, arguments: &PutArguments) -> anyhow::Result<()> {
+    let given = [
+        ("--pri", Needs::Ttl, arguments.pri.is_some()),
+        ("--delay", Needs::Ttl, arguments.delay.is_some()),
+        ("--ttl", Needs::Ttl, arguments.ttl.is_some()),
+        ("--ttr", Needs::Ttl, arguments.ttr.is_some()),
+        ("--utube", Needs::SubQueues, arguments.utube.is_some()),
+        ("--timeout", Needs::Capacity, arguments.timeout.is_some()),
+    ];
+    tube_options::check(session, &arguments.tube, &given)
+}
+
+/// The options of each put.
+fn options_of(arguments: &PutArguments) -> Value {
+    options([
+        ("pri", arguments.pri.map(Value::from)),
+        ("delay", arguments.delay.map(seconds)),
+        ("ttl", arguments.ttl.map(seconds)),
+        ("ttr", arguments.ttr.map(seconds)),
+        ("utube", arguments.utube.as_deref().map(Value::from)),
+        ("timeout", arguments.timeout.map(seconds)),
+        ("replicas", arguments.replicas.map(Value::from)),
+        ("headers", (!arguments.headers.is_empty()).then(|| headers(&arguments.headers))),
+    ])
 }
 
 /// Whether the server refuses any task at the moment.

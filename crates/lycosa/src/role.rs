@@ -44,25 +44,8 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
     let was_read_only = before.get("ro").and_then(Value::as_bool).unwrap_or_default();
     // After a demotion no instance takes writes: the operator names its vclock, or the last term is open.
     let is_open = before.get("term").is_some_and(|term| term.get("owner") == Some(&Value::Nil));
-    let deaf = if was_read_only && !is_open && arguments.after.is_none() {
-        deaf(&session, &before)
-    } else {
-        Vec::new()
-    };
-    if !deaf.is_empty() {
-        let warning = format!(
-            "{} would not hear that this server is the master: {}. If it is the old master and runs, or is started again, it takes \
-             writes beside this one until this server reaches it, and what it acknowledges then is lost",
-            if deaf.len() == 1 { "an instance" } else { "some instances" },
-            deaf.join("; ")
-        );
-        if !arguments.force {
-            bail!(
-                "{warning}. Nothing was done. Stop the old master, and see that nothing starts it again; then add --force. An \
-                 instance that never comes back is forgotten when its row of `_cluster` is deleted"
-            );
-        }
-        eprintln!("lycosa: {warning}");
+    if was_read_only && !is_open && arguments.after.is_none() {
+        check_hearing(&deaf(&session, &before), arguments.force)?;
     }
     session.call("box.ctl.promote", Vec::new())?;
     let state = loop {
@@ -112,6 +95,27 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
     }
     warn(&session, &info)?;
     Ok(Outcome::Done)
+}
+
+/// Refuses a promotion of which these instances would not hear, or warns if it is forced.
+fn check_hearing(deaf: &[String], is_forced: bool) -> anyhow::Result<()> {
+    if deaf.is_empty() {
+        return Ok(());
+    }
+    let warning = format!(
+        "{} would not hear that this server is the master: {}. If it is the old master and runs, or is started again, it takes \
+         writes beside this one until this server reaches it, and what it acknowledges then is lost",
+        if deaf.len() == 1 { "an instance" } else { "some instances" },
+        deaf.join("; ")
+    );
+    if !is_forced {
+        bail!(
+            "{warning}. Nothing was done. Stop the old master, and see that nothing starts it again; then add --force. An \
+             instance that never comes back is forgotten when its row of `_cluster` is deleted"
+        );
+    }
+    eprintln!("lycosa: {warning}");
+    Ok(())
 }
 
 /// Names the surprises of a promotion: another master that takes writes as well, and replies that wait.

@@ -164,29 +164,47 @@ pub(crate) fn run(
         values::time(horizon)
     ))?;
     output::line(format_args!("the queue would wait {wait:.3} s for rows of the old master, and then run"))?;
-    output::line(match (sessions.in_replicaset, sessions.ttr > 0.0) {
-        (true, true) => format!(
-            "{} queue sessions go on for {} s each unless their clients come; {ending} of them end in this time",
-            sessions.ends.len(),
-            sessions.ttr
-        ),
-        (true, false) => "queue.ttr is 0: all queue sessions end, and their tasks become ready".to_owned(),
-        (false, _) => {
-            let but = match sessions.leases.len() {
-                0 => String::new(),
-                count => format!(", but for {count} with a lease"),
-            };
-            format!(
-                "queue.in_replicaset is off: owners are not replicated, so all taken tasks become ready{but}"
-            )
-        }
-    })?;
+    output::line(sessions.fate(ending))?;
     if sessions.is_old_module {
         output::line(OLD_MODULE)?;
     }
     if sessions.in_replicaset && lines.iter().any(|line| line.is_temporary) {
         output::line("temporary tubes stand against queue.in_replicaset: it would be off")?;
     }
+    print_table(lines)?;
+    if !look.is_complete {
+        output::line(format_args!("of some kinds there are {LIMIT} or more: these counts are lower bounds"))?;
+    }
+    Ok(Outcome::Done)
+}
+
+impl Sessions {
+    /// What becomes of the sessions, of which `ending` end within the horizon.
+    fn fate(&self, ending: usize) -> String {
+        match (self.in_replicaset, self.ttr > 0.0) {
+            (true, true) => format!(
+                "{} queue sessions go on for {} s each unless their clients come; {ending} of them end in this time",
+                self.ends.len(),
+                self.ttr
+            ),
+            (true, false) => {
+                "queue.ttr is 0: all queue sessions end, and their tasks become ready".to_owned()
+            }
+            (false, _) => {
+                let but = match self.leases.len() {
+                    0 => String::new(),
+                    count => format!(", but for {count} with a lease"),
+                };
+                format!(
+                    "queue.in_replicaset is off: owners are not replicated, so all taken tasks become ready{but}"
+                )
+            }
+        }
+    }
+}
+
+/// Prints a line for each tube.
+fn print_table(lines: Vec<Rehearsal>) -> std::io::Result<()> {
     let heading =
         ["tube", "type", "taken", "released", "with sessions", "ttr over", "delay over", "dead by ttl"];
     let rows: Vec<Vec<String>> = lines
@@ -204,11 +222,7 @@ pub(crate) fn run(
             [name, line.kind].into_iter().chain(counts.map(|count| count.to_string())).collect()
         })
         .collect();
-    output::table(&heading, &rows)?;
-    if !look.is_complete {
-        output::line(format_args!("of some kinds there are {LIMIT} or more: these counts are lower bounds"))?;
-    }
-    Ok(Outcome::Done)
+    output::table(&heading, &rows)
 }
 
 fn sessions(look: &mut Look<'_>, now: u64) -> anyhow::Result<Sessions> {

@@ -29,8 +29,8 @@ use crate::error::Error;
 use crate::owners::TaskKey;
 use crate::session::SessionsStart;
 use crate::state::QueueState;
-use crate::system::{QUEUE, QUEUE_BY_ID, SystemSpaces, rows, rows_after};
-use crate::task::{ShortKey, State, Task, string_key};
+use crate::system::{QUEUE, SystemSpaces, rows};
+use crate::task::{State, Task, string_key};
 use crate::tube::{TubeIndex, Tubes};
 use crate::turn::{TubeTurn, Turn};
 
@@ -122,6 +122,320 @@ impl ComingUp {
     fn new(occasion: Occasion, tubes: &Tubes) -> Self {
         Self { occasion, stage: Stage::Spaces, report: StartReport::default(), gone: tubes.slots().collect() }
     }
+
+    /// Does portions for about `budget` rows. Returns whether the queue is up.
+    fn come_up(&mut self, turn: &mut Turn<'_>, budget: usize) -> Result<bool, Error> {
+        let mut left = budget;
+        while left > 0 {
+            if matches!(self.stage, Stage::Up) {
+                return Ok(true);
+            }
+            // What a start adds to the data is small, and without it they could not be worked off. Puts that are served are new
+            // work.
+            let former = turn.store.lift_limit(!matches!(self.stage, Stage::Serving));
+            let advanced = self.advance(turn, left.min(Turn::BATCH));
+            turn.store.lift_limit(former);
+            left = left.saturating_sub(advanced?.max(1));
+        }
+        Ok(matches!(self.stage, Stage::Up))
+    }
+
+    /// Does one portion, which looks at up to `limit` rows. Returns at how many it has.
+    fn advance(&mut self, turn: &mut Turn<'_>, limit: usize) -> Result<usize, Error> {
+        let (count, next) = match std::mem::replace(&mut self.stage, Stage::Up) {
+            Stage::Spaces => {
+                if self.occasion == Occasion::Follow {
+                    let queue = turn.store.space_by_name(QUEUE.name).map(Space::id);
+                    turn.common.spaces.queue = queue.unwrap_or_default();
+                } else {
+                    Self::prepare_spaces(turn)?;
+                }
+                (1, Stage::Tubes { after: None })
+            }
+            Stage::Tubes { after } => (1, self.find_tube(turn, after)?),
+            Stage::Derived { id, index, finding } => self.derive(turn, (id, index), finding, limit),
+            Stage::Attempts { after } => {
+                let (count, last) = self.forget_attempts(turn, after, limit)?;
+                let next = Stage::Attempts { after: last };
+                (count, if count < limit { Stage::Orphans { tube: None, after: None } } else { next })
+            }
+            Stage::Orphans { tube, after } => match turn.tubes.next(tube, after.is_some()) {
+                Some((id, index)) => {
+                    let (count, last) = self.release_orphans(turn, index, after, limit)?;
+                    (count, Stage::Orphans { tube: Some(id), after: last })
+                }
+                None => {
+                    if self.report.released > 0 {
+                        let text = format!("released {} tasks", self.report.released);
+                        turn.common.log(LogLevel::Info, text);
+                    }
+                    (1, Stage::Owners { after: None })
+                }
+            },
+            Stage::Owners { after } => {
+                let (count, last) = Self::forget_missing_tasks(turn, after, limit)?;
+                let next = Stage::Owners { after: last };
+                (count, if count < limit { Stage::Leases { after: None } } else { next })
+            }
+            Stage::Leases { after } => {
+                let leased = turn.common.owners.leases.after(turn.store, after, limit)?;
+                Self::forget_missing(turn, &leased)?;
+                let next = Stage::Leases { after: leased.last().copied() };
+                let is_over = leased.len() < limit;
+                (leased.len(), if is_over { Stage::Sessions(SessionsStart::default()) } else { next })
+            }
+            Stage::Sessions(sessions) => match turn.start_sessions(sessions, limit)? {
+                (count, Some(sessions)) => (count, Stage::Sessions(sessions)),
+                (count, None) => {
+                    turn.common.corrected_later.clear();
+                    (count, Stage::Corrections { tube: None })
+                }
+            },
+            Stage::Corrections { tube } => self.correct(turn, tube, limit)?,
+            Stage::Serving => {
+                let count = turn.serve_some(limit);
+                (count, if count < limit { Stage::Up } else { Stage::Serving })
+            }
+            Stage::Up => (0, Stage::Up),
+        };
+        self.stage = next;
+        Ok(count)
+    }
+
+    /// The tube of the row of `_queue` behind an id is made. Behind the last one the tubes without a row are gone.
+    fn find_tube(&mut self, turn: &mut Turn<'_>, after: Option<u64>) -> Result<Stage, Error> {
+        if let Some((row, id)) = turn.common.spaces.next_tube(turn.store, after)? {
+            return Ok(match self.load_row(turn, &row) {
+                Some(index) => Stage::Derived { id, index, finding: Finding::default() },
+                None => Stage::Tubes { after: Some(id) },
+            });
+        }
+        for index in std::mem::take(&mut self.gone) {
+            self.lose_tube(turn, index);
+        }
+        let is_followed = self.occasion == Occasion::Follow;
+        Ok(if is_followed { Stage::Up } else { Stage::Attempts { after: None } })
+    }
+
+    /// A portion of what derives from a tube's rows is found.
+    fn derive(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (id, index): (u64, TubeIndex),
+        mut finding: Finding,
+        limit: usize,
+    ) -> (usize, Stage) {
+        match turn.derive_portion(index, &mut finding, limit) {
+            Ok(Some(count)) => (count, Stage::Derived { id, index, finding }),
+            Ok(None) => (1, Stage::Tubes { after: Some(id) }),
+            Err(error) => {
+                let name = turn.tubes.at(index).map(|tube| tube.name.clone()).unwrap_or_default();
+                self.report.tubes -= 1;
+                self.refuse_row(turn, &name, &error);
+                self.lose_tube(turn, index);
+                (1, Stage::Tubes { after: Some(id) })
+            }
+        }
+    }
+
+    /// Rows of the tube behind an id are corrected. Behind the last tube the queue runs.
+    fn correct(&self, turn: &mut Turn<'_>, tube: Option<u64>, limit: usize) -> Result<(usize, Stage), Error> {
+        if let Some((id, index)) = turn.tubes.next(tube, false) {
+            // After a time as a replica a tube's tasks beyond a portion are left to the timer.
+            let limit = if self.occasion == Occasion::Beginning { usize::MAX } else { limit };
+            let (count, is_over) = turn.correct(index, limit)?;
+            return Ok((count, Stage::Corrections { tube: if is_over { Some(id) } else { tube } }));
+        }
+        turn.common.set_state(QueueState::Running);
+        // The beginning is over before the first connection; a change of the role goes on with the next ticks.
+        while self.occasion == Occasion::Beginning && turn.release_closing(usize::MAX) > 0 {}
+        turn.common.ready.extend(turn.tubes.indexes());
+        Ok((1, Stage::Serving))
+    }
+
+    fn prepare_spaces(turn: &mut Turn<'_>) -> Result<(), Error> {
+        let excludes_temporary = turn.common.configuration.in_replicaset && !turn.common.notes_owners;
+        if excludes_temporary && Self::temporary_tubes_stored(turn) {
+            turn.common.configuration.in_replicaset = false;
+        }
+        let in_replicaset = turn.common.configuration.in_replicaset;
+        let spaces = turn.transact(|turn| SystemSpaces::prepare(turn.store, in_replicaset))?;
+        turn.common.use_spaces(spaces, in_replicaset);
+        turn.common.attempts.find(turn.store);
+        turn.common.owners.leases.find(turn.store);
+        turn.common.pauses.find(turn.store);
+        turn.common.audit.find(turn.store);
+        turn.common.bulk.find(turn.store);
+        if turn.common.is_member { Self::empty_temporary(turn) } else { Ok(()) }
+    }
+
+    /// Empties temporary tubes: this member put their tasks when it led before, and other members have led since. The ids go on.
+    fn empty_temporary(turn: &mut Turn<'_>) -> Result<(), Error> {
+        let stored = rows(turn.store, turn.common.spaces.queue, 0, IteratorType::All, &[0x90])?;
+        for row in stored.iter().filter_map(|row| TubeRow::read(row)) {
+            let space = turn.store.space_by_name(row.space).filter(|space| space.is_temporary());
+            let Some(space) = space.map(Space::id) else { continue };
+            turn.common.owners.mark_temporary(row.id, true);
+            let buffer = turn.store.space_by_name(&format!("{}{BUFFER_SUFFIX}", row.space)).map(Space::id);
+            turn.transact(|Turn { store, common, .. }| {
+                for space in std::iter::once(space).chain(buffer) {
+                    if !store.space(space)?.is_empty() {
+                        lycosa_store::ddl::truncate(store, space)?;
+                    }
+                }
+                common.owners.forget_tube(store, &mut common.pending, row.id)
+            })?;
+            if let Some(tube) = turn.tubes.by_space(space).and_then(|index| turn.tubes.at_mut(index)) {
+                tube.candidates_follow = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `_queue` has a temporary tube, which replica set mode excludes; says so in the log.
+    fn temporary_tubes_stored(turn: &mut Turn<'_>) -> bool {
+        let Some(queue) = turn.store.space_by_name(QUEUE.name) else { return false };
+        let stored = rows(turn.store, queue.id(), 0, IteratorType::All, &[0x90]).unwrap_or_default();
+        let tubes = stored.iter().filter_map(|row| TubeRow::read(row));
+        let is_temporary =
+            |row: &TubeRow<'_>| turn.store.space_by_name(row.space).is_some_and(Space::is_temporary);
+        let temporary: Vec<_> = tubes.filter(is_temporary).map(|row| row.name.to_owned()).collect();
+        turn.common.log_temporary(&temporary);
+        !temporary.is_empty()
+    }
+
+    /// Makes a tube of a row of `_queue`, and says in the report and the log why it could not.
+    fn load_row(&mut self, turn: &mut Turn<'_>, stored: &[u8]) -> Option<TubeIndex> {
+        let Some(row) = TubeRow::read(stored) else {
+            self.report.unavailable += 1;
+            return None;
+        };
+        if let Some(known) = turn.tubes.by_name(row.name).map(|handle| handle.index)
+            && turn.tubes.at(known).is_some_and(|tube| tube.id != row.id)
+        {
+            self.gone.remove(&known);
+            self.lose_tube(turn, known);
+        }
+        let missing = if turn.common.keeps_in_step() { Missing::IsCreated } else { Missing::Stays };
+        match turn.transact(|turn| turn.load_stored(&row, missing)) {
+            Ok(index) => {
+                self.report.tubes += 1;
+                self.gone.remove(&index);
+                Some(index)
+            }
+            Err(error) => {
+                self.refuse_row(turn, row.name, &error);
+                None
+            }
+        }
+    }
+
+    fn refuse_row(&mut self, turn: &mut Turn<'_>, name: &str, error: &Error) {
+        self.report.unavailable += 1;
+        // A queue that only follows leaves that to its start.
+        if self.occasion != Occasion::Follow {
+            turn.common.log(LogLevel::Warning, format!("tube '{name}' is not available: {error}"));
+        }
+    }
+
+    /// A tube is not in the data. Calls that wait in a tube that was lost are answered by the owner of the queue.
+    fn lose_tube(&self, turn: &mut Turn<'_>, index: TubeIndex) {
+        if matches!(self.occasion, Occasion::Rebuild | Occasion::Follow) {
+            turn.common.waiters.forget_tube(index);
+        }
+        turn.forget_tube(index);
+    }
+
+    /// Removes the kept attempts of deleted tasks. A transaction that removes a task removes its row too. So after a time
+    /// as a replica only rows of temporary tubes can be left: their tasks were another instance's.
+    fn forget_attempts(
+        &self,
+        turn: &mut Turn<'_>,
+        after: Option<TaskKey>,
+        limit: usize,
+    ) -> Result<(usize, Option<TaskKey>), Error> {
+        if self.occasion == Occasion::Again {
+            let temporary = turn.tubes.iter().filter(|tube| tube.options.temporary);
+            let temporary: Vec<_> = temporary.map(|tube| tube.id).collect();
+            turn.transact(|Turn { store, tubes, common, .. }| {
+                let has_task = |store: &Store, task| has_task(tubes, store, task);
+                temporary.iter().try_for_each(|&tube| common.attempts.retain_in(store, tube, has_task))
+            })?;
+            return Ok((0, None));
+        }
+        turn.transact(|Turn { store, tubes, common, .. }| {
+            let has_task = |store: &Store, task| has_task(tubes, store, task);
+            common.attempts.retain_after(store, after, limit, has_task)
+        })
+    }
+
+    /// Releases those of a tube's taken tasks that no session holds, or none that could come back. Looks at up to `limit`
+    /// behind a priority and an id. Returns how many there were, and the last one if there may be more.
+    fn release_orphans(
+        &mut self,
+        turn: &mut Turn<'_>,
+        index: TubeIndex,
+        after: Option<(u64, u64)>,
+        limit: usize,
+    ) -> Result<(usize, Option<(u64, u64)>), Error> {
+        let TubeTurn { store, tube, common, .. } = turn.tube(index)?;
+        let taken = tube.taken_after(store, after, limit)?;
+        let mut orphans = Vec::new();
+        for &(_, id) in &taken {
+            #[cfg(test)]
+            crate::cost::count_look_up();
+            let owner = common.owners.session_of(store, (tube.id, id))?;
+            let is_held = match owner {
+                Some(owner) => {
+                    let row = store.get(common.spaces.shared_sessions, 0, &string_key(&owner))?;
+                    row.is_some()
+                }
+                // A lease of a temporary tube may be of another instance's task with the same id.
+                None => !tube.options.temporary && common.owners.leases.of(store, (tube.id, id))?.is_some(),
+            };
+            if !is_held {
+                orphans.push(id);
+            }
+        }
+        self.report.released += turn.release_batches(index, &orphans)?;
+        let last = taken.last().copied().filter(|_| taken.len() == limit);
+        Ok((taken.len(), last))
+    }
+
+    /// Removes rows of `_queue_taken_2` whose task is gone or not taken. Looks at up to `limit` rows behind the key `after`;
+    /// the first call, without a key, also looks at the cached owners.
+    fn forget_missing_tasks(
+        turn: &mut Turn<'_>,
+        after: Option<TaskKey>,
+        limit: usize,
+    ) -> Result<(usize, Option<TaskKey>), Error> {
+        let mut tasks = turn.common.owners.written_after(turn.store, after, limit)?;
+        let (count, last) = (tasks.len(), tasks.last().copied());
+        if after.is_none() {
+            tasks.extend(turn.common.owners.cached());
+        }
+        Self::forget_missing(turn, &tasks)?;
+        Ok((count, last))
+    }
+
+    /// Forgets the owners of those of these tasks that are gone or not taken.
+    fn forget_missing(turn: &mut Turn<'_>, tasks: &[TaskKey]) -> Result<(), Error> {
+        let mut missing = Vec::new();
+        for &(tube_id, id) in tasks {
+            let held = turn.tubes.by_id(tube_id).and_then(|index| turn.tubes.at(index)).map(|tube| {
+                let task = tube.tasks(turn.store).get(id).ok().flatten();
+                let task = task.and_then(|tuple| Task::read(tuple, tube.kind.layout()));
+                task.is_some_and(|task| task.state() == Some(State::Taken))
+            });
+            if held == Some(false) {
+                missing.push((tube_id, id));
+            }
+        }
+        turn.transact(|Turn { store, common, .. }| {
+            let (owners, pending) = (&mut common.owners, &mut common.pending);
+            missing.iter().try_for_each(|&task| owners.forget(store, pending, task).map(drop))
+        })
+    }
 }
 
 impl Turn<'_> {
@@ -131,7 +445,7 @@ impl Turn<'_> {
         self.common.starts = true;
         let occasion = if has_followed { Occasion::Again } else { Occasion::Beginning };
         let mut up = ComingUp::new(occasion, self.tubes);
-        let done = self.come_up(&mut up, usize::MAX);
+        let done = up.come_up(self, usize::MAX);
         self.common.starts = false;
         done.map(|_| up.report)
     }
@@ -152,7 +466,7 @@ impl Turn<'_> {
     /// Goes on with a rebuild, for about `budget` rows. Returns what came of it when it ends.
     pub(crate) fn rebuild_step(&mut self, budget: usize) -> Option<Rebuilt> {
         let mut up = self.common.coming_up.take()?;
-        let done = self.come_up(&mut up, budget);
+        let done = up.come_up(self, budget);
         if done == Ok(false) {
             self.common.coming_up = Some(up);
             return None;
@@ -163,187 +477,6 @@ impl Turn<'_> {
         }
         let waiting = self.common.waiters.requests().collect();
         Some(Rebuilt { waiting, started: done.map(|_| up.report) })
-    }
-
-    /// Does portions for about `budget` rows. Returns whether the queue is up.
-    fn come_up(&mut self, up: &mut ComingUp, budget: usize) -> Result<bool, Error> {
-        let mut left = budget;
-        while left > 0 {
-            if matches!(up.stage, Stage::Up) {
-                return Ok(true);
-            }
-            // What a start adds to the data is small, and without it they could not be worked off. Puts that are served are new
-            // work.
-            let former = self.store.lift_limit(!matches!(up.stage, Stage::Serving));
-            let advanced = self.advance(up, left.min(Self::BATCH));
-            self.store.lift_limit(former);
-            left = left.saturating_sub(advanced?.max(1));
-        }
-        Ok(matches!(up.stage, Stage::Up))
-    }
-
-    /// Does one portion, which looks at up to `limit` rows. Returns at how many it has.
-    fn advance(&mut self, up: &mut ComingUp, limit: usize) -> Result<usize, Error> {
-        let (count, next) = match std::mem::replace(&mut up.stage, Stage::Up) {
-            Stage::Spaces => {
-                if up.occasion == Occasion::Follow {
-                    let queue = self.store.space_by_name(QUEUE.name).map(Space::id);
-                    self.common.spaces.queue = queue.unwrap_or_default();
-                } else {
-                    self.prepare_spaces()?;
-                }
-                (1, Stage::Tubes { after: None })
-            }
-            Stage::Tubes { after } => match self.next_tube(after)? {
-                Some((row, id)) => match self.load_row(up, &row) {
-                    Some(index) => (1, Stage::Derived { id, index, finding: Finding::default() }),
-                    None => (1, Stage::Tubes { after: Some(id) }),
-                },
-                None => {
-                    for index in std::mem::take(&mut up.gone) {
-                        self.lose_tube(up.occasion, index);
-                    }
-                    let is_followed = up.occasion == Occasion::Follow;
-                    (1, if is_followed { Stage::Up } else { Stage::Attempts { after: None } })
-                }
-            },
-            Stage::Derived { id, index, mut finding } => {
-                match self.derive_portion(index, &mut finding, limit) {
-                    Ok(Some(count)) => (count, Stage::Derived { id, index, finding }),
-                    Ok(None) => (1, Stage::Tubes { after: Some(id) }),
-                    Err(error) => {
-                        let name = self.tubes.at(index).map(|tube| tube.name.clone()).unwrap_or_default();
-                        up.report.tubes -= 1;
-                        self.refuse_row(up, &name, &error);
-                        self.lose_tube(up.occasion, index);
-                        (1, Stage::Tubes { after: Some(id) })
-                    }
-                }
-            }
-            Stage::Attempts { after } => {
-                let (count, last) = self.forget_attempts(up.occasion, after, limit)?;
-                let is_over = count < limit;
-                (
-                    count,
-                    if is_over {
-                        Stage::Orphans { tube: None, after: None }
-                    } else {
-                        Stage::Attempts { after: last }
-                    },
-                )
-            }
-            Stage::Orphans { tube, after } => match self.tubes.next(tube, after.is_some()) {
-                Some((id, index)) => {
-                    let (count, last) = self.release_orphans(index, after, limit, &mut up.report)?;
-                    (count, Stage::Orphans { tube: Some(id), after: last })
-                }
-                None => {
-                    if up.report.released > 0 {
-                        let text = format!("released {} tasks", up.report.released);
-                        self.common.log(LogLevel::Info, text);
-                    }
-                    (1, Stage::Owners { after: None })
-                }
-            },
-            Stage::Owners { after } => {
-                let (count, last) = self.forget_missing_tasks(after, limit)?;
-                let is_over = count < limit;
-                (count, if is_over { Stage::Leases { after: None } } else { Stage::Owners { after: last } })
-            }
-            Stage::Leases { after } => {
-                let leased = self.common.owners.leases.after(self.store, after, limit)?;
-                self.forget_missing(&leased)?;
-                let is_over = leased.len() < limit;
-                (
-                    leased.len(),
-                    if is_over {
-                        Stage::Sessions(SessionsStart::default())
-                    } else {
-                        Stage::Leases { after: leased.last().copied() }
-                    },
-                )
-            }
-            Stage::Sessions(sessions) => match self.start_sessions(sessions, limit)? {
-                (count, Some(sessions)) => (count, Stage::Sessions(sessions)),
-                (count, None) => {
-                    self.common.corrected_later.clear();
-                    (count, Stage::Corrections { tube: None })
-                }
-            },
-            Stage::Corrections { tube } => match self.tubes.next(tube, false) {
-                Some((id, index)) => {
-                    // After a time as a replica a tube's tasks beyond a portion are left to the timer.
-                    let limit = if up.occasion == Occasion::Beginning { usize::MAX } else { limit };
-                    let (count, is_over) = self.correct(index, limit)?;
-                    (count, Stage::Corrections { tube: if is_over { Some(id) } else { tube } })
-                }
-                None => {
-                    self.common.set_state(QueueState::Running);
-                    // The beginning is over before the first connection; a change of the role goes on with the next ticks.
-                    while up.occasion == Occasion::Beginning && self.release_closing(usize::MAX) > 0 {}
-                    self.common.ready.extend(self.tubes.indexes());
-                    (1, Stage::Serving)
-                }
-            },
-            Stage::Serving => {
-                let count = self.serve_some(limit);
-                (count, if count < limit { Stage::Up } else { Stage::Serving })
-            }
-            Stage::Up => (0, Stage::Up),
-        };
-        up.stage = next;
-        Ok(count)
-    }
-
-    fn prepare_spaces(&mut self) -> Result<(), Error> {
-        let excludes_temporary = self.common.configuration.in_replicaset && !self.common.notes_owners;
-        if excludes_temporary && self.temporary_tubes_stored() {
-            self.common.configuration.in_replicaset = false;
-        }
-        let in_replicaset = self.common.configuration.in_replicaset;
-        let spaces = self.transact(|turn| SystemSpaces::prepare(turn.store, in_replicaset))?;
-        self.common.use_spaces(spaces, in_replicaset);
-        self.common.attempts.find(self.store);
-        self.common.owners.leases.find(self.store);
-        self.common.pauses.find(self.store);
-        self.common.audit.find(self.store);
-        self.common.bulk.find(self.store);
-        if self.common.is_member { self.empty_temporary() } else { Ok(()) }
-    }
-
-    /// Empties temporary tubes: this member put their tasks when it led before, and other members have led since. The ids go on.
-    fn empty_temporary(&mut self) -> Result<(), Error> {
-        let stored = rows(self.store, self.common.spaces.queue, 0, IteratorType::All, &[0x90])?;
-        for row in stored.iter().filter_map(|row| TubeRow::read(row)) {
-            let space = self.store.space_by_name(row.space).filter(|space| space.is_temporary());
-            let Some(space) = space.map(Space::id) else { continue };
-            self.common.owners.mark_temporary(row.id, true);
-            let buffer = self.store.space_by_name(&format!("{}{BUFFER_SUFFIX}", row.space)).map(Space::id);
-            self.transact(|Turn { store, common, .. }| {
-                for space in std::iter::once(space).chain(buffer) {
-                    if !store.space(space)?.is_empty() {
-                        lycosa_store::ddl::truncate(store, space)?;
-                    }
-                }
-                common.owners.forget_tube(store, &mut common.pending, row.id)
-            })?;
-            if let Some(tube) = self.tubes.by_space(space).and_then(|index| self.tubes.at_mut(index)) {
-                tube.candidates_follow = false;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether `_queue` has a temporary tube, which replica set mode excludes; says so in the log.
-    fn temporary_tubes_stored(&mut self) -> bool {
-        let Some(queue) = self.store.space_by_name(QUEUE.name) else { return false };
-        let stored = rows(self.store, queue.id(), 0, IteratorType::All, &[0x90]).unwrap_or_default();
-        let tubes = stored.iter().filter_map(|row| TubeRow::read(row));
-        let is_temporary =
-            |row: &TubeRow<'_>| self.store.space_by_name(row.space).is_some_and(Space::is_temporary);
-        let temporary: Vec<_> = tubes.filter(is_temporary).map(|row| row.name.to_owned()).collect();
-        self.common.log_temporary(&temporary);
-        !temporary.is_empty()
     }
 
     /// Adds a type of tube. The stored tubes of that type come up, and their tasks are released, if the queue runs.
@@ -359,13 +492,13 @@ impl Turn<'_> {
             return Ok(StartReport::default());
         }
         let mut after = None;
-        while let Some((row, id)) = self.next_tube(after)? {
+        while let Some((row, id)) = self.common.spaces.next_tube(self.store, after)? {
             after = Some(id);
             if TubeRow::read(&row).is_none_or(|row| row.tube_type != name) {
                 continue;
             }
             let former = self.store.lift_limit(true);
-            let loaded = self.load_row(&mut up, &row);
+            let loaded = up.load_row(self, &row);
             self.store.lift_limit(former);
             let Some(index) = loaded else { continue };
             self.derive(index)?;
@@ -378,63 +511,6 @@ impl Turn<'_> {
         }
         self.serve();
         Ok(up.report)
-    }
-
-    /// The row of `_queue` behind an id, and its own id.
-    fn next_tube(&self, after: Option<u64>) -> Result<Option<(Vec<u8>, u64)>, Error> {
-        let queue = self.common.spaces.queue;
-        if queue == 0 {
-            return Ok(None);
-        }
-        let key = after.map(ShortKey::id);
-        let row = rows_after(self.store, queue, QUEUE_BY_ID, key.as_deref(), 1)?.pop();
-        Ok(row.and_then(|row| {
-            let id = lycosa_tuple::tuple::TupleRef::trusted(&row).field(1)?;
-            let id = lycosa_tuple::mp::Reader::new(id).uint().ok()?;
-            Some((row, id))
-        }))
-    }
-
-    /// Makes a tube of a row of `_queue`, and says in the report and the log why it could not.
-    fn load_row(&mut self, up: &mut ComingUp, stored: &[u8]) -> Option<TubeIndex> {
-        let Some(row) = TubeRow::read(stored) else {
-            up.report.unavailable += 1;
-            return None;
-        };
-        if let Some(known) = self.tubes.by_name(row.name).map(|handle| handle.index)
-            && self.tubes.at(known).is_some_and(|tube| tube.id != row.id)
-        {
-            up.gone.remove(&known);
-            self.lose_tube(up.occasion, known);
-        }
-        let missing = if self.common.keeps_in_step() { Missing::IsCreated } else { Missing::Stays };
-        match self.transact(|turn| turn.load_stored(&row, missing)) {
-            Ok(index) => {
-                up.report.tubes += 1;
-                up.gone.remove(&index);
-                Some(index)
-            }
-            Err(error) => {
-                self.refuse_row(up, row.name, &error);
-                None
-            }
-        }
-    }
-
-    fn refuse_row(&mut self, up: &mut ComingUp, name: &str, error: &Error) {
-        up.report.unavailable += 1;
-        // A queue that only follows leaves that to its start.
-        if up.occasion != Occasion::Follow {
-            self.common.log(LogLevel::Warning, format!("tube '{name}' is not available: {error}"));
-        }
-    }
-
-    /// A tube is not in the data. Calls that wait in a tube that was lost are answered by the owner of the queue.
-    fn lose_tube(&mut self, occasion: Occasion, index: TubeIndex) {
-        if matches!(occasion, Occasion::Rebuild | Occasion::Follow) {
-            self.common.waiters.forget_tube(index);
-        }
-        self.forget_tube(index);
     }
 
     /// Makes a tube of a row of `_queue`. What derives from its tasks is to be found next ([`Turn::derive`]).
@@ -457,62 +533,6 @@ impl Turn<'_> {
         self.load_tube(row, &kind, driver, options, missing)
     }
 
-    /// Removes the kept attempts of deleted tasks. A transaction that removes a task removes its row too. So after a time
-    /// as a replica only rows of temporary tubes can be left: their tasks were another instance's.
-    fn forget_attempts(
-        &mut self,
-        occasion: Occasion,
-        after: Option<TaskKey>,
-        limit: usize,
-    ) -> Result<(usize, Option<TaskKey>), Error> {
-        if occasion == Occasion::Again {
-            let temporary = self.tubes.iter().filter(|tube| tube.options.temporary);
-            let temporary: Vec<_> = temporary.map(|tube| tube.id).collect();
-            self.transact(|Turn { store, tubes, common, .. }| {
-                let has_task = |store: &Store, task| has_task(tubes, store, task);
-                temporary.iter().try_for_each(|&tube| common.attempts.retain_in(store, tube, has_task))
-            })?;
-            return Ok((0, None));
-        }
-        self.transact(|Turn { store, tubes, common, .. }| {
-            let has_task = |store: &Store, task| has_task(tubes, store, task);
-            common.attempts.retain_after(store, after, limit, has_task)
-        })
-    }
-
-    /// Releases those of a tube's taken tasks that no session holds, or none that could come back. Looks at up to `limit`
-    /// behind a priority and an id. Returns how many there were, and the last one if there may be more.
-    fn release_orphans(
-        &mut self,
-        index: TubeIndex,
-        after: Option<(u64, u64)>,
-        limit: usize,
-        report: &mut StartReport,
-    ) -> Result<(usize, Option<(u64, u64)>), Error> {
-        let TubeTurn { store, tube, common, .. } = self.tube(index)?;
-        let taken = tube.taken_after(store, after, limit)?;
-        let mut orphans = Vec::new();
-        for &(_, id) in &taken {
-            #[cfg(test)]
-            crate::cost::count_look_up();
-            let owner = common.owners.session_of(store, (tube.id, id))?;
-            let is_held = match owner {
-                Some(owner) => {
-                    let row = store.get(common.spaces.shared_sessions, 0, &string_key(&owner))?;
-                    row.is_some()
-                }
-                // A lease of a temporary tube may be of another instance's task with the same id.
-                None => !tube.options.temporary && common.owners.leases.of(store, (tube.id, id))?.is_some(),
-            };
-            if !is_held {
-                orphans.push(id);
-            }
-        }
-        report.released += self.release_batches(index, &orphans)?;
-        let last = taken.last().copied().filter(|_| taken.len() == limit);
-        Ok((taken.len(), last))
-    }
-
     /// Releases taken tasks of a tube. Returns how many were.
     fn release_batches(&mut self, index: TubeIndex, tasks: &[u64]) -> Result<u64, Error> {
         let mut released = 0;
@@ -525,41 +545,6 @@ impl Turn<'_> {
             })?;
         }
         Ok(released)
-    }
-
-    /// Removes rows of `_queue_taken_2` whose task is gone or not taken. Looks at up to `limit` rows behind the key `after`;
-    /// the first call, without a key, also looks at the cached owners.
-    fn forget_missing_tasks(
-        &mut self,
-        after: Option<TaskKey>,
-        limit: usize,
-    ) -> Result<(usize, Option<TaskKey>), Error> {
-        let mut tasks = self.common.owners.written_after(self.store, after, limit)?;
-        let (count, last) = (tasks.len(), tasks.last().copied());
-        if after.is_none() {
-            tasks.extend(self.common.owners.cached());
-        }
-        self.forget_missing(&tasks)?;
-        Ok((count, last))
-    }
-
-    /// Forgets the owners of those of these tasks that are gone or not taken.
-    fn forget_missing(&mut self, tasks: &[TaskKey]) -> Result<(), Error> {
-        let mut missing = Vec::new();
-        for &(tube_id, id) in tasks {
-            let held = self.tubes.by_id(tube_id).and_then(|index| self.tubes.at(index)).map(|tube| {
-                let task = tube.tasks(self.store).get(id).ok().flatten();
-                let task = task.and_then(|tuple| Task::read(tuple, tube.kind.layout()));
-                task.is_some_and(|task| task.state() == Some(State::Taken))
-            });
-            if held == Some(false) {
-                missing.push((tube_id, id));
-            }
-        }
-        self.transact(|Turn { store, common, .. }| {
-            let (owners, pending) = (&mut common.owners, &mut common.pending);
-            missing.iter().try_for_each(|&task| owners.forget(store, pending, task).map(drop))
-        })
     }
 }
 

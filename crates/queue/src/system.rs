@@ -17,7 +17,7 @@ use lycosa_store::{
 use lycosa_tuple::mp;
 
 use crate::error::Error;
-use crate::task::{FieldText, IndexText, SpaceLayout};
+use crate::task::{FieldText, IndexText, ShortKey, SpaceLayout};
 
 /// One of the queue's spaces.
 #[derive(Debug)]
@@ -127,6 +127,24 @@ impl SystemSpaces {
             store.guard(space, true);
         }
         Ok(Self { queue, consumers, taken, session_ids, shared_sessions })
+    }
+
+    /// The row of `_queue` behind an id, and its own id.
+    pub(crate) fn next_tube(
+        &self,
+        store: &Store,
+        after: Option<u64>,
+    ) -> Result<Option<(Vec<u8>, u64)>, Error> {
+        if self.queue == 0 {
+            return Ok(None);
+        }
+        let key = after.map(ShortKey::id);
+        let row = rows_after(store, self.queue, QUEUE_BY_ID, key.as_deref(), 1)?.pop();
+        Ok(row.and_then(|row| {
+            let id = lycosa_tuple::tuple::TupleRef::trusted(&row).field(1)?;
+            let id = mp::Reader::new(id).uint().ok()?;
+            Some((row, id))
+        }))
     }
 }
 
@@ -333,7 +351,7 @@ pub(crate) fn reset_sequence(store: &mut Store, sequence: u32) -> Result<(), Sto
 
 /// Undoes [`attach_sequence`].
 pub(crate) fn detach_sequence(store: &mut Store, space: SpaceId, sequence: u32) -> Result<(), StoreError> {
-    let key = crate::task::ShortKey::id(space.into());
+    let key = ShortKey::id(space.into());
     store.execute(&Statement::Delete { space: system::SPACE_SEQUENCE, index: 0, key: &key })?;
     ddl::drop_sequence(store, sequence)
 }

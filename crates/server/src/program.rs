@@ -19,7 +19,7 @@ use lycosa_store::OwnedChange;
 use lycosa_tuple::value::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
@@ -579,31 +579,13 @@ async fn drive(
                 return Ok(1);
             }
         }
-        let request = program.request.borrow_mut().take();
-        if let Some((config, ticket)) = request {
-            let (program, starting) = (program.clone(), starting.clone());
-            tokio::task::spawn_local(async move {
-                let started = program.start(config).await;
-                // Else the program has ended meanwhile.
-                let _ = starting.send((started, ticket));
-            });
+        if begin_start(program, &starting) {
             continue;
         }
-        for (config, ticket) in program.connecting.take() {
-            let (program, core) = (program.clone(), program.core.get().cloned());
-            tokio::task::spawn_local(async move {
-                if let Some(core) = core {
-                    wait_for_masters(&core, &config).await;
-                }
-                program.connected.borrow_mut().push(ticket);
-                program.news.notify_one();
-            });
-        }
+        begin_connections(program);
         let connected = program.connected.take();
         if !connected.is_empty() {
-            for ticket in connected {
-                runtime.wake(ticket);
-            }
+            connected.into_iter().for_each(|ticket| _ = runtime.wake(ticket));
             continue;
         }
         let now = now();
@@ -614,14 +596,7 @@ async fn drive(
         let wait = next
             .map_or(LONGEST_SLEEP, |next| Duration::from_micros(next.saturating_sub(now)).min(LONGEST_SLEEP));
         if wait.is_zero() {
-            if runtime.waits_for_files() {
-                runtime.wake_files(Some(Duration::ZERO));
-            }
-            match program.core.get() {
-                // A function has held the loop: before the next one runs, the queue has as much time as that one took.
-                Some(core) if spell > Duration::from_micros(LONGEST_ROUND) => core.settle(spell).await,
-                _ => tokio::task::yield_now().await,
-            }
+            give_way(program, runtime, spell).await;
             continue;
         }
         tokio::select! {
@@ -631,34 +606,80 @@ async fn drive(
                 ready?.clear_ready();
                 runtime.wake_files(Some(Duration::ZERO));
             }
-            Some((started, ticket)) = started.recv() => {
-                program.starts.set(false);
-                if started.is_err() {
-                    program.accepting.take();
-                }
-                *program.configured.borrow_mut() = started.map_err(|error| format!("{error:#}"));
-                runtime.wake(ticket);
-            }
-            Some(event) = events.recv() => match event {
-                Event::Input(input) => {
-                    if let Some(reader) = program.terminal.receive(input) {
-                        runtime.wake(reader);
-                    }
-                }
-                Event::Complete { line, place, answer } => {
-                    // A terminal that waits for no answer any more has ended.
-                    let tell = move |start, words| drop(answer.send((start, words)));
-                    if let Err(error) = runtime.complete(line, place, tell) {
-                        tracing::warn!("nothing is completed: {}", error.message(runtime.main()));
-                    }
-                }
-            },
+            Some((started, ticket)) = started.recv() => end_start(program, runtime, started, ticket),
+            Some(event) = events.recv() => hear_terminal(program, runtime, event),
             _ = terminate.recv() => end(runtime),
             _ = interrupt.recv() => end(runtime),
             _ = hang_up.recv() => {
                 if program.has_file.get() {
                     reload(runtime);
                 }
+            }
+        }
+    }
+}
+
+/// Begins the start of the server that `box.cfg` has asked for. Whether there is one to begin.
+fn begin_start(program: &Rc<Program>, starting: &UnboundedSender<(anyhow::Result<()>, Ticket)>) -> bool {
+    let Some((config, ticket)) = program.request.borrow_mut().take() else { return false };
+    let (program, starting) = (program.clone(), starting.clone());
+    tokio::task::spawn_local(async move {
+        let started = program.start(config).await;
+        // Else the program has ended meanwhile.
+        let _ = starting.send((started, ticket));
+    });
+    true
+}
+
+/// The start of the server has ended.
+fn end_start(program: &Program, runtime: &Runtime, started: anyhow::Result<()>, ticket: Ticket) {
+    program.starts.set(false);
+    if started.is_err() {
+        program.accepting.take();
+    }
+    *program.configured.borrow_mut() = started.map_err(|error| format!("{error:#}"));
+    runtime.wake(ticket);
+}
+
+/// Lets everything else have a turn before the next fibers run. The last ones have run for `spell`.
+async fn give_way(program: &Program, runtime: &Runtime, spell: Duration) {
+    if runtime.waits_for_files() {
+        runtime.wake_files(Some(Duration::ZERO));
+    }
+    match program.core.get() {
+        // A function has held the loop: before the next one runs, the queue has as much time as that one took.
+        Some(core) if spell > Duration::from_micros(LONGEST_ROUND) => core.settle(spell).await,
+        _ => tokio::task::yield_now().await,
+    }
+}
+
+/// Begins to wait for the masters that `box.cfg` has named.
+fn begin_connections(program: &Rc<Program>) {
+    for (config, ticket) in program.connecting.take() {
+        let (program, core) = (program.clone(), program.core.get().cloned());
+        tokio::task::spawn_local(async move {
+            if let Some(core) = core {
+                wait_for_masters(&core, &config).await;
+            }
+            program.connected.borrow_mut().push(ticket);
+            program.news.notify_one();
+        });
+    }
+}
+
+/// The terminal has brought a line, or asks for words that complete one.
+fn hear_terminal(program: &Program, runtime: &Runtime, event: Event) {
+    match event {
+        Event::Input(input) => {
+            if let Some(reader) = program.terminal.receive(input) {
+                runtime.wake(reader);
+            }
+        }
+        Event::Complete { line, place, answer } => {
+            // A terminal that waits for no answer any more has ended.
+            let tell = move |start, words| drop(answer.send((start, words)));
+            if let Err(error) = runtime.complete(line, place, tell) {
+                tracing::warn!("nothing is completed: {}", error.message(runtime.main()));
             }
         }
     }

@@ -34,17 +34,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use lycosa_engine::journal::News;
 use lycosa_engine::snapshots;
 use lycosa_instance::{DeclaredTube, DeclaredUser, Identity, Instance, Process};
 use lycosa_journal::directory::Directory;
 use lycosa_journal::retention::Inventory;
+use lycosa_journal::writer::XlogWriter;
 use lycosa_queue::Queue;
 use lycosa_tuple::value::Value;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::{LocalSet, spawn_local};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use uuid::Uuid;
 
 use crate::certificates::Certificates;
@@ -55,6 +58,7 @@ use crate::graphite;
 use crate::http::{self, Door};
 use crate::journal::{Appender, Appends, RoomWatch, ServerJournal};
 use crate::journal_thread::JournalThread;
+use crate::listener::AdminListener;
 use crate::logging::LogHandle;
 use crate::replication::{Hub, rejoin};
 use crate::starting::{Keeper, Kept, Progress, Stage};
@@ -265,11 +269,11 @@ pub(crate) struct Running {
     pub(crate) addresses: Vec<String>,
     /// It has begun a replica set just now: its masters can only join it.
     pub(crate) is_begun: bool,
-    turns: tokio::task::JoinHandle<()>,
-    accepting: Vec<tokio::task::JoinHandle<()>>,
+    turns: JoinHandle<()>,
+    accepting: Vec<JoinHandle<()>>,
     /// Handles calls over HTTP, if it is served.
-    bridge: Option<tokio::task::JoinHandle<()>>,
-    graphite: Option<tokio::task::JoinHandle<()>>,
+    bridge: Option<JoinHandle<()>>,
+    graphite: Option<JoinHandle<()>>,
     journal_thread: Option<JournalThread>,
     checkpoints: CheckpointThread,
     admin_path: Option<PathBuf>,
@@ -303,7 +307,6 @@ struct Bound {
 }
 
 async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> anyhow::Result<Running> {
-    let Bound { plain: listeners, tls: tls_listeners, http } = bound;
     raise_file_limit(config.max_connections);
     // What the process creates is its own account's alone, from the moment of its creation.
     umask(Mode::RWXG | Mode::RWXO);
@@ -311,44 +314,28 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
     warn_if_open_to_others(&config.data_dir);
     let certificates = Certificates::read(config)?;
     let progress = Arc::new(Progress::default());
-    let keeper = Keeper::begin(&listeners, progress.clone()).context("no thread for the start")?;
+    let keeper = Keeper::begin(&bound.plain, progress.clone()).context("no thread for the start")?;
     let (calls, inbox) = http::bridge::bridge();
-    let door = open_door(config, http, &certificates, calls.clone(), progress.clone())?;
-    let tls = certificates.client.as_ref();
-    let cluster = cluster::start(config, &directory, &certificates, &progress).await?;
-    let (opened, cluster) = match cluster {
+    let door = open_door(config, bound.http, &certificates, calls.clone(), progress.clone())?;
+    let (mut opened, cluster) = match cluster::start(config, &directory, &certificates, &progress).await? {
         Some(cluster) => (cluster.opened, Some((cluster.member, cluster.tasks))),
-        None => (storage::open_or_join(directory.clone(), config, rejoins, tls, &progress).await?, None),
+        None => {
+            let tls = certificates.client.as_ref();
+            (storage::open_or_join(directory.clone(), config, rejoins, tls, &progress).await?, None)
+        }
     };
     progress.enter(Stage::Queue);
-    let mut store = opened.store;
-    store.set_body_check(lycosa_lua::check_body);
     let masters = if opened.is_begun { 0 } else { config.replication.0.len() };
     let standing = match &cluster {
         Some(_) => Standing::Member,
         None if masters > 0 => Standing::Orphan,
         None => Standing::Single,
     };
-    let mut instance = start_instance(config, opened.identity, store, opened.vclock, standing)?;
-    instance.set_configuration(effective_values(config));
-    instance.keep_history();
-    let inventory = Inventory::of(&directory).context("cannot read the sizes of the files")?;
-    instance
-        .set_checkpoint_base(opened.snapshot, snapshots::measure(&directory, &inventory, opened.snapshot));
-    if opened.is_damaged {
-        instance.force_checkpoint();
-    }
-    let (appends, journal_thread, done) = match (opened.log, &cluster) {
-        (Some(log), _) => {
-            let room = RoomWatch::new(config.data_dir.clone(), config.disk_reserve.0);
-            let appender = Appender::new(log, directory.clone(), room);
-            if config.wal_mode == WalMode::Fsync {
-                let (thread, sender, done) = JournalThread::spawn(appender)?;
-                (Appends::Thread(sender), Some(thread), Some(done))
-            } else {
-                (Appends::Here(Box::new(appender)), None, None)
-            }
-        }
+    let (identity, snapshot, is_begun) = (opened.identity, opened.snapshot, opened.is_begun);
+    let log = opened.log.take();
+    let instance = instance_on(config, &directory, opened, standing)?;
+    let (appends, journal_thread, done) = match (log, &cluster) {
+        (Some(log), _) => begin_appends(config, &directory, log)?,
         (None, Some((member, _))) => (Appends::Group(member.clone()), None, None),
         (None, None) => anyhow::bail!("the data folder has neither a journal nor the log of a group"),
     };
@@ -358,50 +345,33 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
         directory,
         folder: config.data_dir.clone(),
         reserve: config.disk_reserve.0,
-        instance: opened.identity.instance,
-        sound: opened.snapshot,
+        instance: identity.instance,
+        sound: snapshot,
         holds: holds.clone(),
     })?;
     let hub = Hub::new(files, config.data_dir.clone(), holds, replication::Settings::of(config), masters);
     let core = Core::new(instance, ServerJournal::new(appends), orders, hub);
-    let is_member = cluster.is_some();
     *core.door.borrow_mut() = door;
     let graphite = graphite::start(&core, config)?;
     present(&core, certificates);
     core.hub.appliers.borrow_mut().start(&core, &config.replication.0);
+    // A member makes calls for HTTP clients of further members, too.
+    let has_callers = cluster.is_some() || core.door.borrow().is_some();
     let cluster = cluster.map(|(member, mut tasks)| {
         tasks.serve(&core, calls.clone(), &member, config);
         tasks
     });
-    // A member makes calls for HTTP clients of further members, too.
-    let has_callers = is_member || core.door.borrow().is_some();
     let bridge = has_callers.then(|| spawn_local(http::bridge::serve(core.clone(), calls, inbox)));
 
-    let admin = bind_admin(&config.data_dir);
-    let plain = listeners.iter().map(|listener| Ok(listener.local_addr()?.to_string()));
-    let tls = tls_listeners.iter().map(|listener| Ok(format!("tls://{}", listener.local_addr()?)));
-    let addresses = plain.chain(tls).collect::<anyhow::Result<Vec<_>>>()?;
     let turns = spawn_local(core.clone().run(done, checkpoint_news));
-    let mut accepting = Vec::new();
-    let admin_path = admin.map(|(listener, path)| {
-        accepting.push(spawn_local(listener::accept(core.clone(), listener::AdminListener(listener))));
-        path
-    });
-    for Kept { stream, peer } in keeper.end() {
-        listener::serve_kept(&core, stream, peer);
-    }
-    for listener in listeners {
-        accepting.push(spawn_local(listener::accept(core.clone(), listener)));
-    }
-    for listener in tls_listeners {
-        accepting.push(spawn_local(listener::accept_tls(core.clone(), listener)));
-    }
+    let Accepting { addresses, tasks: accepting, admin_path } =
+        accept(&core, &config.data_dir, bound.plain, bound.tls, keeper)?;
     core.end.notify_one();
     progress.end();
     Ok(Running {
         core,
         addresses,
-        is_begun: opened.is_begun,
+        is_begun,
         turns,
         accepting,
         bridge,
@@ -412,6 +382,73 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
         cluster,
         directory: folder,
     })
+}
+
+/// Where a server listens, and its tasks that accept connections.
+struct Accepting {
+    addresses: Vec<String>,
+    tasks: Vec<JoinHandle<()>>,
+    admin_path: Option<PathBuf>,
+}
+
+/// Accepts connections from now on, and serves the ones that were kept during the start.
+fn accept(
+    core: &Rc<Core>,
+    folder: &Path,
+    plain: Vec<TcpListener>,
+    tls: Vec<TcpListener>,
+    keeper: Keeper,
+) -> anyhow::Result<Accepting> {
+    let (admin, admin_path) = bind_admin(folder).unzip();
+    let mut addresses = Vec::new();
+    for listener in &plain {
+        addresses.push(listener.local_addr()?.to_string());
+    }
+    for listener in &tls {
+        addresses.push(format!("tls://{}", listener.local_addr()?));
+    }
+    for Kept { stream, peer } in keeper.end() {
+        listener::serve_kept(core, stream, peer);
+    }
+    let admin = admin.map(|listener| spawn_local(listener::accept(core.clone(), AdminListener(listener))));
+    let plain = plain.into_iter().map(|listener| spawn_local(listener::accept(core.clone(), listener)));
+    let tls = tls.into_iter().map(|listener| spawn_local(listener::accept_tls(core.clone(), listener)));
+    Ok(Accepting { addresses, tasks: admin.into_iter().chain(plain).chain(tls).collect(), admin_path })
+}
+
+/// The instance on data that were opened.
+fn instance_on(
+    config: &Config,
+    directory: &Directory,
+    opened: storage::Opened,
+    standing: Standing,
+) -> anyhow::Result<Instance> {
+    let storage::Opened { mut store, identity, vclock, snapshot, is_damaged, .. } = opened;
+    store.set_body_check(lycosa_lua::check_body);
+    let mut instance = start_instance(config, identity, store, vclock, standing)?;
+    instance.set_configuration(effective_values(config));
+    instance.keep_history();
+    let inventory = Inventory::of(directory).context("cannot read the sizes of the files")?;
+    instance.set_checkpoint_base(snapshot, snapshots::measure(directory, &inventory, snapshot));
+    if is_damaged {
+        instance.force_checkpoint();
+    }
+    Ok(instance)
+}
+
+/// Begins to append to the journal: on a thread where each batch is synced, else here. Returns the thread, and what it tells.
+fn begin_appends(
+    config: &Config,
+    directory: &Directory,
+    log: XlogWriter,
+) -> anyhow::Result<(Appends, Option<JournalThread>, Option<UnboundedReceiver<News>>)> {
+    let room = RoomWatch::new(config.data_dir.clone(), config.disk_reserve.0);
+    let appender = Appender::new(log, directory.clone(), room);
+    if config.wal_mode != WalMode::Fsync {
+        return Ok((Appends::Here(Box::new(appender)), None, None));
+    }
+    let (thread, sender, done) = JournalThread::spawn(appender)?;
+    Ok((Appends::Thread(sender), Some(thread), Some(done)))
 }
 
 /// Opens the door of HTTP, if an address was bound for it; calls go over the bridge. Until the start is over the door answers
@@ -439,7 +476,7 @@ impl Running {
     pub(crate) async fn stop(self, config: &Config) -> anyhow::Result<()> {
         let core = &self.core;
         core.hub.appliers.borrow_mut().stop();
-        self.accepting.iter().chain(&self.graphite).for_each(tokio::task::JoinHandle::abort);
+        self.accepting.iter().chain(&self.graphite).for_each(JoinHandle::abort);
         let door = core.door.borrow_mut().take();
         if let Some(door) = &door {
             door.close();
