@@ -85,6 +85,22 @@ pub const ALL: &[Kept] = &[
             "a new tube had the id of a dropped one, and with it the dropped one's jobs",
         )
     },
+    Kept {
+        extended: true,
+        ..steering(
+            502_005_720,
+            1_024,
+            "what was deleted before a tube was made anew came back when the clock was put back",
+        )
+    },
+    Kept {
+        extended: true,
+        ..replicas(
+            2_650_968_511,
+            1_146,
+            "the answer of a former master came after the next master's about the same task; a checker was wrong",
+        )
+    },
     replicas(819_827_553, 2_142, "a client was wrong"),
     replicas(51_000_334, 3_000, AT_REST),
     replicas(51_000_434, 3_000, AT_REST),

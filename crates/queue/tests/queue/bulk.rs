@@ -654,6 +654,27 @@ fn a_tube_with_the_id_of_a_dropped_one_has_none_of_its_jobs() {
     assert!(refused.contains(&format!("tube \"other\" has no job {}", number(&dry, "id"))), "{refused}");
 }
 
+/// The ids of the kept tasks stand for others since.
+#[test]
+fn what_was_deleted_before_a_tube_was_made_anew_does_not_come_back_when_the_clock_is_put_back() {
+    for way in ["truncate", "drop"] {
+        let mut rig = Rig::new();
+        rig.create("t", "fifo", Value::Nil);
+        rig.t(1, "put_many", vec![Value::array((0..5_u64).map(Value::from))]).values();
+        let job = number(&finished(&mut rig, "apply", vec!["delete".into(), everything()]), "id");
+        rig.t(1, way, args![]).values();
+        if way == "drop" {
+            rig.create("t", "fifo", Value::Nil);
+        }
+        // No step of work comes between.
+        rig.now -= SECOND;
+        let refused = rig.t(1, "undo", args![job]).error();
+        assert!(refused.contains("cannot be undone any more"), "{way}: {refused}");
+        rig.tick();
+        assert_eq!((rig.rows("_lycosa_bin").len(), rig.rows("t").len()), (0, 0), "{way}");
+    }
+}
+
 #[test]
 fn undo_is_honest_about_what_was_taken_since_and_ends_with_its_time() {
     for kind in KINDS {

@@ -1,6 +1,6 @@
 //! Clients of a replica set, and what they know of their tasks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lycosa_instance::ConnectionSlot;
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
@@ -123,6 +123,8 @@ pub(super) struct Ledger {
     pub(super) sessions_stay: bool,
     /// The latest time that was ever on the clock of an instance that took writes.
     pub(super) latest: u64,
+    /// Attempts by leases that clients were told of, by payload.
+    pub(super) attempts: BTreeSet<(u64, u64)>,
     pub(super) finished: u64,
     pub(super) replies: u64,
     pub(super) leases: LeaseTotals,
@@ -255,13 +257,13 @@ impl Client {
             let ask = self.pending.take();
             let ask = ask.ok_or_else(|| Violation("a reply that nobody waits for".to_owned()))?;
             match said {
-                Said::Values(values) => self.answered(ask, &values, ledger)?,
+                Said::Values(values) => self.answered(ask, &values, is_master, ledger)?,
                 Said::Refused(error) => self.refused(ask, &error, is_master, ledger)?,
             }
         }
     }
 
-    fn answered(&mut self, ask: Ask, values: &[Value], ledger: &mut Ledger) -> Checked {
+    fn answered(&mut self, ask: Ask, values: &[Value], is_master: bool, ledger: &mut Ledger) -> Checked {
         let number = self.number;
         let task = values.first().and_then(Value::as_array);
         let nothing = task.is_none();
@@ -284,14 +286,19 @@ impl Client {
             Ask::Take { tube } => {
                 let task = task.unwrap_or_default();
                 let (id, payload) = id_and_payload(task)?;
-                ledger.taken(payload, Some(number), None)?;
+                if is_master || !ledger.is_overtaken(payload, None) {
+                    ledger.taken(payload, Some(number), None)?;
+                }
                 self.held.push(Held { tube, id, payload, lease: None });
             }
             Ask::Lease { tube, .. } => {
                 let task = task.unwrap_or_default();
                 let (id, payload) = id_and_payload(task)?;
                 let (token, ends, attempts) = lease_of(task)?;
-                ledger.taken(payload, None, Some((Lease { epoch: token.epoch, ends }, attempts)))?;
+                ledger.number_attempt(payload, attempts)?;
+                if is_master || !ledger.is_overtaken(payload, Some(attempts)) {
+                    ledger.taken(payload, None, Some((Lease { epoch: token.epoch, ends }, attempts)))?;
+                }
                 self.held.push(Held { tube, id, payload, lease: Some(token) });
             }
             Ask::Renew { held, .. } => {
@@ -423,6 +430,22 @@ impl Ledger {
     fn update_by(&mut self, held: Held, change: impl FnOnce(&mut Entry)) {
         if !self.is_known_stale(held) {
             self.update(held.payload, change);
+        }
+    }
+
+    /// An attempt by a lease is told once.
+    fn number_attempt(&mut self, payload: u64, attempt: u64) -> Checked {
+        hold!(self.attempts.insert((payload, attempt)), "attempt {attempt} of task {payload} is told twice");
+        Ok(())
+    }
+
+    /// Whether clients know of a later take than the one that an instance tells which is the master no more: its answer waited for a
+    /// replica, and the next master gave the task away meanwhile.
+    fn is_overtaken(&self, payload: u64, attempt: Option<u64>) -> bool {
+        let Some(entry) = self.entries.get(&payload) else { return false };
+        match attempt {
+            Some(attempt) => attempt < entry.attempts,
+            None => entry.lease.is_some() || entry.state == State::Finished,
         }
     }
 
