@@ -37,22 +37,31 @@ def put(connection, payload):
 class Group:
     """Up to three members, the first `members` of them from the start; `listens` are the addresses for clients, members count from 0.
 
-    `options` are further options of `serve`, `clocks` libfaketime's library: with it `set_clock` puts the clock of a member forward."""
+    `options` are further options of `serve`, `clocks` libfaketime's library: with it `set_clock` puts the clock of a member forward. With a `network`
+    each member has a host of it."""
 
-    def __init__(self, members=3, options=(), clocks=None):
-        self.options, self.clocks = options, clocks
+    def __init__(self, members=3, options=(), clocks=None, network=None):
+        self.options, self.clocks, self.network = options, clocks, network
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lycosa-test-"))
         self.secret = self.folder / "secret"
         self.secret.write_text("the secret of a test's group")
         self.secret.chmod(0o600)
         self.ports = [(free_port(), free_port()) for _ in range(3)]
-        self.listens = [f"127.0.0.1:{listen}" for listen, _ in self.ports]
+        self.hosts = network.addresses if network else ["127.0.0.1"] * 3
+        self.listens = [f"{host}:{listen}" for host, (listen, _) in zip(self.hosts, self.ports)]
         self.processes = [None, None, None]
-        self._run("cluster", "init", "--data-dir", self._data(0), "--member-address", self._member(0))
-        self.start(0)
-        self.until(0, lambda status: status["leads"])
-        for number in range(1, members):
-            self.join(number)
+        try:
+            self._run("cluster", "init", "--data-dir", self._data(0), "--member-address", self._member(0))
+            self.start(0)
+            self.until(0, lambda status: status["leads"])
+            if network:
+                # On this machine alone guest may do everything.
+                self._run("user", "grant", "guest", "--role", "super", "--data-dir", self._data(0))
+            for number in range(1, members):
+                self.join(number)
+        except BaseException:
+            self.remove()
+            raise
 
     def join(self, number):
         """Starts an empty server and takes it in, until it votes."""
@@ -77,6 +86,7 @@ class Group:
         with open(self.folder / f"log-{number}", "ab") as log:
             self.processes[number] = subprocess.Popen(
                 [
+                    *(self.network.inside(number) if self.network else ()),
                     *(binary(), "serve", "--data-dir", self._data(number), "--listen", self.listens[number]),
                     *("--http-listen", "", "--lua", "false"),
                     *("--cluster-listen", self._member(number), "--cluster-secret-file", str(self.secret)),
@@ -197,6 +207,8 @@ class Group:
                 process.kill()
                 process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self.network:
+            self.network.remove()
 
     def _take_in(self, number):
         deadline = time.monotonic() + START_SECONDS
@@ -227,4 +239,4 @@ class Group:
         return self.folder / f"clock-{number}"
 
     def _member(self, number):
-        return f"127.0.0.1:{self.ports[number][1]}"
+        return f"{self.hosts[number]}:{self.ports[number][1]}"

@@ -1,6 +1,6 @@
-"""Random histories of real servers: clients work while servers are killed, frozen, promoted, and lose the tails of their journals.
+"""Random histories of real servers: clients work while servers are killed, frozen, promoted, and lose the tails of their journals, or cannot hear each other.
 
-    python tests/python/histories.py group|pair [--rounds N] [--seed S]
+    python tests/python/histories.py group|network|pair [--rounds N] [--seed S]
 
 One seed makes the choices of faults and clients; the course of a run is that of the machine. Rounds are counted: one goes on once the clients have done a
 number of operations, and a put was acknowledged after its remedy. At the end all tasks are taken, and history.violations() looks at every operation.
@@ -15,6 +15,7 @@ import time
 import lycosa
 from group import Group
 from history import History, Worker, drain, violations
+from network import LOSSY, SLOW, Network
 from pair import NAMES, RELAY, Pair
 
 CLIENTS = 6
@@ -95,6 +96,36 @@ def group_faults(group, choice, progress):
         progress.puts()
         group.start(other)
         up(other)
+    return fault
+
+
+def network_fault(group, fault, choice, progress):
+    """One fault of the network of a group of three, and its end."""
+    network, leader = group.network, group.leader()
+    victim = choice.choice([leader, leader, (leader + 1) % 3, (leader + 2) % 3])
+    other = (victim + choice.choice([1, 2])) % 3
+    hears = lambda number: group.until(number, lambda status: status["leader"] is not None and status["state"] == "running")
+    if fault == "cut":
+        network.cut(victim)
+        progress.puts()
+        network.join(victim)
+    elif fault == "cut two":
+        network.cut(victim)
+        network.cut(other)
+        progress.operations(CLIENTS)
+        network.join(victim)
+        network.join(other)
+    elif fault == "mute":
+        network.mute(victim, other)
+        progress.puts()
+        network.unmute(victim, other)
+    elif network.shape(victim, SLOW if fault == "slow" else LOSSY):
+        progress.puts()
+        network.unshape(victim)
+    else:
+        return f"{fault}, which this kernel has not"
+    for number in range(3):
+        hears(number)
     return fault
 
 
@@ -181,16 +212,18 @@ def pair_faults(pair, choice, progress, backups, only):
 def run(kind, rounds, seed, report=lambda text: None, only=None):
     """Runs a history, and gives what it violates."""
     choice = random.Random(seed)
-    if kind == "group":
-        servers, backups = Group(), []
-        with lycosa.Client(servers.listens) as client:
-            client.create_tube("mail", "fifo")
+    if kind in ("group", "network"):
+        servers, backups = Group(network=Network(3) if kind == "network" else None), []
         addresses = servers.listens
     else:
         servers, backups = Pair(names_each_other=choice.random() < 0.5, relays=True), []
         addresses = servers.addresses[:2]
     history, workers = History(), []
+    network_faults = []
     try:
+        if kind != "pair":
+            with lycosa.Client(addresses) as client:
+                client.create_tube("mail", "fifo")
         for number in range(CLIENTS):
             # Half of the clients know one address alone.
             known = addresses if number % 2 else addresses[number // 2 % len(addresses)]
@@ -202,6 +235,10 @@ def run(kind, rounds, seed, report=lambda text: None, only=None):
             progress.operations(STEP)
             if kind == "group":
                 fault = group_faults(servers, choice, progress)
+            elif kind == "network":
+                if not network_faults:
+                    network_faults = choice.sample(["cut", "cut two", "mute", "slow", "lossy"], 5)
+                fault = network_fault(servers, network_faults.pop(), choice, progress)
             else:
                 fault = pair_faults(servers, choice, progress, backups, only)
             progress.puts()
@@ -209,7 +246,7 @@ def run(kind, rounds, seed, report=lambda text: None, only=None):
         for worker in workers:
             worker.stop()
         drain(addresses, history)
-        found = violations(history.operations, reads_are_linearizable=kind == "group")
+        found = violations(history.operations, reads_are_linearizable=kind != "pair")
         if kind == "pair":
             found += differences(servers)
         if found:
@@ -236,7 +273,7 @@ def differences(pair):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kind", choices=["group", "pair"])
+    parser.add_argument("kind", choices=["group", "network", "pair"])
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--only", action="append", help="a fault of a pair; may be repeated")

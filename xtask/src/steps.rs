@@ -129,6 +129,13 @@ const STEPS: &[Step] = &[
         &["build", "install"],
         PerhapsTests(small_disks),
     ),
+    step(
+        "links",
+        "a group whose members cannot always hear each other",
+        Binary,
+        &["build", "install"],
+        Tests(links),
+    ),
     step("page", "the page in a browser", Binary, &["build", "install"], Tests(page)),
     step("python", "Python clients", Clients, &["build", "install"], Tests(python)),
     step("javascript", "a JavaScript client", Clients, &["build", "install"], Tests(javascript)),
@@ -484,9 +491,21 @@ fn blackbox_binary() -> Result<PathBuf> {
     Ok(BINARY.get_or_init(|| binary).clone())
 }
 
+/// The tests that change the machine's network. A browser drops its requests meanwhile, so the page is tested behind them.
+const NETWORK_TESTS: &str = "tests/python/test_network.py";
+
 fn python() -> Result<(Runner, Program)> {
+    pytest(&["tests/python", "--ignore", NETWORK_TESTS])
+}
+
+fn links() -> Result<(Runner, Program)> {
+    pytest(&[NETWORK_TESTS])
+}
+
+fn pytest(arguments: &[&str]) -> Result<(Runner, Program)> {
     let program = Program::new(install::python())
-        .arguments(["-m", "pytest", "-p", "no:cacheprovider", "tests/python"])
+        .arguments(["-m", "pytest", "-p", "no:cacheprovider"])
+        .arguments(arguments)
         .variable("PYTHONDONTWRITEBYTECODE", "1")
         .variable("LYCOSA_BIN", binary()?);
     Ok((Runner::Pytest, program))
