@@ -326,7 +326,7 @@ def cycles(binary, server, count):
     ran = subprocess.run([binary, "bench", "run", *arguments], capture_output=True, text=True, env=ENVIRONMENT)
     if ran.returncode != 0:
         raise RuntimeError(ran.stderr)
-    used = [(now - then) / count * 1e6 for now, then in zip(server.processor_seconds(), before)]
+    used = [(after - former) / count * 1e6 for after, former in zip(server.processor_seconds(), before)]
     return json.loads(ran.stdout.splitlines()[-1]), *used
 
 

@@ -1,11 +1,11 @@
 //! Cycles of put, take and ack through the leader of a group, and through a single server, for a count of instructions.
 //!
 //! The program is the loop of a server without sockets, files and threads: eight connections with 32 requests under way on each,
-//! turn by turn, every reply checked. The leader of a group takes what other members have sent, and what its disk has done, since its
-//! last turn together with the next connection's requests, as a loop under load does. Nothing depends on time or on other processes, so two runs of one
-//! binary execute the same instructions. Valgrind counts those below [`turn_counted`]: the instance, the turn, and in a group
-//! the node with its entries and messages. The disk of the log is left out, as a single server's journal is, and so are the
-//! links and the other members.
+//! turn by turn, every reply checked. The leader of a group takes what other members have sent, and what its disk has done,
+//! since its last turn together with the next connection's requests, as a loop under load does. Nothing depends on time or on
+//! other processes, so two runs of one binary execute the same instructions. Valgrind counts those below [`turn_counted`]: the
+//! instance, the turn, and in a group the node with its entries and messages. The disk of the log is left out, as a single
+//! server's journal is, and so are the links and the other members.
 //!
 //! ```sh no_run
 //! cargo build --release --package lycosa-engine --example group_cycles

@@ -433,7 +433,7 @@ impl Ledger {
         }
     }
 
-    /// An attempt by a lease is told once.
+    /// No attempt by a lease is told twice.
     fn number_attempt(&mut self, payload: u64, attempt: u64) -> Checked {
         hold!(self.attempts.insert((payload, attempt)), "attempt {attempt} of task {payload} is told twice");
         Ok(())
