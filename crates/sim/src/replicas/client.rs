@@ -433,7 +433,7 @@ impl Ledger {
         }
     }
 
-    /// No attempt by a lease is told twice.
+    /// A client hears of each attempt by a lease, a single time.
     fn number_attempt(&mut self, payload: u64, attempt: u64) -> Checked {
         hold!(self.attempts.insert((payload, attempt)), "attempt {attempt} of task {payload} is told twice");
         Ok(())
