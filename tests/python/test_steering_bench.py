@@ -22,4 +22,5 @@ def test_cycles_go_on_beside_scrapes_pages_and_jobs():
         assert measured["run"]["latency_us"]["put"]["p99"] > 0
     assert result["pages"] > 0 and result["refreshes"]["count"] >= 3
     assert sum(changed for _, changed, _ in result["jobs"]) > 0
-    assert "jobs" in result["longest_turn"]["longest_turns_cpu_us"]
+    kinds, longest = zip(*result["longest_turns_cpu_us"])
+    assert kinds == ("alone", "pages", "beside") and all("jobs" in parts for parts in longest)
