@@ -66,7 +66,7 @@ class Group:
     def join(self, number):
         """Starts an empty server and takes it in, until it votes."""
         self.start(number)
-        self._take_in(number)
+        self.take_in(number)
 
     def transfer(self, leader, successor):
         """Lets another member lead, and waits until it does."""
@@ -210,7 +210,8 @@ class Group:
         if self.network:
             self.network.remove()
 
-    def _take_in(self, number):
+    def take_in(self, number):
+        """Takes in a server that runs and is empty, and waits until it votes."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             # A busy machine may make the members elect another leader meanwhile: the order is given again.
