@@ -356,6 +356,11 @@ local function with_list(anonymous)
     return setmetatable(anonymous, { __call = function() return setmetatable({}, { __serialize = 'mapping' }) end })
 end
 
+-- As Tarantool 1.6 tells of the instance.
+local function server()
+    return { id = internal.info_part('id'), uuid = internal.info_part('uuid'), lsn = internal.info_part('lsn'), ro = internal.info_part('ro') }
+end
+
 -- While the instance starts.
 local function loading()
     return { version = _TARANTOOL, status = 'loading', ro = true, lsn = -1, pid = require('log').pid() }
@@ -371,6 +376,7 @@ local function asks(name, own)
                 if not internal.configured() then return loading()[key] end
                 if key == 'listen' then return internal.listening() end
                 if own_info[key] then return own_info[key] end
+                if key == 'server' then return server() end
                 if key == 'replication_anon' then return with_list(internal.info_part(key)) end
                 return internal.info_part(key)
             end
@@ -382,7 +388,7 @@ local function asks(name, own)
             local all = native(name)
             for key, part in pairs(own_info) do if key ~= 'memory' then all[key] = part end end
             all.package, all.listen = require('tarantool').package, internal.listening()
-            return all
+            return setmetatable(all, { __index = function(_, key) if key == 'server' then return server() end end })
         end,
         __serialize = function(self) return self() end,
     })

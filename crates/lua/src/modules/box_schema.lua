@@ -5,7 +5,8 @@ local guarded = internal.guarded
 local pause, shows_fields = require('lycosa.fiber').pause, require('lycosa.fields')
 
 -- Where the version of the schema stands: code that reads it there is compiled.
-local version_place = require('ffi').cast('const uint32_t *', internal.schema_version_address())
+local ffi = require('ffi')
+local version_place = ffi.cast('const uint32_t *', internal.schema_version_address())
 function internal.schema_version() return version_place[0] end
 
 local SPACE, INDEX, SEQUENCE, TRUNCATE, FUNCTION = 280, 288, 284, 330, 296
@@ -634,6 +635,10 @@ function index_methods.get(index, key)
     return internal.get(index.space_id, index.id, key)
 end
 
+-- Programs that choose between Tarantool's two ways to call the engine find one.
+index_methods.select_ffi, index_methods.select_luac = index_methods.select, index_methods.select
+index_methods.get_ffi, index_methods.get_luac = index_methods.get, index_methods.get
+
 local loaded_modules = package.loaded
 
 local function advance(cursor)
@@ -641,9 +646,14 @@ local function advance(cursor)
     if tuple ~= nil then return cursor, tuple end
 end
 
+-- The state of each iterator, which has all it needs in its cursor.
+ffi.cdef('struct lycosa_iterator_state { char unused; };')
+local STATE = ffi.metatype('struct lycosa_iterator_state', { __tostring = function() return '<iterator state>' end })()
+
 local function generate(param, _)
     local tuple = internal.advance(param)
-    if tuple ~= nil then return 0, tuple end
+    if tuple ~= nil then return STATE, tuple end
+    return nil
 end
 
 function index_methods.pairs(index, key, options)
@@ -651,12 +661,12 @@ function index_methods.pairs(index, key, options)
     local cursor = internal.cursor(index.space_id, index.id, iterator_of(options, key), key)
     local loaded, fun = true, loaded_modules.fun
     if fun == nil then loaded, fun = pcall(require, 'fun') end
-    if loaded then return fun.wrap(generate, cursor, 0) end
+    if loaded then return fun.wrap(generate, cursor, STATE) end
     return setmetatable({ nth = function(_, n)
         local tuple
         for _ = 1, n do tuple = internal.advance(cursor) end
         return tuple
-    end }, { __call = function() local _, tuple = advance(cursor) if tuple ~= nil then return 0, tuple end end })
+    end }, { __call = function() local _, tuple = advance(cursor) if tuple ~= nil then return STATE, tuple end end })
 end
 
 function index_methods.count(index, key, options)

@@ -64,11 +64,19 @@ end
 function methods.next(tuple, position) return next_field(tuple, position) end
 local function walk(tuple) return next_field, tuple, nil end
 
+-- The same in a walk, which may begin behind a field, or behind the last one.
+local function step(tuple, position)
+    local place = position or 0
+    if type(place) ~= 'number' or place < 0 or place > length(tuple) then error("error: invalid key to 'next'", 2) end
+    if place == length(tuple) then return nil end
+    return place + 1, field(tuple, place + 1)
+end
+
 function methods.pairs(tuple, position)
     check(tuple, 'tuple:pairs(tuple[, pos])')
     local loaded, fun = pcall(require, 'fun')
-    if loaded then return fun.wrap(next_field, tuple, position) end
-    return next_field, tuple, position
+    if loaded then return fun.wrap(step, tuple, position) end
+    return step, tuple, position
 end
 methods.ipairs = methods.pairs
 
@@ -89,7 +97,7 @@ function methods.totable(tuple, first, last)
     local part = {}
     first, last = range(tuple, first, last)
     for i = first, last do part[#part + 1] = all[i] end
-    return part
+    return setmetatable(part, getmetatable(all))
 end
 
 function methods.unpack(tuple, first, last)

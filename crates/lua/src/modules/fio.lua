@@ -35,13 +35,17 @@ int fio_statx(int, const char *, int, unsigned, struct fio_statx *) asm("statx")
 int mkdir(const char *, unsigned); int rmdir(const char *); int unlink(const char *);
 int rename(const char *, const char *); int link(const char *, const char *); int symlink(const char *, const char *);
 ssize_t readlink(const char *, char *, size_t);
-int chmod(const char *, unsigned); int chown(const char *, unsigned, unsigned);
+char *setlocale(int, const char *); int chmod(const char *, unsigned); int chown(const char *, unsigned, unsigned);
 unsigned umask(unsigned); int chdir(const char *); char *getcwd(char *, size_t); char *mkdtemp(char *);
 int utimensat(int, const char *, const struct fio_timespec *, int);
 void *opendir(const char *); int closedir(void *);
 struct fio_dirent *fio_readdir(void *) asm("readdir64");
 int glob(const char *, int, void *, struct fio_glob *); void globfree(struct fio_glob *);
 ]])
+
+-- A `?` of a pattern is a character of UTF-8.
+local LC_CTYPE = 0
+ffi.C.setlocale(LC_CTYPE, 'C.UTF-8')
 
 local AT_FDCWD, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH = -100, 0x100, 0x1000
 local STATX_BASIC = 0x7ff
@@ -277,7 +281,6 @@ function handle.seek(self, offset, whence)
     whence = whence == nil and 0 or fio.c.seek[whence] or whence
     if type(whence) ~= 'number' then error(('fio.seek(): unknown whence: %s'):format(tostring(whence)), 2) end
     local place = C.fio_lseek(self.fh, tonumber(offset) or 0, whence)
-    if place < 0 then return failure(nil) end
     return tonumber(place)
 end
 
@@ -396,8 +399,8 @@ function fio.chown(path, owner, group)
     path = want_path(path, 'fio.chown(pathname, owner, group)')
     if owner == nil or group == nil then error('Usage: fio.chown(pathname, owner, group)', 2) end
     local pwd = require('pwd')
-    if type(owner) == 'string' then owner = assert(pwd.getpw(owner), 'user was not found').uid end
-    if type(group) == 'string' then group = assert(pwd.getgr(group), 'group was not found').gid end
+    if type(owner) == 'string' then owner = assert(pwd.getpw(owner), 'user was not found').id end
+    if type(group) == 'string' then group = assert(pwd.getgr(group), 'group was not found').id end
     return done(C.chown(path, owner, group))
 end
 
@@ -485,9 +488,9 @@ function fio.mktree(path, mode)
         made = made .. '/' .. part
         local found = fio.stat(made)
         if found == nil then
-            local created = fio.mkdir(made, mode)
-            if not created then
-                return false, ('Error creating directory %s: %s'):format(made, errno.strerror(ffi.errno()))
+            local created, message = fio.mkdir(made, mode)
+            if not created and not fio.path.is_dir(made) then
+                return false, ('Error creating directory %s: %s'):format(made, tostring(message))
             end
         elseif not found:is_dir() then
             return false, ('Error creating directory %s: %s'):format(made, errno.strerror(errno.EEXIST))
@@ -504,16 +507,16 @@ function fio.rmtree(path)
     for _, name in ipairs(names) do
         local inner = fio.pathjoin(path, name)
         local found = fio.lstat(inner)
-        local gone, reason
+        local _, reason
         if found ~= nil and found:is_dir() then
-            gone, reason = fio.rmtree(inner)
-        else
-            gone, reason = fio.unlink(inner)
+            _, reason = fio.rmtree(inner)
+        elseif found ~= nil then
+            _, reason = fio.unlink(inner)
         end
-        if not gone then return nil, ('failed to remove %s: %s'):format(inner, tostring(reason)) end
+        if reason ~= nil then return nil, reason end
     end
     local gone, reason = fio.rmdir(path)
-    if not gone then return nil, ('failed to remove %s: %s'):format(path, tostring(reason)) end
+    if not gone then return false, ('failed to remove %s: %s'):format(path, tostring(reason)) end
     return true
 end
 
@@ -553,23 +556,28 @@ end
 function fio.copytree(from, to)
     want('string', from, 'fio.copytree(from, to)')
     want('string', to, 'fio.copytree(from, to)')
-    from = fio.abspath(from)
-    if not fio.path.is_dir(from) then
-        return false, ('Directory %s does not exist'):format(from)
-    end
-    local made, message = fio.mktree(to)
+    local status = fio.stat(from)
+    if status == nil then return false, ('Directory %s does not exist'):format(from) end
+    if not status:is_dir() then return false, errno.strerror(errno.ENOTDIR) end
+    local names, message = fio.listdir(from)
+    if names == nil then return false, message end
+    local made
+    made, message = fio.mktree(to)
     if not made then return false, message end
-    for _, name in ipairs(assert(fio.listdir(from))) do
+    for _, name in ipairs(names) do
         local inner, copy = fio.pathjoin(from, name), fio.pathjoin(to, name)
         local found = fio.lstat(inner)
-        local copied
+        local copied = true
         if found == nil then
-            copied, message = true, nil
+            copied = true
         elseif found:is_dir() then
             copied, message = fio.copytree(inner, copy)
         elseif found:is_link() then
-            copied, message = fio.symlink(assert(fio.readlink(inner)), copy)
-        else
+            local target
+            target, message = fio.readlink(inner)
+            if target == nil then return false, message end
+            copied, message = fio.symlink(target, copy), "can't create symlink in place of existing file " .. copy
+        elseif found:is_reg() then
             copied, message = fio.copyfile(inner, copy)
         end
         if not copied then return false, message end

@@ -53,17 +53,26 @@ for name, number in pairs(popen.signal) do
     if name ~= 'SIGIOT' and name ~= 'SIGPOLL' then SIGNAL_NAMES[number] = name end
 end
 
--- The methods of a handle; what `info` shows are fields of it as well.
-local handle_mt, handle = {}, {}
-function handle_mt.__tostring() return '<popen handle>' end
+-- The methods of a handle; what `info` shows are fields of it as well. A handle is userdata, and its state is here.
+local handle = {}
+local states = setmetatable({}, { __mode = 'k' })
+local template = newproxy(true)
+local handle_mt = getmetatable(template)
+local FIELDS = { command = true, opts = true, status = true, stdin = true, stdout = true, stderr = true }
 function handle_mt.__index(self, key)
+    if type(key) ~= 'string' then errors.illegal_params('Bad params, use __index(ph, <string>)') end
     local method = handle[key]
-    if method ~= nil or type(key) ~= 'string' or self.closed then return method end
+    if method ~= nil then return method end
+    local state = states[self]
+    if state.closed then errors.illegal_params('Attempt to index a closed popen handle') end
     -- A child that has just ended keeps its number until its end has been looked at.
-    if key == 'pid' then return not self.ended and self.child or nil end
-    return handle.info(self)[key]
+    if key == 'pid' then return not state.ended and state.child or nil end
+    return FIELDS[key] and handle.info(self)[key] or nil
 end
-function handle_mt.__serialize(self) return self:info() end
+function handle_mt.__serialize(self)
+    if states[self].closed then return '<closed popen handle>' end
+    return handle.info(self)
+end
 
 -- Children whose handles were collected, until they have been waited for.
 local orphans = {}
@@ -114,32 +123,50 @@ local FLAGS = {
     shell = false, setsid = false, close_fds = true, restore_signals = true, group_signal = false, keep_child = false,
 }
 
+-- What becomes of a stream: the beginning of a word is enough.
+local function action_of(given)
+    for _, action in ipairs({ 'inherit', 'devnull', 'close', 'pipe' }) do
+        if action:sub(1, #given) == given then return action end
+    end
+end
+
 -- The options of a child, all of them, as `info` shows them.
 local function all_options(opts)
     check_optional(opts, 'table', 'popen.new', 'opts')
     opts = opts or {}
     local all = {}
-    for name in pairs(STREAMS) do
-        local kind = opts[name]
-        check_optional(kind, 'string', 'popen.new', 'opts.' .. name)
-        if kind ~= nil and popen.opts[kind:upper()] ~= kind then
-            errors.illegal_params('popen.new: wrong parameter "opts.%s": expected popen.opts.<...> constant, got %s', name, kind)
+    for _, name in ipairs({ 'stdin', 'stdout', 'stderr' }) do
+        local given = opts[name]
+        check_optional(given, 'string', 'popen.new', 'opts.' .. name)
+        all[name] = given == nil and 'inherit' or action_of(given)
+        if not all[name] then
+            errors.illegal_params('popen.new: wrong parameter "opts.%s": expected popen.opts.<...> constant, got %s', name, given)
         end
-        all[name] = kind or 'inherit'
     end
     check_optional(opts.env, 'table', 'popen.new', 'opts.env')
-    for name, default in pairs(FLAGS) do
-        check_optional(opts[name], 'boolean', 'popen.new', 'opts.' .. name)
-        if opts[name] == nil then all[name] = default else all[name] = opts[name] end
+    for name, value in pairs(opts.env or {}) do
+        if type(name) ~= 'string' or type(value) ~= 'string' then
+            errors.illegal_params('popen.new: wrong parameter "opts.env": expected {[<string>] = <string>, ...}, got a non-string key or value')
+        end
     end
-    if all.group_signal and not all.setsid then
-        errors.illegal_params('popen.new: group_signal is set, but setsid is not')
+    for _, name in ipairs({ 'shell', 'setsid', 'close_fds', 'restore_signals', 'group_signal', 'keep_child' }) do
+        check_optional(opts[name], 'boolean', 'popen.new', 'opts.' .. name)
+        if opts[name] == nil then all[name] = FLAGS[name] else all[name] = opts[name] end
     end
     return all, opts.env
 end
 
-function popen.new(argv, opts)
-    check(argv, 'table', 'popen.new', 'argv')
+-- The type of a first argument as Tarantool names it.
+local function check_first(kind, call, parameter, ...)
+    if select('#', ...) == 0 then
+        errors.illegal_params('%s: wrong parameter "%s": expected %s, got no value', call, parameter, kind)
+    end
+    check((...), kind, call, parameter)
+end
+
+function popen.new(...)
+    local argv, opts = ...
+    check_first('table', 'popen.new', 'argv', ...)
     reap()
     local options, environment = all_options(opts)
     opts = options
@@ -149,6 +176,7 @@ function popen.new(argv, opts)
         check(argv[i], 'string', 'popen.new', ('argv[%d]'):format(i))
         words[#words + 1] = argv[i]
     end
+    if opts.group_signal and not opts.setsid then errors.illegal_params('popen: group signal without setting sid') end
     if #words == 0 then errors.illegal_params('popen.new: wrong parameter "argv": expected a program, got an empty table') end
 
     local keep = {}
@@ -198,38 +226,40 @@ function popen.new(argv, opts)
     for _, fd in ipairs(theirs) do C.lycosa_popen_close(fd) end
     local shown = {}
     for i, word in ipairs(words) do shown[i] = word:find(' ', 1, true) and "'" .. word .. "'" or word end
-    local self = setmetatable({
-        fds = ours, words = table.concat(shown, ' '), options = opts, ended = false, closed = false, child = false, guard = false,
-    }, handle_mt)
+    local self = { fds = ours, words = table.concat(shown, ' '), options = opts, ended = false, closed = false, child = false }
     if number ~= 0 then
         for name in pairs(STREAMS) do close_stream(self, name) end
         return failed(number, 'popen: can not start %s: %s', words[1], errno.strerror(number))
     end
     self.child = pid[0]
-    -- A handle that nothing holds any more is closed: its child is killed, unless it is to be kept.
-    self.guard = newproxy(true)
-    getmetatable(self.guard).__gc = function()
-        if self.closed then return end
-        for name in pairs(STREAMS) do close_stream(self, name) end
-        if self.ended or self.options.keep_child then return end
-        C.lycosa_popen_kill(self.options.group_signal and -self.child or self.child, popen.signal.SIGKILL)
-        orphans[self.child] = true
-        -- A finalizer cannot wait for the child: a fiber does.
-        fiber.new(function()
-            while orphans[self.child] do
-                reap()
-                fiber.sleep(FIRST_PAUSE)
-            end
-        end)
-    end
-    return self
+    local object = newproxy(template)
+    states[object] = self
+    return object
 end
 
-function popen.shell(command, mode)
-    check(command, 'string', 'popen.shell', 'command')
+-- A handle that nothing holds any more is closed: its child is killed, unless it is to be kept.
+function handle_mt.__gc(object)
+    local self = states[object]
+    if not self or self.closed then return end
+    for name in pairs(STREAMS) do close_stream(self, name) end
+    if self.ended or self.options.keep_child then return end
+    C.lycosa_popen_kill(self.options.group_signal and -self.child or self.child, popen.signal.SIGKILL)
+    orphans[self.child] = true
+    -- A finalizer cannot wait for the child: a fiber does.
+    fiber.new(function()
+        while orphans[self.child] do
+            reap()
+            fiber.sleep(FIRST_PAUSE)
+        end
+    end)
+end
+
+function popen.shell(...)
+    local command, mode = ...
+    check_first('string', 'popen.shell', 'command', ...)
     check_optional(mode, 'string', 'popen.shell', 'mode')
-    mode = mode or 'rwR'
-    if mode == '' or mode:find('[^rwR]') then
+    mode = mode or ''
+    if mode:find('[^rwR]') then
         errors.illegal_params([[popen.shell: wrong parameter "mode": expected 'r', 'w', 'R' or its combination, got %s]], mode)
     end
     local function pipe(letter) return mode:find(letter, 1, true) and 'pipe' or 'inherit' end
@@ -245,15 +275,30 @@ local USAGES = {
     shutdown = 'ph:shutdown({stdin = <boolean>, stdout = <boolean>, stderr = <boolean>})',
 }
 
-local function check_handle(self, method)
-    if type(self) ~= 'table' or getmetatable(self) ~= handle_mt then
-        errors.illegal_params('Bad params, use: %s', USAGES[method])
-    end
+local function misused(method) errors.illegal_params('Bad params, use: %s', USAGES[method]) end
+
+-- The state of a handle.
+local function state_of(self, method) return type(self) == 'userdata' and states[self] or misused(method) end
+
+local function check_open(self)
+    if self.closed then errors.illegal_params('popen: attempt to operate on a closed handle') end
+    return self
 end
 
-local function check_open(self, method)
-    check_handle(self, method)
-    if self.closed then errors.illegal_params('popen: attempt to operate on a closed handle') end
+-- An option of a call; one of another type is refused with the call's usage.
+local function option(opts, name, kind, method)
+    local value = opts and opts[name]
+    if value ~= nil and type(value) ~= kind or type(value) == 'cdata' then misused(method) end
+    return value
+end
+local function options_of(opts, method)
+    if type(opts) ~= 'nil' and type(opts) ~= 'table' then misused(method) end
+    return opts
+end
+local function timeout_of(opts, method)
+    local timeout = option(opts, 'timeout', 'number', method)
+    if timeout and timeout < 0 then misused(method) end
+    return timeout
 end
 
 -- What has become of the child; a child that has ended is waited for once.
@@ -273,38 +318,34 @@ local function status_of(self)
     return self.ended or nil
 end
 
-function handle.signal(self, signo)
-    check_open(self, 'signal')
-    check(signo, 'number', 'popen:signal', 'signo')
-    if status_of(self) then
+local function send(self, signo)
+    local function is_gone()
         return failed(ESRCH, 'Attempt to send a signal %d to a process that does not exist anymore', signo)
     end
-    local target = self.child
-    if self.options.group_signal then target = -target end
-    if C.lycosa_popen_kill(target, signo) ~= 0 then
+    if status_of(self) then return is_gone() end
+    local is_group = self.options.group_signal
+    if C.lycosa_popen_kill(is_group and -self.child or self.child, signo) ~= 0 then
         local number = ffi.errno()
-        return failed(number, 'popen: can not send signal %d: %s', signo, errno.strerror(number))
+        if number == ESRCH then return is_gone() end
+        return failed(number, 'Unable to %s %d signo %d', is_group and 'killpg' or 'kill', self.child, signo)
     end
     return true
 end
 
-function handle.terminate(self)
-    check_open(self, 'terminate')
-    return self:signal(popen.signal.SIGTERM)
+function handle.signal(self, signo)
+    local state = state_of(self, 'signal')
+    if type(signo) == 'cdata' or not tonumber(signo) then misused('signal') end
+    return send(check_open(state), tonumber(signo))
 end
 
-function handle.kill(self)
-    check_open(self, 'kill')
-    return self:signal(popen.signal.SIGKILL)
-end
+function handle.terminate(self) return send(check_open(state_of(self, 'terminate')), popen.signal.SIGTERM) end
+function handle.kill(self) return send(check_open(state_of(self, 'kill')), popen.signal.SIGKILL) end
 
-function handle.wait(self)
-    check_open(self, 'wait')
-    return table.copy(await(nil, function() return status_of(self) end))
-end
+local function wait(self) return table.copy(await(nil, function() return status_of(self) end)) end
+function handle.wait(self) return wait(check_open(state_of(self, 'wait'))) end
 
-function handle.info(self)
-    check_open(self, 'info')
+function handle.info(object)
+    local self = check_open(state_of(object, 'info'))
     local info = {
         command = self.words, opts = table.copy(self.options), status = table.copy(status_of(self) or { state = 'alive' }),
     }
@@ -325,17 +366,22 @@ local function pipe_of(self, name)
     return fd
 end
 
+-- The error of a read or a write of `size` bytes.
+local function failed_io(call, size, fd, number)
+    return nil, errors.socket_error(number, ('%s(%d), called on fd %d'):format(call, size, fd))
+end
+
 function handle.read(self, opts)
-    check_open(self, 'read')
-    check_optional(opts, 'table', 'popen:read', 'opts')
-    opts = opts or {}
-    check_optional(opts.stdout, 'boolean', 'popen:read', 'opts.stdout')
-    check_optional(opts.stderr, 'boolean', 'popen:read', 'opts.stderr')
-    check_optional(opts.timeout, 'number', 'popen:read', 'opts.timeout')
-    if opts.stdout and opts.stderr then errors.illegal_params('popen:read: stdout and stderr are asked for together') end
-    local fd = pipe_of(self, opts.stderr and 'stderr' or 'stdout')
+    self = check_open(state_of(self, 'read'))
+    opts = options_of(opts, 'read')
+    local is_out, is_err = option(opts, 'stdout', 'boolean', 'read'), option(opts, 'stderr', 'boolean', 'read')
+    local timeout = timeout_of(opts, 'read')
+    if is_out and is_err then
+        errors.illegal_params('popen: reading from both stdout and stderr at one call is not supported')
+    end
+    local fd = pipe_of(self, is_err and 'stderr' or 'stdout')
     local buffer = ffi.new('char[?]', READ_SIZE)
-    local data, number = await(opts.timeout, function()
+    local data, number = await(timeout, function()
         local count = tonumber(C.lycosa_popen_read(fd, buffer, READ_SIZE))
         if count >= 0 then return ffi.string(buffer, count) end
         local code = ffi.errno()
@@ -343,18 +389,18 @@ function handle.read(self, opts)
     end)
     if data then return data end
     if data == nil then return timed_out() end
-    return failed(number, 'popen: can not read: %s', errno.strerror(number))
+    return failed_io('read', READ_SIZE, fd, number)
 end
 
 function handle.write(self, text, opts)
-    check_open(self, 'write')
-    check(text, 'string', 'popen:write', 'str')
-    check_optional(opts, 'table', 'popen:write', 'opts')
-    check_optional(opts and opts.timeout, 'number', 'popen:write', 'opts.timeout')
+    self = state_of(self, 'write')
+    if type(text) ~= 'string' then misused('write') end
+    check_open(self)
+    local timeout = timeout_of(options_of(opts, 'write'), 'write')
     local fd = pipe_of(self, 'stdin')
     local written = 0
     local bytes = ffi.cast('const char *', text)
-    local done, number = await(opts and opts.timeout, function()
+    local done, number = await(timeout, function()
         while written < #text do
             local count = tonumber(C.lycosa_popen_write(fd, bytes + written, #text - written))
             if count < 0 then
@@ -369,36 +415,33 @@ function handle.write(self, text, opts)
     end)
     if done then return true end
     if done == nil then return timed_out() end
-    number = number or EPIPE
-    return failed(number, 'popen: can not write: %s', errno.strerror(number))
+    return failed_io('write', #text - written, fd, number or EPIPE)
 end
 
 function handle.shutdown(self, opts)
-    check_open(self, 'shutdown')
-    check_optional(opts, 'table', 'popen:shutdown', 'opts')
-    local is_any = false
-    for name in pairs(STREAMS) do
-        local wanted = opts and opts[name]
-        check_optional(wanted, 'boolean', 'popen:shutdown', 'opts.' .. name)
-        if wanted then
-            is_any = true
-            if self.options[name] ~= 'pipe' then
-                errors.illegal_params('popen: handle does not support the requested IO operation')
-            end
+    self = check_open(state_of(self, 'shutdown'))
+    opts = options_of(opts, 'shutdown')
+    local wanted = {}
+    for _, name in ipairs({ 'stdin', 'stdout', 'stderr' }) do
+        if option(opts, name, 'boolean', 'shutdown') then wanted[#wanted + 1] = name end
+    end
+    if #wanted == 0 then errors.illegal_params('popen: neither stdin, stdout nor stderr is set') end
+    for _, name in ipairs(wanted) do
+        if self.options[name] ~= 'pipe' then
+            errors.illegal_params('popen: handle does not support the requested IO operation')
         end
     end
-    if not is_any then errors.illegal_params('popen: neither stdin, stdout nor stderr is set') end
-    for name in pairs(STREAMS) do if opts[name] then close_stream(self, name) end end
+    for _, name in ipairs(wanted) do close_stream(self, name) end
     return true
 end
 
 function handle.close(self)
-    check_handle(self, 'close')
+    self = state_of(self, 'close')
     if self.closed then return true end
     for name in pairs(STREAMS) do close_stream(self, name) end
     if not self.options.keep_child and not status_of(self) then
-        self:kill()
-        self:wait()
+        send(self, popen.signal.SIGKILL)
+        wait(self)
     end
     self.closed = true
     return true

@@ -43,18 +43,19 @@ local uint64_t, int64_t = ffi.typeof('uint64_t'), ffi.typeof('int64_t')
 --- Converts to a number, or to 64-bit C data where a number is not exact; nil if the value is no number.
 function _G.tonumber64(...)
     local value, base = ...
+    local function refuse(number, reason)
+        error(("bad argument #%d to '%s' (%s)"):format(number, debug.getinfo(2, 'n').name or '?', reason), 3)
+    end
     if type(value) == 'nil' then
-        if select('#', ...) == 0 then error("bad argument #1 to 'tonumber64' (value expected)", 2) end
+        if select('#', ...) == 0 then refuse(1, 'value expected') end
         return nil
     end
     if base ~= nil then
-        if type(base) ~= 'number' or base < 2 or base > 36 then
-            error("bad argument #2 to 'tonumber64' (base out of range)", 2)
-        end
+        if type(tonumber(base)) ~= 'number' or type(base) == 'cdata' then refuse(2, 'number expected, got ' .. type(base)) end
+        base = tonumber(base)
+        if base < 2 or base > 36 then refuse(2, 'base out of range') end
         local is_decimal = base == 10 and (type(value) == 'number' or type(value) == 'cdata')
-        if type(value) ~= 'string' and not is_decimal then
-            error(("bad argument #1 to 'tonumber64' (string expected, got %s)"):format(type(value)), 2)
-        end
+        if type(value) ~= 'string' and not is_decimal then refuse(1, 'string expected') end
     end
     local kind = type(value)
     if kind == 'number' then

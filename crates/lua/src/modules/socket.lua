@@ -130,11 +130,13 @@ end
 
 local WHAT = { r = READABLE, w = WRITABLE, rw = 3, wr = 3 }
 
-local function iowait(fd, what, timeout)
+local function iowait(...)
+    local fd, what, timeout = ...
     local wanted = what
     if type(what) == 'string' then wanted = WHAT[what:lower()] end
     local is_sleep = what == nil and (fd == nil or type(fd) == 'number' and fd < 0)
-    if not is_sleep and (type(fd) ~= 'number' or type(wanted) ~= 'number' or wanted < 1 or wanted > 3) then
+    local is_wait = type(fd) == 'number' and fd >= 0 and type(wanted) == 'number' and wanted >= 1 and wanted <= 3
+    if select('#', ...) < 2 or not (is_sleep or is_wait) then
         error("Usage: iowait(fd, 1 | 'r' | 2 | 'w' | 3 | 'rw' [, timeout])", 2)
     end
     if is_sleep then
@@ -305,7 +307,10 @@ end
 function methods.linger(socket, active, timeout)
     local fd = fd_of(socket)
     if active == nil then return keep(socket, nil, native.linger(fd)) end
-    return keep(socket, nil, native.linger(fd, active and true or false, timeout or 0))
+    local is_set, seconds = keep(socket, nil, native.linger(fd, active and active ~= 0 or false, timeout or 0))
+    -- The number is returned as it was given.
+    if is_set ~= nil and type(active) == 'number' then return active, seconds end
+    return is_set, seconds
 end
 
 -- Bytes.
@@ -344,7 +349,8 @@ local function read_until(socket, limit, timeout, check)
     local deadline = fiber.clock() + timeout
     local length = check(input, limit)
     while not length do
-        local count, number = native.fill(input, fd_of(socket), limit - native.held(input))
+        -- What has come is taken at once: the next read may find its bytes here.
+        local count, number = native.fill(input, fd_of(socket), READAHEAD)
         if count == 0 then
             length = native.held(input)
         elseif count then
@@ -432,7 +438,9 @@ end
 function methods.recvfrom(socket, size, flags)
     local fd, number = fd_of(socket), flags_of(SEND_FLAGS, flags)
     if number == nil then return keep(socket, nil, nil, errno.EINVAL) end
-    return keep(socket, nil, native.recvfrom(fd, receive_size(socket, size), number))
+    local data, from = native.recvfrom(fd, receive_size(socket, size), number)
+    if data == nil then return keep(socket, nil, nil, from) end
+    return keep(socket, nil, data), from
 end
 
 function methods.sendto(socket, host, port, data, flags)

@@ -27,6 +27,7 @@ mod listing;
 mod lua;
 mod odd;
 mod programs;
+mod random;
 mod reload;
 mod service;
 mod steer;

@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 
 use crate::addresses::free_address;
 
-fn lycosa() -> &'static str {
+pub(crate) fn lycosa() -> &'static str {
     env!("CARGO_BIN_EXE_lycosa")
 }
 
-fn run(program: &str, script: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn run(program: &str, script: &Path, arguments: &[&str]) -> Output {
     let folder = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(program);
     command.arg(script).args(arguments).current_dir(folder.path()).stdin(std::process::Stdio::null());
     command.output().expect("the program runs")
 }
 
-fn has_tarantool() -> bool {
+pub(crate) fn has_tarantool() -> bool {
     Command::new("tarantool").arg("--version").output().is_ok()
 }
 
-fn programs() -> PathBuf {
+pub(crate) fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
 }
 
@@ -92,45 +92,6 @@ fn a_fiber_that_is_cancelled_or_woken_waits_no_longer() {
 #[test]
 fn a_refused_option_leaves_box_unconfigured() {
     compare("refused_options.lua", &[]);
-}
-
-/// Folders of random content, written by one server and opened by the other, both ways: the same spaces, indexes, rows,
-/// sequences, users and functions. `LYCOSA_TEST_SEED` names another first seed.
-#[test]
-fn folders_of_each_server_open_in_the_other() {
-    if !has_tarantool() {
-        return;
-    }
-    let first: u32 = std::env::var("LYCOSA_TEST_SEED").map_or(1, |seed| seed.parse().expect("a number"));
-    let script = programs().join("folders.lua");
-    for (seed, writer, other) in (first..)
-        .step_by(2)
-        .take(3)
-        .flat_map(|seed| [(seed, lycosa(), "tarantool"), (seed + 1, "tarantool", lycosa())])
-        // Drops a space whose sequence was moved by inserts alone.
-        .chain([(872, lycosa(), "tarantool")])
-    {
-        let folder = tempfile::tempdir().expect("a folder");
-        let run = |program: &str, arguments: &[&str]| {
-            let mut command = Command::new(program);
-            command
-                .arg(&script)
-                .args(arguments)
-                .current_dir(folder.path())
-                .stdin(std::process::Stdio::null());
-            let output = command.output().expect("the program runs");
-            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.success(), "{program} {arguments:?}, seed {seed}: {errors}");
-            String::from_utf8_lossy(&output.stdout).into_owned()
-        };
-        run(writer, &["write", &seed.to_string()]);
-        let (own, others) = (run(writer, &["read"]), run(other, &["read"]));
-        assert!(own.contains("own_words"), "seed {seed}: {own}");
-        for (number, (own, other)) in own.lines().zip(others.lines()).enumerate() {
-            assert_eq!(own, other, "seed {seed}, written by {writer}, line {}", number + 1);
-        }
-        assert_eq!(own.lines().count(), others.lines().count(), "seed {seed}, written by {writer}");
-    }
 }
 
 /// A program's own code has no time limit, so the log says which line keeps everything else waiting, in Lua and in a pattern.
@@ -248,34 +209,6 @@ fn modules_of_luarocks_are_found() {
     }
 }
 
-/// Random statements from a few seeds. With `LYCOSA_TEST_ALL=1` sixty further seeds follow; the clock gives the first of them, and a
-/// failure prints its seed. A seed with which Tarantool itself crashes says nothing.
-#[test]
-fn random_statements_do_what_they_do_there() {
-    use std::time::{SystemTime, UNIX_EPOCH};
-
-    const STATEMENTS: &str = "2000";
-    let fresh = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_secs() % 1_000_000);
-    let more = if std::env::var_os("LYCOSA_TEST_ALL").is_some() { 60 } else { 0 };
-    for seed in (20..24).chain(fresh..fresh + more) {
-        let script = programs().join("differential.lua");
-        let arguments = [&seed.to_string(), STATEMENTS];
-        let ours = run(lycosa(), &script, &arguments.map(AsRef::as_ref));
-        assert_eq!(ours.status.code(), Some(0), "seed {seed}: {}", String::from_utf8_lossy(&ours.stderr));
-        if !has_tarantool() {
-            continue;
-        }
-        let theirs = run("tarantool", &script, &arguments.map(AsRef::as_ref));
-        if theirs.status.code() != Some(0) {
-            continue;
-        }
-        let (ours, theirs) = (String::from_utf8_lossy(&ours.stdout), String::from_utf8_lossy(&theirs.stdout));
-        assert_eq!(ours.lines().count(), theirs.lines().count(), "seed {seed}");
-        let first = ours.lines().zip(theirs.lines()).find(|(our, their)| our != their);
-        assert!(first.is_none(), "seed {seed}: {first:#?}");
-    }
-}
-
 #[test]
 fn triggers_of_the_schema_run_once() {
     compare("schema_init.lua", &[]);
@@ -387,50 +320,6 @@ fn keys_and_merged_sources_are_theirs() {
 #[test]
 fn functions_that_name_their_object_are_theirs() {
     compare("named.lua", &[]);
-}
-
-/// Programs of `random.lua`, the same each time. `LYCOSA_TEST_SEED` names another one.
-#[test]
-fn random_programs_never_crash_the_process() {
-    use std::os::unix::process::ExitStatusExt;
-    const STEPS: &str = "100";
-    const LIMIT: Duration = Duration::from_secs(60);
-    let wanted = std::env::var("LYCOSA_TEST_SEED").ok();
-    let seeds = match wanted {
-        Some(seed) => vec![seed],
-        None => [1, 2, 3, 5, 8, 201].iter().map(ToString::to_string).collect(),
-    };
-    for seed in seeds {
-        let folder = tempfile::tempdir().expect("a folder");
-        let errors = std::fs::File::create(folder.path().join("errors")).expect("a file");
-        let mut child = Command::new(lycosa())
-            .arg(programs().join("random.lua"))
-            .args([seed.as_str(), STEPS])
-            .current_dir(folder.path())
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .stderr(errors)
-            .spawn()
-            .expect("the program runs");
-        let began = Instant::now();
-        let status = loop {
-            if let Some(status) = child.try_wait().expect("it is a child") {
-                break Some(status);
-            }
-            if began.elapsed() > LIMIT {
-                // A loop without end is no crash: such a program has no time limit.
-                child.kill().expect("it is a child");
-                child.wait().expect("it is a child");
-                break None;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        };
-        let said = std::fs::read(folder.path().join("errors")).unwrap_or_default();
-        let said = String::from_utf8_lossy(&said);
-        let signal = status.and_then(|status| status.signal());
-        assert!(signal.is_none(), "LYCOSA_TEST_SEED={seed}: signal {signal:?}\n{said}");
-        assert!(!said.contains("panicked"), "LYCOSA_TEST_SEED={seed}:\n{said}");
-    }
 }
 
 /// Every 29th of 7 500 combinations, from all parts of the table; with `LYCOSA_TEST_STRIDE=1` all, which takes minutes.

@@ -46,6 +46,10 @@ connection:ping()
 print('stat.net.SENT', box.stat.net.SENT.total > 0, box.stat.net.RECEIVED.total > 0)
 connection:close()
 
+-- As Tarantool 1.6 tells of an instance.
+local server = box.info.server
+print(server.id == box.info.id, server.uuid == box.info.uuid, server.lsn == box.info.lsn, server.ro, box.info().server.id)
+
 -- Names that no function has.
 box.schema.user.grant('guest', 'super')
 outer = {inner = {}, ['function'] = function() return 'called' end}

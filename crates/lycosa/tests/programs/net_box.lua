@@ -167,6 +167,18 @@ leaving:close()
 print(unpack(seen:get(60)))
 box.session.on_disconnect(nil, mark)
 
+-- A socket whose greeting has been read, and a connection over it, which reconnects as others.
+local client, greeting = net_box.establish_connection('127.0.0.1', port, 5)
+print(greeting.protocol, greeting.version_id > 0, #greeting.salt, greeting.uuid == box.info.uuid, client:peer().host)
+local wrapped = net_box.wrap(client, greeting, '127.0.0.1', port, { reconnect_after = 0.01 })
+print(wrapped:wait_connected(60), wrapped.host, wrapped:eval('return 1, 2'), wrapped.peer_uuid == box.info.uuid, wrapped.space.people.name)
+client:shutdown()
+wrapped:wait_state('error_reconnect', 60)
+print(wrapped:wait_connected(60), wrapped:ping())
+wrapped:close()
+print(net_box.establish_connection('unix/', 'nothing', 5))
+print(failure(net_box.wrap), failure(net_box.wrap, client), failure(net_box.wrap, client, 1))
+
 -- The own instance.
 local own = net_box.self
 print(own:ping(), own:is_connected(), own:eval('return 1, 2'), own:wait_connected(), own.space.people.name)

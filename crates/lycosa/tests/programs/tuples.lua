@@ -53,6 +53,7 @@ try('str',box.tuple.totable,{1}) try('bs',box.tuple.bsize,T{1,2,3}) try('bs',box
 p(T{'a\nb','\255\254','é','"',"''",'\\','\0x'}) p(T{1e300,1/0,-1/0,0/0,0.1,1e15,123456789012345678,-0.0, 3.0,1e16,1e-7,2^53,2^63,2^64})
 p(require'msgpack'.encode(T{1,2}):hex(), require'msgpack'.encode({T{1,2}}):hex())
 p(T{{},{a=1},setmetatable({},{__serialize='map'}),setmetatable({1,2},{__serialize='map'}),{[1]=1,[3]=3},{[1]=1,[50]=3},{1,2,x=1}})
+for _,part in ipairs{T{1,2,3}:totable(), T{1,2,3}:totable(2), T{1,2,3}:totable(1,1), T{1}:totable(9)} do p(#part, getmetatable(part).__serialize) end
 p(#T{}, T{}, tostring(T{}), T():totable())
 local w=T{box.NULL,true,false,{1},-5,2^60,1e15,100ULL,'',-2^40,{a=1},1.25,-1LL} for i=0,14 do p(i,type(w[i]),w[i]) end p(w[1]==box.NULL,w[-1])
 local k={} for n in pairs(box.tuple) do k[#k+1]=n end table.sort(k) p(table.concat(k,','))

@@ -19,6 +19,7 @@ local remote_spaces = require('lycosa.net_box.space')
 local FOREVER = 500 * 365 * 86400
 local CONNECT_TIMEOUT = 10
 local MAX_LIMIT = 0xFFFFFFFF
+local GREETING_SIZE = 128
 local VSPACE, VINDEX = 281, 289
 
 -- A connection's life.
@@ -190,11 +191,22 @@ local function reload_schema(connection)
     end)
 end
 
+-- What the 128 bytes say in which a server introduces itself; nil and why they are none.
+local function greeting_of(bytes)
+    local version, packed, uuid, salt = native.greeting(bytes)
+    if not version then return nil, packed end
+    return { protocol = 'Binary', version_id = packed, uuid = uuid, salt = salt }
+end
+
 -- Connects: the text of the failure, and whether trying again makes no sense; nothing when replies can be served.
 local function establish(connection)
     local options = connection.opts
     local deadline = fiber.clock() + (options.connect_timeout or CONNECT_TIMEOUT)
-    local client = socket.tcp_connect(connection.host, connection.port, options.connect_timeout or CONNECT_TIMEOUT)
+    local client, greeting = connection._wrapped, connection._greeting
+    connection._wrapped, connection._greeting = nil, nil
+    if not client then
+        client = socket.tcp_connect(connection.host, connection.port, options.connect_timeout or CONNECT_TIMEOUT)
+    end
     if not client then return errno.strerror() end
     if connection._closed then
         client:close()
@@ -204,16 +216,19 @@ local function establish(connection)
     -- Nobody has the connection any more: its reader, which waits for the socket, is woken and ends.
     connection._owner = ffi.gc(ffi.new('char[1]'), function() pcall(client.shutdown, client) end)
     if connection.host ~= 'unix/' then client:setsockopt('tcp', 'TCP_NODELAY', true) end
-    local function greeted() return stream.held(connection._input) >= 128 end
-    local failure = read_until(connection, greeted, deadline)
-    if failure then return failure end
-    local version, packed, uuid, salt = native.greeting(stream.take(connection._input, 128))
-    if not version then return packed, true end
-    connection.protocol, connection.peer_version_id, connection.peer_uuid = 'Binary', packed, uuid
+    local failure
+    if not greeting then
+        local function greeted() return stream.held(connection._input) >= GREETING_SIZE end
+        failure = read_until(connection, greeted, deadline)
+        if failure then return failure end
+        greeting, failure = greeting_of(stream.take(connection._input, GREETING_SIZE))
+        if not greeting then return failure, true end
+    end
+    connection.protocol, connection.peer_version_id, connection.peer_uuid = 'Binary', greeting.version_id, greeting.uuid
     if options.user then
         set_state(connection, 'auth')
         local reply = start(connection, replies.nothing, keys.AUTH, keys.USER_NAME, options.user,
-            keys.TUPLE, { 'chap-sha1', native.scramble(connection._password or '', salt) })
+            keys.TUPLE, { 'chap-sha1', native.scramble(connection._password or '', greeting.salt) })
         failure = wait_reply(connection, reply, deadline)
         if failure then return failure end
         if reply._error then return tostring(reply._error), true end
@@ -544,15 +559,13 @@ local function place_of(...)
     return host, port, shown, password
 end
 
-local connect
-function connect(...)
-    -- `net_box:connect(…)` names the module first.
-    if type((...)) == 'table' and (...) == package.loaded['net.box'] then return connect(select(2, ...)) end
+-- A connection; `client` is a socket whose greeting has been read, if there is one already.
+local function new_connection(client, greeting, ...)
     local host, port, options, password = place_of(...)
     local connection = setmetatable({
         host = host, port = port, opts = options, state = 'initial', space = {},
         _password = password, _spaces = {}, _requests = {}, _next_sync = 1, _limits = {}, _seen_version = 0,
-        _changed = fiber.cond(), _retry = fiber.cond(),
+        _changed = fiber.cond(), _retry = fiber.cond(), _wrapped = client, _greeting = greeting,
     }, connection_mt)
     for _, name in ipairs({ 'on_connect', 'on_disconnect', 'on_schema_reload' }) do
         local list, set = internal.trigger_list()
@@ -571,9 +584,39 @@ function connect(...)
     return connection
 end
 
+local function connect(...)
+    -- `net_box:connect(…)` names the module first.
+    if type((...)) == 'table' and (...) == package.loaded['net.box'] then return new_connection(nil, nil, select(2, ...)) end
+    return new_connection(nil, nil, ...)
+end
+
+-- A socket to the server and what it says in its greeting; nil and the text of the failure.
+local function establish_connection(host, port, timeout)
+    timeout = timeout or CONNECT_TIMEOUT
+    local deadline = fiber.clock() + timeout
+    local client = socket.tcp_connect(host, port, timeout)
+    if not client then return nil, errno.strerror() end
+    local bytes = client:read({ chunk = GREETING_SIZE }, deadline - fiber.clock())
+    local greeting, failure
+    if not bytes then failure = client:error()
+    elseif #bytes < GREETING_SIZE then failure = 'Invalid greeting'
+    else greeting, failure = greeting_of(bytes) end
+    if greeting then return client, greeting end
+    client:close()
+    return nil, failure
+end
+
+-- A connection over what `establish_connection` has returned.
+local function wrap(client, greeting, host, port, options)
+    if client == nil or type(greeting) ~= 'table' then error('Usage: netbox.wrap(socket, greeting, [opts])', 2) end
+    return new_connection(client, greeting, tostring(host), port, options)
+end
+
 return setmetatable({
     connect = connect,
     new = connect,
+    wrap = wrap,
+    establish_connection = establish_connection,
     self = require('lycosa.net_box.own'),
     timeout = function(timeout)
         log.warn('net.box.timeout(%s) has no effect: give the timeout to the request', timeout)
