@@ -391,7 +391,8 @@ if module == 'popen' then
     on_child(3, function(_, child)
         local stream = pick({ 'stdin', 'stdout', 'stderr' })
         if child.killed and not child.waited then return end
-        -- A child whose output has nowhere to go would end when it writes.
+        -- A child whose output has nowhere to go ends when it writes, some time later.
+        if stream ~= 'stdin' and child.echoes and not ended(child) then return end
         if stream == 'stdin' and child.echoes then child.ends, child.is_shut = true, true end
         return ('shutdown({%s = true})'):format(stream)
     end)
