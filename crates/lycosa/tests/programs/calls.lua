@@ -110,6 +110,8 @@ if module == 'fio' then
         return ('%o'):format(status.mode), status.uid, status.gid, not folder and status.size or nil, not folder and status.nlink or nil,
             status:is_reg(), folder, status:is_link(), status:is_fifo(), status:is_sock(), status:is_chr(), status:is_blk(), status.mtime > 0
     end
+    -- What a read of a folder returns depends on the file system.
+    local function regular_file() return held('F', 4, function(file) return file:stat():is_reg() end) end
     local function number() return pick({ '0', '1', '3', '10', '100', '9000' }) end
 
     kind(12, function()
@@ -119,7 +121,7 @@ if module == 'fio' then
             random(4), random(4), random(4)):gsub('F%d', 'F' .. random(4)) .. ''
     end)
     kind(30, function()
-        local file = held('F', 4)
+        local file = regular_file()
         if not file then return end
         return ('return %s:%s'):format(file, pick({
             'read()', ('read(%s)'):format(number()), ('pread(%s, %s)'):format(number(), number()), ('write(%s)'):format(pick(BYTES)),
@@ -129,20 +131,20 @@ if module == 'fio' then
         }))
     end)
     kind(4, function()
-        local file = held('F', 4)
+        local file = regular_file()
         return file and ('return status(%s:stat())'):format(file)
     end)
     kind(3, function()
-        local file = held('F', 4)
+        local file = regular_file()
         return file and ("local buffer = require('buffer').ibuf() local count, e = %s:read(buffer:reserve(64), %d) return count, e, count and ffi.string(buffer.rpos, count)")
             :format(file, random(64))
     end)
     kind(2, function()
-        local file = held('F', 4)
+        local file = regular_file()
         return file and ("local bytes = ffi.new('char[8]', 'bytes') return %s:write(ffi.cast('const char *', bytes), %d)"):format(file, random(8))
     end)
     kind(4, function()
-        local file = held('F', 4)
+        local file = regular_file()
         return file and ('local f = %s %s = nil return f:close(), f:close()'):format(file, file)
     end)
     kind(12, function() return ('return fio.%s(%s%s)'):format(pick({ 'mkdir', 'mktree' }), name(), pick(MODES)) end)
@@ -419,6 +421,7 @@ if module == 'popen' then
         local odd = pick(ODD)
         -- A read without a timeout waits for bytes that do not come.
         if ({ ['nil'] = true, ['{}'] = true, ['{1}'] = true, ['box.NULL'] = true })[odd] then odd = 'true' end
+        if odd == 'true' then odd = '1.5' end
         return pick({ 'signal(%s)', 'write(%s, {timeout = 0.001})', "write('x', %s)", 'read(%s)', 'read({timeout = %s})', 'read({stdout = %s, timeout = 0.001})',
             'read({stderr = %s, timeout = 0.001})', 'shutdown(%s)', 'shutdown({stdin = %s})', 'read({stdout = true, stderr = true, timeout = %s})' }):format(odd)
     end)
