@@ -421,7 +421,8 @@ if module == 'popen' then
         local odd = pick(ODD)
         -- A read without a timeout waits for bytes that do not come.
         if ({ ['nil'] = true, ['{}'] = true, ['{1}'] = true, ['box.NULL'] = true })[odd] then odd = 'true' end
-        if odd == 'true' then odd = '1.5' end
+        -- No pipe is closed, and no child ended, beside this program's own account.
+        if odd == 'true' or odd == '1.5' then odd = '-1' end
         return pick({ 'signal(%s)', 'write(%s, {timeout = 0.001})', "write('x', %s)", 'read(%s)', 'read({timeout = %s})', 'read({stdout = %s, timeout = 0.001})',
             'read({stderr = %s, timeout = 0.001})', 'shutdown(%s)', 'shutdown({stdin = %s})', 'read({stdout = true, stderr = true, timeout = %s})' }):format(odd)
     end)
