@@ -48,6 +48,13 @@ impl Expiration {
         summary
     }
 
+    /// The tasks whose last slice failed, with the error.
+    pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
+        let failing = self.tasks.iter().filter(|task| !task.definition.dry_run);
+        failing
+            .filter_map(|task| Some((task.definition.name.as_str(), task.failure.as_ref()?.message.as_str())))
+    }
+
     /// The definitions of the tasks of which the caller may know, and their states, in the order of the names.
     #[must_use]
     pub fn list(&self, store: &Store, admit: Admit<'_>) -> Value {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lycosa_client::{ConnectOptions, Value};
+pub(crate) use lycosa_metrics::spell::{bytes, count};
 use lycosa_server::config::SettingValue;
 
 /// The longest time span: 100 years, which a tube takes for "without an end".
@@ -93,38 +94,6 @@ pub(crate) fn seconds(span: Duration) -> Value {
         0 => Value::Uint(span.as_secs()),
         _ => Value::Double(span.as_secs_f64()),
     }
-}
-
-/// A number of bytes for people: `1.5 MiB`.
-pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let mut size = count as f64;
-    let mut unit = "B";
-    for larger in UNITS {
-        if size < 1024.0 {
-            break;
-        }
-        size /= 1024.0;
-        unit = larger;
-    }
-    if unit == "B" || size >= 100.0 || size.fract() < 0.05 {
-        format!("{size:.0} {unit}")
-    } else {
-        format!("{size:.1} {unit}")
-    }
-}
-
-/// A whole number for people: `1,234,567`.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// A number with its noun: `1 task`, `2500 tasks`.

@@ -199,6 +199,33 @@ fn lossy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error>
     deserializer.deserialize_any(Text)
 }
 
+/// How grave an issue is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Gravity {
+    /// Work stands still, or soon will.
+    Bad,
+    /// Something to look at.
+    Warn,
+    /// Something to know.
+    #[default]
+    #[serde(other)]
+    Note,
+}
+
+/// Something that is wrong with a tube or with the instance, as the server says.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Issue {
+    /// The rule.
+    pub kind: String,
+    /// How grave it is.
+    pub gravity: Gravity,
+    /// The fault.
+    pub title: String,
+    /// What to do.
+    pub act: String,
+}
+
 /// A tube.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Tube {
@@ -245,6 +272,9 @@ pub struct Tube {
     pub sub_queues: Vec<SubQueue>,
     /// If it was asked for, and the tube is one of the busiest.
     pub history: Option<History>,
+    /// Its issues, if a client asks for them.
+    #[serde(default)]
+    pub issues: Vec<Issue>,
 }
 
 fn larger(a: Option<f64>, b: Option<f64>) -> Option<f64> {
@@ -527,6 +557,9 @@ pub struct Instance {
     pub clock_ahead: Option<f64>,
     /// By how many seconds the leader of the group is ahead of the server's time.
     pub leader_ahead: Option<f64>,
+    /// Its issues, if a client asks for them.
+    #[serde(default)]
+    pub issues: Vec<Issue>,
 }
 
 /// A disk that is short of free space.
@@ -585,6 +618,17 @@ impl Snapshot {
         self.tubes.extend(tubes);
         self.instance = instance.or(self.instance.take());
         Ok(next)
+    }
+
+    /// All issues, the gravest first: the tube, if it is about one, and the issue.
+    pub fn issues(&self) -> Vec<(Option<&str>, &Issue)> {
+        let instance = self.instance.iter().flat_map(|instance| &instance.issues);
+        let mut found: Vec<_> = instance.map(|issue| (None, issue)).collect();
+        for tube in &self.tubes {
+            found.extend(tube.issues.iter().map(|issue| (Some(tube.name.as_str()), issue)));
+        }
+        found.sort_by_key(|(_, issue)| issue.gravity);
+        found
     }
 
     /// The busiest tubes, at most `limit`, and the number of others and their sum.

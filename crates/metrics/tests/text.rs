@@ -34,6 +34,7 @@ fn status(name: &str, ready: u64, puts: f32) -> TubeStatus {
         rates: Some(Rates { puts: [puts; 3], ..Rates::default() }),
         sub_queues: Vec::new(),
         history: None,
+        issues: None,
     }
 }
 

@@ -12,32 +12,6 @@ function health({ is_connected: isConnected, is_active: isActive, awaits_snapsho
   return isActive === false ? ['does not answer', true] : ['connected', false];
 }
 
-/** What is wrong with the group, for the list of issues. */
-export function issuesOfGroup(election) {
-  if (!election) return [];
-  const { leader, members = [], voters } = election;
-  const found = [];
-  const add = (id, gravity, title, means, act) => found.push({ id: `group ${id}`, gravity, title, means, act, href: '#/instance' });
-  if (Number(leader) === 0) {
-    add('leader', 'bad', 'The group has no leader', 'Nothing can be changed until a majority of the voters runs and reach each other.', 'Start the members that do not run.');
-  }
-  const lost = members.filter((member) => health(member)[1]);
-  for (const member of lost) {
-    add(
-      `member ${member.node}`,
-      'warn',
-      `Member ${member.node} at ${member.address}: ${health(member)[0]}`,
-      member.lag === undefined ? 'It may lack changes of the group.' : `It is ${of(member.lag, 'entry').replace('entrys', 'entries')} behind.`,
-      'See that its server runs and reaches the others at cluster.listen.',
-    );
-  }
-  const rest = members.filter((member) => member.standing === 'voter' && !health(member)[1]).length;
-  if (lost.length > 0 && rest * 2 <= Number(voters) + 1) {
-    add('majority', 'bad', 'One more lost member stops the group', `${rest} of ${count(voters)} voters answer.`, 'Bring a member back, or remove it and add an empty server.');
-  }
-  return found;
-}
-
 export function Group({ election, after }) {
   const { leader, term, voters, node, members = [] } = election;
   const isLeader = (member) => Number(leader) !== 0 && member.node === leader;

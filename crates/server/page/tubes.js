@@ -21,12 +21,13 @@ function add(sum, numbers) {
   return sum;
 }
 
-/** All tubes that the token may see, and the instance (with its history, if `history`) if it may see that. */
-export async function loadStatus(signal, { history = false } = {}) {
-  const first = await get(`v1/status?limit=200${history ? '&history=true' : ''}`, signal);
+/** All tubes that the token may see, and the instance (with its history, if `history`) if it may see that; `issues`: what is wrong. */
+export async function loadStatus(signal, { history = false, issues = false } = {}) {
+  const wrong = issues ? '&issues=true' : '';
+  const first = await get(`v1/status?limit=200${history ? '&history=true' : ''}${wrong}`, signal);
   const tubes = [...first.tubes];
   for (let { next } = first; next !== null && next !== undefined; ) {
-    const page = await get(path`v1/status?limit=200&after=${next}`, signal);
+    const page = await get(`${path`v1/status?limit=200&after=${next}`}${wrong}`, signal);
     tubes.push(...page.tubes);
     next = page.next;
   }
@@ -39,7 +40,7 @@ export async function loadStatus(signal, { history = false } = {}) {
 
 /** The sums over all tubes and the tubes with faults: in one answer, which costs the server little, if the token is for every tube. */
 export async function loadOverview(signal) {
-  if (!may('viewer')) return loadStatus(signal);
+  if (!may('viewer')) return loadStatus(signal, { issues: true });
   const seen = await get('v1/overview', signal);
   observe(ALL, now(), numbersOf(seen.instance.queue));
   return { ...seen, totals: { ...seen.instance.queue, waiting_takes: seen.waiting_takes, oldest_ready_age: seen.oldest_ready_age } };

@@ -51,7 +51,7 @@ pub(crate) enum Stage {
     Opening,
     /// Rows of snapshot and journal are read.
     Reading,
-    /// The log of a group is read, whose bytes are not counted.
+    /// The log of a group is read, before its entries are applied as a part of [`Self::Reading`].
     Loading,
     Indexing,
     /// A new replica, or member of a group, receives the data.

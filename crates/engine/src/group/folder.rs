@@ -17,7 +17,7 @@ use lycosa_journal::decision::Mode;
 use lycosa_journal::directory::{Directory, file_name};
 use lycosa_journal::log::LogError;
 use lycosa_journal::meta::FileKind;
-use lycosa_journal::recovery::{Recovered, Recovery};
+use lycosa_journal::recovery::{Recovered, Recovery, Transaction};
 use lycosa_journal::snap::SnapshotError;
 use lycosa_journal::writer::{Settings as WriterSettings, XlogWriter};
 use lycosa_store::{Settings as StoreSettings, Store};
@@ -27,7 +27,7 @@ use super::disk::GroupDisk;
 use super::entry::{self, EntryError};
 use super::journal::GroupJournal;
 use crate::folder::write_snapshot;
-use crate::replay::{LoadError, Replay};
+use crate::replay::{LoadError, Observer, Replay};
 
 /// A member that was opened.
 #[derive(Debug)]
@@ -287,6 +287,21 @@ pub fn open(
     log: WriterSettings,
     settings: NodeSettings,
 ) -> Result<Opened, OpenError> {
+    open_told(directory, store, log, settings, &|_, _| {})
+}
+
+/// As [`open`]. `told` hears how many bytes of the snapshot and of the log's entries are in the data, and of how many; the log
+/// itself has been read before the first time.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open_told(
+    directory: &Directory,
+    store: StoreSettings,
+    log: WriterSettings,
+    settings: NodeSettings,
+    told: Told<'_>,
+) -> Result<Opened, OpenError> {
     let opened = GroupLog::open(directory.clone(), log, settings.knows)?;
     let committed = opened.committed();
     let Some(base) = opened.base.as_ref().map(|(base, _)| base.clone()) else {
@@ -296,7 +311,7 @@ pub fn open(
         return Ok(Opened { data: None, instance: None, snapshot: 0, journal, disk });
     };
     let held = committed.max(base.index);
-    let (data, instance) = load_entries(directory, store, &base, opened.rows(held))?;
+    let (data, instance) = load_entries(directory, store, &base, || opened.rows(held), told)?;
     let (node, log) = Node::new(opened, settings)?;
     let snapshot = base.signature;
     Ok(Opened {
@@ -316,7 +331,7 @@ pub(super) fn load(
 ) -> Result<(u64, Confirmed), OpenError> {
     let read = GroupLog::read_back(directory)?.ok_or(OpenError::NoSnapshot)?;
     let index = index.max(read.base.index);
-    let (data, _) = load_entries(directory, store, &read.base, read.rows(index))?;
+    let (data, _) = load_entries(directory, store, &read.base, || read.rows(index), &|_, _| {})?;
     Ok((index, data))
 }
 
@@ -326,23 +341,43 @@ fn recover(recovery: Recovery, store: StoreSettings) -> Result<(Store, Recovered
     Ok((replay.finish()?, recovered))
 }
 
-fn load_entries<'a>(
+/// Hears how many bytes are in the data, and of how many.
+pub type Told<'a> = &'a dyn Fn(u64, u64);
+
+/// Tells of the bytes of a snapshot, which `more` bytes follow.
+struct Teller<'a> {
+    told: Told<'a>,
+    more: u64,
+}
+
+impl Observer for Teller<'_> {
+    fn applied(&mut self, _: u64, transaction: &Transaction<'_>) {
+        let progress = &transaction.progress;
+        (self.told)(progress.bytes_done, progress.bytes_total + self.more);
+    }
+}
+
+fn load_entries<'a, I: Iterator<Item = &'a [u8]>>(
     directory: &Directory,
     store: StoreSettings,
     base: &Base,
-    entries: impl Iterator<Item = &'a [u8]>,
+    entries: impl Fn() -> I,
+    told: Told<'_>,
 ) -> Result<(Confirmed, Uuid), OpenError> {
     let recovery = Recovery::open(directory, Mode::Strict).map_err(LoadError::from)?;
     let recovery = recovery.ok_or(OpenError::NoSnapshot)?;
-    let mut replay = Replay::new(Store::new(store));
+    let more: u64 = entries().map(|entry| entry.len() as u64).sum();
+    let total = recovery.progress().bytes_total + more;
+    let mut replay = Replay::observed(Store::new(store), Teller { told, more });
     let recovered = recovery.run(&mut replay).map_err(LoadError::from)?;
     let found = recovered.vclock.signature();
     if found != base.signature {
         return Err(OpenError::Snapshot { expected: base.signature, found });
     }
     let mut vclock = recovered.vclock;
-    for entry in entries {
-        let entry = entry::decode(entry)?;
+    let mut left = more;
+    for bytes in entries() {
+        let entry = entry::decode(bytes)?;
         for (header, body) in entry.rows() {
             replay.apply(body).map_err(LoadError::from)?;
             let known = vclock.set(header.replica_id, header.lsn);
@@ -351,7 +386,10 @@ fn load_entries<'a>(
         for body in entry.owner_rows()? {
             replay.apply(&body).map_err(LoadError::from)?;
         }
+        left -= bytes.len() as u64;
+        told(total - left, total);
     }
+    told(total, total);
     let store = replay.finish().map_err(LoadError::from)?;
     Ok((Confirmed { store, vclock }, recovered.instance))
 }

@@ -49,7 +49,7 @@ pub mod journal;
 pub mod transfer;
 
 pub use disk::{Done, GroupDisk, Order};
-pub use folder::{BeginError, NewGroup, OpenError, Opened, begin, join, leave, open};
+pub use folder::{BeginError, NewGroup, OpenError, Opened, Told, begin, join, leave, open, open_told};
 pub use journal::{GroupJournal, GroupStatus};
 pub use lycosa_group::base::{Base, BaseError, FEATURE_LEVEL, OWNERS_LEVEL};
 pub use lycosa_group::link::{ConnectionNumber, Hello, HelloError, Peers};

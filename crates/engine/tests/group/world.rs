@@ -1,5 +1,6 @@
 //! Members of a group on disks in memory, with links that lose nothing, in a time that the test moves.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -208,13 +209,19 @@ impl World {
         let (now, settings, session_ttr) = (self.now, self.settings.clone(), self.session_ttr);
         let server = self.servers.get_mut(&node).unwrap();
         let now = now + server.ahead;
-        let opened = group::open(
+        let told = RefCell::new(Vec::new());
+        let opened = group::open_told(
             &directory(&server.folder),
             lycosa_store::Settings::default(),
             lycosa_journal::writer::Settings::default(),
             group::Settings::default(),
+            &|done, total| told.borrow_mut().push((done, total)),
         )
         .unwrap();
+        let told = told.into_inner();
+        assert!(told.is_sorted() && told.windows(2).all(|pair| pair[0].1 == pair[1].1), "{told:?}");
+        let is_complete = told.last().is_some_and(|(done, total)| done == total && *total > 0);
+        assert_eq!(is_complete, opened.data.is_some(), "{told:?}");
         server.life = if opened.data.is_some() {
             Life::Running(Box::new(Running::new(opened, &settings, session_ttr, now)))
         } else {

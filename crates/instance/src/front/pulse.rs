@@ -73,6 +73,8 @@ pub(crate) struct Pulse {
     coarse: VecDeque<Option<Point>>,
     /// The coarse period that has not ended.
     open: Option<Point>,
+    /// Errors of programs at the ends of the periods of the last minute, the oldest first.
+    program_errors: VecDeque<u64>,
 }
 
 impl Pulse {
@@ -85,6 +87,7 @@ impl Pulse {
             fine: VecDeque::with_capacity(FINE),
             coarse: VecDeque::with_capacity(COARSE),
             open: None,
+            program_errors: VecDeque::with_capacity(MINUTE),
         }
     }
 
@@ -185,6 +188,10 @@ impl Instance {
                 };
                 (pulse.turns, pulse.syncs, pulse.search) = (turns.clone(), syncs.clone(), None);
                 pulse.close(point, now / PERIOD);
+                if pulse.program_errors.len() == MINUTE {
+                    pulse.program_errors.pop_front();
+                }
+                pulse.program_errors.push_back(self.measures.programs.errors);
             }
         }
         self.pulse = Some(pulse);
@@ -195,6 +202,14 @@ impl Instance {
     pub(crate) fn recent_sync(&self) -> Option<f64> {
         let recent = self.pulse.as_deref()?.fine.iter().rev().take(MINUTE);
         recent.filter_map(|point| point.as_ref()?.sync).max().map(|micros| f64::from(micros) / 1e6)
+    }
+
+    /// Errors of programs within the last minute, or since the start.
+    pub(crate) fn recent_program_errors(&self) -> u64 {
+        let before = self.pulse.as_deref().and_then(|pulse| pulse.program_errors.front());
+        let is_full = self.pulse.as_deref().is_some_and(|pulse| pulse.program_errors.len() == MINUTE);
+        let before = before.filter(|_| is_full).copied().unwrap_or(0);
+        self.measures.programs.errors.saturating_sub(before)
     }
 
     /// Appends the history, if one is kept, as a map. `until` is in seconds since the epoch. `fine` and `coarse` have arrays of

@@ -157,6 +157,11 @@ impl Conditions {
         self.displaced.as_deref()
     }
 
+    /// The numbers of replicas that follow and of those in `replicas_before_reply`, while the former is smaller.
+    pub(crate) fn missing_replicas(&self) -> Option<(usize, usize)> {
+        self.missing_replicas
+    }
+
     /// The free space on the disk, while it is short.
     pub(crate) fn scarce_space(&self) -> Option<FreeSpace> {
         self.scarce_space

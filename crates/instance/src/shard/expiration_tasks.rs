@@ -251,6 +251,11 @@ impl Shard {
         self.expiring.tasks.summary(self.data.store(), self.data.now)
     }
 
+    /// The tasks whose last slice failed, with the error.
+    pub(crate) fn failing_expiration(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.expiring.tasks.failures()
+    }
+
     /// Runs a slice of a task that is due. When the next one is, µs since the epoch.
     /// `requests`: the number of requests so far.
     pub(crate) fn tick_expiration(&mut self, requests: u64, clocks: &Clocks) -> Option<u64> {

@@ -233,7 +233,7 @@ fn the_status_has_the_instance_and_its_tubes() {
     );
     let page = one(rig.call(&mut client, "queue.status", &values![Value::map([("tube", Value::from("b"))])]));
     assert_eq!((tubes(&page), page.get("instance")), (vec!["b".to_owned()], None));
-    let usage = "Usage: queue.status([{after, limit, tube, history}])";
+    let usage = "Usage: queue.status([{after, limit, tube, history, issues}])";
     assert_eq!(
         refused(rig.call(&mut client, "queue.status", &values![Value::map([("after", Value::from("a"))])])).1,
         usage

@@ -85,7 +85,7 @@ pub(crate) struct TopArguments {
     /// Begin at this tube
     pub(crate) tube: Option<String>,
     /// Print one screen as text, with the curves of the last hour, and end
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long)]
     pub(crate) once: bool,
     /// Time between two looks
     #[arg(long, value_name = "TIME", default_value = "1", value_parser = pause)]

@@ -268,12 +268,18 @@ async fn call(client: &Client, name: &str, options: Value) -> anyhow::Result<Vec
     Ok(response.first().with_context(|| format!("the server returned nothing to {name}"))?.to_vec())
 }
 
+/// A page of tubes with their issues.
+fn page(after: Option<Value>) -> Value {
+    let after = after.map(|after| (Value::from("after"), after));
+    Value::Map(after.into_iter().chain([(Value::from("issues"), Value::Bool(true))]).collect())
+}
+
 async fn status(client: &Client, history: bool) -> anyhow::Result<Snapshot> {
     let mut snapshot = Snapshot::default();
     let mut next: Option<u64> = None;
     loop {
-        let options = next.map(|next| (Value::from("after"), Value::from(next))).into_iter().collect();
-        next = snapshot.add_page(&call(client, "queue.status", Value::Map(options)).await?)?;
+        let options = page(next.map(Value::from));
+        next = snapshot.add_page(&call(client, "queue.status", options).await?)?;
         if next.is_none() {
             break;
         }
@@ -295,10 +301,7 @@ async fn status(client: &Client, history: bool) -> anyhow::Result<Snapshot> {
 pub(super) async fn whole_status(client: &Client) -> anyhow::Result<Value> {
     let (mut instance, mut tubes, mut next) = (Value::Nil, Vec::new(), Value::Nil);
     loop {
-        let options = match &next {
-            Value::Nil => Value::Map(Vec::new()),
-            next => Value::map([("after", next.clone())]),
-        };
+        let options = page((next != Value::Nil).then_some(next));
         let page = Value::decode(&call(client, "queue.status", options).await?)?;
         tubes.extend(page.get("tubes").and_then(Value::as_array).unwrap_or_default().iter().cloned());
         if let Some(found) = page.get("instance") {

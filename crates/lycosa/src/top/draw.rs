@@ -3,7 +3,7 @@
 mod detail;
 mod lists;
 
-use lycosa_metrics::{Instance, Tasks};
+use lycosa_metrics::{Gravity, Instance, Tasks};
 use lycosa_picture::{Panel, Scale, Series, lane};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span as Piece};
@@ -11,7 +11,6 @@ use unicode_width::UnicodeWidthStr;
 
 use super::change::{Counted, tasks};
 use super::dialog::{Dialog, Stage};
-use super::issues::{self, Gravity};
 use super::model::{Model, Place, SAMPLES, SORTS, Span};
 use super::words::visible;
 use crate::arguments::HistorySpan;
@@ -246,14 +245,14 @@ fn body(model: &Model, theme: Theme, width: usize, height: usize) -> Vec<Line<'s
 
 fn overview(model: &Model, theme: Theme, width: usize, height: usize) -> Vec<Line<'static>> {
     let Some(instance) = &model.snapshot.instance else { return Vec::new() };
-    let found = issues::find(&model.snapshot);
+    let found = model.snapshot.issues();
     let mut lines = Vec::new();
     if found.is_empty() {
         lines.push(styled("Nothing is wrong that this screen can see.", theme.color(Color::Green)));
     }
-    for issue in found.iter().take(MAX_ISSUES) {
-        let tube = issue.tube.as_deref().map_or(String::new(), |tube| format!("{}: ", visible(tube)));
-        let text = format!("! {tube}{}. {}", visible(&issue.title), issue.act);
+    for (tube, issue) in found.iter().take(MAX_ISSUES) {
+        let tube = tube.map_or(String::new(), |tube| format!("{}: ", visible(tube)));
+        let text = format!("! {tube}{}. {}", visible(&issue.title), visible(&issue.act));
         lines.push(styled(one_line(&text, width), theme.gravity(issue.gravity)));
     }
     if found.len() > MAX_ISSUES {

@@ -9,7 +9,6 @@ mod change;
 mod dialog;
 mod draw;
 mod filter;
-mod issues;
 mod model;
 #[cfg(test)]
 mod tests;
@@ -24,7 +23,7 @@ use lycosa_client::{Client, Link};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::text::Line;
-use serde_json::json;
+use serde_json::Value as Json;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::arguments::TopArguments;
@@ -69,26 +68,31 @@ pub(crate) fn run(arguments: &TopArguments) -> anyhow::Result<Outcome> {
 
 async fn print_json(client: &Client) -> anyhow::Result<Outcome> {
     let status = ask::whole_status(client).await?;
-    let mut snapshot = lycosa_metrics::Snapshot::default();
-    let page = match &status {
-        lycosa_client::Value::Map(pairs) => {
-            let next = (lycosa_client::Value::from("next"), lycosa_client::Value::Nil);
-            lycosa_client::Value::Map(pairs.iter().cloned().chain([next]).collect())
-        }
-        other => other.clone(),
-    };
-    snapshot.add_page(&page.encode())?;
-    let issues: Vec<_> = issues::find(&snapshot)
-        .into_iter()
-        .map(|issue| {
-            let gravity = format!("{:?}", issue.gravity).to_lowercase();
-            json!({ "gravity": gravity, "tube": issue.tube, "title": issue.title, "act": issue.act })
-        })
-        .collect();
     let mut object = payload::to_json(&status);
-    object["issues"] = issues.into();
+    object["issues"] = gather_issues(&mut object).into();
     output::line(object)?;
     Ok(Outcome::Done)
+}
+
+/// Takes the issues out of the instance and of the tubes, each with the name of its tube; the gravest first.
+fn gather_issues(status: &mut Json) -> Vec<Json> {
+    let mut found = Vec::new();
+    let mut take = |owner: &mut Json| {
+        let Some(owner) = owner.as_object_mut() else { return };
+        let tube = owner.get("name").cloned().unwrap_or_default();
+        let Some(Json::Array(issues)) = owner.remove("issues") else { return };
+        found.extend(issues.into_iter().map(|mut issue| {
+            issue["tube"] = tube.clone();
+            issue
+        }));
+    };
+    take(&mut status["instance"]);
+    status["tubes"].as_array_mut().into_iter().flatten().for_each(take);
+    // The names of gravities, the gravest first.
+    found.sort_by_key(|issue| {
+        ["bad", "warn"].iter().position(|gravity| issue["gravity"] == *gravity).unwrap_or(2)
+    });
+    found
 }
 
 async fn print_screen(client: &Client, mut model: Model) -> anyhow::Result<Outcome> {

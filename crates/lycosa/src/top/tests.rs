@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
 use lycosa_client::{AuditEntry, Filter, JobState, Operation, TaskState, TubeJob, Value};
-use lycosa_metrics::{Election, GroupMember, Instance, Operations, Rates, Snapshot, SubQueue, Tasks, Tube};
+use lycosa_metrics::{
+    Election, Gravity, GroupMember, Instance, Issue, Operations, Rates, Snapshot, SubQueue, Tasks, Tube,
+};
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::KeyCode;
@@ -29,7 +31,7 @@ fn status(second: u64) -> Answer {
     let operations =
         Operations { put: 20 * second, take: 15 * second, ack: 10 * second, ..Operations::default() };
     let mail = Tasks { ready: 1_234 + second, taken: 3, delayed: 0, buried: 2 };
-    let tubes = vec![
+    let mut tubes = vec![
         tube("mail", mail, operations),
         tube("crawl\u{202e}\u{1b}[2J", Tasks { ready: 5, ..Tasks::default() }, Operations::default()),
     ];
@@ -39,6 +41,13 @@ fn status(second: u64) -> Answer {
         uptime: 7_200.0,
         ..Instance::default()
     };
+    let buried = Issue {
+        kind: "buried".to_owned(),
+        gravity: Gravity::Warn,
+        title: "2 buried tasks".to_owned(),
+        act: "See their errors\u{1b}.".to_owned(),
+    };
+    tubes[0].issues.push(buried);
     instance.queue.tasks = mail;
     instance.queue.tubes = 2;
     instance.queue.rates = Rates { puts: [12_345.6; 3], takes: [11.5; 3], acks: [0.0; 3] };
@@ -128,7 +137,7 @@ fn the_overview_says_first_what_is_wrong() {
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(lines[0], "Lycosa 127.0.0.1:3301  running, takes writes, up 2h");
     assert!(lines[1].starts_with("Overview") && lines[1].ends_with("5 Audit  ? keys"), "{shown}");
-    assert_eq!(lines[2], "! mail: 2 buried tasks. See their errors, then kick or delete them.");
+    assert_eq!(lines[2], "! mail: 2 buried tasks. See their errors\\u001b.");
     assert!(lines[4].starts_with("put 12,346/s   take 11.5/s   ack 0.0/s"), "{shown}");
     let lane =
         |name: &str| *lines.iter().find(|line| line.starts_with(&format!("{name}    "))).expect("a lane");

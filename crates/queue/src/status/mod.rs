@@ -7,16 +7,19 @@
 pub(crate) mod busiest;
 pub mod histogram;
 pub mod history;
+mod issue;
 pub mod meter;
 pub(crate) mod rates;
 pub(crate) mod sample;
+pub mod spell;
 mod survey;
 mod view;
 mod write;
 
 pub use histogram::Histogram;
 pub use history::{History, MAX_HISTORIES};
+pub use issue::{Gravity, Issue};
 pub use meter::{MAX_BYTES, MAX_METERS};
 pub use rates::Rates;
-pub use survey::{Gravity, Survey};
+pub use survey::Survey;
 pub use view::{Page, QueueStatus, SubQueueStatus, TubeStatus};

@@ -1,32 +1,17 @@
 //! A survey of all tubes for an overview: sums, and the tubes with a fault.
 //!
 //! An overview of thousands of tubes needs the status of few of them. A survey looks at every tube in steps, copies nothing, and
-//! keeps the ids of the gravest faults; [`Queue::status_of_id`] then gives the status of these tubes. The page has the same
-//! rules (`server/page/issues.js`) and names the faults of a tube.
+//! keeps the ids of the gravest faults; [`Queue::status_of_id`] then gives the status of these tubes, with their issues. The
+//! rules stand in [`super::issue`].
 
 use lycosa_store::{Budget, Store};
 
+use super::issue::{Fault, Gravity, TubeFacts};
 use super::view::{Page, TubeStatus};
 use crate::Queue;
 use crate::error::Error;
 use crate::tube::{Tube, TubeIndex};
 use crate::waiter::Line;
-
-/// How long a ready task may wait where no call waits for it, µs.
-const PATIENCE: u64 = 60_000_000;
-/// How long a task may wait or be taken before that is a fault, µs.
-const LONG: u64 = 600_000_000;
-
-/// How grave the gravest fault of a tube is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Gravity {
-    /// Ready tasks wait, and no worker takes them.
-    Bad,
-    /// Something to look at.
-    Warn,
-    /// Something to know.
-    Note,
-}
 
 /// What the steps of a survey have found. Times are in µs.
 #[derive(Debug, Clone, Default)]
@@ -101,7 +86,8 @@ impl Queue {
     /// As [`Self::statuses`].
     pub fn status_of_id(&self, store: &Store, id: u64, now: u64) -> Result<Option<TubeStatus>, Error> {
         let found = self.tubes.by_id(id).and_then(|index| Some((index, self.tubes.at(index)?)));
-        found.map(|tube| self.common.status_of(store, tube, Page::default(), now)).transpose()
+        let page = Page { issues: true, ..Page::default() };
+        found.map(|tube| self.common.status_of(store, tube, page, now)).transpose()
     }
 
     /// Adds a tube to the sums of the survey, and returns how grave its gravest fault is.
@@ -119,30 +105,26 @@ impl Queue {
         let since = if tasks.ready > 0 { tube.oldest_ready(store, budget)? } else { None };
         let age = since.map(|since| now.saturating_sub(since));
         survey.oldest_ready_age = survey.oldest_ready_age.max(age);
-        let age = age.unwrap_or(0);
+        let held = if tasks.taken > 0 {
+            budget.spend_rows(2);
+            self.common.oldest_taken(store, tube)?.map(|since| now.saturating_sub(since))
+        } else {
+            None
+        };
         let is_taken_from = || {
             let rates = tube.meter.as_deref().map(|meter| meter.pace.rates(now, &tube.counters));
             rates.is_some_and(|rates| rates.takes[0] > 0.0)
         };
-        if !tube.paused && age > PATIENCE && waiting == 0 && !is_taken_from() {
-            return Ok(Some(Gravity::Bad));
-        }
-        let held = if tasks.taken > 0 {
-            budget.spend_rows(2);
-            self.common.oldest_taken(store, tube)?.map_or(0, |since| now.saturating_sub(since))
-        } else {
-            0
+        let facts = TubeFacts {
+            tasks,
+            is_paused: tube.paused,
+            waiting_takes: waiting,
+            oldest_ready_age: age,
+            oldest_taken_age: held,
+            capacity: tube.driver.capacity(),
+            busy_keys: tube.driver.candidates().map_or(0, |keys| keys.busy() as u64),
         };
-        let is_full =
-            tube.driver.capacity().is_some_and(|capacity| capacity > 0 && tasks.total() >= capacity);
-        if (age > LONG && !tube.paused) || tasks.buried > 0 || is_full {
-            return Ok(Some(Gravity::Warn));
-        }
-        if held > LONG {
-            let blocks = tasks.ready > 0 && tube.driver.candidates().is_some_and(|keys| keys.busy() > 0);
-            return Ok(Some(if blocks { Gravity::Warn } else { Gravity::Note }));
-        }
-        Ok(tube.paused.then_some(Gravity::Note))
+        Ok(facts.faults(is_taken_from).map(Fault::gravity).min())
     }
 }
 

@@ -4,6 +4,7 @@ use lycosa_store::{Budget, IteratorType, Store};
 
 use super::histogram::Histogram;
 use super::history::History;
+use super::issue::Issue;
 use super::rates::Rates;
 use crate::error::Error;
 use crate::listing::may_look;
@@ -60,6 +61,8 @@ pub struct TubeStatus {
     pub sub_queues: Vec<SubQueueStatus>,
     /// If it was asked for and the tube is among the busiest.
     pub history: Option<History>,
+    /// If they were asked for.
+    pub issues: Option<Vec<Issue>>,
 }
 
 /// A sub-queue at one moment.
@@ -109,6 +112,8 @@ pub struct Page<'a> {
     pub tube: Option<&'a str>,
     /// With histories.
     pub history: bool,
+    /// With issues. A tube that is asked for by its name has them in any case.
+    pub issues: bool,
 }
 
 impl Page<'_> {
@@ -218,7 +223,7 @@ impl Common {
         let meter = tube.meter.as_deref();
         let candidates = tube.driver.candidates();
         let age = |since: u64| now.saturating_sub(since);
-        Ok(TubeStatus {
+        let mut status = TubeStatus {
             name: tube.name.clone(),
             kind: tube.kind.name().to_owned(),
             id: tube.id,
@@ -238,7 +243,10 @@ impl Common {
             rates: meter.map(|meter| meter.pace.rates(now, &tube.counters)),
             sub_queues: if page.tube.is_some() { tube.sub_queues(store)? } else { Vec::new() },
             history: meter.filter(|_| page.history).and_then(|meter| meter.history.as_deref().cloned()),
-        })
+            issues: None,
+        };
+        status.issues = (page.issues || page.tube.is_some()).then(|| status.find_issues(now));
+        Ok(status)
     }
 
     /// When the task was taken that is taken longest: the first of the sample, or the owner of the first taken task if that is

@@ -2,6 +2,7 @@
 
 use lycosa_tuple::mp;
 
+use super::issue::Issue;
 use super::rates::Rates;
 use super::view::{QueueStatus, TubeStatus};
 use crate::statistics::{Counters, Operation, Redelivery, TaskCounts};
@@ -29,7 +30,7 @@ impl<'a> Map<'a> {
         self.out
     }
 
-    fn text(&mut self, name: &str, value: &str) {
+    pub(super) fn text(&mut self, name: &str, value: &str) {
         mp::write_str(self.name(name), value.as_bytes());
     }
 
@@ -43,7 +44,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    fn seconds(&mut self, name: &str, micros: Option<u64>) {
+    pub(super) fn seconds(&mut self, name: &str, micros: Option<u64>) {
         if let Some(micros) = micros {
             mp::write_double(self.name(name), micros as f64 / MICROSECONDS as f64);
         }
@@ -114,6 +115,9 @@ impl TubeStatus {
         }
         if let Some(history) = &self.history {
             history.write(map.name("history"));
+        }
+        if let Some(issues) = &self.issues {
+            Issue::write_all(issues, map.name("issues"));
         }
     }
 }

@@ -1,9 +1,9 @@
 // Issues: what is wrong, what it means, what to do.
 
 import { h } from '../vendor/preact.mjs';
-import { get, path, post } from '../api.js';
+import { path, post } from '../api.js';
 import { of } from '../format.js';
-import { findIssues } from '../issues.js';
+import { issuesOf } from '../issues.js';
 import { loadStatus } from '../tubes.js';
 import { Act, Copy, Foreign } from '../ui.js';
 
@@ -14,16 +14,13 @@ const SHORT = 5;
 
 const WORDS = { bad: 'Act now', warn: 'Look at it', note: 'Know it' };
 
-export async function load(route, signal) {
-  const status = await loadStatus(signal);
-  return { ...status, info: status.instance ? await get('v1/info', signal) : null };
-}
+export const load = (route, signal) => loadStatus(signal, { issues: true });
 
-export function draw(route, { tubes, info, instance }) {
+export function draw(route, { tubes, instance }) {
   return [
     h('h1', null, 'Issues'),
-    h(IssueList, { issues: findIssues({ tubes, health: route.health, info, instance }), after: route.refresh }),
-    !info && h('p', { class: 'hint' }, 'This token sees its own tubes; a token for every tube sees the server too.'),
+    h(IssueList, { issues: issuesOf({ tubes, instance, health: route.health }), after: route.refresh }),
+    !instance && h('p', { class: 'hint' }, 'This token sees its own tubes; a token for every tube sees the server too.'),
   ];
 }
 
@@ -40,8 +37,10 @@ export function IssueList({ issues, after, hidden = 0, isShort = false, hasActs 
 }
 
 function Issue({ issue, after, isShort, hasActs }) {
-  const { gravity, tube, title, means, act, href, resumes, checkpoints } = issue;
+  const { kind, gravity, tube, title, means, act, href, link } = issue;
   const command = isShort ? undefined : issue.command;
+  const resumes = kind === 'paused' && tube !== undefined;
+  const checkpoints = kind === 'disk';
   return h(
     'li',
     { class: gravity },
@@ -49,20 +48,20 @@ function Issue({ issue, after, isShort, hasActs }) {
     h(
       'div',
       null,
-      h('p', { class: 'title' }, tube !== undefined && h('span', null, h(Foreign, { text: tube }), ': '), title),
-      h('p', { class: 'means' }, h(Foreign, { text: means }), ' ', act, ' ', href && href !== location.hash && h('a', { href }, issue.link ?? 'Instance')),
-      hasActs && (resumes !== undefined || checkpoints || command) &&
+      h('p', { class: 'title' }, tube !== undefined && h('span', null, h(Foreign, { text: tube }), ': '), h(Foreign, { text: title })),
+      h('p', { class: 'means' }, h(Foreign, { text: means }), ' ', act, ' ', href && href !== location.hash && h('a', { href }, link)),
+      hasActs && (resumes || checkpoints || command) &&
         h(
           'div',
           { class: 'buttons' },
-          resumes !== undefined &&
+          resumes &&
             h(Act, {
               name: 'Resume',
-              title: `Resume ${resumes}`,
-              tube: resumes,
+              title: `Resume ${tube}`,
+              tube,
               says: 'The tube hands out tasks again, to waiting calls at once.',
               withReason: true,
-              run: async (reason) => ((await post(path`v1/tubes/${resumes}/resume`, { reason })).changed ? 'Resumed.' : 'It was not paused.'),
+              run: async (reason) => ((await post(path`v1/tubes/${tube}/resume`, { reason })).changed ? 'Resumed.' : 'It was not paused.'),
               after,
             }),
           checkpoints &&

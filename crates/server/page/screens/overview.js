@@ -4,7 +4,7 @@ import { h } from '../vendor/preact.mjs';
 import { now } from '../api.js';
 import { Curve } from '../curve.js';
 import { bytes, count, duration, rate } from '../format.js';
-import { findIssues } from '../issues.js';
+import { issuesOf } from '../issues.js';
 import { levels, rates } from '../rates.js';
 import { ALL, FLOW, STATES, historyOf, loadOverview, pulseOf, quantile, rateOf, totalsOf } from '../tubes.js';
 import { Figure } from '../ui.js';
@@ -22,8 +22,8 @@ const SPANS = [
 
 export const load = (route, signal) => loadOverview(signal);
 
-export function draw(route, { tubes, faulty = tubes.length, instance, info, totals = totalsOf(tubes) }) {
-  const issues = findIssues({ tubes, health: route.health, info, instance });
+export function draw(route, { tubes, faulty = tubes.length, instance, totals = totalsOf(tubes) }) {
+  const issues = issuesOf({ tubes, instance, health: route.health });
   const { span, grain } = spanOf(route);
   const oldest = totals.oldest_ready_age;
   return [

@@ -5,7 +5,7 @@ import { get, path, post } from '../api.js';
 import { may } from '../access.js';
 import { Bars } from '../curve.js';
 import { bytes, count, duration, rate } from '../format.js';
-import { findIssues } from '../issues.js';
+import { issuesOf } from '../issues.js';
 import { FLOW, STATES, buckets, loadTube, quantile, rateOf, subjectOf, totalOf } from '../tubes.js';
 import { Act, Facts, Figure, Foreign, OpenTask, Table, to } from '../ui.js';
 import { Explanation } from '../explanation.js';
@@ -37,7 +37,7 @@ export async function load({ names: [name] }, signal) {
 export function draw(route, { tube, explanation, blocked }) {
   const { name, tasks } = tube;
   const { span, grain } = spanOf(route, tube.history !== undefined);
-  const issues = findIssues({ tubes: [tube] });
+  const issues = issuesOf({ tubes: [tube] });
   return [
     h(
       'div',

@@ -69,8 +69,8 @@ impl Port {
         self.links.borrow().clone().expect("set when the port was made, and kept until its end")
     }
 
-    /// Opens the folder of this node and starts the node. Returns what the folder has besides.
-    pub(crate) fn open(&self) -> anyhow::Result<(Rc<Member>, Opened)> {
+    /// Opens the folder of this node and starts the node. Returns what the folder has besides. `told` hears how far it is.
+    pub(crate) fn open(&self, told: group::Told<'_>) -> anyhow::Result<(Rc<Member>, Opened)> {
         if let Some(Running { member, task }) = self.running.borrow_mut().take() {
             task.abort();
             member.close()?;
@@ -78,7 +78,7 @@ impl Port {
         let timeout = u64::try_from(self.config.cluster_election_timeout.as_micros()).unwrap_or(u64::MAX);
         let settings = group::Settings { election_timeout: timeout, ..group::Settings::default() };
         let (store, writer) = (storage::store_settings(&self.config), storage::writer_settings(&self.config));
-        let opened = group::open(&self.directory, store, writer, settings)?;
+        let opened = group::open_told(&self.directory, store, writer, settings, told)?;
         let group::Opened { data, instance, snapshot, journal, disk } = opened;
         let room = RoomWatch::new(self.config.data_dir.clone(), self.config.disk_reserve.0);
         let (member, said) = Member::start(journal, disk, room, self.links())?;
@@ -92,6 +92,10 @@ impl Port {
     /// # Errors
     /// The folder cannot be opened, or the node leaves its service before it has data.
     pub(crate) async fn open_with_data(&self, progress: &Progress) -> anyhow::Result<(Rc<Member>, Opened)> {
+        let told = |done, total| {
+            progress.read(done, total);
+            progress.enter(Stage::Reading);
+        };
         if group::folder::member_of(&self.directory)?.is_none() {
             let address = self.config.text("cluster.listen");
             tracing::info!(
@@ -101,7 +105,7 @@ impl Port {
             self.joined.notified().await;
         } else {
             progress.enter(Stage::Loading);
-            let (member, opened) = self.open()?;
+            let (member, opened) = self.open(&told)?;
             if opened.data.is_some() {
                 return Ok((member, opened));
             }
@@ -116,7 +120,7 @@ impl Port {
                 member.wake.notified().await;
             }
             tracing::info!("the first snapshot of the group is here");
-            let (member, opened) = self.open()?;
+            let (member, opened) = self.open(&told)?;
             if opened.data.is_some() {
                 return Ok((member, opened));
             }
@@ -173,7 +177,7 @@ impl Owner for Port {
         let text = |error: &dyn std::fmt::Display| format!("this server cannot join: {error}");
         group::join(&self.directory, storage::writer_settings(&self.config), identity)
             .map_err(|error| text(&error))?;
-        self.open().map_err(|error| text(&error))?;
+        self.open(&|_, _| {}).map_err(|error| text(&error))?;
         tracing::info!("joining group {} as node {}", identity.group, identity.node);
         self.joined.notify_one();
         Ok(())

@@ -13,6 +13,7 @@ mod arguments;
 mod cfg;
 mod hand_over;
 mod info;
+mod issues;
 mod schema;
 mod sessions;
 mod stat;

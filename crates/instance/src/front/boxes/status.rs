@@ -5,7 +5,7 @@
 
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::keys::RequestType;
-use lycosa_queue::status::{Histogram, Page, Survey};
+use lycosa_queue::status::{Histogram, Issue, Page, Survey};
 use lycosa_store::Budget;
 use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
@@ -37,9 +37,10 @@ const TYPES: [(&str, &[RequestType]); 13] = [
 ];
 
 impl Instance {
-    /// `queue.status([{after, limit, tube, history}])`: a map. `tubes` are those behind the id `after`, at most `limit`, or the
+    /// `queue.status([{after, limit, tube, history, issues}])`: a map. `tubes` are those behind the id `after`, at most `limit`, or the
     /// one of the name `tube`, as far as the caller may look at them; `next` is the id for the next page or null. Without
-    /// `after` and `tube` there is `instance` too. `history` adds histories.
+    /// `after` and `tube` there is `instance` too. `history` adds histories, and
+    /// `issues` the issues of the instance and of each tube.
     ///
     /// # Errors
     /// Options that do not exist or have another type; a space of a tube is gone.
@@ -49,8 +50,8 @@ impl Instance {
         args: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<u32, ErrorObject> {
-        let arguments = Arguments::decode("queue.status([{after, limit, tube, history}])", args)?;
-        let options = arguments.options(0, &["after", "limit", "tube", "history"])?;
+        let arguments = Arguments::decode("queue.status([{after, limit, tube, history, issues}])", args)?;
+        let options = arguments.options(0, &["after", "limit", "tube", "history", "issues"])?;
         let number = |name: &str| match options.get(name) {
             None => Ok(None),
             Some(value) => value.as_u64().map(Some).ok_or_else(|| arguments.usage()),
@@ -60,8 +61,9 @@ impl Instance {
             Some(value) => Some(value.as_str().ok_or_else(|| arguments.usage())?),
         };
         let limit = number("limit")?.unwrap_or(Page::MAX_TUBES as u64).min(Page::MAX_TUBES as u64) as usize;
-        let history = options.get("history") == Some(&Value::Bool(true));
-        let page = Page { after: number("after")?, limit, tube, history };
+        let is_wanted = |name: &str| options.get(name) == Some(&Value::Bool(true));
+        let (history, issues) = (is_wanted("history"), is_wanted("issues"));
+        let page = Page { after: number("after")?, limit, tube, history, issues };
         self.write_status(caller, page, out)?;
         Ok(1)
     }
@@ -77,7 +79,7 @@ impl Instance {
         page: Page<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Option<u64>, ErrorObject> {
-        let Page { history, .. } = page;
+        let Page { history, issues, .. } = page;
         let (store, now) = (self.shard.store(), self.shard.now());
         let queue = self.shard.queue();
         let (tubes, next) =
@@ -94,7 +96,7 @@ impl Instance {
         }
         if is_first {
             mp::write_str(out, b"instance");
-            self.write_instance(history, out);
+            self.write_instance(history, issues, out);
         }
         Ok(next)
     }
@@ -110,8 +112,8 @@ impl Instance {
         next.map_err(|error| wire_error::of_queue(&error))
     }
 
-    /// Appends what a finished survey has found as a map: `tubes` are those with the gravest faults, `faulty` is the number of
-    /// all with faults, `waiting_takes` and `oldest_ready_age` are over all tubes, `instance` has its histories.
+    /// Appends what a finished survey has found as a map: `tubes` are those with the gravest faults, with their issues,
+    /// `faulty` is the number of all with faults, `waiting_takes` and `oldest_ready_age` are over all tubes, `instance` has its histories.
     ///
     /// # Errors
     /// A space of a tube is gone.
@@ -135,15 +137,15 @@ impl Instance {
         mp::write_array(out, tubes.iter().flatten().count() as u32);
         tubes.iter().flatten().for_each(|tube| tube.write(out));
         mp::write_str(out, b"instance");
-        self.write_instance(true, out);
+        self.write_instance(true, true, out);
         Ok(())
     }
 
-    fn write_instance(&self, history: bool, out: &mut Vec<u8>) {
+    fn write_instance(&self, history: bool, issues: bool, out: &mut Vec<u8>) {
         let now = self.shard.now();
         let members = self.instance_members();
         let has_history = history && self.next_pulse().is_some();
-        mp::write_map(out, members.len() as u32 + 3 + u32::from(has_history));
+        mp::write_map(out, members.len() as u32 + 3 + u32::from(has_history) + u32::from(issues));
         for (name, value) in members {
             mp::write_str(out, name.as_bytes());
             value.write(out);
@@ -155,6 +157,10 @@ impl Instance {
         for (name, histogram) in histograms {
             mp::write_str(out, name.as_bytes());
             histogram.write(out);
+        }
+        if issues {
+            mp::write_str(out, b"issues");
+            Issue::write_all(&self.issues(), out);
         }
         if has_history {
             mp::write_str(out, b"history");

@@ -3,14 +3,13 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lycosa_client::{AuditEntry, TubeJob, Value};
-use lycosa_metrics::GroupMember;
+use lycosa_metrics::{Gravity, GroupMember};
 use ratatui::text::Line;
 
 use super::detail::relative;
 use super::{Column, Theme, plain, styled, table};
 use crate::listing::one_line;
 use crate::top::change::{is_dry, result};
-use crate::top::issues::Gravity;
 use crate::top::model::{AuditView, Model};
 use crate::top::words::visible;
 use crate::values::count;

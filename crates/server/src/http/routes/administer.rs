@@ -298,6 +298,7 @@ const STATUS_QUERY: &[(&str, &str, &str)] = &[
     ("after", "integer", "tubes with ids above this one: next of the page before"),
     ("limit", "integer", "tubes at most; 200 without it"),
     ("history", "boolean", "true: with the histories"),
+    ("issues", "boolean", "true: with what is wrong with the server and each tube"),
 ];
 
 #[derive(Debug, Deserialize)]
@@ -307,15 +308,22 @@ struct StatusParams {
     limit: Option<u64>,
     #[serde(default)]
     history: bool,
+    #[serde(default)]
+    issues: bool,
 }
 
 async fn status(
     State(state): State<Shared>,
     access: Access,
     headers: HeaderMap,
-    Params(StatusParams { after, limit, history }): Params<StatusParams>,
+    Params(StatusParams { after, limit, history, issues }): Params<StatusParams>,
 ) -> Result<Response, Problem> {
-    let options = given([("after", after.into()), ("limit", limit.into()), ("history", history.into())]);
+    let options = given([
+        ("after", after.into()),
+        ("limit", limit.into()),
+        ("history", history.into()),
+        ("issues", issues.into()),
+    ]);
     let args = Args::new().json(&options);
     reported(&state, access, &headers, "queue.status", args, Ok).await
 }

@@ -88,7 +88,7 @@ async fn page(
 ) -> Result<Option<u64>, Problem> {
     let look = move |instance: &mut Instance| {
         let mut bytes = Vec::new();
-        let page = Page { after, limit: Page::MAX_TUBES, tube: tube.as_deref(), history: false };
+        let page = Page { after, limit: Page::MAX_TUBES, tube: tube.as_deref(), ..Page::default() };
         instance.write_status(&Caller::internal(), page, &mut bytes).map(|_| bytes)
     };
     let bytes = state.bridge.look(state.limits.timeout, look).await?.map_err(Problem::from)?;

@@ -9,7 +9,6 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use lycosa_instance::Instance;
-use lycosa_queue::QueueState;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
@@ -144,32 +143,7 @@ async fn health(State(state): State<Shared>) -> Result<Response, Problem> {
 
 /// Why tasks cannot be put and taken: names for programs, texts for people.
 fn reasons(instance: &Instance, may_be_read_only: bool) -> Vec<Json> {
-    let mut reasons = Vec::new();
-    let mut add = |name: &str, text: String| reasons.push(json!({ "reason": name, "detail": text }));
-    let status = instance.status();
-    // A member that does not lead passes calls on to the leader.
-    let follows = instance.election().filter(|election| election.state != "leader");
-    if let Some(failure) = status.failure {
-        add("failed", failure);
-    }
-    if instance.settings().loading {
-        add("loading", "the program of this server is not ready yet".to_owned());
-    }
-    if instance.is_orphan() {
-        add("orphan", "the masters of this server are not in sync yet".to_owned());
-    } else if let Some(election) = follows {
-        if election.state == "removed" {
-            add("removed", "this server is no member of the group any more: stop it".to_owned());
-        } else if election.leader.is_none() {
-            let detail = "the group has no leader: a majority of its voters has to run and reach each other";
-            add("no_leader", detail.to_owned());
-        }
-    } else if status.is_read_only && !may_be_read_only {
-        add("read_only", "this server takes no writes: read_only, or a replica".to_owned());
-    }
-    let state = instance.queue().state();
-    if state != QueueState::Running && !status.is_read_only && instance.settings().native_queue {
-        add("queue", format!("the queue is in {state} state"));
-    }
-    reasons
+    let reasons =
+        instance.unready().into_iter().filter(|(name, _)| !may_be_read_only || *name != "read_only");
+    reasons.map(|(name, text)| json!({ "reason": name, "detail": text })).collect()
 }
