@@ -34,11 +34,11 @@ async function told(server, token) {
   return [...instance.issues.map(line()), ...tubes.flatMap(({ name, issues }) => issues.map(line(name)))];
 }
 
-/** The same as `lycosa top --json` prints it. */
+/** The same as `lycosa top --once --json` prints it. */
 function printed(server) {
   const password = path.join(server.folder, 'password');
   fs.writeFileSync(password, ADMIN_PASSWORD, { mode: 0o600 });
-  const args = ['top', '--json', '--address', `127.0.0.1:${server.port}`, '--user', 'admin', '--password-file', password];
+  const args = ['top', '--once', '--json', '--address', `127.0.0.1:${server.port}`, '--user', 'admin', '--password-file', password];
   const { issues } = JSON.parse(execFileSync(binary(), args, { env: environment(), encoding: 'utf8' }));
   return issues.map(({ gravity, kind, tube, title }) => `${gravity} ${kind}${tube ? ` ${tube}` : ''}: ${title}`);
 }

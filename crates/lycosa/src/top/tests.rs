@@ -45,7 +45,7 @@ fn status(second: u64) -> Answer {
         kind: "buried".to_owned(),
         gravity: Gravity::Warn,
         title: "2 buried tasks".to_owned(),
-        act: "See their errors\u{1b}.".to_owned(),
+        act: "Look at their last errors, mend the cause, then kick or delete them.".to_owned(),
     };
     tubes[0].issues.push(buried);
     instance.queue.tasks = mail;
@@ -137,7 +137,8 @@ fn the_overview_says_first_what_is_wrong() {
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(lines[0], "Lycosa 127.0.0.1:3301  running, takes writes, up 2h");
     assert!(lines[1].starts_with("Overview") && lines[1].ends_with("5 Audit  ? keys"), "{shown}");
-    assert_eq!(lines[2], "! mail: 2 buried tasks. See their errors\\u001b.");
+    let issue = "! mail: 2 buried tasks. Look at their last errors, mend the cause, then kick";
+    assert!(lines[2].starts_with(issue), "{lines:?}");
     assert!(lines[4].starts_with("put 12,346/s   take 11.5/s   ack 0.0/s"), "{shown}");
     let lane =
         |name: &str| *lines.iter().find(|line| line.starts_with(&format!("{name}    "))).expect("a lane");
