@@ -88,6 +88,12 @@ impl<'a> Budget<'a> {
     pub fn note_bytes(&mut self, bytes: usize) {
         self.unseen = self.unseen.saturating_add(u32::try_from(bytes >> 12).unwrap_or(u32::MAX));
     }
+
+    /// An index was read that may have had to merge a thousand deferred entries: the clock is looked at next.
+    #[inline]
+    pub fn note_look_up(&mut self) {
+        self.unseen = u32::MAX;
+    }
 }
 
 #[cfg(test)]

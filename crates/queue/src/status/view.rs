@@ -279,6 +279,7 @@ impl Tube {
         let tasks = self.tasks(store);
         let mut first = tasks.first_in_state(State::Ready)?;
         budget.spend_rows(1);
+        budget.note_look_up();
         if !layout.timed {
             let meter = self.meter.as_deref();
             return Ok(first.and_then(id_of).zip(meter).and_then(|(id, meter)| meter.puts.around(id)));
