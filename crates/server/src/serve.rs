@@ -326,11 +326,7 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
     };
     progress.enter(Stage::Queue);
     let masters = if opened.is_begun { 0 } else { config.replication.0.len() };
-    let standing = match &cluster {
-        Some(_) => Standing::Member,
-        None if masters > 0 => Standing::Orphan,
-        None => Standing::Single,
-    };
+    let standing = standing_of(cluster.is_some(), masters);
     let (identity, snapshot, is_begun) = (opened.identity, opened.snapshot, opened.is_begun);
     let log = opened.log.take();
     let instance = instance_on(config, &directory, opened, standing)?;
@@ -382,6 +378,15 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
         cluster,
         directory: folder,
     })
+}
+
+/// What the instance of a server is at its start.
+fn standing_of(is_member: bool, masters: usize) -> Standing {
+    match (is_member, masters) {
+        (true, _) => Standing::Member,
+        (false, 0) => Standing::Single,
+        (false, _) => Standing::Orphan,
+    }
 }
 
 /// Where a server listens, and its tasks that accept connections.

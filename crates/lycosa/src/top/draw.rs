@@ -3,7 +3,7 @@
 mod detail;
 mod lists;
 
-use lycosa_metrics::{Gravity, Instance, Tasks};
+use lycosa_metrics::{Gravity, Instance, Tasks, Tube};
 use lycosa_picture::{Panel, Scale, Series, lane};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span as Piece};
@@ -416,58 +416,59 @@ fn tubes(model: &Model, width: usize, height: usize) -> Vec<Line<'static>> {
             .push(plain("There is no tube that this user may look at. `lycosa tube create NAME` makes one."));
         return lines;
     }
-    let columns = [
-        Column("tube", false, 0),
-        Column("type", false, 6),
-        Column("ready", true, 1),
-        Column("taken", true, 1),
-        Column("delayed", true, 4),
-        Column("buried", true, 1),
-        Column("put/s", true, 2),
-        Column("take/s", true, 5),
-        Column("ack/s", true, 2),
-        Column("oldest", true, 2),
-        Column("waiting", true, 3),
-        Column("ready, last minute", false, 8),
-        Column("wait p50", true, 7),
-        Column("p99", true, 7),
-        Column("drained in", true, 7),
-        Column("capacity", true, 9),
-    ];
-    let rows: Vec<Vec<String>> = shown
-        .iter()
-        .map(|tube| {
-            let span = |span: Option<f64>| span.map_or_else(|| "-".to_owned(), lapse);
-            let rates = tube.rates.map(|rates| [rates.puts[0], rates.takes[0], rates.acks[0]]);
-            let flow =
-                |at: usize| rates.map_or_else(|| "-".to_owned(), |rates| rate(rates[at]).replace("/s", ""));
-            let quantile = |part| span(tube.wait.as_ref().and_then(|wait| wait.quantile(part)));
-            let samples = model.samples.get(&tube.name).into_iter().flatten();
-            let ready: Vec<Option<f64>> = samples.map(|sample| Some(sample.numbers[0] as f64)).collect();
-            let top = ready.iter().flatten().copied().fold(1.0, f64::max);
-            let mark = if tube.paused { " (paused)" } else { "" };
-            vec![
-                format!("{}{mark}", visible(&tube.name)),
-                tube.kind.clone(),
-                count(tube.tasks.ready),
-                count(tube.tasks.taken),
-                count(tube.tasks.delayed),
-                count(tube.tasks.buried),
-                flow(0),
-                flow(1),
-                flow(2),
-                span(tube.oldest_ready_age),
-                count(tube.waiting_takes),
-                lane(&ready, SPARK, 1, top).concat(),
-                quantile(0.5),
-                quantile(0.99),
-                span(tube.drain),
-                tube.capacity.filter(|capacity| *capacity > 0).map_or_else(|| "-".to_owned(), count),
-            ]
-        })
-        .collect();
-    lines.extend(table(&columns, &rows, (width, height.saturating_sub(1)), Some(model.stop().at)));
+    let rows: Vec<Vec<String>> = shown.iter().map(|tube| tube_row(model, tube)).collect();
+    let size = (width, height.saturating_sub(1));
+    lines.extend(table(&TUBE_COLUMNS, &rows, size, Some(model.stop().at)));
     lines
+}
+
+const TUBE_COLUMNS: [Column; 16] = [
+    Column("tube", false, 0),
+    Column("type", false, 6),
+    Column("ready", true, 1),
+    Column("taken", true, 1),
+    Column("delayed", true, 4),
+    Column("buried", true, 1),
+    Column("put/s", true, 2),
+    Column("take/s", true, 5),
+    Column("ack/s", true, 2),
+    Column("oldest", true, 2),
+    Column("waiting", true, 3),
+    Column("ready, last minute", false, 8),
+    Column("wait p50", true, 7),
+    Column("p99", true, 7),
+    Column("drained in", true, 7),
+    Column("capacity", true, 9),
+];
+
+/// What [`TUBE_COLUMNS`] say of a tube.
+fn tube_row(model: &Model, tube: &Tube) -> Vec<String> {
+    let span = |span: Option<f64>| span.map_or_else(|| "-".to_owned(), lapse);
+    let rates = tube.rates.map(|rates| [rates.puts[0], rates.takes[0], rates.acks[0]]);
+    let flow = |at: usize| rates.map_or_else(|| "-".to_owned(), |rates| rate(rates[at]).replace("/s", ""));
+    let quantile = |part| span(tube.wait.as_ref().and_then(|wait| wait.quantile(part)));
+    let samples = model.samples.get(&tube.name).into_iter().flatten();
+    let ready: Vec<Option<f64>> = samples.map(|sample| Some(sample.numbers[0] as f64)).collect();
+    let top = ready.iter().flatten().copied().fold(1.0, f64::max);
+    let mark = if tube.paused { " (paused)" } else { "" };
+    vec![
+        format!("{}{mark}", visible(&tube.name)),
+        tube.kind.clone(),
+        count(tube.tasks.ready),
+        count(tube.tasks.taken),
+        count(tube.tasks.delayed),
+        count(tube.tasks.buried),
+        flow(0),
+        flow(1),
+        flow(2),
+        span(tube.oldest_ready_age),
+        count(tube.waiting_takes),
+        lane(&ready, SPARK, 1, top).concat(),
+        quantile(0.5),
+        quantile(0.99),
+        span(tube.drain),
+        tube.capacity.filter(|capacity| *capacity > 0).map_or_else(|| "-".to_owned(), count),
+    ]
 }
 
 fn dialog_lines(dialog: &Dialog, theme: Theme, width: usize) -> Vec<Line<'static>> {

@@ -532,10 +532,19 @@ impl Model {
             self.begin_order(letter);
             return Vec::new();
         }
+        if key == KeyCode::Char('u') {
+            return self.ask_for_place().into_iter().collect();
+        }
+        self.key_of_tasks(key, &tube)
+    }
+
+    /// Keys of a list of tasks.
+    fn key_of_tasks(&mut self, key: KeyCode, tube: &str) -> Vec<Ask> {
         let at = self.stop().at;
-        match (&mut self.stop_mut().place, key) {
-            (Place::Tasks(view), KeyCode::Char('a')) => view.is_all = !view.is_all,
-            (Place::Tasks(view), KeyCode::Char(' ')) => {
+        let Place::Tasks(view) = &mut self.stop_mut().place else { return Vec::new() };
+        match key {
+            KeyCode::Char('a') => view.is_all = !view.is_all,
+            KeyCode::Char(' ') => {
                 if let Some(task) = view.found.as_ref().and_then(|found| found.tasks.get(at)) {
                     if view.marked.remove(&task.id).is_none() && view.marked.len() < MAX_MARKED {
                         view.marked.insert(task.id, task.state.clone());
@@ -543,7 +552,7 @@ impl Model {
                     self.step(1);
                 }
             }
-            (Place::Tasks(view), KeyCode::Char('m')) => {
+            KeyCode::Char('m') => {
                 let shown = view.found.as_ref().map_or(&[][..], |found| &found.tasks);
                 let is_whole = shown.iter().all(|task| view.marked.contains_key(&task.id));
                 for task in shown {
@@ -554,15 +563,15 @@ impl Model {
                     }
                 }
             }
-            (Place::Tasks(view), KeyCode::Char('s')) => {
+            KeyCode::Char('s') => {
                 let now = view.typed.strip_prefix("state=").unwrap_or_default();
                 let next =
                     STATES.iter().position(|state| *state == now).map_or(0, |at| (at + 1) % STATES.len());
                 let typed = if next == 0 { String::new() } else { format!("state={}", STATES[next]) };
-                *view = TasksView::new(&tube, &typed);
+                *view = TasksView::new(tube, &typed);
                 return self.ask_for_place().into_iter().collect();
             }
-            (Place::Tasks(view), KeyCode::Char('n')) => {
+            KeyCode::Char('n') => {
                 if let Some(next) = view.found.as_ref().and_then(|found| found.next.clone()) {
                     view.cursors.push(Some(next));
                     view.found = None;
@@ -570,12 +579,11 @@ impl Model {
                     return self.ask_for_place().into_iter().collect();
                 }
             }
-            (Place::Tasks(view), KeyCode::Char('p')) if view.cursors.len() > 1 => {
+            KeyCode::Char('p') if view.cursors.len() > 1 => {
                 view.cursors.pop();
                 view.found = None;
                 return self.ask_for_place().into_iter().collect();
             }
-            (_, KeyCode::Char('u')) => return self.ask_for_place().into_iter().collect(),
             _ => {}
         }
         Vec::new()

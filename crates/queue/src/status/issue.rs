@@ -203,87 +203,77 @@ impl TubeStatus {
     }
 
     fn describe(&self, fault: Fault, now: u64) -> Issue {
-        let Self { name, tasks, .. } = self;
+        let tasks = &self.tasks;
         let issue = |kind, title: String, means: &'static str, act: &'static str| {
             Issue::new((kind, fault.gravity()), title, means, act)
         };
-        let (issue, command) = match fault {
-            Fault::Paused => (
-                issue(
-                    "paused",
-                    "Paused".to_owned(),
-                    "The tube hands out no task until it is resumed.",
-                    "Resume it once the reason is gone.",
+        let issue = match fault {
+            Fault::Paused => issue(
+                "paused",
+                "Paused".to_owned(),
+                "The tube hands out no task until it is resumed.",
+                "Resume it once the reason is gone.",
+            ),
+            Fault::NoWorker { age } => Issue::new(
+                ("no_worker", fault.gravity()),
+                format!("{} and no worker", counted(tasks.ready, "ready task")),
+                format!(
+                    "The oldest has waited for {}, no call waits for a task, and the last minutes saw no take.",
+                    duration(age)
                 ),
-                Some(format!("lycosa resume {name}")),
+                "Start workers.",
+            )
+            .for_long(age, now),
+            Fault::Late { age } => issue(
+                "late",
+                format!("The oldest ready task waits for {}", duration(age)),
+                "Takes do not keep up with puts, or tasks of other priorities come first.",
+                "Add workers.",
+            )
+            .for_long(age, now),
+            Fault::Blocked { age } => issue(
+                "blocked",
+                format!("The oldest ready task is blocked for {}", duration(age)),
+                "Calls wait for tasks, but a task of the same sub-queue is taken.",
+                "See who holds it, and release it if the worker is lost.",
+            )
+            .for_long(age, now),
+            Fault::Held { age, is_blocking } => {
+                let means = if is_blocking {
+                    "Its sub-queue hands out no other task before it ends."
+                } else {
+                    "Its worker may be stuck or lost."
+                };
+                let title = format!("A task has been taken for {}", duration(age));
+                issue("held", title, means, "See who holds it, and release it if the worker is lost.")
+                    .for_long(age, now)
+            }
+            Fault::Buried => issue(
+                "buried",
+                counted(tasks.buried, "buried task"),
+                "Workers gave these tasks up. They wait until a kick, or until their ttl is over.",
+                "Look at their last errors, mend the cause, then kick or delete them.",
             ),
-            Fault::NoWorker { age } => (
-                Issue::new(
-                    ("no_worker", fault.gravity()),
-                    format!("{} and no worker", counted(tasks.ready, "ready task")),
-                    format!(
-                        "The oldest has waited for {}, no call waits for a task, and the last minutes saw no take.",
-                        duration(age)
-                    ),
-                    "Start workers.",
-                )
-                .for_long(age, now),
-                Some(format!("lycosa work {name} -- ./handler")),
-            ),
-            Fault::Late { age } => (
-                issue(
-                    "late",
-                    format!("The oldest ready task waits for {}", duration(age)),
-                    "Takes do not keep up with puts, or tasks of other priorities come first.",
-                    "Add workers.",
-                )
-                .for_long(age, now),
-                None,
-            ),
-            Fault::Blocked { age } => (
-                issue(
-                    "blocked",
-                    format!("The oldest ready task is blocked for {}", duration(age)),
-                    "Calls wait for tasks, but a task of the same sub-queue is taken.",
-                    "See who holds it, and release it if the worker is lost.",
-                )
-                .for_long(age, now),
-                Some(format!("lycosa find {name} --state taken")),
-            ),
-            Fault::Held { age, is_blocking } => (
-                issue(
-                    "held",
-                    format!("A task has been taken for {}", duration(age)),
-                    if is_blocking {
-                        "Its sub-queue hands out no other task before it ends."
-                    } else {
-                        "Its worker may be stuck or lost."
-                    },
-                    "See who holds it, and release it if the worker is lost.",
-                )
-                .for_long(age, now),
-                Some(format!("lycosa find {name} --state taken")),
-            ),
-            Fault::Buried => (
-                issue(
-                    "buried",
-                    counted(tasks.buried, "buried task"),
-                    "Workers gave these tasks up. They wait until a kick, or until their ttl is over.",
-                    "Look at their last errors, mend the cause, then kick or delete them.",
-                ),
-                Some(format!("lycosa find {name} --state buried")),
-            ),
-            Fault::Full { capacity } => (
-                issue(
-                    "full",
-                    format!("Full: {} tasks", count(capacity)),
-                    "A put waits for a free place, up to its timeout.",
-                    "Add workers.",
-                ),
-                None,
+            Fault::Full { capacity } => issue(
+                "full",
+                format!("Full: {} tasks", count(capacity)),
+                "A put waits for a free place, up to its timeout.",
+                "Add workers.",
             ),
         };
-        Issue { command: command.filter(|_| is_plain(name)), ..issue }
+        Issue { command: self.command_for(fault), ..issue }
+    }
+
+    /// The command that acts on a fault or shows its cause. None for a name that a shell would not take as it is.
+    fn command_for(&self, fault: Fault) -> Option<String> {
+        let name = Some(&self.name).filter(|name| is_plain(name))?;
+        match fault {
+            Fault::Paused => Some(format!("lycosa resume {name}")),
+            Fault::NoWorker { .. } => Some(format!("lycosa work {name} -- ./handler")),
+            Fault::Blocked { .. } | Fault::Held { .. } => Some(format!("lycosa find {name} --state taken")),
+            Fault::Buried => Some(format!("lycosa find {name} --state buried")),
+            Fault::Late { .. } | Fault::Full { .. } => None,
+        }
     }
 }
 

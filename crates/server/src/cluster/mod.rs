@@ -16,6 +16,7 @@
 
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -23,12 +24,13 @@ use lycosa_engine::group;
 use lycosa_instance::{Election, Identity};
 use lycosa_journal::directory::Directory;
 use lycosa_store::Store;
+use lycosa_tls::rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::certificates::Certificates;
 use crate::clock;
-use crate::config::{Config, WalMode};
+use crate::config::{Config, MemberAddress, WalMode};
 use crate::http::bridge::Bridge;
 use crate::journal::Unclosed;
 use crate::serve;
@@ -117,19 +119,7 @@ pub(crate) async fn start(
              {folder}` makes it the first member of a new group. A server that joins a group needs an empty folder"
         );
     }
-    let listener = TcpListener::bind(&listen.address).await.with_context(|| {
-        format!("cannot listen on {listen} for members: is another server running? choose another with --cluster-listen")
-    })?;
-    let tls = if listen.is_tls {
-        Some(
-            certificates
-                .member
-                .clone()
-                .context("cluster.listen is a tls:// address and has no certificate")?,
-        )
-    } else {
-        None
-    };
+    let (listener, tls) = listen_for_members(listen, certificates).await?;
     let dialer = Dialer { secret, tls: certificates.client.clone() };
     let port = Port::new(config, directory.clone(), dialer, tls);
     let visitors = Rc::new(std::cell::RefCell::new(None));
@@ -162,6 +152,22 @@ pub(crate) async fn start(
         is_begun: false,
     };
     Ok(Some(Started { opened, member, tasks: Tasks { port, visitors, running, socket } }))
+}
+
+/// Listens for the other members, with the certificate that `tls://` takes.
+async fn listen_for_members(
+    listen: &MemberAddress,
+    certificates: &Certificates,
+) -> anyhow::Result<(TcpListener, Option<Arc<ServerConfig>>)> {
+    let listener = TcpListener::bind(&listen.address).await.with_context(|| {
+        format!("cannot listen on {listen} for members: is another server running? choose another with --cluster-listen")
+    })?;
+    if !listen.is_tls {
+        return Ok((listener, None));
+    }
+    let certificate =
+        certificates.member.clone().context("cluster.listen is a tls:// address and has no certificate")?;
+    Ok((listener, Some(certificate)))
 }
 
 /// Refuses settings that mean something else than a group does.
