@@ -85,14 +85,11 @@ pub const ALL: &[Kept] = &[
             "a new tube had the id of a dropped one, and with it the dropped one's jobs",
         )
     },
-    Kept {
-        extended: true,
-        ..steering(
-            502_005_720,
-            1_024,
-            "what was deleted before a tube was made anew came back when the clock was put back",
-        )
-    },
+    steering(
+        502_005_720,
+        1_024,
+        "what was deleted before a tube was made anew came back when the clock was put back",
+    ),
     Kept {
         extended: true,
         ..replicas(

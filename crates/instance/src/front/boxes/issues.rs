@@ -8,7 +8,7 @@ use lycosa_replication::sync::UpstreamState;
 
 use crate::{CheckpointStatus, Election, FreeSpace, GroupMember, Instance, Upstream};
 
-/// Seconds of silence of a replica with rows to get, µs.
+/// Silence of a replica with rows to get, from which it is an issue, µs.
 const LATE: u64 = 10_000_000;
 /// A sync, at p99 over a minute, from which the disk is slow, and from which it holds up all clients, in seconds.
 const SLOW_SYNC: f64 = 0.1;
