@@ -7,14 +7,7 @@ local popen, socket = require('popen'), require('socket')
 io.stdout:setvbuf('line')
 pcall(fio.umask, 18)
 
-local state = seed % 2147483646 + 1
-local function random(n)
-    state = state * 16807 % 2147483647
-    return math.floor(state / 127773) % n + 1
-end
-for _ = 1, 10 do random(1) end
-local function pick(list) return list[random(#list)] end
-local function maybe(percent) return random(100) <= percent end
+local random, pick, maybe = dofile(arg[0]:match('^.*/') .. 'chance.lua')(seed)
 
 -- Results as text. Numbers of descriptors, processes and ports, and places in a program, are each run's own.
 

@@ -8,14 +8,7 @@ box.cfg({log = 'differential.log', wal_mode = 'none'})
 -- What was printed before a crash counts.
 io.stdout:setvbuf('line')
 
-local state = seed % 2147483646 + 1
-local function random(n)
-    state = state * 16807 % 2147483647
-    return math.floor(state / 127773) % n + 1
-end
-for _ = 1, 10 do random(1) end
-local function pick(list) return list[random(#list)] end
-local function maybe(percent) return random(100) <= percent end
+local random, pick, maybe = dofile(arg[0]:match('^.*/') .. 'chance.lua')(seed)
 
 -- Results as text: keys of tables in order, numbers as both print them, errors by type, code and text.
 local function shown(value, depth)

@@ -10,14 +10,7 @@ local digest, ffi, fiber, fio, json = require('digest'), require('ffi'), require
 pcall(ffi.cdef, 'int kill(pid_t pid, int signo); pid_t getpid(void);')
 io.stdout:setvbuf('no')
 
-local state = seed % 2147483646 + 1
-local function random(n)
-    state = state * 16807 % 2147483647
-    return math.floor(state / 127773) % n + 1
-end
-for _ = 1, 10 do random(1) end
-local function pick(list) return list[random(#list)] end
-local function maybe(percent) return random(100) <= percent end
+local random, pick, maybe = dofile(arg[0]:match('^.*/') .. 'chance.lua')(seed)
 
 if mode == 'follow' then fio.mkdir('replica') end
 box.cfg{
