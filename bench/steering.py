@@ -361,7 +361,7 @@ def main():
         began = time.monotonic()
         fill(Client(server.port), arguments.tubes, arguments.tasks, arguments.large)
         result = {"tasks": arguments.tasks, "tubes": arguments.tubes, "filled_seconds": time.monotonic() - began}
-        # Turns with batches of a thousand tasks are not what is measured: a new process has no longest turn yet.
+        # The turns of the filling, with batches of a thousand tasks, are left out: a new process has no longest turn yet.
         server.stop()
         server.start()
         client = Client(server.port)

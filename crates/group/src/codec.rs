@@ -23,7 +23,7 @@ use crate::base::Base;
 const MAX_CONTEXT_BYTES: usize = 4096;
 const ENTRY_FIELDS: u32 = 5;
 const MESSAGE_FIELDS: u32 = 14;
-/// Bytes that an entry takes at most without its context and its data, and a message without those and its entries.
+/// The most bytes of an entry without its context and its data, and of a message without context, snapshot and entries.
 const ENTRY_BYTES: usize = 32;
 const MESSAGE_BYTES: usize = 128;
 

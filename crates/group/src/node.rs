@@ -526,8 +526,8 @@ impl Node {
         None
     }
 
-    /// Queues a message. One that only tells how far the group has decided gives way to an append behind it that stands at the
-    /// same place of the log: the later one tells at least as much.
+    /// Queues a message. A queued append without entries gives way to a later append at the same place of the log, which tells at
+    /// least as much.
     fn send(&mut self, message: Message) {
         if message.get_msg_type() == MessageType::MsgAppend
             && let Some(at) = self.outbox.iter().rposition(|queued| queued.to == message.to)

@@ -123,8 +123,8 @@ fn consumer_row(tubes: &Tubes, index: TubeIndex, waiter: &Waiter) -> Option<Vec<
 }
 
 impl Common {
-    /// Whether a client that reads or changes `space` may miss rows of takes that wait, or see those of others: the space is
-    /// `_queue_consumers`, or the one whose rows empty it.
+    /// Whether a client that reads or changes `space` may miss rows of waiting takes, or see rows of takes that wait no longer: the
+    /// space is `_queue_consumers`, or `_truncate`, whose rows empty it.
     #[inline]
     pub(crate) fn consumers_differ(&self, space: SpaceId) -> bool {
         (space == self.spaces.consumers || space == system::TRUNCATE)
@@ -154,13 +154,13 @@ impl Common {
 }
 
 impl Turn<'_> {
-    /// Makes the rows of `_queue_consumers` those of the takes that wait.
+    /// Gives `_queue_consumers` a row for each waiting take, and no other.
     pub(crate) fn write_consumers(&mut self) -> Result<(), Error> {
         let noted = std::mem::take(&mut self.common.waiters.rows);
         self.write_noted(noted)
     }
 
-    /// Writes rows that are noted beyond the bound. One that the store refuses does no harm: it is noted still.
+    /// Writes rows that are noted beyond the bound. A row that the store refuses stays noted.
     #[inline]
     pub(crate) fn bound_consumers(&mut self) {
         if self.common.waiters.rows.is_bounded() {

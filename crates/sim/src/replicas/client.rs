@@ -439,8 +439,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether clients know of a later take than the one that an instance tells which is the master no more: its answer waited for a
-    /// replica, and the next master gave the task away meanwhile.
+    /// Whether clients know of a later take of the task. The answer of a former master may come late: it waited for a replica, and the
+    /// next master gave the task away meanwhile.
     fn is_overtaken(&self, payload: u64, attempt: Option<u64>) -> bool {
         let Some(entry) = self.entries.get(&payload) else { return false };
         match attempt {
