@@ -101,6 +101,11 @@ pub(super) struct Entry {
     pub(super) lease: Option<Lease>,
     /// The attempt that a client was told of last.
     attempts: u64,
+    /// The latest epoch of its leases that a client was told of.
+    epoch: u64,
+    /// A former master has told of a take by a session, and it is not known whether the lease came before it or behind it: nothing is
+    /// held against what becomes of the task, until the master tells of its next take.
+    is_unclear: bool,
 }
 
 /// The lease that a client was given and has not settled.
@@ -112,7 +117,8 @@ pub(super) struct Lease {
 }
 
 impl Entry {
-    const ASKED: Self = Self { state: State::Asked, holder: None, lease: None, attempts: 0 };
+    const ASKED: Self =
+        Self { state: State::Asked, holder: None, lease: None, attempts: 0, epoch: 0, is_unclear: false };
 }
 
 /// All tasks that were ever put, by their payload.
@@ -286,7 +292,7 @@ impl Client {
             Ask::Take { tube } => {
                 let task = task.unwrap_or_default();
                 let (id, payload) = id_and_payload(task)?;
-                if is_master || !ledger.is_overtaken(payload, None) {
+                if is_master || !ledger.has_later_news(payload) {
                     ledger.taken(payload, Some(number), None)?;
                 }
                 self.held.push(Held { tube, id, payload, lease: None });
@@ -296,7 +302,7 @@ impl Client {
                 let (id, payload) = id_and_payload(task)?;
                 let (token, ends, attempts) = lease_of(task)?;
                 ledger.number_attempt(payload, attempts)?;
-                if is_master || !ledger.is_overtaken(payload, Some(attempts)) {
+                if is_master || !ledger.is_overtaken(payload, attempts) {
                     ledger.taken(payload, None, Some((Lease { epoch: token.epoch, ends }, attempts)))?;
                 }
                 self.held.push(Held { tube, id, payload, lease: Some(token) });
@@ -348,7 +354,7 @@ impl Client {
                     self.number,
                     held.payload
                 );
-                ledger.update(held.payload, |entry| (entry.state, entry.holder) = (State::Stored, None));
+                ledger.update_by(held, |entry| (entry.state, entry.holder) = (State::Stored, None));
             }
             // A replica may not have received the session yet.
             Ask::Identify if error.message.contains("is unknown") && !is_master => {}
@@ -428,7 +434,8 @@ impl Ledger {
 
     /// The same of a task that a client holds, unless another one has it by now.
     fn update_by(&mut self, held: Held, change: impl FnOnce(&mut Entry)) {
-        if !self.is_known_stale(held) {
+        let is_unclear = self.entries.get(&held.payload).is_some_and(|entry| entry.is_unclear);
+        if !is_unclear && !self.is_known_stale(held) {
             self.update(held.payload, change);
         }
     }
@@ -441,12 +448,19 @@ impl Ledger {
 
     /// Whether clients know of a later take of the task. The answer of a former master may come late: it waited for a replica, and the
     /// next master gave the task away meanwhile.
-    fn is_overtaken(&self, payload: u64, attempt: Option<u64>) -> bool {
-        let Some(entry) = self.entries.get(&payload) else { return false };
-        match attempt {
-            Some(attempt) => attempt < entry.attempts,
-            None => entry.lease.is_some() || entry.state == State::Finished,
+    fn is_overtaken(&self, payload: u64, attempt: u64) -> bool {
+        self.entries.get(&payload).is_some_and(|entry| attempt < entry.attempts)
+    }
+
+    /// Whether the late answer of a former master, about a take by a session, leaves open what holds now.
+    fn has_later_news(&mut self, payload: u64) -> bool {
+        let Some(entry) = self.entries.get_mut(&payload) else { return false };
+        if entry.lease.is_some() {
+            // It may be acknowledged by either.
+            (entry.state, entry.holder, entry.lease) = (State::Finishing, None, None);
+            entry.is_unclear = true;
         }
+        entry.is_unclear || entry.state == State::Finished
     }
 
     /// A task was taken: by the session of a client, or by a lease, of which it is known which attempt it is.
@@ -465,24 +479,27 @@ impl Ledger {
             );
             self.leases.ended += 1;
         }
-        let mut attempts = entry.attempts;
+        let (mut attempts, mut latest) = (entry.attempts, entry.epoch);
         if let Some((lease, attempt)) = lease {
             hold!(attempt > attempts, "attempt {attempt} of task {payload} comes after attempt {attempts}");
             let epoch = entry.lease.map_or(0, |before| before.epoch);
             hold!(lease.epoch > epoch, "the lease {lease:?} of task {payload} comes after epoch {epoch}");
             self.leases.given += 1;
-            attempts = attempt;
+            (attempts, latest) = (attempt, lease.epoch);
         }
         let lease = lease.map(|(lease, _)| lease);
-        self.entries.insert(payload, Entry { state: State::Stored, holder: by, lease, attempts });
+        let taken =
+            Entry { state: State::Stored, holder: by, lease, attempts, epoch: latest, is_unclear: false };
+        self.entries.insert(payload, taken);
         Ok(())
     }
 
     /// Whether a client had a task by a lease that was settled, or whose task is another client's.
     fn is_known_stale(&self, held: Held) -> bool {
         let Some(epoch) = held.lease.map(|token| token.epoch) else { return false };
-        let entry = self.entries.get(&held.payload);
+        let entry = self.entries.get(&held.payload).filter(|entry| !entry.is_unclear);
         entry.is_some_and(|entry| match entry.state {
+            _ if epoch < entry.epoch => true,
             State::Finished => true,
             // A release may have been lost, and its lease be in force.
             State::Stored => entry.holder.is_some() || entry.lease.is_some_and(|lease| lease.epoch != epoch),
@@ -495,6 +512,9 @@ impl Ledger {
     fn renewed(&mut self, held: Held, ends: u64) -> Checked {
         let epoch = held.lease.map(|token| token.epoch);
         let entry = self.entries.get_mut(&held.payload);
+        if entry.as_ref().is_some_and(|entry| entry.is_unclear) {
+            return Ok(());
+        }
         let lease = entry.and_then(|entry| entry.lease.as_mut()).filter(|lease| Some(lease.epoch) == epoch);
         let lease = lease.ok_or_else(|| {
             Violation(format!("{:?} of task {} is renewed, and in force no more", held.lease, held.payload))
