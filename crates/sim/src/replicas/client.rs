@@ -292,8 +292,10 @@ impl Client {
             Ask::Take { tube } => {
                 let task = task.unwrap_or_default();
                 let (id, payload) = id_and_payload(task)?;
-                if is_master || !ledger.has_later_news(payload) {
+                if is_master {
                     ledger.taken(payload, Some(number), None)?;
+                } else {
+                    ledger.taken_before(payload, number)?;
                 }
                 self.held.push(Held { tube, id, payload, lease: None });
             }
@@ -452,15 +454,19 @@ impl Ledger {
         self.entries.get(&payload).is_some_and(|entry| attempt < entry.attempts)
     }
 
-    /// Whether the late answer of a former master, about a take by a session, leaves open what holds now.
-    fn has_later_news(&mut self, payload: u64) -> bool {
-        let Some(entry) = self.entries.get_mut(&payload) else { return false };
-        if entry.lease.is_some() {
-            // It may be acknowledged by either.
-            (entry.state, entry.holder, entry.lease) = (State::Finishing, None, None);
-            entry.is_unclear = true;
+    /// A former master has told of a take by the session of a client. Where a lease is known too, either may be the later one.
+    fn taken_before(&mut self, payload: u64, by: usize) -> Checked {
+        if let Some(entry) = self.entries.get_mut(&payload) {
+            if entry.lease.is_some() {
+                // The task may be acknowledged by either.
+                (entry.state, entry.holder, entry.lease) = (State::Finishing, None, None);
+                entry.is_unclear = true;
+            }
+            if entry.is_unclear || entry.state == State::Finished {
+                return Ok(());
+            }
         }
-        entry.is_unclear || entry.state == State::Finished
+        self.taken(payload, Some(by), None)
     }
 
     /// A task was taken: by the session of a client, or by a lease, of which it is known which attempt it is.
