@@ -81,9 +81,9 @@ impl State {
 struct Pass {
     /// µs since the epoch.
     began: u64,
-    /// Tuples of the space when the pass began.
-    length: u64,
     looked: u64,
+    /// Of them, tuples that were deleted.
+    expired: u64,
     undated: u64,
     earliest: Option<u64>,
     /// The space's revision when the pass began.
@@ -271,8 +271,7 @@ impl Task {
             None => {
                 if self.pass.is_none() {
                     let space = store.space(definition.space)?;
-                    let (length, revision) = (space.len(), space.revision());
-                    self.pass = Some(Pass { began: now, length, revision, ..Pass::default() });
+                    self.pass = Some(Pass { began: now, revision: space.revision(), ..Pass::default() });
                     self.rest = None;
                     self.cursor.rewind();
                     victims.clear();
@@ -384,15 +383,20 @@ impl Task {
 
     fn finish_step(&mut self, store: &mut Store, now: u64, slice: Slice) {
         let Some(pass) = &mut self.pass else { return };
-        pass.looked += slice.looked;
-        pass.undated += slice.undated;
-        pass.earliest = pass.earliest.into_iter().chain(slice.earliest).min();
         let space = store.space(self.definition.space);
         let (length, revision) = space.map_or((0, 0), |space| (space.len(), space.revision()));
+        // Tuples that the pass had before it when the slice began; deletions of others make it an estimate.
+        let passed = pass.looked.saturating_sub(pass.expired);
+        let ahead = (length + slice.expired).saturating_sub(passed).max(slice.looked);
+        pass.looked += slice.looked;
+        pass.expired += slice.expired;
+        pass.undated += slice.undated;
+        pass.earliest = pass.earliest.into_iter().chain(slice.earliest).min();
         let scan_time = self.definition.scan_time.saturating_mul(1_000_000);
         if !slice.is_over {
-            let length = length.max(pass.length);
-            let share = u128::from(scan_time) * u128::from(slice.looked) / u128::from(length + 1);
+            // A share of the time that is left: so the pass ends in time while the space grows or shrinks under it.
+            let left = pass.began.saturating_add(scan_time).saturating_sub(now);
+            let share = u128::from(left) * u128::from(slice.looked) / u128::from(ahead + 1);
             let pause = if self.definition.dry_run { 0 } else { u64::try_from(share).unwrap_or(NEVER) };
             self.is_behind = pause == 0;
             self.next = now.saturating_add(pause);

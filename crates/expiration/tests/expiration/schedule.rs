@@ -234,6 +234,33 @@ fn a_pass_takes_its_time_and_meets_everything() {
     }
 }
 
+/// What is put behind the walk, or deleted by it, makes no pass longer.
+#[test]
+fn a_pass_ends_in_time_while_the_space_changes() {
+    for (lives, first) in [(0, 2), (1, 2), (1000, 2), (0, 500), (1000, 500)] {
+        let mut rig = Rig::new();
+        let space = rig.space("s", IndexKind::Tree, None);
+        let due = rig.seconds() + lives;
+        for id in 0..first {
+            rig.put(space, id, due);
+        }
+        let options = [field_3(), ("scan_size", 4_u32.into()), ("scan_time", 20_u32.into())];
+        rig.start("t", space, &options).unwrap();
+        rig.run_until_idle();
+        for id in first..first + 80 {
+            rig.put(space, id, rig.seconds() + lives);
+            rig.advance(SECOND / 4);
+        }
+        assert!(rig.number("t", "passes") > 0, "{first} tuples that live for {lives} s, and 80 more");
+        rig.advance(41 * SECOND);
+        assert_eq!(
+            rig.ids(space).is_empty(),
+            lives < 20,
+            "{first} tuples that live for {lives} s, and 80 more"
+        );
+    }
+}
+
 #[test]
 fn a_small_space_is_looked_at_within_a_second_of_a_change_only() {
     let mut rig = Rig::new();
