@@ -234,7 +234,7 @@ fn a_pass_takes_its_time_and_meets_everything() {
     }
 }
 
-/// What is put behind the walk, or deleted by it, makes no pass longer.
+/// Tuples that are put behind the walk, or deleted by it, make no pass longer.
 #[test]
 fn a_pass_ends_in_time_while_the_space_changes() {
     for (lives, first) in [(0, 2), (1, 2), (1000, 2), (0, 500), (1000, 500)] {
