@@ -13,7 +13,7 @@ use crate::arena::{Arena, Handle};
 use crate::error::Error;
 use crate::overwrite::number_key;
 use crate::schema::row::Row;
-use crate::space::{AttachedSequence, Engine, PutMode, Space, SpaceIndex, key_values};
+use crate::space::{AttachedSequence, Engine, PutMode, Space, key_values};
 use crate::statement::{IteratorType, Statement, StatementKind};
 use crate::{IndexId, SpaceId, Store, garbage, system, user};
 
@@ -454,7 +454,8 @@ impl Store {
     /// Whether a tuple of that length would take the data over the memory limit.
     fn is_short_of_memory(&self, length: usize) -> bool {
         let wanted = Arena::slot_size(length) as u64;
-        let is_beyond = self.arena.used_bytes() + self.index_memory + wanted > self.settings.memory_limit;
+        let is_beyond =
+            self.arena.used_bytes() + self.catalog.counted_indexes() + wanted > self.settings.memory_limit;
         is_beyond && !self.limit_is_lifted
     }
 
@@ -495,7 +496,7 @@ impl Store {
     /// Counts the memory of all indexes anew.
     pub(crate) fn gauge_indexes(&mut self) {
         self.statements_since_gauge = 0;
-        self.index_memory = self.catalog.iter().flat_map(Space::indexes).map(SpaceIndex::memory).sum();
+        self.catalog.count_indexes();
     }
 
     /// Applies the row of the last undo record to the schema.

@@ -242,8 +242,6 @@ pub struct Store {
     takes_history: bool,
     /// See [`Store::lift_limit`].
     limit_is_lifted: bool,
-    /// Bytes of all indexes when they were counted last.
-    index_memory: u64,
     statements_since_gauge: u32,
     /// Indexes and tuples that wait for their memory to be given back.
     garbage: Vec<Discarded>,
@@ -288,7 +286,6 @@ impl Store {
             replica_id: 0,
             takes_history: false,
             limit_is_lifted: false,
-            index_memory: 0,
             statements_since_gauge: 0,
             garbage: Vec::new(),
             hooked_spaces: 0,
@@ -423,7 +420,7 @@ impl Store {
     /// What the data costs.
     #[must_use]
     pub fn memory(&self) -> Memory {
-        let indexes = self.catalog.iter().flat_map(Space::indexes).map(SpaceIndex::memory).sum();
+        let indexes = self.catalog.index_memory();
         let tuples = self.arena.used_bytes();
         Memory {
             limit: self.settings.memory_limit,

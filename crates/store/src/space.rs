@@ -74,6 +74,10 @@ pub struct Space {
     pub(crate) has_stale_indexes: bool,
     /// The tuple that was read last, while nothing in the space has changed since. The reader of a tuple often changes it next.
     pub(crate) last_found: Cell<Option<Handle>>,
+    /// Bytes of the indexes at the catalog's last count.
+    pub(crate) counted_indexes: u64,
+    /// The catalog has handed the space out to be changed since its last count.
+    pub(crate) is_uncounted: bool,
     /// See [`crate::hook`].
     pub(crate) hooks: Hooks,
     /// The memory limit does not hold for the space, see [`Store::exempt_from_limit`](crate::Store::exempt_from_limit).
@@ -116,6 +120,8 @@ impl Space {
             loaded: Vec::new(),
             has_stale_indexes: false,
             last_found: Cell::new(None),
+            counted_indexes: 0,
+            is_uncounted: false,
             hooks: Hooks::default(),
             beyond_limit: false,
             revision: 0,
@@ -276,6 +282,11 @@ impl Space {
         let found = index.find(arena, key, self.last_found.get())?;
         self.last_found.set(found);
         Ok(found)
+    }
+
+    /// Bytes of all indexes, without the tuples.
+    pub(crate) fn index_memory(&self) -> u64 {
+        self.indexes.iter().map(SpaceIndex::memory).sum()
     }
 
     /// Finds the tuple whose whole primary key is a number. `None` also says that other keys are possible.

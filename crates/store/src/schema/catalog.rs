@@ -2,6 +2,9 @@
 //!
 //! Ids that were handed out one after another are found by position, scattered ones in a map. The catalog checks and undoes
 //! nothing; the transaction keeps the spaces that it took out.
+//!
+//! The bytes of all indexes are asked for again and again, on a server with ten thousand tubes too, and no index tells when it
+//! grows. So the catalog notes each space that it hands out to be changed, and a count looks at these alone.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -36,6 +39,20 @@ pub(crate) struct Catalog {
     persistent: Sum,
     /// Bytes of the tuples of all other spaces.
     transient: Sum,
+    /// Bytes of all indexes at the last count: the sum of what the spaces are counted with.
+    counted_indexes: u64,
+    /// Spaces that were handed out to be changed since. An id stays when its space is removed.
+    changed: Vec<SpaceId>,
+}
+
+/// Notes a space that is about to be changed.
+#[inline]
+fn note_change(changed: &mut Vec<SpaceId>, space: &mut Space) {
+    space.last_found.set(None);
+    if !space.is_uncounted {
+        space.is_uncounted = true;
+        changed.push(space.def.id);
+    }
 }
 
 impl Catalog {
@@ -52,7 +69,7 @@ impl Catalog {
         } else {
             self.far.get_mut(&id).map(Box::as_mut)
         }?;
-        space.last_found.set(None);
+        note_change(&mut self.changed, space);
         Some(space)
     }
 
@@ -82,8 +99,41 @@ impl Catalog {
 
     /// In id order.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Space> {
-        let spaces = self.near.iter_mut().flatten().chain(self.far.values_mut()).map(Box::as_mut);
-        spaces.inspect(|space| space.last_found.set(None))
+        let Self { near, far, changed, .. } = self;
+        let spaces = near.iter_mut().flatten().chain(far.values_mut()).map(Box::as_mut);
+        spaces.map(|space| {
+            note_change(changed, space);
+            space
+        })
+    }
+
+    /// Bytes of all indexes at the last count.
+    pub(crate) fn counted_indexes(&self) -> u64 {
+        self.counted_indexes
+    }
+
+    /// Bytes of all indexes.
+    pub(crate) fn index_memory(&self) -> u64 {
+        let changed = self.changed.iter().filter_map(|id| self.get(*id)).filter(|space| space.is_uncounted);
+        changed.fold(self.counted_indexes, |sum, space| sum - space.counted_indexes + space.index_memory())
+    }
+
+    /// Counts the bytes of all indexes.
+    pub(crate) fn count_indexes(&mut self) {
+        let mut changed = std::mem::take(&mut self.changed);
+        for id in changed.drain(..) {
+            let space = if id < NEAR {
+                self.near.get_mut(id as usize).and_then(Option::as_deref_mut)
+            } else {
+                self.far.get_mut(&id).map(Box::as_mut)
+            };
+            if let Some(space) = space.filter(|space| space.is_uncounted) {
+                let now = space.index_memory();
+                self.counted_indexes = self.counted_indexes - space.counted_indexes + now;
+                (space.counted_indexes, space.is_uncounted) = (now, false);
+            }
+        }
+        self.changed = changed;
     }
 
     pub(crate) fn privacy(&self) -> PrivacyTable {
@@ -110,6 +160,8 @@ impl Catalog {
             (if is_persistent(&space) { &self.persistent } else { &self.transient }, space.len());
         space.weight.joins(sum, tuples);
         let id = space.def.id;
+        (space.counted_indexes, space.is_uncounted) = (0, false);
+        note_change(&mut self.changed, &mut space);
         self.names.insert(space.def.name.clone(), id);
         if id < NEAR {
             let place = id as usize;
@@ -126,6 +178,7 @@ impl Catalog {
         let mut space =
             if id < NEAR { self.near.get_mut(id as usize)?.take() } else { self.far.remove(&id) }?;
         space.last_found.set(None);
+        self.counted_indexes -= space.counted_indexes;
         let tuples = space.len();
         space.weight.leaves(tuples);
         self.forget_name(&space.def.name, id);

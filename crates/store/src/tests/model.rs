@@ -435,6 +435,9 @@ proptest! {
         });
         copy.finish_recovery().unwrap();
         prop_assert_eq!(copy.digest(), store.digest());
+        prop_assert_eq!(store.memory().indexes, walked_indexes(&store));
+        store.set_memory_limit(u64::MAX);
+        prop_assert_eq!(store.memory().indexes, walked_indexes(&store));
         // No tuple was lost in the arena.
         store.begin(user::ADMIN);
         ddl::truncate(&mut store, space).unwrap();
@@ -442,6 +445,11 @@ proptest! {
         let one_row_of_truncate = 64;
         prop_assert!(store.memory().tuples <= empty + one_row_of_truncate);
     }
+}
+
+/// Bytes of all indexes, with a look at each of them.
+fn walked_indexes(store: &Store) -> u64 {
+    store.catalog.iter().map(crate::Space::index_memory).sum()
 }
 
 /// A new instance that is still recovering.
