@@ -152,16 +152,22 @@ fn tube_of(row: &[u8]) -> Option<&str> {
     str::from_utf8(reader.str().ok()?).ok()
 }
 
-impl Turn<'_> {
+/// A turn around the audit log.
+pub(crate) struct AuditTurn<'a> {
+    pub(crate) turn: Turn<'a>,
+}
+
+impl AuditTurn<'_> {
     /// Writes an entry about what the caller does. Inside a transaction.
-    pub(crate) fn note_audit(&mut self, caller: &Caller, entry: &Steered<'_>) -> Result<(), Error> {
-        let actor = self.common.actors.get(&caller.session);
-        self.common.audit.note(self.store, (caller, actor), self.now, entry)
+    pub(crate) fn note(&mut self, caller: &Caller, entry: &Steered<'_>) -> Result<(), Error> {
+        let Turn { store, common, now, .. } = &mut self.turn;
+        let actor = common.actors.get(&caller.session);
+        common.audit.note(store, (caller, actor), *now, entry)
     }
 
     /// `queue.audit([{tube, limit, before}])`: entries about tubes that the caller may look at, the newest first. Of tubes that
     /// were dropped only `admin` sees entries.
-    pub(crate) fn write_audit(
+    pub(crate) fn list(
         &self,
         caller: &Caller,
         arguments: Arguments<'_>,
@@ -189,21 +195,21 @@ impl Turn<'_> {
                 _ => return Err(unfit("the options are tube, limit and before")),
             }
         }
+        let Turn { store, tubes, common, .. } = &self.turn;
         let is_admin = caller.trusted || caller.effective == lycosa_store::user::ADMIN;
         let is_seen = |name: &str| {
             is_admin
-                || self
-                    .tubes
+                || tubes
                     .by_name(name)
-                    .and_then(|handle| self.tubes.get(handle))
-                    .is_some_and(|tube| may_look(self.store, caller, tube))
+                    .and_then(|handle| tubes.get(handle))
+                    .is_some_and(|tube| may_look(store, caller, tube))
         };
         let (mut entries, mut count, mut looked_at) = (Vec::new(), 0, 0);
-        if let Some(space) = self.common.audit.existing(self.store) {
+        if let Some(space) = common.audit.existing(store) {
             let key = before.map(ShortKey::id);
             let (iterator, key) =
                 key.as_deref().map_or((IteratorType::Le, &[0x90][..]), |key| (IteratorType::Lt, key));
-            self.store.scan(space, 0, iterator, key, &mut |row| {
+            store.scan(space, 0, iterator, key, &mut |row| {
                 if looked_at == MAX_ENTRIES || count as usize == limit {
                     return ControlFlow::Break(());
                 }

@@ -1,4 +1,4 @@
-//! Background work: long calls ([`crate::job`]) and jobs over many tasks ([`crate::bulk`]), in slices.
+//! Background work: long calls ([`crate::long_call`]) and jobs over many tasks ([`crate::bulk`]), in slices.
 //!
 //! Nothing here has a deadline, so the caller decides how much of each turn it gets ([`Queue::work`](crate::Queue::work)).
 //! Deadlines of tasks, sessions, leases and waiting calls are [`crate::timer`]'s.
@@ -21,13 +21,13 @@ impl Turn<'_> {
     /// Does slices until the budget is spent or nothing is left to do. When to call again, µs since the epoch.
     pub(crate) fn work(&mut self, mut budget: Budget<'_>) -> Option<u64> {
         while self.common.is_running() && !budget.is_spent() {
-            let (has_calls, has_jobs) = (!self.common.jobs.is_empty(), self.is_bulk_due());
+            let (has_calls, has_jobs) = (!self.common.long_calls.is_empty(), self.jobs().is_due());
             if has_calls && !(has_jobs && self.common.last_was_call) {
                 self.common.last_was_call = true;
-                self.work_on_calls(&mut budget);
+                self.long_calls().work(&mut budget);
             } else if has_jobs {
                 self.common.last_was_call = false;
-                self.work_on_bulk(&mut budget);
+                self.jobs().work(&mut budget);
             } else {
                 break;
             }
@@ -43,6 +43,6 @@ impl Common {
         if !self.is_running() {
             return None;
         }
-        if self.jobs.is_empty() { self.bulk.next_deadline() } else { Some(0) }
+        if self.long_calls.is_empty() { self.bulk.next_deadline() } else { Some(0) }
     }
 }

@@ -188,7 +188,8 @@ impl Turn<'_> {
                     return Ok(Answer::one());
                 }
                 let wanted = Wanted::CapacityForMany { tasks: new.count(), arguments: call.raw.into() };
-                return self.park(call, wanted, timeout.deadline(self.now));
+                let deadline = timeout.deadline(self.now);
+                return self.waiters().park(call, wanted, deadline);
             }
         }
         // The payloads come back.
@@ -247,7 +248,7 @@ impl Turn<'_> {
         match (taken?, waits) {
             (0, true) => {
                 out.truncate(out.len() - TAKEN_HEADER);
-                self.park_named(call, Wanted::Tasks { limit, form }, repeat.name, deadline)
+                self.waiters().park_named(call, Wanted::Tasks { limit, form }, repeat.name, deadline)
             }
             _ => Ok(Answer::one()),
         }

@@ -25,6 +25,7 @@ use crate::transaction::Undo;
 use crate::tube::{TubeIndex, Tubes};
 use crate::turn::{Common, Turn};
 use crate::waiter::{Waiter, Waiters};
+use crate::waiting::WaitersTurn;
 
 /// Missing rows at most, and surplus rows at most.
 const MAX_NOTED: usize = 4096;
@@ -153,27 +154,27 @@ impl Common {
     }
 }
 
-impl Turn<'_> {
+impl WaitersTurn<'_> {
     /// Gives `_queue_consumers` a row for each waiting take, and no other.
-    pub(crate) fn write_consumers(&mut self) -> Result<(), Error> {
-        let noted = std::mem::take(&mut self.common.waiters.rows);
+    pub(crate) fn write_rows(&mut self) -> Result<(), Error> {
+        let noted = std::mem::take(&mut self.turn.common.waiters.rows);
         self.write_noted(noted)
     }
 
     /// Writes rows that are noted beyond the bound. A row that the store refuses stays noted.
     #[inline]
-    pub(crate) fn bound_consumers(&mut self) {
-        if self.common.waiters.rows.is_bounded() {
+    pub(crate) fn bound_rows(&mut self) {
+        if self.turn.common.waiters.rows.is_bounded() {
             return;
         }
-        let excess = self.common.waiters.rows.take_excess();
+        let excess = self.turn.common.waiters.rows.take_excess();
         if let Err(error) = self.write_noted(excess) {
-            self.common.log_failure("a change of _queue_consumers", &error);
+            self.turn.common.log_failure("a change of _queue_consumers", &error);
         }
     }
 
     fn write_noted(&mut self, noted: ConsumerRows) -> Result<(), Error> {
-        self.transact(|turn| {
+        self.turn.transact(|turn| {
             let Turn { store, tubes, common, .. } = turn;
             let written = noted.write(store, (common.spaces.consumers, tubes, &common.waiters));
             common.pending.undo.push(Undo::Consumers(noted));

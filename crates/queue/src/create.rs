@@ -319,7 +319,7 @@ impl Turn<'_> {
 
     /// The tube is dropped and committed.
     pub(crate) fn forget_tube(&mut self, index: TubeIndex) {
-        self.dismiss_waiters(index);
+        self.waiters().dismiss_waiters(index);
         self.common.deadlines.set(index, NEVER);
         self.common.histories.forget(index);
         self.tubes.remove(index);

@@ -355,16 +355,21 @@ fn sequence(store: &mut Store) -> Result<u32, lycosa_store::Error> {
     ddl::create_sequence(store, &spec)
 }
 
-impl Turn<'_> {
+/// A turn around the leases of all tubes.
+pub(crate) struct LeasesTurn<'a> {
+    pub(crate) turn: Turn<'a>,
+}
+
+impl LeasesTurn<'_> {
     /// Ends the leases that are due, at most `budget`. Returns how many.
-    pub(crate) fn expire_leases(&mut self, budget: usize) -> usize {
-        let (mut count, now) = (0, self.now);
-        while count < budget && self.common.owners.leases.due <= now {
-            let limit = (budget - count).min(Self::BATCH);
-            let ended = self.transact(|turn| {
+    pub(crate) fn expire(&mut self, budget: usize) -> usize {
+        let (mut count, now) = (0, self.turn.now);
+        while count < budget && self.turn.common.owners.leases.due <= now {
+            let limit = (budget - count).min(Turn::BATCH);
+            let ended = self.turn.transact(|turn| {
                 for ended in 0..limit {
                     match turn.common.owners.leases.first(turn.store)? {
-                        Some((task, ends)) if ends <= now => turn.end_lease_of(task)?,
+                        Some((task, ends)) if ends <= now => turn.leases().end(task)?,
                         first => return Ok((ended, first.map_or(NEVER, |(_, ends)| ends))),
                     }
                 }
@@ -373,11 +378,11 @@ impl Turn<'_> {
             match ended {
                 Ok((ended, due)) => {
                     count += ended;
-                    self.common.owners.leases.due = due;
+                    self.turn.common.owners.leases.due = due;
                 }
                 Err(error) => {
-                    self.common.log_failure("the end of leases", &error);
-                    self.common.owners.leases.due = now + Self::RETRY;
+                    self.turn.common.log_failure("the end of leases", &error);
+                    self.turn.common.owners.leases.due = now + Turn::RETRY;
                 }
             }
         }
@@ -386,16 +391,18 @@ impl Turn<'_> {
 
     /// Ends a lease. One of a tube that the process does not know (its type is not registered yet) is forgotten; the task is
     /// released with the start of the tube.
-    fn end_lease_of(&mut self, task: TaskKey) -> Result<(), Error> {
-        if let Some(index) = self.tubes.by_id(task.0) {
-            let mut tube = self.tube(index)?;
+    fn end(&mut self, task: TaskKey) -> Result<(), Error> {
+        if let Some(index) = self.turn.tubes.by_id(task.0) {
+            let mut tube = self.turn.tube(index)?;
             if tube.is_taken(task.1)? {
                 tube.end_lease(task.1)?;
             }
         }
-        self.common.owners.leases.forget(self.store, task)
+        self.turn.common.owners.leases.forget(self.turn.store, task)
     }
+}
 
+impl Turn<'_> {
     /// `touch(token, seconds)`
     pub(crate) fn renew(
         &mut self,

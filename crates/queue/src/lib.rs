@@ -61,9 +61,9 @@ mod grant;
 pub mod headers;
 mod ignored_options;
 mod integer_map;
-mod job;
 mod leases;
 mod listing;
+mod long_call;
 mod lua_text;
 mod operation;
 mod owner_changes;
@@ -268,7 +268,7 @@ impl Queue {
     /// Answers all calls that wait with the error of a read-only instance: the queue will not serve them soon, and their
     /// clients should look for the new master.
     pub fn refuse_waiting(&mut self, store: &mut Store, now: u64) {
-        self.turn(store, now).refuse_waiting();
+        self.turn(store, now).waiters().refuse_all();
     }
 
     /// Adds a type of tube, before or after the start. In a running queue the stored tubes of that type come up, and their
@@ -330,7 +330,7 @@ impl Queue {
     /// To be called for every connection that closes, before [`Self::tick`] is called again, and not inside a
     /// transaction. Costs nothing if the connection never had to do with a queue.
     pub fn disconnect(&mut self, store: &mut Store, connection: u64, now: u64) {
-        self.turn(store, now).disconnect(connection);
+        self.turn(store, now).sessions().disconnect(connection);
     }
 
     /// An operator releases everything that the session of a connection has taken before; the session goes on. More tasks than one turn
@@ -348,7 +348,7 @@ impl Queue {
         now: u64,
     ) -> Result<bool, Error> {
         let entry = audit::Steered { tube: "", operation, job: None, reason };
-        self.turn(store, now).release_session(caller, connection, &entry)
+        self.turn(store, now).sessions().release(caller, connection, &entry)
     }
 
     /// Writes an entry of the audit log about something that concerns no tube.
@@ -362,7 +362,8 @@ impl Queue {
         (operation, reason): (&str, &[u8]),
         now: u64,
     ) -> Result<(), Error> {
-        self.turn(store, now).note_entry(caller, &audit::Steered { tube: "", operation, job: None, reason })
+        let entry = audit::Steered { tube: "", operation, job: None, reason };
+        self.turn(store, now).transact(|turn| turn.audit().note(caller, &entry))
     }
 
     /// The tube into which a job moves tasks, or moved the tasks that an undo of it would bring back.
@@ -381,7 +382,7 @@ impl Queue {
     /// Takes a parked call back; it is not answered any more. False if it does not wait: it was answered, or is a
     /// long call that changes tasks, which goes on. Not to be called inside a transaction.
     pub fn cancel(&mut self, store: &mut Store, connection: u64, request: u64, now: u64) -> bool {
-        self.turn(store, now).cancel(connection, request)
+        self.turn(store, now).waiters().cancel(connection, request)
     }
 
     /// The store, for a client that reads an index, inside or outside of a transaction: cached owners are written back, the rows of

@@ -60,7 +60,8 @@ impl Turn<'_> {
                 mp::write_nil(out);
                 return Ok(Answer::one());
             }
-            return self.park(call, Wanted::Capacity(call.raw.into()), timeout.deadline(self.now));
+            let deadline = timeout.deadline(self.now);
+            return self.waiters().park(call, Wanted::Capacity(call.raw.into()), deadline);
         }
         self.transact_at(index, |tube| tube.put(data, options, out))?;
         Ok(Answer::one())
@@ -111,7 +112,7 @@ impl Turn<'_> {
         self.common.take_name = None;
         match (taken?, waits) {
             (true, _) => Ok(Answer::one()),
-            (false, true) => self.park_named(call, Wanted::Task(form), repeat.name, deadline),
+            (false, true) => self.waiters().park_named(call, Wanted::Task(form), repeat.name, deadline),
             (false, false) => Ok(Answer::none()),
         }
     }

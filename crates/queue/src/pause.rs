@@ -122,7 +122,7 @@ impl Turn<'_> {
                     common.pauses.forget(store, id)?;
                 }
                 let entry = Steered { tube: &name, operation, job: None, reason: &reason };
-                turn.note_audit(caller, &entry)
+                turn.audit().note(caller, &entry)
             })?;
             if let Some(tube) = self.tubes.at_mut(index) {
                 tube.set_paused(paused);

@@ -403,12 +403,12 @@ impl Queue {
         // No result as a whole: an error is a large value, and nearly no call has one.
         match answer {
             Ok(answer) => {
-                turn.serve();
+                turn.waiters().serve();
                 Ok(answer)
             }
             Err(error) => {
                 out.truncate(start);
-                turn.serve();
+                turn.waiters().serve();
                 Err(error)
             }
         }
@@ -456,14 +456,14 @@ impl Turn<'_> {
             TubeMethod::Release => self.release(call, out),
             TubeMethod::Peek => self.peek(call, out),
             TubeMethod::List => self.tube(index)?.list(call, out),
-            TubeMethod::Recount => self.recount(call, out),
+            TubeMethod::Recount => self.long_calls().recount(call, out),
             TubeMethod::Status => self.write_tube_status(index, out),
             TubeMethod::Bury => self.bury(call, out),
-            TubeMethod::Kick => self.kick(call, out),
+            TubeMethod::Kick => self.long_calls().kick(call, out),
             TubeMethod::Delete => self.delete(call, out),
             TubeMethod::Truncate => self.truncate(index),
             TubeMethod::Drop => self.drop_tube(caller, index, out),
-            TubeMethod::ReleaseAll => self.release_all(call, out),
+            TubeMethod::ReleaseAll => self.long_calls().release_all(call, out),
             TubeMethod::PutMany => self.put_many(call, out),
             TubeMethod::TakeMany => self.take_many(call, out),
             TubeMethod::AckMany => self.ack_many(call, out),
@@ -476,13 +476,13 @@ impl Turn<'_> {
             TubeMethod::Pause => self.set_paused(call, true, out),
             TubeMethod::Resume => self.set_paused(call, false, out),
             TubeMethod::Explain => self.tube(index)?.explain(call, out),
-            TubeMethod::Find => self.find(call, out),
-            TubeMethod::Count => self.count_matching(call, out),
-            TubeMethod::Apply => self.apply_to_matching(call, out),
-            TubeMethod::Job => self.show_job(call, out),
-            TubeMethod::Jobs => self.list_jobs(call, out),
-            TubeMethod::Control => self.control_job(call, out),
-            TubeMethod::Undo => self.undo_job(call, out),
+            TubeMethod::Find => self.long_calls().find(call, out),
+            TubeMethod::Count => self.jobs().count(call, out),
+            TubeMethod::Apply => self.jobs().apply(call, out),
+            TubeMethod::Job => self.jobs().show(call, out),
+            TubeMethod::Jobs => self.jobs().list(call, out),
+            TubeMethod::Control => self.jobs().control(call, out),
+            TubeMethod::Undo => self.jobs().undo(call, out),
         };
         match answer {
             Ok(answer) => {
@@ -509,7 +509,7 @@ impl Turn<'_> {
             }
             QueueMethod::CreateTube => self.create_tube(caller, arguments, out),
             QueueMethod::Cfg => self.configure(caller, arguments).map(|()| Answer::none()),
-            QueueMethod::Identify => self.identify(caller, arguments, out).map(|()| Answer::one()),
+            QueueMethod::Identify => self.sessions().identify(caller, arguments, out).map(|()| Answer::one()),
             QueueMethod::State => {
                 mp::write_str(out, self.common.state.name().as_bytes());
                 Ok(Answer::one())
@@ -519,8 +519,8 @@ impl Turn<'_> {
             QueueMethod::Tubes => self.write_visible_tubes(caller, out),
             QueueMethod::Grant => self.grant_by_name(caller, arguments, true, out),
             QueueMethod::Revoke => self.grant_by_name(caller, arguments, false, out),
-            QueueMethod::Audit => self.write_audit(caller, arguments, out),
-            QueueMethod::Jobs => self.list_all_jobs(caller, arguments, out),
+            QueueMethod::Audit => self.audit().list(caller, arguments, out),
+            QueueMethod::Jobs => self.jobs().list_all(caller, arguments, out),
         }
     }
 

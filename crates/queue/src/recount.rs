@@ -1,6 +1,6 @@
 //! Counting a tube's tasks again, one by one, while they change: the proof of the numbers that the queue keeps.
 //!
-//! The walk goes by ids, a portion at a time ([`crate::job`]). A change that commits between two portions changes the walk's
+//! The walk goes by ids, a portion at a time ([`crate::long_call`]). A change that commits between two portions changes the walk's
 //! numbers if the walk has passed the task's id, and is found by the walk otherwise. So the result is exact at the end of the
 //! last portion, and no other call waits for it. A tube has one walk at a time; the next call begins when it has ended.
 //!
@@ -12,12 +12,13 @@ use lycosa_tuple::mp;
 use crate::account::Side;
 use crate::counted::{Counted, KeptTasks, Place};
 use crate::error::Error;
-use crate::job::Work;
+use crate::long_call::LongCallsTurn;
+use crate::long_call::Work;
 use crate::procedure::Call;
 use crate::statistics::TaskCounts;
 use crate::task::{ShortKey, id_of};
 use crate::tube::Tube;
-use crate::turn::{TubeTurn, Turn};
+use crate::turn::TubeTurn;
 use crate::waiter::Line;
 use crate::{Answer, Queue};
 
@@ -82,10 +83,10 @@ impl Recounted {
     }
 }
 
-impl Turn<'_> {
+impl LongCallsTurn<'_> {
     /// `recount()`: a map of the numbers of tasks by state as a walk finds them, as they are kept and as the index has them.
     pub(crate) fn recount(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let tube = self.tube(call.index)?;
+        let tube = self.turn.tube(call.index)?;
         let tasks = tube.store.space(tube.tube.space)?.len();
         if tube.store.in_transaction() {
             // The walk sees what the program has changed; the kept numbers get it at the commit.
@@ -103,7 +104,7 @@ impl Turn<'_> {
         }
         // A walk that is under way has to end first.
         let is_busy = tube.tube.recount.is_some();
-        self.begin_job(call, (if is_busy { u64::MAX } else { tasks }, Work::Recount { found: None }), out)
+        self.begin(call, (if is_busy { u64::MAX } else { tasks }, Work::Recount { found: None }), out)
     }
 }
 

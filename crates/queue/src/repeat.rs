@@ -199,7 +199,7 @@ impl Turn<'_> {
         });
         if let Some((request, waiter)) = lost {
             let connection = waiter.connection;
-            self.end_wait(connection, request);
+            self.waiters().end(connection, request);
         }
     }
 }

@@ -226,7 +226,12 @@ enum Fate {
     Closes,
 }
 
-impl Turn<'_> {
+/// A turn around the sessions.
+pub(crate) struct SessionsTurn<'a> {
+    pub(crate) turn: Turn<'a>,
+}
+
+impl SessionsTurn<'_> {
     /// `queue.identify([uuid])`
     pub(crate) fn identify(
         &mut self,
@@ -241,26 +246,26 @@ impl Turn<'_> {
                 Some(SessionId::try_from(bytes).map_err(|_| Error::InvalidUuid)?)
             }
         };
-        let present = self.common.sessions.of(caller.session);
+        let present = self.turn.common.sessions.of(caller.session);
         let session = match (wanted, present) {
             (None, Some(session)) => session,
             (None, None) => {
-                self.common.refuse_if_read_only()?;
-                self.transact(|turn| turn.common.ensure_session(turn.store, caller.client()))?
+                self.turn.common.refuse_if_read_only()?;
+                self.turn.transact(|turn| turn.common.ensure_session(turn.store, caller.client()))?
             }
             // The queue has not come up on these data: it does not know the spaces of sessions.
-            (Some(_), _) if self.common.spaces.shared_sessions == 0 => return Err(Error::ReadOnly),
+            (Some(_), _) if self.turn.common.spaces.shared_sessions == 0 => return Err(Error::ReadOnly),
             (Some(session), _) => {
                 // A follower may not have the session's row yet: its client is not to take the session for one that ended.
-                self.common.refuse_if_read_only()?;
-                if !self.common.is_known(self.store, &session)? {
+                self.turn.common.refuse_if_read_only()?;
+                if !self.turn.common.is_known(self.turn.store, &session)? {
                     return Err(Error::UnknownUuid(text(&session)));
                 }
-                self.common.check_opener(self.store, caller, &session)?;
-                self.transact(|turn| {
+                self.turn.common.check_opener(self.turn.store, caller, &session)?;
+                self.turn.transact(|turn| {
                     turn.common.switch_session(turn.store, caller.client(), session, turn.now)
                 })?;
-                if !self.store.in_transaction() {
+                if !self.turn.store.in_transaction() {
                     self.release_at_once();
                 }
                 session
@@ -272,64 +277,59 @@ impl Turn<'_> {
 
     /// The connection is gone: what it waited for is forgotten, and its session goes on without it, expires, or ends.
     pub(crate) fn disconnect(&mut self, connection: u64) {
-        self.common.actors.remove(&connection);
-        self.forget_waiters(connection);
-        let Some(session) = self.common.sessions.of(connection) else {
-            self.serve();
+        self.turn.common.actors.remove(&connection);
+        self.turn.waiters().forget(connection);
+        let Some(session) = self.turn.common.sessions.of(connection) else {
+            self.turn.waiters().serve();
             return;
         };
-        if !self.common.is_running() {
-            self.common.sessions.bind(connection, None);
+        if !self.turn.common.is_running() {
+            self.turn.common.sessions.bind(connection, None);
             return;
         }
-        let left = self.transact(|turn| turn.common.leave_session(turn.store, connection, turn.now));
+        let left = self.turn.transact(|turn| turn.common.leave_session(turn.store, connection, turn.now));
         if let Err(error) = left {
-            self.common.log_failure("session end", &error);
-            let sessions = &mut self.common.sessions;
+            self.turn.common.log_failure("session end", &error);
+            let sessions = &mut self.turn.common.sessions;
             sessions.bind(connection, None);
             if !sessions.is_live(&session) {
                 sessions.close(session);
             }
         }
         self.release_at_once();
-        self.serve();
+        self.turn.waiters().serve();
     }
 
     /// An operator releases everything that the session of a connection has taken before, in slices; the session goes on. The
     /// audit log has an entry. False: the connection has no session.
-    pub(crate) fn release_session(
+    pub(crate) fn release(
         &mut self,
         caller: &Caller,
         connection: u64,
         entry: &Steered<'_>,
     ) -> Result<bool, Error> {
-        let Some(session) = self.common.sessions.of(connection) else { return Ok(false) };
-        if self.store.in_transaction() {
+        let Some(session) = self.turn.common.sessions.of(connection) else { return Ok(false) };
+        if self.turn.store.in_transaction() {
             return Err(Error::InTransaction("release"));
         }
-        self.note_entry(caller, entry)?;
-        self.common.sessions.reliefs.push_back(Relief { session, before: self.now, after: None });
+        self.turn.transact(|turn| turn.audit().note(caller, entry))?;
+        self.turn.common.sessions.reliefs.push_back(Relief { session, before: self.turn.now, after: None });
         self.release_at_once();
-        self.serve();
+        self.turn.waiters().serve();
         Ok(true)
     }
 
-    /// Writes an entry of the audit log about something that is no tube's.
-    pub(crate) fn note_entry(&mut self, caller: &Caller, entry: &Steered<'_>) -> Result<(), Error> {
-        self.transact(|turn| turn.note_audit(caller, entry))
-    }
-
     /// Ends expired sessions without connections. Returns the number of sessions looked at.
-    pub(crate) fn expire_sessions(&mut self, budget: usize) -> usize {
+    pub(crate) fn expire(&mut self, budget: usize) -> usize {
         let mut looked_at = 0;
-        let now = self.now;
+        let now = self.turn.now;
         while looked_at < budget
-            && self.common.sessions.retry_at <= now
-            && let Some(&(moment, session)) = self.common.sessions.expiring.first()
+            && self.turn.common.sessions.retry_at <= now
+            && let Some(&(moment, session)) = self.turn.common.sessions.expiring.first()
             && moment <= now
         {
             looked_at += 1;
-            let expired = self.transact(|Turn { store, common, .. }| {
+            let expired = self.turn.transact(|Turn { store, common, .. }| {
                 if common.sessions.is_live(&session) {
                     return Ok(None);
                 }
@@ -342,47 +342,47 @@ impl Turn<'_> {
             });
             match expired {
                 Ok(later) => {
-                    let sessions = &mut self.common.sessions;
+                    let sessions = &mut self.turn.common.sessions;
                     sessions.expiring.remove(&(moment, session));
                     later.into_iter().for_each(|moment| sessions.expires(session, moment));
                 }
-                Err(error) => self.pause_sessions("session expiration", &error),
+                Err(error) => self.hold_off("session expiration", &error),
             }
         }
         looked_at
     }
 
     /// Nothing is released before the pause is over.
-    fn pause_sessions(&mut self, what: &str, error: &Error) {
-        self.common.log_failure(what, error);
-        self.common.sessions.retry_at = self.now + Self::RETRY;
+    fn hold_off(&mut self, what: &str, error: &Error) {
+        self.turn.common.log_failure(what, error);
+        self.turn.common.sessions.retry_at = self.turn.now + Turn::RETRY;
     }
 
     /// Releases tasks of closing sessions as far as the allowance goes; the next tick does the rest.
     pub(crate) fn release_at_once(&mut self) {
-        if !self.common.is_running() {
+        if !self.turn.common.is_running() {
             return;
         }
-        let allowance = self.common.allowance;
-        self.common.allowance = allowance.saturating_sub(self.release_closing(allowance));
+        let allowance = self.turn.common.allowance;
+        self.turn.common.allowance = allowance.saturating_sub(self.release_closing(allowance));
     }
 
     /// Releases tasks of closing sessions and tasks without an owner, at most `budget`. Returns how many were looked at.
     pub(crate) fn release_closing(&mut self, budget: usize) -> usize {
         let mut done = self.release_disowned(budget);
         while done < budget
-            && self.common.sessions.retry_at <= self.now
-            && let Some(&session) = self.common.sessions.closing.front()
+            && self.turn.common.sessions.retry_at <= self.turn.now
+            && let Some(&session) = self.turn.common.sessions.closing.front()
         {
-            let batch = (budget - done).min(Self::BATCH);
-            match self.transact(|turn| turn.release_session_tasks(&session, batch)) {
+            let batch = (budget - done).min(Turn::BATCH);
+            match self.turn.transact(|turn| turn.sessions().release_tasks(&session, batch)) {
                 Ok(count) => {
                     done += count;
                     if count < batch {
-                        self.common.sessions.closing.pop_front();
+                        self.turn.common.sessions.closing.pop_front();
                     }
                 }
-                Err(error) => self.pause_sessions("release of a closed session's tasks", &error),
+                Err(error) => self.hold_off("release of a closed session's tasks", &error),
             }
         }
         done + self.relieve(budget.saturating_sub(done))
@@ -392,20 +392,20 @@ impl Turn<'_> {
     fn relieve(&mut self, budget: usize) -> usize {
         let mut done = 0;
         while done < budget
-            && self.common.sessions.retry_at <= self.now
-            && let Some(mut relief) = self.common.sessions.reliefs.front().copied()
+            && self.turn.common.sessions.retry_at <= self.turn.now
+            && let Some(mut relief) = self.turn.common.sessions.reliefs.front().copied()
         {
-            let batch = (budget - done).min(Self::BATCH);
-            match self.transact(|turn| turn.relieve_some(&mut relief, batch)) {
+            let batch = (budget - done).min(Turn::BATCH);
+            match self.turn.transact(|turn| turn.sessions().relieve_some(&mut relief, batch)) {
                 Ok((count, is_over)) => {
                     done += count;
-                    let reliefs = &mut self.common.sessions.reliefs;
+                    let reliefs = &mut self.turn.common.sessions.reliefs;
                     match is_over {
                         true => drop(reliefs.pop_front()),
                         false => reliefs[0] = relief,
                     }
                 }
-                Err(error) => self.pause_sessions("release of what a session holds", &error),
+                Err(error) => self.hold_off("release of what a session holds", &error),
             }
         }
         done
@@ -418,13 +418,13 @@ impl Turn<'_> {
         let line = |(_, id): TaskKey| {
             move |name: &str| format!("release task {id}({name}) of session {}, as was asked", text(&session))
         };
-        let cached = self.common.owners.cached_of(&session, before, limit);
+        let cached = self.turn.common.owners.cached_of(&session, before, limit);
         if !cached.is_empty() {
             cached.iter().try_for_each(|&task| self.release_owned(task, line(task)))?;
             return Ok((cached.len(), false));
         }
         let after = relief.after.map(|task| ShortKey::numbers(&[task.0, task.1]));
-        let owners = rows_after(self.store, self.common.spaces.taken, 0, after.as_deref(), limit)?;
+        let owners = rows_after(self.turn.store, self.turn.common.spaces.taken, 0, after.as_deref(), limit)?;
         for row in &owners {
             let Some(task) = taken_key(row) else { continue };
             relief.after = Some(task);
@@ -439,32 +439,35 @@ impl Turn<'_> {
     /// `_queue_taken_2` by other ways than the queue's functions; a task that no session can finish must not stay taken.
     fn release_disowned(&mut self, budget: usize) -> usize {
         let mut done = 0;
-        while done < budget && self.common.sessions.retry_at <= self.now {
-            let disowned = &self.common.sessions.disowned;
-            let tasks: Vec<_> = disowned.iter().take((budget - done).min(Self::BATCH)).copied().collect();
+        while done < budget && self.turn.common.sessions.retry_at <= self.turn.now {
+            let disowned = &self.turn.common.sessions.disowned;
+            let tasks: Vec<_> = disowned.iter().take((budget - done).min(Turn::BATCH)).copied().collect();
             if tasks.is_empty() {
                 break;
             }
-            match self.transact(|turn| tasks.iter().try_for_each(|&task| turn.release_if_disowned(task))) {
+            match self
+                .turn
+                .transact(|turn| tasks.iter().try_for_each(|&task| turn.sessions().release_if_disowned(task)))
+            {
                 Ok(()) => {
                     done += tasks.len();
-                    self.common.sessions.disowned.drain(..tasks.len());
+                    self.turn.common.sessions.disowned.drain(..tasks.len());
                 }
-                Err(error) => self.pause_sessions("release of tasks without an owner", &error),
+                Err(error) => self.hold_off("release of tasks without an owner", &error),
             }
         }
         done
     }
 
     fn release_if_disowned(&mut self, task: TaskKey) -> Result<(), Error> {
-        if let Some(session) = self.common.owners.session_of(self.store, task)?
-            && (self.common.is_known(self.store, &session)?
-                || self.common.sessions.closing.contains(&session))
+        if let Some(session) = self.turn.common.owners.session_of(self.turn.store, task)?
+            && (self.turn.common.is_known(self.turn.store, &session)?
+                || self.turn.common.sessions.closing.contains(&session))
         {
             return Ok(());
         }
-        let is_leased = self.common.owners.leases.of(self.store, task)?.is_some();
-        if is_leased || self.tubes.by_id(task.0).is_none() {
+        let is_leased = self.turn.common.owners.leases.of(self.turn.store, task)?.is_some();
+        if is_leased || self.turn.tubes.by_id(task.0).is_none() {
             return Ok(());
         }
         self.release_owned(task, |name| {
@@ -475,21 +478,22 @@ impl Turn<'_> {
         })
     }
 
-    fn release_session_tasks(&mut self, session: &SessionId, batch: usize) -> Result<usize, Error> {
+    fn release_tasks(&mut self, session: &SessionId, batch: usize) -> Result<usize, Error> {
         let mut count = 0;
-        let space = self.common.spaces.taken;
+        let space = self.turn.common.spaces.taken;
         let line = |(_, id): TaskKey| {
             move |name: &str| format!("Session {} closed, release task {id}({name})", text(session))
         };
         // Each look would search the deferred entries again, a millisecond for a thousand of them.
-        self.store.read(space, TAKEN_BY_SESSION, 0)?;
+        self.turn.store.read(space, TAKEN_BY_SESSION, 0)?;
         while count < batch {
-            let row = self.store.first(space, TAKEN_BY_SESSION, IteratorType::Eq, &string_key(session))?;
+            let row =
+                self.turn.store.first(space, TAKEN_BY_SESSION, IteratorType::Eq, &string_key(session))?;
             let Some(task) = row.and_then(taken_key) else { break };
             count += 1;
             self.release_owned(task, line(task))?;
         }
-        for task in self.common.owners.cached_of(session, u64::MAX, batch - count) {
+        for task in self.turn.common.owners.cached_of(session, u64::MAX, batch - count) {
             count += 1;
             self.release_owned(task, line(task))?;
         }
@@ -498,10 +502,10 @@ impl Turn<'_> {
 
     /// Releases a task that has lost its owner, and logs a line about it. The owner is forgotten even if the task is gone.
     fn release_owned(&mut self, task: TaskKey, line: impl FnOnce(&str) -> String) -> Result<(), Error> {
-        let Common { owners, pending, .. } = &mut *self.common;
-        owners.forget(self.store, pending, task)?;
-        let Some(index) = self.tubes.by_id(task.0) else { return Ok(()) };
-        let mut tube = self.tube(index)?;
+        let Common { owners, pending, .. } = &mut *self.turn.common;
+        owners.forget(self.turn.store, pending, task)?;
+        let Some(index) = self.turn.tubes.by_id(task.0) else { return Ok(()) };
+        let mut tube = self.turn.tube(index)?;
         if tube.release_disowned(task.1)? {
             let TubeTurn { common, tube, now, .. } = tube;
             common.log_release(now, || line(&tube.name));
@@ -511,7 +515,7 @@ impl Turn<'_> {
 
     /// A portion of the start of sessions: those without a connection expire or end, and the rows show the living ones. Looks
     /// at up to `limit` rows, connections or calls; returns at how many it has, and where the next portion begins.
-    pub(crate) fn start_sessions(
+    pub(crate) fn start(
         &mut self,
         start: SessionsStart,
         limit: usize,
@@ -524,17 +528,17 @@ impl Turn<'_> {
                 Ok((count, Some(next)))
             }
             SessionsStart::Shown => {
-                let count = self.transact(|turn| turn.erase_connections(limit))?;
+                let count = self.turn.transact(|turn| turn.sessions().erase_connections(limit))?;
                 if count == limit {
                     return Ok((count, Some(SessionsStart::Shown)));
                 }
-                self.common.waiters.forget_rows();
-                let bound = self.common.sessions.iter().collect();
+                self.turn.common.waiters.forget_rows();
+                let bound = self.turn.common.sessions.iter().collect();
                 Ok((count, Some(SessionsStart::Connections { bound })))
             }
             SessionsStart::Connections { mut bound } => {
                 let portion = bound.split_off(bound.len().saturating_sub(limit));
-                self.transact(|turn| {
+                self.turn.transact(|turn| {
                     let Turn { store, common, now, .. } = turn;
                     store.read(common.spaces.taken, TAKEN_BY_SESSION, 0)?;
                     portion.iter().try_for_each(|bound| common.rebind(store, *bound, *now))
@@ -547,7 +551,7 @@ impl Turn<'_> {
                 Ok((portion.len(), Some(next)))
             }
             SessionsStart::Left { after } => {
-                let (count, last) = self.end_left_sessions(after, limit)?;
+                let (count, last) = self.end_left(after, limit)?;
                 Ok((count, (count == limit).then_some(SessionsStart::Left { after: last })))
             }
         }
@@ -560,7 +564,8 @@ impl Turn<'_> {
         limit: usize,
     ) -> Result<(Vec<Vec<u8>>, Option<SessionId>), Error> {
         let key = after.map(|session| string_key(&session));
-        let shared = rows_after(self.store, self.common.spaces.shared_sessions, 0, key.as_deref(), limit)?;
+        let shared =
+            rows_after(self.turn.store, self.turn.common.spaces.shared_sessions, 0, key.as_deref(), limit)?;
         let last = shared.last().and_then(|row| session_field(row, 0)).or(after);
         Ok((shared, last))
     }
@@ -571,7 +576,7 @@ impl Turn<'_> {
         limit: usize,
     ) -> Result<(usize, Option<SessionId>), Error> {
         let (shared, last) = self.shared_after(after, limit)?;
-        let sessions = &mut self.common.sessions;
+        let sessions = &mut self.turn.common.sessions;
         if after.is_none() {
             sessions.expiring.clear();
             sessions.retry_at = 0;
@@ -588,32 +593,32 @@ impl Turn<'_> {
     /// Removes up to `limit` rows of `_queue_session_ids` and `_queue_consumers`. Returns how many.
     fn erase_connections(&mut self, limit: usize) -> Result<usize, Error> {
         // A truncation would leave a row in `_truncate` that no replica has.
-        let SystemSpaces { session_ids, consumers, .. } = self.common.spaces;
-        let shown = rows_after(self.store, session_ids, 0, None, limit)?;
+        let SystemSpaces { session_ids, consumers, .. } = self.turn.common.spaces;
+        let shown = rows_after(self.turn.store, session_ids, 0, None, limit)?;
         for row in &shown {
             let Some(connection) = id_of(row) else { continue };
             let key = ShortKey::id(connection);
-            self.store.execute(&Statement::Delete { space: session_ids, index: 0, key: &key })?;
+            self.turn.store.execute(&Statement::Delete { space: session_ids, index: 0, key: &key })?;
         }
-        let waiting = rows_after(self.store, consumers, 0, None, limit - shown.len())?;
+        let waiting = rows_after(self.turn.store, consumers, 0, None, limit - shown.len())?;
         for row in &waiting {
             // Its key has the form of that of `_queue_taken_2`: two numbers.
             let Some((connection, request)) = taken_key(row) else { continue };
             let key = ShortKey::numbers(&[connection, request]);
-            self.store.execute(&Statement::Delete { space: consumers, index: 0, key: &key })?;
+            self.turn.store.execute(&Statement::Delete { space: consumers, index: 0, key: &key })?;
         }
         Ok(shown.len() + waiting.len())
     }
 
     /// Lets sessions that no connection has expire or end: those of up to `limit` rows behind a session.
-    fn end_left_sessions(
+    fn end_left(
         &mut self,
         after: Option<SessionId>,
         limit: usize,
     ) -> Result<(usize, Option<SessionId>), Error> {
         let (shared, last) = self.shared_after(after, limit)?;
-        let ttr = self.common.configuration.ttr.filter(|ttr| ttr.is_positive());
-        self.transact(|Turn { store, common, now, .. }| {
+        let ttr = self.turn.common.configuration.ttr.filter(|ttr| ttr.is_positive());
+        self.turn.transact(|Turn { store, common, now, .. }| {
             for row in shared.iter().filter_map(|row| SharedSession::read(row)) {
                 if common.sessions.is_live(&row.id) {
                     continue;

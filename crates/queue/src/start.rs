@@ -184,7 +184,7 @@ impl ComingUp {
                 let is_over = leased.len() < limit;
                 (leased.len(), if is_over { Stage::Sessions(SessionsStart::default()) } else { next })
             }
-            Stage::Sessions(sessions) => match turn.start_sessions(sessions, limit)? {
+            Stage::Sessions(sessions) => match turn.sessions().start(sessions, limit)? {
                 (count, Some(sessions)) => (count, Stage::Sessions(sessions)),
                 (count, None) => {
                     turn.common.corrected_later.clear();
@@ -193,7 +193,7 @@ impl ComingUp {
             },
             Stage::Corrections { tube } => self.correct(turn, tube, limit)?,
             Stage::Serving => {
-                let count = turn.serve_some(limit);
+                let count = turn.waiters().serve_some(limit);
                 (count, if count < limit { Stage::Up } else { Stage::Serving })
             }
             Stage::Up => (0, Stage::Up),
@@ -248,7 +248,7 @@ impl ComingUp {
         }
         turn.common.set_state(QueueState::Running);
         // The beginning is over before the first connection; a change of the role goes on with the next ticks.
-        while self.occasion == Occasion::Beginning && turn.release_closing(usize::MAX) > 0 {}
+        while self.occasion == Occasion::Beginning && turn.sessions().release_closing(usize::MAX) > 0 {}
         turn.common.ready.extend(turn.tubes.indexes());
         Ok((1, Stage::Serving))
     }
@@ -509,7 +509,7 @@ impl Turn<'_> {
             up.report.released += self.release_batches(index, &orphans)?;
             self.correct(index, usize::MAX)?;
         }
-        self.serve();
+        self.waiters().serve();
         Ok(up.report)
     }
 

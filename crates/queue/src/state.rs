@@ -203,7 +203,7 @@ impl Turn<'_> {
         match (self.common.state, read_only) {
             (QueueState::Running | QueueState::Startup, true) => {
                 self.common.set_state(QueueState::Ending);
-                self.stop_jobs();
+                self.long_calls().stop();
                 self.common.set_state(QueueState::Waiting);
                 Ok(())
             }

@@ -50,25 +50,25 @@ impl Turn<'_> {
         self.common.allowance = Self::ALLOWANCE;
         if self.common.is_running() {
             let share = budget.div_ceil(Self::SHARES);
-            left = left.saturating_sub(self.release_closing(share));
+            left = left.saturating_sub(self.sessions().release_closing(share));
             left = left.saturating_sub(self.correct_later(share));
-            left = left.saturating_sub(self.expire_leases(share));
-            self.serve();
+            left = left.saturating_sub(self.leases().expire(share));
+            self.waiters().serve();
             while left > 0
                 && let Some((due, index)) = self.common.deadlines.first()
                 && due <= now
             {
                 let handled = self.expire_tasks(index, left.min(Self::BATCH));
                 left = left.saturating_sub(handled.max(1));
-                self.serve();
+                self.waiters().serve();
             }
-            left = left.saturating_sub(self.expire_leases(left));
-            left -= self.expire_sessions(left);
-            left = left.saturating_sub(self.release_closing(left));
-            self.serve();
+            left = left.saturating_sub(self.leases().expire(left));
+            left -= self.sessions().expire(left);
+            left = left.saturating_sub(self.sessions().release_closing(left));
+            self.waiters().serve();
         }
-        left -= self.time_out(left);
-        self.serve();
+        left -= self.waiters().time_out(left);
+        self.waiters().serve();
         let next = self.common.next_deadline();
         Tick { next, more: next.is_some_and(|next| next <= now), lag_us, handled: budget - left }
     }

@@ -248,7 +248,7 @@ impl Turn<'_> {
             self.store.commit();
             self.apply_pending();
             self.reload(&redefined);
-            self.serve();
+            self.waiters().serve();
             return Ok(());
         }
         if let Err(error) = self.account_foreign() {
@@ -259,8 +259,8 @@ impl Turn<'_> {
         self.store.commit();
         self.apply_pending();
         self.adopt(&redefined);
-        self.release_at_once();
-        self.serve();
+        self.sessions().release_at_once();
+        self.waiters().serve();
         Ok(())
     }
 
@@ -275,7 +275,7 @@ impl Turn<'_> {
         if self.common.owners.may_lack_rows_of(space) {
             self.write_back_owners()?;
         }
-        if self.common.consumers_differ(space) { self.write_consumers() } else { Ok(()) }
+        if self.common.consumers_differ(space) { self.waiters().write_rows() } else { Ok(()) }
     }
 
     pub(crate) fn settle_owners(&mut self) -> Result<(), Error> {

@@ -328,6 +328,11 @@ impl Tubes {
         self.by_id.get(&id).copied()
     }
 
+    /// The slot of the tube with that id and name.
+    pub(crate) fn by_id_and_name(&self, id: u64, name: &str) -> Option<TubeIndex> {
+        self.by_id(id).filter(|&index| self.at(index).is_some_and(|tube| tube.name == name))
+    }
+
     pub(crate) fn by_space(&self, space: SpaceId) -> Option<TubeIndex> {
         self.by_space.get(&space).copied()
     }

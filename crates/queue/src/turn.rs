@@ -4,8 +4,9 @@
 //!
 //! | noun | what it knows |
 //! |---|---|
-//! | [`Turn`] | the store, all tubes, the state that they share, and the time: operations on several of these |
+//! | [`Turn`] | the store, all tubes, the state that they share, and the time; it opens and ends transactions, and reaches the nouns |
 //! | [`TubeTurn`] | the same around one tube, which was looked up once: tasks and their changes |
+//! | [`SessionsTurn`], [`LeasesTurn`], [`WaitersTurn`], [`JobsTurn`], [`LongCallsTurn`], [`AuditTurn`] | a turn around one kind of row or call, and its operations |
 //! | [`Owners`], [`Sessions`], [`Waiters`], [`Attempts`] | one kind of row each, with what the process caches of it |
 //!
 //! A method of a [`TubeTurn`] is a part of the open transaction. [`Turn::transact`] and [`Turn::transact_at`] open and end
@@ -18,18 +19,23 @@ use lycosa_store::{Store, UserId, user};
 use crate::account::Read;
 use crate::attempts::Attempts;
 use crate::audit::Audit;
+use crate::audit::AuditTurn;
 use crate::bulk::Bulk;
+use crate::bulk::JobsTurn;
 use crate::caller::Actor;
 use crate::deadline::Deadlines;
 use crate::driver::{Tasks, TubeTypes};
 use crate::error::Error;
 use crate::integer_map::IntegerMap;
-use crate::job::Job;
+use crate::leases::LeasesTurn;
+use crate::long_call::LongCall;
+use crate::long_call::LongCallsTurn;
 use crate::owners::{Owners, TaskKey};
 use crate::pause::Pauses;
 use crate::repeat::{Repetitions, TakeName};
 use crate::sampled::{Sampled, with_held_back};
 use crate::session::Sessions;
+use crate::session::SessionsTurn;
 use crate::start::ComingUp;
 use crate::state::{Configuration, QueueState};
 use crate::status::history::Histories;
@@ -39,6 +45,7 @@ use crate::task::Assignments;
 use crate::transaction::{Mark, Pending};
 use crate::tube::{Tube, TubeIndex, Tubes};
 use crate::waiter::{Line, Waiters};
+use crate::waiting::WaitersTurn;
 use crate::{LogLevel, LogLine, NewSessionId, TaskEvent, Woken};
 
 /// The queue's memory beside the tubes.
@@ -69,7 +76,7 @@ pub(crate) struct Common {
     /// The progress of a rebuild, while one is under way.
     pub(crate) coming_up: Option<Box<ComingUp>>,
     /// Long calls under way.
-    pub(crate) jobs: VecDeque<Job>,
+    pub(crate) long_calls: VecDeque<LongCall>,
     /// The last slice of background work was one of a long call.
     pub(crate) last_was_call: bool,
     /// Tubes with wrong times that the start has left to the timer.
@@ -125,7 +132,7 @@ impl Common {
             waiters: Waiters::default(),
             deadlines: Deadlines::default(),
             coming_up: None,
-            jobs: VecDeque::new(),
+            long_calls: VecDeque::new(),
             last_was_call: false,
             corrected_later: VecDeque::new(),
             allowance: Turn::ALLOWANCE,
@@ -167,7 +174,7 @@ impl Common {
         self.pending = Pending::default();
         self.sessions.forget_rows();
         self.waiters.forget_rows();
-        self.jobs.clear();
+        self.long_calls.clear();
         self.corrected_later.clear();
         self.ready.clear();
         self.woken.clear();
@@ -263,6 +270,37 @@ pub(crate) struct TubeTurn<'a> {
 }
 
 impl Turn<'_> {
+    /// The same turn, for a noun.
+    #[inline]
+    pub(crate) fn reborrow(&mut self) -> Turn<'_> {
+        Turn { store: self.store, tubes: self.tubes, common: self.common, now: self.now }
+    }
+
+    pub(crate) fn sessions(&mut self) -> SessionsTurn<'_> {
+        SessionsTurn { turn: self.reborrow() }
+    }
+
+    pub(crate) fn leases(&mut self) -> LeasesTurn<'_> {
+        LeasesTurn { turn: self.reborrow() }
+    }
+
+    #[inline]
+    pub(crate) fn waiters(&mut self) -> WaitersTurn<'_> {
+        WaitersTurn { turn: self.reborrow() }
+    }
+
+    pub(crate) fn jobs(&mut self) -> JobsTurn<'_> {
+        JobsTurn { turn: self.reborrow() }
+    }
+
+    pub(crate) fn audit(&mut self) -> AuditTurn<'_> {
+        AuditTurn { turn: self.reborrow() }
+    }
+
+    pub(crate) fn long_calls(&mut self) -> LongCallsTurn<'_> {
+        LongCallsTurn { turn: self.reborrow() }
+    }
+
     /// The turn around one tube.
     pub(crate) fn tube(&mut self, index: TubeIndex) -> Result<TubeTurn<'_>, Error> {
         let Some(tube) = self.tubes.at_mut(index) else { return Err(Error::Stale) };

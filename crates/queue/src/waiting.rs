@@ -20,7 +20,12 @@ pub(crate) fn check_may_wait(caller: &Caller) -> Result<(), Error> {
     if caller.may_wait { Ok(()) } else { Err(Error::MayNotWait) }
 }
 
-impl Turn<'_> {
+/// A turn around the calls that wait.
+pub(crate) struct WaitersTurn<'a> {
+    pub(crate) turn: Turn<'a>,
+}
+
+impl WaitersTurn<'_> {
     pub(crate) fn park(&mut self, call: &Call<'_>, wanted: Wanted, deadline: u64) -> Result<Answer, Error> {
         self.park_named(call, wanted, None, deadline)
     }
@@ -36,15 +41,15 @@ impl Turn<'_> {
         let Call { index, caller, request, .. } = *call;
         let Client { connection, user } = caller.client();
         check_may_wait(caller)?;
-        let waiter = Waiter { connection, user, request, wanted, name, since: self.now, deadline };
-        self.common.waiters.push(index, waiter);
-        self.bound_consumers();
+        let waiter = Waiter { connection, user, request, wanted, name, since: self.turn.now, deadline };
+        self.turn.common.waiters.push(index, waiter);
+        self.bound_rows();
         Ok(Answer::Parked)
     }
 
     /// Serves the calls that wait in tubes in which something has changed. Outside a transaction.
     pub(crate) fn serve(&mut self) {
-        if !self.common.ready.is_empty() && !self.store.in_transaction() {
+        if !self.turn.common.ready.is_empty() && !self.turn.store.in_transaction() {
             self.serve_some(usize::MAX);
         }
     }
@@ -53,11 +58,11 @@ impl Turn<'_> {
     pub(crate) fn serve_some(&mut self, limit: usize) -> usize {
         let mut count = 0;
         while count < limit
-            && let Some(index) = self.common.ready.pop()
+            && let Some(index) = self.turn.common.ready.pop()
         {
-            let is_running = self.common.is_running();
+            let is_running = self.turn.common.is_running();
             if is_running && (self.serve_first(index, Line::Puts) || self.serve_first(index, Line::Takes)) {
-                self.common.ready.push(index);
+                self.turn.common.ready.push(index);
             }
             count += 1;
         }
@@ -66,25 +71,25 @@ impl Turn<'_> {
 
     /// Serves the first call of a line. False if there is none, or nothing for it.
     fn serve_first(&mut self, index: TubeIndex, line: Line) -> bool {
-        let Some((request, waiter)) = self.common.waiters.first(index, line) else { return false };
+        let Some((request, waiter)) = self.turn.common.waiters.first(index, line) else { return false };
         let Waiter { connection, user, wanted, name, .. } = waiter.clone();
         let client = Client { connection, user };
         let mut values = Vec::new();
-        self.common.take_name = name;
+        self.turn.common.take_name = name;
         let served = match &wanted {
-            Wanted::Task(_) | Wanted::Tasks { .. } => self.transact_at(index, |tube| {
+            Wanted::Task(_) | Wanted::Tasks { .. } => self.turn.transact_at(index, |tube| {
                 Ok(match wanted {
                     Wanted::Tasks { limit, form } => tube.take_many(client, (limit, form), &mut values)? > 0,
                     Wanted::Task(form) => tube.take(client, form, &mut values)?,
                     Wanted::Capacity(_) | Wanted::CapacityForMany { .. } => false,
                 })
             }),
-            Wanted::Capacity(arguments) => self.put_of_waiter(index, arguments, &mut values),
+            Wanted::Capacity(arguments) => self.turn.put_of_waiter(index, arguments, &mut values),
             Wanted::CapacityForMany { tasks, arguments } => {
-                self.put_many_of_waiter(index, (*tasks, arguments), &mut values)
+                self.turn.put_many_of_waiter(index, (*tasks, arguments), &mut values)
             }
         };
-        self.common.take_name = None;
+        self.turn.common.take_name = None;
         match served {
             Ok(false) => false,
             Ok(true) => {
@@ -102,34 +107,34 @@ impl Turn<'_> {
     pub(crate) fn time_out(&mut self, budget: usize) -> usize {
         let mut count = 0;
         while count < budget
-            && let Some((connection, request)) = self.common.waiters.due(self.now)
+            && let Some((connection, request)) = self.turn.common.waiters.due(self.turn.now)
         {
             count += 1;
-            self.end_wait(connection, request);
+            self.end(connection, request);
         }
         count
     }
 
     /// Takes a call out of its line unserved. Behind a batch there may be puts for which there is free space.
     fn give_up(&mut self, connection: u64, request: u64) -> Option<Waiter> {
-        let (index, waiter) = self.common.waiters.remove(connection, request)?;
-        self.bound_consumers();
+        let (index, waiter) = self.turn.common.waiters.remove(connection, request)?;
+        self.bound_rows();
         if matches!(waiter.wanted, Wanted::CapacityForMany { .. }) {
-            self.common.ready.push(index);
+            self.turn.common.ready.push(index);
         }
         Some(waiter)
     }
 
     fn wake(&mut self, connection: u64, request: u64, result: Result<(u32, Vec<u8>), Error>) {
-        if self.common.waiters.remove(connection, request).is_some() {
-            self.bound_consumers();
-            self.common.woken.push_back(Woken { connection, request, result });
+        if self.turn.common.waiters.remove(connection, request).is_some() {
+            self.bound_rows();
+            self.turn.common.woken.push_back(Woken { connection, request, result });
         }
     }
 
     /// Takes a parked call back. False if it does not wait.
     pub(crate) fn cancel(&mut self, connection: u64, request: u64) -> bool {
-        if self.forget_searches(connection, Some(request)) {
+        if self.turn.long_calls().forget_searches(connection, Some(request)) {
             return true;
         }
         let is_waiting = self.give_up(connection, request).is_some();
@@ -140,12 +145,12 @@ impl Turn<'_> {
     }
 
     /// The connection has ended: its calls wait no longer.
-    pub(crate) fn forget_waiters(&mut self, connection: u64) {
-        while let Some(request) = self.common.waiters.of_connection(connection) {
+    pub(crate) fn forget(&mut self, connection: u64) {
+        while let Some(request) = self.turn.common.waiters.of_connection(connection) {
             self.give_up(connection, request);
         }
-        self.forget_searches(connection, None);
-        self.common.woken.retain(|woken| woken.connection != connection);
+        self.turn.long_calls().forget_searches(connection, None);
+        self.turn.common.woken.retain(|woken| woken.connection != connection);
     }
 
     /// The tube was dropped: its waiting calls are answered with an error.
@@ -154,22 +159,22 @@ impl Turn<'_> {
     }
 
     fn dismiss(&mut self, index: TubeIndex, error: &Error) {
-        let waiting = self.common.waiters.of_tube(index);
+        let waiting = self.turn.common.waiters.of_tube(index);
         let waiting: Vec<_> = waiting.map(|(request, waiter)| (waiter.connection, request)).collect();
         for (connection, request) in waiting {
             self.wake(connection, request, Err(error.clone()));
         }
     }
 
-    pub(crate) fn refuse_waiting(&mut self) {
-        let tubes: Vec<_> = self.tubes.indexes().collect();
+    pub(crate) fn refuse_all(&mut self) {
+        let tubes: Vec<_> = self.turn.tubes.indexes().collect();
         for index in tubes {
             self.dismiss(index, &Error::ReadOnly);
         }
     }
 
     /// Ends a waiting call as if its time were over.
-    pub(crate) fn end_wait(&mut self, connection: u64, request: u64) {
+    pub(crate) fn end(&mut self, connection: u64, request: u64) {
         let Some(waiter) = self.give_up(connection, request) else { return };
         let mut values = Vec::new();
         let count = match waiter.wanted {
@@ -183,6 +188,6 @@ impl Turn<'_> {
                 1
             }
         };
-        self.common.woken.push_back(Woken { connection, request, result: Ok((count, values)) });
+        self.turn.common.woken.push_back(Woken { connection, request, result: Ok((count, values)) });
     }
 }

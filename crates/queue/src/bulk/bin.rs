@@ -7,28 +7,29 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use lycosa_store::{Budget, IteratorType, Statement};
+use lycosa_store::{Budget, IteratorType, Statement, Store};
 use lycosa_tuple::mp::{self, Reader};
 
+use super::JobsTurn;
 use super::filter::MAX_TASK_BYTES;
 use super::record::{Action, JobState, Record};
+use super::work::Slice;
 use crate::account::{Side, TaskChange};
 use crate::arguments::is_nil;
 use crate::attempts::Record as Attempts;
 use crate::background::{PORTION, PORTION_BYTES};
 use crate::error::Error;
 use crate::statistics::Operation;
-use crate::system::SystemSpace;
+use crate::system::{LateSpace, SystemSpace};
 use crate::task::{ShortKey, State, Task};
-use crate::tube::TubeIndex;
-use crate::turn::{TubeTurn, Turn};
+use crate::turn::TubeTurn;
 
 /// Bytes of all kept tasks at most.
 pub(crate) const MAX_BYTES: u64 = 64 << 20;
 /// The cost of one task that is brought back or forgotten in a slice's budget, in tasks that are looked at.
 const CHANGE: u32 = 4;
 
-pub(crate) static BIN: SystemSpace = SystemSpace {
+static BIN: SystemSpace = SystemSpace {
     name: "_lycosa_bin",
     fields: &[
         ("job", "unsigned"),
@@ -84,51 +85,56 @@ enum Outcome {
     Gone,
 }
 
-impl Turn<'_> {
-    /// Keeps what a task was, if it can be brought back and the bin has space.
-    pub(super) fn keep(
-        &mut self,
-        job: &mut Record,
-        (index, kept_of_others): (TubeIndex, u64),
-        (id, tuple): (u64, &[u8]),
-        attempts: &Attempts,
-        moved_to: Option<u64>,
-    ) -> Result<(), Error> {
-        let is_temporary = self.tubes.at(index).is_none_or(|tube| tube.options.temporary);
-        if is_temporary || !job.action.can_be_undone() {
-            return Ok(());
-        }
-        let Attempts { attempts, last_error, failed_at, headers } = attempts;
-        let mut row = Vec::with_capacity(tuple.len() + last_error.len() + headers.len() + 64);
-        mp::write_array(&mut row, FIELDS + u32::from(!headers.is_empty()));
-        mp::write_uint(&mut row, job.id);
-        mp::write_uint(&mut row, id);
-        row.extend_from_slice(tuple);
-        mp::write_uint(&mut row, *attempts);
-        mp::write_str(&mut row, last_error);
-        mp::write_uint(&mut row, *failed_at);
-        match moved_to {
-            Some(moved_to) => mp::write_uint(&mut row, moved_to),
-            None => mp::write_nil(&mut row),
-        }
-        row.extend_from_slice(headers);
-        let bulk = &mut self.common.bulk;
-        let bytes = row.len() as u64;
-        if kept_of_others + job.kept_bytes + bytes > MAX_BYTES {
-            return Ok(());
-        }
-        let space = bulk.bin.obtain(self.store)?;
-        self.store.execute(&Statement::Replace { space, tuple: &row })?;
-        job.kept += 1;
-        job.kept_bytes += bytes;
+/// The row of a task that a job has changed.
+pub(super) fn row(
+    (job, id): (u64, u64),
+    tuple: &[u8],
+    attempts: &Attempts,
+    moved_to: Option<u64>,
+) -> Vec<u8> {
+    let Attempts { attempts, last_error, failed_at, headers } = attempts;
+    let mut row = Vec::with_capacity(tuple.len() + last_error.len() + headers.len() + 64);
+    mp::write_array(&mut row, FIELDS + u32::from(!headers.is_empty()));
+    mp::write_uint(&mut row, job);
+    mp::write_uint(&mut row, id);
+    row.extend_from_slice(tuple);
+    mp::write_uint(&mut row, *attempts);
+    mp::write_str(&mut row, last_error);
+    mp::write_uint(&mut row, *failed_at);
+    match moved_to {
+        Some(moved_to) => mp::write_uint(&mut row, moved_to),
+        None => mp::write_nil(&mut row),
+    }
+    row.extend_from_slice(headers);
+    row
+}
+
+/// The rows of kept tasks.
+#[derive(Debug)]
+pub(super) struct Bin(LateSpace);
+
+impl Default for Bin {
+    fn default() -> Self {
+        Self(LateSpace::new(&BIN))
+    }
+}
+
+impl Bin {
+    pub(super) fn find(&mut self, store: &mut Store) {
+        self.0.find(store);
+    }
+
+    pub(super) fn keep(&mut self, store: &mut Store, row: &[u8]) -> Result<(), Error> {
+        let space = self.0.obtain(store)?;
+        store.execute(&Statement::Replace { space, tuple: row })?;
         Ok(())
     }
 
     /// The first rows of a job, up to [`PORTION`] of them and [`PORTION_BYTES`], and whether they are all.
-    fn kept_by(&self, job: u64) -> Result<(Vec<Vec<u8>>, bool), Error> {
+    fn first_of(&self, store: &Store, job: u64) -> Result<(Vec<Vec<u8>>, bool), Error> {
         let (mut rows, mut bytes, mut is_all) = (Vec::new(), 0, true);
-        let Some(space) = self.common.bulk.bin.existing(self.store) else { return Ok((rows, is_all)) };
-        self.store.scan(space, 0, IteratorType::Ge, &ShortKey::numbers(&[job]), &mut |row| {
+        let Some(space) = self.0.existing(store) else { return Ok((rows, is_all)) };
+        store.scan(space, 0, IteratorType::Ge, &ShortKey::numbers(&[job]), &mut |row| {
             if Kept::read(row).is_none_or(|kept| kept.job != job) {
                 return ControlFlow::Break(());
             }
@@ -143,84 +149,82 @@ impl Turn<'_> {
         Ok((rows, is_all))
     }
 
-    fn forget_kept(&mut self, source: &mut Record, id: u64, bytes: usize) -> Result<(), Error> {
-        if let Some(space) = self.common.bulk.bin.existing(self.store) {
+    /// Removes the row of a task; `bytes` is its size.
+    fn forget(&self, store: &mut Store, source: &mut Record, (id, bytes): (u64, usize)) -> Result<(), Error> {
+        if let Some(space) = self.0.existing(store) {
             let key = ShortKey::numbers(&[source.id, id]);
-            self.store.execute(&Statement::Delete { space, index: 0, key: &key })?;
+            store.execute(&Statement::Delete { space, index: 0, key: &key })?;
         }
         source.kept = source.kept.saturating_sub(1);
         source.kept_bytes = source.kept_bytes.saturating_sub(bytes as u64);
         Ok(())
     }
+}
 
-    /// A slice of `undo`. Returns the job that is undone.
-    pub(super) fn undo_slice(
-        &mut self,
-        job: &mut Record,
-        index: TubeIndex,
-        budget: &mut Budget<'_>,
-    ) -> Result<Option<Record>, Error> {
-        let source = match job.undoes {
-            Some(undoes) => self.common.bulk.read(self.store, undoes)?,
+impl Slice<'_, '_> {
+    /// Brings tasks back until the budget is spent. Returns the job that is undone.
+    pub(super) fn undo(&mut self) -> Result<Option<Record>, Error> {
+        let source = match self.job.undoes {
+            Some(undoes) => self.turn.common.bulk.read(self.turn.store, undoes)?,
             None => None,
         };
         let Some(mut source) = source else {
-            job.void("the job that it undoes is not known any more", self.now);
+            self.job.void("the job that it undoes is not known any more", self.turn.now);
             return Ok(None);
         };
         let (mut is_first, mut bytes) = (true, 0);
         let is_end = loop {
-            let (rows, is_all) = self.kept_by(source.id)?;
+            let (rows, is_all) = self.turn.common.bulk.bin.first_of(self.turn.store, source.id)?;
             let mut is_full = false;
             for row in &rows {
                 let Some(kept) = Kept::read(row) else { continue };
                 let waits_for_capacity = matches!(source.action, Action::Delete | Action::Move);
-                if waits_for_capacity && self.tube(index)?.capacity_left()? == 0 {
+                if waits_for_capacity && self.turn.tube(self.index)?.capacity_left()? == 0 {
                     if is_first {
-                        return Err(Error::Unfit {
-                            method: "undo",
-                            what: format!("tube \"{}\" is full", job.tube),
-                        });
+                        let what = format!("tube \"{}\" is full", self.job.tube);
+                        return Err(Error::Unfit { method: "undo", what });
                     }
                     is_full = true;
                     break;
                 }
                 is_first = false;
                 bytes += row.len();
-                match self.bring_back(&source, index, &kept)? {
+                let outcome = self.bring_back(&source, &kept)?;
+                let Self { turn, job, budget, .. } = self;
+                match outcome {
                     Outcome::Undone => job.undone += 1,
                     Outcome::Touched => job.touched_since += 1,
                     Outcome::Gone => job.gone += 1,
                 }
                 job.scanned += 1;
-                self.forget_kept(&mut source, kept.id, row.len())?;
+                turn.common.bulk.bin.forget(turn.store, &mut source, (kept.id, row.len()))?;
                 budget.spend_rows(CHANGE);
                 budget.note_bytes(row.len());
             }
             if is_full || is_all {
                 break !is_full;
             }
-            if budget.is_spent() || bytes >= MAX_TASK_BYTES {
+            if self.budget.is_spent() || bytes >= MAX_TASK_BYTES {
                 break false;
             }
         };
-        self.common.bulk.write(self.store, &source)?;
+        self.turn.common.bulk.write(self.turn.store, &source)?;
         if is_end {
-            job.end(JobState::Done, self.now);
+            self.job.end(JobState::Done, self.turn.now);
         }
         Ok(Some(source))
     }
 
-    fn bring_back(&mut self, source: &Record, index: TubeIndex, kept: &Kept<'_>) -> Result<Outcome, Error> {
+    fn bring_back(&mut self, source: &Record, kept: &Kept<'_>) -> Result<Outcome, Error> {
         match source.action {
-            Action::Kick => self.tube(index)?.turn_back(kept, State::Ready, Some(Operation::Bury)),
-            Action::Run => self.tube(index)?.turn_back(kept, State::Ready, None),
-            Action::Bury => self.tube(index)?.turn_back(kept, State::Buried, Some(Operation::Kick)),
-            Action::Delete => self.tube(index)?.put_back(kept),
+            Action::Kick => self.turn.tube(self.index)?.turn_back(kept, State::Ready, Some(Operation::Bury)),
+            Action::Run => self.turn.tube(self.index)?.turn_back(kept, State::Ready, None),
+            Action::Bury => self.turn.tube(self.index)?.turn_back(kept, State::Buried, Some(Operation::Kick)),
+            Action::Delete => self.turn.tube(self.index)?.put_back(kept),
             Action::Move => {
-                let to = source.to_id.and_then(|to| self.tube_of_job(to, &source.to));
+                let to = source.to_id.and_then(|to| self.turn.tubes.by_id_and_name(to, &source.to));
                 let (Some(to), Some(moved_to)) = (to, kept.moved_to) else { return Ok(Outcome::Gone) };
-                let mut destination = self.tube(to)?;
+                let mut destination = self.turn.tube(to)?;
                 let layout = destination.tube.kind.layout();
                 let moved = destination.tasks().get(moved_to)?.and_then(|tuple| Task::read(tuple, layout));
                 match moved.map(|task| task.state()) {
@@ -229,32 +233,34 @@ impl Turn<'_> {
                     Some(_) => return Ok(Outcome::Touched),
                 }
                 destination.remove(moved_to, Operation::Delete, None)?;
-                self.tube(index)?.put_back(kept)
+                self.turn.tube(self.index)?.put_back(kept)
             }
             Action::Count | Action::Release | Action::Undo => Ok(Outcome::Gone),
         }
     }
+}
 
+impl JobsTurn<'_> {
     /// Forgets a part of what cannot be undone any more.
     pub(super) fn expire_kept(&mut self, budget: &mut Budget<'_>) {
-        let due = self.common.bulk.expiring.first().copied();
-        let Some((_, id)) = due.filter(|(until, _)| *until <= self.now) else { return };
-        let expired = self.transact(|turn| {
+        let due = self.turn.common.bulk.expiring.first().copied();
+        let Some((_, id)) = due.filter(|(until, _)| *until <= self.turn.now) else { return };
+        let expired = self.turn.transact(|turn| {
             let Some(mut source) = turn.common.bulk.read(turn.store, id)? else { return Ok(None) };
             if source.undo_until > turn.now {
                 return Ok(Some(source));
             }
-            if turn.is_being_undone(id)? {
+            if turn.common.bulk.is_being_undone(turn.store, id)? {
                 source.undo_until = turn.now + super::record::UNDO_TIME;
                 turn.common.bulk.write(turn.store, &source)?;
                 return Ok(Some(source));
             }
             let mut bytes = 0;
             loop {
-                let (rows, is_all) = turn.kept_by(id)?;
+                let (rows, is_all) = turn.common.bulk.bin.first_of(turn.store, id)?;
                 for row in &rows {
                     if let Some(kept) = Kept::read(row) {
-                        turn.forget_kept(&mut source, kept.id, row.len())?;
+                        turn.common.bulk.bin.forget(turn.store, &mut source, (kept.id, row.len()))?;
                     }
                     bytes += row.len();
                     budget.spend_rows(CHANGE);
@@ -272,11 +278,11 @@ impl Turn<'_> {
             Ok(Some(source))
         });
         match expired {
-            Ok(Some(source)) => self.common.bulk.note(&source, 0),
-            Ok(None) => self.common.bulk.forget(id),
+            Ok(Some(source)) => self.turn.common.bulk.note(&source, 0),
+            Ok(None) => self.turn.common.bulk.forget(id),
             Err(error) => {
-                self.common.bulk.forget(id);
-                self.common.log_failure("the end of the time to undo a job", &error);
+                self.turn.common.bulk.forget(id);
+                self.turn.common.log_failure("the end of the time to undo a job", &error);
             }
         }
     }

@@ -24,11 +24,11 @@ use std::ops::ControlFlow;
 use lycosa_store::{Access, Budget, IteratorType, Object, Statement, Store, user};
 use lycosa_tuple::mp::Kind;
 
-use self::bin::BIN;
+use self::bin::Bin;
 use self::filter::write_everything;
 use self::record::{Action, JOBS, JobState, Record};
 use crate::arguments::{Arguments, Number, Table, is_nil, kind, string};
-use crate::audit::{Steered, reason};
+use crate::audit::reason;
 use crate::error::Error;
 use crate::listing::may_look;
 use crate::procedure::{Call, TubeMethod};
@@ -54,7 +54,7 @@ const MAX_LISTED: u32 = 100;
 #[derive(Debug)]
 pub(crate) struct Bulk {
     jobs: LateSpace,
-    bin: LateSpace,
+    bin: Bin,
     /// Running jobs, and when each goes on, µs since the epoch.
     running: BTreeMap<u64, u64>,
     unfinished: BTreeSet<u64>,
@@ -72,7 +72,7 @@ impl Default for Bulk {
     fn default() -> Self {
         Self {
             jobs: LateSpace::new(&JOBS),
-            bin: LateSpace::new(&BIN),
+            bin: Bin::default(),
             running: BTreeMap::new(),
             unfinished: BTreeSet::new(),
             expiring: BTreeSet::new(),
@@ -145,6 +145,16 @@ impl Bulk {
             }
         }
         Ok(())
+    }
+
+    /// Whether an unfinished job undoes this one.
+    fn is_being_undone(&self, store: &Store, id: u64) -> Result<bool, Error> {
+        for other in &self.unfinished {
+            if self.read(store, *other)?.is_some_and(|job| job.undoes == Some(id)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn read(&self, store: &Store, id: u64) -> Result<Option<Record>, Error> {
@@ -254,17 +264,22 @@ impl<'a> ApplyOptions<'a> {
     }
 }
 
-impl Turn<'_> {
+/// A turn around the jobs of all tubes.
+pub(crate) struct JobsTurn<'a> {
+    pub(crate) turn: Turn<'a>,
+}
+
+impl JobsTurn<'_> {
     /// `count([filter])`
-    pub(crate) fn count_matching(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn count(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let filter = call.arguments.present(0);
-        let mut job = self.job_of("count", call, Action::Count, filter)?;
+        let mut job = self.of_filter("count", call, Action::Count, filter)?;
         job.dry_run = true;
         self.begin(call, job, None, out)
     }
 
     /// `apply(operation, filter[, {dry_run, counted, to, rate, reason}])`
-    pub(crate) fn apply_to_matching(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn apply(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let name = call.arguments.get(0).and_then(string);
         let action = name.and_then(Action::of_apply).ok_or_else(|| {
             let given =
@@ -275,7 +290,7 @@ impl Turn<'_> {
             )
         })?;
         let options = ApplyOptions::parse(call.arguments.present(2))?;
-        let mut job = self.job_of("apply", call, action, call.arguments.present(1))?;
+        let mut job = self.of_filter("apply", call, action, call.arguments.present(1))?;
         (job.dry_run, job.rate, job.reason) = (options.dry_run, options.rate, options.reason);
         match (action, options.to) {
             (Action::Move, Some(to)) => (job.to_id, job.to) = self.destination(call, to)?,
@@ -296,11 +311,11 @@ impl Turn<'_> {
     /// filter and destination. A filter that names one task, or says `all = true`, needs none.
     fn check_counted(&mut self, call: &Call<'_>, job: &Record, counted: Option<u64>) -> Result<(), Error> {
         let action = job.action.name();
-        let now = self.now;
-        let filter_of = |turn: &mut Self, filter: &[u8]| {
+        let now = self.turn.now;
+        let filter_of = |turn: &mut Turn<'_>, filter: &[u8]| {
             Filter::parse("apply", Some(filter), turn.tube(call.index)?.tube, now)
         };
-        let filter = filter_of(self, &job.filter)?;
+        let filter = filter_of(&mut self.turn, &job.filter)?;
         let Some(id) = counted else {
             if filter.is_deliberate() {
                 return Ok(());
@@ -315,7 +330,7 @@ impl Turn<'_> {
         };
         let other = |what: String| Err(unfit("apply", format!("option counted: {what}")));
         let Some(dry) =
-            self.common.bulk.read(self.store, id)?.filter(|dry| dry.is_of(job.tube_id, &job.tube))
+            self.turn.common.bulk.read(self.turn.store, id)?.filter(|dry| dry.is_of(job.tube_id, &job.tube))
         else {
             return other(format!("tube \"{}\" has no job {id}", job.tube));
         };
@@ -331,16 +346,16 @@ impl Turn<'_> {
         if now.saturating_sub(dry.ended) > COUNT_TIME {
             return other(format!("job {id} has counted more than an hour ago: count again"));
         }
-        if filter_of(self, &dry.filter)? != filter {
+        if filter_of(&mut self.turn, &dry.filter)? != filter {
             return other(format!("job {id} counted the tasks of another filter"));
         }
         Ok(())
     }
 
     /// `undo(id[, {reason}])`
-    pub(crate) fn undo_job(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn undo(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let reason = reason("undo", call.arguments.present(1))?;
-        let undone = self.job_in("undo", call)?;
+        let undone = self.of_tube("undo", call)?;
         let id = undone.id;
         if !undone.state.is_over() {
             return Err(unfit("undo", format!("job {id} is {}: cancel it first", undone.state.name())));
@@ -348,32 +363,23 @@ impl Turn<'_> {
         if undone.kept == 0 {
             return Err(unfit("undo", format!("job {id} has nothing to undo")));
         }
-        if undone.undo_until <= self.now {
+        if undone.undo_until <= self.turn.now {
             return Err(unfit("undo", format!("job {id} cannot be undone any more: its time is over")));
         }
-        if self.is_being_undone(id)? {
+        if self.turn.common.bulk.is_being_undone(self.turn.store, id)? {
             return Err(unfit("undo", format!("job {id} is being undone already")));
         }
         if undone.to_id.is_some() {
             self.destination(call, undone.to.as_bytes())?;
         }
-        let mut job = Record::new(undone.tube_id, &undone.tube, Action::Undo, self.now);
+        let mut job = Record::new(undone.tube_id, &undone.tube, Action::Undo, self.turn.now);
         (job.undoes, job.total, job.reason) = (Some(id), undone.kept, reason);
         (job.to_id, job.to) = (undone.to_id, undone.to);
         self.begin(call, job, Some("undo"), out)
     }
 
-    fn is_being_undone(&self, id: u64) -> Result<bool, Error> {
-        for other in &self.common.bulk.unfinished {
-            if self.common.bulk.read(self.store, *other)?.is_some_and(|job| job.undoes == Some(id)) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// `queue.jobs([{limit, before}])`: of all tubes that the caller may look at, the newest first.
-    pub(crate) fn list_all_jobs(
+    pub(crate) fn list_all(
         &self,
         caller: &Caller,
         arguments: Arguments<'_>,
@@ -392,18 +398,18 @@ impl Turn<'_> {
             }
         }
         let is_seen = |job: &Record| {
-            let tube = self.tubes.by_id(job.tube_id).and_then(|index| self.tubes.at(index));
+            let tube = self.turn.tubes.by_id(job.tube_id).and_then(|index| self.turn.tubes.at(index));
             match tube.filter(|tube| job.is_of(tube.id, &tube.name)) {
-                Some(tube) => may_look(self.store, caller, tube),
+                Some(tube) => may_look(self.turn.store, caller, tube),
                 None => caller.trusted || caller.effective == user::ADMIN,
             }
         };
         let (mut jobs, mut count) = (Vec::new(), 0);
-        if let Some(space) = self.common.bulk.jobs.existing(self.store) {
+        if let Some(space) = self.turn.common.bulk.jobs.existing(self.turn.store) {
             let key = before.map(ShortKey::id);
             let (iterator, key) =
                 key.as_deref().map_or((IteratorType::Le, &[0x90][..]), |key| (IteratorType::Lt, key));
-            self.store.scan(space, 0, iterator, key, &mut |row| {
+            self.turn.store.scan(space, 0, iterator, key, &mut |row| {
                 if count == limit {
                     return ControlFlow::Break(());
                 }
@@ -420,17 +426,17 @@ impl Turn<'_> {
     }
 
     /// `job(id)`
-    pub(crate) fn show_job(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        self.job_in("job", call)?.write(out);
+    pub(crate) fn show(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        self.of_tube("job", call)?.write(out);
         Ok(Answer::one())
     }
 
     /// `jobs()`: those of the tube, the newest first.
-    pub(crate) fn list_jobs(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let Some(tube) = self.tubes.at(call.index) else { return Err(Error::Stale) };
+    pub(crate) fn list(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let Some(tube) = self.turn.tubes.at(call.index) else { return Err(Error::Stale) };
         let (mut jobs, mut count) = (Vec::new(), 0);
-        if let Some(space) = self.common.bulk.jobs.existing(self.store) {
-            self.store.scan(space, 0, IteratorType::Le, &[0x90], &mut |row| {
+        if let Some(space) = self.turn.common.bulk.jobs.existing(self.turn.store) {
+            self.turn.store.scan(space, 0, IteratorType::Le, &[0x90], &mut |row| {
                 if let Some(job) = Record::read(row).filter(|job| job.is_of(tube.id, &tube.name)) {
                     job.write(&mut jobs);
                     count += 1;
@@ -444,10 +450,10 @@ impl Turn<'_> {
     }
 
     /// `control(id, action[, {rate, reason}])`
-    pub(crate) fn control_job(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn control(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let options = call.arguments.present(2);
         let reason = reason("control", options)?;
-        let mut job = self.job_in("control", call)?;
+        let mut job = self.of_tube("control", call)?;
         let action = call.arguments.get(1).and_then(string);
         if job.state.is_over() {
             return Err(unfit("control", format!("job {} is over: it is {}", job.id, job.state.name())));
@@ -462,7 +468,7 @@ impl Turn<'_> {
                 "resume job"
             }
             Some(b"cancel") => {
-                job.end(JobState::Cancelled, self.now);
+                job.end(JobState::Cancelled, self.turn.now);
                 "cancel job"
             }
             Some(b"rate") => {
@@ -475,41 +481,31 @@ impl Turn<'_> {
         };
         self.refuse_transaction("control")?;
         let caller = call.caller;
-        self.transact(|turn| {
+        self.turn.transact(|turn| {
             turn.common.bulk.write(turn.store, &job)?;
-            turn.note_steered(caller, &job, operation, &reason)
+            turn.audit().note(caller, &job.steered(operation, &reason))
         })?;
-        self.common.bulk.note(&job, 0);
+        self.turn.common.bulk.note(&job, 0);
         job.write(out);
         Ok(Answer::one())
     }
 
     fn refuse_transaction(&self, method: &'static str) -> Result<(), Error> {
-        if self.store.in_transaction() { Err(Error::InTransaction(method)) } else { Ok(()) }
-    }
-
-    fn note_steered(
-        &mut self,
-        caller: &Caller,
-        job: &Record,
-        operation: &str,
-        reason: &[u8],
-    ) -> Result<(), Error> {
-        let entry = Steered { tube: &job.tube, operation, job: Some(job.id), reason };
-        self.note_audit(caller, &entry)
+        if self.turn.store.in_transaction() { Err(Error::InTransaction(method)) } else { Ok(()) }
     }
 
     /// The job of the tube whose id is the first argument.
-    fn job_in(&self, method: &'static str, call: &Call<'_>) -> Result<Record, Error> {
+    fn of_tube(&self, method: &'static str, call: &Call<'_>) -> Result<Record, Error> {
         let id = call.arguments.get(0).and_then(Number::parse).and_then(Number::unsigned);
         let id = id.ok_or_else(|| unfit(method, "argument #1 should be the id of a job"))?;
-        let Some(tube) = self.tubes.at(call.index) else { return Err(Error::Stale) };
-        let job = self.common.bulk.read(self.store, id)?.filter(|job| job.is_of(tube.id, &tube.name));
+        let Some(tube) = self.turn.tubes.at(call.index) else { return Err(Error::Stale) };
+        let job =
+            self.turn.common.bulk.read(self.turn.store, id)?.filter(|job| job.is_of(tube.id, &tube.name));
         job.ok_or_else(|| unfit(method, format!("tube \"{}\" has no job {id}", tube.name)))
     }
 
     /// A job that looks at the tasks that a filter admits.
-    fn job_of(
+    fn of_filter(
         &mut self,
         method: &'static str,
         call: &Call<'_>,
@@ -517,7 +513,7 @@ impl Turn<'_> {
         filter: Option<&[u8]>,
     ) -> Result<Record, Error> {
         self.refuse_transaction(method)?;
-        let turn = self.tube(call.index)?;
+        let turn = self.turn.tube(call.index)?;
         let parsed = Filter::parse(method, filter, turn.tube, turn.now)?;
         if parsed.is_empty() && action != Action::Count {
             return Err(unfit(method, "the filter is empty: all = true means every task"));
@@ -542,8 +538,9 @@ impl Turn<'_> {
     /// The tube to which tasks are to move: another one, to which the caller may put.
     fn destination(&self, call: &Call<'_>, name: &[u8]) -> Result<(Option<u64>, String), Error> {
         let name = String::from_utf8_lossy(name).into_owned();
-        let handle = self.tubes.by_name(&name);
-        let Some((handle, tube)) = handle.and_then(|handle| Some((handle, self.tubes.get(handle)?))) else {
+        let handle = self.turn.tubes.by_name(&name);
+        let Some((handle, tube)) = handle.and_then(|handle| Some((handle, self.turn.tubes.get(handle)?)))
+        else {
             return Err(unfit("apply", format!("option to: tube \"{name}\" does not exist")));
         };
         if handle.index == call.index {
@@ -552,10 +549,12 @@ impl Turn<'_> {
         let caller = call.caller;
         if !(caller.trusted || caller.effective == user::ADMIN) {
             let put = format!("queue.tube.{name}:{}", TubeMethod::Put.name());
-            let may_put = self.store.check_access(caller.effective, Object::Function(&put), Access::EXECUTE);
+            let may_put =
+                self.turn.store.check_access(caller.effective, Object::Function(&put), Access::EXECUTE);
             let access = Access(Access::READ.0 | Access::WRITE.0);
-            may_put
-                .or_else(|_| self.store.check_access(caller.effective, Object::Space(tube.space), access))?;
+            may_put.or_else(|_| {
+                self.turn.store.check_access(caller.effective, Object::Space(tube.space), access)
+            })?;
         }
         Ok((Some(tube.id), name))
     }
@@ -569,14 +568,14 @@ impl Turn<'_> {
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
         self.refuse_transaction(job.action.name())?;
-        if self.common.bulk.unfinished.len() >= MAX_UNFINISHED {
+        if self.turn.common.bulk.unfinished.len() >= MAX_UNFINISHED {
             let text =
                 format!("{MAX_UNFINISHED} jobs are unfinished already: cancel one, or wait for its end");
             return Err(unfit(job.action.name(), text));
         }
         let caller = call.caller;
-        job.user = self.common.actor_name(self.store, caller.session, caller.effective);
-        self.transact(|turn| {
+        job.user = self.turn.common.actor_name(self.turn.store, caller.session, caller.effective);
+        self.turn.transact(|turn| {
             let bulk = &mut turn.common.bulk;
             let space = bulk.jobs.obtain(turn.store)?;
             let last = turn.store.first(space, 0, IteratorType::Le, &[0x90])?.and_then(id_of);
@@ -584,11 +583,11 @@ impl Turn<'_> {
             bulk.drop_oldest(turn.store)?;
             bulk.write(turn.store, &job)?;
             match operation {
-                Some(operation) => turn.note_steered(caller, &job, operation, &job.reason),
+                Some(operation) => turn.audit().note(caller, &job.steered(operation, &job.reason)),
                 None => Ok(()),
             }
         })?;
-        self.common.bulk.note(&job, 0);
+        self.turn.common.bulk.note(&job, 0);
         job.write(out);
         Ok(Answer::one())
     }

@@ -3,6 +3,7 @@
 use lycosa_tuple::mp::{self, Reader};
 
 use crate::arguments::is_nil;
+use crate::audit::Steered;
 use crate::listing::Members;
 use crate::system::SystemSpace;
 
@@ -199,6 +200,11 @@ impl Record {
         if self.kept > 0 {
             self.undo_until = now.saturating_add(UNDO_TIME);
         }
+    }
+
+    /// The entry of the audit log about an operation on the job.
+    pub(super) fn steered<'a>(&'a self, operation: &'a str, reason: &'a [u8]) -> Steered<'a> {
+        Steered { tube: &self.tube, operation, job: Some(self.id), reason }
     }
 
     /// Ids of the job's tasks stand for others now, or for none: nothing is left to do or to undo.

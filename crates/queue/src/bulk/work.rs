@@ -5,8 +5,11 @@ use std::ops::ControlFlow;
 use lycosa_store::Budget;
 use lycosa_tuple::mp;
 
+use super::JobsTurn;
+use super::bin;
 use super::filter::{Filter, MAX_TASK_BYTES};
 use super::record::{Action, JobState, Record};
+use crate::attempts::Record as Attempts;
 use crate::background::{PORTION, PORTION_BYTES, WALK};
 use crate::driver::{Event, PutOptions};
 use crate::error::Error;
@@ -67,28 +70,28 @@ struct Matching {
     bytes: usize,
 }
 
-impl Turn<'_> {
+impl JobsTurn<'_> {
     /// Whether a job has something to do now.
-    pub(crate) fn is_bulk_due(&self) -> bool {
-        self.common.bulk.next_deadline().is_some_and(|due| due <= self.now)
+    pub(crate) fn is_due(&self) -> bool {
+        self.turn.common.bulk.next_deadline().is_some_and(|due| due <= self.turn.now)
     }
 
     /// Does one slice of the job whose turn it is, or forgets a part of what cannot be undone any more.
-    pub(crate) fn work_on_bulk(&mut self, budget: &mut Budget<'_>) {
+    pub(crate) fn work(&mut self, budget: &mut Budget<'_>) {
         let before = budget.rows();
-        if let Err(error) = self.common.bulk.refresh(self.store, budget) {
-            self.common.log_failure("the state of a job", &error);
+        if let Err(error) = self.turn.common.bulk.refresh(self.turn.store, budget) {
+            self.turn.common.log_failure("the state of a job", &error);
         }
         if budget.is_spent() {
             return;
         }
-        let bulk = &self.common.bulk;
-        let is_due = |&(_, next): &(&u64, &u64)| *next <= self.now;
+        let bulk = &self.turn.common.bulk;
+        let is_due = |&(_, next): &(&u64, &u64)| *next <= self.turn.now;
         let behind = bulk.running.range(bulk.last + 1..).find(is_due);
         match behind.or_else(|| bulk.running.iter().find(is_due)).map(|(id, _)| *id) {
             Some(id) => {
-                self.common.bulk.last = id;
-                self.work_on_job(id, budget);
+                self.turn.common.bulk.last = id;
+                self.work_on(id, budget);
             }
             None => self.expire_kept(budget),
         }
@@ -97,13 +100,13 @@ impl Turn<'_> {
         }
     }
 
-    fn work_on_job(&mut self, id: u64, budget: &mut Budget<'_>) {
-        let worked = self.transact(|turn| {
+    fn work_on(&mut self, id: u64, budget: &mut Budget<'_>) {
+        let worked = self.turn.transact(|turn| {
             let Some(mut job) = turn.common.bulk.read(turn.store, id)? else { return Ok(None) };
             let before = job.changed + job.undone;
             let mut source = None;
             if job.state == JobState::Running {
-                source = turn.slice(&mut job, budget)?;
+                source = turn.jobs().slice(&mut job, budget)?;
                 turn.common.bulk.write(turn.store, &job)?;
             }
             let changed = job.changed + job.undone - before;
@@ -111,20 +114,20 @@ impl Turn<'_> {
         });
         match worked {
             Ok(Some((job, source, changed))) => {
-                source.iter().for_each(|source| self.common.bulk.note(source, 0));
+                source.iter().for_each(|source| self.turn.common.bulk.note(source, 0));
                 let pause = (changed * MICROSECONDS).checked_div(job.rate).unwrap_or(0);
-                let next = if pause > 0 { self.now.saturating_add(pause) } else { 0 };
-                self.common.bulk.note(&job, next);
-                self.serve();
+                let next = if pause > 0 { self.turn.now.saturating_add(pause) } else { 0 };
+                self.turn.common.bulk.note(&job, next);
+                self.turn.waiters().serve();
             }
-            Ok(None) => self.common.bulk.forget(id),
+            Ok(None) => self.turn.common.bulk.forget(id),
             Err(error) => self.hold(id, &error),
         }
     }
 
     /// Pauses a job that has met an error; its last slice has changed nothing.
     fn hold(&mut self, id: u64, error: &Error) {
-        let held = self.transact(|turn| {
+        let held = self.turn.transact(|turn| {
             let Some(mut job) = turn.common.bulk.read(turn.store, id)? else { return Ok(None) };
             job.state = JobState::Paused;
             job.error = error.to_string();
@@ -132,92 +135,97 @@ impl Turn<'_> {
             Ok(Some(job))
         });
         match held {
-            Ok(Some(job)) => self.common.bulk.note(&job, 0),
-            Ok(None) => self.common.bulk.forget(id),
+            Ok(Some(job)) => self.turn.common.bulk.note(&job, 0),
+            Ok(None) => self.turn.common.bulk.forget(id),
             Err(error) => {
                 // It is found again at the next start.
-                self.common.bulk.forget(id);
-                self.common.log_failure("the pause of a job", &error);
+                self.turn.common.bulk.forget(id);
+                self.turn.common.log_failure("the pause of a job", &error);
             }
         }
     }
 
-    /// The slot of the tube of that id and name.
-    pub(super) fn tube_of_job(&self, id: u64, name: &str) -> Option<TubeIndex> {
-        let index = self.tubes.by_id(id)?;
-        self.tubes.at(index).filter(|tube| tube.name == name).map(|_| index)
-    }
-
-    /// Returns the job that the slice has undone a part of.
+    /// Does a slice of a running job. Returns the job that it has undone a part of.
     fn slice(&mut self, job: &mut Record, budget: &mut Budget<'_>) -> Result<Option<Record>, Error> {
-        let Some(index) = self.tube_of_job(job.tube_id, &job.tube) else {
-            job.void("the tube was dropped", self.now);
+        let Turn { tubes, common, now, .. } = &self.turn;
+        let Some(index) = tubes.by_id_and_name(job.tube_id, &job.tube) else {
+            job.void("the tube was dropped", *now);
             return Ok(None);
         };
-        if job.action == Action::Undo {
-            return self.undo_slice(job, index, budget);
-        }
-        // At most a tenth of a second's tasks, so that a rate is kept in small steps.
-        let mut left = if job.rate > 0 { job.rate.div_ceil(10) } else { u64::MAX };
         let mut destination = None;
         if job.action == Action::Move {
-            let to = job.to_id.and_then(|to| self.tube_of_job(to, &job.to));
-            let Some(to) = to else {
-                job.void(&format!("tube \"{}\" was dropped", job.to), self.now);
+            destination = job.to_id.and_then(|to| tubes.by_id_and_name(to, &job.to));
+            if destination.is_none() {
+                job.void(&format!("tube \"{}\" was dropped", job.to), *now);
                 return Ok(None);
-            };
-            if !job.dry_run {
-                let capacity = self.tube(to)?.capacity_left()?;
-                if capacity == 0 {
-                    return Err(Error::Unfit {
-                        method: "move",
-                        what: format!("tube \"{}\" is full", job.to),
-                    });
-                }
-                left = left.min(capacity);
             }
-            destination = Some(to);
         }
-        let kept_of_others = self.common.bulk.kept_of_others(job.id);
-        let tube = self.tube(index)?.tube;
+        let kept_of_others = common.bulk.kept_of_others(job.id);
+        let mut slice = Slice { turn: self.turn.reborrow(), index, destination, kept_of_others, job, budget };
+        if slice.job.action == Action::Undo { slice.undo() } else { slice.apply().map(|()| None) }
+    }
+}
+
+/// A slice of a job: a part of the open transaction.
+pub(super) struct Slice<'a, 'b> {
+    pub(super) turn: Turn<'a>,
+    pub(super) job: &'a mut Record,
+    /// The job's tube.
+    pub(super) index: TubeIndex,
+    /// The tube to which it moves tasks.
+    destination: Option<TubeIndex>,
+    /// Bytes in the bin of all other jobs.
+    kept_of_others: u64,
+    pub(super) budget: &'a mut Budget<'b>,
+}
+
+impl Slice<'_, '_> {
+    /// Changes tasks until the budget is spent.
+    fn apply(&mut self) -> Result<(), Error> {
+        // At most a tenth of a second's tasks, so that a rate is kept in small steps.
+        let mut left = if self.job.rate > 0 { self.job.rate.div_ceil(10) } else { u64::MAX };
+        if let Some(to) = self.destination.filter(|_| !self.job.dry_run) {
+            let capacity = self.turn.tube(to)?.capacity_left()?;
+            if capacity == 0 {
+                let what = format!("tube \"{}\" is full", self.job.to);
+                return Err(Error::Unfit { method: "move", what });
+            }
+            left = left.min(capacity);
+        }
+        let Self { job, .. } = self;
+        let tube = self.turn.tube(self.index)?.tube;
         let filter = Filter::parse(job.action.name(), Some(&job.filter), tube, job.began)?;
         let filter = job.action.narrowed(filter);
         let mut bytes = 0;
         loop {
-            let (matching, is_end) = self.look(job, index, &filter, (left, budget.rows()))?;
-            budget.spend_rows(matching.looked_at);
-            budget.note_bytes(matching.bytes);
+            let (matching, is_end) = self.look(&filter, left)?;
+            self.budget.spend_rows(matching.looked_at);
+            self.budget.note_bytes(matching.bytes);
             bytes += matching.bytes;
-            if !job.dry_run {
-                for id in matching.ids {
-                    self.change_by_job(job, (index, destination), id, kept_of_others)?;
-                    left -= 1;
-                    budget.spend_rows(CHANGE);
-                }
+            for id in matching.ids {
+                self.change(id)?;
+                left -= 1;
+                self.budget.spend_rows(CHANGE);
             }
             if is_end {
-                job.end(JobState::Done, self.now);
-                return Ok(None);
+                self.job.end(JobState::Done, self.turn.now);
+                return Ok(());
             }
-            if left == 0 || budget.is_spent() || bytes >= MAX_TASK_BYTES {
-                return Ok(None);
+            if left == 0 || self.budget.is_spent() || bytes >= MAX_TASK_BYTES {
+                return Ok(());
             }
         }
     }
 
     /// Looks at the next tasks of a job: those to change, `left` at most, and whether no further ones exist.
-    fn look(
-        &mut self,
-        job: &mut Record,
-        index: TubeIndex,
-        filter: &Filter,
-        (left, rows): (u64, u32),
-    ) -> Result<(Matching, bool), Error> {
-        let turn = self.tube(index)?;
+    fn look(&mut self, filter: &Filter, left: u64) -> Result<(Matching, bool), Error> {
+        let Self { turn, job, index, budget, .. } = self;
+        let turn = turn.tube(*index)?;
         let (action, below, dry_run) = (job.action, job.below, job.dry_run);
         let limit = usize::try_from(left).map_or(PORTION, |left| left.min(PORTION));
         let (mut ids, mut matched, mut bytes) = (Vec::new(), 0, 0);
-        let walked = turn.walk(filter, &job.position, WALK.min(rows.max(1) as usize), &mut |task| {
+        let walk = WALK.min(budget.rows().max(1) as usize);
+        let walked = turn.walk(filter, &job.position, walk, &mut |task| {
             if task.id < below && action.changes(task, filter) && turn.is_admitted(filter, task)? {
                 matched += 1;
                 if !dry_run {
@@ -239,14 +247,9 @@ impl Turn<'_> {
     }
 
     /// Changes one task that the filter has just admitted, and keeps what it was.
-    fn change_by_job(
-        &mut self,
-        job: &mut Record,
-        (index, destination): (TubeIndex, Option<TubeIndex>),
-        id: u64,
-        kept_of_others: u64,
-    ) -> Result<(), Error> {
-        let mut tube = self.tube(index)?;
+    fn change(&mut self, id: u64) -> Result<(), Error> {
+        let Self { turn, job, index, .. } = self;
+        let mut tube = turn.tube(*index)?;
         let Some(before) = tube.tasks().get(id)?.map(<[u8]>::to_vec) else { return Ok(()) };
         let attempts = tube.common.attempts.of(tube.store, tube.key(id))?;
         let mut moved_to = None;
@@ -262,9 +265,9 @@ impl Turn<'_> {
                 tube.change(id, Event::Bury, None)?
             }
             Action::Delete => tube.remove(id, Operation::Delete, None)?,
-            Action::Move => match destination {
+            Action::Move => match self.destination {
                 Some(to) => {
-                    moved_to = Some(self.move_task((index, to), id, &before)?);
+                    moved_to = Some(self.move_task(to, id, &before)?);
                     true
                 }
                 None => false,
@@ -272,16 +275,39 @@ impl Turn<'_> {
             Action::Count | Action::Undo => false,
         };
         if is_changed {
-            job.changed += 1;
-            self.keep(job, (index, kept_of_others), (id, &before), &attempts, moved_to)?;
+            self.job.changed += 1;
+            self.keep((id, &before), &attempts, moved_to)?;
         }
+        Ok(())
+    }
+
+    /// Keeps what a task was, if it can be brought back and the bin has space.
+    fn keep(
+        &mut self,
+        (id, tuple): (u64, &[u8]),
+        attempts: &Attempts,
+        moved_to: Option<u64>,
+    ) -> Result<(), Error> {
+        let Self { turn: Turn { store, tubes, common, .. }, job, .. } = self;
+        let is_temporary = tubes.at(self.index).is_none_or(|tube| tube.options.temporary);
+        if is_temporary || !job.action.can_be_undone() {
+            return Ok(());
+        }
+        let row = bin::row((job.id, id), tuple, attempts, moved_to);
+        let bytes = row.len() as u64;
+        if self.kept_of_others + job.kept_bytes + bytes > bin::MAX_BYTES {
+            return Ok(());
+        }
+        common.bulk.bin.keep(store, &row)?;
+        job.kept += 1;
+        job.kept_bytes += bytes;
         Ok(())
     }
 
     /// Puts a task into another tube and removes it here. Priority, sub-queue, remaining times and attempts go with it, as far as
     /// the tube has such. Returns its new id.
-    fn move_task(&mut self, (from, to): (TubeIndex, TubeIndex), id: u64, tuple: &[u8]) -> Result<u64, Error> {
-        let TubeTurn { tube, store, common, now, .. } = self.tube(from)?;
+    fn move_task(&mut self, to: TubeIndex, id: u64, tuple: &[u8]) -> Result<u64, Error> {
+        let TubeTurn { tube, store, common, now, .. } = self.turn.tube(self.index)?;
         let layout = tube.kind.layout();
         let Some(task) = Task::read(tuple, layout) else { return Err(crate::operation::not_found(id)) };
         let attempts = common.attempts.of(store, (tube.id, id))?;
@@ -323,12 +349,12 @@ impl Turn<'_> {
             replicas: None,
             has_others: false,
         };
-        let mut destination = self.tube(to)?;
+        let mut destination = self.turn.tube(to)?;
         let new_id = destination.tube.next_id.unwrap_or(u64::MAX);
         destination.put(Some(task.data), options, &mut Vec::new())?;
         let key = destination.key(new_id);
         destination.common.attempts.restore(destination.store, key, attempts)?;
-        self.tube(from)?.remove(id, Operation::Delete, None)?;
+        self.turn.tube(self.index)?.remove(id, Operation::Delete, None)?;
         Ok(new_id)
     }
 }

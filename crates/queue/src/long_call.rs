@@ -1,14 +1,14 @@
 //! Long calls: `find`, `kick`, `release_all` and `recount` of more tasks than one turn may handle.
 //!
 //! A call that changes at most [`Turn::BATCH`] tasks does so at once, and so does one inside a transaction. A longer
-//! call becomes a *job*: [`Queue::work`](crate::Queue::work) goes on with it in slices, each a transaction of its
-//! own, and the call is answered when the job is done. Calls between two slices see the changes of the finished slices.
+//! call becomes a *long call*: [`Queue::work`](crate::Queue::work) goes on with it in slices, each a transaction of its
+//! own, and it is answered when it is done. Calls between two slices see the changes of the finished slices.
 //!
 //! Calls take slices in turn, but for `find`: a page that has begun is finished first, so that only one is in memory.
 //!
-//! A job always ends, because it changes only tasks that were there when it was called. `kick` gets back at most the
+//! A long call always ends, because it changes only tasks that were there when it was called. `kick` gets back at most the
 //! number of tasks that were buried then; `release_all` passes once over the tasks that were taken then, and leaves tasks
-//! alone that were taken since. A job outlives its connection; it ends with an error when its tube is dropped or the queue
+//! alone that were taken since. A long call outlives its connection; it ends with an error when its tube is dropped or the queue
 //! stops.
 
 use std::ops::ControlFlow;
@@ -28,7 +28,7 @@ use crate::turn::{TubeTurn, Turn};
 use crate::waiting::check_may_wait;
 use crate::{Answer, Woken};
 
-/// The remaining work of a job.
+/// The remaining work of a long call.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Changes nothing.
@@ -51,7 +51,7 @@ pub(crate) enum Work {
 
 /// A long call under way.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct LongCall {
     handle: TubeHandle,
     connection: u64,
     request: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Job {
     work: Work,
 }
 
-impl Job {
+impl LongCall {
     /// Appends the values of the call, as far as it came; returns how many they are.
     fn write(&self, out: &mut Vec<u8>) -> u32 {
         match &self.work {
@@ -81,7 +81,12 @@ impl Job {
     }
 }
 
-impl Turn<'_> {
+/// A turn around the long calls.
+pub(crate) struct LongCallsTurn<'a> {
+    pub(crate) turn: Turn<'a>,
+}
+
+impl LongCallsTurn<'_> {
     /// `kick([count])`. Answers how many were kicked.
     pub(crate) fn kick(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let limit = match call.arguments.get(0) {
@@ -91,41 +96,41 @@ impl Turn<'_> {
                 number.ok_or(Error::KickLimit)?.count()
             }
         };
-        let left = limit.min(self.tube(call.index)?.tasks().count(State::Buried)?);
-        self.begin_job(call, (left, Work::Kick { left, kicked: 0 }), out)
+        let left = limit.min(self.turn.tube(call.index)?.tasks().count(State::Buried)?);
+        self.begin(call, (left, Work::Kick { left, kicked: 0 }), out)
     }
 
     /// `release_all()`
     pub(crate) fn release_all(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let taken = self.tube(call.index)?.tasks().count(State::Taken)?;
-        self.begin_job(call, (taken, Work::ReleaseAll { after: None }), out)
+        let taken = self.turn.tube(call.index)?.tasks().count(State::Taken)?;
+        self.begin(call, (taken, Work::ReleaseAll { after: None }), out)
     }
 
-    /// Does a short call at once, and puts a long one among the jobs.
-    pub(crate) fn begin_job(
+    /// Does a short call at once. A long one begins here.
+    pub(crate) fn begin(
         &mut self,
         call: &Call<'_>,
         (tasks, work): (u64, Work),
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
         let Call { index, caller, request, .. } = *call;
-        let handle = self.tubes.handle(index);
-        // A job that runs at once meets no task that was taken after the call, so `since` is no bound: the clock may have jumped.
-        let mut job = Job { handle, connection: caller.session, request, since: u64::MAX, work };
-        if tasks > Self::BATCH as u64 && !self.store.in_transaction() {
+        let handle = self.turn.tubes.handle(index);
+        // A call that is done at once meets no task that was taken after the call, so `since` is no bound: the clock may have jumped.
+        let mut long = LongCall { handle, connection: caller.session, request, since: u64::MAX, work };
+        if tasks > Turn::BATCH as u64 && !self.turn.store.in_transaction() {
             check_may_wait(caller)?;
-            job.since = self.now;
-            self.common.jobs.push_back(job);
+            long.since = self.turn.now;
+            self.turn.common.long_calls.push_back(long);
             return Ok(Answer::Parked);
         }
-        while !self.advance_job(&mut job, &mut Budget::of_rows(Self::BATCH as u32))? {}
-        Ok(Answer::Done { count: job.write(out) })
+        while !self.advance(&mut long, &mut Budget::of_rows(Turn::BATCH as u32))? {}
+        Ok(Answer::Done { count: long.write(out) })
     }
 
     /// Looks at a page's first tasks at once, and goes on with the rest among the long calls.
     pub(crate) fn find(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let Call { index, caller, request, .. } = *call;
-        let tube = self.tube(index)?;
+        let tube = self.turn.tube(index)?;
         let mut search = Box::new(tube.search(call)?);
         let may_wait = caller.may_wait && !tube.store.in_transaction();
         let mut budget = Budget::of_rows(if may_wait { Search::AT_ONCE } else { u32::MAX });
@@ -133,77 +138,84 @@ impl Turn<'_> {
             search.write(out);
             return Ok(Answer::one());
         }
-        let handle = self.tubes.handle(index);
-        let job =
-            Job { handle, connection: caller.session, request, since: self.now, work: Work::Find(search) };
-        self.common.jobs.push_back(job);
+        let handle = self.turn.tubes.handle(index);
+        let long = LongCall {
+            handle,
+            connection: caller.session,
+            request,
+            since: self.turn.now,
+            work: Work::Find(search),
+        };
+        self.turn.common.long_calls.push_back(long);
         Ok(Answer::Parked)
     }
 
     /// Goes on with the first of the long calls, for one slice.
-    pub(crate) fn work_on_calls(&mut self, budget: &mut Budget<'_>) {
-        let Some(mut job) = self.common.jobs.pop_front() else { return };
+    pub(crate) fn work(&mut self, budget: &mut Budget<'_>) {
+        let Some(mut long) = self.turn.common.long_calls.pop_front() else { return };
         let before = budget.rows();
-        let advanced = self.advance_job(&mut job, budget);
+        let advanced = self.advance(&mut long, budget);
         if budget.rows() == before {
             // A slice that fails at once, or finds nothing to do, takes its time too.
             budget.spend_rows(1);
         }
         match advanced {
-            Ok(false) if matches!(job.work, Work::Find(_)) => self.common.jobs.push_front(job),
-            Ok(false) => self.common.jobs.push_back(job),
+            Ok(false) if matches!(long.work, Work::Find(_)) => self.turn.common.long_calls.push_front(long),
+            Ok(false) => self.turn.common.long_calls.push_back(long),
             Ok(true) => {
                 let mut values = Vec::new();
-                let count = job.write(&mut values);
-                self.answer_job(&job, Ok((count, values)));
+                let count = long.write(&mut values);
+                self.answer(&long, Ok((count, values)));
             }
-            Err(error) => self.answer_job(&job, Err(error)),
+            Err(error) => self.answer(&long, Err(error)),
         }
-        self.serve();
+        self.turn.waiters().serve();
     }
 
     /// Forgets calls of a connection that change nothing: one request, or all. Whether there was one.
     pub(crate) fn forget_searches(&mut self, connection: u64, request: Option<u64>) -> bool {
-        let jobs = &mut self.common.jobs;
-        let count = jobs.len();
-        let is_meant = |job: &Job| {
-            job.is_search()
-                && job.connection == connection
-                && request.is_none_or(|request| job.request == request)
+        let calls = &mut self.turn.common.long_calls;
+        let count = calls.len();
+        let is_meant = |long: &LongCall| {
+            long.is_search()
+                && long.connection == connection
+                && request.is_none_or(|request| long.request == request)
         };
-        jobs.retain(|job| !is_meant(job));
-        jobs.len() < count
+        calls.retain(|long| !is_meant(long));
+        calls.len() < count
     }
 
     /// The queue stops: nothing is changed any more.
-    pub(crate) fn stop_jobs(&mut self) {
-        for job in std::mem::take(&mut self.common.jobs) {
-            if let (Work::Recount { .. }, Some(tube)) = (&job.work, self.tubes.at_mut(job.handle.index)) {
+    pub(crate) fn stop(&mut self) {
+        for long in std::mem::take(&mut self.turn.common.long_calls) {
+            if let (Work::Recount { .. }, Some(tube)) =
+                (&long.work, self.turn.tubes.at_mut(long.handle.index))
+            {
                 tube.recount = None;
             }
-            self.answer_job(&job, Err(Error::ReadOnly));
+            self.answer(&long, Err(Error::ReadOnly));
         }
     }
 
-    fn answer_job(&mut self, job: &Job, result: Result<(u32, Vec<u8>), Error>) {
-        let Job { connection, request, .. } = *job;
-        self.common.woken.push_back(Woken { connection, request, result });
+    fn answer(&mut self, long: &LongCall, result: Result<(u32, Vec<u8>), Error>) {
+        let LongCall { connection, request, .. } = *long;
+        self.turn.common.woken.push_back(Woken { connection, request, result });
     }
 
-    /// One slice of a job, in portions until the budget is spent. Whether the job is done.
-    fn advance_job(&mut self, job: &mut Job, budget: &mut Budget<'_>) -> Result<bool, Error> {
-        if self.tubes.get(job.handle).is_none() {
+    /// One slice of a call, in portions until the budget is spent. Whether the call is done.
+    fn advance(&mut self, long: &mut LongCall, budget: &mut Budget<'_>) -> Result<bool, Error> {
+        if self.turn.tubes.get(long.handle).is_none() {
             return Err(Error::TubeNotFound);
         }
-        let index = job.handle.index;
-        if let Work::Find(search) = &mut job.work {
-            return search.advance(&self.tube(index)?, budget);
+        let index = long.handle.index;
+        if let Work::Find(search) = &mut long.work {
+            return search.advance(&self.turn.tube(index)?, budget);
         }
-        let size = if matches!(job.work, Work::Recount { .. }) { WALK } else { PORTION };
-        self.transact_at(index, |tube| {
+        let size = if matches!(long.work, Work::Recount { .. }) { WALK } else { PORTION };
+        self.turn.transact_at(index, |tube| {
             loop {
                 let limit = size.min(budget.rows().max(1) as usize);
-                let (count, is_over) = job.portion(tube, limit)?;
+                let (count, is_over) = long.portion(tube, limit)?;
                 budget.spend_rows(u32::try_from(count).unwrap_or(u32::MAX));
                 // A portion of nothing waits for another call.
                 if is_over || count == 0 || budget.is_spent() {
@@ -214,12 +226,12 @@ impl Turn<'_> {
     }
 }
 
-impl Job {
+impl LongCall {
     const fn is_search(&self) -> bool {
         matches!(self.work, Work::Find(_))
     }
 
-    /// Handles at most `limit` tasks: how many it was, and whether the job is done.
+    /// Handles at most `limit` tasks: how many it was, and whether the call is done.
     fn portion(&mut self, tube: &mut TubeTurn<'_>, limit: usize) -> Result<(usize, bool), Error> {
         let (since, request) = (self.since, self.request);
         match &mut self.work {
