@@ -96,7 +96,12 @@ impl Lua {
     /// # Errors
     /// A value that MessagePack has not, too deep a nesting, or what `__serialize` raised.
     pub fn encode(self, index: i32, out: &mut Vec<u8>) -> Result<(), Error> {
-        self.encode_with(index, out, &Options::DEFAULT)
+        self.encode_with(index, out, &self.encoding())
+    }
+
+    /// How values of tuples and calls are encoded: as `msgpack.cfg` says.
+    pub(crate) fn encoding(self) -> Options {
+        self.shared().encoding.get()
     }
 
     /// [`Lua::encode`] with other rules.

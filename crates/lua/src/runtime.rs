@@ -79,6 +79,8 @@ pub(crate) struct Shared {
     pub(crate) used: Cell<usize>,
     pub(crate) pool: Pool,
     pub(crate) limits: Cell<Limits>,
+    /// How values of tuples and calls are encoded.
+    pub(crate) encoding: Cell<crate::EncodeOptions>,
     /// An allocation has failed since the last whole collection.
     pub(crate) is_exhausted: Cell<bool>,
     /// Native code runs: an allocation must not fail.
@@ -177,6 +179,7 @@ impl Runtime {
             pool: Pool::default(),
             is_exhausted: Cell::new(false),
             limits: Cell::new(limits),
+            encoding: Cell::new(crate::EncodeOptions::DEFAULT),
             in_native: Cell::new(true),
             types: Cell::default(),
             classes: RefCell::default(),

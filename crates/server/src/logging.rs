@@ -6,6 +6,7 @@
 
 mod json;
 mod lines;
+mod syslog;
 pub(crate) mod tail;
 
 use std::borrow::Cow;
@@ -18,6 +19,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 
 use rustix::fs::OFlags;
+use tracing::{Level, Metadata};
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt, reload};
@@ -97,6 +100,8 @@ enum Target {
     File(PathBuf, File),
     /// The standard input of a command.
     Command(File),
+    /// A syslog daemon.
+    Syslog(syslog::Syslog),
 }
 
 static TARGET: Mutex<Option<Target>> = Mutex::new(None);
@@ -126,16 +131,16 @@ fn start(command: &str) -> Result<Target, String> {
 }
 
 /// From now on lines go where `target` says: to a file (a path, with or without `file:` before it), or to a command (`|
-/// COMMAND` or `pipe:COMMAND`). Nothing, and they go to standard error.
+/// COMMAND` or `pipe:COMMAND`), or to a daemon (`syslog:OPTIONS`). Nothing, and they go to standard error.
 ///
 /// # Errors
-/// The file cannot be opened, or the command not be started; syslog is asked for, which there is not.
+/// The file cannot be opened, the command not be started, or the daemon not be reached.
 pub fn write_to(target: &str) -> Result<(), String> {
-    if target.starts_with("syslog:") {
-        return Err(format!(
-            "Incorrect value for option 'log': {target:?} is not possible here: name a file or a command, or let the \
-             service manager take standard error"
-        ));
+    if let Some(options) = target.strip_prefix("syslog:") {
+        let daemon = syslog::Syslog::open(options);
+        let daemon = daemon.map_err(|fault| format!("Incorrect value for option 'log': {fault}"))?;
+        *locked() = Some(Target::Syslog(daemon));
+        return Ok(());
     }
     let command = target.strip_prefix('|').or_else(|| target.strip_prefix("pipe:"));
     let path = target.strip_prefix("file:").unwrap_or(target);
@@ -163,8 +168,24 @@ pub fn reopen() -> Result<(), String> {
     Ok(())
 }
 
-/// Where a line goes.
-struct Destination;
+/// Where lines go.
+#[derive(Debug, Clone, Copy)]
+struct Lines;
+
+/// Where a line of this level goes.
+struct Destination(Level);
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Destination;
+
+    fn make_writer(&'a self) -> Destination {
+        Destination(Level::INFO)
+    }
+
+    fn make_writer_for(&'a self, line: &Metadata<'_>) -> Destination {
+        Destination(*line.level())
+    }
+}
 
 impl Write for Destination {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -173,6 +194,7 @@ impl Write for Destination {
             Some(Target::File(_, file)) => file.write_all(&without_colors(bytes))?,
             // A line that is not taken at once, or without a reader, is lost.
             Some(Target::Command(input)) => drop(input.write(&without_colors(bytes))),
+            Some(Target::Syslog(daemon)) => daemon.send(self.0, &without_colors(bytes)),
             None => io::stderr().write_all(bytes)?,
         }
         Ok(bytes.len())
@@ -211,7 +233,7 @@ pub fn init(level: &str, format: LogFormat) -> anyhow::Result<LogHandle> {
     let registry = tracing_subscriber::registry().with(filter);
     match format {
         LogFormat::Text => {
-            let lines = fmt::layer().with_writer(|| Destination).with_target(false);
+            let lines = fmt::layer().with_writer(Lines).with_target(false);
             if io::stderr().is_terminal() {
                 registry.with(lines.with_ansi(true).map_event_format(json::OrText)).try_init()?;
             } else {
@@ -219,7 +241,7 @@ pub fn init(level: &str, format: LogFormat) -> anyhow::Result<LogHandle> {
                 registry.with(lines.map_event_format(json::OrText)).try_init()?;
             }
         }
-        LogFormat::Json => registry.with(fmt::layer().json().with_writer(|| Destination)).try_init()?,
+        LogFormat::Json => registry.with(fmt::layer().json().with_writer(Lines)).try_init()?,
     }
     Ok(LogHandle(handle))
 }

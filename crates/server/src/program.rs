@@ -30,8 +30,8 @@ use crate::logging;
 use crate::program_listen::{Accepting, Bound, Place};
 use crate::program_masters::wait_for_masters;
 use crate::program_options::{
-    CHANGEABLE, changes_nothing, check_change, config_of_programs, enter_work_dir, place_of, set_options,
-    text_option,
+    CHANGEABLE, changes_nothing, check_change, check_folders, config_of_programs, enter_work_dir, place_of,
+    set_options, text_option,
 };
 use crate::replication::{self, Settings};
 use crate::script::{Script, run_main};
@@ -130,6 +130,7 @@ impl Host for Program {
             return Err("box.cfg is under way in another fiber".to_owned());
         }
         enter_work_dir(options)?;
+        check_folders(options)?;
         let mut config = self.config_of(options)?;
         config.native_queue = !self.no_native_queue.get();
         if let Some(target) = text_option(options, "log") {

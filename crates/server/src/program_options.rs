@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lycosa_tuple::value::Value;
+use uuid::Uuid;
 
 use crate::config::{Addresses, ByteSize, Config, Flags, WalMode};
 use crate::program_listen::Place;
@@ -23,6 +24,7 @@ pub(crate) fn config_of_programs() -> Result<Config, String> {
     config.replication_rejoin = false;
     // A program that never asks for the queue has its first space with the first number, as in Tarantool.
     config.queue_on_demand = true;
+    config.may_begin_read_only = false;
     Ok(config)
 }
 
@@ -59,6 +61,8 @@ pub(crate) fn set_options(config: &mut Config, options: &[(String, Value)]) -> R
                     _ => return Err(wrong()),
                 }
             }
+            "instance_uuid" => config.wanted.instance = Some(uuid_of(name, &text)?),
+            "replicaset_uuid" => config.wanted.cluster = Some(uuid_of(name, &text)?),
             "read_only" => config.read_only = value.as_bool().ok_or_else(wrong)?,
             "force_recovery" => config.force_recovery = value.as_bool().ok_or_else(wrong)?,
             // None, as for a negative number in Tarantool.
@@ -77,6 +81,26 @@ pub(crate) fn set_options(config: &mut Config, options: &[(String, Value)]) -> R
                 replication::options::set(config, name, value)?;
             }
         }
+    }
+    Ok(())
+}
+
+/// A UUID as Tarantool reads it: 36 characters.
+fn uuid_of(name: &str, text: &str) -> Result<Uuid, String> {
+    const LENGTH: usize = 36;
+    Some(text)
+        .filter(|text| text.len() == LENGTH)
+        .and_then(|text| Uuid::parse_str(text).ok())
+        .ok_or_else(|| format!("Incorrect value for option '{name}': {text}"))
+}
+
+/// Refuses folders that do not exist: a wrong name would begin an empty instance beside the data.
+pub(crate) fn check_folders(options: &[(String, Value)]) -> Result<(), String> {
+    for name in ["memtx_dir", "wal_dir"] {
+        let Some(folder) = text_option(options, name).filter(|folder| !folder.is_empty()) else { continue };
+        std::fs::read_dir(&folder).map_err(|error| {
+            format!("Incorrect value for option '{name}': error reading directory '{folder}' ({error}); create it first")
+        })?;
     }
     Ok(())
 }

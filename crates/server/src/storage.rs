@@ -72,11 +72,14 @@ pub(crate) async fn open_or_join(
     let joins = is_new
         && (rejoins.is_some() || !begins_replica_set(config) || bootstrap::is_forestalled(config, tls).await);
     if joins {
-        let instance = rejoins.unwrap_or_else(Uuid::new_v4);
+        let instance = rejoins.or(config.wanted.instance).unwrap_or_else(Uuid::new_v4);
         progress.enter(Stage::Joining);
-        return bootstrap::join(directory, config, instance, tls).await;
+        let opened = bootstrap::join(directory, config, instance, tls).await?;
+        check_uuids(config, &opened.identity)?;
+        return Ok(opened);
     }
     let opened = open(directory, config, progress)?;
+    check_uuids(config, &opened.identity)?;
     if opened.identity.replica_id == 0 && config.replication.0.is_empty() {
         anyhow::bail!(
             "_cluster does not list instance {}; an anonymous replica cannot be started alone: name its master with \
@@ -85,6 +88,19 @@ pub(crate) async fn open_or_join(
         );
     }
     Ok(opened)
+}
+
+/// Refuses data of another instance or replica set than the program wants.
+fn check_uuids(config: &Config, identity: &Identity) -> anyhow::Result<()> {
+    let wanted = config.wanted;
+    for (what, wanted, own) in
+        [("Replica set", wanted.cluster, identity.cluster), ("Instance", wanted.instance, identity.instance)]
+    {
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != own) {
+            anyhow::bail!("{what} UUID mismatch: expected {wanted}, got {own}");
+        }
+    }
+    Ok(())
 }
 
 /// Opens the data in a folder, or begins a new instance in an empty one.
@@ -176,8 +192,14 @@ pub(crate) fn writer_settings(config: &Config) -> WriterSettings {
 }
 
 fn bootstrap(directory: &Directory, config: &Config) -> anyhow::Result<Opened> {
-    let identity =
-        Identity { instance: Uuid::new_v4(), cluster: Uuid::new_v4(), replica_id: FIRST_REPLICA_ID };
+    if config.read_only && !config.may_begin_read_only {
+        anyhow::bail!("Trying to bootstrap a local read-only instance as master");
+    }
+    let identity = Identity {
+        instance: config.wanted.instance.unwrap_or_else(Uuid::new_v4),
+        cluster: config.wanted.cluster.unwrap_or_else(Uuid::new_v4),
+        replica_id: FIRST_REPLICA_ID,
+    };
     tracing::info!("the data folder is empty: beginning instance {}", identity.instance);
     let (settings, writer) = (store_settings(config), writer_settings(config));
     let (store, log) = folder::begin(directory, settings, writer, &identity, now())?;

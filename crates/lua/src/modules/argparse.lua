@@ -58,10 +58,14 @@ function argparse.parse(arguments, options)
         if argument:match('^%-%-') then
             local name, value = argument:match('^%-%-([%a_][%w_-]+)=(.*)$')
             name = name or argument:match('^%-%-([%a_][%w_-]+)$') or bad(place)
-            local takes_none = known and known[name] and known[name].kind == 'boolean'
+            local kind = known and known[name] and known[name].kind
+            local takes_none = kind == 'boolean' or kind == 'boolean+'
             local following = arguments[place + 1]
             if value == nil and not takes_none and following and following:sub(1, 1) ~= '-' then
                 value, place = following, place + 1
+            elseif value == nil and not takes_none and following == '-' then
+                -- A dash stands for no value.
+                place = place + 1
             end
             add(name, value == nil and true or value)
         elseif argument:match('^%-.') then

@@ -79,6 +79,8 @@ end
 
 -- Triggers of open transactions and how deep in statements they are, by fiber.
 local transactions, depths = {}, {}
+-- How many statements of any fiber have triggers under way, and how deep statements of triggers may be.
+local under_way, MOST_NESTED = 0, 4
 
 local function check_no_statement(code, text)
     if (depths[fiber_id()] or 0) > 0 then client_error(code, text) end
@@ -283,14 +285,24 @@ local function run_statement(triggers, kind, space, index, key, operations, base
     return result
 end
 
+-- A statement of the fiber begins its triggers, and ends them.
+local function enter(id)
+    under_way = under_way + 1
+    depths[id] = (depths[id] or 0) + 1
+end
+local function leave(id)
+    under_way = under_way - 1
+    depths[id] = depths[id] > 1 and depths[id] - 1 or nil
+end
+
 -- Runs `body` as a part of a transaction that fails alone, with triggers inside.
 local function with_triggers(body, ...)
     local own, id = not internal.in_txn(), fiber_id()
     local place
     if own then box.begin() else place = internal.savepoint() end
-    depths[id] = (depths[id] or 0) + 1
+    enter(id)
     local done, result = pcall(body, ...)
-    depths[id] = depths[id] > 1 and depths[id] - 1 or nil
+    leave(id)
     if not done then
         if own then
             box.rollback()
@@ -318,14 +330,14 @@ local function change_seen(triggers, kind, space, index, key, operations, base)
     local id, place, result, changes, done_as, old, new =
         internal.execute_seen(kind, space, index, key, operations, base)
     if not place then transactions[id] = nil end
-    depths[id] = (depths[id] or 0) + 1
+    enter(id)
     local done, message = true, nil
     if changes then
         done, message = pcall(run_all_after, changes)
     elseif done_as then
         done, message = pcall(run_after_one, triggers, space, done_as, old, new)
     end
-    depths[id] = depths[id] > 1 and depths[id] - 1 or nil
+    leave(id)
     if not done then
         if not place then
             box.rollback()
@@ -340,6 +352,9 @@ end
 
 -- Executes a statement with the triggers of its space.
 local function change(kind, space, index, key, operations, base)
+    if under_way > 0 and (depths[fiber_id()] or 0) >= MOST_NESTED then
+        client_error('SUB_STMT_MAX', 'Can not execute a nested statement: nesting limit reached')
+    end
     local triggers = spaces[space]
     if triggers and triggers.change then return triggers.change(kind, key, operations, base) end
     if not triggers or not triggers.any then

@@ -72,11 +72,17 @@ local function step(tuple, position)
     return place + 1, field(tuple, place + 1)
 end
 
+-- Programs see a step as an object with a name of its own.
+local iterator = ffi.metatype(ffi.typeof('struct { char __tuple_iterator; }'), {
+    __call = function(_, tuple, position) return step(tuple, position) end,
+    __tostring = function() return '<tuple iterator>' end,
+})()
+
 function methods.pairs(tuple, position)
     check(tuple, 'tuple:pairs(tuple[, pos])')
     local loaded, fun = pcall(require, 'fun')
-    if loaded then return fun.wrap(step, tuple, position) end
-    return step, tuple, position
+    if loaded then return fun.wrap(iterator, tuple, position) end
+    return iterator, tuple, position
 end
 methods.ipairs = methods.pairs
 

@@ -89,7 +89,9 @@ fn key(lua: Lua, index: i32) -> Result<Vec<u8>, Error> {
 }
 
 /// How fields are encoded: one that holds a table of mostly holes is an array all the same, as in Tarantool's tuples.
-const FIELDS: EncodeOptions = EncodeOptions { sparse_ratio: 0, ..EncodeOptions::DEFAULT };
+fn as_fields(lua: Lua) -> EncodeOptions {
+    EncodeOptions { sparse_ratio: 0, ..lua.encoding() }
+}
 
 /// A key or tuple, of about `room` bytes.
 fn array(lua: Lua, index: i32, room: usize) -> Result<Vec<u8>, Error> {
@@ -99,10 +101,10 @@ fn array(lua: Lua, index: i32, room: usize) -> Result<Vec<u8>, Error> {
     let mut out = Vec::with_capacity(room);
     match lua.kind(index) {
         Kind::None | Kind::Nil => mp::write_array(&mut out, 0),
-        Kind::Table => lua.encode_with(index, &mut out, &FIELDS)?,
+        Kind::Table => lua.encode_with(index, &mut out, &as_fields(lua))?,
         _ => {
             mp::write_array(&mut out, 1);
-            lua.encode_with(index, &mut out, &FIELDS)?;
+            lua.encode_with(index, &mut out, &as_fields(lua))?;
         }
     }
     Ok(out)

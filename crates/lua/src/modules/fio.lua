@@ -254,7 +254,15 @@ function handle.read(self, first, second)
         ffi.copy(first, text, #text)
         return #text
     end
-    return read_all(self.fh, first, nil, self.waits)
+    local text, message = read_all(self.fh, first, nil, self.waits)
+    -- Of an empty file nothing is asked for, however it was opened.
+    if text == nil and first == nil and errno() == errno.EBADF then
+        local status = handle.stat(self)
+        if status and status.size == 0 then return '' end
+        errno(errno.EBADF)
+    end
+    if text ~= nil then return text end
+    return nil, message
 end
 
 function handle.pread(self, first, second, third)

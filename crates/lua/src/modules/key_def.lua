@@ -1,4 +1,5 @@
 -- key_def: definitions of keys outside of indexes: order of tuples, keys of tuples.
+local ffi = require('ffi')
 local native = require('lycosa.key_def')
 local internal = require('lycosa.box')
 
@@ -8,7 +9,11 @@ local USAGE = 'Bad params, use: key_def.new({{fieldno = fieldno, type = type[, i
 local client_error = internal.client_error
 
 local methods = {}
-local key_def_mt = {}
+
+-- A definition is C data with a number, as programs test for it; its parts are kept beside.
+ffi.cdef('struct key_def { int __key_def_number; };')
+local struct = ffi.typeof('struct key_def')
+local kept, last = {}, 0
 
 local function illegal(message)
     error(internal.new_error('IllegalParams', nil, message), 0)
@@ -66,7 +71,10 @@ local function make(parts)
             setmetatable(order.options or {}, { __serialize = 'map' }),
         }
     end
-    return setmetatable({ _native = native.make(described), _parts = parts }, key_def_mt)
+    local made = native.make(described)
+    last = last + 1
+    kept[last] = { native = made, parts = parts }
+    return struct(last)
 end
 
 local function new(...)
@@ -81,31 +89,33 @@ local function new(...)
     return make(list)
 end
 
-local function is_key_def(object) return type(object) == 'table' and getmetatable(object) == key_def_mt end
+local function is_key_def(object) return type(object) == 'cdata' and ffi.istype(struct, object) end
+local function native_of(object) return kept[object.__key_def_number].native end
+local function parts_of(object) return kept[object.__key_def_number].parts end
 
 function methods.extract_key(object, ...)
     if not is_key_def(object) or select('#', ...) < 1 then usage('Usage: key_def:extract_key(tuple)') end
-    return native.extract_key(object._native, (...))
+    return native.extract_key(native_of(object), (...))
 end
 
 function methods.compare(object, ...)
     if not is_key_def(object) or select('#', ...) ~= 2 then usage('Usage: key_def:compare(tuple_a, tuple_b)') end
-    return native.compare(object._native, ...)
+    return native.compare(native_of(object), ...)
 end
 
 function methods.compare_with_key(object, ...)
     if not is_key_def(object) or select('#', ...) ~= 2 then usage('Usage: key_def:compare_with_key(tuple, key)') end
-    return native.compare_with_key(object._native, ...)
+    return native.compare_with_key(native_of(object), ...)
 end
 
 --- The parts of both, each place once.
 function methods.merge(object, other)
     if not is_key_def(object) or not is_key_def(other) then usage('Usage: key_def:merge(second_key_def)') end
     local list, seen = {}, {}
-    for _, parts in ipairs({ object._parts, other._parts }) do
+    for _, parts in ipairs({ parts_of(object), parts_of(other) }) do
         for _, part in ipairs(parts) do
             local place = part.fieldno .. '\0' .. (part.path or '')
-            if not seen[place] or parts == object._parts then
+            if not seen[place] or parts == parts_of(object) then
                 seen[place] = true
                 list[#list + 1] = part
             end
@@ -117,18 +127,22 @@ end
 function methods.totable(object)
     if not is_key_def(object) then usage('Usage: key_def:totable()') end
     local shown = {}
-    for place, part in ipairs(object._parts) do
-        shown[place] = {
-            fieldno = part.fieldno, type = part.type, is_nullable = part.is_nullable, path = part.path,
-            collation = part.collation,
-        }
+    for place, part in ipairs(parts_of(object)) do
+        local one = { type = part.type, fieldno = part.fieldno }
+        one.is_nullable = part.is_nullable
+        if part.path ~= nil then one.path = part.path end
+        if part.collation ~= nil then one.collation = part.collation end
+        shown[place] = one
     end
     return shown
 end
 
-key_def_mt.__index = methods
-key_def_mt.__serialize = methods.totable
-key_def_mt.__tostring = function() return '<struct key_def &>' end
+methods.__serialize = methods.totable
+ffi.metatype(struct, {
+    __index = function(_, name) return methods[name] end,
+    __tostring = function() return '<struct key_def &>' end,
+    __gc = function(object) kept[object.__key_def_number] = nil end,
+})
 
 return {
     new = new, extract_key = methods.extract_key, compare = methods.compare, compare_with_key = methods.compare_with_key,

@@ -15,8 +15,11 @@ use lycosa_tuple::value::Value;
 use crate::api::{Kind, Lua};
 use crate::error::Error;
 
-/// A key definition as Lua holds it.
-struct Definition(KeyDef);
+/// A key definition as Lua holds it, with the paths of its parts as they were written.
+struct Definition {
+    key: KeyDef,
+    paths: Vec<String>,
+}
 
 /// Pushes the native part.
 pub(super) fn open(lua: Lua) -> Result<i32, Error> {
@@ -56,7 +59,10 @@ fn make(lua: Lua) -> Result<i32, Error> {
     let parts: Option<Vec<KeyPart>> = value.as_array().unwrap_or_default().iter().map(part_of).collect();
     let parts = parts
         .ok_or_else(|| Error::here("a part of the key cannot be used: its path or collation is wrong"))?;
-    lua.push_userdata(Definition(KeyDef::new(parts)));
+    let path_of = |part: &Value| Some(part.as_array()?.get(3)?.as_str()?.to_owned());
+    let paths = value.as_array().unwrap_or_default().iter().map(|part| path_of(part).unwrap_or_default());
+    let paths = paths.collect();
+    lua.push_userdata(Definition { key: KeyDef::new(parts), paths });
     Ok(1)
 }
 
@@ -80,8 +86,8 @@ fn part_of(described: &Value) -> Option<KeyPart> {
     })
 }
 
-fn definition(lua: &Lua) -> Result<&KeyDef, Error> {
-    Ok(&lua.userdata::<Definition>(1).ok_or_else(|| Error::here("the argument is no key definition"))?.0)
+fn definition(lua: &Lua) -> Result<&Definition, Error> {
+    lua.userdata::<Definition>(1).ok_or_else(|| Error::here("the argument is no key definition"))
 }
 
 /// A tuple or a table as bytes.
@@ -114,8 +120,8 @@ fn wrong_part(part: u32, expected: FieldType) -> Error {
 }
 
 /// Refuses a tuple that has no such key.
-fn check_tuple(key: &KeyDef, tuple: &[u8]) -> Result<(), Error> {
-    for (number, part) in (0..).zip(key.parts()) {
+fn check_tuple(definition: &Definition, tuple: &[u8]) -> Result<(), Error> {
+    for (number, part) in (0..).zip(definition.key.parts()) {
         let field = TupleRef::trusted(tuple).field(part.field);
         let value = match (&part.path, field) {
             (Some(path), Some(field)) => path.lookup(field),
@@ -125,7 +131,9 @@ fn check_tuple(key: &KeyDef, tuple: &[u8]) -> Result<(), Error> {
         match value {
             None if part.nullable => {}
             None => {
-                let text = format!("Tuple field [{}] required by space format is missing", part.field + 1);
+                let path = definition.paths.get(number as usize).map_or("", String::as_str);
+                let text =
+                    format!("Tuple field [{}]{path} required by space format is missing", part.field + 1);
                 return Err(client(ErrorCode::FieldMissing, text));
             }
             Some(value) if part.ty.accepts(value) || part.nullable && value == [0xc0] => {}
@@ -138,8 +146,9 @@ fn check_tuple(key: &KeyDef, tuple: &[u8]) -> Result<(), Error> {
 /// `extract_key(definition, tuple)`: the key as a tuple.
 fn extract_key(lua: Lua) -> Result<i32, Error> {
     let tuple = tuple_at(lua, 2)?;
-    let key = definition(&lua)?;
-    check_tuple(key, &tuple)?;
+    let definition = definition(&lua)?;
+    check_tuple(definition, &tuple)?;
+    let key = &definition.key;
     let mut out = Vec::new();
     mp::write_array(&mut out, key.part_count());
     key.extract(&tuple, &mut out);
@@ -159,9 +168,10 @@ fn push_order(lua: Lua, order: Ordering) -> Result<i32, Error> {
 /// `compare(definition, tuple, tuple)`: -1, 0 or 1.
 fn compare(lua: Lua) -> Result<i32, Error> {
     let (left, right) = (tuple_at(lua, 2)?, tuple_at(lua, 3)?);
-    let key = definition(&lua)?;
-    check_tuple(key, &left)?;
-    check_tuple(key, &right)?;
+    let definition = definition(&lua)?;
+    check_tuple(definition, &left)?;
+    check_tuple(definition, &right)?;
+    let key = &definition.key;
     push_order(lua, key.compare(&left, &right))
 }
 
@@ -172,8 +182,9 @@ fn compare_with_key(lua: Lua) -> Result<i32, Error> {
         return Err(no_array());
     }
     let given = tuple_at(lua, 3)?;
-    let key = definition(&lua)?;
-    check_tuple(key, &tuple)?;
+    let definition = definition(&lua)?;
+    check_tuple(definition, &tuple)?;
+    let key = &definition.key;
     let mut reader = Reader::new(&given);
     let count = reader.array().map_err(|_| no_array())?.min(key.part_count());
     let values = reader.rest();

@@ -82,11 +82,14 @@ return serializer.new(function(msgpack, cfg)
             end
             return native.decode(bytes, offset, cfg)
         end
+        local is_pointer = ffi.istype(POINTERS[1], bytes) or ffi.istype(POINTERS[2], bytes)
+        if is_pointer and type(offset) ~= 'number' then
+            local kind = select('#', ...) == 0 and 'no value' or type(offset)
+            error(("bad argument #2 to '?' (number expected, got %s)"):format(kind), 2)
+        end
+        if is_pointer and offset < 0 then error("msgpack.decode: size can't be negative", 2) end
         if not is_text(bytes) then error("msgpack.decode: a Lua string or 'char *' expected", 2) end
         local start = ffi.cast('const char *', bytes)
-        if type(offset) ~= 'number' or offset < 0 then
-            error('msgpack.decode: the size of the memory is expected behind a pointer', 2)
-        end
         local value, after = native.decode(ffi.string(start, offset), 1, cfg)
         return value, ffi.cast(ffi.typeof(bytes), start + (after - 1))
     end
@@ -142,4 +145,4 @@ return serializer.new(function(msgpack, cfg)
     --- The number of items of the array, or of pairs of the map, that begins there, and where its first item begins.
     msgpack.decode_array_header = header('msgpack.decode_array_header', 0x90, 0xdc)
     msgpack.decode_map_header = header('msgpack.decode_map_header', 0x80, 0xde)
-end)
+end, native.configure)

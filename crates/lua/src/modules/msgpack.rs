@@ -8,7 +8,7 @@ use crate::api::{Kind, Lua};
 use crate::error::Error;
 
 pub(super) fn open(lua: Lua) -> Result<i32, Error> {
-    lua.new_library(&[("encode", encode), ("decode", decode)]);
+    lua.new_library(&[("encode", encode), ("decode", decode), ("configure", configure)]);
     Ok(1)
 }
 
@@ -23,6 +23,12 @@ fn encode(lua: Lua) -> Result<i32, Error> {
     }
     lua.push_str(bytes);
     Ok(1)
+}
+
+/// `configure(options)`: the rules for values of tuples and calls, too.
+fn configure(lua: Lua) -> Result<i32, Error> {
+    lua.shared().encoding.set(Settings::read(lua, 1)?.encoding);
+    Ok(0)
 }
 
 /// Whether no option says how the value is encoded.

@@ -74,7 +74,7 @@ local function unpack(...)
     for letter in format:gmatch('.') do
         local size = SIZES[letter] or (FLOATS[letter] and ffi.sizeof(FLOATS[letter]))
         if size and at + size - 1 > #text then error(("pickle.unpack('%s'): got %d bytes (expected: %d+)"):format(letter,
-            #text - at + 1, size), 2) end
+            #text, at + size - 1), 2) end
         if SIZES[letter] then
             values[#values + 1] = unpack_number(text, at, size, BIG_ENDIAN[letter])
         elseif size then

@@ -27,7 +27,8 @@ end
 
 -- The function that a dotted name or a name with a colon stands for, and the object before the colon.
 local function find(name)
-    local row = rawget(_G, 'box') and internal.is_stored(name) and internal.system_row(296, 2, name)
+    local has_rows = rawget(_G, 'box') and internal.configured()
+    local row = has_rows and internal.is_stored(name) and internal.system_row(296, 2, name)
     if row and row[6] ~= nil and row[6] ~= '' then
         local known = compiled[name]
         if known and known.text == row[6] then return known.body end

@@ -47,8 +47,9 @@ function serializer.with(cfg, given)
     return assign(merged, given)
 end
 
---- A module with options of its own; `open(module, cfg)` adds its functions.
-function serializer.new(open)
+--- A module with options of its own; `open(module, cfg)` adds its functions. `changed(cfg)` hears of changes of this module, and
+--- not of those that its `new` makes.
+function serializer.new(open, changed)
     local cfg = table.copy(DEFAULTS)
     setmetatable(cfg, {
         __call = function(self, ...)
@@ -58,6 +59,7 @@ function serializer.new(open)
                 error(("bad argument #2 to '?' (table expected, got %s)"):format(kind), 2)
             end
             assign(self, given)
+            if changed then changed(self) end
         end,
         __serialize = 'map',
     })

@@ -83,13 +83,13 @@ local function keep(socket, failure, result, number, ...)
 end
 
 local function number_of(names, key)
-    if type(key) == 'number' then return key end
+    -- As a C function takes it.
+    if type(key) == 'number' then return tonumber(ffi.cast('int32_t', key)) end
     return names[key]
 end
 
 local function flags_of(names, flags)
     if flags == nil then return 0 end
-    if type(flags) == 'number' then return flags end
     if type(flags) ~= 'table' then flags = { flags } end
     local sum = 0
     for _, flag in pairs(flags) do
@@ -100,7 +100,7 @@ local function flags_of(names, flags)
 end
 
 local function protocol_of(name)
-    if type(name) == 'number' then return name end
+    if type(name) == 'number' then return tonumber(ffi.cast('int32_t', name)) end
     if type(name) ~= 'string' then return nil, errno.EINVAL end
     if protocols[name] == nil then protocols[name] = native.protocol(name) end
     if protocols[name] == nil then return nil, errno.EPROTOTYPE end
@@ -277,7 +277,6 @@ end
 local function option_of(level, name)
     local known = SO_OPT[level] or {}
     local option = known[name]
-    if option == nil and type(name) == 'number' then option = name end
     if option == nil then error(('Unknown socket option name: %s'):format(tostring(name)), 3) end
     if type(option) == 'number' then return { number = option } end
     return option
@@ -292,6 +291,7 @@ function methods.setsockopt(socket, level, name, value)
     if type(value) == 'boolean' then value = value and 1 or 0 end
     if option.text then value = tostring(value) else value = tonumber(value) end
     if value == nil then error(('Socket option %s wants a number or a boolean'):format(name), 2) end
+    if not option.text then value = tonumber(ffi.cast('int32_t', value)) end
     return keep(socket, false, native.setsockopt(fd, number, option.number, value))
 end
 
@@ -420,7 +420,9 @@ function methods.write(socket, data, timeout)
 end
 
 function methods.send(socket, data, flags)
-    return (keep(socket, nil, native.send(fd_of(socket), data, flags_of(SEND_FLAGS, flags) or 0)))
+    local fd, number = fd_of(socket), flags_of(SEND_FLAGS, flags)
+    if number == nil then error(('Unknown flag of socket:send(): %s'):format(tostring(flags)), 2) end
+    return (keep(socket, nil, native.send(fd, data, number)))
 end
 
 -- The size that a datagram has is asked for by nil.

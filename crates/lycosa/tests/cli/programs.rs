@@ -65,6 +65,11 @@ fn addresses_and_rows_of_csv_are_read_and_written_as_there() {
 }
 
 #[test]
+fn what_programs_set_and_build_on_does_what_it_does_there() {
+    compare("settings.lua", &[]);
+}
+
+#[test]
 fn handles_of_children_and_descriptors_do_what_they_do_there() {
     compare("handles.lua", &[]);
 }

@@ -17,6 +17,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use uuid::Uuid;
+
 pub(crate) use bounds::fault_of_number;
 pub use declared::{DeclaredExpiration, DeclaredTube, DeclaredUser, NumberOrName};
 pub use value::{
@@ -123,6 +125,13 @@ pub enum ConfigError {
     },
 }
 
+/// UUIDs that a program wants; without one a new instance chooses its own.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct WantedUuids {
+    pub(crate) instance: Option<Uuid>,
+    pub(crate) cluster: Option<Uuid>,
+}
+
 macro_rules! settings {
     ($( $field:ident : $type:ty = $default:literal, $key:literal, $reloads:literal, $help:literal; )*) => {
         /// Every setting, in the order in which they are printed.
@@ -147,6 +156,10 @@ macro_rules! settings {
             pub expirations: Vec<DeclaredExpiration>,
             /// Whether the queue starts when it is asked for first. Programs set it; it is no setting.
             pub(crate) queue_on_demand: bool,
+            /// The UUIDs that a program wants for itself and for its replica set.
+            pub(crate) wanted: WantedUuids,
+            /// Whether a new instance may begin a replica set though it is read-only.
+            pub(crate) may_begin_read_only: bool,
             sources: BTreeMap<&'static str, (String, Source)>,
         }
 
@@ -159,6 +172,8 @@ macro_rules! settings {
                     tubes: layers.tubes.clone(),
                     expirations: layers.expirations.clone(),
                     queue_on_demand: false,
+                    wanted: WantedUuids::default(),
+                    may_begin_read_only: true,
                     sources: layers.values.clone(),
                 }
             }

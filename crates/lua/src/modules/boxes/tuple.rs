@@ -9,7 +9,7 @@ use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::update;
 use lycosa_tuple::value::Value;
 
-use super::{FIELDS, USUAL_KEY, array, id, not_an_array, of_store, tuple};
+use super::{USUAL_KEY, array, as_fields, id, not_an_array, of_store, tuple};
 use crate::api::{Lua, MAX_EXACT, Native};
 use crate::convert::{EXT_DECIMAL, EXT_UUID, TUPLE_HEAD};
 use crate::error::Error;
@@ -301,7 +301,7 @@ fn tuple_transform(lua: Lua) -> Result<i32, Error> {
     out.extend_from_slice(before);
     // `__serialize` may run here; the tuple stays where it is on the stack.
     for index in 4..=given + 3 {
-        lua.encode_with(index, &mut out, &FIELDS)?;
+        lua.encode_with(index, &mut out, &as_fields(lua))?;
     }
     out.extend_from_slice(after);
     lua.push_tuple(&out)?;

@@ -590,6 +590,21 @@ local function connect(...)
     return new_connection(nil, nil, ...)
 end
 
+-- `net_box:timeout(seconds):connect(…)`, as programs for Tarantool 1.6 say it: the time that the connection gets.
+local function timed(...)
+    local timeout = (...) == package.loaded['net.box'] and select(2, ...) or (...)
+    local function connect_in_time(first, ...)
+        local host, port, options = first, ...
+        if type(first) == 'table' then host, port, options = ... end
+        if type(port) == 'table' then port, options = nil, port end
+        local given = { wait_connected = tonumber(timeout) }
+        for name, value in pairs(type(options) == 'table' and options or {}) do given[name] = value end
+        if port == nil then return new_connection(nil, nil, host, given) end
+        return new_connection(nil, nil, host, port, given)
+    end
+    return setmetatable({ connect = connect_in_time, new = connect_in_time }, { __index = package.loaded['net.box'] })
+end
+
 -- A socket to the server and what it says in its greeting; nil and the text of the failure.
 local function establish_connection(host, port, timeout)
     timeout = timeout or CONNECT_TIMEOUT
@@ -618,8 +633,5 @@ return setmetatable({
     wrap = wrap,
     establish_connection = establish_connection,
     self = require('lycosa.net_box.own'),
-    timeout = function(timeout)
-        log.warn('net.box.timeout(%s) has no effect: give the timeout to the request', timeout)
-        return { connect = connect, new = connect }
-    end,
+    timeout = timed,
 }, {})

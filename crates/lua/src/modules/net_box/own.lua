@@ -1,6 +1,7 @@
 -- The own instance, as if it were remote.
 local internal = require('lycosa.box')
 local errors = require('lycosa.net_box.errors')
+local msgpack = require('msgpack')
 local arguments_of = require('lycosa.net_box.arguments')
 
 local own = {
@@ -19,15 +20,17 @@ local own = {
     host = 'localhost',
 }
 
--- What a remote server would have answered: tuples are tables there.
+-- What a remote server would have answered: tuples are tables there, and small numbers are no C data.
 local function plain(count, value, ...)
     if count == 0 then return end
-    if box.tuple.is(value) then value = value:totable() end
+    if type(value) == 'cdata' then value = msgpack.decode(msgpack.encode(value)) end
     return value, plain(count - 1, ...)
 end
 
+-- A call that fails takes the transaction of its program with it, as there.
 local function as_error(done, ...)
     if done then return plain(select('#', ...), ...) end
+    if internal.configured() and internal.in_txn() then box.rollback() end
     local message = ...
     if box.error.is(message) then error(message, 0) end
     error(errors.new(box.error.PROC_LUA, tostring(message)), 0)
@@ -48,7 +51,11 @@ end
 function own.eval(self, text, arguments)
     check_self(self, 'eval')
     arguments = arguments_of(arguments, 'eval', 'expression')
-    return as_error(pcall(require('lycosa.program').eval, text, unpack(arguments, 1, table.maxn(arguments))))
+    -- An expression has its value, as in a console.
+    local chunk, message = loadstring(text)
+    if not chunk then chunk, message = loadstring('return ' .. text) end
+    if not chunk then return as_error(false, message) end
+    return as_error(pcall(chunk, unpack(arguments, 1, table.maxn(arguments))))
 end
 
 setmetatable(own, {

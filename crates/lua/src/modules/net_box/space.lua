@@ -146,12 +146,15 @@ function index_methods.update(index, key, operations, options)
 end
 
 -- What has no request of its own is a call of the server's box.
-local function by_call(name, decode)
+local function by_call(name, decode, takes_iterator)
     index_methods[name] = function(index, key, options)
         check_index(index, name)
+        local given = type(options) == 'table' and options or {}
+        if given.buffer then error(("index:%s() doesn't support `buffer` argument"):format(name), 2) end
         local called = ('box.space.%s.index.%s:%s'):format(index.space.name, index.name, name)
         local list = native.key(key)
         if key ~= nil and #list == 0 then list = { {} } elseif key ~= nil then list = { list } end
+        if takes_iterator and given.iterator ~= nil then list = { list[1] or {}, { iterator = given.iterator } } end
         return spaces.request(index.space.connection, options, decode(index), keys.CALL_16,
             keys.FUNCTION_NAME, called, keys.TUPLE, list)
     end
@@ -170,7 +173,7 @@ by_call('count', function()
         local first = native.values(data)[1]
         return type(first) == 'table' and first[1] or first
     end
-end)
+end, true)
 
 -- The schema as space objects.
 

@@ -1,0 +1,110 @@
+-- What programs set and build on: the rules of `msgpack.cfg`, how deep triggers nest, key definitions as C data, UUIDs of the
+-- instance, flags of sockets, calls of the own instance that fail.
+local ffi, msgpack, net_box = require('ffi'), require('msgpack'), require('net.box')
+local fiber, json, socket, key_def = require('fiber'), require('json'), require('socket'), require('key_def')
+
+local UUIDS = { 'c49a4964-1bbd-4c5b-8c97-2375e9832d39', 'c49a4964-1bbd-4c5b-8c97-2375e9832d38' }
+for _, options in ipairs({ { instance_uuid = 'x' }, { replicaset_uuid = UUIDS[1] .. '0' } }) do print(pcall(box.cfg, options)) end
+box.cfg({ log_level = 2, instance_uuid = UUIDS[1], replicaset_uuid = UUIDS[2] })
+print(box.info.uuid, box.info.cluster.uuid, box.cfg.instance_uuid)
+print(pcall(box.cfg, { instance_uuid = UUIDS[1] }), pcall(box.cfg, { instance_uuid = UUIDS[2] }))
+
+local first, second = box.schema.space.create('first'), box.schema.space.create('second')
+first:create_index('pk')
+second:create_index('pk')
+
+-- A trigger that changes its own space: the fifth statement inside of another one is refused, and takes all back.
+local depth = 0
+local trigger = first:on_replace(function(_, new)
+    depth = depth + 1
+    first:replace({ new[1], depth })
+end)
+local _, failure = pcall(first.replace, first, { 1 })
+print(failure, failure.code == box.error.SUB_STMT_MAX, depth, first:len())
+first:on_replace(nil, trigger)
+depth = 0
+trigger = first:before_replace(function(_, new)
+    depth = depth + 1
+    second:replace({ depth })
+    if depth < 3 then first:replace({ new[1] + 1 }) end
+    return new
+end)
+print(first:replace({ 1 }), depth, first:len(), second:len())
+first:before_replace(nil, trigger)
+-- Another fiber has a depth of its own.
+local seen = fiber.channel(1)
+trigger = first:on_replace(function() fiber.new(function() seen:put(second:replace({ 9 })) end) end)
+first:replace({ 5 })
+print(seen:get(1))
+first:on_replace(nil, trigger)
+
+-- Tuples and replies obey the module's settings, which an own serializer does not change.
+local function nested(levels)
+    local value = {}
+    for _ = 2, levels do value = { value } end
+    return value
+end
+local function depth_of(value)
+    local levels = 0
+    while value ~= nil do levels, value = levels + 1, value[1] end
+    return levels
+end
+print(pcall(box.tuple.new, nested(140)))
+msgpack.new().cfg({ encode_max_depth = 200 })
+print(pcall(box.tuple.new, nested(140)))
+msgpack.cfg({ encode_max_depth = 133 })
+print(depth_of(box.tuple.new(nested(130)):totable()))
+msgpack.cfg({ encode_deep_as_nil = true, encode_max_depth = 7 })
+print(depth_of(box.tuple.new(nested(130)):totable()))
+msgpack.cfg({ encode_deep_as_nil = false, encode_max_depth = 128, encode_invalid_as_nil = true })
+print(box.tuple.new({ 1, print, 3 }))
+msgpack.cfg({ encode_invalid_as_nil = false })
+print(pcall(box.tuple.new, { 1, print, 3 }))
+msgpack.cfg({ encode_sparse_safe = 50 })
+box.schema.user.grant('guest', 'super')
+box.cfg({ listen = 'unix/:./settings.sock' })
+local connection = net_box.connect('unix/:./settings.sock')
+print(json.encode(connection:eval('return { [1] = 1, [14] = 2 }')))
+msgpack.cfg({ encode_sparse_safe = 10 })
+
+-- Key definitions.
+local parts = { { fieldno = 1, type = 'unsigned' }, { fieldno = 2, type = 'string', path = 'a' } }
+local definition = key_def.new(parts)
+print(type(definition), ffi.istype('struct key_def', definition), tostring(definition), #definition:totable())
+print(definition:extract_key({ 1, { a = 'x' } }), definition:compare({ 1, { a = 'x' } }, { 1, { a = 'y' } }))
+print(pcall(definition.extract_key, definition, { 1, {} }))
+print(definition:merge(key_def.new({ { fieldno = 3, type = 'number' } })):extract_key({ 1, { a = 'x' }, 2.5 }))
+for _ = 1, 1000 do key_def.new(parts) end
+collectgarbage()
+print(definition:extract_key({ 7, { a = 'z' } }))
+
+-- A failed call of the own instance takes the open transaction back.
+for _, name in ipairs({ 'call', 'eval' }) do
+    local call = name == 'call' and 'nothing.here' or 'error("on purpose")'
+    box.begin()
+    first:replace({ 100 })
+    print(name, pcall(net_box.self[name], net_box.self, call), box.is_in_txn(), first:get(100))
+end
+print(net_box.self:eval('1 + 1'), net_box.self:eval('return box.tuple.new(1, 2LL)')[2])
+
+-- Counts over a connection go where the iterator says; a result of one value needs no buffer.
+for id = 1, 5 do second:replace({ id }) end
+local remote = connection.space.second.index.pk
+print(remote:count({ 3 }, { iterator = 'LE' }), remote:count(3), remote:count({ 3 }, { iterator = 'GT' }), remote:count())
+for _, name in ipairs({ 'min', 'max', 'count', 'get' }) do
+    local done, message = pcall(remote[name], remote, {}, { buffer = require('buffer').ibuf() })
+    print(name, done, tostring(message):gsub('^.-%d+: ', ''), nil)
+end
+print(net_box:timeout(5):connect('unix/:./settings.sock'):ping(), net_box:timeout(5):new('unix/', './settings.sock').state)
+connection:close()
+
+-- Flags and options are names; numbers are taken as the C language does.
+local own = socket('AF_INET', 'SOCK_DGRAM', 'udp')
+own:bind('127.0.0.1', 0)
+local port = own:name().port
+for _, flags in ipairs({ 'MSG_PEEK', 'x', 1, 1.5 }) do
+    print(flags, own:sendto('127.0.0.1', port, 'abc', flags), own:recv(10, flags), pcall(own.getsockopt, own, 'socket', 2) == false)
+end
+print(own:setsockopt('SOL_SOCKET', 'SO_BROADCAST', 1.5), own:getsockopt('SOL_SOCKET', 'SO_BROADCAST'))
+print(tostring(box.tuple.new({ 1 }):pairs().gen), box.tuple.new({ 1, 2 }):pairs():sum())
+os.exit(0)

@@ -1,0 +1,250 @@
+//! Lines to a syslog daemon: `syslog:server=unix:PATH,identity=NAME,facility=NAME`, as `box.cfg` names it in Tarantool.
+//!
+//! Each line is a datagram of RFC 3164. A line that the daemon does not take at once is lost.
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::unix::net::UnixDatagram;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tracing::Level;
+
+/// The daemon's sockets on this machine.
+const LOCAL: [&str; 2] = ["/dev/log", "/var/run/syslog"];
+const PORT: &str = "514";
+const DEFAULT_IDENTITY: &str = "lycosa";
+const DEFAULT_FACILITY: &str = "local7";
+
+/// Facilities in the order of their numbers. An empty name stands for a number without one.
+const FACILITIES: [&str; 24] = [
+    "kern", "user", "mail", "daemon", "auth", "intern", "lpr", "news", "uucp", "clock", "authpriv", "ftp",
+    "ntp", "audit", "alert", "cron", "local0", "local1", "local2", "local3", "local4", "local5", "local6",
+    "local7",
+];
+
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/// A daemon that takes lines.
+#[derive(Debug)]
+pub(super) struct Syslog {
+    server: Server,
+    identity: String,
+    /// Eight times the number of the facility.
+    facility: usize,
+    socket: Option<Socket>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Server {
+    Unix(String),
+    Remote(String),
+}
+
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixDatagram),
+    Remote(UdpSocket),
+}
+
+impl Socket {
+    fn connect(server: &Server) -> io::Result<Socket> {
+        Ok(match server {
+            Server::Unix(path) => {
+                let socket = UnixDatagram::unbound()?;
+                socket.connect(path)?;
+                socket.set_nonblocking(true)?;
+                Socket::Unix(socket)
+            }
+            Server::Remote(address) => {
+                let socket = match UdpSocket::bind("0.0.0.0:0")
+                    .and_then(|socket| socket.connect(address).map(|()| socket))
+                {
+                    Ok(socket) => socket,
+                    Err(error) => {
+                        let socket = UdpSocket::bind("[::]:0").map_err(|_| error)?;
+                        socket.connect(address)?;
+                        socket
+                    }
+                };
+                socket.set_nonblocking(true)?;
+                Socket::Remote(socket)
+            }
+        })
+    }
+
+    fn send(&self, datagram: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(socket) => socket.send(datagram),
+            Socket::Remote(socket) => socket.send(datagram),
+        }
+    }
+}
+
+impl Syslog {
+    /// Connects as the options ask for: what stands behind `syslog:`.
+    ///
+    /// # Errors
+    /// An option is wrong, or nothing listens at a path.
+    pub(super) fn open(options: &str) -> Result<Syslog, String> {
+        let (server, identity, facility) = parse(options)?;
+        let candidates = match server {
+            Some(server) => vec![server],
+            None => LOCAL.iter().map(|path| Server::Unix((*path).to_owned())).collect(),
+        };
+        let mut fault = String::new();
+        for server in candidates {
+            match Socket::connect(&server) {
+                Ok(socket) => return Ok(Syslog { server, identity, facility, socket: Some(socket) }),
+                Err(error) => {
+                    fault = format!("syslog logger: {error}: no daemon at {server:?}; name it with server=");
+                }
+            }
+        }
+        Err(fault)
+    }
+
+    /// Sends a line. A daemon that has begun anew is connected again.
+    pub(super) fn send(&mut self, level: Level, line: &[u8]) {
+        let priority = self.facility + severity(level);
+        let date = date_of(SystemTime::now());
+        let mut datagram =
+            format!("<{priority}>{date} {}[{}]: ", self.identity, std::process::id()).into_bytes();
+        datagram.extend_from_slice(without_time(line));
+        while datagram.last() == Some(&b'\n') {
+            datagram.pop();
+        }
+        let sent = self.socket.as_ref().map(|socket| socket.send(&datagram));
+        let is_lost = match sent {
+            None => true,
+            Some(Err(error)) => error.kind() != io::ErrorKind::WouldBlock,
+            Some(Ok(_)) => false,
+        };
+        if is_lost {
+            self.socket = Socket::connect(&self.server).ok();
+            if let Some(socket) = &self.socket {
+                drop(socket.send(&datagram));
+            }
+        }
+    }
+}
+
+fn severity(level: Level) -> usize {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        Level::DEBUG | Level::TRACE => 7,
+    }
+}
+
+/// The line behind its time, which the datagram tells itself.
+fn without_time(line: &[u8]) -> &[u8] {
+    if !line.first().is_some_and(u8::is_ascii_digit) {
+        return line;
+    }
+    let space = line.iter().position(|byte| *byte == b' ').unwrap_or(0);
+    line[space..].trim_ascii_start()
+}
+
+/// `Nov 28 18:51:12`, in UTC.
+fn date_of(time: SystemTime) -> String {
+    const DAY: u64 = 86_400;
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (mut day, second) = (seconds / DAY, seconds % DAY);
+    let mut year = 1970;
+    let is_leap =
+        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let days_of = |year: u64| if is_leap(year) { 366 } else { 365 };
+    while day >= days_of(year) {
+        day -= days_of(year);
+        year += 1;
+    }
+    let lengths = [31, if is_leap(year) { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while day >= lengths[month] {
+        day -= lengths[month];
+        month += 1;
+    }
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{} {:2} {hour:02}:{minute:02}:{:02}", MONTHS[month], day + 1, second % 60)
+}
+
+fn parse(options: &str) -> Result<(Option<Server>, String, usize), String> {
+    let (mut server, mut identity, mut facility) = (None, None, None);
+    for option in options.split(',').take_while(|option| !option.is_empty()) {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let is_repeated = match name {
+            "server" => server.replace(value).is_some(),
+            "identity" => identity.replace(value).is_some(),
+            "facility" => facility.replace(value).is_some(),
+            _ => return Err(format!("bad option '{option}': server, identity and facility are known")),
+        };
+        if is_repeated {
+            return Err(format!("duplicate option '{name}'"));
+        }
+    }
+    let name = facility.unwrap_or(DEFAULT_FACILITY);
+    let facility = FACILITIES.iter().position(|known| *known == name);
+    let facility = facility.ok_or_else(|| format!("bad syslog facility option '{name}'"))?;
+    let server = server.map(|server| match server.strip_prefix("unix:") {
+        Some(path) => Server::Unix(path.to_owned()),
+        None if server.contains(':') => Server::Remote(server.to_owned()),
+        None => Server::Remote(format!("{server}:{PORT}")),
+    });
+    Ok((server, identity.unwrap_or(DEFAULT_IDENTITY).to_owned(), facility * 8))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn options_as_tarantool_reads_them() {
+        let unix = parse("server=unix:/dev/log,identity=shop,facility=user").expect("right");
+        assert_eq!(unix, (Some(Server::Unix("/dev/log".to_owned())), "shop".to_owned(), 8));
+        let remote = parse("server=logs.example").expect("right");
+        assert_eq!(remote, (Some(Server::Remote("logs.example:514".to_owned())), "lycosa".to_owned(), 184));
+        assert_eq!(parse("").expect("right").0, None);
+        for wrong in ["colour=red", "identity=a,identity=b", "facility=none"] {
+            parse(wrong).expect_err(wrong);
+        }
+    }
+
+    #[test]
+    fn dates() {
+        for (seconds, text) in [
+            (0, "Jan  1 00:00:00"),
+            (951_782_400, "Feb 29 00:00:00"),
+            (1_795_891_872, "Nov 28 18:51:12"),
+            (1_798_761_599, "Dec 31 23:59:59"),
+        ] {
+            assert_eq!(date_of(UNIX_EPOCH + Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn a_line_reaches_a_daemon_that_has_begun_anew() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        let daemon = UnixDatagram::bind(&path).expect("a socket");
+        let options = format!("server=unix:{},identity=shop", path.display());
+        let mut syslog = Syslog::open(&options).expect("a daemon");
+        let mut bytes = [0; 200];
+        syslog.send(Level::WARN, b"2026-11-28T18:51:12.000001Z  WARN low on memory\n");
+        let length = daemon.recv(&mut bytes).expect("a line");
+        let line = String::from_utf8_lossy(&bytes[..length]).into_owned();
+        assert!(line.starts_with("<188>") && line.ends_with("]: WARN low on memory"), "{line}");
+        assert!(line.contains(" shop["), "{line}");
+        drop(daemon);
+        syslog.send(Level::INFO, b"lost\n");
+        std::fs::remove_file(&path).expect("its socket");
+        let daemon = UnixDatagram::bind(&path).expect("a socket");
+        syslog.send(Level::INFO, b"{\"message\": 1}\n");
+        let length = daemon.recv(&mut bytes).expect("a line");
+        assert!(bytes[..length].ends_with(b"]: {\"message\": 1}"));
+        Syslog::open("server=unix:/nowhere/log").expect_err("no daemon");
+    }
+}
