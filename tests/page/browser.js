@@ -114,6 +114,33 @@ function overflow(page) {
   return page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
 }
 
+/** Rows of figures and of curves that leave room at their end, and short texts that are broken into lines. */
+function gaps(page) {
+  return page.evaluate(() => {
+    const found = [];
+    // As long as a figure gets.
+    for (const { firstChild } of document.querySelectorAll('.figure b')) firstChild.data = '23 h 59 min';
+    for (const grid of document.querySelectorAll('.figures, .curves')) {
+      const { right: edge } = grid.getBoundingClientRect();
+      const ends = new Map();
+      for (const one of grid.children) {
+        const { top, right } = one.getBoundingClientRect();
+        ends.set(Math.round(top), Math.max(ends.get(Math.round(top)) ?? 0, right));
+      }
+      for (const [top, right] of ends) {
+        if (edge - right > 2) found.push(`${grid.className}: ${Math.round(edge - right)} px are empty in the row at ${top}`);
+      }
+    }
+    for (const text of document.querySelectorAll('.figure b, .figure .note, .controls button, nav a')) {
+      const height = text.getBoundingClientRect().height;
+      const line = parseFloat(getComputedStyle(text).lineHeight);
+      const padding = parseFloat(getComputedStyle(text).paddingTop) * 2;
+      if (height > 1.8 * line + padding) found.push(`${text.textContent} is broken into lines`);
+    }
+    return found;
+  });
+}
+
 async function picture(page, name) {
   fs.mkdirSync(PICTURES, { recursive: true });
   await page.screenshot({ path: path.join(PICTURES, `${name}.jpeg`), fullPage: true, type: 'jpeg', quality: 90 });
@@ -153,4 +180,4 @@ async function prefixed(port, prefix) {
   return { address, strays, close: () => server.close() };
 }
 
-module.exports = { TIMEOUT, follow, illustration, inaccessible, launch, open, overflow, picture, prefixed, secretOf, visit };
+module.exports = { TIMEOUT, follow, gaps, illustration, inaccessible, launch, open, overflow, picture, prefixed, secretOf, visit };

@@ -7,7 +7,7 @@ const { after, before, describe, it } = require('node:test');
 const Tarantool = require('tarantool-driver');
 
 const { ADMIN_PASSWORD, Server } = require('../js/server');
-const { TIMEOUT, follow, inaccessible, launch, open, overflow, picture, prefixed, secretOf, visit } = require('./browser');
+const { TIMEOUT, follow, gaps, inaccessible, launch, open, overflow, picture, prefixed, secretOf, visit } = require('./browser');
 
 /** 2^53 + 1, which a double cannot hold. */
 const LONG = '9007199254740993';
@@ -15,6 +15,9 @@ const HOSTILE = '<img src=x onerror="noteFault(\'a payload ran\')"><script>noteF
 const TURNED = 'abc\u202edef\u0007\u200bghi';
 
 const WIDTHS = [375, 1440];
+/** Widths at which a screen is only looked at for its shape, and the ones of these with pictures. */
+const BETWEEN = [320, 480, 640, 752, 768, 880, 900, 1024, 1100, 1151, 1152, 1280, 1407, 1408, 1440, 1920];
+const PICTURED = [768, 1100];
 const SCHEMES = ['light', 'dark'];
 const ROLES = ['viewer', 'operator', 'administrator'];
 /** An operator sees a part of what an administrator sees: two of the four forms are enough. */
@@ -152,6 +155,23 @@ describe('the page', () => {
       }
     }
   }
+
+  it('has full rows at every width, and nothing that is wider than the window', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.administrator });
+    await visit(page, address, '');
+    for (const [name, route, text] of [...SHOWN, ...GUARDED]) {
+      await follow(page, route);
+      await page.locator('main').getByText(text).first().waitFor();
+      for (const width of BETWEEN) {
+        await page.setViewportSize({ width, height: 900 });
+        assert.ok((await overflow(page)) <= 0, `${name} is wider than ${width} px`);
+        assert.deepEqual(await gaps(page), [], `${name} at ${width} px`);
+        if (PICTURED.includes(width)) await picture(page, `${name}-${width}-light-administrator`);
+      }
+    }
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
 
   it('sends headers that bind the browser, and itself compressed', TIMEOUT, async () => {
     const { context, page, faults } = await open(browser, address, { token: tokens.viewer });

@@ -25,7 +25,10 @@ pub(crate) async fn call(connection: &Connection, procedure: &str, error: Error)
     let Some(kind) = error.kind() else { return error };
     let text = match (kind, tube_of(procedure)) {
         (Kind::NoSuchTube | Kind::NoSuchProcedure, Some(tube)) => match tubes(connection).await {
-            Some(tubes) if tubes.iter().any(|name| name == tube) => return error,
+            Some(tubes) if tubes.iter().any(|name| name == tube) => {
+                let Some(text) = lacking(&error) else { return error };
+                text
+            }
             tubes => {
                 let text = missing_tube(tube, tubes.unwrap_or_default());
                 return replaced(error, text, Kind::NoSuchTube);
@@ -72,9 +75,46 @@ pub(crate) async fn call(connection: &Connection, procedure: &str, error: Error)
                 None => format!("{error}. --user NAME authenticates as another user"),
             }
         }
-        _ => return error,
+        _ => {
+            let Some(text) = lacking(&error) else { return error };
+            text
+        }
     };
     replaced(error, text, kind)
+}
+
+/// What follows the name of an option that a server does not know.
+const UNEXPECTED: &str = "unexpected option '";
+
+/// The option that the server does not know. A command sends only options that its own version knows.
+pub(crate) fn refused_option(error: &anyhow::Error) -> Option<&str> {
+    let Error::Server { message, .. } = error.downcast_ref()? else { return None };
+    Some(message.split_once(UNEXPECTED)?.1.split_once('\'')?.0)
+}
+
+/// What the server lacks, if that is why it refuses.
+pub(crate) fn missing(error: &anyhow::Error) -> Option<String> {
+    lacking(error.downcast_ref()?)
+}
+
+/// Says that the server has no such function or option: it is of an older version, or a Tarantool.
+fn lacking(error: &Error) -> Option<String> {
+    let Error::Server { message, kind, .. } = error else { return None };
+    let named = |begin: &str| Some(message.split_once(begin)?.1.split_once('\'')?.0);
+    let what = match (kind, named(UNEXPECTED), named("Procedure '")) {
+        (_, Some(option), _) => format!("no option {option}"),
+        (Kind::NoSuchProcedure, None, Some(name)) if is_own(name) => format!("no function {name}"),
+        _ => return None,
+    };
+    Some(format!(
+        "the server has {what}: it is older than this `lycosa`, or it runs the Lua module. Upgrade it, or use the `lycosa` of its \
+         version"
+    ))
+}
+
+/// Whether a function is one of Lycosa's.
+fn is_own(name: &str) -> bool {
+    ["queue.", "lycosa.", "expiration."].iter().any(|space| name.starts_with(space))
 }
 
 /// Says so if the server of this new connection waits for replicas before it replies. `None`: it does not, or says nothing.

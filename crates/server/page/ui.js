@@ -57,6 +57,12 @@ export function Figure({ name, value, note, href, kind = '' }) {
   return href ? h('a', { class: `figure ${kind}`, href }, inside) : h('div', { class: `figure ${kind}` }, inside);
 }
 
+/** Figures in full rows: the sheet arranges them by their number. */
+export function Figures({ children }) {
+  const shown = children.flat().filter(Boolean);
+  return h('div', { class: `figures of-${shown.length}` }, shown);
+}
+
 /** A table that scrolls by itself where it is wider than the page. `columns`: [key, title, kind]. */
 export function Table({ caption, columns, rows, sort, onSort }) {
   const head = columns.map(([key, title, kind]) => {

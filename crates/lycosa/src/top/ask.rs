@@ -11,6 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::change::{self, Control, Counted, Order};
 use super::words::visible;
+use crate::explain;
 use crate::payload;
 
 /// Entries of a page of the audit log, and jobs of all tubes.
@@ -23,9 +24,10 @@ const SHOWN_BYTES: usize = 64 << 10;
 /// A question, or an order.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Ask {
-    /// All tubes and the instance; with its history if that is old.
+    /// All tubes and the instance; with its history if that is old, and with issues unless the server has refused them.
     Status {
         history: bool,
+        issues: bool,
     },
     /// One tube with its history, its sub-queues, and why it hands out no task.
     Tube(String),
@@ -118,6 +120,14 @@ pub(super) struct TaskDetail {
     pub(super) bytes: usize,
 }
 
+/// All tubes and the instance.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Status {
+    pub(super) snapshot: Snapshot,
+    /// Whether the issues are in it. A server of an older version finds none.
+    pub(super) has_issues: bool,
+}
+
 /// A tube in detail.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TubeDetail {
@@ -150,7 +160,7 @@ pub(super) struct Found {
 
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
-    Status(Box<Snapshot>),
+    Status(Box<Status>),
     Tube(String, Option<Box<TubeDetail>>),
     Tasks {
         tube: String,
@@ -184,8 +194,10 @@ pub(super) async fn carry_out(client: &Client, ask: Ask, answers: &UnboundedSend
     let is_look = ask.is_look();
     let answer = match answer(client, ask, answers).await {
         Ok(answer) => answer,
-        Err(error) if is_look => Answer::Failed(format!("{error:#}")),
-        Err(error) => Answer::Refused(format!("{error:#}")),
+        Err(error) => {
+            let text = explain::missing(&error).unwrap_or_else(|| format!("{error:#}"));
+            if is_look { Answer::Failed(text) } else { Answer::Refused(text) }
+        }
     };
     // A screen that is closed reads no answer.
     let _ = answers.send(answer);
@@ -198,7 +210,7 @@ pub(super) async fn answer(
 ) -> anyhow::Result<Answer> {
     let queue = client.queue();
     Ok(match ask {
-        Ask::Status { history } => Answer::Status(Box::new(status(client, history).await?)),
+        Ask::Status { history, issues } => Answer::Status(Box::new(status(client, history, issues).await?)),
         Ask::Tube(name) => {
             let detail = tube(client, &queue.tube(&name)).await?;
             Answer::Tube(name, detail.map(Box::new))
@@ -268,18 +280,25 @@ async fn call(client: &Client, name: &str, options: Value) -> anyhow::Result<Vec
     Ok(response.first().with_context(|| format!("the server returned nothing to {name}"))?.to_vec())
 }
 
-/// A page of tubes with their issues.
-fn page(after: Option<Value>) -> Value {
-    let after = after.map(|after| (Value::from("after"), after));
-    Value::Map(after.into_iter().chain([(Value::from("issues"), Value::Bool(true))]).collect())
+/// A page of tubes, with their issues unless the server does not know that option: `has_issues` says so from then on.
+async fn page(client: &Client, after: Option<Value>, has_issues: &mut bool) -> anyhow::Result<Vec<u8>> {
+    loop {
+        let after = after.clone().map(|after| (Value::from("after"), after));
+        let issues = has_issues.then(|| (Value::from("issues"), Value::Bool(true)));
+        match call(client, "queue.status", Value::Map(after.into_iter().chain(issues).collect())).await {
+            Err(error) if *has_issues && explain::refused_option(&error) == Some("issues") => {
+                *has_issues = false;
+            }
+            answer => return answer,
+        }
+    }
 }
 
-async fn status(client: &Client, history: bool) -> anyhow::Result<Snapshot> {
-    let mut snapshot = Snapshot::default();
+async fn status(client: &Client, history: bool, issues: bool) -> anyhow::Result<Status> {
+    let (mut snapshot, mut has_issues) = (Snapshot::default(), issues);
     let mut next: Option<u64> = None;
     loop {
-        let options = page(next.map(Value::from));
-        next = snapshot.add_page(&call(client, "queue.status", options).await?)?;
+        next = snapshot.add_page(&page(client, next.map(Value::from), &mut has_issues).await?)?;
         if next.is_none() {
             break;
         }
@@ -294,22 +313,23 @@ async fn status(client: &Client, history: bool) -> anyhow::Result<Snapshot> {
             instance.queue.history = found;
         }
     }
-    Ok(snapshot)
+    Ok(Status { snapshot, has_issues })
 }
 
-/// Every page of the status as one value: `instance` and `tubes`.
-pub(super) async fn whole_status(client: &Client) -> anyhow::Result<Value> {
+/// Every page of the status as one value, `instance` and `tubes`, and whether the issues are in it.
+pub(super) async fn whole_status(client: &Client) -> anyhow::Result<(Value, bool)> {
     let (mut instance, mut tubes, mut next) = (Value::Nil, Vec::new(), Value::Nil);
+    let mut has_issues = true;
     loop {
-        let options = page((next != Value::Nil).then_some(next));
-        let page = Value::decode(&call(client, "queue.status", options).await?)?;
+        let page = page(client, (next != Value::Nil).then_some(next), &mut has_issues).await?;
+        let page = Value::decode(&page)?;
         tubes.extend(page.get("tubes").and_then(Value::as_array).unwrap_or_default().iter().cloned());
         if let Some(found) = page.get("instance") {
             instance = found.clone();
         }
         next = page.get("next").cloned().unwrap_or(Value::Nil);
         if next == Value::Nil {
-            return Ok(Value::map([("instance", instance), ("tubes", Value::Array(tubes))]));
+            return Ok((Value::map([("instance", instance), ("tubes", Value::Array(tubes))]), has_issues));
         }
     }
 }

@@ -12,7 +12,7 @@ use unicode_width::UnicodeWidthStr;
 use super::change::{Counted, tasks};
 use super::dialog::{Dialog, Stage};
 use super::model::{Model, Place, SAMPLES, SORTS, Span};
-use super::words::visible;
+use super::words::{NO_ISSUES, visible};
 use crate::arguments::HistorySpan;
 use crate::curves::{self, FLOW, STATES};
 use crate::listing::one_line;
@@ -247,7 +247,9 @@ fn overview(model: &Model, theme: Theme, width: usize, height: usize) -> Vec<Lin
     let Some(instance) = &model.snapshot.instance else { return Vec::new() };
     let found = model.snapshot.issues();
     let mut lines = Vec::new();
-    if found.is_empty() {
+    if !model.has_issues {
+        lines.push(styled(one_line(&format!("? {NO_ISSUES}."), width), theme.gravity(Gravity::Warn)));
+    } else if found.is_empty() {
         lines.push(styled("Nothing is wrong that this screen can see.", theme.color(Color::Green)));
     }
     for (tube, issue) in found.iter().take(MAX_ISSUES) {

@@ -66,10 +66,21 @@ pub(crate) fn run(arguments: &TopArguments) -> anyhow::Result<Outcome> {
     })
 }
 
+/// The error, or the function or option that the server lacks.
+fn explained(error: anyhow::Error) -> anyhow::Error {
+    match explain::missing(&error) {
+        Some(text) => anyhow::Error::msg(text),
+        None => error,
+    }
+}
+
 async fn print_json(client: &Client) -> anyhow::Result<Outcome> {
-    let status = ask::whole_status(client).await?;
+    let (status, has_issues) = ask::whole_status(client).await.map_err(explained)?;
     let mut object = payload::to_json(&status);
-    object["issues"] = gather_issues(&mut object).into();
+    object["issues"] = if has_issues { gather_issues(&mut object).into() } else { Json::Null };
+    if !has_issues {
+        eprintln!("lycosa: {}: `issues` is null", words::NO_ISSUES);
+    }
     output::line(object)?;
     Ok(Outcome::Done)
 }
@@ -99,7 +110,7 @@ async fn print_screen(client: &Client, mut model: Model) -> anyhow::Result<Outco
     model.span = model::Span::Hour;
     let (send, _) = unbounded_channel();
     for ask in model.tick() {
-        let answer = ask::answer(client, ask, &send).await?;
+        let answer = ask::answer(client, ask, &send).await.map_err(explained)?;
         model.answer(answer);
     }
     let is_missing = matches!(&model.stop().place, Place::Tube { is_gone: true, .. });

@@ -152,6 +152,8 @@ pub(super) struct Model {
     pub(super) address: String,
     pub(super) stops: Vec<Stop>,
     pub(super) snapshot: Snapshot,
+    /// Whether the server finds issues; one of an older version does not.
+    pub(super) has_issues: bool,
     pub(super) history: Option<History>,
     /// Samples by tube; of all tubes under the empty name.
     pub(super) samples: HashMap<String, VecDeque<Sample>>,
@@ -184,6 +186,7 @@ impl Model {
             address: address.to_owned(),
             stops: vec![Stop { place: Place::Overview, at: 0 }],
             snapshot: Snapshot::default(),
+            has_issues: true,
             history: None,
             samples: HashMap::new(),
             lost: None,
@@ -227,7 +230,8 @@ impl Model {
         }
         let history = self.ticks.is_multiple_of(HISTORY_TICKS);
         self.ticks += 1;
-        let mut asks = vec![Ask::Status { history }];
+        // The server may be another one by now.
+        let mut asks = vec![Ask::Status { history, issues: self.has_issues || history }];
         let is_large = match &self.stop().place {
             Place::Task { detail: Some(detail), .. } => detail.bytes > LARGE,
             // A page that made the server look at many tasks is not asked for each second.
@@ -319,7 +323,10 @@ impl Model {
             self.fault = None;
         }
         match answer {
-            Answer::Status(snapshot) => self.observe(*snapshot),
+            Answer::Status(status) => {
+                self.has_issues = status.has_issues;
+                self.observe(status.snapshot);
+            }
             Answer::Failed(text) => self.fault = Some(text),
             Answer::Refused(text) => match &mut self.dialog {
                 Some(dialog) => dialog.stage = Stage::Refused(text),
@@ -351,7 +358,11 @@ impl Model {
                     None => text,
                 });
                 self.undoable = kept.map(|job| (job.tube, job.id));
-                return self.ask_for_place().into_iter().chain([Ask::Status { history: false }]).collect();
+                return self
+                    .ask_for_place()
+                    .into_iter()
+                    .chain([Ask::Status { history: false, issues: self.has_issues }])
+                    .collect();
             }
             answer => self.fill(&answer),
         }

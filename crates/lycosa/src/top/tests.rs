@@ -13,7 +13,7 @@ use ratatui::crossterm::event::KeyCode;
 use ratatui::style::{Color, Modifier};
 use ratatui::{Terminal, style::Style};
 
-use super::ask::{Answer, Ask, Found, SessionLine, TaskDetail, TaskLine, TubeDetail};
+use super::ask::{Answer, Ask, Found, SessionLine, Status, TaskDetail, TaskLine, TubeDetail};
 use super::change::{self, Control, Counted, Order, Scope};
 use super::draw::Theme;
 use super::model::Model;
@@ -53,7 +53,8 @@ fn status(second: u64) -> Answer {
     instance.queue.rates = Rates { puts: [12_345.6; 3], takes: [11.5; 3], acks: [0.0; 3] };
     instance.memory_limit = 1 << 30;
     instance.memory_used = 1 << 20;
-    Answer::Status(Box::new(Snapshot { instance: Some(instance), tubes }))
+    let snapshot = Snapshot { instance: Some(instance), tubes };
+    Answer::Status(Box::new(Status { snapshot, has_issues: true }))
 }
 
 fn model(tube: Option<&str>) -> Model {
@@ -396,8 +397,8 @@ fn a_group_shows_who_is_behind_and_is_handed_over() {
         is_active: lag.map(|_| node != 3),
         awaits_snapshot: lag.map(|_| false),
     };
-    let Answer::Status(mut snapshot) = status(40) else { panic!("a status") };
-    snapshot.instance.as_mut().expect("an instance").election = Some(Election {
+    let Answer::Status(mut status) = status(40) else { panic!("a status") };
+    status.snapshot.instance.as_mut().expect("an instance").election = Some(Election {
         state: "leader".to_owned(),
         leader: 1,
         term: 7,
@@ -406,7 +407,7 @@ fn a_group_shows_who_is_behind_and_is_handed_over() {
         members: vec![member(1, "voter", None), member(2, "voter", Some(3)), member(3, "voter", Some(1_200))],
         ..Election::default()
     });
-    model.answer(Answer::Status(snapshot));
+    model.answer(Answer::Status(status));
     assert!(press(&mut model, "6").is_empty());
     let shown = screen(&model, (80, 24));
     assert!(shown.contains("node 1 leads, term 7, 3 voters; as node 1 sees it"), "{shown}");
@@ -493,8 +494,8 @@ fn sessions_and_jobs_are_tables() {
 #[test]
 fn a_lost_connection_and_a_frozen_screen_say_so() {
     let mut model = model(None);
-    assert_eq!(model.tick(), [Ask::Status { history: true }]);
-    assert_eq!(model.tick(), [Ask::Status { history: false }]);
+    assert_eq!(model.tick(), [Ask::Status { history: true, issues: true }]);
+    assert_eq!(model.tick(), [Ask::Status { history: false, issues: true }]);
     press(&mut model, "f");
     assert!(model.tick().is_empty() && screen(&model, (80, 24)).contains("FROZEN"));
     model.lost = Some("connection reset".to_owned());

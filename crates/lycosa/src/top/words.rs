@@ -1,6 +1,9 @@
-//! Text of others in cells of a terminal.
+//! Text of others in cells of a terminal, and a sentence that several faces say.
 
 use lycosa_server::logging::is_harmless;
+
+/// In place of the issues of a server that refuses to be asked for them.
+pub(super) const NO_ISSUES: &str = "the server is older than this `lycosa` and finds no issues itself";
 
 /// A text in one line, with each character that a terminal would not show as itself spelled out: `\u202e`.
 pub(super) fn visible(text: &str) -> String {

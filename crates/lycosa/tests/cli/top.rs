@@ -1,5 +1,7 @@
 //! `lycosa top`: one screen and one status for scripts; on a terminal of tmux a person looks, filters and acts.
 
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,10 +16,20 @@ struct Pane {
 }
 
 impl Pane {
-    fn open(server: &Server, (width, height): (u16, u16), arguments: &[&str]) -> Self {
+    fn open(server: &Server, size: (u16, u16), arguments: &[&str]) -> Self {
+        Self::of(server, size, &server.command(&[&["top"], arguments].concat()))
+    }
+
+    /// Of another address, beside the data of this server.
+    fn to(server: &Server, address: &str, size: (u16, u16)) -> Self {
+        let mut command = crate::support::command();
+        command.args(["top", "--address", address]);
+        Self::of(server, size, &command)
+    }
+
+    fn of(server: &Server, (width, height): (u16, u16), command: &Command) -> Self {
         // One server of tmux for each test, so that none sees another's.
         let pane = Self { socket: server.data.path().join("tmux.sock").to_str().unwrap().to_owned() };
-        let command = server.command(&[&["top"], arguments].concat());
         let mut tmux = Command::new("tmux");
         tmux.args([
             "-S",
@@ -223,4 +235,85 @@ fn marked_tasks_are_deleted_by_one_job_and_jobs_are_steered() {
     pane.expect(&["0 unfinished", "cancelled"]);
     let (ready, buried, taken) = states(&server);
     assert!(ready + buried + taken > 0, "the job was cancelled before its end");
+}
+
+/// Passes everything on, but for the name of an option, which the server does not know then.
+fn without_option(address: String, option: &'static [u8], unknown: &'static [u8]) -> String {
+    assert_eq!(option.len(), unknown.len());
+    let exchanged = |bytes: &[u8], from: &[u8], to: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        for at in 0..bytes.len() {
+            if bytes[at..].starts_with(from) {
+                bytes[at..at + to.len()].copy_from_slice(to);
+            }
+        }
+        bytes
+    };
+    let pass = move |mut from: TcpStream, mut to: TcpStream, (old, new): (&'static [u8], &'static [u8])| {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            if to.write_all(&exchanged(&buffer[..read], old, new)).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let client = client.unwrap();
+            let server = TcpStream::connect(&address).unwrap();
+            let (back, onward) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || pass(client, server, (option, unknown)));
+            std::thread::spawn(move || pass(back, onward, (unknown, option)));
+        }
+    });
+    own
+}
+
+#[test]
+fn a_server_that_finds_no_issues_is_shown_without_them() {
+    let server = server();
+    let older = without_option(server.address.clone(), b"issues", b"issuez");
+    let asked = |arguments: &[&str]| crate::support::lycosa(&[arguments, &["--address", &older]].concat());
+    const SAID: &str = "the server is older than this `lycosa` and finds no issues itself";
+
+    let screen = asked(&["top", "--once"]);
+    assert_eq!((screen.code, screen.stderr.as_str()), (0, ""), "{screen:?}");
+    assert!(screen.stdout.contains(&format!("? {SAID}.")), "{screen:?}");
+    assert!(!screen.stdout.contains("Nothing is wrong"), "{screen:?}");
+    assert!(screen.stdout.contains("waiting calls 0"), "the rest of the screen is there: {screen:?}");
+
+    let status = asked(&["top", "--json"]);
+    assert_eq!((status.code, status.stderr), (0, format!("lycosa: {SAID}: `issues` is null\n")));
+    let status: Json = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!((&status["issues"], status["tubes"].as_array().unwrap().len()), (&Json::Null, 2));
+
+    let pane = Pane::to(&server, &older, (100, 30));
+    pane.expect(&["? the server is older", "tubes 2"]);
+}
+
+#[test]
+fn what_a_server_lacks_is_named() {
+    let server = server();
+    let lacks = |what: &str| {
+        format!("the server has no {what}: it is older than this `lycosa`, or it runs the Lua module")
+    };
+    let of = |option, unknown, arguments: &[&str]| {
+        let older = without_option(server.address.clone(), option, unknown);
+        crate::support::lycosa(&[arguments, &["--address", &older]].concat())
+    };
+    for (option, unknown, arguments, what) in [
+        (&b"history"[..], &b"histerie"[..7], &["stats", "--history"][..], "option history"),
+        (b"queue.audit", b"queue.tidua", &["audit"], "function queue.audit"),
+        (b"mail:explain", b"mail:niaplxe", &["explain", "mail"], "function queue.tube.mail:explain"),
+        (b"mail:find", b"mail:dnif", &["find", "mail", "--state", "ready"], "function queue.tube.mail:find"),
+        (b"queue.status", b"queue.sutats", &["top", "--once"], "function queue.status"),
+        (b"queue.status", b"queue.sutats", &["metrics"], "function queue.status"),
+    ] {
+        let run = of(option, unknown, arguments);
+        assert_eq!(run.code, 1, "{run:?}");
+        assert!(run.stderr.contains(&lacks(what)), "{run:?}");
+    }
 }

@@ -25,11 +25,11 @@ export function draw(route, { entries }) {
       'tr',
       { key: entry.id },
       h('th', { scope: 'row' }, h(Moment, { at: entry.time })),
-      h('td', null, entry.token !== undefined ? ['token ', h(Foreign, { text: entry.token }), ` (${entry.role})`] : entry.user === undefined ? '–' : h(Foreign, { text: entry.user })),
+      h('td', { class: 'user' }, entry.token !== undefined ? ['token ', h(Foreign, { text: entry.token }), ` (${entry.role})`] : entry.user === undefined ? '–' : h(Foreign, { text: entry.user })),
       h('td', null, entry.operation),
-      h('td', null, entry.tube === undefined ? '–' : h('a', { href: to`#/tubes/${entry.tube}` }, h(Foreign, { text: entry.tube }))),
+      h('td', { class: 'tube' }, entry.tube === undefined ? '–' : h('a', { href: to`#/tubes/${entry.tube}` }, h(Foreign, { text: entry.tube }))),
       h('td', null, entry.job === undefined ? '–' : h('a', { href: to`#/tubes/${entry.tube}/jobs/${entry.job}` }, String(entry.job))),
-      h('td', null, entry.reason ? h(Foreign, { text: entry.reason }) : '–'),
+      h('td', { class: 'reason' }, entry.reason ? h(Foreign, { text: entry.reason }) : '–'),
     ),
   );
   return [

@@ -33,28 +33,33 @@ export function draw(route, { instance, info, expiration }) {
     may('administrator') && h('p', null, h('a', { href: '#/settings' }, 'Settings'), ' · ', h('a', { href: '#/log' }, 'Log'), ' · ', h('a', { href: '#/tokens' }, 'Tokens')),
     h(
       'div',
-      { class: 'columns' },
+      { class: 'columns three' },
       info.election && h(Group, { election: info.election, after: route.refresh }),
       h(
-        'section',
-        { class: 'panel' },
-        h('h2', null, 'Server'),
-        h(Facts, {
-          facts: [
-            ['Version', instance.version],
-            ['State', instance.state],
-            ['Queue', instance.queue_state],
-            ['Takes writes', instance.read_only ? `no${info.ro_reason ? `: ${info.ro_reason}` : ''}` : 'yes'],
-            ['Failure', instance.failure && h(Foreign, { text: instance.failure })],
-            ['UUID', h('code', null, instance.uuid)],
-            ['Process', String(instance.pid)],
-            ['Up for', duration(Math.floor(instance.uptime))],
-            ['Connections', `${count(instance.connections)}, ${count(instance.connections_refused)} refused`],
-            ['Waiting calls', count(instance.waiting_calls)],
-            ['Received, sent', `${bytes(instance.received_bytes)}, ${bytes(instance.sent_bytes)}`],
-            ['Failed log-ins', count(instance.failed_logins)],
-          ],
-        }),
+        'div',
+        { class: 'column' },
+        h(
+          'section',
+          { class: 'panel' },
+          h('h2', null, 'Server'),
+          h(Facts, {
+            facts: [
+              ['Version', instance.version],
+              ['State', instance.state],
+              ['Queue', instance.queue_state],
+              ['Takes writes', instance.read_only ? `no${info.ro_reason ? `: ${info.ro_reason}` : ''}` : 'yes'],
+              ['Failure', instance.failure && h(Foreign, { text: instance.failure })],
+              ['UUID', h('code', null, instance.uuid)],
+              ['Process', String(instance.pid)],
+              ['Up for', duration(Math.floor(instance.uptime))],
+              ['Connections', `${count(instance.connections)}, ${count(instance.connections_refused)} refused`],
+              ['Waiting calls', count(instance.waiting_calls)],
+              ['Received, sent', `${bytes(instance.received_bytes)}, ${bytes(instance.sent_bytes)}`],
+              ['Failed log-ins', count(instance.failed_logins)],
+            ],
+          }),
+        ),
+        h(Requests, { requests }),
       ),
       h(
         'section',
@@ -76,7 +81,7 @@ export function draw(route, { instance, info, expiration }) {
       ),
       h(
         'section',
-        { class: 'panel' },
+        { class: 'panel odd' },
         h('h2', null, 'Turns of the loop'),
         h(Bars, { label: 'How long turns took', bars: buckets(instance.turn).map(([bound, number]) => [`≤ ${duration(bound)}`, number]), show: count }),
         h('h2', null, 'Deadlines'),
@@ -90,22 +95,23 @@ export function draw(route, { instance, info, expiration }) {
       ),
       !info.election && h('section', { class: 'panel wide' }, h('h2', null, 'Replication'), h(Replication, { replication: info.replication ?? instance.replication, uuid: instance.uuid })),
       h('section', { class: 'panel wide' }, h('h2', null, 'Expiration tasks'), h(Expirations, { expiration: expiration.statistics ?? expiration.tasks })),
-      h(
-        'section',
-        { class: 'panel' },
-        h('h2', null, 'Requests'),
-        h(Table, {
-          caption: 'Requests',
-          columns: [['type', 'Type'], ['total', 'Since the start', 'number'], ['errors', 'Errors', 'number']],
-          rows: Object.entries(requests)
-            .filter(([, { total }]) => Number(total) > 0)
-            .map(([name, { total, errors }]) =>
-              h('tr', { key: name }, h('th', { scope: 'row' }, name), h('td', { class: 'number' }, count(total)), h('td', { class: 'number' }, count(errors))),
-            ),
-        }),
-      ),
     ),
   ];
+}
+
+/** Requests by type. */
+function Requests({ requests }) {
+  const rows = Object.entries(requests)
+    .filter(([, { total }]) => Number(total) > 0)
+    .map(([name, { total, errors }]) =>
+      h('tr', { key: name }, h('th', { scope: 'row' }, name), h('td', { class: 'number' }, count(total)), h('td', { class: 'number' }, count(errors))),
+    );
+  return h(
+    'section',
+    { class: 'panel' },
+    h('h2', null, 'Requests'),
+    h(Table, { caption: 'Requests', columns: [['type', 'Type'], ['total', 'Since the start', 'number'], ['errors', 'Errors', 'number']], rows }),
+  );
 }
 
 function Steering({ isReadOnly, isMember, after }) {

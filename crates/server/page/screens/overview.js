@@ -7,7 +7,7 @@ import { bytes, count, duration, rate } from '../format.js';
 import { issuesOf } from '../issues.js';
 import { levels, rates } from '../rates.js';
 import { ALL, FLOW, STATES, historyOf, loadOverview, pulseOf, quantile, rateOf, totalsOf } from '../tubes.js';
-import { Figure } from '../ui.js';
+import { Figure, Figures } from '../ui.js';
 import { IssueList } from './issues.js';
 import { NoTube } from './tubes.js';
 
@@ -30,8 +30,8 @@ export function draw(route, { tubes, faulty = tubes.length, instance, totals = t
     h('h1', { class: 'hidden' }, 'Overview'),
     h(IssueList, { issues, hidden: faulty - tubes.length, isShort: true, hasActs: true, after: route.refresh }),
     h(
-      'div',
-      { class: 'figures' },
+      Figures,
+      null,
       FLOW.map((name) => h(Figure, { key: name, name, kind: name, value: rate(rateOf(totals, name)), note: 'mean of 1 min' })),
       h(Figure, { name: 'waiting calls', value: count(totals.waiting_takes) }),
       h(Figure, { name: 'oldest ready', value: duration(oldest) }),
@@ -40,8 +40,8 @@ export function draw(route, { tubes, faulty = tubes.length, instance, totals = t
       instance && h(Figure, { name: 'memory', value: bytes(instance.memory_used), note: `of ${bytes(instance.memory_limit)}`, href: '#/instance' }),
     ),
     h(
-      'div',
-      { class: 'figures' },
+      Figures,
+      null,
       STATES.map((state) => h(Figure, { key: state, name: state, kind: state, value: count(totals.tasks[state]), href: `#/tubes?sort=-${state}` })),
     ),
     totals.tubes === 0 && h(NoTube, {}),
@@ -107,10 +107,10 @@ function Pulse({ history, span, grain }) {
     });
   return h(
     'div',
-    { class: 'curves' },
+    { class: 'curves three' },
     curve('Oldest ready task', ['oldest'], duration),
     curve('Waiting calls', ['waiting'], count),
-    curve('p99 of a sync, of a turn', ['sync', 'turn'], duration),
+    curve('Sync, turn: p99', ['sync', 'turn'], duration),
   );
 }
 

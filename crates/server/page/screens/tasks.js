@@ -105,6 +105,7 @@ class Tasks extends Component {
     const isFiltered = Object.keys(filter).length > 0;
     const shownChosen = tasks.filter(({ id }) => chosen.has(id));
     const choice = may('operator', tube);
+    const hasSubQueues = tasks.some(({ utube }) => utube !== undefined);
     return [
       h(
         'div',
@@ -149,17 +150,17 @@ class Tasks extends Component {
           caption: 'Tasks',
           columns: [
             ...(choice ? [['choice', h(WholePage, { chosen: shownChosen.length, shown: tasks.length, onChoose: (is) => this.choose(tasks.map(({ id }) => id), is) }), 'choice']] : []),
-            ['id', 'Id'],
+            ['id', 'Id', 'id'],
             ['state', 'State'],
             ['attempts', 'Attempts', 'number minor'],
             ['pri', 'Priority', 'number minor'],
-            ['utube', 'Sub-queue', 'minor'],
+            ...(hasSubQueues ? [['utube', 'Sub-queue', 'minor']] : []),
             ['created', 'Put', 'minor'],
             ['due', 'Changes', 'minor'],
             ['payload', 'Payload'],
           ],
           rows: tasks.map((task, at) =>
-            h(Row, { key: task.id, tube, task, choice, isChosen: chosen.has(task.id), onChoose: (event) => this.chooseRow(tasks, at, event) }),
+            h(Row, { key: task.id, tube, task, hasSubQueues, choice, isChosen: chosen.has(task.id), onChoose: (event) => this.chooseRow(tasks, at, event) }),
           ),
         })
         : h(Nothing, { cursor, isFiltered, route }),
@@ -221,7 +222,7 @@ function brief(task) {
   return text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text;
 }
 
-function Row({ tube, task, choice, isChosen, onChoose }) {
+function Row({ tube, task, hasSubQueues, choice, isChosen, onChoose }) {
   return h(
     'tr',
     null,
@@ -231,11 +232,11 @@ function Row({ tube, task, choice, isChosen, onChoose }) {
         { class: 'choice' },
         h('input', { type: 'checkbox', checked: isChosen, 'aria-label': `Choose task ${task.id}`, onClick: onChoose }),
       ),
-    h('th', { scope: 'row' }, h('a', { href: to`#/tubes/${tube}/tasks/${task.id}` }, task.id)),
+    h('th', { scope: 'row', class: 'id' }, h('a', { href: to`#/tubes/${tube}/tasks/${task.id}` }, task.id)),
     h('td', null, h(State, { state: task.state })),
     h('td', { class: 'number minor' }, count(task.attempts)),
     h('td', { class: 'number minor' }, task.pri === undefined ? '–' : String(task.pri)),
-    h('td', { class: 'minor' }, task.utube === undefined ? '–' : h(Foreign, { text: task.utube })),
+    hasSubQueues && h('td', { class: 'minor' }, task.utube === undefined ? '–' : h(Foreign, { text: task.utube })),
     h('td', { class: 'minor' }, h(Moment, { at: task.created })),
     h('td', { class: 'minor' }, h(Moment, { at: task.due })),
     h('td', { class: 'payload' }, h(Foreign, { text: brief(task) }), task.last_error && !hidesPayloads() && h('div', { class: 'error' }, h(Foreign, { text: firstLine(task.last_error) }))),

@@ -7,7 +7,7 @@ import { Bars } from '../curve.js';
 import { bytes, count, duration, rate } from '../format.js';
 import { issuesOf } from '../issues.js';
 import { FLOW, STATES, buckets, loadTube, quantile, rateOf, subjectOf, totalOf } from '../tubes.js';
-import { Act, Facts, Figure, Foreign, OpenTask, Table, to } from '../ui.js';
+import { Act, Facts, Figure, Figures, Foreign, OpenTask, Table, to } from '../ui.js';
 import { Explanation } from '../explanation.js';
 import { PutForm } from '../put.js';
 import { IssueList } from './issues.js';
@@ -47,8 +47,8 @@ export function draw(route, { tube, explanation, blocked }) {
     ),
     issues.length > 0 && h(IssueList, { issues, after: route.refresh, isShort: true }),
     h(
-      'div',
-      { class: 'figures' },
+      Figures,
+      null,
       STATES.map((state) =>
         h(Figure, { key: state, name: state, kind: state, value: count(tasks[state]), href: to`#/tubes/${name}/tasks?state=${state}` }),
       ),
@@ -69,33 +69,41 @@ export function draw(route, { tube, explanation, blocked }) {
       'div',
       { class: 'columns' },
       h(
-        'section',
-        { class: 'panel' },
-        h('h2', null, 'Why no task is handed out'),
-        h(Explanation, { explanation, tube: name, idle: 'The next take gets a task at once.' }),
-        h('h2', null, 'About'),
-        h(Facts, {
-          facts: [
-            ['Type', tube.type],
-            ['Capacity', tube.capacity === undefined ? 'no bound' : count(tube.capacity)],
-            ['Bytes of tasks', bytes(tube.bytes)],
-            ['Oldest ready', duration(tube.oldest_ready_age)],
-            ['Longest taken', duration(tube.oldest_taken_age)],
-            ['Drained in', tube.drain === undefined ? 'never at this rate' : duration(tube.drain)],
-            ['Puts that wait', count(tube.waiting_puts)],
-            ['Sub-queues', tube.ready_keys === undefined ? undefined : `${count(tube.ready_keys)} ready, ${count(tube.busy_keys)} busy`],
-            ['Finished', count(tube.done)],
-            ['Redelivered', Object.entries(tube.redeliveries).map(([why, number]) => `${why} ${count(number)}`).join(', ')],
-          ],
-        }),
+        'div',
+        { class: 'column' },
+        h(
+          'section',
+          { class: 'panel' },
+          h('h2', null, 'Why no task is handed out'),
+          h(Explanation, { explanation, tube: name, idle: 'The next take gets a task at once.' }),
+          h('h2', null, 'About'),
+          h(Facts, { facts: facts(tube) }),
+        ),
+        h(Durations, { tube }),
       ),
-      h(PutForm, { key: route.query.get('copy'), tube, copied: route.query.get('copy'), after: route.refresh }),
-      h(Durations, { tube }),
-      tube.sub_queues && h(SubQueues, { tube, blocked }),
-      h(Calls, { calls: tube.operations }),
+      h(
+        'div',
+        { class: 'column' },
+        h(PutForm, { key: route.query.get('copy'), tube, copied: route.query.get('copy'), after: route.refresh }),
+        tube.sub_queues && h(SubQueues, { tube, blocked }),
+        h(Calls, { calls: tube.operations }),
+      ),
     ),
   ];
 }
+
+const facts = (tube) => [
+  ['Type', tube.type],
+  ['Capacity', tube.capacity === undefined ? 'no bound' : count(tube.capacity)],
+  ['Bytes of tasks', bytes(tube.bytes)],
+  ['Oldest ready', duration(tube.oldest_ready_age)],
+  ['Longest taken', duration(tube.oldest_taken_age)],
+  ['Drained in', tube.drain === undefined ? 'never at this rate' : duration(tube.drain)],
+  ['Puts that wait', count(tube.waiting_puts)],
+  ['Sub-queues', tube.ready_keys === undefined ? undefined : `${count(tube.ready_keys)} ready, ${count(tube.busy_keys)} busy`],
+  ['Finished', count(tube.done)],
+  ['Redelivered', Object.entries(tube.redeliveries).map(([why, number]) => `${why} ${count(number)}`).join(', ')],
+];
 
 /** How long tasks waited and were worked on. */
 function Durations({ tube }) {

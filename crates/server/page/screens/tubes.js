@@ -19,7 +19,7 @@ const COLUMNS = [
   ['type', 'Type', 'minor'],
   ...STATES.map((state) => [state, state, 'number']),
   ...FLOW.map((name) => [`${name}/s`, `${name}/s`, 'number']),
-  ['shape', '', 'minor'],
+  ['shape', '', 'shape'],
   ['oldest', 'Oldest ready', 'number minor'],
   ['wait50', 'Wait p50', 'number minor'],
   ['wait99', 'p99', 'number minor'],
@@ -198,7 +198,7 @@ function Row({ tube, hasChoice, onChoose, isChosen }) {
       ),
     ),
     FLOW.map((name) => h('td', { key: name, class: 'number' }, rate(rateOf(tube, name)))),
-    h('td', { class: 'minor' }, h(Spark, { points: levels(subject, 'ready'), label: 'ready tasks since the page was opened' })),
+    h('td', { class: 'shape' }, h(Spark, { points: levels(subject, 'ready'), label: 'ready tasks since the page was opened' })),
     [
       duration(tube.oldest_ready_age),
       duration(quantile(tube.wait, 0.5)),
