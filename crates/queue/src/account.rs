@@ -203,10 +203,16 @@ impl Read {
 }
 
 impl TubeTurn<'_> {
-    /// As [`Self::account`], for the rare callers.
+    /// As [`Self::account`], for the rare callers, whose changes take no task.
     #[inline(never)]
-    pub(crate) fn account_rarely(&mut self, change: TaskChange<'_>) -> Result<(), Error> {
-        self.account(change)
+    pub(crate) fn account_rarely(
+        &mut self,
+        id: u64,
+        (old, new): (Option<Side<'_>>, Option<Side<'_>>),
+        operation: Option<Operation>,
+        tuple: Option<Vec<u8>>,
+    ) -> Result<(), Error> {
+        self.account(TaskChange { id, old, new, operation, taken_by: None, created: 0, tuple })
     }
 
     /// Takes a change into account, inside the transaction that made it.
@@ -356,9 +362,7 @@ impl Turn<'_> {
                 Foreign::Task { index, id, old, new } => {
                     let (old, new) = (read.side(old), read.side(new));
                     let id = id.unwrap_or_default();
-                    let change =
-                        TaskChange { id, old, new, operation: None, taken_by: None, created: 0, tuple: None };
-                    turn.tube(*index)?.account_rarely(change)
+                    turn.tube(*index)?.account_rarely(id, (old, new), None, None)
                 }
             })
         });

@@ -15,7 +15,7 @@ use crate::arguments::{Table, kind, string};
 use crate::error::Error;
 use crate::owners::TaskKey;
 use crate::session::taken_key;
-use crate::system::{SystemSpace, rows, rows_after};
+use crate::system::{SystemSpace, delete_row, rows, rows_after};
 use crate::task::ShortKey;
 
 /// The longest reason that is kept, in bytes; the rest is cut off at the front.
@@ -257,8 +257,7 @@ impl Attempts {
     #[inline]
     pub(crate) fn forget(&self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
         if let Some(space) = self.kept(store) {
-            let key = ShortKey::numbers(&[task.0, task.1]);
-            store.execute(&Statement::Delete { space, index: 0, key: &key })?;
+            delete_row(store, space, &[task.0, task.1])?;
         }
         Ok(())
     }

@@ -12,17 +12,17 @@ use crate::arguments::{Arguments, Number, Table, is_nil, string};
 use crate::caller::Actor;
 use crate::error::Error;
 use crate::listing::{may_look, write_seconds};
-use crate::system::{LateSpace, SystemSpace};
+use crate::system::{LateSpace, SystemSpace, write_newest};
 use crate::task::{ShortKey, id_of};
-use crate::turn::Turn;
+use crate::turn::{AuditTurn, Turn};
 use crate::{Answer, Caller};
 
 /// Entries that the space holds at most. The oldest ones make way.
 pub(crate) const MAX_ENTRIES: u64 = 10_000;
 /// Entries that one `queue.audit` looks at, and returns, at most.
-const MAX_LOOKED_AT: usize = 1_000;
+const MAX_LOOKED_AT: u32 = 1_000;
 /// Entries that one `queue.audit` returns unless `limit` says otherwise.
-const DEFAULT_LIMIT: usize = 100;
+const DEFAULT_LIMIT: u32 = 100;
 /// Bytes of a reason that are kept.
 pub(crate) const MAX_REASON: usize = 1024;
 
@@ -152,11 +152,6 @@ fn tube_of(row: &[u8]) -> Option<&str> {
     str::from_utf8(reader.str().ok()?).ok()
 }
 
-/// A turn around the audit log.
-pub(crate) struct AuditTurn<'a> {
-    pub(crate) turn: Turn<'a>,
-}
-
 impl AuditTurn<'_> {
     /// Writes an entry about what the caller does. Inside a transaction.
     pub(crate) fn note(&mut self, caller: &Caller, entry: &Steered<'_>) -> Result<(), Error> {
@@ -186,7 +181,7 @@ impl AuditTurn<'_> {
                 b"limit" => {
                     let given =
                         number().ok_or_else(|| unfit("option limit should be a number of entries"))?;
-                    limit = (given as usize).min(MAX_LOOKED_AT);
+                    limit = u32::try_from(given).unwrap_or(MAX_LOOKED_AT).min(MAX_LOOKED_AT);
                 }
                 b"before" => {
                     let id = number().ok_or_else(|| unfit("option before should be the id of an entry"))?;
@@ -204,28 +199,16 @@ impl AuditTurn<'_> {
                     .and_then(|handle| tubes.get(handle))
                     .is_some_and(|tube| may_look(store, caller, tube))
         };
-        let (mut entries, mut count, mut looked_at) = (Vec::new(), 0, 0);
-        if let Some(space) = common.audit.existing(store) {
-            let key = before.map(ShortKey::id);
-            let (iterator, key) =
-                key.as_deref().map_or((IteratorType::Le, &[0x90][..]), |key| (IteratorType::Lt, key));
-            store.scan(space, 0, iterator, key, &mut |row| {
-                if looked_at == MAX_ENTRIES || count as usize == limit {
-                    return ControlFlow::Break(());
-                }
-                looked_at += 1;
-                let name = tube_of(row).unwrap_or_default();
-                if tube.is_none_or(|tube| tube == name.as_bytes())
-                    && is_seen(name)
-                    && write_entry(row, &mut entries).is_some()
-                {
-                    count += 1;
-                }
-                ControlFlow::Continue(())
-            })?;
-        }
-        mp::write_array(out, count);
-        out.extend_from_slice(&entries);
+        let mut looked_at = 0;
+        write_newest(store, common.audit.existing(store), (before, limit), out, |row, out| {
+            if looked_at == MAX_ENTRIES {
+                return ControlFlow::Break(());
+            }
+            looked_at += 1;
+            let name = tube_of(row).unwrap_or_default();
+            let is_wanted = tube.is_none_or(|tube| tube == name.as_bytes()) && is_seen(name);
+            ControlFlow::Continue(is_wanted && write_entry(row, out).is_some())
+        })?;
         Ok(Answer::one())
     }
 }

@@ -20,15 +20,13 @@ use crate::error::Error;
 use crate::leases::Form;
 use crate::lua_text;
 use crate::operation::{not_found, take_deadline, token};
-use crate::procedure::Call;
 use crate::repeat::{Repeat, Repeated};
 use crate::statistics::Operation;
 use crate::task::{Shown, State};
 use crate::time::Seconds;
-use crate::tube::TubeIndex;
-use crate::turn::{TubeTurn, Turn};
+use crate::tube_call::{Call, TubeCall};
+use crate::turn::TubeTurn;
 use crate::waiter::Wanted;
-use crate::waiting::check_may_wait;
 use crate::{Answer, Client, Concern};
 
 /// Tasks in a batch at most. A `take_many` that asks for more gets this number; other methods are refused.
@@ -163,13 +161,14 @@ fn of_element(element: impl FnOnce() -> String, error: Error) -> Error {
     if error.is_lua() { Error::InBatch { element: element(), reason: Box::new(error) } } else { error }
 }
 
-impl Turn<'_> {
+impl TubeCall<'_> {
     /// `put_many(array of data[, options or array of options])`
-    pub(crate) fn put_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let tube = self.tube(call.index)?;
+    pub(crate) fn put_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let Call { arguments, raw, concern, .. } = self.call;
+        let tube = self.tube()?;
         let driver = &*tube.tube.driver;
-        let new = NewTasks::parse(call.arguments, driver)?;
-        new.admit(call.concern)?;
+        let new = NewTasks::parse(arguments, driver)?;
+        new.admit(concern)?;
         if driver.waits_for_capacity() && new.count() > 0 {
             let timeout = new.timeout()?;
             let capacity = driver.capacity_left(0);
@@ -183,52 +182,29 @@ impl Turn<'_> {
                     })
                     .map_err(|error| in_batch(place, error))?;
                 }
-                if !timeout.is_positive() || self.store.in_transaction() {
-                    mp::write_nil(out);
-                    return Ok(Answer::one());
-                }
-                let wanted = Wanted::CapacityForMany { tasks: new.count(), arguments: call.raw.into() };
-                let deadline = timeout.deadline(self.now);
-                return self.waiters().park(call, wanted, deadline);
+                let wanted = Wanted::CapacityForMany { tasks: new.count(), arguments: raw.into() };
+                return self.wait_for_capacity(wanted, timeout, out);
             }
         }
         // The payloads come back.
-        out.reserve(call.raw.len());
-        self.transact_at(call.index, |tube| tube.put_all(&new, out))?;
+        out.reserve(raw.len());
+        self.transact(|tube| tube.put_all(&new, out))?;
         Ok(Answer::one())
-    }
-
-    /// A waiting batch of puts, now that there is free space. False if there is too little.
-    pub(crate) fn put_many_of_waiter(
-        &mut self,
-        index: TubeIndex,
-        (tasks, raw): (u32, &[u8]),
-        out: &mut Vec<u8>,
-    ) -> Result<bool, Error> {
-        let tube = self.tube(index)?;
-        if tube.capacity_left()? < u64::from(tasks) {
-            return Ok(false);
-        }
-        let new = NewTasks::parse(Arguments::parse(raw)?, &*tube.tube.driver)?;
-        self.transact_at(index, |tube| tube.put_all(&new, out))?;
-        Ok(true)
     }
 
     /// `take_many(limit[, timeout[, {extended, lease}]])`: waits until there is a task, then takes all that there are, up to the
     /// limit.
-    pub(crate) fn take_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let Call { index, arguments, caller, .. } = *call;
+    pub(crate) fn take_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let Call { arguments, caller, .. } = self.call;
         let limit = arguments.get(0).and_then(Number::parse).map_or(0, Number::count);
         if limit == 0 {
             return Err(Error::Argument { number: 1, expected: "a number of tasks, 1 at least" });
         }
         let limit = u32::try_from(limit).map_or(MAX_BATCH, |limit| limit.min(MAX_BATCH));
-        let deadline = take_deadline(arguments.present(1), self.now)?;
-        let waits = deadline > self.now && !self.store.in_transaction();
-        let options = arguments.present(2);
-        let form = options.map_or(Ok(Form::Plain), Form::parse)?;
-        let repeat = options.map_or(Ok(Repeat::default()), |options| Repeat::parse(options, form))?;
-        match self.repeated(call, repeat, &Wanted::Tasks { limit, form }, out)? {
+        let deadline = take_deadline(arguments.present(1), self.turn.now)?;
+        let (form, repeat) = Repeat::of_take(arguments.present(2))?;
+        let wanted = Wanted::Tasks { limit, form };
+        match self.repeated(repeat, &wanted, out)? {
             Repeated::Answered => return Ok(Answer::one()),
             Repeated::Outdated => {
                 begin_taken(out);
@@ -236,40 +212,30 @@ impl Turn<'_> {
             }
             Repeated::New => {}
         }
-        self.common.take_name = repeat.name;
-        let taken = self.transact_at(index, |tube| {
-            let taken = tube.take_many(caller.client(), (limit, form), out)?;
-            if taken == 0 && waits {
-                check_may_wait(caller)?;
-            }
-            Ok(taken)
-        });
-        self.common.take_name = None;
-        match (taken?, waits) {
-            (0, true) => {
-                out.truncate(out.len() - TAKEN_HEADER);
-                self.waiters().park_named(call, Wanted::Tasks { limit, form }, repeat.name, deadline)
-            }
-            _ => Ok(Answer::one()),
+        let take = |tube: &mut TubeTurn<'_>| Ok(tube.take_many(caller.client(), (limit, form), out)? > 0);
+        if self.take_or_park((wanted, repeat), deadline, take)?.is_some() {
+            return Ok(Answer::one());
         }
+        out.truncate(out.len() - TAKEN_HEADER);
+        Ok(Answer::Parked)
     }
 
     /// `ack_many(ids)`
-    pub(crate) fn ack_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        self.each_owned(call, out, |tube, id, out| tube.remove(id, Operation::Ack, Some(out)))
+    pub(crate) fn ack_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        self.each_owned(out, |tube, id, out| tube.remove(id, Operation::Ack, Some(out)))
     }
 
     /// `release_many(ids[, {delay, reason, force, attempted}])`. With `force` it releases tasks of all owners.
-    pub(crate) fn release_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let options = call.arguments.present(1);
-        let event = Event::Release { delay: self.tube(call.index)?.release_delay(options)? };
+    pub(crate) fn release_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let options = self.call.arguments.present(1);
+        let event = Event::Release { delay: self.tube()?.release_delay(options)? };
         let release = |tube: &mut TubeTurn<'_>, id, out: &mut Vec<u8>| {
             tube.note_release(id, options)?;
             tube.change(id, event, Some(out))
         };
         match Table::parse(options)?.get(b"force") == Some(&[0xc3]) {
-            false => self.each_owned(call, out, release),
-            true => self.each_task(call, out, |tube, id, out| match tube.state_of(id)? {
+            false => self.each_owned(out, release),
+            true => self.each_task(out, |tube, id, out| match tube.state_of(id)? {
                 None => Ok(false),
                 Some(State::Taken) => release(tube, id, out),
                 Some(_) => Err(Error::NotTaken),
@@ -278,9 +244,9 @@ impl Turn<'_> {
     }
 
     /// `bury_many(ids[, {reason}])`: tasks in any state. A buried task stays as it is.
-    pub(crate) fn bury_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let reason = reason(call.arguments.present(1));
-        self.each_task(call, out, |tube, id, out| {
+    pub(crate) fn bury_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let reason = reason(self.call.arguments.present(1));
+        self.each_task(out, |tube, id, out| {
             if tube.state_of(id)? == Some(State::Buried) {
                 return tube.write_stored(id, out);
             }
@@ -290,8 +256,8 @@ impl Turn<'_> {
     }
 
     /// `kick_many(ids)`: all of them have to be buried.
-    pub(crate) fn kick_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        self.each_task(call, out, |tube, id, out| match tube.state_of(id)? {
+    pub(crate) fn kick_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        self.each_task(out, |tube, id, out| match tube.state_of(id)? {
             None => Ok(false),
             Some(State::Buried) => tube.kick_one(id, Some(out)),
             Some(_) => Err(Error::NotBuried),
@@ -299,20 +265,20 @@ impl Turn<'_> {
     }
 
     /// `delete_many(ids)`: tasks in any state.
-    pub(crate) fn delete_many(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        self.each_task(call, out, |tube, id, out| tube.remove(id, Operation::Delete, Some(out)))
+    pub(crate) fn delete_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        self.each_task(out, |tube, id, out| tube.remove(id, Operation::Delete, Some(out)))
     }
 
     /// Does something to each of the tasks whose ids are the first argument, all of which the caller has to hold. A
     /// task that stands there twice is no longer held the second time.
     fn each_owned(
         &mut self,
-        call: &Call<'_>,
         out: &mut Vec<u8>,
         mut f: impl FnMut(&mut TubeTurn<'_>, u64, &mut Vec<u8>) -> Result<bool, Error>,
     ) -> Result<Answer, Error> {
-        self.each_given(call, out, |tube, given, out| {
-            let id = tube.owned_task(call.caller, Some(given))?;
+        let caller = self.call.caller;
+        self.each_given(out, |tube, given, out| {
+            let id = tube.owned_task(caller, Some(given))?;
             if f(tube, id, out)? { Ok(()) } else { Err(not_found(id)) }
         })
     }
@@ -320,11 +286,10 @@ impl Turn<'_> {
     /// The same for tasks of all owners. `f` returns false for a task that does not exist.
     fn each_task(
         &mut self,
-        call: &Call<'_>,
         out: &mut Vec<u8>,
         mut f: impl FnMut(&mut TubeTurn<'_>, u64, &mut Vec<u8>) -> Result<bool, Error>,
     ) -> Result<Answer, Error> {
-        self.each_given(call, out, |tube, given, out| match Id::parse(Some(given)) {
+        self.each_given(out, |tube, given, out| match Id::parse(Some(given)) {
             Id::Number(id) if f(tube, id, out)? => Ok(()),
             Id::Other(Some(bytes)) if let Some(token) = token(bytes) => {
                 let id = tube.leased_task(token)?;
@@ -337,13 +302,12 @@ impl Turn<'_> {
     /// Calls `f` for each element of the array of ids, in one transaction.
     fn each_given(
         &mut self,
-        call: &Call<'_>,
         out: &mut Vec<u8>,
         mut f: impl FnMut(&mut TubeTurn<'_>, &[u8], &mut Vec<u8>) -> Result<(), Error>,
     ) -> Result<Answer, Error> {
-        let ids = Elements::of_batch(call.arguments.get(0), "an array of ids")?;
+        let ids = Elements::of_batch(self.call.arguments.get(0), "an array of ids")?;
         mp::write_array(out, ids.count);
-        self.transact_at(call.index, |tube| {
+        self.transact(|tube| {
             for given in ids {
                 f(tube, given, out)
                     .map_err(|error| of_element(|| format!("task {}", lua_text::text(Some(given))), error))?;
@@ -359,6 +323,19 @@ impl TubeTurn<'_> {
     fn state_of(&self, id: u64) -> Result<Option<State>, Error> {
         let layout = self.tube.kind.layout();
         Ok(self.tasks().get(id)?.and_then(|tuple| Shown::read(tuple, layout)?.state()))
+    }
+
+    /// Stores a batch that waits, now that there is free space. False if there is too little.
+    pub(crate) fn put_all_waiting(
+        &mut self,
+        (tasks, raw): (u32, &[u8]),
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        if self.capacity_left()? < u64::from(tasks) {
+            return Ok(false);
+        }
+        self.put_all(&NewTasks::parse(Arguments::parse(raw)?, &*self.tube.driver)?, out)?;
+        Ok(true)
     }
 
     /// Stores a batch and appends the array of its tasks.

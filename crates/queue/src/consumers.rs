@@ -23,9 +23,8 @@ use crate::system::CONSUMERS;
 use crate::task::ShortKey;
 use crate::transaction::Undo;
 use crate::tube::{TubeIndex, Tubes};
-use crate::turn::{Common, Turn};
+use crate::turn::{Common, Turn, WaitersTurn};
 use crate::waiter::{Waiter, Waiters};
-use crate::waiting::WaitersTurn;
 
 /// Missing rows at most, and surplus rows at most.
 const MAX_NOTED: usize = 4096;

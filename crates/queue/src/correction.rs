@@ -6,14 +6,14 @@ use crate::error::Error;
 use crate::follower::is_event_amiss;
 use crate::task::Task;
 use crate::tube::TubeIndex;
-use crate::turn::{TubeTurn, Turn};
+use crate::turn::{CorrectionsTurn, TubeTurn, Turn};
 
-impl Turn<'_> {
+impl CorrectionsTurn<'_> {
     /// Makes the ready buffer of a tube show the candidates of up to `limit` sub-queues, and when it shows all of them corrects
     /// up to `limit` wrong times; the timer does the rest. Returns how many there were, and whether the tube is done.
-    pub(crate) fn correct(&mut self, index: TubeIndex, limit: usize) -> Result<(usize, bool), Error> {
+    pub(crate) fn begin(&mut self, index: TubeIndex, limit: usize) -> Result<(usize, bool), Error> {
         let shown = self.correct_buffer(index, limit)?;
-        let TubeTurn { tube, common, .. } = self.tube(index)?;
+        let TubeTurn { tube, common, .. } = self.turn.tube(index)?;
         if !tube.amiss.names.is_empty() {
             return Ok((shown, false));
         }
@@ -28,15 +28,15 @@ impl Turn<'_> {
         );
         common.log(LogLevel::Warning, text);
         let corrected = self.correct_events(index, limit)?;
-        if !self.tube(index)?.tube.amiss.events.is_empty() {
-            self.common.corrected_later.push_back(index);
+        if !self.turn.tube(index)?.tube.amiss.events.is_empty() {
+            self.turn.common.corrected_later.push_back(index);
         }
         Ok((shown + corrected, true))
     }
 
     /// Makes a ready buffer show exactly the candidates of up to `limit` sub-queues that it shows wrongly. Returns how many.
     fn correct_buffer(&mut self, index: TubeIndex, limit: usize) -> Result<usize, Error> {
-        let TubeTurn { tube, .. } = self.tube(index)?;
+        let TubeTurn { tube, .. } = self.turn.tube(index)?;
         let (Some(buffer), Some(candidates)) = (tube.buffer, tube.driver.candidates()) else {
             tube.amiss.names.clear();
             return Ok(0);
@@ -48,14 +48,14 @@ impl Turn<'_> {
         let vanished = wrong.iter().filter(|(_, candidate)| candidate.is_none());
         let shown = wrong.iter().filter(|(_, candidate)| candidate.is_some());
         let ordered: Vec<_> = vanished.chain(shown).collect();
-        for batch in ordered.chunks(Self::BATCH) {
-            self.transact(|turn| {
+        for batch in ordered.chunks(Turn::BATCH) {
+            self.turn.transact(|turn| {
                 batch.iter().try_for_each(|(name, candidate)| {
                     show_candidate(turn.store, buffer, columns, name, *candidate)
                 })
             })?;
         }
-        let names = &mut self.tube(index)?.tube.amiss.names;
+        let names = &mut self.turn.tube(index)?.tube.amiss.names;
         wrong.iter().for_each(|(name, _)| _ = names.remove(name));
         Ok(wrong.len())
     }
@@ -65,13 +65,13 @@ impl Turn<'_> {
     fn correct_events(&mut self, index: TubeIndex, limit: usize) -> Result<usize, Error> {
         let mut count = 0;
         while count < limit {
-            let portion = (limit - count).min(Self::BATCH);
-            let events = &self.tube(index)?.tube.amiss.events;
+            let portion = (limit - count).min(Turn::BATCH);
+            let events = &self.turn.tube(index)?.tube.amiss.events;
             let wrong: Vec<_> = events.iter().take(portion).copied().collect();
             if wrong.is_empty() {
                 break;
             }
-            self.transact_at(index, |tube| {
+            self.turn.transact_at(index, |tube| {
                 wrong.iter().try_for_each(|&id| {
                     let task = tube.tasks().get(id)?;
                     let task = task.and_then(|tuple| Task::read(tuple, tube.tube.kind.layout()));
@@ -82,28 +82,28 @@ impl Turn<'_> {
                 })
             })?;
             count += wrong.len();
-            let events = &mut self.tube(index)?.tube.amiss.events;
+            let events = &mut self.turn.tube(index)?.tube.amiss.events;
             wrong.iter().for_each(|id| _ = events.remove(id));
         }
         Ok(count)
     }
 
     /// Corrects wrong times that a start has left, at most `budget`. Returns how many tasks were looked at.
-    pub(crate) fn correct_later(&mut self, budget: usize) -> usize {
+    pub(crate) fn go_on(&mut self, budget: usize) -> usize {
         let mut done = 0;
         while done < budget
-            && let Some(&index) = self.common.corrected_later.front()
+            && let Some(&index) = self.turn.common.corrected_later.front()
         {
             match self.correct_events(index, budget - done) {
                 Ok(count) if count == budget - done => done = budget,
                 Ok(count) => {
                     done += count;
-                    self.common.corrected_later.pop_front();
+                    self.turn.common.corrected_later.pop_front();
                 }
                 Err(error) => {
                     // The next start tries again; until then the timer corrects each task at its wrong time.
-                    self.common.log_failure("correction of released tasks", &error);
-                    self.common.corrected_later.pop_front();
+                    self.turn.common.log_failure("correction of released tasks", &error);
+                    self.turn.common.corrected_later.pop_front();
                 }
             }
         }

@@ -25,7 +25,8 @@ use crate::task::{IndexLayout, Layout, NEXT_EVENT, State, string_key};
 use crate::time::{BEYOND, NEVER};
 use crate::transaction::Undo;
 use crate::tube::{Tube, TubeIndex};
-use crate::turn::{TubeTurn, Turn};
+use crate::tube_call::TubeCall;
+use crate::turn::{CatalogTurn, TubeTurn};
 use crate::waiter::Line;
 use crate::{Answer, Caller};
 
@@ -85,9 +86,9 @@ struct Wish<'a> {
     stored: Vec<u8>,
 }
 
-impl Turn<'_> {
+impl CatalogTurn<'_> {
     /// `queue.create_tube(name, type[, options])`. Answers a map with the tube's name, type and id.
-    pub(crate) fn create_tube(
+    pub(crate) fn create(
         &mut self,
         caller: &Caller,
         arguments: Arguments<'_>,
@@ -102,24 +103,25 @@ impl Turn<'_> {
         let given = arguments.present(2);
         // The row of the tube would be refused in any case, after work on each option.
         if let Some(given) =
-            given.filter(|given| given.len() as u64 > u64::from(self.store.settings().max_tuple_size))
+            given.filter(|given| given.len() as u64 > u64::from(self.turn.store.settings().max_tuple_size))
         {
             return Err(StoreError::MemtxMaxTupleSize(given.len() as u64).into());
         }
-        let kind = self.common.types.get(tube_type).cloned();
+        let kind = self.turn.common.types.get(tube_type).cloned();
         let timed = kind.as_ref().is_some_and(|kind| kind.layout().timed);
         let options = TubeOptions::parse(given, timed)?;
-        let ignored = Self::ignored_of_tube(arguments)?;
+        let ignored = Self::ignored(arguments)?;
         let name = arguments.get(0).and_then(string);
-        let existing = name.and_then(|name| self.tubes.by_name(str::from_utf8(name).ok()?));
+        let existing = name.and_then(|name| self.turn.tubes.by_name(str::from_utf8(name).ok()?));
         if let Some(handle) = existing
             && options.if_not_exists != IfNotExists::Refuse
         {
-            self.describe_tube(handle.index, out);
+            self.describe(handle.index, out);
             return Ok(Answer::one());
         }
         // In a group only the owners' rows would have to be logged.
-        if options.temporary && self.common.configuration.in_replicaset && !self.common.notes_owners {
+        if options.temporary && self.turn.common.configuration.in_replicaset && !self.turn.common.notes_owners
+        {
             return Err(Error::TemporaryInReplicaset);
         }
         let kind = kind.ok_or_else(unknown_type)?;
@@ -127,19 +129,20 @@ impl Turn<'_> {
         TubeOptions::write_stored(given, timed, &mut stored);
         let driver = kind.driver(&options, &stored)?;
         let name = self.tube_name(arguments.get(0), name)?;
-        if existing.is_some_and(|handle| self.common.pending.dropped.contains(&handle.index)) {
+        if existing.is_some_and(|handle| self.turn.common.pending.dropped.contains(&handle.index)) {
             return Err(Error::SpaceExists(name.into()));
         }
-        if options.if_not_exists == IfNotExists::Refuse && self.store.space_by_name(name).is_some() {
+        if options.if_not_exists == IfNotExists::Refuse && self.turn.store.space_by_name(name).is_some() {
             return Err(Error::SpaceExists(name.into()));
         }
         let wish = Wish { name, kind, options, stored };
-        let index =
-            self.transact_as(caller.acting(), |turn| turn.create_in_transaction(caller, &wish, driver))?;
+        let index = self.turn.transact_as(caller.acting(), |turn| {
+            turn.catalog().create_in_transaction(caller, &wish, driver)
+        })?;
         if let Some(ignored) = ignored {
-            self.note_ignored_of_tube(caller, arguments, &ignored);
+            self.note_ignored(caller, arguments, &ignored);
         }
-        self.describe_tube(index, out);
+        self.describe(index, out);
         Ok(Answer::one())
     }
 
@@ -148,7 +151,7 @@ impl Turn<'_> {
         let Some(name) = name else {
             let mut key = vec![0x90 + u8::from(argument.is_some())];
             key.extend_from_slice(argument.unwrap_or(&[]));
-            self.store.get(self.common.spaces.queue, 0, &key)?;
+            self.turn.store.get(self.turn.common.spaces.queue, 0, &key)?;
             return Err(StoreError::Identifier(lua_text::text(argument)).into());
         };
         str::from_utf8(name)
@@ -161,33 +164,33 @@ impl Turn<'_> {
         wish: &Wish<'_>,
         driver: Box<dyn Driver>,
     ) -> Result<TubeIndex, Error> {
-        let queue = self.common.spaces.queue;
+        let queue = self.turn.common.spaces.queue;
         if !caller.trusted {
-            self.store.check_access(caller.effective, Object::Space(queue), Access::READ)?;
+            self.turn.store.check_access(caller.effective, Object::Space(queue), Access::READ)?;
         }
         let layout = wish.kind.layout();
-        if let Some(space) = self.store.space_by_name(wish.name) {
+        if let Some(space) = self.turn.store.space_by_name(wish.name) {
             if caller.trusted && caller.effective != user::ADMIN {
                 // A user that may make tubes may not make one of a space with other data in it.
                 let object = Object::Space(space.id());
-                self.store.check_access(caller.effective, object, Access::READ | Access::WRITE)?;
+                self.turn.store.check_access(caller.effective, object, Access::READ | Access::WRITE)?;
             }
             find_indexes(space, layout)?;
-        } else if self.store.get(queue, 0, &string_key(wish.name.as_bytes()))?.is_some() {
+        } else if self.turn.store.get(queue, 0, &string_key(wish.name.as_bytes()))?.is_some() {
             return Err(Error::SpaceMissing(wish.name.into()));
         } else {
             self.create_spaces(wish, layout)?;
         }
-        let id = free_tube_id(self.store, queue)?;
+        let id = free_tube_id(self.turn.store, queue)?;
         // A program may have dropped a paused tube of this id by its row alone.
-        self.as_admin(|turn| turn.common.pauses.forget(turn.store, id))?;
+        self.turn.as_admin(|turn| turn.common.pauses.forget(turn.store, id))?;
         let Wish { name, kind, options, stored } = wish;
         let row = TubeRow { name, id, space: name, tube_type: kind.name(), options: stored };
-        self.store.execute(&Statement::Insert { space: queue, tuple: &row.encode() })?;
-        let index = self.load_tube(&row, kind, driver, options.clone(), Missing::IsCreated)?;
-        self.common.pending.undo.push(Undo::Tube { tube: index });
-        self.derive(index)?;
-        self.as_admin(|turn| turn.tube(index)?.open_to_every_tube())?;
+        self.turn.store.execute(&Statement::Insert { space: queue, tuple: &row.encode() })?;
+        let index = self.load(&row, kind, driver, options.clone(), Missing::IsCreated)?;
+        self.turn.common.pending.undo.push(Undo::Tube { tube: index });
+        self.turn.tube(index)?.derive()?;
+        self.turn.as_admin(|turn| turn.tube(index)?.open_to_every_tube())?;
         Ok(index)
     }
 
@@ -198,17 +201,17 @@ impl Turn<'_> {
             let reason = "engine does not support temporary flag".into();
             return Err(StoreError::AlterSpace { name: (*name).into(), reason }.into());
         }
-        create_space(self.store, name, engine, options.temporary, &layout.space)?;
+        create_space(self.turn.store, name, engine, options.temporary, &layout.space)?;
         if let Some(buffer) = layout.ready_buffer.as_ref().filter(|_| options.ready_buffer) {
             let name = format!("{name}{BUFFER_SUFFIX}");
-            create_space(self.store, &name, engine, options.temporary, buffer)?;
+            create_space(self.turn.store, &name, engine, options.temporary, buffer)?;
         }
         Ok(())
     }
 
     /// Loads a tube whose space and row exist: finds its indexes, its ready buffer and its next id. What
     /// derives from its tasks is kept if it has followed the rows, and else is to be found ([`Turn::derive`]).
-    pub(crate) fn load_tube(
+    pub(crate) fn load(
         &mut self,
         row: &TubeRow<'_>,
         kind: &Arc<TubeType>,
@@ -218,20 +221,21 @@ impl Turn<'_> {
     ) -> Result<TubeIndex, Error> {
         let layout = kind.layout();
         let space =
-            self.store.space_by_name(row.space).ok_or_else(|| Error::SpaceMissing(row.space.into()))?;
+            self.turn.store.space_by_name(row.space).ok_or_else(|| Error::SpaceMissing(row.space.into()))?;
         let (id, temporary, sequence) = (space.id(), space.is_temporary(), space.sequence());
         let indexes = find_indexes(space, layout)?;
-        let last_stored = self.store.first(id, 0, IteratorType::Le, &[0x90])?.and_then(crate::task::id_of);
+        let last_stored =
+            self.turn.store.first(id, 0, IteratorType::Le, &[0x90])?.and_then(crate::task::id_of);
         let creates = missing == Missing::IsCreated;
-        let (buffer, sequence, last) = self.store.acting_as(user::ADMIN, |store| {
+        let (buffer, sequence, last) = self.turn.store.acting_as(user::ADMIN, |store| {
             let buffer = find_buffer(store, row.space, layout, &options, creates.then_some(temporary))?;
             let made = find_sequence(store, id, sequence, last_stored, creates.then_some(row.space));
             made.map(|(sequence, last)| (buffer, sequence, last))
         })?;
         if let Some(buffer) = buffer {
-            self.store.exempt_from_limit(buffer);
+            self.turn.store.exempt_from_limit(buffer);
         }
-        defer_entries(self.store, id, layout, &indexes);
+        defer_entries(self.turn.store, id, layout, &indexes);
         let mut tube = Tube {
             name: row.name.into(),
             id: row.id,
@@ -246,26 +250,27 @@ impl Turn<'_> {
             sequence,
             next_id: last.map_or(Some(0), |last| last.checked_add(1)),
             counters: crate::statistics::Counters::default(),
-            counts: KeptTasks::read(Tasks { store: self.store, space: id, indexes })?,
+            counts: KeptTasks::read(Tasks { store: self.turn.store, space: id, indexes })?,
             meter: None,
             recount: None,
             observed: false,
             paused: false,
         };
-        tube.set_paused(self.common.pauses.of(self.store, row.id)?.is_some());
-        let former = self.tubes.by_name(row.name).and_then(|handle| self.tubes.at_mut(handle.index));
+        tube.set_paused(self.turn.common.pauses.of(self.turn.store, row.id)?.is_some());
+        let former =
+            self.turn.tubes.by_name(row.name).and_then(|handle| self.turn.tubes.at_mut(handle.index));
         if let Some(former) = former {
             tube.inherit_candidates(former);
         }
-        self.common.owners.mark_temporary(row.id, temporary);
-        let index = self.tubes.insert(tube).index;
-        let earliest = self.tube(index)?.earliest_event()?;
-        self.common.deadlines.set(index, earliest);
+        self.turn.common.owners.mark_temporary(row.id, temporary);
+        let index = self.turn.tubes.insert(tube).index;
+        let earliest = self.turn.tube(index)?.earliest_event()?;
+        self.turn.common.deadlines.set(index, earliest);
         Ok(index)
     }
 
-    fn describe_tube(&self, index: TubeIndex, out: &mut Vec<u8>) {
-        let Some(tube) = self.tubes.at(index) else { return };
+    fn describe(&self, index: TubeIndex, out: &mut Vec<u8>) {
+        let Some(tube) = self.turn.tubes.at(index) else { return };
         mp::write_map(out, 3);
         mp::write_str(out, b"name");
         mp::write_str(out, tube.name.as_bytes());
@@ -282,7 +287,7 @@ impl Turn<'_> {
         index: TubeIndex,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        let TubeTurn { store, tube, common, .. } = self.tube(index)?;
+        let TubeTurn { store, tube, common, .. } = self.turn.tube(index)?;
         let key = string_key(tube.name.as_bytes());
         if store.get(common.spaces.queue, 0, &key)?.is_none() {
             return Err(Error::TubeNotFound);
@@ -293,7 +298,7 @@ impl Turn<'_> {
         if common.owners.has_tube(store, tube.id)? {
             return Err(Error::TubeHasTakenTasks);
         }
-        self.transact_as(caller.acting(), |turn| {
+        self.turn.transact_as(caller.acting(), |turn| {
             let TubeTurn { store, tube, common, .. } = turn.tube(index)?;
             let (id, space, buffer) = (tube.id, tube.space, tube.buffer);
             if let Some(sequence) = tube.sequence.filter(|sequence| store.sequence(*sequence).is_some()) {
@@ -318,16 +323,18 @@ impl Turn<'_> {
     }
 
     /// The tube is dropped and committed.
-    pub(crate) fn forget_tube(&mut self, index: TubeIndex) {
-        self.waiters().dismiss_waiters(index);
-        self.common.deadlines.set(index, NEVER);
-        self.common.histories.forget(index);
-        self.tubes.remove(index);
+    pub(crate) fn forget(&mut self, index: TubeIndex) {
+        self.turn.waiters().dismiss(index, &Error::TubeNotFound);
+        self.turn.common.deadlines.set(index, NEVER);
+        self.turn.common.histories.forget(index);
+        self.turn.tubes.remove(index);
     }
+}
 
+impl TubeCall<'_> {
     /// `truncate()`: no tasks, no owners, ids from 0. Counters stay.
-    pub(crate) fn truncate(&mut self, index: TubeIndex) -> Result<Answer, Error> {
-        self.transact_at(index, |turn| {
+    pub(crate) fn truncate(&mut self) -> Result<Answer, Error> {
+        self.transact(|turn| {
             ddl::truncate(turn.store, turn.tube.space)?;
             turn.account_truncation()
         })?;

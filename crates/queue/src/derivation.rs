@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::follower::{buffer_row, is_event_amiss};
 use crate::system::rows_after;
 use crate::task::{ShortKey, Task, string_key};
-use crate::tube::{Tube, TubeIndex};
-use crate::turn::Turn;
+use crate::tube::Tube;
+use crate::turn::TubeTurn;
 
 /// How far what derives from a tube's rows is found.
 #[derive(Debug)]
@@ -48,30 +48,29 @@ impl Default for Finding {
     }
 }
 
-impl Turn<'_> {
-    /// Finds what derives from a tube's rows, unless it follows them already.
-    pub(crate) fn derive(&mut self, index: TubeIndex) -> Result<(), Error> {
+impl TubeTurn<'_> {
+    /// Finds what derives from the tube's rows, unless it follows them already.
+    pub(crate) fn derive(&mut self) -> Result<(), Error> {
         let mut finding = Finding::default();
-        while self.derive_portion(index, &mut finding, usize::MAX)?.is_some() {}
+        while self.derive_portion(&mut finding, usize::MAX)?.is_some() {}
         Ok(())
     }
 
     /// Looks at up to `limit` tasks or sub-queues; returns at how many it has, or `None`: all is found.
     pub(crate) fn derive_portion(
         &mut self,
-        index: TubeIndex,
         finding: &mut Finding,
         limit: usize,
     ) -> Result<Option<usize>, Error> {
-        let turn = self.tube(index)?;
-        if !turn.tube.candidates_follow {
-            if let Some(count) = turn.tube.find_portion(turn.store, finding, limit)? {
+        let Self { tube, store, .. } = self;
+        if !tube.candidates_follow {
+            if let Some(count) = tube.find_portion(store, finding, limit)? {
                 return Ok(Some(count));
             }
-            turn.tube.candidates_follow = true;
+            tube.candidates_follow = true;
         }
         #[cfg(debug_assertions)]
-        turn.tube.verify_candidates(turn.store);
+        tube.verify_candidates(store);
         Ok(None)
     }
 }

@@ -11,9 +11,9 @@ use crate::arguments::{Number, Table, kind, string};
 use crate::error::Error;
 use crate::listing::Members;
 use crate::operation::not_found;
-use crate::procedure::Call;
 use crate::task::{NameKey, ShortKey, State, Task, id_of};
 use crate::time::{MAX_TIMEOUT, MICROSECONDS};
+use crate::tube_call::Call;
 use crate::turn::TubeTurn;
 use crate::waiter::Line;
 

@@ -43,7 +43,7 @@ use crate::system::{QUEUE, QUEUE_BY_ID, rows};
 use crate::task::{State, Task, Times, id_of, string_key};
 use crate::time::{MAX_TIMEOUT, MICROSECONDS, NEVER};
 use crate::tube::{Tube, TubeIndex, Tubes};
-use crate::turn::Turn;
+use crate::turn::{CatalogTurn, Turn};
 
 /// Microseconds by which a task's next event may differ from the end of its life: the Lua module asks for the time more
 /// than once.
@@ -166,15 +166,17 @@ fn name_of_space(row: &[u8]) -> Option<String> {
     str::from_utf8(name).ok().map(str::to_owned)
 }
 
-impl Turn<'_> {
+impl CatalogTurn<'_> {
     /// The queue does not run and other masters' rows are going to be applied: it follows them from now on. It knows no
     /// tubes yet, or the tubes that it had while it ran.
     pub(crate) fn follow(&mut self) {
-        if !std::mem::replace(&mut self.common.follows, true) {
+        if !std::mem::replace(&mut self.turn.common.follows, true) {
             self.reload(&Redefined { all: true, ..Redefined::default() });
         }
     }
+}
 
+impl Turn<'_> {
     /// Accounts for the open transaction's changes, just before its commit. Returns the definitions to load again after
     /// the commit.
     pub(crate) fn follow_changes(&mut self) -> Redefined {
@@ -232,26 +234,28 @@ impl Turn<'_> {
         }
         redefined
     }
+}
 
+impl CatalogTurn<'_> {
     /// Loads tubes again whose definition has changed. One that cannot be loaded is unknown until its definition changes again
     /// or the queue starts, which says why.
     pub(crate) fn reload(&mut self, redefined: &Redefined) {
         if redefined.is_empty() {
             return;
         }
-        let queue = self.store.space_by_name(QUEUE.name).map(lycosa_store::Space::id);
-        self.common.spaces.queue = queue.unwrap_or_default();
+        let queue = self.turn.store.space_by_name(QUEUE.name).map(lycosa_store::Space::id);
+        self.turn.common.spaces.queue = queue.unwrap_or_default();
         let mut stored = Vec::new();
         for name in self.names_in(redefined) {
             let (row, stale) = self.stored_tube(&name);
-            stale.into_iter().for_each(|index| self.forget_tube(index));
+            stale.into_iter().for_each(|index| self.forget(index));
             stored.extend(row);
         }
         for row in stored.iter().filter_map(|row| TubeRow::read(row)) {
             if self.load_followed(&row).is_err()
-                && let Some(handle) = self.tubes.by_name(row.name)
+                && let Some(handle) = self.turn.tubes.by_name(row.name)
             {
-                self.forget_tube(handle.index);
+                self.forget(handle.index);
             }
         }
     }
@@ -267,19 +271,20 @@ impl Turn<'_> {
             let (row, stale) = self.stored_tube(&name);
             if let Some(index) = stale {
                 self.lose_owners(index);
-                self.forget_tube(index);
-                self.common
+                self.forget(index);
+                self.turn
+                    .common
                     .log(LogLevel::Info, format!("tube '{name}' was dropped by rows of another origin"));
             }
             let Some(row) = row.as_deref().and_then(TubeRow::read) else { continue };
-            if self.tubes.by_name(&name).is_some() {
+            if self.turn.tubes.by_name(&name).is_some() {
                 continue;
             }
             let line = match self.load_followed(&row) {
                 Ok(()) => (LogLevel::Info, format!("tube '{name}' was created by rows of another origin")),
                 Err(error) => (LogLevel::Warning, format!("tube '{name}' is not available: {error}")),
             };
-            self.common.log(line.0, line.1);
+            self.turn.common.log(line.0, line.1);
         }
         if redefined.pauses {
             self.find_pauses();
@@ -288,13 +293,13 @@ impl Turn<'_> {
 
     /// Tasks of a dropped tube have no owners.
     fn lose_owners(&mut self, index: TubeIndex) {
-        let Some(id) = self.tubes.at(index).map(|tube| tube.id) else { return };
-        let lost = self.transact(|Turn { store, common, .. }| {
+        let Some(id) = self.turn.tubes.at(index).map(|tube| tube.id) else { return };
+        let lost = self.turn.transact(|Turn { store, common, .. }| {
             let (owners, pending) = (&mut common.owners, &mut common.pending);
             owners.forget_tube(store, pending, id)
         });
         if let Err(error) = lost {
-            self.common.log_failure("the end of a tube's owners", &error);
+            self.turn.common.log_failure("the end of a tube's owners", &error);
         }
     }
 
@@ -302,27 +307,28 @@ impl Turn<'_> {
     fn names_in(&self, redefined: &Redefined) -> BTreeSet<String> {
         let mut names = redefined.tubes.clone();
         if redefined.all {
-            let queue = self.common.spaces.queue;
-            let stored = rows(self.store, queue, QUEUE_BY_ID, IteratorType::All, &[0x90]).unwrap_or_default();
+            let queue = self.turn.common.spaces.queue;
+            let stored =
+                rows(self.turn.store, queue, QUEUE_BY_ID, IteratorType::All, &[0x90]).unwrap_or_default();
             names.extend(stored.iter().filter_map(|row| TubeRow::read(row)).map(|row| row.name.to_owned()));
-            names.extend(self.tubes.iter().map(|tube| tube.name.clone()));
+            names.extend(self.turn.tubes.iter().map(|tube| tube.name.clone()));
         }
         names
     }
 
     /// The row of a tube; and the tube that is known by that name if it is not the one in the row.
     fn stored_tube(&self, name: &str) -> (Option<Vec<u8>>, Option<TubeIndex>) {
-        let row = self.store.get(self.common.spaces.queue, 0, &string_key(name.as_bytes()));
+        let row = self.turn.store.get(self.turn.common.spaces.queue, 0, &string_key(name.as_bytes()));
         let row = row.ok().flatten().map(<[u8]>::to_vec);
         let id = row.as_deref().and_then(TubeRow::read).map(|row| row.id);
-        let known = self.tubes.by_name(name).map(|handle| handle.index);
-        let stale = known.filter(|&index| self.tubes.at(index).map(|tube| tube.id) != id);
+        let known = self.turn.tubes.by_name(name).map(|handle| handle.index);
+        let stale = known.filter(|&index| self.turn.tubes.at(index).map(|tube| tube.id) != id);
         (row, stale)
     }
 
     fn load_followed(&mut self, row: &TubeRow<'_>) -> Result<(), Error> {
         let index = self.load_stored(row, Missing::Stays)?;
-        self.derive(index).inspect_err(|_| self.forget_tube(index))
+        self.turn.tube(index)?.derive().inspect_err(|_| self.forget(index))
     }
 }
 

@@ -19,10 +19,11 @@ use crate::arguments::{Arguments, Table, string};
 use crate::create::{BUFFER_SUFFIX, TubeRow};
 use crate::error::Error;
 use crate::lua_text;
-use crate::procedure::{Call, Procedure, QueueMethod, TubeMethod};
+use crate::procedure::{Procedure, QueueMethod, TubeMethod};
 use crate::system::{QUEUE, rows};
 use crate::tube::TubeIndex;
-use crate::turn::{TubeTurn, Turn};
+use crate::tube_call::Call;
+use crate::turn::{GrantsTurn, TubeTurn, Turn};
 use crate::{Answer, Caller};
 
 const READ_WRITE: Access = Access(Access::READ.0 | Access::WRITE.0);
@@ -237,18 +238,18 @@ impl TubeTurn<'_> {
     }
 }
 
-impl Turn<'_> {
-    /// Refuses a caller who may not read a space.
-    pub(crate) fn check_readable(&self, caller: &Caller, space: SpaceId) -> Result<(), Error> {
-        if caller.trusted {
-            return Ok(());
-        }
-        Ok(self.store.check_access(caller.effective, Object::Space(space), Access::READ)?)
+/// Refuses a caller who may not read a space.
+pub(crate) fn check_readable(store: &Store, caller: &Caller, space: SpaceId) -> Result<(), Error> {
+    if caller.trusted {
+        return Ok(());
     }
+    Ok(store.check_access(caller.effective, Object::Space(space), Access::READ)?)
+}
 
+impl GrantsTurn<'_> {
     /// `queue.grant(user, tube)` and `queue.revoke(user, tube)` for `admin`; `"*"` is every tube. `grant` answers whether rights
     /// to everything were taken away that an older version had granted, `revoke` whether there was anything to take.
-    pub(crate) fn grant_by_name(
+    pub(crate) fn by_name(
         &mut self,
         caller: &Caller,
         arguments: Arguments<'_>,
@@ -257,7 +258,8 @@ impl Turn<'_> {
     ) -> Result<Answer, Error> {
         let method = if is_grant { "queue.grant" } else { "queue.revoke" };
         if caller.effective != user::ADMIN {
-            let user = self.store.user(caller.effective).map_or_else(String::new, |user| user.name.clone());
+            let user =
+                self.turn.store.user(caller.effective).map_or_else(String::new, |user| user.name.clone());
             let (access, object_type) = (Access::EXECUTE, ObjectType::Function);
             return Err(StoreError::AccessDenied {
                 access,
@@ -272,26 +274,26 @@ impl Turn<'_> {
             return Err(Error::Usage(method));
         };
         let answer = if tube == ALL_TUBES {
-            self.transact_as(user::ADMIN, |turn| {
+            self.turn.transact_as(user::ADMIN, |turn| {
                 let change = if is_grant { grant_tubes } else { revoke_tubes };
                 Ok(change(turn.store, grantee)?)
             })?
         } else {
-            let handle = self.tubes.by_name(tube).ok_or(Error::TubeNotFound)?;
+            let handle = self.turn.tubes.by_name(tube).ok_or(Error::TubeNotFound)?;
             if is_grant {
                 let granted = Granted { prefix: "queue.tube", call: true, truncate: true };
                 self.grant_one(user::ADMIN, handle.index, grantee, &granted)?;
                 false
             } else {
-                let spaces: Vec<SpaceId> = self.tubes.iter().map(|tube| tube.space).collect();
-                let own = self.tube(handle.index)?.tube.space;
-                let id = self.store.user_by_name(grantee).map(|user| user.id);
+                let spaces: Vec<SpaceId> = self.turn.tubes.iter().map(|tube| tube.space).collect();
+                let own = self.turn.tube(handle.index)?.tube.space;
+                let id = self.turn.store.user_by_name(grantee).map(|user| user.id);
                 let id = id.ok_or_else(|| StoreError::NoSuchUser(grantee.to_owned()))?;
-                let keeps_others = spaces
-                    .into_iter()
-                    .filter(|space| *space != own)
-                    .any(|space| !self.store.granted_access(id, ObjectType::Space, Some(space)).is_empty());
-                self.transact_as(user::ADMIN, |turn| turn.tube(handle.index)?.revoke(grantee, keeps_others))?
+                let keeps_others = spaces.into_iter().filter(|space| *space != own).any(|space| {
+                    !self.turn.store.granted_access(id, ObjectType::Space, Some(space)).is_empty()
+                });
+                self.turn
+                    .transact_as(user::ADMIN, |turn| turn.tube(handle.index)?.revoke(grantee, keeps_others))?
             }
         };
         mp::write_bool(out, answer);
@@ -301,7 +303,7 @@ impl Turn<'_> {
     /// `grant(user[, {call, truncate, prefix}])`, `grant_role(role[, …])`
     pub(crate) fn grant(&mut self, call: &Call<'_>, grantee: Grantee) -> Result<Answer, Error> {
         let Call { index, arguments, caller, .. } = *call;
-        let tube = self.tube(index)?;
+        let tube = self.turn.tube(index)?;
         let name = lua_text::text(arguments.get(0));
         let known = tube.store.user_by_name(&name).map(|user| user.kind);
         match grantee {
@@ -325,7 +327,7 @@ impl Turn<'_> {
         grantee: &str,
         granted: &Granted<'_>,
     ) -> Result<(), Error> {
-        let tube = self.tube(index)?;
+        let tube = self.turn.tube(index)?;
         let (prefix, name) = (granted.prefix, &tube.tube.name);
         let mut functions = Vec::new();
         if granted.call {
@@ -337,7 +339,7 @@ impl Turn<'_> {
             functions.push(format!("{prefix}.{name}:truncate"));
         }
         let spaces = tube.granted_spaces()?;
-        self.transact_as(acting, |Turn { store, now, .. }| {
+        self.turn.transact_as(acting, |Turn { store, now, .. }| {
             for (space, privileges) in &spaces {
                 ddl::grant(store, grantee, privileges, "space", space, true)?;
             }

@@ -14,8 +14,9 @@ use crate::arguments::{Arguments, Table, is_nil, kind};
 use crate::driver::options::{OPTIONS, heeds};
 use crate::driver::{BUILT_IN, Driver, TubeType};
 use crate::error::Error;
-use crate::procedure::{Call, TubeMethod};
-use crate::turn::Turn;
+use crate::procedure::TubeMethod;
+use crate::tube_call::TubeCall;
+use crate::turn::{CatalogTurn, Turn};
 use crate::{Caller, lua_text};
 
 /// An ignored option.
@@ -99,33 +100,28 @@ fn first_of_each(options: &[u8]) -> Option<&[u8]> {
     (0..count).map_while(|_| reader.raw().ok()).find(|options| !is_nil(options))
 }
 
-impl Turn<'_> {
+impl<'a> TubeCall<'a> {
     /// The first option of a call that will be ignored.
     ///
     /// # Errors
     /// It is one slip away from an option that the call knows.
-    pub(crate) fn ignored<'a>(
-        &self,
-        method: TubeMethod,
-        call: &Call<'a>,
-    ) -> Result<Option<Ignored<'a>>, Error> {
+    pub(crate) fn ignored(&self, method: TubeMethod) -> Result<Option<Ignored<'a>>, Error> {
         match options_of(method) {
-            Some((place, known)) => match call.arguments.present(place) {
-                Some(options) => self.ignored_of(method, call, options, known),
+            Some((place, known)) => match self.call.arguments.present(place) {
+                Some(options) => self.ignored_of(method, options, known),
                 None => Ok(None),
             },
             None => Ok(None),
         }
     }
 
-    fn ignored_of<'a>(
+    fn ignored_of(
         &self,
         method: TubeMethod,
-        call: &Call<'a>,
         options: &'a [u8],
         known: &'static [&'static str],
     ) -> Result<Option<Ignored<'a>>, Error> {
-        let Some(tube) = self.tubes.at(call.index) else { return Ok(None) };
+        let Some(tube) = self.turn.tubes.at(self.call.index) else { return Ok(None) };
         let options = match kind(options) {
             Kind::Array if method == TubeMethod::PutMany => first_of_each(options),
             _ => Some(options),
@@ -137,17 +133,20 @@ impl Turn<'_> {
 
     /// Logs an option of a call that has succeeded and was ignored.
     #[cold]
-    pub(crate) fn note_ignored(&mut self, method: TubeMethod, call: &Call<'_>, ignored: &Ignored<'_>) {
-        let Some(tube) = self.tubes.at(call.index) else { return };
+    pub(crate) fn note_ignored(&mut self, method: TubeMethod, ignored: &Ignored<'_>) {
+        let Some(tube) = self.turn.tubes.at(self.call.index) else { return };
         let (name, kind) = (tube.name.clone(), tube.kind.clone());
-        self.log_ignored(call.caller, method.name(), (&name, kind.name()), ignored);
+        let caller = self.call.caller;
+        self.turn.log_ignored(caller, method.name(), (&name, kind.name()), ignored);
     }
+}
 
-    /// As [`Self::ignored`], for `create_tube`.
+impl CatalogTurn<'_> {
+    /// As [`TubeCall::ignored`], for `create_tube`.
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn ignored_of_tube<'a>(arguments: Arguments<'a>) -> Result<Option<Ignored<'a>>, Error> {
+    pub(crate) fn ignored<'a>(arguments: Arguments<'a>) -> Result<Option<Ignored<'a>>, Error> {
         let Some(options) = arguments.present(2) else { return Ok(None) };
         let kind = lua_text::text(arguments.get(1));
         if !BUILT_IN.contains(&kind.as_str()) {
@@ -161,17 +160,14 @@ impl Turn<'_> {
         check_spelling("create_tube", ignored)
     }
 
-    /// As [`Self::note_ignored`], for the tube that was just created.
-    pub(crate) fn note_ignored_of_tube(
-        &mut self,
-        caller: &Caller,
-        arguments: Arguments<'_>,
-        ignored: &Ignored<'_>,
-    ) {
+    /// As [`TubeCall::note_ignored`], for the tube that was just created.
+    pub(crate) fn note_ignored(&mut self, caller: &Caller, arguments: Arguments<'_>, ignored: &Ignored<'_>) {
         let (name, kind) = (lua_text::text(arguments.get(0)), lua_text::text(arguments.get(1)));
-        self.log_ignored(caller, "create_tube", (&name, &kind), ignored);
+        self.turn.log_ignored(caller, "create_tube", (&name, &kind), ignored);
     }
+}
 
+impl Turn<'_> {
     fn log_ignored(&mut self, caller: &Caller, method: &str, tube: (&str, &str), ignored: &Ignored<'_>) {
         let user = self.store.user(caller.effective).map_or("", |user| user.name.as_str());
         self.common.log_ignored(self.now, || ignored.line(method, tube, user));

@@ -24,13 +24,12 @@
 //! Absent: leases of temporary tubes over a restart or a change of the role, which end there: their tasks are not replicated.
 
 use std::fmt;
-use std::ops::ControlFlow;
 
 use lycosa_store::ddl::{self, SequenceSpec};
 use lycosa_store::{IteratorType, SpaceId, Statement, Store};
 use lycosa_tuple::mp::{self, Reader};
 
-use crate::account::{Side, TaskChange};
+use crate::account::Side;
 use crate::arguments::{Number, Table};
 use crate::attempts::is_extended;
 use crate::create::reserve_id;
@@ -40,10 +39,11 @@ use crate::operation::Decided;
 use crate::owners::TaskKey;
 use crate::session::taken_key;
 use crate::statistics::Operation;
-use crate::system::{LEASES_NAME, SystemSpace, rows, rows_after};
+use crate::system::{LEASES_NAME, SystemSpace, delete_row, each_row, rows, tasks_after};
 use crate::task::{ShortKey, State, Task};
 use crate::time::{MICROSECONDS, NEVER};
-use crate::turn::{TubeTurn, Turn};
+use crate::tube_call::TubeCall;
+use crate::turn::{LeasesTurn, TubeTurn, Turn};
 use crate::{Answer, Client};
 
 /// The longest lease, and the longest renewal, in seconds: a day. A worker that needs more renews.
@@ -256,9 +256,7 @@ impl Leases {
         limit: usize,
     ) -> Result<Vec<TaskKey>, Error> {
         let Some(space) = self.kept(store) else { return Ok(Vec::new()) };
-        let key = after.map(|task| ShortKey::numbers(&[task.0, task.1]));
-        let rows = rows_after(store, space, 0, key.as_deref(), limit)?;
-        Ok(rows.iter().filter_map(|row| taken_key(row)).collect())
+        Ok(tasks_after(store, space, after, limit)?)
     }
 
     /// Calls `f` for the tasks of at most `limit` leases. Returns whether the user has no more.
@@ -269,20 +267,11 @@ impl Leases {
         mut f: impl FnMut(TaskKey, Lease),
     ) -> Result<bool, Error> {
         let Some(space) = self.kept(store) else { return Ok(true) };
-        let mut left = limit;
-        let mut is_all = true;
-        store.scan(space, 0, IteratorType::All, &[0x90], &mut |row| {
-            if left == 0 {
-                is_all = false;
-                return ControlFlow::Break(());
-            }
-            left -= 1;
+        Ok(each_row(store, space, limit, |row| {
             if let (Some(task), Some(lease)) = (taken_key(row), Lease::read(row)) {
                 f(task, lease);
             }
-            ControlFlow::Continue(())
-        })?;
-        Ok(is_all)
+        })?)
     }
 
     /// The lease that ends first: its task and its end, µs since the epoch of time.
@@ -331,8 +320,7 @@ impl Leases {
         if self.of(store, task)?.is_some()
             && let Some(space) = self.kept(store)
         {
-            let key = ShortKey::numbers(&[task.0, task.1]);
-            store.execute(&Statement::Delete { space, index: 0, key: &key })?;
+            delete_row(store, space, &[task.0, task.1])?;
         }
         Ok(())
     }
@@ -353,11 +341,6 @@ fn sequence(store: &mut Store) -> Result<u32, lycosa_store::Error> {
     let (start, min) = (Some(1), Some(1));
     let spec = SequenceSpec { name: EPOCHS, id: None, step: 1, start, min, max: None, cycle: false };
     ddl::create_sequence(store, &spec)
-}
-
-/// A turn around the leases of all tubes.
-pub(crate) struct LeasesTurn<'a> {
-    pub(crate) turn: Turn<'a>,
 }
 
 impl LeasesTurn<'_> {
@@ -402,17 +385,11 @@ impl LeasesTurn<'_> {
     }
 }
 
-impl Turn<'_> {
+impl TubeCall<'_> {
     /// `touch(token, seconds)`
-    pub(crate) fn renew(
-        &mut self,
-        index: crate::tube::TubeIndex,
-        token: Token,
-        seconds: Option<&[u8]>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let micros = seconds.and_then(span).ok_or(Error::LeaseSpan)?;
-        self.transact_at(index, |tube| tube.renew(token, micros, out))?;
+    pub(crate) fn renew(&mut self, token: Token, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let micros = self.call.arguments.present(1).and_then(span).ok_or(Error::LeaseSpan)?;
+        self.transact(|tube| tube.renew(token, micros, out))?;
         Ok(Answer::one())
     }
 }
@@ -492,15 +469,7 @@ impl TubeTurn<'_> {
             let side = Side::read(&tuple, layout);
             let observed = tube.observed.then(|| tuple.clone());
             let operation = Some(Operation::Touch);
-            self.account_rarely(TaskChange {
-                id,
-                old: side,
-                new: side,
-                operation,
-                taken_by: None,
-                created: 0,
-                tuple: observed,
-            })?;
+            self.account_rarely(id, (side, side), operation, observed)?;
         }
         self.common.owners.leases.write(self.store, token.task, &lease)?;
         self.write_leased(id, &lease, out)

@@ -84,6 +84,7 @@ pub mod time;
 mod timer;
 mod transaction;
 mod tube;
+mod tube_call;
 mod turn;
 mod waiter;
 mod waiting;
@@ -282,7 +283,7 @@ impl Queue {
         tube_type: driver::TubeType,
         now: u64,
     ) -> Result<StartReport, Error> {
-        self.turn(store, now).register(tube_type)
+        self.turn(store, now).catalog().register(tube_type)
     }
 
     /// Where the queue is in its life.

@@ -15,13 +15,14 @@ use crate::arguments::{Number, Table, is_nil, kind, string};
 use crate::bulk::Filter;
 use crate::error::Error;
 use crate::leases::{Lease, Token};
-use crate::procedure::{Call, TubeMethod};
+use crate::procedure::TubeMethod;
 use crate::session::{SessionId, SharedSession};
 use crate::system::SHARED_SESSIONS;
 use crate::task::{ShortKey, State, Task, id_of};
 use crate::time::{MAX_TIMEOUT, MICROSECONDS};
 use crate::tube::Tube;
-use crate::turn::{TubeTurn, Turn};
+use crate::tube_call::Call;
+use crate::turn::{CatalogTurn, TubeTurn, Turn};
 use crate::{Answer, Caller, Queue};
 
 /// Tasks that one `list` looks at, at most; with a filter it may find fewer.
@@ -260,20 +261,18 @@ impl TubeTurn<'_> {
     }
 }
 
-impl Turn<'_> {
+impl CatalogTurn<'_> {
     /// `queue.tubes()`: a map of the tubes that the caller may look at: type, numbers of tasks and calls, the age of the
     /// task with the smallest id.
-    pub(crate) fn write_visible_tubes(&self, caller: &Caller, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let visible: Vec<&Tube> = self
-            .tubes
-            .iter()
-            .filter(|tube| self.store.space(tube.space).is_ok() && may_look(self.store, caller, tube))
-            .collect();
+    pub(crate) fn describe_visible(&self, caller: &Caller, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let Turn { store, tubes, .. } = &self.turn;
+        let is_visible = |tube: &&Tube| store.space(tube.space).is_ok() && may_look(store, caller, tube);
+        let visible: Vec<&Tube> = tubes.iter().filter(is_visible).collect();
         mp::write_map(out, visible.len() as u32);
         for tube in visible {
             mp::write_str(out, tube.name.as_bytes());
             let layout = tube.kind.layout();
-            let first = self.store.first(tube.space, 0, IteratorType::All, &[0x90])?;
+            let first = store.first(tube.space, 0, IteratorType::All, &[0x90])?;
             let oldest = first.and_then(|tuple| Task::read(tuple, layout)).map(|task| task.times.created);
             let mut members = Members::new(out);
             mp::write_str(members.name("type"), tube.kind.name().as_bytes());

@@ -20,11 +20,11 @@ use crate::arguments::{Number, string};
 use crate::background::{PORTION, WALK};
 use crate::bulk::Search;
 use crate::error::Error;
-use crate::procedure::Call;
 use crate::recount::Recounted;
 use crate::task::{ShortKey, State, Task};
 use crate::tube::{Tube, TubeHandle};
-use crate::turn::{TubeTurn, Turn};
+use crate::tube_call::Call;
+use crate::turn::{LongCallsTurn, TubeTurn, Turn};
 use crate::waiting::check_may_wait;
 use crate::{Answer, Woken};
 
@@ -79,11 +79,6 @@ impl LongCall {
             }
         }
     }
-}
-
-/// A turn around the long calls.
-pub(crate) struct LongCallsTurn<'a> {
-    pub(crate) turn: Turn<'a>,
 }
 
 impl LongCallsTurn<'_> {

@@ -1,6 +1,6 @@
 //! Operations on tasks: put, take, ack, release and the other methods of a tube.
 //!
-//! Each method of a tube is one function here. A method that changes data has two halves: the outer one, of [`Turn`],
+//! Each method of a tube is one function here. A method that changes data has two halves: the outer one, of [`TubeCall`],
 //! looks at arguments and rights and opens a transaction; the inner one, of [`TubeTurn`], emits the statements. Timers and
 //! sessions use the inner halves.
 
@@ -20,27 +20,27 @@ use crate::error::Error;
 use crate::ignored_options::Ignored;
 use crate::leases::{Form, Token};
 use crate::lua_text;
-use crate::procedure::{Call, TubeMethod};
+use crate::procedure::TubeMethod;
 use crate::repeat::{Repeat, Repeated};
 use crate::statistics::Operation;
 use crate::task::{Assignments, ShortKey, Shown, State, Task};
 use crate::time::{NEVER, Seconds};
-use crate::tube::{Tube, TubeIndex};
-use crate::turn::{Common, TubeTurn, Turn};
+use crate::tube::Tube;
+use crate::tube_call::{Call, TubeCall};
+use crate::turn::{Common, TubeTurn};
 use crate::waiter::{Line, Wanted};
 use crate::waiting::check_may_wait;
 use crate::{Answer, Caller, Client};
 
-impl Turn<'_> {
+impl<'a> TubeCall<'a> {
     /// `put(data[, options])`. Says in `ignored` which option the tube ignores.
-    pub(crate) fn put<'a>(
+    pub(crate) fn put(
         &mut self,
-        call: &Call<'a>,
         ignored: &mut Option<Ignored<'a>>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        let Call { index, arguments, .. } = *call;
-        let Tube { driver, kind, .. } = &*self.tube(index)?.tube;
+        let Call { arguments, raw, concern, .. } = self.call;
+        let Tube { driver, kind, .. } = &*self.tube()?.tube;
         let (options, are_heeded) = match arguments.get(1) {
             None => (PutOptions::default(), true),
             given => {
@@ -49,141 +49,146 @@ impl Turn<'_> {
             }
         };
         if !are_heeded {
-            *ignored = self.ignored(TubeMethod::Put, call)?;
+            *ignored = self.ignored(TubeMethod::Put)?;
         }
-        call.concern.admit(options.replicas)?;
-        let (data, tube) = (arguments.get(0), self.tube(index)?);
+        concern.admit(options.replicas)?;
+        let (data, tube) = (arguments.get(0), self.tube()?);
         if tube.tube.driver.waits_for_capacity() && !tube.may_put(1)? {
             let timeout = seconds_or(options.timeout, Seconds::from_int(0))?;
             tube.check(&NewTask { id: 0, data, options })?;
-            if !timeout.is_positive() || self.store.in_transaction() {
-                mp::write_nil(out);
-                return Ok(Answer::one());
-            }
-            let deadline = timeout.deadline(self.now);
-            return self.waiters().park(call, Wanted::Capacity(call.raw.into()), deadline);
+            return self.wait_for_capacity(Wanted::Capacity(raw.into()), timeout, out);
         }
-        self.transact_at(index, |tube| tube.put(data, options, out))?;
+        self.transact(|tube| tube.put(data, options, out))?;
         Ok(Answer::one())
     }
 
-    /// A waiting put, now that there is free space. False if there is none.
-    pub(crate) fn put_of_waiter(
+    /// Lets a put wait for free space. It answers null if it may not.
+    pub(crate) fn wait_for_capacity(
         &mut self,
-        index: TubeIndex,
-        raw: &[u8],
+        wanted: Wanted,
+        timeout: Seconds,
         out: &mut Vec<u8>,
-    ) -> Result<bool, Error> {
-        let tube = self.tube(index)?;
-        if tube.capacity_left()? == 0 {
-            return Ok(false);
+    ) -> Result<Answer, Error> {
+        if !timeout.is_positive() || self.turn.store.in_transaction() {
+            mp::write_nil(out);
+            return Ok(Answer::one());
         }
-        let arguments = Arguments::parse(raw)?;
-        let options = PutOptions::parse(arguments.get(1), tube.tube.driver.first_option().unwrap_or(""))?;
-        self.transact_at(index, |tube| tube.put(arguments.get(0), options, out))?;
-        Ok(true)
+        let deadline = timeout.deadline(self.turn.now);
+        self.turn.waiters().park(&self.call, wanted, None, deadline)
     }
 
     /// `take([timeout[, {extended, lease}]])`
-    pub(crate) fn take(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let Call { index, caller, .. } = *call;
-        let deadline = take_deadline(call.arguments.present(0), self.now)?;
-        let waits = deadline > self.now && !self.store.in_transaction();
-        let (form, repeat) = match call.arguments.present(1) {
-            None => (Form::Plain, Repeat::default()),
-            Some(options) => {
-                let form = Form::parse(options)?;
-                (form, Repeat::parse(options, form)?)
-            }
-        };
-        match self.repeated(call, repeat, &Wanted::Task(form), out)? {
+    pub(crate) fn take(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let Call { caller, arguments, .. } = self.call;
+        let deadline = take_deadline(arguments.present(0), self.turn.now)?;
+        let (form, repeat) = Repeat::of_take(arguments.present(1))?;
+        let wanted = Wanted::Task(form);
+        match self.repeated(repeat, &wanted, out)? {
             Repeated::Answered => return Ok(Answer::one()),
             Repeated::Outdated => return Ok(Answer::none()),
             Repeated::New => {}
         }
-        self.common.take_name = repeat.name;
-        let taken = self.transact_at(index, |tube| {
-            let taken = tube.take(caller.client(), form, out)?;
+        let take = |tube: &mut TubeTurn<'_>| tube.take(caller.client(), form, out);
+        Ok(match self.take_or_park((wanted, repeat), deadline, take)? {
+            Some(true) => Answer::one(),
+            Some(false) => Answer::none(),
+            None => Answer::Parked,
+        })
+    }
+
+    /// Whether `take` took a task. None: none was ready, and the call waits.
+    #[inline]
+    pub(crate) fn take_or_park(
+        &mut self,
+        (wanted, repeat): (Wanted, Repeat),
+        deadline: u64,
+        take: impl FnOnce(&mut TubeTurn<'_>) -> Result<bool, Error>,
+    ) -> Result<Option<bool>, Error> {
+        let caller = self.call.caller;
+        let waits = deadline > self.turn.now && !self.turn.store.in_transaction();
+        self.turn.common.take_name = repeat.name;
+        let taken = self.transact(|tube| {
+            let taken = take(tube)?;
             if !taken && waits {
                 check_may_wait(caller)?;
             }
             Ok(taken)
         });
-        self.common.take_name = None;
-        match (taken?, waits) {
-            (true, _) => Ok(Answer::one()),
-            (false, true) => self.waiters().park_named(call, Wanted::Task(form), repeat.name, deadline),
-            (false, false) => Ok(Answer::none()),
+        self.turn.common.take_name = None;
+        let taken = taken?;
+        if taken || !waits {
+            return Ok(Some(taken));
         }
+        self.turn.waiters().park(&self.call, wanted, repeat.name, deadline)?;
+        Ok(None)
     }
 
     /// `ack(id)`
-    pub(crate) fn ack(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let id = self.tube(call.index)?.owned_task(call.caller, call.arguments.get(0))?;
-        self.transact_at(call.index, |tube| found(id, tube.remove(id, Operation::Ack, Some(out))))
+    pub(crate) fn ack(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let id = self.owned_task()?;
+        self.transact(|tube| found(id, tube.remove(id, Operation::Ack, Some(out))))
     }
 
     /// `release(id[, {delay, reason, attempted}])`
-    pub(crate) fn release(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let options = call.arguments.present(1);
-        let tube = self.tube(call.index)?;
-        let id = tube.owned_task(call.caller, call.arguments.get(0))?;
-        let event = Event::Release { delay: tube.release_delay(options)? };
-        self.transact_at(call.index, |tube| {
+    pub(crate) fn release(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let options = self.call.arguments.present(1);
+        let id = self.owned_task()?;
+        let event = Event::Release { delay: self.tube()?.release_delay(options)? };
+        self.transact(|tube| {
             tube.note_release(id, options)?;
             found(id, tube.change(id, event, Some(out)))
         })
     }
 
     /// `touch(id, delta)`, `touch(token, seconds)`
-    pub(crate) fn touch(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        if let Some(token) = call.arguments.get(0).and_then(token) {
-            return self.renew(call.index, token, call.arguments.present(1), out);
+    pub(crate) fn touch(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let Call { caller, arguments, .. } = self.call;
+        if let Some(token) = arguments.get(0).and_then(token) {
+            return self.renew(token, out);
         }
-        let Some(delta) = call.arguments.present(1) else { return Ok(Answer::none()) };
+        let Some(delta) = arguments.present(1) else { return Ok(Answer::none()) };
         let delta = Number::parse(delta)
             .ok_or_else(|| compared(lua_text::type_name(Some(delta)), "number"))?
             .seconds();
         if !delta.is_positive() {
             return Ok(Answer::none());
         }
-        let id = self.tube(call.index)?.owned_task(call.caller, call.arguments.get(0))?;
+        let id = self.owned_task()?;
         let event = Event::Touch { extension: delta.extension() };
-        let client = Some(call.caller.client());
-        self.transact_at(call.index, |tube| found(id, tube.change_for(id, event, client, Some(out))))
+        let client = Some(caller.client());
+        self.transact(|tube| found(id, tube.change_for(id, event, client, Some(out))))
     }
 
     /// `peek(id[, {extended}])`
-    pub(crate) fn peek(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let tube = self.tube(call.index)?;
-        let id = tube.task_id(call.arguments.get(0))?;
-        if is_extended(call.arguments.present(1)) {
-            let found = tube.write_extended(id, out)?;
-            return if found { Ok(Answer::one()) } else { Err(not_found(id)) };
-        }
-        if tube.write_stored(id, out)? { Ok(Answer::one()) } else { Err(not_found(id)) }
+    pub(crate) fn peek(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let options = self.call.arguments.present(1);
+        let (id, tube) = (self.task()?, self.tube()?);
+        found(
+            id,
+            if is_extended(options) { tube.write_extended(id, out) } else { tube.write_stored(id, out) },
+        )
     }
 
     /// `bury(id[, {reason}])`
-    pub(crate) fn bury(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let tube = self.tube(call.index)?;
-        let id = tube.task_id(call.arguments.get(0))?;
+    pub(crate) fn bury(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let reason = reason(self.call.arguments.present(1));
+        let (id, tube) = (self.task()?, self.tube()?);
         let tuple = tube.tasks().get(id)?.ok_or_else(|| not_found(id))?;
         let layout = tube.tube.kind.layout();
         if Shown::read(tuple, layout).is_some_and(|task| task.state() == Some(State::Buried)) {
             write_task(tuple, layout, out);
             return Ok(Answer::one());
         }
-        self.transact_at(call.index, |tube| {
-            tube.note_failure(id, reason(call.arguments.present(1)))?;
+        self.transact(|tube| {
+            tube.note_failure(id, reason)?;
             found(id, tube.change(id, Event::Bury, Some(out)))
         })
     }
 
     /// `delete(id)`
-    pub(crate) fn delete(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let id = self.tube(call.index)?.task_id(call.arguments.get(0))?;
-        self.transact_at(call.index, |tube| found(id, tube.remove(id, Operation::Delete, Some(out))))
+    pub(crate) fn delete(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let id = self.task()?;
+        self.transact(|tube| found(id, tube.remove(id, Operation::Delete, Some(out))))
     }
 }
 
@@ -205,6 +210,18 @@ impl TubeTurn<'_> {
     pub(crate) fn check(&self, task: &NewTask<'_>) -> Result<(), Error> {
         self.tube.driver.encode(task, self.now, &mut Vec::new())?;
         task.options.headers.map_or(Ok(()), |headers| crate::headers::parse("put", headers).map(drop))
+    }
+
+    /// Stores the task of a put that waits, now that there is free space. False if there is none.
+    pub(crate) fn put_waiting(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<bool, Error> {
+        if self.capacity_left()? == 0 {
+            return Ok(false);
+        }
+        let arguments = Arguments::parse(raw)?;
+        let first_option = self.tube.driver.first_option().unwrap_or("");
+        let options = PutOptions::parse(arguments.get(1), first_option)?;
+        self.put(arguments.get(0), options, out)?;
+        Ok(true)
     }
 
     /// Stores a new task under the next id.
@@ -464,7 +481,7 @@ impl TubeTurn<'_> {
     }
 
     /// The id argument of a method that anyone may call, or the token of a lease that owns a task.
-    fn task_id(&self, argument: Option<&[u8]>) -> Result<u64, Error> {
+    pub(crate) fn task_id(&self, argument: Option<&[u8]>) -> Result<u64, Error> {
         match Id::parse(argument) {
             Id::Number(id) => Ok(id),
             Id::Other(Some(bytes)) if let Some(token) = token(bytes) => self.leased_task(token),

@@ -30,7 +30,7 @@ use crate::leases::Leases;
 use crate::owner_changes::{OwnerChange, OwnerChangeError};
 use crate::repeat::TakeName;
 use crate::session::{SessionId, session_field, taken_key};
-use crate::system::{TAKEN, TAKEN_BY_SESSION, rows, rows_after};
+use crate::system::{TAKEN, TAKEN_BY_SESSION, each_row, rows, tasks_after};
 use crate::task::{ShortKey, string_key};
 use crate::transaction::{Pending, Undo};
 
@@ -389,20 +389,12 @@ impl Owners {
         mut f: impl FnMut(TaskKey, &Owner),
     ) -> Result<bool, Error> {
         self.cached.iter().for_each(|(&task, owner)| f(task, owner));
-        let (mut left, mut is_all) = (limit, true);
         let Some(space) = TAKEN.known(store, self.space) else { return Ok(true) };
-        store.scan(space, 0, IteratorType::All, &[0x90], &mut |row| {
-            if left == 0 {
-                is_all = false;
-                return ControlFlow::Break(());
-            }
-            left -= 1;
+        Ok(each_row(store, space, limit, |row| {
             if let (Some(task), Some(owner)) = (taken_key(row), Owner::read(row)) {
                 f(task, &owner);
             }
-            ControlFlow::Continue(())
-        })?;
-        Ok(is_all)
+        })?)
     }
 
     /// Whether a task of the tube has an owner.
@@ -465,9 +457,7 @@ impl Owners {
         after: Option<TaskKey>,
         limit: usize,
     ) -> Result<Vec<TaskKey>, Error> {
-        let key = after.map(|task| ShortKey::numbers(&[task.0, task.1]));
-        let rows = rows_after(store, self.space, 0, key.as_deref(), limit)?;
-        Ok(rows.iter().filter_map(|row| taken_key(row)).collect())
+        Ok(tasks_after(store, self.space, after, limit)?)
     }
 
     /// Whether a row of a space says who owns a task of a temporary tube.

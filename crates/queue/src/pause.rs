@@ -10,10 +10,10 @@ use lycosa_tuple::mp::{self, Reader};
 use crate::Answer;
 use crate::audit::{Steered, reason};
 use crate::error::Error;
-use crate::procedure::Call;
 use crate::system::{LateSpace, SystemSpace};
 use crate::task::ShortKey;
-use crate::turn::Turn;
+use crate::tube_call::{Call, TubeCall};
+use crate::turn::{CatalogTurn, Turn};
 
 pub(crate) static PAUSED: SystemSpace = SystemSpace {
     name: "_lycosa_paused",
@@ -95,24 +95,19 @@ impl Pauses {
     }
 }
 
-impl Turn<'_> {
+impl TubeCall<'_> {
     /// `pause([{reason}])` and `resume([{reason}])`. Replies whether anything has changed.
-    pub(crate) fn set_paused(
-        &mut self,
-        call: &Call<'_>,
-        paused: bool,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    pub(crate) fn set_paused(&mut self, paused: bool, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let operation = if paused { "pause" } else { "resume" };
-        if self.store.in_transaction() {
+        if self.turn.store.in_transaction() {
             return Err(Error::InTransaction(operation));
         }
-        let reason = reason(operation, call.arguments.present(0))?;
-        let Call { index, caller, .. } = *call;
-        let Some(tube) = self.tubes.at(index) else { return Err(Error::Stale) };
+        let Call { index, caller, arguments, .. } = self.call;
+        let reason = reason(operation, arguments.present(0))?;
+        let Some(tube) = self.turn.tubes.at(index) else { return Err(Error::Stale) };
         let (id, name, was_paused) = (tube.id, tube.name.clone(), tube.paused);
         if was_paused != paused {
-            self.transact(|turn| {
+            self.turn.transact(|turn| {
                 let Turn { store, common, now, .. } = turn;
                 if paused {
                     let user = common.actor_name(store, caller.session, caller.effective).into_bytes();
@@ -124,27 +119,29 @@ impl Turn<'_> {
                 let entry = Steered { tube: &name, operation, job: None, reason: &reason };
                 turn.audit().note(caller, &entry)
             })?;
-            if let Some(tube) = self.tubes.at_mut(index) {
+            if let Some(tube) = self.turn.tubes.at_mut(index) {
                 tube.set_paused(paused);
             }
             // Calls that waited while the tube was paused.
-            self.common.ready.push(index);
+            self.turn.common.ready.push(index);
         }
         mp::write_bool(out, was_paused != paused);
         Ok(Answer::one())
     }
+}
 
+impl CatalogTurn<'_> {
     /// Rows of another origin may have paused or resumed any tube.
     pub(crate) fn find_pauses(&mut self) {
-        self.common.pauses.find(self.store);
-        let tubes: Vec<_> = self.tubes.indexes().collect();
+        self.turn.common.pauses.find(self.turn.store);
+        let tubes: Vec<_> = self.turn.tubes.indexes().collect();
         for index in tubes {
-            let Some(tube) = self.tubes.at_mut(index) else { continue };
-            match self.common.pauses.of(self.store, tube.id) {
+            let Some(tube) = self.turn.tubes.at_mut(index) else { continue };
+            match self.turn.common.pauses.of(self.turn.store, tube.id) {
                 Ok(pause) => tube.set_paused(pause.is_some()),
-                Err(error) => self.common.log_failure("a look at the paused tubes", &error),
+                Err(error) => self.turn.common.log_failure("a look at the paused tubes", &error),
             }
-            self.common.ready.push(index);
+            self.turn.common.ready.push(index);
         }
     }
 }

@@ -7,17 +7,16 @@
 use lycosa_store::Store;
 use lycosa_tuple::mp;
 
-use crate::argument_faults::explain;
 use crate::arguments::{Arguments, string};
 use crate::error::Error;
-use crate::grant::Grantee;
+use crate::grant::check_readable;
 use crate::listing::may_look;
-use crate::repeat::is_take_again;
 use crate::state::QueueState;
 use crate::statistics::TubeStatistics;
-use crate::tube::{Tube, TubeHandle, TubeIndex};
-use crate::turn::Turn;
-use crate::{Answer, Caller, Command, Concern, Queue};
+use crate::tube::{Tube, TubeHandle};
+use crate::tube_call::TubeCall;
+use crate::turn::{CatalogTurn, Turn};
+use crate::{Answer, Caller, Command, Queue};
 
 /// A method of a tube.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -203,7 +202,7 @@ impl TubeMethod {
     }
 
     /// What the module's log calls the method when the queue is not running.
-    const fn logged_name(self) -> &'static str {
+    pub(crate) const fn logged_name(self) -> &'static str {
         match self {
             Self::Touch | Self::Truncate | Self::ReleaseAll => "tube",
             Self::GrantRole => "grant",
@@ -212,7 +211,7 @@ impl TubeMethod {
     }
 
     /// Whether the answer of a queue that is not running is null, in contrast to nothing.
-    const fn answers_null(self) -> bool {
+    pub(crate) const fn answers_null(self) -> bool {
         !matches!(self, Self::Touch | Self::Truncate | Self::ReleaseAll | Self::Grant | Self::GrantRole)
     }
 }
@@ -271,20 +270,6 @@ enum ProcedureKind {
     TubeItself(TubeHandle),
     /// Anything, before the queue was started.
     NotConfigured,
-}
-
-/// One call of a tube's method.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Call<'a> {
-    pub(crate) caller: &'a Caller,
-    /// Number of the request.
-    pub(crate) request: u64,
-    /// The tube.
-    pub(crate) index: TubeIndex,
-    pub(crate) arguments: Arguments<'a>,
-    /// The arguments as they came: a MessagePack array.
-    pub(crate) raw: &'a [u8],
-    pub(crate) concern: Concern<'a>,
 }
 
 /// The procedure that a name means. Cheap to copy and to keep.
@@ -394,7 +379,7 @@ impl Queue {
         let answer = match procedure.0 {
             _ if !is_current => Err(Error::Stale),
             ProcedureKind::Tube(handle, method) => {
-                turn.call_tube(caller, (handle.index, method), command, out)
+                TubeCall::make(turn.reborrow(), caller, (handle.index, method), command, out)
             }
             ProcedureKind::Queue(method) => turn.call_queue(caller, method, arguments, out),
             ProcedureKind::TubeItself(_) => Err(Error::CallTable),
@@ -425,76 +410,6 @@ impl Queue {
 }
 
 impl Turn<'_> {
-    fn call_tube(
-        &mut self,
-        caller: &Caller,
-        (index, method): (TubeIndex, TubeMethod),
-        command: &Command<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        if !self.common.is_running() {
-            if is_take_again(method, command.arguments) {
-                return Err(Error::TakeUnknown(self.common.state));
-            }
-            return Ok(self.refuse_quietly(method.logged_name(), method.answers_null(), out));
-        }
-        let Command { right, request, arguments: raw, concern, .. } = *command;
-        self.tube(index)?.check_access(caller, method, right.granted)?;
-        let arguments = Arguments::parse(raw)?;
-        let call = &Call { caller, request, index, arguments, raw, concern };
-        let mut ignored = match method {
-            TubeMethod::Put => None,
-            // Options are never the first argument.
-            _ if arguments.get(1).is_none() => None,
-            _ => self.ignored(method, call)?,
-        };
-        let answer = match method {
-            TubeMethod::Put => self.put(call, &mut ignored, out),
-            TubeMethod::Take => self.take(call, out),
-            TubeMethod::Touch => self.touch(call, out),
-            TubeMethod::Ack => self.ack(call, out),
-            TubeMethod::Release => self.release(call, out),
-            TubeMethod::Peek => self.peek(call, out),
-            TubeMethod::List => self.tube(index)?.list(call, out),
-            TubeMethod::Recount => self.long_calls().recount(call, out),
-            TubeMethod::Status => self.write_tube_status(index, out),
-            TubeMethod::Bury => self.bury(call, out),
-            TubeMethod::Kick => self.long_calls().kick(call, out),
-            TubeMethod::Delete => self.delete(call, out),
-            TubeMethod::Truncate => self.truncate(index),
-            TubeMethod::Drop => self.drop_tube(caller, index, out),
-            TubeMethod::ReleaseAll => self.long_calls().release_all(call, out),
-            TubeMethod::PutMany => self.put_many(call, out),
-            TubeMethod::TakeMany => self.take_many(call, out),
-            TubeMethod::AckMany => self.ack_many(call, out),
-            TubeMethod::ReleaseMany => self.release_many(call, out),
-            TubeMethod::BuryMany => self.bury_many(call, out),
-            TubeMethod::KickMany => self.kick_many(call, out),
-            TubeMethod::DeleteMany => self.delete_many(call, out),
-            TubeMethod::Grant => self.grant(call, Grantee::User),
-            TubeMethod::GrantRole => self.grant(call, Grantee::Role),
-            TubeMethod::Pause => self.set_paused(call, true, out),
-            TubeMethod::Resume => self.set_paused(call, false, out),
-            TubeMethod::Explain => self.tube(index)?.explain(call, out),
-            TubeMethod::Find => self.long_calls().find(call, out),
-            TubeMethod::Count => self.jobs().count(call, out),
-            TubeMethod::Apply => self.jobs().apply(call, out),
-            TubeMethod::Job => self.jobs().show(call, out),
-            TubeMethod::Jobs => self.jobs().list(call, out),
-            TubeMethod::Control => self.jobs().control(call, out),
-            TubeMethod::Undo => self.jobs().undo(call, out),
-        };
-        match answer {
-            Ok(answer) => {
-                if let Some(ignored) = ignored {
-                    self.note_ignored(method, call, &ignored);
-                }
-                Ok(answer)
-            }
-            Err(error) => Err(explain(method, arguments, error)),
-        }
-    }
-
     fn call_queue(
         &mut self,
         caller: &Caller,
@@ -507,25 +422,25 @@ impl Turn<'_> {
             QueueMethod::CreateTube if !self.common.is_running() => {
                 Ok(self.refuse_quietly("create_tube", false, out))
             }
-            QueueMethod::CreateTube => self.create_tube(caller, arguments, out),
-            QueueMethod::Cfg => self.configure(caller, arguments).map(|()| Answer::none()),
+            QueueMethod::CreateTube => self.catalog().create(caller, arguments, out),
+            QueueMethod::Cfg => self.configuration().set(caller, arguments).map(|()| Answer::none()),
             QueueMethod::Identify => self.sessions().identify(caller, arguments, out).map(|()| Answer::one()),
             QueueMethod::State => {
                 mp::write_str(out, self.common.state.name().as_bytes());
                 Ok(Answer::one())
             }
-            QueueMethod::Statistics => self.write_statistics(caller, arguments, out),
-            QueueMethod::Tube => self.write_tubes(caller, arguments, out),
-            QueueMethod::Tubes => self.write_visible_tubes(caller, out),
-            QueueMethod::Grant => self.grant_by_name(caller, arguments, true, out),
-            QueueMethod::Revoke => self.grant_by_name(caller, arguments, false, out),
+            QueueMethod::Statistics => self.catalog().write_statistics(caller, arguments, out),
+            QueueMethod::Tube => self.catalog().list(caller, arguments, out),
+            QueueMethod::Tubes => self.catalog().describe_visible(caller, out),
+            QueueMethod::Grant => self.grants().by_name(caller, arguments, true, out),
+            QueueMethod::Revoke => self.grants().by_name(caller, arguments, false, out),
             QueueMethod::Audit => self.audit().list(caller, arguments, out),
             QueueMethod::Jobs => self.jobs().list_all(caller, arguments, out),
         }
     }
 
     /// The answer of a method that has to wait until the queue runs: a success that says nothing, and a line in the log.
-    fn refuse_quietly(&mut self, method: &str, null: bool, out: &mut Vec<u8>) -> Answer {
+    pub(crate) fn refuse_quietly(&mut self, method: &str, null: bool, out: &mut Vec<u8>) -> Answer {
         let state = self.common.state;
         self.common.log_refusal(self.now, || format!("{method}: queue is in {state} state"));
         if null {
@@ -533,54 +448,52 @@ impl Turn<'_> {
         }
         Answer::Done { count: u32::from(null) }
     }
+}
 
+impl CatalogTurn<'_> {
     fn write_statistics(
         &self,
         caller: &Caller,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        self.check_readable(caller, self.common.spaces.queue)?;
+        check_readable(self.turn.store, caller, self.turn.common.spaces.queue)?;
         match arguments.present(0) {
             Some(name) => {
                 let name = string(name).and_then(|name| str::from_utf8(name).ok());
-                let handle = name.and_then(|name| self.tubes.by_name(name)).ok_or(Error::IndexNil)?;
-                let tube = self.tubes.at(handle.index).ok_or(Error::IndexNil)?;
-                self.check_readable(caller, tube.space)?;
-                statistics_of(self.store, tube)?.write(out);
+                let handle = name.and_then(|name| self.turn.tubes.by_name(name)).ok_or(Error::IndexNil)?;
+                let tube = self.turn.tubes.at(handle.index).ok_or(Error::IndexNil)?;
+                check_readable(self.turn.store, caller, tube.space)?;
+                statistics_of(self.turn.store, tube)?.write(out);
             }
             None => {
                 let seen = |tube: &&Tube| {
-                    self.store.space(tube.space).is_ok() && self.check_readable(caller, tube.space).is_ok()
+                    self.turn.store.space(tube.space).is_ok()
+                        && check_readable(self.turn.store, caller, tube.space).is_ok()
                 };
-                let seen: Vec<_> = self.tubes.iter().filter(seen).collect();
+                let seen: Vec<_> = self.turn.tubes.iter().filter(seen).collect();
                 mp::write_map(out, seen.len() as u32);
                 for tube in seen {
                     mp::write_str(out, tube.name.as_bytes());
-                    statistics_of(self.store, tube)?.write(out);
+                    statistics_of(self.turn.store, tube)?.write(out);
                 }
             }
         }
         Ok(Answer::one())
     }
 
-    fn write_tubes(
-        &self,
-        caller: &Caller,
-        arguments: Arguments<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let is_seen = |tube: &Tube| may_look(self.store, caller, tube);
+    fn list(&self, caller: &Caller, arguments: Arguments<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+        let is_seen = |tube: &Tube| may_look(self.turn.store, caller, tube);
         match arguments.get(0) {
             None => {
-                let seen: Vec<_> = self.tubes.iter().filter(|tube| is_seen(tube)).collect();
+                let seen: Vec<_> = self.turn.tubes.iter().filter(|tube| is_seen(tube)).collect();
                 mp::write_array(out, seen.len() as u32);
                 seen.iter().for_each(|tube| mp::write_str(out, tube.name.as_bytes()));
             }
             Some(argument) => {
                 let name = string(argument).ok_or(Error::TubeArgument)?;
-                let handle = str::from_utf8(name).ok().and_then(|name| self.tubes.by_name(name));
-                let found = handle.and_then(|handle| self.tubes.at(handle.index)).is_some_and(is_seen);
+                let handle = str::from_utf8(name).ok().and_then(|name| self.turn.tubes.by_name(name));
+                let found = handle.and_then(|handle| self.turn.tubes.at(handle.index)).is_some_and(is_seen);
                 mp::write_bool(out, found);
             }
         }

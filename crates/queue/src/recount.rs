@@ -12,13 +12,12 @@ use lycosa_tuple::mp;
 use crate::account::Side;
 use crate::counted::{Counted, KeptTasks, Place};
 use crate::error::Error;
-use crate::long_call::LongCallsTurn;
 use crate::long_call::Work;
-use crate::procedure::Call;
 use crate::statistics::TaskCounts;
 use crate::task::{ShortKey, id_of};
 use crate::tube::Tube;
-use crate::turn::TubeTurn;
+use crate::tube_call::Call;
+use crate::turn::{LongCallsTurn, TubeTurn};
 use crate::waiter::Line;
 use crate::{Answer, Queue};
 

@@ -21,9 +21,10 @@ use crate::batch::{begin_taken, end_taken};
 use crate::error::Error;
 use crate::leases::Form;
 use crate::lua_text;
-use crate::procedure::{Call, TubeMethod};
+use crate::procedure::TubeMethod;
 use crate::session::SessionId;
-use crate::turn::{TubeTurn, Turn};
+use crate::tube_call::TubeCall;
+use crate::turn::TubeTurn;
 use crate::waiter::{Line, Wanted};
 
 /// The name of a take, unique in its session.
@@ -87,7 +88,14 @@ impl Repetitions {
 }
 
 impl Repeat {
-    pub(crate) fn parse(options: &[u8], form: Form) -> Result<Self, Error> {
+    /// What the options of a take ask for.
+    pub(crate) fn of_take(options: Option<&[u8]>) -> Result<(Form, Self), Error> {
+        let Some(options) = options else { return Ok((Form::Plain, Self::default())) };
+        let form = Form::parse(options)?;
+        Ok((form, Self::parse(options, form)?))
+    }
+
+    fn parse(options: &[u8], form: Form) -> Result<Self, Error> {
         let table = || Table::parse(Some(options)).ok();
         let given = table().and_then(|table| table.get(b"request"));
         let Some(name) = given.filter(|_| !matches!(form, Form::Leased(_))) else {
@@ -107,7 +115,7 @@ impl Repeat {
         })
     }
 
-    pub(crate) fn is_again(self) -> bool {
+    fn is_again(self) -> bool {
         self.attempt > 0
     }
 }
@@ -121,24 +129,22 @@ pub(crate) fn is_take_again(method: TubeMethod, arguments: &[u8]) -> bool {
     };
     let arguments = Arguments::parse(arguments).ok();
     let options = arguments.and_then(|arguments| arguments.present(place));
-    let repeat = options.and_then(|options| Repeat::parse(options, Form::parse(options).ok()?).ok());
-    repeat.is_some_and(Repeat::is_again)
+    Repeat::of_take(options).is_ok_and(|(_, repeat)| repeat.is_again())
 }
 
-impl Turn<'_> {
+impl TubeCall<'_> {
     /// Looks whether a take was made before, and answers it with the tasks that its session got. If it got none, the take is to be
     /// made anew, and the call of the lost answer waits no more.
     #[inline]
     pub(crate) fn repeated(
         &mut self,
-        call: &Call<'_>,
         repeat: Repeat,
         wanted: &Wanted,
         out: &mut Vec<u8>,
     ) -> Result<Repeated, Error> {
         match repeat.name {
-            Some(name) if repeat.is_again() || !self.common.repetitions.is_empty() => {
-                self.take_again(call, &name, repeat.attempt, wanted, out)
+            Some(name) if repeat.is_again() || !self.turn.common.repetitions.is_empty() => {
+                self.take_again(&name, repeat.attempt, wanted, out)
             }
             _ => Ok(Repeated::New),
         }
@@ -146,24 +152,25 @@ impl Turn<'_> {
 
     fn take_again(
         &mut self,
-        call: &Call<'_>,
         name: &TakeName,
         attempt: u64,
         wanted: &Wanted,
         out: &mut Vec<u8>,
     ) -> Result<Repeated, Error> {
-        let Some(session) = self.common.sessions.of(call.caller.session) else { return Ok(Repeated::New) };
-        if !self.common.repetitions.note(session, name, attempt) {
+        let Some(session) = self.turn.common.sessions.of(self.call.caller.session) else {
+            return Ok(Repeated::New);
+        };
+        if !self.turn.common.repetitions.note(session, name, attempt) {
             return Ok(Repeated::Outdated);
         }
         if attempt == 0 {
             return Ok(Repeated::New);
         }
-        let tube = self.tube(call.index)?;
+        let tube = self.tube()?;
         let mut tasks = tube.common.owners.named(tube.store, &session, name)?;
         tasks.retain(|(of, _)| *of == tube.tube.id);
         if tasks.is_empty() {
-            self.end_lost(call, name);
+            self.end_lost(name);
             return Ok(Repeated::New);
         }
         let start = begin_taken(out);
@@ -189,17 +196,18 @@ impl Turn<'_> {
     }
 
     /// Ends the waiting call whose answer was lost, if it waits still: its connection may be frozen.
-    fn end_lost(&mut self, call: &Call<'_>, name: &TakeName) {
-        let session = self.common.sessions.of(call.caller.session);
-        let lost = self.common.waiters.of_tube(call.index).find(|(request, waiter)| {
+    fn end_lost(&mut self, name: &TakeName) {
+        let call = &self.call;
+        let session = self.turn.common.sessions.of(call.caller.session);
+        let lost = self.turn.common.waiters.of_tube(call.index).find(|(request, waiter)| {
             waiter.name.as_ref() == Some(name)
                 && waiter.wanted.line() == Line::Takes
                 && *request != call.request
-                && self.common.sessions.of(waiter.connection) == session
+                && self.turn.common.sessions.of(waiter.connection) == session
         });
         if let Some((request, waiter)) = lost {
             let connection = waiter.connection;
-            self.waiters().end(connection, request);
+            self.turn.waiters().end(connection, request);
         }
     }
 }

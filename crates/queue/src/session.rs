@@ -33,11 +33,11 @@ use crate::audit::Steered;
 use crate::error::Error;
 use crate::integer_map::IntegerMap;
 use crate::owners::{Owner, TaskKey};
-use crate::system::{SystemSpaces, TAKEN_BY_SESSION, rows, rows_after};
+use crate::system::{SystemSpaces, TAKEN_BY_SESSION, delete_row, rows, rows_after};
 use crate::task::{ShortKey, id_of, string_key};
 use crate::transaction::Undo;
-use crate::turn::TubeTurn;
 use crate::turn::{Common, Turn};
+use crate::turn::{SessionsTurn, TubeTurn};
 use crate::{Caller, Client};
 
 /// The bytes that identify a session.
@@ -224,11 +224,6 @@ impl Default for SessionsStart {
 enum Fate {
     Expires(u64),
     Closes,
-}
-
-/// A turn around the sessions.
-pub(crate) struct SessionsTurn<'a> {
-    pub(crate) turn: Turn<'a>,
 }
 
 impl SessionsTurn<'_> {
@@ -597,15 +592,13 @@ impl SessionsTurn<'_> {
         let shown = rows_after(self.turn.store, session_ids, 0, None, limit)?;
         for row in &shown {
             let Some(connection) = id_of(row) else { continue };
-            let key = ShortKey::id(connection);
-            self.turn.store.execute(&Statement::Delete { space: session_ids, index: 0, key: &key })?;
+            delete_row(self.turn.store, session_ids, &[connection])?;
         }
         let waiting = rows_after(self.turn.store, consumers, 0, None, limit - shown.len())?;
         for row in &waiting {
             // Its key has the form of that of `_queue_taken_2`: two numbers.
             let Some((connection, request)) = taken_key(row) else { continue };
-            let key = ShortKey::numbers(&[connection, request]);
-            self.turn.store.execute(&Statement::Delete { space: consumers, index: 0, key: &key })?;
+            delete_row(self.turn.store, consumers, &[connection, request])?;
         }
         Ok(shown.len() + waiting.len())
     }
@@ -754,8 +747,7 @@ impl Common {
     fn leave_session(&mut self, store: &mut Store, connection: u64, now: u64) -> Result<(), Error> {
         let Some(session) = self.sessions.bind(connection, None) else { return Ok(()) };
         self.pending.undo.push(Undo::Session { connection, previous: Some(session) });
-        let key = ShortKey::id(connection);
-        store.execute(&Statement::Delete { space: self.spaces.session_ids, index: 0, key: &key })?;
+        delete_row(store, self.spaces.session_ids, &[connection])?;
         if self.sessions.is_live(&session) {
             return Ok(());
         }

@@ -32,7 +32,7 @@ use crate::state::QueueState;
 use crate::system::{QUEUE, SystemSpaces, rows};
 use crate::task::{State, Task, string_key};
 use crate::tube::{TubeIndex, Tubes};
-use crate::turn::{TubeTurn, Turn};
+use crate::turn::{CatalogTurn, TubeTurn, Turn};
 
 /// The results of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -225,7 +225,7 @@ impl ComingUp {
         mut finding: Finding,
         limit: usize,
     ) -> (usize, Stage) {
-        match turn.derive_portion(index, &mut finding, limit) {
+        match turn.tube(index).and_then(|mut tube| tube.derive_portion(&mut finding, limit)) {
             Ok(Some(count)) => (count, Stage::Derived { id, index, finding }),
             Ok(None) => (1, Stage::Tubes { after: Some(id) }),
             Err(error) => {
@@ -243,7 +243,7 @@ impl ComingUp {
         if let Some((id, index)) = turn.tubes.next(tube, false) {
             // After a time as a replica a tube's tasks beyond a portion are left to the timer.
             let limit = if self.occasion == Occasion::Beginning { usize::MAX } else { limit };
-            let (count, is_over) = turn.correct(index, limit)?;
+            let (count, is_over) = turn.corrections().begin(index, limit)?;
             return Ok((count, Stage::Corrections { tube: if is_over { Some(id) } else { tube } }));
         }
         turn.common.set_state(QueueState::Running);
@@ -317,7 +317,7 @@ impl ComingUp {
             self.lose_tube(turn, known);
         }
         let missing = if turn.common.keeps_in_step() { Missing::IsCreated } else { Missing::Stays };
-        match turn.transact(|turn| turn.load_stored(&row, missing)) {
+        match turn.transact(|turn| turn.catalog().load_stored(&row, missing)) {
             Ok(index) => {
                 self.report.tubes += 1;
                 self.gone.remove(&index);
@@ -343,7 +343,7 @@ impl ComingUp {
         if matches!(self.occasion, Occasion::Rebuild | Occasion::Follow) {
             turn.common.waiters.forget_tube(index);
         }
-        turn.forget_tube(index);
+        turn.catalog().forget(index);
     }
 
     /// Removes the kept attempts of deleted tasks. A transaction that removes a task removes its row too. So after a time
@@ -397,9 +397,22 @@ impl ComingUp {
                 orphans.push(id);
             }
         }
-        self.report.released += turn.release_batches(index, &orphans)?;
+        self.release(turn, index, &orphans)?;
         let last = taken.last().copied().filter(|_| taken.len() == limit);
         Ok((taken.len(), last))
+    }
+
+    /// Releases taken tasks of a tube.
+    fn release(&mut self, turn: &mut Turn<'_>, index: TubeIndex, tasks: &[u64]) -> Result<(), Error> {
+        for batch in tasks.chunks(Turn::BATCH) {
+            turn.transact_at(index, |tube| {
+                for &id in batch {
+                    self.report.released += u64::from(tube.release_disowned(id)?);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// Removes rows of `_queue_taken_2` whose task is gone or not taken. Looks at up to `limit` rows behind the key `after`;
@@ -478,73 +491,61 @@ impl Turn<'_> {
         let waiting = self.common.waiters.requests().collect();
         Some(Rebuilt { waiting, started: done.map(|_| up.report) })
     }
+}
 
+impl CatalogTurn<'_> {
     /// Adds a type of tube. The stored tubes of that type come up, and their tasks are released, if the queue runs.
     pub(crate) fn register(&mut self, tube_type: TubeType) -> Result<StartReport, Error> {
         let name = tube_type.name().to_owned();
-        self.common.types.add(tube_type)?;
-        let mut up = ComingUp::new(Occasion::Beginning, self.tubes);
-        if let Some(up) = &mut self.common.coming_up {
+        self.turn.common.types.add(tube_type)?;
+        let mut up = ComingUp::new(Occasion::Beginning, self.turn.tubes);
+        if let Some(up) = &mut self.turn.common.coming_up {
             // Its rows may have been passed.
             (up.stage, up.report) = (Stage::Spaces, StartReport::default());
         }
-        if !self.common.is_running() {
+        if !self.turn.common.is_running() {
             return Ok(StartReport::default());
         }
         let mut after = None;
-        while let Some((row, id)) = self.common.spaces.next_tube(self.store, after)? {
+        while let Some((row, id)) = self.turn.common.spaces.next_tube(self.turn.store, after)? {
             after = Some(id);
             if TubeRow::read(&row).is_none_or(|row| row.tube_type != name) {
                 continue;
             }
-            let former = self.store.lift_limit(true);
-            let loaded = up.load_row(self, &row);
-            self.store.lift_limit(former);
+            let former = self.turn.store.lift_limit(true);
+            let loaded = up.load_row(&mut self.turn, &row);
+            self.turn.store.lift_limit(former);
             let Some(index) = loaded else { continue };
-            self.derive(index)?;
-            let TubeTurn { store, tube, common, .. } = self.tube(index)?;
+            self.turn.tube(index)?.derive()?;
+            let TubeTurn { store, tube, common, .. } = self.turn.tube(index)?;
             let orphans = tube.ids_in_state(store, State::Taken, &mut |id| {
                 Ok(tube.options.temporary || common.owners.leases.of(store, (tube.id, id))?.is_none())
             })?;
-            up.report.released += self.release_batches(index, &orphans)?;
-            self.correct(index, usize::MAX)?;
+            up.release(&mut self.turn, index, &orphans)?;
+            self.turn.corrections().begin(index, usize::MAX)?;
         }
-        self.waiters().serve();
+        self.turn.waiters().serve();
         Ok(up.report)
     }
 
     /// Makes a tube of a row of `_queue`. What derives from its tasks is to be found next ([`Turn::derive`]).
     pub(crate) fn load_stored(&mut self, row: &TubeRow<'_>, missing: Missing) -> Result<TubeIndex, Error> {
-        let kind = self.common.types.get(row.tube_type).cloned();
+        let kind = self.turn.common.types.get(row.tube_type).cloned();
         let kind = kind.ok_or_else(|| Error::UnknownTubeType(row.tube_type.into()))?;
         let mut refused = Vec::new();
         let mut options =
             TubeOptions::stored(row.options, kind.layout().timed, &mut |error| refused.push(error));
         // A queue that only follows leaves that to its start.
-        let refused = if self.common.keeps_in_step() { refused } else { Vec::new() };
+        let refused = if self.turn.common.keeps_in_step() { refused } else { Vec::new() };
         for error in refused {
             let text = format!("tube '{}': {error}; the default counts", row.name);
-            self.common.log(LogLevel::Warning, text);
+            self.turn.common.log(LogLevel::Warning, text);
         }
         let driver = kind.driver(&options, row.options)?;
-        if let Some(space) = self.store.space_by_name(row.space) {
+        if let Some(space) = self.turn.store.space_by_name(row.space) {
             options.temporary = space.is_temporary();
         }
-        self.load_tube(row, &kind, driver, options, missing)
-    }
-
-    /// Releases taken tasks of a tube. Returns how many were.
-    fn release_batches(&mut self, index: TubeIndex, tasks: &[u64]) -> Result<u64, Error> {
-        let mut released = 0;
-        for batch in tasks.chunks(Self::BATCH) {
-            self.transact_at(index, |tube| {
-                for &id in batch {
-                    released += u64::from(tube.release_disowned(id)?);
-                }
-                Ok(())
-            })?;
-        }
-        Ok(released)
+        self.load(row, &kind, driver, options, missing)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::lua_text;
 use crate::system::SystemSpaces;
 use crate::time::Seconds;
 use crate::transaction::Undo;
-use crate::turn::{Common, Turn};
+use crate::turn::{Common, ConfigurationTurn, Turn};
 use crate::{Caller, LogLevel};
 
 /// Where the queue is in its life.
@@ -145,41 +145,41 @@ impl Common {
     }
 }
 
-impl Turn<'_> {
+impl ConfigurationTurn<'_> {
     /// `queue.cfg([options])`. Before the start the options are only kept.
-    pub(crate) fn configure(&mut self, caller: &Caller, arguments: Arguments<'_>) -> Result<(), Error> {
+    pub(crate) fn set(&mut self, caller: &Caller, arguments: Arguments<'_>) -> Result<(), Error> {
         let request = Request::parse(arguments.get(0))?;
-        let present = self.common.configuration.in_replicaset;
+        let present = self.turn.common.configuration.in_replicaset;
         let in_replicaset = request.in_replicaset.unwrap_or(present);
         if in_replicaset != present && !self.is_bound_to_group(in_replicaset) {
             self.set_mode(caller, in_replicaset)?;
         }
         if let Some(ttr) = request.ttr {
-            self.common.configuration.ttr = Some(ttr);
+            self.turn.common.configuration.ttr = Some(ttr);
         }
         Ok(())
     }
 
     /// Whether a group keeps sessions and owners durable; says so in the log.
     fn is_bound_to_group(&mut self, in_replicaset: bool) -> bool {
-        let is_bound = self.common.is_member && !in_replicaset;
+        let is_bound = self.turn.common.is_member && !in_replicaset;
         if is_bound {
             let text = "Queue: cannot set `in_replicaset = false` on a member of a group: a new leader needs the sessions";
-            self.common.log(LogLevel::Warning, text.to_owned());
+            self.turn.common.log(LogLevel::Warning, text.to_owned());
         }
         is_bound
     }
 
     fn set_mode(&mut self, caller: &Caller, in_replicaset: bool) -> Result<(), Error> {
-        if self.common.state == QueueState::Init {
-            self.common.configuration.in_replicaset = in_replicaset;
+        if self.turn.common.state == QueueState::Init {
+            self.turn.common.configuration.in_replicaset = in_replicaset;
             return Ok(());
         }
         if in_replicaset && self.refuses_replicaset() {
             return Ok(());
         }
-        self.common.refuse_writes()?;
-        self.transact_as(caller.acting(), |turn| {
+        self.turn.common.refuse_writes()?;
+        self.turn.transact_as(caller.acting(), |turn| {
             let Turn { store, common, .. } = turn;
             let Common { owners, pending, configuration, spaces, .. } = &mut **common;
             let former = Undo::Mode { spaces: *spaces, in_replicaset: configuration.in_replicaset };
@@ -193,12 +193,14 @@ impl Turn<'_> {
 
     /// Whether temporary tubes stand against replica set mode; says so in the log.
     fn refuses_replicaset(&mut self) -> bool {
-        let temporary = self.tubes.iter().filter(|tube| tube.options.temporary);
+        let temporary = self.turn.tubes.iter().filter(|tube| tube.options.temporary);
         let temporary: Vec<_> = temporary.map(|tube| tube.name.clone()).collect();
-        self.common.log_temporary(&temporary);
+        self.turn.common.log_temporary(&temporary);
         !temporary.is_empty()
     }
+}
 
+impl Turn<'_> {
     pub(crate) fn set_read_only(&mut self, read_only: bool) -> Result<(), Error> {
         match (self.common.state, read_only) {
             (QueueState::Running | QueueState::Startup, true) => {
@@ -208,7 +210,7 @@ impl Turn<'_> {
                 Ok(())
             }
             (QueueState::Init, true) => {
-                self.follow();
+                self.catalog().follow();
                 Ok(())
             }
             (QueueState::Waiting | QueueState::Startup, false) => self.start().map(drop),

@@ -17,6 +17,8 @@ use lycosa_store::{
 use lycosa_tuple::mp;
 
 use crate::error::Error;
+use crate::owners::TaskKey;
+use crate::session::taken_key;
 use crate::task::{FieldText, IndexText, ShortKey, SpaceLayout};
 
 /// One of the queue's spaces.
@@ -354,4 +356,67 @@ pub(crate) fn detach_sequence(store: &mut Store, space: SpaceId, sequence: u32) 
     let key = ShortKey::id(space.into());
     store.execute(&Statement::Delete { space: system::SPACE_SEQUENCE, index: 0, key: &key })?;
     ddl::drop_sequence(store, sequence)
+}
+
+/// The tasks of up to `limit` rows behind a task, in a space whose key is tube and task.
+pub(crate) fn tasks_after(
+    store: &Store,
+    space: SpaceId,
+    after: Option<TaskKey>,
+    limit: usize,
+) -> Result<Vec<TaskKey>, StoreError> {
+    let key = after.map(|task| ShortKey::numbers(&[task.0, task.1]));
+    let rows = rows_after(store, space, 0, key.as_deref(), limit)?;
+    Ok(rows.iter().filter_map(|row| taken_key(row)).collect())
+}
+
+/// Calls `f` for at most `limit` rows. Returns whether the user has no more.
+pub(crate) fn each_row(
+    store: &Store,
+    space: SpaceId,
+    limit: usize,
+    mut f: impl FnMut(&[u8]),
+) -> Result<bool, StoreError> {
+    let (mut left, mut is_all) = (limit, true);
+    store.scan(space, 0, IteratorType::All, &[0x90], &mut |row| {
+        if left == 0 {
+            is_all = false;
+            return ControlFlow::Break(());
+        }
+        left -= 1;
+        f(row);
+        ControlFlow::Continue(())
+    })?;
+    Ok(is_all)
+}
+
+/// Deletes the row with these numbers as its key.
+pub(crate) fn delete_row(store: &mut Store, space: SpaceId, numbers: &[u64]) -> Result<(), StoreError> {
+    store.execute(&Statement::Delete { space, index: 0, key: &ShortKey::numbers(numbers) }).map(drop)
+}
+
+/// Appends an array of what `write` makes of rows, the newest first, those before an id or all. `write` tells whether it has written
+/// something, or ends the walk.
+pub(crate) fn write_newest(
+    store: &Store,
+    space: Option<SpaceId>,
+    (before, limit): (Option<u64>, u32),
+    out: &mut Vec<u8>,
+    mut write: impl FnMut(&[u8], &mut Vec<u8>) -> ControlFlow<(), bool>,
+) -> Result<(), StoreError> {
+    let (mut written, mut count) = (Vec::new(), 0);
+    if let Some(space) = space {
+        let key = before.map(ShortKey::id);
+        let (iterator, key) =
+            key.as_deref().map_or((IteratorType::Le, &[0x90][..]), |key| (IteratorType::Lt, key));
+        store.scan(space, 0, iterator, key, &mut |row| {
+            if count == limit {
+                return ControlFlow::Break(());
+            }
+            write(row, &mut written).map_continue(|is_written| count += u32::from(is_written))
+        })?;
+    }
+    mp::write_array(out, count);
+    out.extend_from_slice(&written);
+    Ok(())
 }

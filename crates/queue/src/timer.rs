@@ -5,7 +5,7 @@
 //! task whose life ends while it is held becomes ready first and is removed then. The most overdue tube goes first,
 //! in portions, so that a tube with a million due tasks does not delay other tubes.
 
-use crate::account::{Side, TaskChange};
+use crate::account::Side;
 use crate::driver::Event;
 use crate::error::Error;
 use crate::statistics::Operation;
@@ -51,7 +51,7 @@ impl Turn<'_> {
         if self.common.is_running() {
             let share = budget.div_ceil(Self::SHARES);
             left = left.saturating_sub(self.sessions().release_closing(share));
-            left = left.saturating_sub(self.correct_later(share));
+            left = left.saturating_sub(self.corrections().go_on(share));
             left = left.saturating_sub(self.leases().expire(share));
             self.waiters().serve();
             while left > 0
@@ -153,15 +153,7 @@ impl TubeTurn<'_> {
         common.assignments.set_unread(None, Some(death));
         common.assignments.carry_out(store, tube.space, id)?;
         let side = Some(Side { state: Some(state), next_event: death, pri: 0, utube: &[] });
-        self.account_rarely(TaskChange {
-            id,
-            old: side,
-            new: side,
-            operation: None,
-            taken_by: None,
-            created: 0,
-            tuple: None,
-        })
+        self.account_rarely(id, (side, side), None, None)
     }
 
     /// The earliest deadline of the tube's tasks, from its index. If none is before [`BEYOND`], the next look is due

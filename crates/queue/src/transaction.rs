@@ -247,7 +247,7 @@ impl Turn<'_> {
             let redefined = self.follow_changes();
             self.store.commit();
             self.apply_pending();
-            self.reload(&redefined);
+            self.catalog().reload(&redefined);
             self.waiters().serve();
             return Ok(());
         }
@@ -258,7 +258,7 @@ impl Turn<'_> {
         let redefined = std::mem::take(&mut self.common.pending.redefined);
         self.store.commit();
         self.apply_pending();
-        self.adopt(&redefined);
+        self.catalog().adopt(&redefined);
         self.sessions().release_at_once();
         self.waiters().serve();
         Ok(())
@@ -317,7 +317,7 @@ impl Turn<'_> {
             sessions.disown(pending.disowned.drain(..));
         }
         while let Some(index) = self.common.pending.dropped.pop() {
-            self.forget_tube(index);
+            self.catalog().forget(index);
         }
     }
 

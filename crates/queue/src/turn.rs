@@ -6,7 +6,8 @@
 //! |---|---|
 //! | [`Turn`] | the store, all tubes, the state that they share, and the time; it opens and ends transactions, and reaches the nouns |
 //! | [`TubeTurn`] | the same around one tube, which was looked up once: tasks and their changes |
-//! | [`SessionsTurn`], [`LeasesTurn`], [`WaitersTurn`], [`JobsTurn`], [`LongCallsTurn`], [`AuditTurn`] | a turn around one kind of row or call, and its operations |
+//! | [`SessionsTurn`], [`JobsTurn`] and the other [`nouns`] | operations on one noun |
+//! | [`TubeCall`](crate::tube_call::TubeCall) | a call of a tube's method |
 //! | [`Owners`], [`Sessions`], [`Waiters`], [`Attempts`] | one kind of row each, with what the process caches of it |
 //!
 //! A method of a [`TubeTurn`] is a part of the open transaction. [`Turn::transact`] and [`Turn::transact_at`] open and end
@@ -19,23 +20,18 @@ use lycosa_store::{Store, UserId, user};
 use crate::account::Read;
 use crate::attempts::Attempts;
 use crate::audit::Audit;
-use crate::audit::AuditTurn;
 use crate::bulk::Bulk;
-use crate::bulk::JobsTurn;
 use crate::caller::Actor;
 use crate::deadline::Deadlines;
 use crate::driver::{Tasks, TubeTypes};
 use crate::error::Error;
 use crate::integer_map::IntegerMap;
-use crate::leases::LeasesTurn;
 use crate::long_call::LongCall;
-use crate::long_call::LongCallsTurn;
 use crate::owners::{Owners, TaskKey};
 use crate::pause::Pauses;
 use crate::repeat::{Repetitions, TakeName};
 use crate::sampled::{Sampled, with_held_back};
 use crate::session::Sessions;
-use crate::session::SessionsTurn;
 use crate::start::ComingUp;
 use crate::state::{Configuration, QueueState};
 use crate::status::history::Histories;
@@ -45,7 +41,6 @@ use crate::task::Assignments;
 use crate::transaction::{Mark, Pending};
 use crate::tube::{Tube, TubeIndex, Tubes};
 use crate::waiter::{Line, Waiters};
-use crate::waiting::WaitersTurn;
 use crate::{LogLevel, LogLine, NewSessionId, TaskEvent, Woken};
 
 /// The queue's memory beside the tubes.
@@ -269,36 +264,56 @@ pub(crate) struct TubeTurn<'a> {
     pub(crate) now: u64,
 }
 
+/// Defines nouns: a turn around each, whose methods are its operations, and the way from a [`Turn`] to it.
+macro_rules! nouns {
+    ($( $(#[$doc:meta])* $accessor:ident: $noun:ident; )*) => {
+        $(
+            $(#[$doc])*
+            pub(crate) struct $noun<'a> {
+                pub(crate) turn: Turn<'a>,
+            }
+        )*
+
+        impl Turn<'_> {
+            $(
+                $(#[$doc])*
+                #[inline]
+                pub(crate) fn $accessor(&mut self) -> $noun<'_> {
+                    $noun { turn: self.reborrow() }
+                }
+            )*
+        }
+    };
+}
+
+nouns! {
+    /// The catalog of tubes: the rows of `_queue`, the spaces that they name, and the tubes that the process knows.
+    catalog: CatalogTurn;
+    /// The options that `queue.cfg` sets.
+    configuration: ConfigurationTurn;
+    /// The rights to tubes.
+    grants: GrantsTurn;
+    /// Sessions, and the tasks that they own.
+    sessions: SessionsTurn;
+    /// The leases of all tubes.
+    leases: LeasesTurn;
+    /// Calls that wait, and their rows.
+    waiters: WaitersTurn;
+    /// Long calls under way.
+    long_calls: LongCallsTurn;
+    /// The jobs of all tubes.
+    jobs: JobsTurn;
+    /// The audit log.
+    audit: AuditTurn;
+    /// Wrong rows that a start has found.
+    corrections: CorrectionsTurn;
+}
+
 impl Turn<'_> {
     /// The same turn, for a noun.
     #[inline]
     pub(crate) fn reborrow(&mut self) -> Turn<'_> {
         Turn { store: self.store, tubes: self.tubes, common: self.common, now: self.now }
-    }
-
-    pub(crate) fn sessions(&mut self) -> SessionsTurn<'_> {
-        SessionsTurn { turn: self.reborrow() }
-    }
-
-    pub(crate) fn leases(&mut self) -> LeasesTurn<'_> {
-        LeasesTurn { turn: self.reborrow() }
-    }
-
-    #[inline]
-    pub(crate) fn waiters(&mut self) -> WaitersTurn<'_> {
-        WaitersTurn { turn: self.reborrow() }
-    }
-
-    pub(crate) fn jobs(&mut self) -> JobsTurn<'_> {
-        JobsTurn { turn: self.reborrow() }
-    }
-
-    pub(crate) fn audit(&mut self) -> AuditTurn<'_> {
-        AuditTurn { turn: self.reborrow() }
-    }
-
-    pub(crate) fn long_calls(&mut self) -> LongCallsTurn<'_> {
-        LongCallsTurn { turn: self.reborrow() }
     }
 
     /// The turn around one tube.

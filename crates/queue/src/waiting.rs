@@ -8,10 +8,10 @@
 use lycosa_tuple::mp;
 
 use crate::error::Error;
-use crate::procedure::Call;
 use crate::repeat::TakeName;
 use crate::tube::TubeIndex;
-use crate::turn::Turn;
+use crate::tube_call::Call;
+use crate::turn::WaitersTurn;
 use crate::waiter::{Line, Waiter, Wanted};
 use crate::{Answer, Caller, Client, Woken};
 
@@ -20,18 +20,9 @@ pub(crate) fn check_may_wait(caller: &Caller) -> Result<(), Error> {
     if caller.may_wait { Ok(()) } else { Err(Error::MayNotWait) }
 }
 
-/// A turn around the calls that wait.
-pub(crate) struct WaitersTurn<'a> {
-    pub(crate) turn: Turn<'a>,
-}
-
 impl WaitersTurn<'_> {
-    pub(crate) fn park(&mut self, call: &Call<'_>, wanted: Wanted, deadline: u64) -> Result<Answer, Error> {
-        self.park_named(call, wanted, None, deadline)
-    }
-
-    /// The same for a take that has a name.
-    pub(crate) fn park_named(
+    /// Puts a call at the end of its line. A take may have a name.
+    pub(crate) fn park(
         &mut self,
         call: &Call<'_>,
         wanted: Wanted,
@@ -48,6 +39,7 @@ impl WaitersTurn<'_> {
     }
 
     /// Serves the calls that wait in tubes in which something has changed. Outside a transaction.
+    #[inline]
     pub(crate) fn serve(&mut self) {
         if !self.turn.common.ready.is_empty() && !self.turn.store.in_transaction() {
             self.serve_some(usize::MAX);
@@ -76,31 +68,21 @@ impl WaitersTurn<'_> {
         let client = Client { connection, user };
         let mut values = Vec::new();
         self.turn.common.take_name = name;
-        let served = match &wanted {
-            Wanted::Task(_) | Wanted::Tasks { .. } => self.turn.transact_at(index, |tube| {
-                Ok(match wanted {
-                    Wanted::Tasks { limit, form } => tube.take_many(client, (limit, form), &mut values)? > 0,
-                    Wanted::Task(form) => tube.take(client, form, &mut values)?,
-                    Wanted::Capacity(_) | Wanted::CapacityForMany { .. } => false,
-                })
-            }),
-            Wanted::Capacity(arguments) => self.turn.put_of_waiter(index, arguments, &mut values),
+        let served = self.turn.transact_at(index, |tube| match &wanted {
+            Wanted::Task(form) => tube.take(client, *form, &mut values),
+            Wanted::Tasks { limit, form } => Ok(tube.take_many(client, (*limit, *form), &mut values)? > 0),
+            Wanted::Capacity(arguments) => tube.put_waiting(arguments, &mut values),
             Wanted::CapacityForMany { tasks, arguments } => {
-                self.turn.put_many_of_waiter(index, (*tasks, arguments), &mut values)
+                tube.put_all_waiting((*tasks, arguments), &mut values)
             }
-        };
+        });
         self.turn.common.take_name = None;
         match served {
-            Ok(false) => false,
-            Ok(true) => {
-                self.wake(connection, request, Ok((1, values)));
-                true
-            }
-            Err(error) => {
-                self.wake(connection, request, Err(error));
-                true
-            }
+            Ok(false) => return false,
+            Ok(true) => self.wake(connection, request, Ok((1, values))),
+            Err(error) => self.wake(connection, request, Err(error)),
         }
+        true
     }
 
     /// Answers at most `budget` calls whose time is over. Returns their number.
@@ -153,12 +135,8 @@ impl WaitersTurn<'_> {
         self.turn.common.woken.retain(|woken| woken.connection != connection);
     }
 
-    /// The tube was dropped: its waiting calls are answered with an error.
-    pub(crate) fn dismiss_waiters(&mut self, index: TubeIndex) {
-        self.dismiss(index, &Error::TubeNotFound);
-    }
-
-    fn dismiss(&mut self, index: TubeIndex, error: &Error) {
+    /// Answers the waiting calls of a tube with an error.
+    pub(crate) fn dismiss(&mut self, index: TubeIndex, error: &Error) {
         let waiting = self.turn.common.waiters.of_tube(index);
         let waiting: Vec<_> = waiting.map(|(request, waiter)| (waiter.connection, request)).collect();
         for (connection, request) in waiting {

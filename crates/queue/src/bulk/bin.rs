@@ -10,19 +10,18 @@ use std::sync::Arc;
 use lycosa_store::{Budget, IteratorType, Statement, Store};
 use lycosa_tuple::mp::{self, Reader};
 
-use super::JobsTurn;
 use super::filter::MAX_TASK_BYTES;
 use super::record::{Action, JobState, Record};
 use super::work::Slice;
-use crate::account::{Side, TaskChange};
+use crate::account::Side;
 use crate::arguments::is_nil;
 use crate::attempts::Record as Attempts;
 use crate::background::{PORTION, PORTION_BYTES};
 use crate::error::Error;
 use crate::statistics::Operation;
-use crate::system::{LateSpace, SystemSpace};
+use crate::system::{LateSpace, SystemSpace, delete_row};
 use crate::task::{ShortKey, State, Task};
-use crate::turn::TubeTurn;
+use crate::turn::{JobsTurn, TubeTurn};
 
 /// Bytes of all kept tasks at most.
 pub(crate) const MAX_BYTES: u64 = 64 << 20;
@@ -152,8 +151,7 @@ impl Bin {
     /// Removes the row of a task; `bytes` is its size.
     fn forget(&self, store: &mut Store, source: &mut Record, (id, bytes): (u64, usize)) -> Result<(), Error> {
         if let Some(space) = self.0.existing(store) {
-            let key = ShortKey::numbers(&[source.id, id]);
-            store.execute(&Statement::Delete { space, index: 0, key: &key })?;
+            delete_row(store, space, &[source.id, id])?;
         }
         source.kept = source.kept.saturating_sub(1);
         source.kept_bytes = source.kept_bytes.saturating_sub(bytes as u64);
@@ -322,15 +320,7 @@ impl TubeTurn<'_> {
         common.assignments.set_unread(Some(state), layout.timed.then_some(next_event));
         let changed = common.assignments.carry_out(store, tube.space, kept.id)?;
         let tuple = changed.filter(|_| tube.observed).map(<[u8]>::to_vec);
-        self.account_rarely(TaskChange {
-            id: kept.id,
-            old,
-            new,
-            operation,
-            taken_by: None,
-            created: 0,
-            tuple,
-        })?;
+        self.account_rarely(kept.id, (old, new), operation, tuple)?;
         self.restore_attempts(kept)?;
         Ok(Outcome::Undone)
     }
@@ -359,15 +349,7 @@ impl TubeTurn<'_> {
         let stored = stored.filter(|_| tube.observed).map(<[u8]>::to_vec);
         let new = Side::read(&tuple, layout);
         let operation = Some(Operation::Put);
-        self.account_rarely(TaskChange {
-            id: kept.id,
-            old: None,
-            new,
-            operation,
-            taken_by: None,
-            created: 0,
-            tuple: stored,
-        })?;
+        self.account_rarely(kept.id, (None, new), operation, stored)?;
         self.restore_attempts(kept)?;
         Ok(Outcome::Undone)
     }

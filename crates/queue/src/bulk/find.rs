@@ -15,7 +15,7 @@ use crate::arguments::{Number, Table, is_nil, string};
 use crate::background::{PORTION_BYTES, WALK};
 use crate::error::Error;
 use crate::listing::{MAX_LISTED_BYTES, MAX_LOOKED_AT, Members};
-use crate::procedure::Call;
+use crate::tube_call::Call;
 use crate::turn::TubeTurn;
 
 /// Tasks of a page unless `limit` says otherwise.

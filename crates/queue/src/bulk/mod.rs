@@ -31,11 +31,12 @@ use crate::arguments::{Arguments, Number, Table, is_nil, kind, string};
 use crate::audit::reason;
 use crate::error::Error;
 use crate::listing::may_look;
-use crate::procedure::{Call, TubeMethod};
-use crate::system::LateSpace;
+use crate::procedure::TubeMethod;
+use crate::system::{LateSpace, delete_row, write_newest};
 use crate::task::{ShortKey, id_of};
 use crate::time::MICROSECONDS;
-use crate::turn::Turn;
+use crate::tube_call::Call;
+use crate::turn::{JobsTurn, Turn};
 use crate::{Answer, Caller};
 
 pub(crate) use self::filter::Filter;
@@ -206,7 +207,7 @@ impl Bulk {
         let idle = all.filter(|record| record.state.is_over() && record.kept == 0);
         let idle: Vec<u64> = idle.take(excess as usize).map(|record| record.id).collect();
         for id in idle {
-            store.execute(&Statement::Delete { space, index: 0, key: &ShortKey::id(id) })?;
+            delete_row(store, space, &[id])?;
         }
         Ok(())
     }
@@ -262,11 +263,6 @@ impl<'a> ApplyOptions<'a> {
         }
         Ok(parsed)
     }
-}
-
-/// A turn around the jobs of all tubes.
-pub(crate) struct JobsTurn<'a> {
-    pub(crate) turn: Turn<'a>,
 }
 
 impl JobsTurn<'_> {
@@ -404,24 +400,22 @@ impl JobsTurn<'_> {
                 None => caller.trusted || caller.effective == user::ADMIN,
             }
         };
-        let (mut jobs, mut count) = (Vec::new(), 0);
-        if let Some(space) = self.turn.common.bulk.jobs.existing(self.turn.store) {
-            let key = before.map(ShortKey::id);
-            let (iterator, key) =
-                key.as_deref().map_or((IteratorType::Le, &[0x90][..]), |key| (IteratorType::Lt, key));
-            self.turn.store.scan(space, 0, iterator, key, &mut |row| {
-                if count == limit {
-                    return ControlFlow::Break(());
-                }
-                if let Some(job) = Record::read(row).filter(is_seen) {
-                    job.write(&mut jobs);
-                    count += 1;
-                }
-                ControlFlow::Continue(())
-            })?;
-        }
-        lycosa_tuple::mp::write_array(out, count);
-        out.extend_from_slice(&jobs);
+        self.write_listed((before, limit), is_seen, out)
+    }
+
+    /// Appends the jobs that are seen, the newest first.
+    fn write_listed(
+        &self,
+        (before, limit): (Option<u64>, u32),
+        is_seen: impl Fn(&Record) -> bool,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let Turn { store, common, .. } = &self.turn;
+        write_newest(store, common.bulk.jobs.existing(store), (before, limit), out, |row, out| {
+            let job = Record::read(row).filter(&is_seen);
+            job.iter().for_each(|job| job.write(out));
+            ControlFlow::Continue(job.is_some())
+        })?;
         Ok(Answer::one())
     }
 
@@ -434,19 +428,7 @@ impl JobsTurn<'_> {
     /// `jobs()`: those of the tube, the newest first.
     pub(crate) fn list(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let Some(tube) = self.turn.tubes.at(call.index) else { return Err(Error::Stale) };
-        let (mut jobs, mut count) = (Vec::new(), 0);
-        if let Some(space) = self.turn.common.bulk.jobs.existing(self.turn.store) {
-            self.turn.store.scan(space, 0, IteratorType::Le, &[0x90], &mut |row| {
-                if let Some(job) = Record::read(row).filter(|job| job.is_of(tube.id, &tube.name)) {
-                    job.write(&mut jobs);
-                    count += 1;
-                }
-                if count == MAX_LISTED { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            })?;
-        }
-        lycosa_tuple::mp::write_array(out, count);
-        out.extend_from_slice(&jobs);
-        Ok(Answer::one())
+        self.write_listed((None, MAX_LISTED), |job| job.is_of(tube.id, &tube.name), out)
     }
 
     /// `control(id, action[, {rate, reason}])`

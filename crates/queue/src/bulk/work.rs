@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use lycosa_store::Budget;
 use lycosa_tuple::mp;
 
-use super::JobsTurn;
 use super::bin;
 use super::filter::{Filter, MAX_TASK_BYTES};
 use super::record::{Action, JobState, Record};
@@ -17,7 +16,7 @@ use crate::statistics::Operation;
 use crate::task::{State, Task};
 use crate::time::{MAX_TIMEOUT, MAX_TIMEOUT_SECONDS, MICROSECONDS};
 use crate::tube::TubeIndex;
-use crate::turn::{TubeTurn, Turn};
+use crate::turn::{JobsTurn, TubeTurn, Turn};
 
 /// The cost of one change in a slice's budget, in tasks that are looked at.
 const CHANGE: u32 = 3;
