@@ -255,7 +255,12 @@ fn play(server: &Server, case: Case, tasks: u64) -> Result<Found> {
         }
     }
     let seconds = began.elapsed().as_secs_f64();
-    let info = call(&mut client, "box.info", vec![])?;
+    Ok(Found { seconds, turns: longest_turns(&mut client)? })
+}
+
+/// What held the loop longest, by name: microseconds, and those of the processor.
+fn longest_turns(client: &mut Caller<TcpStream>) -> Result<Vec<(String, u64, u64)>> {
+    let info = call(client, "box.info", vec![])?;
     let turns = |name: &str| -> Result<Vec<(String, u64)>> {
         let Some(Value::Map(turns)) = info.get(name) else {
             anyhow::bail!("box.info() has no {name}: the server is older than this program");
@@ -268,7 +273,7 @@ fn play(server: &Server, case: Case, tasks: u64) -> Result<Found> {
         let cpu = processor.iter().find(|(other, _)| *other == name).map_or(0, |(_, cpu)| *cpu);
         (name, elapsed, cpu)
     });
-    Ok(Found { seconds, turns: turns.collect() })
+    Ok(turns.collect())
 }
 
 /// The numbers of the tube's space and of its index by deadline.

@@ -405,6 +405,17 @@ fn decode_body<'a>(
             Body::Execute(fields.statement()?, fields.parameters.unwrap_or(&[0x90]))
         }
         Some(RequestType::Prepare) => Body::Prepare(whole(body, SqlFields::read)?.statement()?),
+        other => decode_other(body, other, (number, has_body))?,
+    })
+}
+
+/// Reads the body of a request that is about neither data nor programs.
+fn decode_other<'a>(
+    body: &mut Reader<'a>,
+    kind: Option<RequestType>,
+    (number, has_body): (u32, bool),
+) -> Result<Body<'a>, Refusal> {
+    Ok(match kind {
         Some(RequestType::Auth) => {
             let (user, scramble) = whole(body, read_auth)?;
             Body::Auth {

@@ -166,6 +166,18 @@ fn write_instance(instance: &Instance, process: Option<&Process>, exposition: &m
     exposition.histogram("lycosa_turn_seconds", "Lengths of the loop's turns.", &instance.turn);
     let help = "From the hand-over of rows to the journal to their confirmation.";
     exposition.histogram("lycosa_journal_sync_seconds", help, &instance.journal_sync);
+    write_files(instance, exposition);
+    write_deadlines(instance, exposition);
+    write_replication(instance, exposition);
+    exposition.gauge("lycosa_memory_used_bytes", "Bytes of tuples and indexes.", instance.memory_used as f64);
+    exposition.gauge("lycosa_memory_limit_bytes", "What these may take.", instance.memory_limit as f64);
+    exposition.gauge("lycosa_lua_memory_bytes", "Bytes that Lua has allocated.", instance.lua_memory as f64);
+    let help = "Calls, triggers and callbacks that ended with an error of Lua.";
+    exposition.counter("lycosa_lua_errors_total", help, instance.lua_errors as f64);
+}
+
+/// The journal and checkpoints.
+fn write_files(instance: &Instance, exposition: &mut Exposition<'_>) {
     let help = "Rows of the journal since the beginning of the data.";
     exposition.counter("lycosa_journal_rows_total", help, instance.journal_rows as f64);
     exposition.counter("lycosa_journal_bytes_total", "Bytes of the journal.", instance.journal_bytes as f64);
@@ -179,6 +191,10 @@ fn write_instance(instance: &Instance, process: Option<&Process>, exposition: &m
     exposition.metric(Kind::Gauge, "lycosa_checkpoint_age_seconds", help).optional(&[], age);
     let help = "Checkpoints that were given up.";
     exposition.counter("lycosa_checkpoint_failures_total", help, checkpoint.failures as f64);
+}
+
+/// Deadlines of tasks, and expiration.
+fn write_deadlines(instance: &Instance, exposition: &mut Exposition<'_>) {
     let help = "From a deadline of a task to its effect.";
     exposition.histogram("lycosa_timer_lateness_seconds", help, &instance.queue.lateness);
     let help = "Tasks whose deadlines have passed without an effect yet.";
@@ -190,6 +206,10 @@ fn write_instance(instance: &Instance, process: Option<&Process>, exposition: &m
     exposition.counter("lycosa_expiration_expired_total", help, expiration.expired as f64);
     let help = "Since the deadline of the oldest tuple that is due.";
     exposition.gauge("lycosa_expiration_lag_seconds", help, expiration.lag_us as f64 / 1e6);
+}
+
+/// The masters of the instance, and its group.
+fn write_replication(instance: &Instance, exposition: &mut Exposition<'_>) {
     let help = "Time by which the rows of a master come late.";
     let mut metric = exposition.metric(Kind::Gauge, "lycosa_replication_lag_seconds", help);
     for (id, peer) in &instance.replication {
@@ -212,11 +232,6 @@ fn write_instance(instance: &Instance, process: Option<&Process>, exposition: &m
         let help = "Entries that the group has confirmed and this member has not applied.";
         exposition.gauge("lycosa_group_behind_entries", help, election.behind as f64);
     }
-    exposition.gauge("lycosa_memory_used_bytes", "Bytes of tuples and indexes.", instance.memory_used as f64);
-    exposition.gauge("lycosa_memory_limit_bytes", "What these may take.", instance.memory_limit as f64);
-    exposition.gauge("lycosa_lua_memory_bytes", "Bytes that Lua has allocated.", instance.lua_memory as f64);
-    let help = "Calls, triggers and callbacks that ended with an error of Lua.";
-    exposition.counter("lycosa_lua_errors_total", help, instance.lua_errors as f64);
 }
 
 fn write_process(process: &Process, exposition: &mut Exposition<'_>) {

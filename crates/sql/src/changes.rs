@@ -40,17 +40,15 @@ pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
         multi_table_when_clauses,
         multi_table_else_clause,
     } = insert;
-    none(optimizer_hints.is_empty() && !ignore && !overwrite && assignments.is_empty(), "such an INSERT")?;
-    none(partitioned.is_none() && after_columns.is_empty() && !has_table_keyword, "such an INSERT")?;
     none(on.is_none(), "ON CONFLICT")?;
     none(returning.is_none() && output.is_none(), "RETURNING")?;
-    none(priority.is_none() && insert_alias.is_none() && table_alias.is_none(), "such an INSERT")?;
-    none(
-        settings.is_none() && format_clause.is_none() && multi_table_insert_type.is_none(),
-        "such an INSERT",
-    )?;
-    none(multi_table_into_clauses.is_empty() && multi_table_when_clauses.is_empty(), "such an INSERT")?;
-    none(multi_table_else_clause.is_none(), "such an INSERT")?;
+    let has_lists = !(optimizer_hints.is_empty() && assignments.is_empty() && after_columns.is_empty());
+    let has_words = ignore || overwrite || has_table_keyword || priority.is_some() || partitioned.is_some();
+    let has_names = insert_alias.is_some() || table_alias.is_some() || format_clause.is_some();
+    let has_tables = multi_table_insert_type.is_some()
+        || multi_table_else_clause.is_some()
+        || !(multi_table_into_clauses.is_empty() && multi_table_when_clauses.is_empty());
+    none(!(has_lists || has_words || has_names || has_tables || settings.is_some()), "such an INSERT")?;
     let conflict = match or {
         _ if replace_into => OnConflict::Replace,
         None | Some(ast::SqliteOnConflict::Abort) => OnConflict::Fail,
@@ -61,21 +59,10 @@ pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
     let ast::TableObject::TableName(table) = table else { return Err(unsupported("such an INSERT")) };
     let mut context = Context::of_space(&simple_name(&table)?, None, store)?;
     let space = context.space.ok_or_else(|| unsupported("such an INSERT"))?;
-    let (mut written, mut named) = (Vec::new(), HashSet::new());
-    at_most(MAX_COLUMNS, "The number of columns in set list", columns.len())?;
-    for column in &columns {
-        let target = context.target(&simple_name(column)?)?;
-        if !named.insert(target.field) {
-            let name = simple_name(column)?;
-            return Err(generic(format!("table id list: duplicate column name {name}")));
-        }
-        written.push(target.field);
-    }
+    let written = written_fields(&mut context, &columns)?;
     let fields = space.format().fields();
     let count = u32::try_from(fields.len()).unwrap_or(u32::MAX);
-    if columns.is_empty() {
-        written.extend(0..count);
-    }
+    let written = if columns.is_empty() { (0..count).collect() } else { written };
     let source = source.ok_or_else(|| unsupported("DEFAULT VALUES"))?;
     let SetExpr::Values(ast::Values { rows, .. }) = *source.body else {
         return Err(unsupported("INSERT of a query"));
@@ -109,6 +96,21 @@ pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
     let body =
         Body::Insert { targets: targets?, rows: listed, conflict, sequence: sequence_field(space, store) };
     Ok((context, body))
+}
+
+/// The fields of the columns that an INSERT names.
+fn written_fields(context: &mut Context<'_>, columns: &[ast::ObjectName]) -> Result<Vec<u32>, Failure> {
+    let (mut written, mut named) = (Vec::new(), HashSet::new());
+    at_most(MAX_COLUMNS, "The number of columns in set list", columns.len())?;
+    for column in columns {
+        let name = simple_name(column)?;
+        let field = context.target(&name)?.field;
+        if !named.insert(field) {
+            return Err(generic(format!("table id list: duplicate column name {name}")));
+        }
+        written.push(field);
+    }
+    Ok(written)
 }
 
 /// The field that a sequence of the space fills.

@@ -108,7 +108,8 @@ fn key_of(columns: &[IndexColumn], fields: &[Field]) -> Result<Vec<usize>, Failu
     columns.iter().map(number).collect()
 }
 
-fn create_of(table: &CreateTable) -> Result<Definition, Failure> {
+/// Refuses what no space has, and sizes that no definition needs.
+fn check_clauses(table: &CreateTable) -> Result<(), Failure> {
     at_most(MAX_COLUMNS, "The number of columns in set list", table.columns.len())?;
     let in_keys = |constraint: &TableConstraint| match constraint {
         TableConstraint::PrimaryKey(key) => key.columns.len(),
@@ -126,7 +127,11 @@ fn create_of(table: &CreateTable) -> Result<Definition, Failure> {
         .constraints(table.constraints.clone())
         .if_not_exists(table.if_not_exists)
         .build();
-    none(plain == *table, "this clause of CREATE TABLE")?;
+    none(plain == *table, "this clause of CREATE TABLE")
+}
+
+fn create_of(table: &CreateTable) -> Result<Definition, Failure> {
+    check_clauses(table)?;
     let space = simple_name(&table.name)?;
     let (mut fields, mut primary, mut unique, mut sequence) = (Vec::<Field>::new(), None, Vec::new(), None);
     for (number, column) in (1..).zip(&table.columns) {

@@ -79,17 +79,7 @@ impl<'a> Row<'a> {
                 value::from_truth(order.map(|order| holds(*comparison, order)))
             }
             Expr::Between(inner, low, high) => {
-                let inner = self.evaluate(inner)?;
-                let is_above = self.compare(&inner, &self.evaluate(low)?)?.map(Ordering::is_ge);
-                if is_above == Some(false) {
-                    return Ok(Value::Bool(false));
-                }
-                let is_below = self.compare(&inner, &self.evaluate(high)?)?.map(Ordering::is_le);
-                value::from_truth(match (is_above, is_below) {
-                    (_, Some(false)) => Some(false),
-                    (Some(true), below) => below,
-                    _ => None,
-                })
+                value::from_truth(self.is_between(&self.evaluate(inner)?, low, high)?)
             }
             Expr::Arithmetic(operator, left, right) => {
                 value::arithmetic(*operator, &self.evaluate(left)?, &self.evaluate(right)?)?
@@ -114,18 +104,7 @@ impl<'a> Row<'a> {
                 value::concatenate(&left, &right, MAX_MADE)?
             }
             Expr::IsNull(inner) => Value::Bool(self.evaluate(inner)? == Value::Nil),
-            Expr::In(inner, list) => {
-                let wanted = self.evaluate(inner)?;
-                let mut found = Some(false);
-                for item in list {
-                    match self.compare(&wanted, &self.evaluate(item)?)? {
-                        Some(Ordering::Equal) => return Ok(Value::Bool(true)),
-                        Some(_) => {}
-                        None => found = None,
-                    }
-                }
-                value::from_truth(found)
-            }
+            Expr::In(inner, list) => value::from_truth(self.is_in(&self.evaluate(inner)?, list)?),
             Expr::Like(text, pattern, escape) => {
                 let (text, pattern) = (self.evaluate(text)?, self.evaluate(pattern)?);
                 value::from_truth(value::like(&text, &pattern, *escape, self.effort)?)
@@ -140,6 +119,31 @@ impl<'a> Row<'a> {
                 value::call(*function, &values)?
             }
         })
+    }
+
+    fn is_between(&self, value: &Value, low: &Expr, high: &Expr) -> Result<Option<bool>, Failure> {
+        let is_above = self.compare(value, &self.evaluate(low)?)?.map(Ordering::is_ge);
+        if is_above == Some(false) {
+            return Ok(Some(false));
+        }
+        let is_below = self.compare(value, &self.evaluate(high)?)?.map(Ordering::is_le);
+        Ok(match (is_above, is_below) {
+            (_, Some(false)) => Some(false),
+            (Some(true), below) => below,
+            _ => None,
+        })
+    }
+
+    fn is_in(&self, wanted: &Value, list: &[Expr]) -> Result<Option<bool>, Failure> {
+        let mut found = Some(false);
+        for item in list {
+            match self.compare(wanted, &self.evaluate(item)?)? {
+                Some(Ordering::Equal) => return Ok(Some(true)),
+                Some(_) => {}
+                None => found = None,
+            }
+        }
+        Ok(found)
     }
 
     pub(crate) fn condition(&self, expr: &Expr) -> Result<Option<bool>, Failure> {

@@ -3,6 +3,7 @@
 //! Every structure of the parser is taken apart whole, so that an unread clause cannot be passed over.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use lycosa_store::{Access, Space, Store, system};
@@ -378,15 +379,7 @@ impl<'a> Context<'a> {
         none(list.clauses.is_empty(), "such arguments of a function")?;
         let is_distinct = list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct);
         none(!is_distinct, "DISTINCT in a function")?;
-        let aggregate = match &name[..] {
-            "COUNT" => Some(AggregateKind::Count),
-            "SUM" => Some(AggregateKind::Sum),
-            "TOTAL" => Some(AggregateKind::Total),
-            "MIN" => Some(AggregateKind::Min),
-            "MAX" => Some(AggregateKind::Max),
-            "AVG" => Some(AggregateKind::Avg),
-            _ => None,
-        };
+        let aggregate = aggregate_of(&name);
         at_most(MAX_ARGUMENTS, &format!("Number of arguments to function {name}"), list.args.len())?;
         let (mut arguments, mut is_all) = (Vec::new(), list.args.is_empty());
         let may_aggregate = self.may_aggregate;
@@ -418,22 +411,7 @@ impl<'a> Context<'a> {
             self.aggregates.push(Aggregate { kind, argument: arguments.pop() });
             return Ok(Expr::Aggregate(self.aggregates.len() - 1));
         }
-        let (function, expected) = match &name[..] {
-            "ABS" => (Function::Abs, 1..=1),
-            "COALESCE" => (Function::Coalesce, 2..=usize::MAX),
-            "IFNULL" => (Function::Coalesce, 2..=2),
-            "LENGTH" | "CHAR_LENGTH" | "CHARACTER_LENGTH" => (Function::Length, 1..=1),
-            "LOWER" => (Function::Lower, 1..=1),
-            "TYPEOF" => (Function::Typeof, 1..=1),
-            "UPPER" => (Function::Upper, 1..=1),
-            _ => {
-                let text = format!(
-                    "Function '{name}' does not exist in Lycosa: it has ABS, COALESCE, IFNULL, LENGTH, LOWER, TYPEOF, \
-                     UPPER, and COUNT, SUM, TOTAL, MIN, MAX, AVG of a whole result"
-                );
-                return Err(Failure::new(NO_SUCH_FUNCTION, text));
-            }
-        };
+        let (function, expected) = function_of(&name)?;
         if !expected.contains(&arguments.len()) {
             let bounds =
                 if expected.end() == expected.start() { String::new() } else { "at least ".to_owned() };
@@ -441,6 +419,38 @@ impl<'a> Context<'a> {
         }
         Ok(Expr::Call(function, arguments))
     }
+}
+
+fn aggregate_of(name: &str) -> Option<AggregateKind> {
+    Some(match name {
+        "COUNT" => AggregateKind::Count,
+        "SUM" => AggregateKind::Sum,
+        "TOTAL" => AggregateKind::Total,
+        "MIN" => AggregateKind::Min,
+        "MAX" => AggregateKind::Max,
+        "AVG" => AggregateKind::Avg,
+        _ => return None,
+    })
+}
+
+/// A function of one row, and the numbers of arguments that it takes.
+fn function_of(name: &str) -> Result<(Function, RangeInclusive<usize>), Failure> {
+    Ok(match name {
+        "ABS" => (Function::Abs, 1..=1),
+        "COALESCE" => (Function::Coalesce, 2..=usize::MAX),
+        "IFNULL" => (Function::Coalesce, 2..=2),
+        "LENGTH" | "CHAR_LENGTH" | "CHARACTER_LENGTH" => (Function::Length, 1..=1),
+        "LOWER" => (Function::Lower, 1..=1),
+        "TYPEOF" => (Function::Typeof, 1..=1),
+        "UPPER" => (Function::Upper, 1..=1),
+        _ => {
+            let text = format!(
+                "Function '{name}' does not exist in Lycosa: it has ABS, COALESCE, IFNULL, LENGTH, LOWER, TYPEOF, \
+                 UPPER, and COUNT, SUM, TOTAL, MIN, MAX, AVG of a whole result"
+            );
+            return Err(Failure::new(NO_SUCH_FUNCTION, text));
+        }
+    })
 }
 
 fn too_large(number: impl std::fmt::Display) -> Failure {

@@ -107,19 +107,7 @@ fn encode_body(out: &mut Vec<u8>, body: &Body<'_>) {
                 Sql::Prepared(id) => write_field(out, keys::STATEMENT_ID, id.into()),
             }
         }
-        Body::Auth { user, scramble } => {
-            mp::write_map(out, 2);
-            write_text(out, keys::USER_NAME, user);
-            out.push(keys::TUPLE);
-            match scramble {
-                AuthTuple::ChapSha1(scramble) => {
-                    mp::write_array(out, 2);
-                    mp::write_str(out, METHOD.as_bytes());
-                    mp::write_str(out, scramble);
-                }
-                AuthTuple::Empty | AuthTuple::Malformed(_) => mp::write_array(out, 0),
-            }
-        }
+        Body::Auth { user, scramble } => encode_auth(out, user, scramble),
         Body::Id { version, features } => {
             mp::write_map(out, 2);
             write_field(out, keys::VERSION, version);
@@ -133,6 +121,20 @@ fn encode_body(out: &mut Vec<u8>, body: &Body<'_>) {
         }
         Body::Subscribe(subscribe) => encode_replica(out, &subscribe),
         Body::Ping | Body::VoteDeprecated | Body::Vote | Body::FetchSnapshot | Body::Unknown(_) => {}
+    }
+}
+
+fn encode_auth(out: &mut Vec<u8>, user: &[u8], scramble: AuthTuple<'_>) {
+    mp::write_map(out, 2);
+    write_text(out, keys::USER_NAME, user);
+    out.push(keys::TUPLE);
+    match scramble {
+        AuthTuple::ChapSha1(scramble) => {
+            mp::write_array(out, 2);
+            mp::write_str(out, METHOD.as_bytes());
+            mp::write_str(out, scramble);
+        }
+        AuthTuple::Empty | AuthTuple::Malformed(_) => mp::write_array(out, 0),
     }
 }
 

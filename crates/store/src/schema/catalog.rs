@@ -47,12 +47,13 @@ pub(crate) struct Catalog {
 
 /// Notes a space that is about to be changed.
 #[inline]
-fn note_change(changed: &mut Vec<SpaceId>, space: &mut Space) {
+fn note_change<'a>(changed: &mut Vec<SpaceId>, space: &'a mut Space) -> &'a mut Space {
     space.last_found.set(None);
     if !space.is_uncounted {
         space.is_uncounted = true;
         changed.push(space.def.id);
     }
+    space
 }
 
 impl Catalog {
@@ -69,8 +70,7 @@ impl Catalog {
         } else {
             self.far.get_mut(&id).map(Box::as_mut)
         }?;
-        note_change(&mut self.changed, space);
-        Some(space)
+        Some(note_change(&mut self.changed, space))
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<&Space> {
@@ -101,10 +101,7 @@ impl Catalog {
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Space> {
         let Self { near, far, changed, .. } = self;
         let spaces = near.iter_mut().flatten().chain(far.values_mut()).map(Box::as_mut);
-        spaces.map(|space| {
-            note_change(changed, space);
-            space
-        })
+        spaces.map(|space| note_change(changed, space))
     }
 
     /// Bytes of all indexes at the last count.

@@ -136,10 +136,7 @@ fn tokens(text: &str) -> Result<Vec<Token<'_>>, Error> {
             }
             c if c.is_alphabetic() || c == '_' => {
                 let length = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
-                let is_literal = ["null", "true", "false", "unknown"]
-                    .iter()
-                    .any(|word| word.eq_ignore_ascii_case(&rest[..length]));
-                (if is_literal { Kind::Literal } else { Kind::Word }, length)
+                (if is_literal(&rest[..length]) { Kind::Literal } else { Kind::Word }, length)
             }
             '(' => (Kind::Open, 1),
             ')' => (Kind::Close, 1),
@@ -157,6 +154,10 @@ fn tokens(text: &str) -> Result<Vec<Token<'_>>, Error> {
         place += length;
     }
     Ok(tokens)
+}
+
+fn is_literal(word: &str) -> bool {
+    ["null", "true", "false", "unknown"].iter().any(|literal| literal.eq_ignore_ascii_case(word))
 }
 
 /// The length of a quoted token at the beginning of `text`; a doubled quote stands for itself.

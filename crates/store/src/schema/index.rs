@@ -149,16 +149,7 @@ impl IndexDef {
         };
         check_shape(id, unique, &parts, lenient, &wrong)?;
         if function.is_some() {
-            if id == 0 {
-                return Err(wrong("primary key can not use a function"));
-            }
-            if space.def.engine == Engine::Vinyl {
-                let feature = "functional index".to_owned();
-                return Err(Error::Unsupported { object: "Vinyl".to_owned(), feature });
-            }
-            if matches!(named, Named::Hash | Named::Rtree | Named::Bitset) {
-                return Err(wrong(&format!("{} index can not use a function", named.name())));
-            }
+            check_functional(id, space, named, &wrong)?;
         }
         if !lenient {
             check_engine(space, named, &name)?;
@@ -189,6 +180,26 @@ impl IndexDef {
         let key = KeyDef::new(parts);
         Ok(Some(Self { id, name, kind, unique, key, function }))
     }
+}
+
+/// Refuses a functional index where there can be none.
+fn check_functional(
+    id: u32,
+    space: &Space,
+    named: Named,
+    wrong: &dyn Fn(&str) -> Error,
+) -> Result<(), Error> {
+    if id == 0 {
+        return Err(wrong("primary key can not use a function"));
+    }
+    if space.def.engine == Engine::Vinyl {
+        let feature = "functional index".to_owned();
+        return Err(Error::Unsupported { object: "Vinyl".to_owned(), feature });
+    }
+    if matches!(named, Named::Hash | Named::Rtree | Named::Bitset) {
+        return Err(wrong(&format!("{} index can not use a function", named.name())));
+    }
+    Ok(())
 }
 
 /// The function with that number as the maker of keys with these parts. The index is disabled while the function does not
