@@ -4,7 +4,13 @@
 */
 #define LUA_CORE
 #include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
 #include <errno.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include "lua.h"
 #include "lauxlib.h"
 #include "lj_obj.h"
@@ -240,4 +246,44 @@ LUA_API int luaT_error(lua_State *L)
   lua_pushlightuserdata(L, (void *)&last_error);
   lua_rawget(L, LUA_REGISTRYINDEX);
   return lua_error(L);
+}
+
+/* -- Addresses, for programs that call the C library with the module ffi -- */
+
+/* An address of numbers, or the path of a Unix socket behind the host `unix/`: 0, or -1 with errno. */
+LUA_API int lbox_socket_local_resolve(const char *host, const char *port, struct sockaddr *address, socklen_t *length)
+{
+  struct sockaddr_un *local = (struct sockaddr_un *)address;
+  struct sockaddr_in *v4 = (struct sockaddr_in *)address;
+  struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
+  struct in_addr number4;
+  struct in6_addr number6;
+  if (strcmp(host, "unix/") == 0) {
+    if (*length < sizeof(*local) || strlen(port) >= sizeof(local->sun_path)) { errno = ENOBUFS; return -1; }
+    memset(local, 0, sizeof(*local));
+    local->sun_family = AF_UNIX;
+    memcpy(local->sun_path, port, strlen(port));
+    *length = sizeof(*local);
+    return 0;
+  }
+  if (inet_pton(AF_INET, host, &number4) == 1) {
+    if (*length < sizeof(*v4)) { errno = ENOBUFS; return -1; }
+    memset(v4, 0, sizeof(*v4));
+    v4->sin_family = AF_INET;
+    v4->sin_addr = number4;
+    v4->sin_port = htons((uint16_t)atoi(port));
+    *length = sizeof(*v4);
+    return 0;
+  }
+  if (inet_pton(AF_INET6, host, &number6) == 1) {
+    if (*length < sizeof(*v6)) { errno = ENOBUFS; return -1; }
+    memset(v6, 0, sizeof(*v6));
+    v6->sin6_family = AF_INET6;
+    v6->sin6_addr = number6;
+    v6->sin6_port = htons((uint16_t)atoi(port));
+    *length = sizeof(*v6);
+    return 0;
+  }
+  errno = EINVAL;
+  return -1;
 }

@@ -78,6 +78,12 @@ local function object_name(kind, number)
     return number
 end
 
+-- Rows of privileges without the marks of decoded lists.
+local function unmarked(rows)
+    for _, row in ipairs(rows) do setmetatable(row, nil) end
+    return setmetatable(rows, nil)
+end
+
 for _, kind in ipairs({ 'user', 'role', 'func' }) do
     local exists, drop = schema[kind].exists, schema[kind].drop
     schema[kind].exists = function(name)
@@ -104,6 +110,7 @@ for _, kind in ipairs({ 'user', 'role', 'func' }) do
                 local privileges, object_type, object = ...
                 return by_name(row[3], privileges, object_type, object_name(object_type, object), select(4, ...))
             end
+            if call == 'info' then return unmarked(by_name(row[3])) end
             return by_name(row[3], ...)
         end
     end

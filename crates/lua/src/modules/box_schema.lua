@@ -421,7 +421,7 @@ local function normalize_format(format)
             local found = internal.select(276, 1, ITERATORS.EQ, { row.collation }, 0, 1)[1]
             if not found then
                 client_error('ILLEGAL_PARAMS',
-                    ("Illegal parameters, format[%d]: collation '%s' was not found"):format(i, row.collation))
+                    ("Illegal parameters, format[%d]: collation was not found by name '%s'"):format(i, row.collation))
             end
             row.collation = found[1]
         end
@@ -458,8 +458,9 @@ end
 -- The sequence that feeds a space feeds it no longer; one that was made for it goes.
 local function detach_sequence(space_id)
     local attached = internal.system_row(340, 0, { space_id })
-    if not attached then return end
+    -- Also without a row: a user without the right to write there drops no space.
     change('delete', 340, 0, { space_id })
+    if not attached then return end
     if attached[3] then
         -- Also without a row: inserts move a sequence, and a Tarantool that reads the journal drops none that has moved.
         change('delete', 285, 0, { attached[2] })
@@ -635,9 +636,6 @@ function index_methods.get(index, key)
     return internal.get(index.space_id, index.id, key)
 end
 
--- Programs that choose between Tarantool's two ways to call the engine find one.
-index_methods.select_ffi, index_methods.select_luac = index_methods.select, index_methods.select
-index_methods.get_ffi, index_methods.get_luac = index_methods.get, index_methods.get
 
 local loaded_modules = package.loaded
 
@@ -751,6 +749,11 @@ function index_methods.stat(index)
     return {}
 end
 function index_methods.compact(index) check_object(index) end
+
+-- Programs that choose between Tarantool's two ways to call the engine find one.
+for _, name in ipairs({ 'get', 'select', 'min', 'max', 'count', 'random' }) do
+    index_methods[name .. '_ffi'], index_methods[name .. '_luac'] = index_methods[name], index_methods[name]
+end
 
 box.index = ITERATORS
 

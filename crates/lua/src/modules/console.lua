@@ -206,7 +206,9 @@ end
 local function outcome(repl, done, ...)
     if done then return repl:format(...) end
     local failure = ...
-    if type(failure) ~= 'table' and not (type(failure) == 'cdata' and box.error.is(failure)) then
+    if failure == nil then
+        failure = box.NULL
+    elseif type(failure) ~= 'table' and not (type(failure) == 'cdata' and box.error.is(failure)) then
         failure = tostring(failure)
     end
     return repl:format({ error = failure })

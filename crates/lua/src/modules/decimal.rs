@@ -155,9 +155,8 @@ fn equal(lua: Lua) -> Result<i32, Error> {
 }
 
 fn compare(lua: Lua, wanted: fn(Ordering) -> bool) -> Result<i32, Error> {
-    if let Some(nil) = (1..=2).find(|index| lua.kind(*index) == Kind::Nil) {
-        let (left, right) = if nil == 1 { ("nil", "decimal") } else { ("decimal", "nil") };
-        return Err(Error::here(format!("attempt to compare {left} with {right}")));
+    if (1..=2).any(|index| lua.kind(index) == Kind::Nil) {
+        return Err(Error::here("attempt to compare decimal with nil"));
     }
     lua.push_bool(wanted(argument(lua, 1)?.cmp(&argument(lua, 2)?)));
     Ok(1)

@@ -132,9 +132,15 @@ function _G.dostring(text, ...)
     return chunk(...)
 end
 
+-- A table that gets a new key is no longer what was decoded: its own keys tell what it is, as in Tarantool.
+local setmetatable, rawset = setmetatable, rawset
+local function forget_hint(value, key, item)
+    setmetatable(value, nil)
+    rawset(value, key, item)
+end
 local hints = {
-    seq = setmetatable({ __serialize = 'seq' }, { __newindex = function() error('the metatable is shared', 2) end }),
-    map = setmetatable({ __serialize = 'map' }, { __newindex = function() error('the metatable is shared', 2) end }),
+    seq = setmetatable({ __serialize = 'seq', __newindex = forget_hint }, { __newindex = function() error('the metatable is shared', 2) end }),
+    map = setmetatable({ __serialize = 'map', __newindex = forget_hint }, { __newindex = function() error('the metatable is shared', 2) end }),
 }
 
 return tonumber(ffi.typeof('struct tt_uuid')), tonumber(ffi.typeof('struct decimal')), hints

@@ -6,6 +6,25 @@ local log = require('log')
 local ffi = require('ffi')
 local native = require('lycosa.socket')
 
+-- For programs that call the C library by themselves: Tarantool's module declares these functions.
+ffi.cdef([[
+int lbox_socket_local_resolve(const char *host, const char *port, struct sockaddr *addr, socklen_t *socklen);
+int socket(int domain, int type, int protocol);
+int connect(int sockfd, const struct sockaddr *addr, socklen_t addrlen);
+int bind(int sockfd, const struct sockaddr *addr, socklen_t addrlen);
+int listen(int fd, int backlog);
+int accept(int s, void *addr, void *addrlen);
+int shutdown(int s, int how);
+ptrdiff_t write(int fd, const char *octets, size_t len);
+ptrdiff_t read(int fd, void *buf, size_t count);
+ptrdiff_t send(int sockfd, const void *buf, size_t len, int flags);
+ptrdiff_t recv(int s, void *buf, size_t len, int flags);
+ptrdiff_t sendto(int sockfd, const void *buf, size_t len, int flags, const struct sockaddr *dest_addr, socklen_t addrlen);
+int setsockopt(int s, int level, int iname, const void *opt, size_t optlen);
+int getsockopt(int s, int level, int iname, void *ptr, size_t *optlen);
+void *memmem(const void *haystack, size_t haystacklen, const void *needle, size_t needlelen);
+]])
+
 local FOREVER = 500 * 365 * 86400
 local MAX_LIMIT = 2147483647
 local READAHEAD = 16320
@@ -307,7 +326,7 @@ end
 function methods.linger(socket, active, timeout)
     local fd = fd_of(socket)
     if active == nil then return keep(socket, nil, native.linger(fd)) end
-    local is_set, seconds = keep(socket, nil, native.linger(fd, active and active ~= 0 or false, timeout or 0))
+    local is_set, seconds = keep(socket, nil, native.linger(fd, active and true or false, timeout or 0))
     -- The number is returned as it was given.
     if is_set ~= nil and type(active) == 'number' then return active, seconds end
     return is_set, seconds

@@ -289,7 +289,7 @@ fn text_event(bytes: &[u8], in_flow: bool) -> Event {
 }
 
 /// Characters that libyaml does not print: a string with one of them is base64.
-fn is_unprintable(character: char) -> bool {
+pub(super) fn is_unprintable(character: char) -> bool {
     matches!(character, '\u{80}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 

@@ -106,5 +106,23 @@ for _, flags in ipairs({ 'MSG_PEEK', 'x', 1, 1.5 }) do
     print(flags, own:sendto('127.0.0.1', port, 'abc', flags), own:recv(10, flags), pcall(own.getsockopt, own, 'socket', 2) == false)
 end
 print(own:setsockopt('SOL_SOCKET', 'SO_BROADCAST', 1.5), own:getsockopt('SOL_SOCKET', 'SO_BROADCAST'))
+print(own:linger(0))
+
+-- A decoded list or map that gets a key is told by its keys from then on.
+for _, text in ipairs({ '[]', '[1]', '{}' }) do
+    local value = json.decode(text)
+    value[text:sub(1, 1) == '[' and 'x' or 1] = 5
+    print(text, getmetatable(value), pcall(json.encode, value))
+    print(json.encode(setmetatable(value, json.array_mt)) ~= nil)
+end
+local field = box.tuple.new({ 1, {}, {} })[2]
+field.x = 1
+print(box.tuple.new({ field }), second:replace({ 50, field }))
+print(getmetatable(box.schema.user.info('guest')), second.index.pk:min_luac(), second.index.pk:count_ffi())
+print(pcall(function() return require('decimal').new(1) > nil end))
+local address, length = ffi.new('char[128]'), ffi.new('socklen_t[1]', 128)
+print(ffi.C.lbox_socket_local_resolve('127.0.0.1', '80', ffi.cast('struct sockaddr *', address), length), length[0])
+print(ffi.C.lbox_socket_local_resolve('localhost', '80', ffi.cast('struct sockaddr *', address), length))
+print(tostring(box.tuple.new({ '\xc2\x80' })))
 print(tostring(box.tuple.new({ 1 }):pairs().gen), box.tuple.new({ 1, 2 }):pairs():sum())
 os.exit(0)

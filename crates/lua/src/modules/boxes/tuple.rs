@@ -15,6 +15,7 @@ use crate::convert::{EXT_DECIMAL, EXT_UUID, TUPLE_HEAD};
 use crate::error::Error;
 use crate::host::to_error;
 use crate::modules::options::number_text;
+use crate::modules::yaml::is_unprintable;
 
 /// Digits of a double in a tuple that is shown.
 const DIGITS: usize = 14;
@@ -397,7 +398,8 @@ fn display(reader: &mut Reader<'_>, out: &mut String, depth: usize) {
 /// control characters, as base64 if it is no UTF-8.
 fn display_text(bytes: &[u8], out: &mut String) {
     use std::fmt::Write as _;
-    let Ok(text) = str::from_utf8(bytes) else {
+    let text = str::from_utf8(bytes).ok().filter(|text| !text.chars().any(is_unprintable));
+    let Some(text) = text else {
         out.push_str("!!binary ");
         out.push_str(&base64::engine::general_purpose::STANDARD.encode(bytes));
         return;

@@ -72,7 +72,7 @@ impl Address {
         // SAFETY: the storage is large enough for every kind of address, and aligned for it.
         let raw = unsafe { &mut *raw };
         if path.len() >= raw.sun_path.len() || path.contains(&0) {
-            return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+            return Err(io::Error::from_raw_os_error(libc::ENOBUFS));
         }
         raw.sun_family = libc::AF_UNIX as libc::sa_family_t;
         for (to, from) in raw.sun_path.iter_mut().zip(path) {
