@@ -26,6 +26,7 @@ mod leases;
 mod listing;
 mod lua;
 mod odd;
+mod older;
 mod programs;
 mod random;
 mod reload;

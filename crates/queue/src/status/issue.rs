@@ -322,6 +322,26 @@ mod tests {
         }
     }
 
+    /// An alert and an issue of one name have one threshold.
+    #[test]
+    fn alerts_have_the_thresholds_of_issues() {
+        let rules = include_str!("../../../../packaging/monitoring/lycosa.rules.yml");
+        let alert = |issue: &str| {
+            let alerts =
+                rules.split("- alert: ").filter(|alert| alert.contains(&format!("issue: {issue}}}")));
+            alerts.collect::<String>()
+        };
+        for (issue, condition) in [
+            ("no_worker", format!("lycosa_tube_oldest_ready_age_seconds > {}\n", PATIENCE / SECOND)),
+            ("late", format!("lycosa_tube_oldest_ready_age_seconds > {} and", LONG / SECOND)),
+            ("held", format!("lycosa_tube_oldest_taken_age_seconds > {}\n", LONG / SECOND)),
+            ("buried", "lycosa_tube_tasks{state=\"buried\"} > 0 and".to_owned()),
+            ("full", "lycosa_tube_capacity_tasks >= 1\n".to_owned()),
+        ] {
+            assert!(alert(issue).contains(&condition), "{issue}: {condition} is not in {}", alert(issue));
+        }
+    }
+
     #[test]
     fn a_command_is_for_names_that_a_shell_takes_as_they_are() {
         let plain = ["mail", "mail-2", "a.b", "_x", "7"].map(is_plain);

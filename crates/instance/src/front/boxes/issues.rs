@@ -319,6 +319,25 @@ mod tests {
         issues.into_iter().map(|issue| (issue.gravity, issue.title.into_owned())).collect()
     }
 
+    /// An alert and an issue of one name have one threshold.
+    #[test]
+    fn alerts_have_the_thresholds_of_issues() {
+        let rules = include_str!("../../../../../packaging/monitoring/lycosa.rules.yml");
+        let alerts = |issue: &str| {
+            let alerts =
+                rules.split("- alert: ").filter(|alert| alert.contains(&format!("issue: {issue}}}")));
+            alerts.collect::<String>()
+        };
+        for (issue, condition) in [
+            ("memory", format!("lycosa_memory_limit_bytes > {}\n", FULL as f64 / 100.0)),
+            ("sync", format!("lycosa_journal_sync_seconds_bucket[5m])) >= {SLOW_SYNC}\n")),
+            ("sync", format!("lycosa_journal_sync_seconds_bucket[5m])) >= {STUCK_SYNC}\n")),
+            ("replica", format!("lycosa_replication_lag_seconds > {}\n", LATE / 1_000_000)),
+        ] {
+            assert!(alerts(issue).contains(&condition), "{issue}: {condition} is not in {}", alerts(issue));
+        }
+    }
+
     #[test]
     fn a_disk_or_a_clock_out_of_order_is_an_issue() {
         assert_eq!(said(of_sync(0.099)), []);

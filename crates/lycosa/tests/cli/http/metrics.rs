@@ -73,8 +73,9 @@ fn a_scrape_agrees_with_a_recount_and_with_promtool() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Names that a scrape has once the server has a peer.
-const WITH_PEERS: [&str; 2] = ["lycosa_replication_lag_seconds", "lycosa_replication_up"];
+/// Names that a scrape has once the server has a peer, or is a member of a group.
+const WITH_PEERS: [&str; 3] =
+    ["lycosa_replication_lag_seconds", "lycosa_replication_up", "lycosa_group_has_leader"];
 
 /// Each name in the board and in the rules is one that a scrape has.
 #[test]
@@ -95,6 +96,47 @@ fn the_board_and_the_rules_ask_for_what_there_is() {
         }
     }
     assert!(asked > 20, "{asked}");
+}
+
+/// An alert about an issue has its name, and stands in the documents with it; every other alert is known here.
+#[test]
+fn alerts_are_named_by_issues() {
+    let documents = include_str!("../../../../../docs/monitoring.md");
+    let table = documents.split("## Issues").nth(1).and_then(|text| text.split("## Prometheus").next());
+    let rows = table.expect("a chapter").lines().filter_map(|line| line.strip_prefix("| `"));
+    let kind = Regex::new("`?([a-z_]+)`").expect("a fixed pattern");
+    let kinds = rows.flat_map(|row| {
+        let names = row.split(" | ").next().unwrap_or_default();
+        kind.captures_iter(names).map(|found| found[1].to_owned()).collect::<Vec<_>>()
+    });
+    let kinds = kinds.collect::<BTreeSet<_>>();
+    assert!(kinds.len() > 20, "{kinds:?}");
+
+    let camel = |kind: &str| {
+        let words = kind.split('_').map(|word| format!("{}{}", word[..1].to_uppercase(), &word[1..]));
+        words.collect::<String>()
+    };
+    let issue = Regex::new(r"issue: ([a-z_]+)\}").expect("a fixed pattern");
+    let mut others = Vec::new();
+    for alert in FILES[1].split("- alert: ").skip(1) {
+        let name = alert.lines().next().expect("a name");
+        match issue.captures(alert) {
+            Some(found) => {
+                assert!(kinds.contains(&found[1]), "{name}: no issue is of the kind {}", &found[1]);
+                assert!(name.starts_with(&format!("Lycosa{}", camel(&found[1]))), "{name}: {}", &found[1]);
+            }
+            None => others.push(name),
+        }
+    }
+    assert_eq!(others, ["LycosaDown", "LycosaJournalErrors", "LycosaLoopSlow"]);
+    let promtool = Command::new("promtool")
+        .args(["check", "rules"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/monitoring/lycosa.rules.yml"))
+        .output();
+    match promtool {
+        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout)),
+        Err(_) => eprintln!("promtool is not installed: `cargo xtask install`"),
+    }
 }
 
 #[test]
