@@ -1,13 +1,10 @@
 //! What kind of refusal an error of the server is.
 //!
 //! Lycosa names the kind of an error that has only the general code 32 in the error object of its reply: field `name`
-//! ([`ErrorObject::fields`]). The Lua module of Tarantool has nothing but texts; [`of_text`] knows them and is the only
+//! ([`ErrorObject::name`]). The Lua module of Tarantool has nothing but texts; [`of_text`] knows them and is the only
 //! place that reads English. Everything else asks for a [`Kind`].
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
-
-/// The field of an error object with the name of its kind.
-const NAME: &str = "name";
 
 /// The kind of an error that the server sent: what a program can decide on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,8 +62,7 @@ pub enum Kind {
 impl Kind {
     /// The kind of an error that came with this code and text, and with `object` if the server sent one.
     pub(crate) fn of(error: &ErrorObject) -> Self {
-        let name = error.fields.iter().find(|(field, _)| field == NAME).map(|(_, name)| name.as_str());
-        if let Some(kind) = name.and_then(Self::of_name) {
+        if let Some(kind) = error.name().and_then(Self::of_name) {
             return kind;
         }
         match ErrorCode::from_u32(error.code) {
@@ -141,7 +137,7 @@ mod tests {
     use super::*;
 
     fn kind(code: ErrorCode, message: &str, name: Option<&str>) -> Kind {
-        let fields = name.map(|name| (NAME.into(), name.to_owned())).into_iter().collect();
+        let fields = name.map(|name| ("name".into(), name.to_owned())).into_iter().collect();
         Kind::of(&ErrorObject { fields, ..ErrorObject::client(code, message) })
     }
 

@@ -53,6 +53,12 @@ pub enum News {
     Level(u32),
     /// This node leads its group from now on, and the data hold every entry of earlier leaders: the instance takes writes.
     Leads,
+    /// This node is about to hand over: the instance takes no more writes. Once everything is confirmed, the turn says so
+    /// ([`Journal::hand_over`]).
+    HandsOver,
+    /// The node that was to lead does not: this one goes on to lead, and the instance takes writes again. Only after
+    /// [`Self::HandsOver`].
+    GoesOn,
     /// This node follows the leader of its group, if it knows one. The instance takes no writes; if its data have rows that are
     /// not confirmed, the turn asks for others ([`Journal::suspend`], [`Journal::restore`]).
     Follows {
@@ -107,6 +113,10 @@ pub trait Journal {
     fn read(&mut self, lsn: Lsn) {
         let _ = lsn;
     }
+
+    /// Everything that the instance has taken is confirmed, and it takes no more: another node may lead. Only after
+    /// [`News::HandsOver`].
+    fn hand_over(&mut self) {}
 
     /// The instance has rows that nothing will confirm, and suspends its data: there are no further news until others are loaded
     /// ([`Self::restore`]). Only after [`News::Follows`].

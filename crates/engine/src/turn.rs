@@ -46,6 +46,8 @@ pub struct TurnState {
     in_flight: usize,
     /// The data are suspended, and the journal was not asked for others yet.
     awaits_memory: bool,
+    /// The instance takes no more writes, and the journal was not told yet that the earlier ones are confirmed.
+    hands_over: bool,
     group_commit: GroupCommit,
 }
 
@@ -261,6 +263,11 @@ pub fn end<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Ended, H::
     }
     let waits = submit(host, &mut now, clock)?;
     host.parts().instance.end_part(TurnPart::Journal);
+    let Parts { instance, turn, journal } = host.parts();
+    if turn.hands_over && turn.is_idle() && !instance.has_open_batch() {
+        turn.hands_over = false;
+        journal.hand_over();
+    }
     let has_output = write_replies(host)?;
     host.parts().instance.end_part(TurnPart::Replies);
     while let Some(excess) = host.parts().instance.poll_excess() {
@@ -347,13 +354,24 @@ fn hear<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<(), H::S
             }
             News::Read { lsn } => host.parts().instance.handle_read(lsn),
             News::Level(level) => host.parts().instance.note_owners(level >= OWNERS_LEVEL),
+            News::GoesOn => {
+                let Parts { instance, turn, .. } = host.parts();
+                turn.hands_over = false;
+                instance.handle_goes_on(*now);
+            }
             News::Leads => {
                 let ahead = host.parts().instance.handle_leads(*now);
                 *now = now.saturating_add_signed(ahead);
                 host.leads(ahead)?;
             }
+            News::HandsOver => {
+                let Parts { instance, turn, .. } = host.parts();
+                turn.hands_over = true;
+                instance.handle_hands_over(*now);
+            }
             News::Follows { leader } => {
                 let Parts { instance, turn, journal } = host.parts();
+                turn.hands_over = false;
                 match instance.handle_follows(*now) {
                     Followed::Unchanged => {}
                     Followed::Clean => turn.in_flight = 0,

@@ -305,6 +305,12 @@ impl Node {
         (self.settings.election_timeout / ELECTION_TICKS as u64).max(1)
     }
 
+    /// [`Settings::election_timeout`].
+    #[must_use]
+    pub fn election_timeout(&self) -> u64 {
+        self.settings.election_timeout
+    }
+
     /// Lets time pass: `now` is in microseconds of a clock that never goes back. Returns when to call again. A node that was
     /// stopped for long has missed one tick, as if no time had passed.
     pub fn tick(&mut self, now: u64) -> u64 {

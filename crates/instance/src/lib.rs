@@ -48,6 +48,7 @@ pub use front::status::{RequestCounts, Status};
 pub use front::trigger_gates::LoginAttempt;
 pub use lycosa_queue::{Caller, CallerKind, Proposal, Savepoint, TokenId};
 pub use settings::Settings;
+pub use shard::admission::HANDING_OVER;
 pub use shard::batch::{Batch, Buffers, statement};
 pub use shard::checkpoint::{CheckpointOrder, CheckpointStatus, Chunk, Files, Keep, LastCheckpoint, Written};
 pub use shard::data::{Confirmed, Lsn, Select, WalkError};

@@ -55,6 +55,12 @@ impl ErrorObject {
         Self::new("ClientError", code, message.into())
     }
 
+    /// The name of its kind, which programs compare: the field `name`.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.fields.iter().find(|(field, _)| field == "name").map(|(_, name)| name.as_str())
+    }
+
     /// An error raised by a Lua program: class `LuajitError`, code [`ErrorCode::ProcLua`]. Its place is the one that its
     /// text begins with, if any.
     pub fn lua(message: impl Into<String>) -> Self {

@@ -424,6 +424,11 @@ impl Queue {
         self.common.is_member = true;
     }
 
+    /// The queue has stopped for a hand-over, and the member leads still: temporary tubes keep their tasks at the next start.
+    pub fn keep_temporary(&mut self) {
+        self.common.keeps_temporary = true;
+    }
+
     /// Says whether changes of owners are noted for the batch ([`Self::take_owner_changes`]) in place of rows that are logged. Every
     /// member of the group has to know them.
     pub fn note_owners(&mut self, notes_owners: bool) {

@@ -266,7 +266,8 @@ impl ComingUp {
         turn.common.pauses.find(turn.store);
         turn.common.audit.find(turn.store);
         turn.common.bulk.find(turn.store);
-        if turn.common.is_member { Self::empty_temporary(turn) } else { Ok(()) }
+        let keeps_temporary = std::mem::take(&mut turn.common.keeps_temporary);
+        if turn.common.is_member && !keeps_temporary { Self::empty_temporary(turn) } else { Ok(()) }
     }
 
     /// Empties temporary tubes: this member put their tasks when it led before, and other members have led since. The ids go on.

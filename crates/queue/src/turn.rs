@@ -52,6 +52,8 @@ pub(crate) struct Common {
     pub(crate) follows: bool,
     /// The instance is a member of a group.
     pub(crate) is_member: bool,
+    /// No other member has led since the queue stopped: temporary tubes keep their tasks at the next start.
+    pub(crate) keeps_temporary: bool,
     /// Changes of owners travel beside the rows of a batch.
     pub(crate) notes_owners: bool,
     pub(crate) configuration: Configuration,
@@ -112,6 +114,7 @@ impl Common {
             starts: false,
             follows: false,
             is_member: false,
+            keeps_temporary: false,
             notes_owners: false,
             configuration,
             new_session_id,

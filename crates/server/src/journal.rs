@@ -104,6 +104,12 @@ impl journal::Journal for ServerJournal {
         }
     }
 
+    fn hand_over(&mut self) {
+        if let Some(member) = self.member() {
+            member.hand_over();
+        }
+    }
+
     fn suspend(&mut self) {
         if let Some(member) = self.member() {
             member.suspend();

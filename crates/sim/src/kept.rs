@@ -140,6 +140,11 @@ pub const ALL: &[Kept] = &[
         1_444,
         "an entry that gave way in its proposer's memory was confirmed after all; a checker was wrong",
     ),
+    group(
+        2_805,
+        3_000,
+        "a proposal that should show that the group is at rest was refused by a leader that handed over; a checker was wrong",
+    ),
     members(
         5_064,
         3_000,

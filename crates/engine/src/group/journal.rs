@@ -7,6 +7,9 @@
 //! Batches may be proposed while this node leads in the very term of which the instance was told. A batch that cannot be proposed
 //! waits: for free space in the group's window, or for the end of a hand-over.
 //!
+//! A leader that is asked to hand over first refuses writes and waits until its batches are confirmed. Then another node may lead,
+//! and this one keeps its data, since it has no unconfirmed rows. The wait ends after an election timeout.
+//!
 //! Invariants:
 //! - A batch is [`News::Durable`] when the majority has it. The batch at which a snapshot is taken also waits until this node
 //!   has handed it out, since the snapshot's state is known then.
@@ -54,6 +57,15 @@ struct Own {
     snapshot: Option<u64>,
 }
 
+/// A hand-over of this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HandOver {
+    /// What the instance has taken is being confirmed, until this time, in microseconds of the node's clock.
+    Drains { successor: NodeId, until: u64 },
+    /// The successor was asked.
+    Asked,
+}
+
 /// Where a member stands, for people and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupStatus {
@@ -87,6 +99,7 @@ pub struct GroupJournal {
     /// The data hold every entry up to here.
     held: u64,
     phase: Phase,
+    hand_over: Option<HandOver>,
     /// The term of this node in which it has asked for a higher level that is not decided.
     raised_in: Option<u64>,
     leader: Option<NodeId>,
@@ -130,6 +143,7 @@ impl GroupJournal {
             taken,
             held,
             phase: Phase::Follows,
+            hand_over: None,
             raised_in: None,
             leader: None,
             own: VecDeque::new(),
@@ -159,6 +173,7 @@ impl GroupJournal {
         } else {
             self.node.tick(self.now)
         };
+        self.go_on_handing_over();
         self.propose_waiting();
         self.work();
         next
@@ -247,15 +262,47 @@ impl GroupJournal {
         removed
     }
 
-    /// Hands over to a voter, or to the one whose log is the longest. Returns which. Rows that the instance makes meanwhile wait;
-    /// they are lost if the other node leads.
+    /// Begins to hand over to a voter, or to the one whose log is the longest. Returns which.
     ///
     /// # Errors
     /// [`Refusal`].
     pub fn transfer(&mut self, to: Option<NodeId>) -> Result<NodeId, Refusal> {
-        let successor = self.node.transfer(to);
+        if self.hand_over.is_some() {
+            return Err(Refusal::Transferring);
+        }
+        let successor = self.node.successor(to)?;
+        if self.leads() {
+            let until = self.now + self.node.election_timeout();
+            self.hand_over = Some(HandOver::Drains { successor, until });
+            self.news.push_back(News::HandsOver);
+        } else {
+            // The instance has not heard that this node leads, and has taken nothing.
+            self.node.transfer(Some(successor))?;
+            self.work();
+        }
+        Ok(successor)
+    }
+
+    /// Asks the successor to lead.
+    fn ask_successor(&mut self) {
+        let Some(HandOver::Drains { successor, .. }) = self.hand_over else { return };
+        self.hand_over = Some(HandOver::Asked);
+        if let Err(refusal) = self.node.transfer(Some(successor)) {
+            self.notes.push_back(format!("the group is not handed over to node {successor}: {refusal}"));
+        }
         self.work();
-        successor
+    }
+
+    /// At each tick: a drain that takes too long ends, and a leader whose successor does not lead goes on.
+    fn go_on_handing_over(&mut self) {
+        match self.hand_over {
+            Some(HandOver::Drains { until, .. }) if until <= self.now => self.ask_successor(),
+            Some(HandOver::Asked) if !self.node.is_transferring() && self.node.leads().is_some() => {
+                self.hand_over = None;
+                self.news.push_back(News::GoesOn);
+            }
+            _ => {}
+        }
     }
 
     /// Asks the group to rise to a level of rows that every member knows.
@@ -529,6 +576,7 @@ impl GroupJournal {
         };
         self.leader = leader;
         if is_another {
+            self.hand_over = None;
             if let Phase::Leads(_) = std::mem::replace(&mut self.phase, Phase::Follows) {
                 // Of batches with rows the instance says that its data are ahead; the other batches end a file for a snapshot
                 // that is given up.
@@ -608,6 +656,10 @@ impl Journal for GroupJournal {
             self.reads.push_back((number, lsn));
             self.work();
         }
+    }
+
+    fn hand_over(&mut self) {
+        self.ask_successor();
     }
 
     fn suspend(&mut self) {

@@ -8,7 +8,7 @@ mod world;
 use std::sync::Arc;
 
 use lycosa_engine::group;
-use lycosa_instance::OUTCOME_UNKNOWN;
+use lycosa_instance::{HANDING_OVER, OUTCOME_UNKNOWN};
 use lycosa_journal::directory::Directory;
 use lycosa_tuple::value::Value;
 
@@ -96,6 +96,61 @@ fn a_leader_that_was_stopped_confirms_nothing_and_loads_what_the_group_decided()
     }
     world.until("it has the group's data", |world| world.digest(1) == world.digest(leader));
     assert!(!world.running(1).instance.is_suspended());
+}
+
+/// What it has taken is confirmed before another node leads; what it has not taken is refused.
+#[test]
+fn a_leader_that_hands_over_under_load_keeps_its_data_and_leaves_nothing_open() {
+    let mut world = World::of(3);
+    create(&mut world, 1);
+    let put = |world: &mut World, payload: u64| world.send(1, "queue.tube.work:put", &[Value::from(payload)]);
+    let mut sent: Vec<u64> = (0..20).map(|payload| put(&mut world, payload)).collect();
+    world.running(1).journal.transfer(Some(2)).unwrap();
+    assert!(world.running(1).journal.transfer(Some(3)).is_err(), "one hand-over at a time");
+    for payload in 20.. {
+        if !world.leads(1) {
+            break;
+        }
+        sent.push(put(&mut world, payload));
+        world.pass(1);
+    }
+    world.until("node 2 leads", |world| {
+        assert!(!world.running(1).instance.is_suspended(), "everything of node 1 is confirmed");
+        world.leads(2)
+    });
+    world.pass(20);
+    let (mut done, mut refused) = (0, 0);
+    for sync in sent {
+        match world.told(1, sync).expect("an answer") {
+            Ok(_) => done += 1,
+            Err(name) if name == HANDING_OVER => refused += 1,
+            Err(name) => panic!("{name}"),
+        }
+    }
+    assert!(done >= 20 && refused > 0, "{done} done, {refused} refused");
+    assert_eq!(world.digest(1), world.digest(2));
+    let taken = world.call(2, "queue.tube.work:take_many", &[Value::from(100_u64), Value::from(0_u64)]);
+    assert_eq!(taken.unwrap()[0].as_array().unwrap().len(), done);
+}
+
+/// A successor that does not come to lead: the leader goes on.
+#[test]
+fn a_leader_whose_successor_is_gone_takes_writes_again() {
+    let mut world = World::of(3);
+    create(&mut world, 1);
+    world.stop(2, true);
+    world.running(1).journal.transfer(Some(2)).unwrap();
+    world.until("it is refused", |world| {
+        world.call(1, "queue.tube.work:put", &[Value::from(1_u64)]) == Err(HANDING_OVER.to_owned())
+    });
+    world.until("it takes writes", |world| {
+        world.call(1, "queue.tube.work:put", &[Value::from(2_u64)]).is_ok()
+    });
+    world.stop(2, false);
+    world.until("all are equal", |world| {
+        world.digest(2) == world.digest(1) && world.digest(3) == world.digest(1)
+    });
+    assert!(world.leads(1) && !world.running(1).instance.is_suspended());
 }
 
 #[test]

@@ -44,11 +44,28 @@ impl Node {
     }
 
     /// Hands over to a voter, or to the one whose log is the longest. Returns which. Proposals are refused until the other
-    /// node leads, or for an election timeout.
+    /// node leads, or for an election timeout ([`Self::is_transferring`]).
     ///
     /// # Errors
     /// [`Refusal`].
     pub fn transfer(&mut self, to: Option<NodeId>) -> Result<NodeId, Refusal> {
+        let successor = self.successor(to)?;
+        self.raw.transfer_leader(successor);
+        self.account();
+        Ok(successor)
+    }
+
+    /// Whether another node has been asked to lead, and this one leads still.
+    #[must_use]
+    pub fn is_transferring(&self) -> bool {
+        self.raw.raft.state == StateRole::Leader && self.raw.raft.lead_transferee.is_some()
+    }
+
+    /// The voter that [`Self::transfer`] would hand over to now.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn successor(&self, to: Option<NodeId>) -> Result<NodeId, Refusal> {
         self.check_leader()?;
         let successor = match to {
             Some(node) => self.successors().find(|&(_, candidate)| candidate == node),
@@ -59,8 +76,6 @@ impl Node {
         if entries > MAX_HAND_OVER_LAG {
             return Err(Refusal::Behind { node: successor, entries });
         }
-        self.raw.transfer_leader(successor);
-        self.account();
         Ok(successor)
     }
 

@@ -3,6 +3,7 @@
 //! | what | then |
 //! |---|---|
 //! | the node leads | the instance takes writes and its queue comes up. A reply waits for a row of its turn; without one, for a read that the majority confirms |
+//! | it is about to hand over | it takes no more writes; replies leave once their rows are confirmed |
 //! | it stops leading | replies that wait for either become the error [`OUTCOME_UNKNOWN`](crate::OUTCOME_UNKNOWN); open transactions and long SELECTs end. Data with unconfirmed rows are suspended |
 //! | data are suspended | nothing is read or changed; requests are refused with `ER_LOADING`. The memory of all tuples is given back in steps, before others are loaded |
 //! | data are restored | as after a loss of rows (`front/loss.rs`): connections and log-ins stay, the queue comes up in portions |
@@ -14,13 +15,14 @@
 //! Absent: the node itself, and forwarding of requests to the leader.
 
 use lycosa_iproto::error::ErrorObject;
-use lycosa_iproto::reply;
+use lycosa_iproto::frame::{self, Split};
+use lycosa_iproto::reply::{self, Content, Reply};
 use lycosa_iproto::row::{RowBody, RowHeader};
 
 use crate::shard::data::Confirmed;
 use crate::shard::group::{Election, Followed};
 use crate::shard::loss::outcome_unknown;
-use crate::{Instance, Lsn};
+use crate::{HANDING_OVER, Instance, Lsn};
 
 impl Instance {
     /// The instance is a member of a group: it takes no writes until [`Self::handle_leads`]. To be called before anything
@@ -39,6 +41,16 @@ impl Instance {
     /// many microseconds the time of the leader before is ahead of `now`. The caller's time goes on from there.
     pub fn handle_leads(&mut self, now: u64) -> i64 {
         self.input(now, |instance| instance.shard.lead(now))
+    }
+
+    /// The node is about to hand over: writes are refused, and earlier ones are confirmed still. Either [`Self::handle_goes_on`] or [`Self::handle_follows`] is next.
+    pub fn handle_hands_over(&mut self, now: u64) {
+        self.input(now, |instance| instance.shard.hand_over(true, now));
+    }
+
+    /// The successor does not lead: this node goes on, and takes writes again.
+    pub fn handle_goes_on(&mut self, now: u64) {
+        self.input(now, |instance| instance.shard.hand_over(false, now));
     }
 
     /// The node does not lead its group, or not any more. If [`Followed::Ahead`] comes of it, [`Self::handle_restored`] is to
@@ -80,13 +92,15 @@ impl Instance {
         self.shard.suspend();
     }
 
-    /// What waits for a row or a read that is not confirmed has an unknown outcome.
+    /// What waits for a row or a read that is not confirmed has an unknown outcome, but for a request that was not executed.
     fn void_replies(&mut self) {
         let error = outcome_unknown();
         let schema_version = self.store().schema_version();
         let kept = self.shard.void_rows();
         self.front.connections.lose(kept, |frame, out| {
-            if !reply::is_push(frame) {
+            if is_refusal(frame) {
+                out.extend_from_slice(frame);
+            } else if !reply::is_push(frame) {
                 reply::error(out, reply::sync_of(frame).unwrap_or(0), schema_version, &error);
             }
         });
@@ -155,4 +169,12 @@ impl Instance {
     pub fn is_suspended(&self) -> bool {
         self.shard.conditions().is_suspended()
     }
+}
+
+/// Whether a whole reply says that its request was not executed, because this node is about to hand over. Functions in Lua, which may
+/// have done something before that, cannot raise this error.
+fn is_refusal(frame: &[u8]) -> bool {
+    let Ok(Split::Frame { content, .. }) = frame::split(frame, usize::MAX) else { return false };
+    let Ok(Reply { content: Content::Error(error), .. }) = reply::decode(content) else { return false };
+    error.name() == Some(HANDING_OVER)
 }

@@ -118,6 +118,8 @@ pub(crate) struct Conditions {
     is_rebuilding: bool,
     /// The data wait for others to take their place.
     is_suspended: bool,
+    /// Another member of the group is about to lead.
+    is_handing_over: bool,
     is_read_only: bool,
     /// Rows of local spaces are the group's.
     is_member: bool,
@@ -198,6 +200,16 @@ impl Conditions {
         self.update();
     }
 
+    /// Whether another member of the group is about to lead.
+    pub(crate) fn is_handing_over(&self) -> bool {
+        self.is_handing_over
+    }
+
+    pub(crate) fn set_handing_over(&mut self, is_handing_over: bool) {
+        self.is_handing_over = is_handing_over;
+        self.update();
+    }
+
     /// Whether the instance is a member of a group.
     pub(crate) fn is_member(&self) -> bool {
         self.is_member
@@ -217,6 +229,7 @@ impl Conditions {
         self.is_restricted = self.failure.is_some()
             || self.is_rebuilding
             || self.is_suspended
+            || self.is_handing_over
             || self.is_read_only
             || self.displaced.is_some()
             || self.missing_replicas.is_some()
@@ -251,6 +264,9 @@ impl Conditions {
         };
         if growth == Growth::Nothing {
             return Ok(());
+        }
+        if self.is_handing_over {
+            return Err(handing_over_error());
         }
         let is_replicated = matches!(need, Need::Change(_) | Need::Register)
             || self.is_member && matches!(need, Need::Local(_));
@@ -561,6 +577,16 @@ fn rebuilding_error() -> ErrorObject {
     let message = "Instance bootstrap hasn't finished yet: the journal has lost rows, and the instance goes back to those \
                    that are confirmed. Nothing was done; ask again";
     ErrorObject::client(ErrorCode::Loading, message)
+}
+
+/// The name of the kind of error (field `name` of the error object) of a request that was not executed, because another member of
+/// the group is about to lead.
+pub const HANDING_OVER: &str = "HANDING_OVER";
+
+/// The answer to a change while another member is about to lead.
+fn handing_over_error() -> ErrorObject {
+    let message = "Can't modify data because this instance hands its group over to another one. Nothing was done: repeat the request";
+    wire_error::named(ErrorObject::client(ErrorCode::Readonly, message), Some(HANDING_OVER))
 }
 
 /// The answer to a change while the instance is read-only.

@@ -174,10 +174,21 @@ impl Shard {
         ahead
     }
 
+    /// The member is about to hand over, or goes on to lead after all: meanwhile it takes no writes, and confirms reads and the
+    /// earlier writes still.
+    pub(crate) fn hand_over(&mut self, is_handing_over: bool, now: u64) {
+        self.data.conditions.set_handing_over(is_handing_over);
+        if !is_handing_over {
+            self.data.bookkeep().queue().0.keep_temporary();
+        }
+        self.update_read_only(now);
+    }
+
     /// The member follows: it takes no writes.
     pub(crate) fn stop_leading(&mut self, now: u64) -> Followed {
         let has_led = self.data.journaling.confirms_reads();
         self.data.journaling.confirm_reads(false);
+        self.data.conditions.set_handing_over(false);
         self.set_read_only(true, now);
         // What the queue does about the change of its role is as void as the rows before.
         match self.data.journaling.has_unconfirmed_rows() {

@@ -100,11 +100,11 @@ impl Shard {
     }
 
     /// The instance takes writes if nothing but a term of another one stands against it. A member of a group takes writes while
-    /// it leads: `read_only` has no effect there.
+    /// it leads and is not about to hand over: `read_only` has no effect there.
     fn may_write(&self) -> bool {
         let replication = &self.replication;
         let is_told = match self.data.conditions.is_member() {
-            true => self.data.journaling.confirms_reads(),
+            true => self.data.journaling.confirms_reads() && !self.data.conditions.is_handing_over(),
             false => !replication.is_read_only_configured,
         };
         is_told && !replication.is_orphan && self.identity.replica_id != 0

@@ -16,7 +16,7 @@ use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
-use crate::shard::admission::Need;
+use crate::shard::admission::{HANDING_OVER, Need};
 use crate::shard::write_concern::WriteConcerns;
 use crate::shard::{Rules, Shard, wire_error};
 
@@ -185,9 +185,10 @@ impl Shard {
 
     /// The error of a change that this instance refuses because it takes no writes, with the place where writes go.
     pub(crate) fn with_master<'a>(&self, error: &'a ErrorObject) -> Cow<'a, ErrorObject> {
-        let is_of_queue =
-            error.fields.iter().any(|(field, name)| field == "name" && name == wire_error::READ_ONLY);
-        let is_read_only = is_of_queue || error.code == u32::from(ErrorCode::Readonly);
+        let is_read_only = match error.name() {
+            Some(HANDING_OVER) => false,
+            name => name == Some(wire_error::READ_ONLY) || error.code == u32::from(ErrorCode::Readonly),
+        };
         if !is_read_only || !self.data.is_read_only() {
             return Cow::Borrowed(error);
         }

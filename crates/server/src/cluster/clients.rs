@@ -6,7 +6,8 @@
 //!
 //! The node follows requests and replies by their numbers. When the leader changes, a request that was passed on and not
 //! answered gets the error `OUTCOME_UNKNOWN`; reads and takes are sent again, and so is everything that was not passed on. The node gives
-//! each take a name ([`repeat`]), so a new leader knows whether the old one had given a task out. The
+//! each take a name ([`repeat`]), so a new leader knows whether the old one had given a task out. A request that a leader refuses because
+//! it hands over was not executed, and is sent again too, unless the requests under way have more than [`MAX_WAITING`] bytes. The
 //! client's log-in is repeated at the new leader, and its queue session is joined again: the node has asked for the session
 //! before it passed the first call of the queue on.
 //!
@@ -18,7 +19,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use lycosa_instance::{OUTCOME_UNKNOWN, Origin, PROTOCOL_VERSION, Trust};
+use lycosa_instance::{HANDING_OVER, OUTCOME_UNKNOWN, Origin, PROTOCOL_VERSION, Trust};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::frame::{self as iproto, Split};
 use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
@@ -108,8 +109,11 @@ struct Client {
     /// Frames that were not passed on.
     waiting: VecDeque<Vec<u8>>,
     waiting_bytes: usize,
-    /// Requests that were passed on and not answered.
+    /// Requests that were passed on and not answered, and the bytes of their frames that are kept.
     pending: HashMap<u64, Passed>,
+    pending_bytes: usize,
+    /// Frames of requests that the leader has refused because it hands over.
+    refused: Vec<Vec<u8>>,
     /// Replies that the client has not taken yet.
     replies: Vec<u8>,
     /// The last log-in that succeeded, and the one that was passed on, with its number.
@@ -123,13 +127,26 @@ struct Client {
 }
 
 /// A request that was passed on and not answered.
-enum Passed {
-    /// It may have changed something: its outcome is unknown when the leader is gone.
-    Once,
-    /// It reads: the frame is passed on again.
-    Read(Vec<u8>),
-    /// It takes tasks: the frame, in which it has a name, and when it was passed on.
-    Take(Vec<u8>, Instant),
+struct Passed {
+    repeat: Repeat,
+    /// None: it would be too much to keep.
+    frame: Option<Vec<u8>>,
+}
+
+/// What to do with a request when the leader is gone.
+enum Repeat {
+    /// It may have changed something: its outcome is unknown.
+    Never,
+    /// It reads: it is passed on again.
+    AsItWas,
+    /// It takes tasks, has a name, and was passed on at that time: it is passed on again with that name.
+    Named(Instant),
+}
+
+impl Passed {
+    fn kept_bytes(&self) -> usize {
+        self.frame.as_ref().map_or(0, Vec::len)
+    }
 }
 
 /// Serves a client until it goes.
@@ -161,6 +178,8 @@ pub(crate) async fn serve(
         waiting: VecDeque::new(),
         waiting_bytes: 0,
         pending: HashMap::new(),
+        pending_bytes: 0,
+        refused: Vec::new(),
         replies: greeting.encode().map(Vec::from).unwrap_or_default(),
         log_in: None,
         attempt: None,
@@ -282,15 +301,20 @@ impl Client {
                 _ => {}
             }
             let named = named(&request);
-            let passed = match (named, is_read) {
+            let repeat = match (named, is_read) {
                 (Some(named), _) => {
-                    bytes.clone_from(&named);
-                    Passed::Take(named, Instant::now())
+                    bytes = named;
+                    Repeat::Named(Instant::now())
                 }
-                (None, true) => Passed::Read(bytes.clone()),
-                (None, false) => Passed::Once,
+                (None, true) => Repeat::AsItWas,
+                (None, false) => Repeat::Never,
             };
-            self.pending.insert(sync, passed);
+            let is_kept = !matches!(repeat, Repeat::Never) || self.pending_bytes + bytes.len() <= MAX_WAITING;
+            let passed = Passed { repeat, frame: is_kept.then(|| bytes.clone()) };
+            self.pending_bytes += passed.kept_bytes();
+            if let Some(former) = self.pending.insert(sync, passed) {
+                self.pending_bytes -= former.kept_bytes();
+            }
         }
         out.extend_from_slice(&bytes);
     }
@@ -305,10 +329,11 @@ impl Client {
             Split::Frame { content, .. } => reply::decode(content).ok(),
             Split::NeedMore(_) => None,
         });
-        let data = content.and_then(|reply| match reply.content {
-            Content::Ok { data, .. } => Some(data),
-            _ => None,
-        });
+        let (data, is_handed_over) = match content.map(|reply| reply.content) {
+            Some(Content::Ok { data, .. }) => (Some(data), false),
+            Some(Content::Error(error)) => (None, error.name() == Some(HANDING_OVER)),
+            _ => (None, false),
+        };
         if let Some((_, attempt)) = self.attempt.take_if(|(attempt, _)| *attempt == sync)
             && data.is_some()
         {
@@ -322,7 +347,12 @@ impl Client {
                 self.session = Some(session.clone());
             }
         }
-        self.pending.remove(&sync);
+        let passed = self.pending.remove(&sync);
+        self.pending_bytes -= passed.as_ref().map_or(0, Passed::kept_bytes);
+        if let Some(frame) = passed.and_then(|passed| passed.frame).filter(|_| is_handed_over) {
+            self.refused.push(frame);
+            return false;
+        }
         !matches!(sync, IDENTIFY | LOG_IN)
     }
 
@@ -331,34 +361,43 @@ impl Client {
         self.attempt = None;
         self.identifies = None;
         self.is_identified = self.session.is_some();
-        for (sync, passed) in std::mem::take(&mut self.pending) {
-            let again = match passed {
-                Passed::Once => None,
-                Passed::Read(bytes) => Some(bytes),
-                Passed::Take(bytes, since) => again(&bytes, self.limit, since.elapsed()),
-            };
-            match again {
-                Some(bytes) => {
-                    self.waiting_bytes += bytes.len();
-                    self.waiting.push_front(bytes);
-                }
+        self.pending_bytes = 0;
+        let mut again = std::mem::take(&mut self.refused);
+        for (sync, Passed { repeat, frame }) in std::mem::take(&mut self.pending) {
+            let frame = frame.and_then(|frame| match repeat {
+                Repeat::Never => None,
+                Repeat::AsItWas => Some(frame),
+                Repeat::Named(since) => made_again(&frame, self.limit, since.elapsed()),
+            });
+            match frame {
+                Some(frame) => again.push(frame),
                 None => reply::error(&mut self.replies, sync, 0, &outcome_unknown()),
             }
         }
+        for frame in again.into_iter().rev() {
+            self.waiting_bytes += frame.len();
+            self.waiting.push_front(frame);
+        }
+    }
+
+    /// Whether a request is under way that is not repeated when the leader is gone.
+    fn awaits_outcome(&self) -> bool {
+        self.pending.values().any(|passed| matches!(passed.repeat, Repeat::Never))
     }
 
     /// Another node leads. The former leader may have answered already, above all the call that handed over: passes on its answers to
     /// requests that are not repeated, until it closes the connection.
     async fn last_replies(&mut self, reading: &mut (impl AsyncRead + Unpin), received: &mut Vec<u8>) {
         let mut bytes = vec![0; 16 << 10];
-        while self.pending.values().any(|passed| matches!(passed, Passed::Once)) {
+        while self.awaits_outcome() {
             match reading.read(&mut bytes).await {
                 Ok(count) if count > 0 => received.extend_from_slice(&bytes[..count]),
                 _ => return,
             }
             for frame in frames(received) {
                 let passed = reply::sync_of(&frame).and_then(|sync| self.pending.get(&sync));
-                if matches!(passed, Some(Passed::Once)) && self.note(&frame) {
+                let is_awaited = passed.is_some_and(|passed| matches!(passed.repeat, Repeat::Never));
+                if is_awaited && self.note(&frame) {
                     self.replies.extend_from_slice(&frame);
                 }
             }
@@ -378,7 +417,12 @@ impl Client {
         let mut received = Vec::new();
         let (mut from_client, mut from_leader) = (vec![0; 16 << 10], vec![0; 64 << 10]);
         loop {
-            if out.is_empty() {
+            // The leader is about to leave, and answers the requests that it has executed.
+            let is_handing_over = !self.refused.is_empty();
+            if is_handing_over && !self.awaits_outcome() {
+                return End::Leader;
+            }
+            if out.is_empty() && !is_handing_over {
                 while out.len() < MAX_WAITING && self.pending.len() < MAX_PENDING && !self.waiting.is_empty()
                 {
                     self.pass(&mut out);
@@ -465,7 +509,7 @@ fn named(request: &request::Request<'_>) -> Option<Vec<u8>> {
 }
 
 /// The frame of a take that has a name, to be made again after `elapsed`.
-fn again(bytes: &[u8], limit: usize, elapsed: Duration) -> Option<Vec<u8>> {
+fn made_again(bytes: &[u8], limit: usize, elapsed: Duration) -> Option<Vec<u8>> {
     let Ok(Split::Frame { content, .. }) = iproto::split(bytes, limit) else { return None };
     let request = request::decode(content).ok()?;
     let (Body::Call { name, args } | Body::Call16 { name, args }) = request.body else { return None };

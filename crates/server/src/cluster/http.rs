@@ -15,7 +15,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lycosa_instance::{Once, TokenDigest};
+use lycosa_instance::{HANDING_OVER, Once, TokenDigest};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_tuple::mp::Reader as Values;
 use lycosa_tuple::value::Value;
@@ -171,6 +171,7 @@ impl Forwarder {
         };
         drop(asking);
         match answer.ok().and_then(|answer| answer_of(&answer)) {
+            Some(Some(outcomes)) if are_refused(&outcomes) => Attempt::NotSent,
             Some(Some(outcomes)) => Attempt::Answered(outcomes, stream),
             Some(None) => Attempt::NotSent,
             None => Attempt::Unknown,
@@ -207,6 +208,13 @@ impl Forwarder {
             idle.push((leader, stream));
         }
     }
+}
+
+/// Whether the leader has carried out none of the calls, because it hands over.
+fn are_refused(outcomes: &[Outcome]) -> bool {
+    let is_refused =
+        |outcome: &Outcome| outcome.as_ref().is_err_and(|error| error.name() == Some(HANDING_OVER));
+    !outcomes.is_empty() && outcomes.iter().all(is_refused)
 }
 
 /// Makes the calls of another member, as the leader, until its connection ends.

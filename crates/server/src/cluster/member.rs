@@ -319,6 +319,10 @@ impl Member {
         self.call(|journal| journal.read(lsn));
     }
 
+    pub(crate) fn hand_over(self: &Rc<Self>) {
+        self.call(Journal::hand_over);
+    }
+
     pub(crate) fn suspend(self: &Rc<Self>) {
         self.call(Journal::suspend);
     }

@@ -127,7 +127,7 @@ impl Problem {
 /// The problem for an error of the binary protocol.
 impl From<ErrorObject> for Problem {
     fn from(error: ErrorObject) -> Self {
-        let name = error.fields.iter().find(|(name, _)| name == "name").map(|(_, name)| name.as_str());
+        let name = error.name();
         let is = |code: ErrorCode| error.code == u32::from(code);
         let kind = match name {
             Some("TOKEN_INVALID") => Kind::InvalidToken,
@@ -142,6 +142,7 @@ impl From<ErrorObject> for Problem {
             Some("TASK_NOT_BURIED" | "TUBE_EXISTS" | "TUBE_IN_USE" | "TOKEN_EXISTS") => Kind::Conflict,
             Some("READ_ONLY") => Kind::ReadOnly,
             Some(lycosa_instance::OUTCOME_UNKNOWN) => Kind::OutcomeUnknown,
+            Some(lycosa_instance::HANDING_OVER) => Kind::Unavailable,
             _ if is(ErrorCode::Readonly) => Kind::ReadOnly,
             _ if is(ErrorCode::AccessDenied) => Kind::Forbidden,
             _ if is(ErrorCode::MemoryIssue) => Kind::Full,

@@ -772,9 +772,11 @@ impl<'a> World<'a> {
             if self.is_at_rest() {
                 match proof {
                     None => {
+                        let before = self.next_operation;
                         self.propose()?;
                         self.run()?;
-                        proof = Some(confirmed);
+                        // A leader that hands over, since its disk was full, refuses it.
+                        proof = (self.next_operation > before).then_some(confirmed);
                     }
                     Some(before) if confirmed > before => return Ok(()),
                     Some(_) => {}
