@@ -43,7 +43,8 @@ impl Instance {
         self.input(now, |instance| instance.shard.lead(now))
     }
 
-    /// The node is about to hand over: writes are refused, and earlier ones are confirmed still. Either [`Self::handle_goes_on`] or [`Self::handle_follows`] is next.
+    /// The node is about to hand over: writes are refused, and earlier ones are confirmed still. Either [`Self::handle_goes_on`] or
+    /// [`Self::handle_follows`] is next.
     pub fn handle_hands_over(&mut self, now: u64) {
         self.input(now, |instance| instance.shard.hand_over(true, now));
     }
