@@ -300,6 +300,11 @@ fn is_drained(server: &Server, folder: &std::path::Path, refusal: &str) {
     let refused = server.run(&["put", "t", "g"]);
     assert!(refused.code == 1 && refused.stderr.contains(refusal), "{refused:?}");
 
+    let data = server.data.path().to_str().unwrap();
+    server.ok(&["token", "add", "drain", "--role", "operator", "--data-dir", data]);
+    server.ok(&["pause", "t", "--reason", "a full server"]);
+    server.ok(&["resume", "t"]);
+
     let program = "local t = queue.tube.t:take(0, {extended = true}) \
                    queue.tube.t:touch(t[1], 60) \
                    queue.tube.t:release(t[1], {reason = 'not now', delay = 0.01}) \
