@@ -89,3 +89,21 @@ def test_hand_overs_under_load_lose_nothing(group):
             unknown.remove(number)
     assert missing == []
     connection.close()
+
+
+def test_a_leader_that_ends_hands_over_first(group):
+    leader = group.leader()
+    other = (leader + 1) % 3
+    connection = group.connect(leader)
+    connection.call("queue.create_tube", ["mail", "fifo"])
+    connection.close()
+    producer = Producer(group.listens[other])
+    try:
+        producer.after(PUTS_BETWEEN)
+        group.processes[leader].terminate()
+        assert group.processes[leader].wait() == 0
+        assert "the group is handed over to node" in group.log(leader)
+        producer.after(PUTS_BETWEEN)
+    finally:
+        producer.end()
+    assert producer.failures == []

@@ -480,6 +480,9 @@ impl Running {
     /// Ends the server: finishes the running requests, closes the files.
     pub(crate) async fn stop(self, config: &Config) -> anyhow::Result<()> {
         let core = &self.core;
+        if let Some(cluster) = &self.cluster {
+            cluster.hand_over().await;
+        }
         core.hub.appliers.borrow_mut().stop();
         self.accepting.iter().chain(&self.graphite).for_each(JoinHandle::abort);
         let door = core.door.borrow_mut().take();

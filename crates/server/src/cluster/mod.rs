@@ -62,6 +62,8 @@ const MEMBERS_AGE: Duration = Duration::from_millis(200);
 const TIME_PERIOD: Duration = Duration::from_secs(5);
 /// An answer that took longer tells nothing: the leader was frozen before it read its clock, or after.
 const TIME_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a leader that ends waits until another member leads.
+const HAND_OVER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where clients and orders that other members bring go, once there is an instance.
 type Visitors = Rc<std::cell::RefCell<Option<(Rc<Core>, Bridge)>>>;
@@ -296,6 +298,25 @@ impl Tasks {
                 }
             }
         }));
+    }
+
+    /// Lets another member lead before this one ends, so that clients need not wait for an election. Nothing happens if this member does
+    /// not lead, or no other can.
+    pub(crate) async fn hand_over(&self) {
+        let Some(member) = self.port.member() else { return };
+        let mut place = member.place();
+        if *place.borrow_and_update() != Place::Here {
+            return;
+        }
+        match member.transfer(None) {
+            Ok(node) => {
+                tracing::info!("the group is handed over to node {node}, since this one ends");
+                let is_elsewhere = |place: &Place| matches!(place, Place::At(_));
+                // A successor that does not come to lead is no reason to stay: the others elect a leader.
+                let _ = tokio::time::timeout(HAND_OVER_PATIENCE, place.wait_for(is_elsewhere)).await;
+            }
+            Err(refusal) => tracing::debug!("no other member leads before this one ends: {refusal}"),
+        }
     }
 
     /// Ends the node in order.
