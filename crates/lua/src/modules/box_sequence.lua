@@ -104,14 +104,13 @@ local function as_number(value) return value > -1e14 and value < 1e14 and tonumb
 function sequence_methods.next(sequence)
     if type(sequence) ~= 'table' then error(("attempt to index local 'self' (a %s value)"):format(type(sequence)), 2) end
     local known = existing(sequence)
-    internal.check_sequence(known.id)
-    local row = internal.system_row(SEQUENCE_DATA, 0, { known.id })
+    local last = internal.check_sequence(known.id)
     local step, min, max = int64_t(known.step), int64_t(known.min), int64_t(known.max)
     local value
-    if not row then
+    if last == nil then
         value = int64_t(known.start)
     else
-        value = int64_t(row[2])
+        value = last
         -- Before the sum, which could run over.
         local is_over
         if step > 0 then
@@ -134,10 +133,9 @@ end
 
 function sequence_methods.current(sequence)
     local known = existing(sequence)
-    internal.check_sequence(known.id)
-    local row = internal.system_row(SEQUENCE_DATA, 0, { known.id })
-    if not row then client_error('SEQUENCE_NOT_STARTED', ("Sequence '%s' is not started"):format(known.name)) end
-    return 0LL + row[2]
+    local last = internal.check_sequence(known.id)
+    if last == nil then client_error('SEQUENCE_NOT_STARTED', ("Sequence '%s' is not started"):format(known.name)) end
+    return last
 end
 
 function sequence_methods.set(sequence, value)

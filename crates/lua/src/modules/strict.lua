@@ -49,6 +49,4 @@ function strict.off()
     meta.__newindex, meta.__index = former.__newindex, former.__index
 end
 
-strict.on()
-
 return strict

@@ -108,6 +108,15 @@ end
 print(own:setsockopt('SOL_SOCKET', 'SO_BROADCAST', 1.5), own:getsockopt('SOL_SOCKET', 'SO_BROADCAST'))
 print(own:linger(0))
 
+-- A sequence goes on behind the values that inserts have taken, or given.
+local filled = box.schema.space.create('filled')
+filled:create_index('pk', { sequence = true, parts = { 2, 'unsigned' } })
+local numbers = box.sequence.filled_seq
+print(pcall(numbers.current, numbers))
+for _, value in ipairs({ box.NULL, 7, box.NULL }) do print(filled:insert({ 'a', value }), numbers:current()) end
+print(numbers:next(), filled:insert({ 'c', box.NULL }), numbers:current())
+print(pcall(function() return require('strict') and not_declared end))
+
 -- A decoded list or map that gets a key is told by its keys from then on.
 for _, text in ipairs({ '[]', '[1]', '{}' }) do
     local value = json.decode(text)

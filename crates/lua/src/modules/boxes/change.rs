@@ -108,14 +108,20 @@ fn execute(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
-/// `check_sequence(id)`: an error unless the fiber's user may move the sequence.
+/// `check_sequence(id)`: its last value, which inserts move without a row, or nil; an error unless the fiber's user may move it.
 fn check_sequence(lua: Lua) -> Result<i32, Error> {
     let (sequence, user) = (id(lua, 1, "the sequence")?, lua.session()?.caller.effective);
-    lua.with_instance(|instance| {
-        let checked = instance.store().check_access(user, Object::Sequence(sequence), Access::WRITE);
-        checked.map_err(|error| of_store(&error))
+    let value = lua.with_instance(|instance| {
+        let store = instance.store();
+        let checked = store.check_access(user, Object::Sequence(sequence), Access::WRITE);
+        checked.map_err(|error| of_store(&error))?;
+        Ok(store.sequence(sequence).and_then(|sequence| sequence.value))
     })?;
-    Ok(0)
+    match value {
+        Some(value) => lua.push_int64(value),
+        None => lua.push_nil(),
+    }
+    Ok(1)
 }
 
 /// `set_sequence(id, value)`: sets the last value of a sequence, or resets it, for who may move it: the row of the system space
