@@ -77,7 +77,8 @@ const STAGES: [Stage; 7] = [
 pub(crate) struct Progress {
     begun: Instant,
     stage: AtomicU8,
-    /// Bytes of the data folder that were read, and all of them.
+    /// Bytes of the data folder that were read, or of another server's data that were received, and all of them; 0 where their
+    /// number is not known.
     read: AtomicU64,
     total: AtomicU64,
     is_over: AtomicBool,
@@ -107,6 +108,12 @@ impl Progress {
         self.total.store(total, Ordering::Relaxed);
     }
 
+    /// Bytes of another server's data are received; `total` is 0 where that is not known.
+    pub(crate) fn receive(&self, done: u64, total: u64) {
+        self.read(done, total);
+        self.enter(Stage::Joining);
+    }
+
     /// The server serves.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
@@ -124,23 +131,35 @@ impl fmt::Display for Progress {
         let (read, total) = (self.read.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
         match STAGES.get(usize::from(self.stage.load(Ordering::Relaxed))).unwrap_or(&Stage::Opening) {
             Stage::Opening => f.write_str("it opens its data folder"),
-            Stage::Reading => {
-                let (unit, factor) = unit_of(total);
-                let share = (read as f64 / (total as f64).max(1.0) * 100.0).floor();
-                let digits = usize::from(factor > 1.0);
-                write!(
-                    f,
-                    "it has read {:.digits$} of {:.digits$} {unit} ({share:.0} %)",
-                    read as f64 / factor,
-                    total as f64 / factor
-                )
-            }
+            Stage::Reading => write!(f, "it has read {}", Share { done: read, total }),
             Stage::Loading => f.write_str("it reads its data folder"),
             Stage::Indexing => f.write_str("it has read its data and builds the indexes"),
-            Stage::Joining => f.write_str("it receives the data from another server"),
+            Stage::Joining if read == 0 => f.write_str("it receives the data from another server"),
+            Stage::Joining => {
+                write!(f, "it has received {}", Share { done: read, total })
+            }
             Stage::Awaiting => f.write_str("it waits for a group to take it in (lycosa cluster add)"),
             Stage::Queue => f.write_str("it has its data and starts the queue"),
         }
+    }
+}
+
+/// `3.1 of 10.2 GB (30 %)`, or `3.1 GB` of a total that is not known.
+struct Share {
+    done: u64,
+    total: u64,
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, factor) = unit_of(self.total.max(self.done));
+        let (done, total) = (self.done as f64 / factor, self.total as f64 / factor);
+        let digits = usize::from(factor > 1.0);
+        if self.total == 0 {
+            return write!(f, "{done:.digits$} {unit}");
+        }
+        let share = (done / total * 100.0).floor();
+        write!(f, "{done:.digits$} of {total:.digits$} {unit} ({share:.0} %)")
     }
 }
 
@@ -364,6 +383,10 @@ mod tests {
         assert_eq!(said(Stage::Reading), "the server is starting: it has read 3.1 of 10.2 GB (31 %)");
         progress.read(999, 1_000);
         assert_eq!(said(Stage::Reading), "the server is starting: it has read 999 of 1000 bytes (99 %)");
+        progress.receive(52_000_000, 0);
+        assert_eq!(progress.to_string(), "the server is starting: it has received 52.0 MB");
+        progress.receive(52_000_000, 104_000_000);
+        assert_eq!(progress.to_string(), "the server is starting: it has received 52.0 of 104.0 MB (50 %)");
         for stage in STAGES {
             progress.read(u64::MAX - 1, u64::MAX);
             let said = said(stage);

@@ -74,7 +74,7 @@ pub(crate) async fn open_or_join(
     if joins {
         let instance = rejoins.or(config.wanted.instance).unwrap_or_else(Uuid::new_v4);
         progress.enter(Stage::Joining);
-        let opened = bootstrap::join(directory, config, instance, tls).await?;
+        let opened = bootstrap::join(directory, config, instance, tls, progress).await?;
         check_uuids(config, &opened.identity)?;
         return Ok(opened);
     }

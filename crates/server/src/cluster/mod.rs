@@ -94,7 +94,7 @@ pub(crate) async fn start(
     config: &Config,
     directory: &Directory,
     certificates: &Certificates,
-    progress: &Progress,
+    progress: &Arc<Progress>,
 ) -> anyhow::Result<Option<Started>> {
     let found = group::folder::member_of(directory)?;
     let folder = config.data_dir.display();
@@ -123,7 +123,7 @@ pub(crate) async fn start(
     }
     let (listener, tls) = listen_for_members(listen, certificates).await?;
     let dialer = Dialer { secret, tls: certificates.client.clone() };
-    let port = Port::new(config, directory.clone(), dialer, tls);
+    let port = Port::new(config, directory.clone(), dialer, tls, progress.clone());
     let visitors = Rc::new(std::cell::RefCell::new(None));
     let mut running =
         vec![spawn_local(port::accept(port.clone(), listener, Rc::new(visit_with(&port, &visitors))))];
@@ -140,7 +140,7 @@ pub(crate) async fn start(
             None
         }
     };
-    let (member, opened) = port.open_with_data(progress).await?;
+    let (member, opened) = port.open_with_data().await?;
     let data = opened.data.context("the folder was opened with data")?;
     let instance = opened.instance.context("a snapshot names its instance")?;
     let identity = identify(&data.store, instance)?;
@@ -312,7 +312,7 @@ impl Tasks {
             Ok(node) => {
                 tracing::info!("the group is handed over to node {node}, since this one ends");
                 let is_elsewhere = |place: &Place| matches!(place, Place::At(_));
-                // A successor that does not come to lead is no reason to stay: the others elect a leader.
+                // If the successor does not lead by then, the members that stay elect a leader.
                 let _ = tokio::time::timeout(HAND_OVER_PATIENCE, place.wait_for(is_elsewhere)).await;
             }
             Err(refusal) => tracing::debug!("no other member leads before this one ends: {refusal}"),

@@ -43,6 +43,7 @@ pub(crate) struct Port {
     joined: Notify,
     door: Doorway,
     tls: Option<Arc<ServerConfig>>,
+    progress: Arc<Progress>,
 }
 
 impl Port {
@@ -51,6 +52,7 @@ impl Port {
         directory: Directory,
         dialer: Dialer,
         tls: Option<Arc<ServerConfig>>,
+        progress: Arc<Progress>,
     ) -> Rc<Self> {
         let port = Rc::new(Self {
             config: config.clone(),
@@ -60,6 +62,7 @@ impl Port {
             joined: Notify::new(),
             door: Doorway::default(),
             tls,
+            progress,
         });
         *port.links.borrow_mut() = Some(Links::new(dialer, port.clone()));
         port
@@ -91,7 +94,8 @@ impl Port {
     ///
     /// # Errors
     /// The folder cannot be opened, or the node leaves its service before it has data.
-    pub(crate) async fn open_with_data(&self, progress: &Progress) -> anyhow::Result<(Rc<Member>, Opened)> {
+    pub(crate) async fn open_with_data(&self) -> anyhow::Result<(Rc<Member>, Opened)> {
+        let progress = &self.progress;
         let told = |done, total| {
             progress.read(done, total);
             progress.enter(Stage::Reading);
@@ -241,7 +245,7 @@ async fn serve(
     match purpose {
         Purpose::Messages => port.links().receive(&mut reader).await,
         Purpose::Snapshot => {
-            let received = snapshots::receive(&port.directory, &mut reader, &writer).await;
+            let received = snapshots::receive(&port.directory, &mut reader, &writer, &port.progress).await;
             received.map_err(|error| error.to_string())
         }
         Purpose::Client | Purpose::Order | Purpose::Http => {

@@ -19,6 +19,7 @@ use tokio::task::{spawn_blocking, spawn_local};
 use super::handshake::{Purpose, frame, next_frame, read_frame};
 use super::member::Member;
 use crate::socket::{Reader, Writer};
+use crate::starting::Progress;
 
 /// Bytes of a piece.
 const PIECE: usize = 256 << 10;
@@ -83,24 +84,33 @@ async fn send_file(member: &Member, address: &str, base: &Base) -> io::Result<u6
 }
 
 /// Takes a snapshot's file of another member, and says whether it is on the disk.
-pub(crate) async fn receive(directory: &Directory, reader: &mut Reader, writer: &Writer) -> io::Result<()> {
-    let received = receive_file(directory, reader).await;
+/// `progress` hears how far it is.
+pub(crate) async fn receive(
+    directory: &Directory,
+    reader: &mut Reader,
+    writer: &Writer,
+    progress: &Progress,
+) -> io::Result<()> {
+    let received = receive_file(directory, reader, progress).await;
     let refusal = received.as_ref().err().map(ToString::to_string).unwrap_or_default();
     writer.write_all(&frame(&refusal.as_bytes()[..refusal.len().min(1024)])).await?;
     received
 }
 
-async fn receive_file(directory: &Directory, reader: &mut Reader) -> io::Result<()> {
+async fn receive_file(directory: &Directory, reader: &mut Reader, progress: &Progress) -> io::Result<()> {
     let invalid = |cause: String| io::Error::new(io::ErrorKind::InvalidData, cause);
     let head = next_frame(reader, MAX_STATE).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let mut values = Values::new(&head);
     let size = values.uint().map_err(|error| invalid(error.to_string()))?;
     let base = Base::decode(&head[values.position()..]).map_err(|error| invalid(error.to_string()))?;
-    let directory = directory.clone();
+    tracing::info!("receiving snapshot {} of {size} bytes", base.signature);
+    let (directory, mut received) = (directory.clone(), 0);
     let mut file = blocking(move || Receiver::begin(&directory, &base, size)).await?;
     while !file.is_complete() {
         let piece = next_frame(reader, PIECE).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        received += piece.len() as u64;
         file = blocking(move || file.add(&piece).map(|()| file)).await?;
+        progress.receive(received, size);
     }
     blocking(move || file.finish()).await
 }

@@ -27,6 +27,7 @@ use uuid::Uuid;
 use super::applier::{self, Reached, Stream};
 use crate::clock::now;
 use crate::config::Config;
+use crate::starting::Progress;
 use crate::storage::{self, Opened};
 
 /// Bytes that are read at once.
@@ -96,6 +97,7 @@ pub(crate) async fn join(
     config: &Config,
     instance: Uuid,
     tls: Option<&Arc<ClientConfig>>,
+    progress: &Progress,
 ) -> anyhow::Result<Opened> {
     let patience = config.replication_connect_timeout;
     let mut deadline = Instant::now() + patience;
@@ -107,7 +109,7 @@ pub(crate) async fn join(
         let kind = if config.replication_anon { JoinKind::Anonymous } else { JoinKind::Named(instance) };
         tracing::info!("joining {uri} (instance {})", session.peer);
         let begun = Instant::now();
-        match receive(stream, session, kind, config).await {
+        match receive(stream, session, kind, config, progress).await {
             Ok(received) => break received,
             Err(JoinError::Unfit(error)) => return Err(error.context(format!("cannot join {uri}"))),
             Err(JoinError::Lost(cause)) => {
@@ -312,7 +314,9 @@ async fn receive(
     session: Session,
     kind: JoinKind,
     config: &Config,
+    progress: &Progress,
 ) -> Result<(Store, Vclock), JoinError> {
+    let mut received = 0;
     let mut replay = Replay::new(Store::new(storage::store_settings(config)));
     let mut out = Vec::new();
     let mut join = session.join(kind, &mut out);
@@ -329,6 +333,8 @@ async fn receive(
             return Err(JoinError::Lost(format!("the master has closed the connection after {rows} rows")));
         }
         join.receive(&buffer[..count]);
+        received += count as u64;
+        progress.receive(received, 0);
         while let Some(event) = join.next(applier::MAX_TRANSACTION)? {
             let body = match event {
                 JoinEvent::StartOfSnapshot(_) => continue,
