@@ -169,6 +169,11 @@ impl Instance {
         self.settle(|instance| instance.shard.abandon_checkpoint(cause));
     }
 
+    /// Whether changes are refused.
+    pub fn is_read_only(&self) -> bool {
+        self.shard.is_read_only()
+    }
+
     /// Snapshots, and what the files take.
     pub fn checkpoint_status(&self) -> CheckpointStatus {
         self.shard.checkpoint_status()

@@ -1,8 +1,11 @@
 //! The status of the instance, as plain data: `box.info`, `box.stat`, metrics and pages read it.
 
 use lycosa_iproto::keys::RequestType;
+use lycosa_iproto::vclock::Vclock;
+use lycosa_store::Memory;
+use lycosa_tuple::value::Value;
 
-use crate::{CheckpointStatus, Lag, LongestTurn};
+use crate::{CheckpointStatus, Election, Identity, Lag, LongestTurn};
 
 /// Request types have one byte.
 const TYPES: usize = 256;
@@ -91,14 +94,33 @@ pub struct Status {
     pub status: &'static str,
     /// Why the journal takes no more rows, or what became of the data folder.
     pub failure: Option<String>,
+    /// Its names in the replica set.
+    pub identity: Identity,
+    /// The number of its process.
+    pub pid: u32,
     /// Whether changes are refused.
     pub is_read_only: bool,
+    /// Why, if they are: `config`, `orphan` or `fenced`.
+    pub read_only_reason: Option<&'static str>,
     /// Since the instance was made, in microseconds.
     pub uptime: u64,
     /// Sum of the vclock's components: rows so far.
     pub signature: u64,
-    /// The same for rows that are durable.
-    pub durable_signature: u64,
+    /// The clock of the rows that are durable. An operator who promotes a replica by clocks must not count on rows that a crash
+    /// would lose.
+    pub durable_vclock: Vclock,
+    /// `box.info.replication`: the members of the replica set, from both sides.
+    pub replication: Value,
+    /// Anonymous replicas that are connected.
+    pub anonymous_replicas: u64,
+    /// `box.info.masters`: the masters of the configuration.
+    pub masters: Value,
+    /// `box.info.journals`: what stays on the disk for replicas alone.
+    pub journals: Value,
+    /// `box.info.term`, if there was an election of a master.
+    pub term: Option<Value>,
+    /// The group's election, in a member of a group.
+    pub election: Option<Election>,
     /// Connections at the moment.
     pub connections: usize,
     /// Calls that wait at the moment, `take` for the most part.
@@ -113,10 +135,14 @@ pub struct Status {
     pub incomplete_input: usize,
     /// Bytes of such requests that may wait.
     pub max_input_total: usize,
-    /// Bytes that tuples take.
-    pub memory_used: u64,
-    /// Bytes that tuples may take.
-    pub memory_limit: u64,
+    /// Bytes that tuples and indexes take, and may take.
+    pub memory: Memory,
+    /// Bytes that Lua has allocated.
+    pub lua_memory: u64,
+    /// Bytes of requests since the start.
+    pub received: u64,
+    /// Bytes of replies since the start.
+    pub sent: u64,
     /// Snapshots, and the bytes that files take.
     pub checkpoint: CheckpointStatus,
     /// How late deadlines fire.

@@ -301,9 +301,9 @@ fn a_full_memory_refuses_inserts_and_nothing_else() {
         rig.call(&mut guest, "queue.tube.t:put", &values!["a"]).expect("room");
     }
     rig.call(&mut guest, "queue.tube.t:take", &values![0]).expect("a task");
-    let used = rig.instance.status().memory_used;
+    let used = rig.instance.status().memory.used;
     rig.instance.reconfigure(rig.settings.clone(), used);
-    assert_eq!(rig.instance.status().memory_limit, used);
+    assert_eq!(rig.instance.status().memory.limit, used);
 
     let refusal = refused(rig.insert(&mut admin, SPACE, &values![1000, Value::bin([1; 1000])]));
     assert_eq!(refusal.0, ErrorCode::MemoryIssue);

@@ -268,7 +268,7 @@ impl Applier {
         };
         match &self.ballot {
             _ if !self.core.hub.settings.borrow().rejoins => Some("replication_rejoin does not allow it"),
-            _ if !instance.status().is_read_only => Some("it takes writes"),
+            _ if !instance.is_read_only() => Some("it takes writes"),
             Some(ballot) if ballot.is_read_only => Some("the master is read-only"),
             Some(ballot) if covers(ballot) => None,
             _ => Some("it has rows that the master does not have"),
@@ -298,7 +298,7 @@ impl Applier {
         let id = instance.identity().replica_id;
         let extra = instance.durable_vclock().get(id).saturating_sub(master.get(id));
         let is_followed = instance.replicas().get(&peer).is_some_and(Peer::is_subscribed);
-        if id == 0 || extra == 0 || is_followed || !instance.status().is_read_only {
+        if id == 0 || extra == 0 || is_followed || !instance.is_read_only() {
             return;
         }
         tracing::warn!(

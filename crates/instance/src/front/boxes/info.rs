@@ -2,9 +2,10 @@
 
 use lycosa_tuple::value::Value;
 
-use crate::shard::group::Election;
 use crate::shard::replication::vclock_value;
-use crate::{CheckpointStatus, Instance, Lag, LastCheckpoint, LongestTurn, PROTOCOL_VERSION, Status};
+use crate::{
+    CheckpointStatus, Election, Identity, Instance, LastCheckpoint, LongestTurn, PROTOCOL_VERSION, Status,
+};
 
 /// Expiration tasks in a few numbers.
 fn expiration(summary: &lycosa_expiration::Summary) -> Value {
@@ -37,63 +38,88 @@ fn net_value(status: &Status) -> Value {
     Value::map([("output", Value::map(output)), ("input", Value::map(input))])
 }
 
-/// A function that returns a part of `box.info`.
-type Part = fn(&Instance) -> Option<Value>;
+/// A map with the memory of the instance, in bytes.
+pub(super) fn memory_value(status: &Status) -> Value {
+    // There is no cache of tuples, and a transaction keeps what it has changed with the tuples.
+    Value::map([
+        ("cache", 0),
+        ("data", status.memory.tuples),
+        ("index", status.memory.indexes),
+        ("limit", status.memory.limit),
+        ("lua", status.lua_memory),
+        ("net", (status.unread_output + status.incomplete_input) as u64),
+        ("tx", 0),
+    ])
+}
 
-/// The parts of `box.info` in their order. One that is absent has no value at the moment.
-///
-/// Clocks and LSNs count durable rows only: an operator who promotes a replica by them must not count on rows that a crash
-/// would lose.
-const PARTS: &[(&str, Part)] = &[
-    ("version", |_| Some(PROTOCOL_VERSION.into())),
-    ("lycosa", |_| Some(env!("CARGO_PKG_VERSION").into())),
-    ("id", |instance| Some(i64::from(instance.shard.identity().replica_id).into())),
-    ("uuid", |instance| Some(instance.shard.identity().instance.to_string().into())),
-    ("pid", |instance| Some(u64::from(instance.front.process.id).into())),
-    ("status", |instance| Some(instance.state().into())),
-    ("ro", |instance| Some(instance.shard.is_read_only().into())),
-    ("uptime", |instance| Some((instance.shard.uptime() / 1_000_000).into())),
-    ("lsn", |instance| Some(instance.durable_vclock().get(instance.shard.identity().replica_id).into())),
-    ("signature", |instance| Some(instance.shard.journaling().durable_vclock().signature().into())),
-    ("vclock", |instance| Some(vclock_value(instance.durable_vclock()))),
-    ("pending_rows", |instance| Some(instance.pending_rows())),
-    ("cluster", |instance| {
-        Some(Value::map([("uuid", Value::from(instance.shard.identity().cluster.to_string()))]))
-    }),
-    ("replication", |instance| Some(instance.shard.replication_value())),
-    ("replication_anon", |instance| Some(Value::map([("count", Value::from(instance.shard.guests()))]))),
-    ("election", |instance| instance.shard.election().map(Election::value)),
-    ("masters", |instance| Some(instance.shard.masters_value())),
-    ("memory", |instance| Some(instance.box_info_memory())),
-    ("net", |instance| Some(net_value(&instance.status()))),
-    ("checkpoint", |instance| Some(checkpoint(&instance.checkpoint_status()))),
-    ("deadline_lag", |instance| {
-        let Lag { last, longest } = instance.shard.lag();
-        Some(Value::map([("last_us", Value::from(last)), ("longest_us", longest.into())]))
-    }),
-    ("longest_turns_us", |instance| Some(Value::map(instance.loop_time.longest()))),
-    ("longest_turns_cpu_us", |instance| Some(Value::map(instance.loop_time.longest_cpu()))),
-    ("longest_turn", |instance| Some(longest_turn(instance.loop_time.longest_turns()[0].as_ref()))),
-    ("longest_turn_cpu", |instance| Some(longest_turn(instance.loop_time.longest_turns()[1].as_ref()))),
-    ("ro_reason", Instance::read_only_reason),
-    ("term", |instance| instance.shard.term_value()),
-    ("journals", |instance| Some(instance.shard.journals_value())),
-    ("expiration", |instance| Some(expiration(&instance.shard.expiration_summary()))),
-    ("failure", |instance| instance.shard.trouble().map(Value::from)),
-];
+impl Status {
+    /// The parts of `box.info` in their order. One without a value at the moment is absent.
+    fn parts(&self) -> impl Iterator<Item = (&'static str, Value)> {
+        let Identity { instance, cluster, replica_id } = self.identity;
+        let durable = self.durable_vclock.signature();
+        let lag = [("last_us", self.lag.last), ("longest_us", self.lag.longest)];
+        [
+            ("version", Some(PROTOCOL_VERSION.into())),
+            ("lycosa", Some(env!("CARGO_PKG_VERSION").into())),
+            ("id", Some(i64::from(replica_id).into())),
+            ("uuid", Some(instance.to_string().into())),
+            ("pid", Some(u64::from(self.pid).into())),
+            ("status", Some(self.status.into())),
+            ("ro", Some(self.is_read_only.into())),
+            ("uptime", Some((self.uptime / 1_000_000).into())),
+            ("lsn", Some(self.durable_vclock.get(replica_id).into())),
+            ("signature", Some(durable.into())),
+            ("vclock", Some(vclock_value(&self.durable_vclock))),
+            ("pending_rows", Some((self.signature - durable).into())),
+            ("cluster", Some(Value::map([("uuid", Value::from(cluster.to_string()))]))),
+            ("replication", Some(self.replication.clone())),
+            ("replication_anon", Some(Value::map([("count", Value::from(self.anonymous_replicas))]))),
+            ("election", self.election.as_ref().map(Election::value)),
+            ("masters", Some(self.masters.clone())),
+            ("memory", Some(memory_value(self))),
+            ("net", Some(net_value(self))),
+            ("checkpoint", Some(checkpoint(&self.checkpoint))),
+            ("deadline_lag", Some(Value::map(lag))),
+            ("longest_turns_us", Some(Value::map(self.longest_turns.iter().copied()))),
+            ("longest_turns_cpu_us", Some(Value::map(self.longest_turns_cpu.iter().copied()))),
+            ("longest_turn", Some(longest_turn(self.longest_turn.as_ref()))),
+            ("longest_turn_cpu", Some(longest_turn(self.longest_turn_cpu.as_ref()))),
+            ("ro_reason", self.read_only_reason.map(Value::from)),
+            ("term", self.term.clone()),
+            ("journals", Some(self.journals.clone())),
+            ("expiration", Some(expiration(&self.expiration))),
+            ("failure", self.failure.as_deref().map(Value::from)),
+        ]
+        .into_iter()
+        .filter_map(|(name, part)| Some((name, part?)))
+    }
+
+    /// One part of `box.info`.
+    pub(super) fn part(&self, name: &str) -> Option<Value> {
+        self.parts().find(|(known, _)| *known == name).map(|(_, part)| part)
+    }
+}
 
 impl Instance {
     /// The instance at this moment.
     pub fn status(&self) -> Status {
-        let memory = self.shard.store().memory();
         let [longest_turn, longest_turn_cpu] = self.loop_time.longest_turns();
         Status {
             status: self.state(),
             failure: self.shard.trouble().map(str::to_owned),
+            identity: self.shard.identity(),
+            pid: self.front.process.id,
             is_read_only: self.shard.is_read_only(),
+            read_only_reason: self.read_only_reason(),
             uptime: self.shard.uptime(),
             signature: self.shard.journaling().signature(),
-            durable_signature: self.shard.journaling().durable_vclock().signature(),
+            durable_vclock: self.durable_vclock().clone(),
+            replication: self.shard.replication_value(),
+            anonymous_replicas: self.shard.guests(),
+            masters: self.shard.masters_value(),
+            journals: self.shard.journals_value(),
+            term: self.shard.term_value(),
+            election: self.shard.election().cloned(),
             connections: self.front.connections.len(),
             waiting_calls: self.front.parked.len(),
             unread_output: self.front.unread_output(),
@@ -101,8 +127,10 @@ impl Instance {
             closed_for_output: self.front.output.closed(),
             incomplete_input: self.front.connections.incomplete(),
             max_input_total: self.front.settings.input_limit(),
-            memory_used: memory.used,
-            memory_limit: memory.limit,
+            memory: self.shard.store().memory(),
+            lua_memory: self.measures.programs.memory,
+            received: self.measures.received,
+            sent: self.measures.sent,
             checkpoint: self.checkpoint_status(),
             lag: self.shard.lag(),
             longest_turns: self.loop_time.longest(),
@@ -115,14 +143,12 @@ impl Instance {
     }
 
     pub(super) fn box_info(&self) -> Value {
-        let parts = PARTS.iter().filter_map(|(name, part)| Some((*name, part(self)?)));
-        Value::map(parts.collect::<Vec<_>>())
+        Value::map(self.status().parts())
     }
 
     /// One part of `box.info`, for monitors that poll nothing else.
     pub fn info_part(&self, name: &str) -> Option<Value> {
-        let (_, part) = PARTS.iter().find(|(known, _)| *known == name)?;
-        part(self)
+        self.status().part(name)
     }
 
     fn state(&self) -> &'static str {
@@ -133,34 +159,18 @@ impl Instance {
         }
     }
 
-    fn read_only_reason(&self) -> Option<Value> {
+    fn read_only_reason(&self) -> Option<&'static str> {
         let is_configured = self.shard.is_read_only_configured() || self.shard.identity().replica_id == 0;
         let reason = match (is_configured, self.shard.is_orphan()) {
             (true, _) => "config",
             (false, true) => "orphan",
             (false, false) => "fenced",
         };
-        self.shard.is_read_only().then(|| reason.into())
-    }
-
-    fn pending_rows(&self) -> Value {
-        let durable = self.shard.journaling().durable_vclock().signature();
-        (self.shard.journaling().signature() - durable).into()
+        self.shard.is_read_only().then_some(reason)
     }
 
     pub(super) fn box_info_memory(&self) -> Value {
-        let memory = self.shard.store().memory();
-        let net = self.front.unread_output() + self.front.connections.incomplete();
-        // There is no cache of tuples, and a transaction keeps what it has changed with the tuples.
-        Value::map([
-            ("cache", 0),
-            ("data", memory.tuples),
-            ("index", memory.indexes),
-            ("limit", memory.limit),
-            ("lua", self.measures.programs.memory),
-            ("net", net as u64),
-            ("tx", 0),
-        ])
+        memory_value(&self.status())
     }
 
     pub(super) fn box_slab_info(&self) -> Value {

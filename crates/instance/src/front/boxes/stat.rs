@@ -5,7 +5,7 @@ use lycosa_iproto::keys::RequestType;
 use lycosa_tuple::value::Value;
 
 use super::arguments::Arguments;
-use crate::Instance;
+use crate::{Instance, Status};
 
 /// The rows of `box.stat` in Tarantool's words; CALL_16 counts as CALL.
 const ROWS: [(&str, &[RequestType]); 11] = [
@@ -31,9 +31,10 @@ impl Instance {
     }
 
     fn stat_rows(&self) -> Value {
-        let count = |kinds: &[RequestType]| kinds.iter().map(|&kind| self.front.counts.of(kind)).sum::<u64>();
-        let mut rows: Vec<_> = ROWS.iter().map(|(name, kinds)| (*name, self.rate(count(kinds)))).collect();
-        rows.push(("ERROR", self.rate(self.front.counts.errors)));
+        let status = self.status();
+        let count = |kinds: &[RequestType]| kinds.iter().map(|&kind| status.requests.of(kind)).sum::<u64>();
+        let mut rows: Vec<_> = ROWS.iter().map(|(name, kinds)| (*name, status.rate(count(kinds)))).collect();
+        rows.push(("ERROR", status.rate(status.requests.errors)));
         Value::map(rows)
     }
 
@@ -45,7 +46,7 @@ impl Instance {
                 Value::map([
                     ("current", Value::from(status.connections as u64)),
                     ("total", status.requests.connections.into()),
-                    ("rps", self.per_second(status.requests.connections)),
+                    ("rps", status.per_second(status.requests.connections)),
                     ("refused", status.requests.refused_connections.into()),
                 ]),
             ),
@@ -70,15 +71,17 @@ impl Instance {
                 Value::map([
                     ("total", Value::from(status.requests.total())),
                     ("current", Value::from(status.waiting_calls as u64)),
-                    ("rps", self.per_second(status.requests.total())),
+                    ("rps", status.per_second(status.requests.total())),
                     ("malformed", status.requests.malformed.into()),
                 ]),
             ),
-            ("RECEIVED", self.rate(self.measures.received)),
-            ("SENT", self.rate(self.measures.sent)),
+            ("RECEIVED", status.rate(status.received)),
+            ("SENT", status.rate(status.sent)),
         ])
     }
+}
 
+impl Status {
     /// A counter as `{rps, total}`.
     fn rate(&self, total: u64) -> Value {
         Value::map([("rps", self.per_second(total)), ("total", total.into())])
@@ -86,6 +89,6 @@ impl Instance {
 
     /// The mean since the start.
     fn per_second(&self, total: u64) -> Value {
-        (total / (self.shard.uptime() / 1_000_000).max(1)).into()
+        (total / (self.uptime / 1_000_000).max(1)).into()
     }
 }

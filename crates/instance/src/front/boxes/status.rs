@@ -11,6 +11,7 @@ use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 
 use super::arguments::Arguments;
+use super::info::memory_value;
 use crate::shard::wire_error;
 use crate::{Caller, Instance};
 
@@ -205,9 +206,9 @@ impl Instance {
         });
         let mut members = vec![
             ("version", Value::from(env!("CARGO_PKG_VERSION"))),
-            ("uuid", self.shard.identity().instance.to_string().into()),
-            ("id", u64::from(self.shard.identity().replica_id).into()),
-            ("pid", u64::from(self.front.process.id).into()),
+            ("uuid", status.identity.instance.to_string().into()),
+            ("id", u64::from(status.identity.replica_id).into()),
+            ("pid", u64::from(status.pid).into()),
             ("now", Value::Double(self.shard.now() as f64 / 1e6)),
             ("state", status.status.into()),
             ("queue_state", self.shard.queue().state().name().into()),
@@ -220,20 +221,20 @@ impl Instance {
             ("requests", Value::map(requests.collect::<Vec<_>>())),
             ("malformed", status.requests.malformed.into()),
             ("failed_logins", status.requests.failed_logins.into()),
-            ("received_bytes", self.measures.received.into()),
-            ("sent_bytes", self.measures.sent.into()),
-            ("memory_used", status.memory_used.into()),
-            ("memory_limit", status.memory_limit.into()),
-            ("memory", self.box_info_memory()),
-            ("memory_reserved", self.shard.store().memory().reserved.into()),
+            ("received_bytes", status.received.into()),
+            ("sent_bytes", status.sent.into()),
+            ("memory_used", status.memory.used.into()),
+            ("memory_limit", status.memory.limit.into()),
+            ("memory", memory_value(&status)),
+            ("memory_reserved", status.memory.reserved.into()),
             ("journal_rows", journaling.lsn().into()),
             ("journal_bytes", journaling.written_bytes().into()),
             ("journal_errors", self.measures.journal_errors.into()),
-            ("lua_memory", self.measures.programs.memory.into()),
+            ("lua_memory", status.lua_memory.into()),
             ("lua_errors", self.measures.programs.errors.into()),
         ];
         let parts = ["checkpoint", "replication", "election", "expiration"];
-        members.extend(parts.into_iter().filter_map(|name| Some((name, self.info_part(name)?))));
+        members.extend(parts.into_iter().filter_map(|name| Some((name, status.part(name)?))));
         members.extend(self.troubles());
         members.extend(status.failure.map(|failure| ("failure", failure.into())));
         members

@@ -314,7 +314,7 @@ async fn reported(
 
 /// Why the queue answers a put or take with null, if the reason is not the tube's: it does not run.
 async fn silent(state: &Shared) -> Result<Option<Problem>, Problem> {
-    let look = |instance: &mut Instance| (instance.status().is_read_only, instance.queue().state());
+    let look = |instance: &mut Instance| (instance.is_read_only(), instance.queue().state());
     let (is_read_only, queue) = state.bridge.look(state.limits.timeout, look).await?;
     Ok(match (is_read_only, queue) {
         (true, _) => Some(Problem::new(Kind::ReadOnly, "this server takes no writes")),
