@@ -617,6 +617,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table of cases")]
     fn what_is_not_run_is_named_one_by_one() {
         let unique = Value::map([("unique", false)]);
         let elements =

@@ -338,17 +338,7 @@ fn hear<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<(), H::S
         let Some(news) = journal.poll() else { return Ok(()) };
         match news {
             News::Entry { data } => {
-                let entry = match entry::decode(&data) {
-                    Ok(entry) => entry,
-                    Err(error) => {
-                        fail(host, &error.to_string())?;
-                        continue;
-                    }
-                };
-                let applied = host.parts().instance.apply_entry(&entry.transactions, entry.owners, *now);
-                if let Err(error) = applied {
-                    let cause =
-                        format!("an entry that the group has confirmed cannot be applied: {}", error.message);
+                if let Err(cause) = apply(host.parts().instance, &data, *now) {
                     fail(host, &cause)?;
                 }
             }
@@ -369,19 +359,7 @@ fn hear<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<(), H::S
                 turn.hands_over = true;
                 instance.handle_hands_over(*now);
             }
-            News::Follows { leader } => {
-                let Parts { instance, turn, journal } = host.parts();
-                turn.hands_over = false;
-                match instance.handle_follows(*now) {
-                    Followed::Unchanged => {}
-                    Followed::Clean => turn.in_flight = 0,
-                    Followed::Ahead => {
-                        (turn.in_flight, turn.awaits_memory) = (0, true);
-                        journal.suspend();
-                    }
-                }
-                host.follows(leader)?;
-            }
+            News::Follows { leader } => follow(host, leader, *now)?,
             News::Suspended => {
                 let Parts { instance, turn, .. } = host.parts();
                 (turn.in_flight, turn.awaits_memory) = (0, true);
@@ -424,6 +402,29 @@ fn hear<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<(), H::S
             }
         }
     }
+}
+
+/// Another member leads the group.
+fn follow<H: Host>(host: &mut H, leader: Option<u64>, now: u64) -> Result<(), H::Stop> {
+    let Parts { instance, turn, journal } = host.parts();
+    turn.hands_over = false;
+    match instance.handle_follows(now) {
+        Followed::Unchanged => {}
+        Followed::Clean => turn.in_flight = 0,
+        Followed::Ahead => {
+            (turn.in_flight, turn.awaits_memory) = (0, true);
+            journal.suspend();
+        }
+    }
+    host.follows(leader)
+}
+
+/// Applies an entry of the group's log.
+fn apply(instance: &mut Instance, data: &[u8], now: u64) -> Result<(), String> {
+    let entry = entry::decode(data).map_err(|error| error.to_string())?;
+    instance.apply_entry(&entry.transactions, entry.owners, now).map_err(|error| {
+        format!("an entry that the group has confirmed cannot be applied: {}", error.message)
+    })
 }
 
 fn fail<H: Host>(host: &mut H, cause: &str) -> Result<(), H::Stop> {

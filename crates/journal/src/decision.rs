@@ -405,6 +405,7 @@ mod tests {
     const DOCUMENT: &str = include_str!("../../../docs/formats.md");
 
     /// One finding for each row of the table, under the name it has in the document.
+    #[expect(clippy::too_many_lines, reason = "a table of cases")]
     fn samples() -> Vec<(&'static str, Finding)> {
         let clock = |lsn| {
             let mut clock = Vclock::new();

@@ -89,14 +89,7 @@ impl Workload {
                 let timeout = Some(span(random)).filter(|_| !random.one_in(4));
                 Request::TakeMany { tube, limit: random.below(6), timeout, lease: None }
             }
-            Wish::TakeLeased => {
-                let timeout = Some(if random.one_in(2) { span(random) } else { Span(0) });
-                let lease = Some(lasting(random));
-                match random.one_in(4) {
-                    true => Request::TakeMany { tube, limit: 1 + random.below(5), timeout, lease },
-                    false => Request::Take { tube, timeout, lease },
-                }
-            }
+            Wish::TakeLeased => take_leased(random, tube),
             Wish::Settle => {
                 let how = match random.below(5) {
                     0 | 1 => Settlement::Ack,
@@ -140,17 +133,7 @@ impl Workload {
                 let what = steering::draw(random, view.plan, view.model, tube);
                 Request::Steer { tube, what }
             }
-            Wish::Malformed => {
-                let hows = [
-                    Malformed::Length,
-                    Malformed::Header,
-                    Malformed::Body,
-                    Malformed::Type,
-                    Malformed::Name,
-                    Malformed::Arguments,
-                ];
-                Request::Malformed { tube, how: *random.pick(&hows) }
-            }
+            Wish::Malformed => Request::Malformed { tube, how: *random.pick(&MALFORMED) },
         }
     }
 
@@ -243,6 +226,25 @@ impl Workload {
         let mut tuple = Vec::new();
         task.write(id, tube.kind(), &mut tuple);
         (id, RowChange::Insert(Payload(tuple)))
+    }
+}
+
+/// The ways in which a request may be malformed.
+const MALFORMED: [Malformed; 6] = [
+    Malformed::Length,
+    Malformed::Header,
+    Malformed::Body,
+    Malformed::Type,
+    Malformed::Name,
+    Malformed::Arguments,
+];
+
+fn take_leased(random: &mut Random, tube: usize) -> Request {
+    let timeout = Some(if random.one_in(2) { span(random) } else { Span(0) });
+    let lease = Some(lasting(random));
+    match random.one_in(4) {
+        true => Request::TakeMany { tube, limit: 1 + random.below(5), timeout, lease },
+        false => Request::Take { tube, timeout, lease },
     }
 }
 

@@ -49,13 +49,7 @@ pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
         || multi_table_else_clause.is_some()
         || !(multi_table_into_clauses.is_empty() && multi_table_when_clauses.is_empty());
     none(!(has_lists || has_words || has_names || has_tables || settings.is_some()), "such an INSERT")?;
-    let conflict = match or {
-        _ if replace_into => OnConflict::Replace,
-        None | Some(ast::SqliteOnConflict::Abort) => OnConflict::Fail,
-        Some(ast::SqliteOnConflict::Replace) => OnConflict::Replace,
-        Some(ast::SqliteOnConflict::Ignore) => OnConflict::Ignore,
-        Some(_) => return Err(unsupported("OR ROLLBACK and OR FAIL")),
-    };
+    let conflict = if replace_into { OnConflict::Replace } else { conflict_of(or)? };
     let ast::TableObject::TableName(table) = table else { return Err(unsupported("such an INSERT")) };
     let mut context = Context::of_space(&simple_name(&table)?, None, store)?;
     let space = context.space.ok_or_else(|| unsupported("such an INSERT"))?;
@@ -63,19 +57,11 @@ pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
     let fields = space.format().fields();
     let count = u32::try_from(fields.len()).unwrap_or(u32::MAX);
     let written = if columns.is_empty() { (0..count).collect() } else { written };
-    let source = source.ok_or_else(|| unsupported("DEFAULT VALUES"))?;
-    let SetExpr::Values(ast::Values { rows, .. }) = *source.body else {
-        return Err(unsupported("INSERT of a query"));
-    };
-    none(
-        source.order_by.is_none() && source.limit_clause.is_none() && source.with.is_none(),
-        "such an INSERT",
-    )?;
+    let rows = values_of(*source.ok_or_else(|| unsupported("DEFAULT VALUES"))?)?;
     at_most(MAX_VALUES, "The number of values of an INSERT", rows.len().saturating_mul(fields.len()))?;
     let mut constants = Context::nothing();
     let mut listed = Vec::new();
-    for row in rows {
-        let values = row.content;
+    for values in rows {
         if values.len() != written.len() {
             return Err(generic(if columns.is_empty() {
                 let name = space.name();
@@ -96,6 +82,25 @@ pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
     let body =
         Body::Insert { targets: targets?, rows: listed, conflict, sequence: sequence_field(space, store) };
     Ok((context, body))
+}
+
+fn conflict_of(or: Option<ast::SqliteOnConflict>) -> Result<OnConflict, Failure> {
+    match or {
+        None | Some(ast::SqliteOnConflict::Abort) => Ok(OnConflict::Fail),
+        Some(ast::SqliteOnConflict::Replace) => Ok(OnConflict::Replace),
+        Some(ast::SqliteOnConflict::Ignore) => Ok(OnConflict::Ignore),
+        Some(_) => Err(unsupported("OR ROLLBACK and OR FAIL")),
+    }
+}
+
+/// The rows of VALUES.
+fn values_of(source: ast::Query) -> Result<Vec<Vec<ast::Expr>>, Failure> {
+    let SetExpr::Values(ast::Values { rows, .. }) = *source.body else {
+        return Err(unsupported("INSERT of a query"));
+    };
+    let is_plain = source.order_by.is_none() && source.limit_clause.is_none() && source.with.is_none();
+    none(is_plain, "such an INSERT")?;
+    Ok(rows.into_iter().map(|row| row.content).collect())
 }
 
 /// The fields of the columns that an INSERT names.

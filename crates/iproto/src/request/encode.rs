@@ -97,15 +97,14 @@ fn encode_body(out: &mut Vec<u8>, body: &Body<'_>) {
             write_text(out, keys::EXPRESSION, text);
             write_raw(out, keys::TUPLE, args);
         }
-        Body::Execute(sql, _) | Body::Prepare(sql) => {
-            mp::write_map(out, 1 + u32::from(matches!(body, Body::Execute(..))));
-            if let Body::Execute(_, parameters) = body {
-                write_raw(out, keys::SQL_BIND, parameters);
-            }
-            match sql {
-                Sql::Text(text) => write_text(out, keys::SQL_TEXT, text),
-                Sql::Prepared(id) => write_field(out, keys::STATEMENT_ID, id.into()),
-            }
+        Body::Execute(sql, parameters) => {
+            mp::write_map(out, 2);
+            write_raw(out, keys::SQL_BIND, parameters);
+            encode_sql(out, sql);
+        }
+        Body::Prepare(sql) => {
+            mp::write_map(out, 1);
+            encode_sql(out, sql);
         }
         Body::Auth { user, scramble } => encode_auth(out, user, scramble),
         Body::Id { version, features } => {
@@ -121,6 +120,13 @@ fn encode_body(out: &mut Vec<u8>, body: &Body<'_>) {
         }
         Body::Subscribe(subscribe) => encode_replica(out, &subscribe),
         Body::Ping | Body::VoteDeprecated | Body::Vote | Body::FetchSnapshot | Body::Unknown(_) => {}
+    }
+}
+
+fn encode_sql(out: &mut Vec<u8>, sql: Sql<'_>) {
+    match sql {
+        Sql::Text(text) => write_text(out, keys::SQL_TEXT, text),
+        Sql::Prepared(id) => write_field(out, keys::STATEMENT_ID, id.into()),
     }
 }
 

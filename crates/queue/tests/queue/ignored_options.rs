@@ -231,6 +231,7 @@ fn an_option_that_is_one_slip_away_from_another_is_refused() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn a_wrong_argument_is_named_with_its_value_before_what_the_module_says() {
     let mut rig = Rig::new();
     rig.create("t", "fifottl", Value::Nil);

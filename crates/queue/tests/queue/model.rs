@@ -316,6 +316,7 @@ impl Pair {
         (reply, Expected::Tasks(tasks))
     }
 
+    #[expect(clippy::too_many_lines, reason = "one match over all steps")]
     fn step(&mut self, step: &Step, temporary: bool) {
         let kind = self.model.kind;
         let answer = match *step {

@@ -114,6 +114,7 @@ impl Matcher<'_> {
             && want.iter().all(|(key, want)| value.get(key).is_some_and(|value| self.matches(want, value)))
     }
 
+    #[expect(clippy::too_many_lines, reason = "one match over all methods")]
     fn special(
         &mut self,
         key: &str,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lycosa_group::base::FEATURE_LEVEL;
+use lycosa_group::base::{Base, FEATURE_LEVEL};
 use lycosa_group::link::{ConnectionNumber, Hello, HelloError};
 use lycosa_group::members::{MAX_MEMBERS, NodeId, Standing};
 use lycosa_group::node::{Committed, Event, Incoming, Outgoing, Payload, Role, StepError};
@@ -448,24 +448,7 @@ impl<'a> World<'a> {
                     }
                 }
             }
-            Event::Committed(Committed { position, payload }) => {
-                let follows = position.index == running.applied + 1;
-                hold!(follows, "{node} hands out {position:?} after {}", running.applied);
-                running.applied = position.index;
-                match &payload {
-                    Payload::Rows(rows) => {
-                        let operation = rows.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-                        running.data.push(operation);
-                        running.digest = hash(running.digest, &operation.to_le_bytes());
-                    }
-                    Payload::Level(level) => {
-                        running.log.set_level(*level);
-                        self.totals.levels += u64::from(running.node.status().role == Role::Leader);
-                    }
-                    Payload::Nothing | Payload::Change(_) => {}
-                }
-                self.history.hand_out(node, position, &payload, running.digest)?;
-            }
+            Event::Committed(committed) => self.hand_out(node, committed)?,
             Event::Read { number, index } => {
                 let at = running.reads.iter().position(|(read, _)| *read == number);
                 let at = at.ok_or_else(|| violation(format!("{node}: read {number} was never asked")))?;
@@ -477,16 +460,7 @@ impl<'a> World<'a> {
                 running.reads.retain(|(read, _)| *read != number);
                 self.totals.lost_reads += 1;
             }
-            Event::Installed(base) => {
-                let at = running.staged.iter().position(|(staged, _)| *staged == *base);
-                let at = at.ok_or_else(|| violation("a snapshot is installed that has not arrived"))?;
-                let (base, data) = running.staged.remove(at);
-                running.digest = digest(&data);
-                (running.data, running.applied) = (data, base.index);
-                self.trace.line(format_args!("{node} has the snapshot of entry {}", base.index));
-                self.totals.installs += 1;
-                self.history.install(node, base.index, running.digest)?;
-            }
+            Event::Installed(base) => self.install(node, &base)?,
             Event::Members(members) => {
                 let list: Vec<_> = members.iter().map(|member| (member.node, member.standing)).collect();
                 self.trace.line(format_args!("{node}: members {list:?}"));
@@ -510,6 +484,44 @@ impl<'a> World<'a> {
             Event::SnapshotWanted { .. } => self.snapshot(node)?,
             Event::Halted { level } => return Err(violation(format!("{node} does not know level {level}"))),
         }
+        Ok(())
+    }
+
+    /// A node hands out a committed entry.
+    fn hand_out(&mut self, node: NodeId, Committed { position, payload }: Committed) -> Checked<()> {
+        let running = self.servers.get_mut(&node).and_then(|server| server.running.as_mut());
+        let running = running.expect("it has an event");
+        let follows = position.index == running.applied + 1;
+        hold!(follows, "{node} hands out {position:?} after {}", running.applied);
+        running.applied = position.index;
+        match &payload {
+            Payload::Rows(rows) => {
+                let operation = rows.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                running.data.push(operation);
+                running.digest = hash(running.digest, &operation.to_le_bytes());
+            }
+            Payload::Level(level) => {
+                running.log.set_level(*level);
+                self.totals.levels += u64::from(running.node.status().role == Role::Leader);
+            }
+            Payload::Nothing | Payload::Change(_) => {}
+        }
+        self.history.hand_out(node, position, &payload, running.digest)?;
+        Ok(())
+    }
+
+    /// A node has a snapshot in the place of its data.
+    fn install(&mut self, node: NodeId, installed: &Base) -> Checked<()> {
+        let running = self.servers.get_mut(&node).and_then(|server| server.running.as_mut());
+        let running = running.expect("it has an event");
+        let at = running.staged.iter().position(|(staged, _)| *staged == *installed);
+        let at = at.ok_or_else(|| violation("a snapshot is installed that has not arrived"))?;
+        let (base, data) = running.staged.remove(at);
+        running.digest = digest(&data);
+        (running.data, running.applied) = (data, base.index);
+        self.trace.line(format_args!("{node} has the snapshot of entry {}", base.index));
+        self.totals.installs += 1;
+        self.history.install(node, base.index, running.digest)?;
         Ok(())
     }
 

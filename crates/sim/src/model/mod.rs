@@ -178,10 +178,7 @@ impl Model {
                 self.with_owned(connection, tube, id, "release", |tube| tube.release(id, delay, now))
             }
             Request::Touch { tube, id, delta } => self.touch(connection, tube, id, delta, now),
-            Request::Bury { tube, id } => self.with_tube(tube, "bury", |tube| match tube.tasks.get(&id) {
-                Some(task) if task.status == '!' => Answer::task(id, '!', &task.data),
-                _ => tube.change(id, '!', Operation::Bury).unwrap_or_else(|| Answer::not_found(id)),
-            }),
+            Request::Bury { tube, id } => self.with_tube(tube, "bury", |tube| bury(tube, id)),
             Request::Delete { tube, id } => self.with_tube(tube, "delete", |tube| {
                 tube.remove(id, Operation::Delete).unwrap_or_else(|| Answer::not_found(id))
             }),
@@ -189,19 +186,10 @@ impl Model {
                 Some(task) => Answer::task(id, task.status, &task.data),
                 None => Answer::not_found(id),
             }),
-            Request::Kick { tube, count } => self.with_tube(tube, "kick", |tube| {
-                let ids: Vec<u64> = tube.in_state('!').into_iter().take(count as usize).collect();
-                for id in &ids {
-                    tube.change(*id, 'r', Operation::Kick);
-                }
-                Answer::one(|out| mp::write_uint(out, ids.len() as u64))
-            }),
-            Request::ReleaseAll { tube } => self.with_tube(tube, "release_all", |tube| {
-                for id in tube.in_state('t') {
-                    tube.release(id, None, now);
-                }
-                Answer::nothing()
-            }),
+            Request::Kick { tube, count } => self.with_tube(tube, "kick", |tube| kick(tube, count)),
+            Request::ReleaseAll { tube } => {
+                self.with_tube(tube, "release_all", |tube| release_all(tube, now))
+            }
             Request::Pause { tube, paused } => {
                 self.with_tube(tube, if paused { "pause" } else { "resume" }, |tube| {
                     let has_changed = std::mem::replace(&mut tube.paused, paused) != paused;
@@ -212,11 +200,7 @@ impl Model {
                 if let Some(tube) = self.tubes.get(&tube) {
                     self.jobs.void(tube.id, now);
                 }
-                self.with_tube(tube, "truncate", |tube| {
-                    tube.tasks.clear();
-                    (tube.next_id, tube.reserved) = (0, 0);
-                    Answer::nothing()
-                })
+                self.with_tube(tube, "truncate", truncate)
             }
             Request::Steer { tube, ref what } => self.steer(tube, what, now),
         })
@@ -719,4 +703,32 @@ impl Model {
             tasks.map(|task| task.next_event).chain(waiters.map(|waiter| waiter.deadline)).chain(sessions);
         all.filter(|moment| *moment != NEVER).min()
     }
+}
+
+fn bury(tube: &mut Tube, id: u64) -> Answer {
+    match tube.tasks.get(&id) {
+        Some(task) if task.status == '!' => Answer::task(id, '!', &task.data),
+        _ => tube.change(id, '!', Operation::Bury).unwrap_or_else(|| Answer::not_found(id)),
+    }
+}
+
+fn kick(tube: &mut Tube, count: u64) -> Answer {
+    let ids: Vec<u64> = tube.in_state('!').into_iter().take(count as usize).collect();
+    for id in &ids {
+        tube.change(*id, 'r', Operation::Kick);
+    }
+    Answer::one(|out| mp::write_uint(out, ids.len() as u64))
+}
+
+fn release_all(tube: &mut Tube, now: u64) -> Answer {
+    for id in tube.in_state('t') {
+        tube.release(id, None, now);
+    }
+    Answer::nothing()
+}
+
+fn truncate(tube: &mut Tube) -> Answer {
+    tube.tasks.clear();
+    (tube.next_id, tube.reserved) = (0, 0);
+    Answer::nothing()
 }

@@ -178,7 +178,7 @@ impl Link {
     pub(super) fn deliver_down(&mut self, replica: &mut Node, world: u64, limit: usize) -> Checked<bool> {
         let bytes = self.down.take(limit);
         let now = replica.now(world);
-        let (number, identity) = (replica.number, replica.identity);
+        let identity = replica.identity;
         let Some(life) = replica.life.as_mut() else { return Ok(false) };
         match &mut self.replica_side {
             ReplicaSide::Closed => return Ok(false),
@@ -212,57 +212,67 @@ impl Link {
                 }
                 self.up.push(&out);
             }
-            ReplicaSide::Following { follower, wants_ack, .. } => {
-                let instance = &mut life.instance;
-                let was_answered = follower.progress().master_at_start.is_some();
-                let conflicts = self.conflicts;
-                let mut apply = |rows: &[Row<'_>]| {
-                    let applied = match conflicts {
-                        Conflicts::AreSkipped => instance.apply_skipping_conflicts(rows, now),
-                        Conflicts::AreViolations | Conflicts::Stop => instance.apply(rows, now),
-                    };
-                    applied.map(drop).map_err(|error| FollowError::Apply(Box::new(error)))
-                };
-                let received = follower.receive(&bytes, MAX_TRANSACTION, now, &mut apply);
-                match received {
-                    Ok(received) => *wants_ack |= received.wants_ack,
-                    Err(FollowError::Apply(error)) if error.code == u32::from(ErrorCode::WalIo) => {
-                        return Ok(false);
-                    }
-                    Err(FollowError::Apply(error)) if lineage::is_divergence(&error) => {
-                        self.parted = Some(error.message);
-                        return Ok(false);
-                    }
-                    Err(FollowError::Apply(error)) if self.conflicts == Conflicts::Stop => {
-                        self.stopped = Some(error.message);
-                        return Ok(false);
-                    }
-                    Err(FollowError::Apply(error)) => {
-                        return Err(Violation(format!("replication of {number} stops: {}", error.message)));
-                    }
-                    Err(FollowError::Stream(StreamError::Refused(error))) => {
-                        self.parted = lineage::is_divergence(&error).then_some(error.message);
-                        return Ok(false);
-                    }
-                    Err(FollowError::Stream(error)) => {
-                        return Err(Violation(format!("the stream from {} is broken: {error}", self.master)));
-                    }
-                }
-                let progress = follower.progress();
-                if let Some(vclock) = progress.master_at_start.as_ref().filter(|_| !was_answered) {
-                    // What it has at the SUBSCRIBE confirms what this instance wrote as a master.
-                    let master = super::node::identity(self.master).instance;
-                    life.instance.replicas_mut().acknowledged(master, vclock, now);
-                }
-                let state = life.following(progress);
-                if let Some(upstream) = life.instance.upstream_mut(self.master) {
-                    upstream.state = state;
-                    upstream.lag = progress.lag;
-                    upstream.heard_at = progress.heard_at;
-                }
-                life.update_sync(now);
+            ReplicaSide::Following { .. } => return self.follow(replica, &bytes, now),
+        }
+        Ok(true)
+    }
+
+    /// Rows reach the replica. False: it closes the connection.
+    fn follow(&mut self, replica: &mut Node, bytes: &[u8], now: u64) -> Checked<bool> {
+        let number = replica.number;
+        let (Some(life), ReplicaSide::Following { follower, wants_ack, .. }) =
+            (replica.life.as_mut(), &mut self.replica_side)
+        else {
+            return Ok(false);
+        };
+        let instance = &mut life.instance;
+        let was_answered = follower.progress().master_at_start.is_some();
+        let conflicts = self.conflicts;
+        let mut apply = |rows: &[Row<'_>]| {
+            let applied = match conflicts {
+                Conflicts::AreSkipped => instance.apply_skipping_conflicts(rows, now),
+                Conflicts::AreViolations | Conflicts::Stop => instance.apply(rows, now),
+            };
+            applied.map(drop).map_err(|error| FollowError::Apply(Box::new(error)))
+        };
+        let received = follower.receive(bytes, MAX_TRANSACTION, now, &mut apply);
+        match received {
+            Ok(received) => *wants_ack |= received.wants_ack,
+            Err(FollowError::Apply(error)) if error.code == u32::from(ErrorCode::WalIo) => {
+                return Ok(false);
+            }
+            Err(FollowError::Apply(error)) if lineage::is_divergence(&error) => {
+                self.parted = Some(error.message);
+                return Ok(false);
+            }
+            Err(FollowError::Apply(error)) if self.conflicts == Conflicts::Stop => {
+                self.stopped = Some(error.message);
+                return Ok(false);
+            }
+            Err(FollowError::Apply(error)) => {
+                return Err(Violation(format!("replication of {number} stops: {}", error.message)));
+            }
+            Err(FollowError::Stream(StreamError::Refused(error))) => {
+                self.parted = lineage::is_divergence(&error).then_some(error.message);
+                return Ok(false);
+            }
+            Err(FollowError::Stream(error)) => {
+                return Err(Violation(format!("the stream from {} is broken: {error}", self.master)));
             }
         }
+        let progress = follower.progress();
+        if let Some(vclock) = progress.master_at_start.as_ref().filter(|_| !was_answered) {
+            // What it has at the SUBSCRIBE confirms what this instance wrote as a master.
+            let master = super::node::identity(self.master).instance;
+            life.instance.replicas_mut().acknowledged(master, vclock, now);
+        }
+        let state = life.following(progress);
+        if let Some(upstream) = life.instance.upstream_mut(self.master) {
+            upstream.state = state;
+            upstream.lag = progress.lag;
+            upstream.heard_at = progress.heard_at;
+        }
+        life.update_sync(now);
         Ok(true)
     }
 

@@ -229,15 +229,7 @@ impl<'a> World<'a> {
                 self.crash(node);
             }
             Action::Cut => self.cut(),
-            Action::Swallow => {
-                if !self.links.is_empty() {
-                    let link = self.random.below(self.links.len() as u64) as usize;
-                    let (up, down) = (self.random.one_in(2), self.random.one_in(2));
-                    self.links[link].up.is_swallowing |= up || !down;
-                    self.links[link].down.is_swallowing |= down;
-                    self.totals.cuts += 1;
-                }
-            }
+            Action::Swallow => self.swallow(),
             Action::Fault => {
                 let node = self.any_node();
                 self.nodes[node].spoil_disk(&mut self.random);
@@ -254,6 +246,17 @@ impl<'a> World<'a> {
         self.links.retain(|link| link.is_followed() || link.is_served());
         self.joins.retain(|join| !join.is_over());
         if self.random.one_in(16) { self.compare() } else { Ok(()) }
+    }
+
+    /// From now on a connection loses bytes in one direction, or in both.
+    fn swallow(&mut self) {
+        if !self.links.is_empty() {
+            let link = self.random.below(self.links.len() as u64) as usize;
+            let (up, down) = (self.random.one_in(2), self.random.one_in(2));
+            self.links[link].up.is_swallowing |= up || !down;
+            self.links[link].down.is_swallowing |= down;
+            self.totals.cuts += 1;
+        }
     }
 
     /// An instance removes the journals that a start does not need: any one at any time, or the master, after a replica

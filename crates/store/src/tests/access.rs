@@ -200,6 +200,7 @@ fn only_owners_and_admins_define() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn users_and_roles_are_refused_as_by_the_original() {
     let mut store = new_store();
     let s = &mut store;

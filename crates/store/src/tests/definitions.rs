@@ -31,6 +31,7 @@ fn check_refusals(
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn spaces_are_refused() {
     let refusals = [
         (r#"[0, 1, "z", "memtx", 0, {}, []]"#, "Failed to create space 'z': space id 0 is reserved"),
@@ -137,6 +138,7 @@ fn alterations_of_spaces_are_refused() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn indexes_are_refused() {
     let refusals = [
         (
@@ -317,6 +319,7 @@ fn ways_to_refuse_nil_agree() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn other_definitions_are_refused() {
     let refusals: [(SpaceId, &str, &str); 34] = [
         (

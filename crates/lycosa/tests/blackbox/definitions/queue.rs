@@ -190,6 +190,7 @@ fn dropping(space: i128, targets: &BTreeMap<i128, Vec<Value>>) -> Vec<Statement>
 }
 
 /// Another value for a field: one of its kind that means something here, or any.
+#[expect(clippy::too_many_lines, reason = "one match over all changes")]
 fn changed(dice: &mut Dice, value: Option<&Value>) -> Value {
     if dice.chance(35) {
         return odd(dice);

@@ -57,6 +57,7 @@ fn the_same(tarantool: &Server, lycosa: &Server) -> Result<()> {
     expect(&comparison(&a, &b, &["--timeout", "60"])?, 0, &[": the same"])
 }
 
+#[expect(clippy::too_many_lines, reason = "one story")]
 fn there_and_back(folder: &str, in_replicaset: bool) -> Result<()> {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/files").join(folder);
     let program = format!(

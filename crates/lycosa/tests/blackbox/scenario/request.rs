@@ -131,6 +131,7 @@ impl Request {
     }
 
     /// The request's code and body for this connection; may ask the server for the numbers of names.
+    #[expect(clippy::too_many_lines, reason = "one match over all requests")]
     pub(crate) fn encode(
         &self,
         connection: &mut Connection,

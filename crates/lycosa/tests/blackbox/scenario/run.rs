@@ -136,6 +136,7 @@ impl Run {
         Ok(())
     }
 
+    #[expect(clippy::too_many_lines, reason = "one match over all steps")]
     fn step(&mut self, action: &Action) -> Result<(), String> {
         match action {
             Action::Ask { connection, request, until, answer } => {

@@ -164,6 +164,7 @@ const PROGRAM: &str = "
 ";
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story")]
 fn every_face_starts_and_stops_in_every_order() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -417,6 +418,7 @@ type Wrong = (&'static str, Vec<Value>, u32, &'static str);
 
 const WRONG: usize = 40;
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn wrong(name: &'static str, space: &Value) -> Vec<Wrong> {
     let start = "expiration.start";
     let capped = "libcapped-expirationd.start";
