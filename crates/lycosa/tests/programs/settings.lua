@@ -115,6 +115,11 @@ local numbers = box.sequence.filled_seq
 print(pcall(numbers.current, numbers))
 for _, value in ipairs({ box.NULL, 7, box.NULL }) do print(filled:insert({ 'a', value }), numbers:current()) end
 print(numbers:next(), filled:insert({ 'c', box.NULL }), numbers:current())
+numbers:reset()
+print(pcall(numbers.current, numbers))
+print(filled:insert({ 'd', 50 }), numbers:current(), numbers:next())
+numbers:reset()
+print(numbers:next())
 print(pcall(function() return require('strict') and not_declared end))
 
 -- A decoded list or map that gets a key is told by its keys from then on.

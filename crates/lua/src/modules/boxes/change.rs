@@ -110,24 +110,28 @@ fn execute(lua: Lua) -> Result<i32, Error> {
 
 /// `check_sequence(id)`: its last value, which inserts move without a row, or nil; an error unless the fiber's user may move it.
 fn check_sequence(lua: Lua) -> Result<i32, Error> {
-    let (sequence, user) = (id(lua, 1, "the sequence")?, lua.session()?.caller.effective);
-    let value = lua.with_instance(|instance| {
-        let store = instance.store();
-        let checked = store.check_access(user, Object::Sequence(sequence), Access::WRITE);
-        checked.map_err(|error| of_store(&error))?;
-        Ok(store.sequence(sequence).and_then(|sequence| sequence.value))
-    })?;
-    match value {
+    match last_value(lua)? {
         Some(value) => lua.push_int64(value),
         None => lua.push_nil(),
     }
     Ok(1)
 }
 
+/// The last value of the sequence whose number is the first argument, for a user that may move it.
+fn last_value(lua: Lua) -> Result<Option<i64>, Error> {
+    let (sequence, user) = (id(lua, 1, "the sequence")?, lua.session()?.caller.effective);
+    lua.with_instance(|instance| {
+        let store = instance.store();
+        let checked = store.check_access(user, Object::Sequence(sequence), Access::WRITE);
+        checked.map_err(|error| of_store(&error))?;
+        Ok(store.sequence(sequence).and_then(|sequence| sequence.value))
+    })
+}
+
 /// `set_sequence(id, value)`: sets the last value of a sequence, or resets it, for who may move it: the row of the system space
 /// is written by the server.
 fn set_sequence(lua: Lua) -> Result<i32, Error> {
-    check_sequence(lua)?;
+    last_value(lua)?;
     lua.join_transaction()?;
     let (sequence, value) = (id(lua, 1, "the sequence")?, lua.integer(2));
     let mut row = Vec::with_capacity(16);
