@@ -61,6 +61,32 @@ def cycles(address, connections, depth, count, process=None):
     return result
 
 
+def reign(group, frozen=None):
+    """The number of the member that leads, and its term. A frozen member is not asked."""
+    while True:
+        for number in range(3):
+            status = group.status(number) if number != frozen and group.processes[number] else None
+            if status and status["leads"]:
+                return number, status["term"]
+
+
+def cycles_of(group, connections, depth, count, through=None, frozen=None, measures_process=False):
+    """Cycles at the leader, or at the follower that `through` makes of its number. Where a busy machine makes the members elect
+    another leader, the round begins again."""
+    while True:
+        leader, term = reign(group, frozen)
+        number = through(leader) if through else leader
+        try:
+            return cycles(group.listens[number], connections, depth, count, group.processes[number] if measures_process else None)
+        except RuntimeError:
+            if reign(group, frozen)[1] == term:
+                raise
+
+
+def next_of(leader):
+    return (leader + 1) % 3
+
+
 def medians(rounds):
     """The median of each figure over rounds of one kind."""
     return {
@@ -137,7 +163,7 @@ def transfers(group, count):
     longest = []
     for _ in range(count):
         leader = group.leader()
-        successor = (leader + 1) % 3
+        successor = next_of(leader)
         load = Load(group.listens[leader])
         probe = Probe(group.listens[successor])
         try:
@@ -163,7 +189,7 @@ def main():
     try:
         address = f"127.0.0.1:{single.port}"
         fill(group.listens[0], "joined", arguments.joined)
-        alone = medians([cycles(group.listens[0], 8, 32, arguments.cycles) for _ in range(arguments.rounds)])
+        alone = medians([cycles_of(group, 8, 32, arguments.cycles) for _ in range(arguments.rounds)])
         began = time.monotonic()
         group.start(2)
         # Elsewhere the new member has a machine of its own: here it gets what the others and the load leave over.
@@ -172,7 +198,7 @@ def main():
         joining.start()
         beside = []
         while joining.is_alive() or not beside:
-            beside.append(cycles(group.listens[0], 8, 32, max(arguments.cycles // 10, 50)))
+            beside.append(cycles_of(group, 8, 32, max(arguments.cycles // 10, 50)))
         joining.join()
         set_priority(group.processes[2], 0)
         result["join"] = {
@@ -186,21 +212,20 @@ def main():
         connection.call("queue.tube.joined:truncate", [])
         connection.close()
         rounds = {kind: [] for kind in ("single", "group", "single_1x1", "group_1x1", "follower_1x1")}
-        leader = group.leader()
-        follower = (leader + 1) % 3
         for _ in range(arguments.rounds):
             rounds["single"].append(cycles(address, 8, 32, arguments.cycles, single.process))
-            rounds["group"].append(cycles(group.listens[leader], 8, 32, arguments.cycles, group.processes[leader]))
+            rounds["group"].append(cycles_of(group, 8, 32, arguments.cycles, measures_process=True))
             rounds["single_1x1"].append(cycles(address, 1, 1, few))
-            rounds["group_1x1"].append(cycles(group.listens[leader], 1, 1, few))
-            rounds["follower_1x1"].append(cycles(group.listens[follower], 1, 1, few))
+            rounds["group_1x1"].append(cycles_of(group, 1, 1, few))
+            rounds["follower_1x1"].append(cycles_of(group, 1, 1, few, through=next_of))
+        follower = next_of(group.leader())
         group.freeze(follower)
         rounds["group_with_a_frozen_follower"] = [
-            cycles(group.listens[leader], 8, 32, arguments.cycles) for _ in range(arguments.rounds)
+            cycles_of(group, 8, 32, arguments.cycles, frozen=follower) for _ in range(arguments.rounds)
         ]
         group.thaw(follower)
         result["medians"] = {kind: medians(of_kind) for kind, of_kind in rounds.items()}
-        group.until(leader, lambda status: all(member["lag"] == 0 for member in status["members"]))
+        group.until(group.leader(), lambda status: all(member["lag"] == 0 for member in status["members"]))
         fill(group.listens[group.leader()], "joined", arguments.tasks)
         result["transfers"] = {"tasks": arguments.tasks, "longest_gap_ms": [round(gap, 1) for gap in transfers(group, arguments.rounds)]}
     finally:
