@@ -182,7 +182,7 @@ if module == 'socket' then
     local function slot() return 'S' .. random(6) end
     local DATA = { "''", "'a'", "'abc'", "'one\\ntwo\\nthree'", "'\\n'", "('0123456789'):rep(40)", "'end\\r\\n'", "'\\0\\1'" }
     local function text() return pick(DATA) end
-    local function timeout() return pick({ '0', '0.001', '0.002', "'0.001'" }) end
+    local function timeout() return pick({ '0', '0.1', '0.2', "'0.1'" }) end
     local function size() return pick({ '1', '2', '3', '10', '100', '1000', '0' }) end
     local paths = 0
     local OPTIONS = { 'SO_REUSEADDR', 'SO_TYPE', 'SO_ERROR', 'SO_KEEPALIVE', 'SO_LINGER', 'SO_DEBUG', 'SO_RCVBUF', 'SO_SNDBUF', 'SO_BROADCAST',
