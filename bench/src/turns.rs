@@ -258,7 +258,7 @@ fn play(server: &Server, case: Case, tasks: u64) -> Result<Found> {
     Ok(Found { seconds, turns: longest_turns(&mut client)? })
 }
 
-/// What held the loop longest, by name: microseconds, and those of the processor.
+/// The longest turns by their parts: microseconds by the clock, and of the processor.
 fn longest_turns(client: &mut Caller<TcpStream>) -> Result<Vec<(String, u64, u64)>> {
     let info = call(client, "box.info", vec![])?;
     let turns = |name: &str| -> Result<Vec<(String, u64)>> {

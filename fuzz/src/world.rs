@@ -180,7 +180,7 @@ impl World {
         match control & FAILURE {
             FAILURE if control & ACTION == FAILS => self.journal.fail(),
             SWITCH if control & ACTION == RECONNECT => {
-                let read_only = !self.instance.status().is_read_only;
+                let read_only = !self.instance.standing().is_read_only;
                 self.instance.set_read_only(read_only, self.now);
             }
             CHECKPOINT => {

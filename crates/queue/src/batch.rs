@@ -325,7 +325,7 @@ impl TubeTurn<'_> {
         Ok(self.tasks().get(id)?.and_then(|tuple| Shown::read(tuple, layout)?.state()))
     }
 
-    /// Stores a batch that waits, now that there is free space. False if there is too little.
+    /// Stores a waiting batch, if the tube has free space for it. Returns whether it has.
     pub(crate) fn put_all_waiting(
         &mut self,
         (tasks, raw): (u32, &[u8]),

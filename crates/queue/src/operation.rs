@@ -212,7 +212,7 @@ impl TubeTurn<'_> {
         task.options.headers.map_or(Ok(()), |headers| crate::headers::parse("put", headers).map(drop))
     }
 
-    /// Stores the task of a put that waits, now that there is free space. False if there is none.
+    /// Stores the task of a waiting put, if the tube has free space. Returns whether it has.
     pub(crate) fn put_waiting(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<bool, Error> {
         if self.capacity_left()? == 0 {
             return Ok(false);

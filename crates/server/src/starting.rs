@@ -135,9 +135,7 @@ impl fmt::Display for Progress {
             Stage::Loading => f.write_str("it reads its data folder"),
             Stage::Indexing => f.write_str("it has read its data and builds the indexes"),
             Stage::Joining if read == 0 => f.write_str("it receives the data from another server"),
-            Stage::Joining => {
-                write!(f, "it has received {}", Share { done: read, total })
-            }
+            Stage::Joining => write!(f, "it has received {}", Share { done: read, total }),
             Stage::Awaiting => f.write_str("it waits for a group to take it in (lycosa cluster add)"),
             Stage::Queue => f.write_str("it has its data and starts the queue"),
         }

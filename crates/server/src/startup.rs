@@ -79,7 +79,7 @@ pub(crate) fn announce(config: &Config, addresses: &[String], urls: &[String], i
             version = env!("CARGO_PKG_VERSION"),
             addresses = addresses.join(", "),
             data = shown(&config.data_dir),
-            rows = status.signature,
+            rows = status.standing.signature,
         );
         let _ = io::stderr().write_all(text.as_bytes());
     }

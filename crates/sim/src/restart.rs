@@ -305,7 +305,7 @@ impl Simulation<'_> {
             return self.crash();
         }
         if self.plan.writer.mode == WalMode::None
-            && self.life.instance.status().signature != self.life.checkpointer.sound()
+            && self.life.instance.standing().signature != self.life.checkpointer.sound()
         {
             // The stop says so, and ends with an error.
             let may_fail = self.life.is_faulty || self.life.is_snapshot_faulty || self.life.is_short_of_room;
@@ -349,7 +349,7 @@ impl Simulation<'_> {
             "the start reports {report:?} instead of {released} released tasks in {} tubes",
             self.model.tubes.len()
         );
-        let signature = self.life.instance.status().signature;
+        let signature = self.life.instance.standing().signature;
         self.trace.line(format_args!("{} started, {released} tasks released, {signature} rows", self.step));
         self.compare(signature)
     }

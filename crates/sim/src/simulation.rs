@@ -316,7 +316,7 @@ impl<'a> Simulation<'a> {
         let (status, store) = (self.life.instance.status(), self.life.instance.store());
         next.is_none()
             && self.plan.instance.max_journal_backlog < MOST_ROWS_UNDER_WAY
-            && self.shadow.last() < status.signature
+            && self.shadow.last() < status.standing.signature
             && (ticked.next_due().is_some()
                 || agreement::jobs_agree(store, ticked, &self.plan.tubes, &mut self.read_jobs).is_err()
                 || ticked.waiting() != status.waiting_calls

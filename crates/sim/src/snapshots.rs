@@ -129,7 +129,7 @@ impl Simulation<'_> {
         }
         let status = self.life.instance.checkpoint_status();
         let (now, watch) = (self.now, &mut self.life.watch);
-        let signature = self.life.instance.status().signature;
+        let signature = self.life.instance.standing().signature;
         if self.life.instance.has_checkpoint() || signature == watch.base || now < watch.retry_at {
             watch.overdue_since = None;
             return Ok(());

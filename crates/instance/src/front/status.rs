@@ -87,13 +87,11 @@ impl RequestCounts {
     }
 }
 
-/// The instance at one moment.
-#[derive(Debug, Clone)]
-pub struct Status {
+/// The part of the status that programs ask for in loops: it is read without an allocation.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing {
     /// `running`; `failed` once the journal takes no more rows, or while the data folder is not in its place; `orphan`.
     pub status: &'static str,
-    /// Why the journal takes no more rows, or what became of the data folder.
-    pub failure: Option<String>,
     /// Its names in the replica set.
     pub identity: Identity,
     /// The number of its process.
@@ -106,6 +104,19 @@ pub struct Status {
     pub uptime: u64,
     /// Sum of the vclock's components: rows so far.
     pub signature: u64,
+    /// The same of the durable rows.
+    pub durable_signature: u64,
+    /// The instance's own component of the durable vclock.
+    pub lsn: u64,
+}
+
+/// The instance at one moment.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// Its state, its names and its rows.
+    pub standing: Standing,
+    /// Why the journal takes no more rows, or what became of the data folder.
+    pub failure: Option<String>,
     /// The clock of the rows that are durable. An operator who promotes a replica by clocks must not count on rows that a crash
     /// would lose.
     pub durable_vclock: Vclock,

@@ -188,7 +188,7 @@ fn wrong_arguments_change_nothing() {
     let mut rig = Rig::new();
     rig.create_user("ann", "secret");
     let mut admin = rig.admin();
-    let signature = rig.instance.status().signature;
+    let signature = rig.instance.standing().signature;
     let cases = [
         ("user.create", values![], ErrorCode::ProcLua, "Usage: box.schema.user.create("),
         ("user.create", values![1], ErrorCode::ProcLua, "Usage: box.schema.user.create("),
@@ -238,7 +238,7 @@ fn wrong_arguments_change_nothing() {
         assert_eq!(refusal.0, code, "{name} {args}: {}", refusal.1);
         assert!(refusal.1.starts_with(text), "{name} {args}: {}", refusal.1);
     }
-    assert_eq!(rig.instance.status().signature, signature);
+    assert_eq!(rig.instance.standing().signature, signature);
     let empty = values!["bob", values![]];
     done(&mut rig, &mut admin, "box.schema.user.create", &empty);
 }

@@ -101,7 +101,7 @@ fn a_snapshot_holds_the_data_of_its_moment() {
     let mut writer = Writer::default();
     assert!(writer.step(&mut rig));
     let digest = rig.instance.store().digest();
-    let signature = rig.instance.status().signature;
+    let signature = rig.instance.standing().signature;
     let mut changes = 0;
     while writer.step(&mut rig) {
         changes += 1;
@@ -312,7 +312,7 @@ fn a_journal_that_fails_takes_the_checkpoint_with_it() {
 #[test]
 fn a_forced_one_has_a_moment_of_its_own() {
     let mut rig = rig(Settings::default());
-    let signature = rig.instance.status().signature;
+    let signature = rig.instance.standing().signature;
     rig.instance.set_checkpoint_base(signature, Files::default());
     assert!(!rig.instance.request_checkpoint());
     rig.instance.force_checkpoint();

@@ -33,9 +33,9 @@ fn what_is_missing_is_made_once() {
     let declared = declare(&mut rig, &users, &tubes).expect("users and tubes");
     assert_eq!(declared.users, ["ann", "root"]);
     assert_eq!(declared.tubes, ["mail", "jobs"]);
-    let signature = rig.instance.status().signature;
+    let signature = rig.instance.standing().signature;
     assert_eq!(declare(&mut rig, &users, &tubes), Ok(Declared::default()));
-    assert_eq!(rig.instance.status().signature, signature, "nothing is written when nothing is new");
+    assert_eq!(rig.instance.standing().signature, signature, "nothing is written when nothing is new");
 
     let mut ann = rig.login("ann", "secret");
     assert_eq!(rig.call(&mut ann, "queue.tube.mail:put", &values!["a"]), Ok(task(0, "r", "a")));

@@ -81,7 +81,7 @@ fn a_request_for_another_schema_is_refused() {
 fn a_definition_that_is_refused_changes_nothing() {
     let mut rig = Rig::new();
     let mut admin = rig.admin();
-    let status = rig.instance.status().signature;
+    let status = rig.instance.standing().signature;
     let version = rig.instance.store().schema_version();
     let row = values![600, 1, "s", "rocksdb", 0, options! {}, values![]];
     let refusal = refused(rig.insert(&mut admin, 280, &row));
@@ -90,7 +90,7 @@ fn a_definition_that_is_refused_changes_nothing() {
     assert_eq!(refused(rig.insert(&mut admin, 288, &row)).0, ErrorCode::NoSuchSpace);
     let row = values![600, 1, "_space", "memtx", 0, options! {}, values![]];
     assert_eq!(refused(rig.insert(&mut admin, 280, &row)).0, ErrorCode::TupleFound);
-    assert_eq!(rig.instance.status().signature, status);
+    assert_eq!(rig.instance.standing().signature, status);
     assert!(rig.instance.poll_append().is_none());
     let after = rig.instance.store().schema_version();
     assert!(after >= version);

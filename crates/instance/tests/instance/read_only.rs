@@ -23,7 +23,7 @@ fn rig() -> (Rig, Client) {
 fn switch(rig: &mut Rig, admin: &mut Client, read_only: bool) {
     let switched = rig.call(admin, "box.cfg", &values![options! { read_only: read_only }]);
     assert_eq!(switched, Ok(vec![]));
-    assert_eq!(rig.instance.status().is_read_only, read_only);
+    assert_eq!(rig.instance.standing().is_read_only, read_only);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_member_of_a_group_takes_writes_by_election_alone() {
     let now = rig.now;
     rig.instance.join_group(now);
     rig.instance.set_read_only(false, now);
-    assert!(rig.instance.status().is_read_only, "a reload of the settings makes no leader");
+    assert!(rig.instance.standing().is_read_only, "a reload of the settings makes no leader");
     for function in ["box.ctl.promote", "box.ctl.demote"] {
         let (code, text) = refused(rig.call(&mut admin, function, &values![]));
         assert_eq!(code, ErrorCode::Unsupported);
@@ -59,11 +59,11 @@ fn a_member_of_a_group_takes_writes_by_election_alone() {
     }
     let (code, _) = refused(rig.call(&mut admin, "box.cfg", &values![options! { read_only: false }]));
     assert_eq!(code, ErrorCode::Unsupported);
-    assert!(rig.instance.status().is_read_only);
+    assert!(rig.instance.standing().is_read_only);
     rig.instance.handle_leads(now);
-    assert!(!rig.instance.status().is_read_only);
+    assert!(!rig.instance.standing().is_read_only);
     rig.instance.set_read_only(true, now);
-    assert!(!rig.instance.status().is_read_only, "the leader is what the group has decided");
+    assert!(!rig.instance.standing().is_read_only, "the leader is what the group has decided");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn the_switch_takes_a_boolean_from_who_may_write() {
     let refusal = refused(rig.call(&mut admin, "box.cfg", &values![both]));
     assert_eq!(refusal.0, ErrorCode::ReloadCfg);
     assert!(refusal.1.starts_with("Can't set option 'listen' dynamically"), "{}", refusal.1);
-    assert!(!rig.instance.status().is_read_only, "nothing of a wrong request is done");
+    assert!(!rig.instance.standing().is_read_only, "nothing of a wrong request is done");
     assert_eq!(refused(rig.call(&mut admin, "box.cfg", &values![1])).0, ErrorCode::ProcLua);
 
     let mut guest = rig.guest();

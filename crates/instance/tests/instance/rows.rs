@@ -69,7 +69,7 @@ fn transactions(batch: &Batch) -> Vec<Vec<Row<'_>>> {
 fn one_row_has_neither_tsn_nor_flags() {
     let (mut rig, mut admin) = rig();
     let tuple = values![1, "one"].encode();
-    let before = rig.instance.status().signature;
+    let before = rig.instance.standing().signature;
     rig.send(&mut admin, &Body::Insert { space: PLAIN, tuple: &tuple });
     let batch = rig.batch();
     let rows = &transactions(&batch)[0][0];
@@ -132,7 +132,7 @@ fn a_transaction_of_several_rows_tells_its_beginning_and_its_end() {
 fn a_read_only_instance_writes_to_its_local_spaces() {
     let (mut rig, mut admin) = rig();
     rig.sync_journal();
-    let before = rig.instance.status().signature;
+    let before = rig.instance.standing().signature;
     rig.instance.set_read_only(true, rig.now);
     for space in [LOCAL, TEMPORARY] {
         rig.insert(&mut admin, space, &values![1]).expect("a space that stays here");
@@ -141,13 +141,13 @@ fn a_read_only_instance_writes_to_its_local_spaces() {
     assert_eq!(code, ErrorCode::Readonly);
     let key = values![1].encode();
     rig.ask(&mut admin, &Body::Delete { space: LOCAL, index: 0, key: &key }).expect("it goes, too");
-    assert_eq!(rig.instance.status().signature, before + 2, "the local space is journaled");
+    assert_eq!(rig.instance.standing().signature, before + 2, "the local space is journaled");
 }
 
 #[test]
 fn local_rows_have_a_counter_of_their_own() {
     let (mut rig, mut admin) = rig();
-    let before = rig.instance.status().signature;
+    let before = rig.instance.standing().signature;
     let tuple = values![1].encode();
     rig.send(&mut admin, &Body::Insert { space: LOCAL, tuple: &tuple });
     rig.send(&mut admin, &Body::Insert { space: PLAIN, tuple: &tuple });

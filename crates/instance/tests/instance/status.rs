@@ -34,7 +34,7 @@ fn info() {
     assert_eq!(info.get("id"), Some(&1.into()));
     assert_eq!(info.get("uptime"), Some(&61.into()));
     assert_eq!(info.get("failure"), None);
-    let signature = rig.instance.status().signature;
+    let signature = rig.instance.standing().signature;
     assert_eq!(info.get("signature"), Some(&signature.into()));
     assert_eq!(info.get("vclock"), Some(&Value::map([(1, signature)])));
     let memory = one(rig.call(&mut client, "box.info.memory", &values![]));
@@ -119,7 +119,7 @@ fn votes() {
     rig.send(&mut client, &Body::Vote);
     let reply = rig.instance.output(client.slot);
     let body = Value::decode(&reply[28..]).expect("a map");
-    let signature = rig.instance.status().signature;
+    let signature = rig.instance.standing().signature;
     let vclock = Value::map([(1, signature)]);
     let ballot = Value::Map(vec![
         (1.into(), false.into()),

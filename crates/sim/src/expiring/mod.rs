@@ -210,7 +210,7 @@ impl<'a> World<'a> {
         self.totals.expired += self.account.expired - before;
         let more = (self.account.archive.len() + self.account.grave.len()).saturating_sub(archived);
         self.totals.archived += more as u64;
-        let signature = self.instance.status().signature;
+        let signature = self.instance.standing().signature;
         if self.history.back().is_none_or(|(last, _)| *last < signature) {
             self.history.push_back((signature, self.account.clone()));
         }

@@ -357,7 +357,7 @@ impl<'a> World<'a> {
     /// Leases end by the clock of an instance that takes writes.
     fn note_time(&mut self, number: usize) {
         let node = &self.nodes[number];
-        if node.life.as_ref().is_some_and(|life| !life.instance.status().is_read_only) {
+        if node.life.as_ref().is_some_and(|life| !life.instance.standing().is_read_only) {
             self.ledger.latest = self.ledger.latest.max(node.now(self.now));
         }
     }

@@ -4,7 +4,7 @@ use lycosa_tuple::value::Value;
 
 use crate::shard::replication::vclock_value;
 use crate::{
-    CheckpointStatus, Election, Identity, Instance, LastCheckpoint, LongestTurn, PROTOCOL_VERSION, Status,
+    CheckpointStatus, Identity, Instance, LastCheckpoint, LongestTurn, PROTOCOL_VERSION, Standing, Status,
 };
 
 /// Expiration tasks in a few numbers.
@@ -52,51 +52,86 @@ pub(super) fn memory_value(status: &Status) -> Value {
     ])
 }
 
-impl Status {
-    /// The parts of `box.info` in their order. One without a value at the moment is absent.
-    fn parts(&self) -> impl Iterator<Item = (&'static str, Value)> {
-        let Identity { instance, cluster, replica_id } = self.identity;
-        let durable = self.durable_vclock.signature();
-        let lag = [("last_us", self.lag.last), ("longest_us", self.lag.longest)];
-        [
-            ("version", Some(PROTOCOL_VERSION.into())),
-            ("lycosa", Some(env!("CARGO_PKG_VERSION").into())),
-            ("id", Some(i64::from(replica_id).into())),
-            ("uuid", Some(instance.to_string().into())),
-            ("pid", Some(u64::from(self.pid).into())),
-            ("status", Some(self.status.into())),
-            ("ro", Some(self.is_read_only.into())),
-            ("uptime", Some((self.uptime / 1_000_000).into())),
-            ("lsn", Some(self.durable_vclock.get(replica_id).into())),
-            ("signature", Some(durable.into())),
-            ("vclock", Some(vclock_value(&self.durable_vclock))),
-            ("pending_rows", Some((self.signature - durable).into())),
-            ("cluster", Some(Value::map([("uuid", Value::from(cluster.to_string()))]))),
-            ("replication", Some(self.replication.clone())),
-            ("replication_anon", Some(Value::map([("count", Value::from(self.anonymous_replicas))]))),
-            ("election", self.election.as_ref().map(Election::value)),
-            ("masters", Some(self.masters.clone())),
-            ("memory", Some(memory_value(self))),
-            ("net", Some(net_value(self))),
-            ("checkpoint", Some(checkpoint(&self.checkpoint))),
-            ("deadline_lag", Some(Value::map(lag))),
-            ("longest_turns_us", Some(Value::map(self.longest_turns.iter().copied()))),
-            ("longest_turns_cpu_us", Some(Value::map(self.longest_turns_cpu.iter().copied()))),
-            ("longest_turn", Some(longest_turn(self.longest_turn.as_ref()))),
-            ("longest_turn_cpu", Some(longest_turn(self.longest_turn_cpu.as_ref()))),
-            ("ro_reason", self.read_only_reason.map(Value::from)),
-            ("term", self.term.clone()),
-            ("journals", Some(self.journals.clone())),
-            ("expiration", Some(expiration(&self.expiration))),
-            ("failure", self.failure.as_deref().map(Value::from)),
-        ]
-        .into_iter()
-        .filter_map(|(name, part)| Some((name, part?)))
-    }
+/// The parts of `box.info`, in their order.
+const PARTS: [&str; 30] = [
+    "version",
+    "lycosa",
+    "id",
+    "uuid",
+    "pid",
+    "status",
+    "ro",
+    "uptime",
+    "lsn",
+    "signature",
+    "vclock",
+    "pending_rows",
+    "cluster",
+    "replication",
+    "replication_anon",
+    "election",
+    "masters",
+    "memory",
+    "net",
+    "checkpoint",
+    "deadline_lag",
+    "longest_turns_us",
+    "longest_turns_cpu_us",
+    "longest_turn",
+    "longest_turn_cpu",
+    "ro_reason",
+    "term",
+    "journals",
+    "expiration",
+    "failure",
+];
 
-    /// One part of `box.info`.
+impl Standing {
+    /// The part of `box.info` with that name, if it is one of the standing.
+    fn part(&self, name: &str) -> Option<Value> {
+        let Identity { instance, cluster, replica_id } = self.identity;
+        Some(match name {
+            "version" => PROTOCOL_VERSION.into(),
+            "lycosa" => env!("CARGO_PKG_VERSION").into(),
+            "id" => i64::from(replica_id).into(),
+            "uuid" => instance.to_string().into(),
+            "pid" => u64::from(self.pid).into(),
+            "status" => self.status.into(),
+            "ro" => self.is_read_only.into(),
+            "uptime" => (self.uptime / 1_000_000).into(),
+            "lsn" => self.lsn.into(),
+            "signature" => self.durable_signature.into(),
+            "pending_rows" => (self.signature - self.durable_signature).into(),
+            "cluster" => Value::map([("uuid", Value::from(cluster.to_string()))]),
+            "ro_reason" => self.read_only_reason?.into(),
+            _ => return None,
+        })
+    }
+}
+
+impl Status {
+    /// The part of `box.info` with that name, if it has a value at the moment.
     pub(super) fn part(&self, name: &str) -> Option<Value> {
-        self.parts().find(|(known, _)| *known == name).map(|(_, part)| part)
+        Some(match name {
+            "vclock" => vclock_value(&self.durable_vclock),
+            "replication" => self.replication.clone(),
+            "replication_anon" => Value::map([("count", Value::from(self.anonymous_replicas))]),
+            "election" => self.election.as_ref()?.value(),
+            "masters" => self.masters.clone(),
+            "memory" => memory_value(self),
+            "net" => net_value(self),
+            "checkpoint" => checkpoint(&self.checkpoint),
+            "deadline_lag" => Value::map([("last_us", self.lag.last), ("longest_us", self.lag.longest)]),
+            "longest_turns_us" => Value::map(self.longest_turns.iter().copied()),
+            "longest_turns_cpu_us" => Value::map(self.longest_turns_cpu.iter().copied()),
+            "longest_turn" => longest_turn(self.longest_turn.as_ref()),
+            "longest_turn_cpu" => longest_turn(self.longest_turn_cpu.as_ref()),
+            "term" => self.term.clone()?,
+            "journals" => self.journals.clone(),
+            "expiration" => expiration(&self.expiration),
+            "failure" => self.failure.as_deref()?.into(),
+            _ => self.standing.part(name)?,
+        })
     }
 }
 
@@ -105,14 +140,8 @@ impl Instance {
     pub fn status(&self) -> Status {
         let [longest_turn, longest_turn_cpu] = self.loop_time.longest_turns();
         Status {
-            status: self.state(),
+            standing: self.standing(),
             failure: self.shard.trouble().map(str::to_owned),
-            identity: self.shard.identity(),
-            pid: self.front.process.id,
-            is_read_only: self.shard.is_read_only(),
-            read_only_reason: self.read_only_reason(),
-            uptime: self.shard.uptime(),
-            signature: self.shard.journaling().signature(),
             durable_vclock: self.durable_vclock().clone(),
             replication: self.shard.replication_value(),
             anonymous_replicas: self.shard.guests(),
@@ -142,13 +171,30 @@ impl Instance {
         }
     }
 
+    /// The state, the names and the rows of the instance at this moment.
+    pub fn standing(&self) -> Standing {
+        let (identity, durable) = (self.shard.identity(), self.durable_vclock());
+        Standing {
+            status: self.state(),
+            identity,
+            pid: self.front.process.id,
+            is_read_only: self.shard.is_read_only(),
+            read_only_reason: self.read_only_reason(),
+            uptime: self.shard.uptime(),
+            signature: self.shard.journaling().signature(),
+            durable_signature: durable.signature(),
+            lsn: durable.get(identity.replica_id),
+        }
+    }
+
     pub(super) fn box_info(&self) -> Value {
-        Value::map(self.status().parts())
+        let status = self.status();
+        Value::map(PARTS.into_iter().filter_map(|name| Some((name, status.part(name)?))))
     }
 
     /// One part of `box.info`, for monitors that poll nothing else.
     pub fn info_part(&self, name: &str) -> Option<Value> {
-        self.status().part(name)
+        self.standing().part(name).or_else(|| self.status().part(name))
     }
 
     fn state(&self) -> &'static str {

@@ -89,6 +89,6 @@ impl Status {
 
     /// The mean since the start.
     fn per_second(&self, total: u64) -> Value {
-        (total / (self.uptime / 1_000_000).max(1)).into()
+        (total / (self.standing.uptime / 1_000_000).max(1)).into()
     }
 }

@@ -130,12 +130,12 @@ async fn health(State(state): State<Shared>) -> Result<Response, Problem> {
         let reasons = reasons(instance, false);
         let status = instance.status();
         json!({
-            "status": status.status,
+            "status": status.standing.status,
             "ready": reasons.is_empty(),
             "reasons": reasons,
-            "read_only": status.is_read_only,
+            "read_only": status.standing.is_read_only,
             "version": env!("CARGO_PKG_VERSION"),
-            "uptime_seconds": status.uptime as f64 / 1e6,
+            "uptime_seconds": status.standing.uptime as f64 / 1e6,
         })
     };
     Ok(answer(StatusCode::OK, &state.bridge.look(LIMIT, look).await?))

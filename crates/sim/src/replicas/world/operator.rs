@@ -52,7 +52,7 @@ impl World<'_> {
                 && self.nodes.iter().all(|other| !lives(other) || !brings_more(other));
             let known = self.nodes[master].durable().unwrap_or_default();
             let has_all = own.iter().all(|(id, lsn)| lsn <= known.get(id));
-            if !life.instance.status().is_read_only || !has_all || !is_lost {
+            if !life.instance.standing().is_read_only || !has_all || !is_lost {
                 continue;
             }
             self.trace
