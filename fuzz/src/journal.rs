@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use lycosa_engine::journal::{Journal, News, Pace};
+use lycosa_engine::journal::{Journal, News, NoMembership, Pace};
 use lycosa_instance::{Batch, Buffers};
 
 /// Most unconfirmed batches, so that rows gather for the next one.
@@ -49,6 +49,8 @@ impl MemoryJournal {
 }
 
 impl Journal for MemoryJournal {
+    type Membership = NoMembership;
+
     fn pace(&self) -> Pace {
         Pace::Pipelined(IN_FLIGHT)
     }
@@ -64,5 +66,9 @@ impl Journal for MemoryJournal {
 
     fn poll(&mut self) -> Option<News> {
         self.news.pop_front()
+    }
+
+    fn membership(&mut self) -> Option<&mut NoMembership> {
+        None
     }
 }

@@ -29,11 +29,11 @@ use lycosa_engine::group::{
     self, Base, Done, GroupDisk, GroupJournal, Incoming, Member, NewGroup, NodeId, Order, Outgoing, Standing,
     transfer,
 };
-use lycosa_engine::journal::{Journal, News, Pace};
+use lycosa_engine::journal::{Journal, News, NoMembership, Pace};
 use lycosa_engine::snapshots::{self, Snapshots, Surroundings};
 use lycosa_engine::turn::{self, Host, Parts, TurnState};
 use lycosa_instance::{
-    Batch, Buffers, CheckpointOrder, Confirmed, ConnectionSlot, Identity, Instance, Lsn, Origin, Process,
+    Batch, Buffers, CheckpointOrder, Confirmed, ConnectionSlot, Identity, Instance, Origin, Process,
     Settings, Trust,
 };
 use lycosa_iproto::frame::{DEFAULT_LIMIT, Split, split};
@@ -58,6 +58,8 @@ type Failure = Box<dyn Error>;
 struct AtOnce(VecDeque<News>);
 
 impl Journal for AtOnce {
+    type Membership = NoMembership;
+
     fn pace(&self) -> Pace {
         Pace::Pipelined(1)
     }
@@ -69,6 +71,10 @@ impl Journal for AtOnce {
     fn poll(&mut self) -> Option<News> {
         self.0.pop_front()
     }
+
+    fn membership(&mut self) -> Option<&mut NoMembership> {
+        None
+    }
 }
 
 /// The journal of a server.
@@ -78,6 +84,8 @@ enum Log {
 }
 
 impl Journal for Log {
+    type Membership = GroupJournal;
+
     fn pace(&self) -> Pace {
         match self {
             Self::Single(log) => log.pace(),
@@ -99,9 +107,10 @@ impl Journal for Log {
         }
     }
 
-    fn read(&mut self, lsn: Lsn) {
-        if let Self::Member(log) = self {
-            log.read(lsn);
+    fn membership(&mut self) -> Option<&mut GroupJournal> {
+        match self {
+            Self::Single(_) => None,
+            Self::Member(log) => Some(log),
         }
     }
 }

@@ -10,7 +10,7 @@ use lycosa_instance::{Batch, Buffers};
 use lycosa_journal::log::{self, LogError};
 use lycosa_journal::writer::XlogWriter;
 
-use crate::journal::{Journal, News, Pace};
+use crate::journal::{Journal, News, NoMembership, Pace};
 
 /// Makes a batch durable in the sense of the log's mode. The news is [`News::Durable`] or [`News::Failed`]: a log
 /// that failed once never writes again.
@@ -55,6 +55,8 @@ impl FileJournal {
 }
 
 impl Journal for FileJournal {
+    type Membership = NoMembership;
+
     fn pace(&self) -> Pace {
         Pace::Immediate
     }
@@ -65,5 +67,9 @@ impl Journal for FileJournal {
 
     fn poll(&mut self) -> Option<News> {
         self.news.pop_front()
+    }
+
+    fn membership(&mut self) -> Option<&mut NoMembership> {
+        None
     }
 }

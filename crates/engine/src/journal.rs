@@ -14,8 +14,9 @@
 //!
 //! A journal that is a member of a group ([`crate::group`]) has news beyond that: of its role, of entries that another leader
 //! has decided ([`News::Entry`]), of reads that the majority has confirmed ([`News::Read`]), and of data that are loaded anew
-//! ([`News::Suspended`], [`News::Restored`]). The turn asks it for a read where the replies of a turn wait for no new row
-//! ([`Journal::read`]). Journals of one server leave these methods as they are.
+//! ([`News::Suspended`], [`News::Restored`]). The turn asks its [`Membership`] for a read where the replies of a turn wait for no
+//! new row. A journal of one server has [`NoMembership`]. Each journal names its membership, so a wrapper cannot forget to pass
+//! on what a turn asks a member for.
 //!
 //! Absent: what makes rows durable. The tests of this crate have a journal that loses arbitrary batches
 //! (`tests/losses.rs`).
@@ -54,13 +55,13 @@ pub enum News {
     /// This node leads its group from now on, and the data hold every entry of earlier leaders: the instance takes writes.
     Leads,
     /// This node is about to hand over: the instance takes no more writes. Once everything is confirmed, the turn says so
-    /// ([`Journal::hand_over`]).
+    /// ([`Membership::hand_over`]).
     HandsOver,
     /// The node that was to lead does not: this one goes on to lead, and the instance takes writes again. Only after
     /// [`Self::HandsOver`].
     GoesOn,
     /// This node follows the leader of its group, if it knows one. The instance takes no writes; if its data have rows that are
-    /// not confirmed, the turn asks for others ([`Journal::suspend`], [`Journal::restore`]).
+    /// not confirmed, the turn asks for others ([`Membership::suspend`], [`Membership::restore`]).
     Follows {
         /// The leader's number.
         leader: Option<u64>,
@@ -70,19 +71,19 @@ pub enum News {
         /// See [`crate::group::entry`].
         data: Vec<u8>,
     },
-    /// This node led when [`Journal::read`] was called with that LSN: what waits for it may be told.
+    /// This node led when [`Membership::read`] was called with that LSN: what waits for it may be told.
     Read {
         /// The LSN.
         lsn: Lsn,
     },
-    /// The data give way to others, which come with [`News::Restored`] once the turn has asked for them ([`Journal::restore`]).
+    /// The data give way to others, which come with [`News::Restored`] once the turn has asked for them ([`Membership::restore`]).
     Suspended,
     /// The data, loaded anew; they may be ahead of everything that the instance has seen.
     Restored {
         /// The data.
         confirmed: Box<Confirmed>,
     },
-    /// A follower needs a snapshot: a new one, or another state of the newest one ([`Journal::restate`]).
+    /// A follower needs a snapshot: a new one, or another state of the newest one ([`Membership::restate`]).
     SnapshotWanted,
     /// The journal has failed for good, for this reason.
     Failed(String),
@@ -99,6 +100,9 @@ pub enum News {
 
 /// Where batches go, and where news of them come from. See the module for the contract.
 pub trait Journal {
+    /// What it does as a member of a group.
+    type Membership: Membership;
+
     /// How it takes batches. Never changes.
     fn pace(&self) -> Pace;
 
@@ -108,30 +112,59 @@ pub trait Journal {
     /// The next news, if there are any.
     fn poll(&mut self) -> Option<News>;
 
-    /// Asks whether this node still leads: [`News::Read`] answers, or the news that it does not. Journals of one server are
-    /// never asked ([`Instance::begin_read`](lycosa_instance::Instance::begin_read)).
-    fn read(&mut self, lsn: Lsn) {
-        let _ = lsn;
-    }
+    /// Its membership, if it is the journal of a member of a group. Never changes.
+    fn membership(&mut self) -> Option<&mut Self::Membership>;
+}
+
+/// What a turn asks the journal of a member of a group for. See the module.
+pub trait Membership {
+    /// Asks whether this node still leads: [`News::Read`] answers, or the news that it does not.
+    fn read(&mut self, lsn: Lsn);
 
     /// Everything that the instance has taken is confirmed, and it takes no more: another node may lead. Only after
     /// [`News::HandsOver`].
-    fn hand_over(&mut self) {}
+    fn hand_over(&mut self);
 
     /// The instance has rows that nothing will confirm, and suspends its data: there are no further news until others are loaded
     /// ([`Self::restore`]). Only after [`News::Follows`].
-    fn suspend(&mut self) {}
+    fn suspend(&mut self);
 
     /// The suspended data have given their memory back: data without unconfirmed rows are to be loaded. Once for each suspension.
-    fn restore(&mut self) {}
+    fn restore(&mut self);
 
     /// The instance can take no news of entries and roles for the moment, or can again.
-    fn pause(&mut self, is_paused: bool) {
-        let _ = is_paused;
-    }
+    fn pause(&mut self, is_paused: bool);
 
     /// Nothing has changed since the snapshot with that number: it is to get the group's present state.
-    fn restate(&mut self, signature: u64) {
-        let _ = signature;
+    fn restate(&mut self, signature: u64);
+}
+
+/// The membership of a journal of one server: there is none.
+#[derive(Debug)]
+pub enum NoMembership {}
+
+impl Membership for NoMembership {
+    fn read(&mut self, _: Lsn) {
+        match *self {}
+    }
+
+    fn hand_over(&mut self) {
+        match *self {}
+    }
+
+    fn suspend(&mut self) {
+        match *self {}
+    }
+
+    fn restore(&mut self) {
+        match *self {}
+    }
+
+    fn pause(&mut self, _: bool) {
+        match *self {}
+    }
+
+    fn restate(&mut self, _: u64) {
+        match *self {}
     }
 }

@@ -27,7 +27,7 @@ use lycosa_store::Budget;
 
 use crate::group::{OWNERS_LEVEL, entry};
 use crate::group_commit::GroupCommit;
-use crate::journal::{Journal, News, Pace};
+use crate::journal::{Journal, Membership, News, Pace};
 
 /// What one turn does for a checkpoint: some tenths of a millisecond.
 pub const CHECKPOINT_STEP: Budget<'static> = Budget::new(512, 64 << 10);
@@ -255,7 +255,7 @@ pub fn end<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Ended, H::
     let Parts { instance, turn, journal } = host.parts();
     if turn.awaits_memory && instance.is_vacated() {
         turn.awaits_memory = false;
-        journal.restore();
+        membership(journal).restore();
     }
     let was_long = advance_checkpoint(host)?;
     if was_long {
@@ -266,7 +266,7 @@ pub fn end<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Ended, H::
     let Parts { instance, turn, journal } = host.parts();
     if turn.hands_over && turn.is_idle() && !instance.has_open_batch() {
         turn.hands_over = false;
-        journal.hand_over();
+        membership(journal).hand_over();
     }
     let has_output = write_replies(host)?;
     host.parts().instance.end_part(TurnPart::Replies);
@@ -281,6 +281,12 @@ pub fn end<H: Host>(host: &mut H, now: u64, clock: Instant) -> Result<Ended, H::
     instance.end_turn();
     let next = if has_output { Some(now) } else { next };
     Ok(Ended { next, waits, was_long })
+}
+
+/// # Panics
+/// The journal has news that a member of a group alone has, and is no member's.
+fn membership<J: Journal>(journal: &mut J) -> &mut J::Membership {
+    journal.membership().expect("a journal with news of a group has a membership")
 }
 
 /// Writes what may leave, each connection's once. Whether there is more.
@@ -317,7 +323,7 @@ fn submit<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<Option
             }
             Err(Duration::MAX) => {
                 if let Some(lsn) = instance.begin_read() {
-                    journal.read(lsn);
+                    membership(journal).read(lsn);
                     hear(host, now, clock)?;
                 }
                 return Ok(None);
@@ -330,12 +336,17 @@ fn submit<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<Option
     }
 }
 
+fn next_news<J: Journal>(Parts { instance, journal, .. }: Parts<'_, J>) -> Option<News> {
+    if let Some(membership) = journal.membership() {
+        membership.pause(instance.is_rebuilding());
+    }
+    journal.poll()
+}
+
 /// Hears what the journal has to say.
 fn hear<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<(), H::Stop> {
     loop {
-        let Parts { instance, journal, .. } = host.parts();
-        journal.pause(instance.is_rebuilding());
-        let Some(news) = journal.poll() else { return Ok(()) };
+        let Some(news) = next_news(host.parts()) else { return Ok(()) };
         match news {
             News::Entry { data } => {
                 if let Err(cause) = apply(host.parts().instance, &data, *now) {
@@ -374,7 +385,7 @@ fn hear<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<(), H::S
             News::SnapshotWanted => {
                 let Parts { instance, journal, .. } = host.parts();
                 if !instance.request_checkpoint() {
-                    journal.restate(instance.durable_vclock().signature());
+                    membership(journal).restate(instance.durable_vclock().signature());
                 }
             }
             News::Durable { lsn, buffers } => {
@@ -413,7 +424,7 @@ fn follow<H: Host>(host: &mut H, leader: Option<u64>, now: u64) -> Result<(), H:
         Followed::Clean => turn.in_flight = 0,
         Followed::Ahead => {
             (turn.in_flight, turn.awaits_memory) = (0, true);
-            journal.suspend();
+            membership(journal).suspend();
         }
     }
     host.follows(leader)

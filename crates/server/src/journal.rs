@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 
 use lycosa_engine::files;
 use lycosa_engine::journal::{self, News, Pace};
-use lycosa_instance::{Batch, FreeSpace, Lsn};
+use lycosa_instance::{Batch, FreeSpace};
 use lycosa_journal::directory::Directory;
 use lycosa_journal::writer::XlogWriter;
 
-use crate::cluster::member::Member;
+use crate::cluster::member::{Member, MemberJournal};
 use crate::journal_thread::JournalSender;
 
 /// The journal: who appends, and what the turn has not heard yet.
@@ -39,7 +39,7 @@ pub(crate) enum Appends {
     /// The loop.
     Here(Box<Appender>),
     /// The group.
-    Group(Rc<Member>),
+    Group(MemberJournal),
 }
 
 impl ServerJournal {
@@ -66,13 +66,15 @@ impl ServerJournal {
     /// The node of the group whose journal this is.
     pub(crate) fn member(&self) -> Option<&Rc<Member>> {
         match &self.appends {
-            Appends::Group(member) => Some(member),
+            Appends::Group(member) => Some(&member.0),
             _ => None,
         }
     }
 }
 
 impl journal::Journal for ServerJournal {
+    type Membership = MemberJournal;
+
     fn pace(&self) -> Pace {
         match self.appends {
             Appends::Thread(_) => Pace::Pipelined(1),
@@ -98,39 +100,10 @@ impl journal::Journal for ServerJournal {
         }
     }
 
-    fn read(&mut self, lsn: Lsn) {
-        if let Some(member) = self.member() {
-            member.read(lsn);
-        }
-    }
-
-    fn hand_over(&mut self) {
-        if let Some(member) = self.member() {
-            member.hand_over();
-        }
-    }
-
-    fn suspend(&mut self) {
-        if let Some(member) = self.member() {
-            member.suspend();
-        }
-    }
-
-    fn restore(&mut self) {
-        if let Some(member) = self.member() {
-            member.restore();
-        }
-    }
-
-    fn pause(&mut self, is_paused: bool) {
-        if let Some(member) = self.member() {
-            member.pause(is_paused);
-        }
-    }
-
-    fn restate(&mut self, signature: u64) {
-        if let Some(member) = self.member() {
-            member.restate(signature);
+    fn membership(&mut self) -> Option<&mut MemberJournal> {
+        match &mut self.appends {
+            Appends::Group(member) => Some(member),
+            Appends::Thread(_) | Appends::Here(_) => None,
         }
     }
 }

@@ -53,6 +53,7 @@ use uuid::Uuid;
 use crate::certificates::Certificates;
 use crate::checkpoint_thread::{CheckpointThread, Holds, SnapshotFolder};
 use crate::clock::now;
+use crate::cluster::member::MemberJournal;
 use crate::config::{Addresses, Config, Flags, WalMode};
 use crate::graphite;
 use crate::http::{self, Door};
@@ -332,7 +333,7 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
     let instance = instance_on(config, &directory, opened, standing)?;
     let (appends, journal_thread, done) = match (log, &cluster) {
         (Some(log), _) => begin_appends(config, &directory, log)?,
-        (None, Some((member, _))) => (Appends::Group(member.clone()), None, None),
+        (None, Some((member, _))) => (Appends::Group(MemberJournal(member.clone())), None, None),
         (None, None) => anyhow::bail!("the data folder has neither a journal nor the log of a group"),
     };
     let (files, folder) = (directory.clone(), directory.clone());

@@ -116,6 +116,8 @@ impl SimJournal {
 }
 
 impl journal::Journal for SimJournal {
+    type Membership = journal::NoMembership;
+
     fn pace(&self) -> Pace {
         if self.has_thread() { Pace::Pipelined(1) } else { Pace::Immediate }
     }
@@ -132,5 +134,9 @@ impl journal::Journal for SimJournal {
 
     fn poll(&mut self) -> Option<News> {
         self.news.pop_front()
+    }
+
+    fn membership(&mut self) -> Option<&mut journal::NoMembership> {
+        None
     }
 }

@@ -32,7 +32,7 @@ use lycosa_instance::{Batch, Buffers, Election, Lsn};
 
 use super::disk::{Done, Order};
 use super::entry;
-use crate::journal::{Journal, News, Pace};
+use crate::journal::{Journal, Membership, News, Pace};
 
 /// Batches in flight at most. Further rows gather for the next one.
 const MAX_IN_FLIGHT: usize = 32;
@@ -619,6 +619,8 @@ impl GroupJournal {
 }
 
 impl Journal for GroupJournal {
+    type Membership = Self;
+
     fn pace(&self) -> Pace {
         Pace::Pipelined(MAX_IN_FLIGHT)
     }
@@ -648,6 +650,12 @@ impl Journal for GroupJournal {
         }
     }
 
+    fn membership(&mut self) -> Option<&mut Self> {
+        Some(self)
+    }
+}
+
+impl Membership for GroupJournal {
     fn read(&mut self, lsn: Lsn) {
         if let Phase::Leads(term) = self.phase
             && self.node.leads() == Some(term)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use lycosa_engine::journal::{Journal, News, Pace};
+use lycosa_engine::journal::{Journal, News, NoMembership, Pace};
 use lycosa_engine::replay::Replay;
 use lycosa_engine::turn::{self, Host, Parts, TurnState};
 use lycosa_instance::{
@@ -101,6 +101,8 @@ impl FakeLog {
 }
 
 impl Journal for FakeLog {
+    type Membership = NoMembership;
+
     fn pace(&self) -> Pace {
         Pace::Pipelined(4)
     }
@@ -121,6 +123,10 @@ impl Journal for FakeLog {
             self.is_losing = false;
         }
         news
+    }
+
+    fn membership(&mut self) -> Option<&mut NoMembership> {
+        None
     }
 }
 

@@ -16,7 +16,7 @@ use lycosa_engine::group::{
     Base, Done, GroupDisk, GroupJournal, GroupStatus, Incoming, MAX_HAND_OVER_LAG, NodeId, Order, Outgoing,
     Refusal, Standing,
 };
-use lycosa_engine::journal::{Journal, News, Pace};
+use lycosa_engine::journal::{Journal, Membership, News, Pace};
 use lycosa_instance::{Batch, Election, GroupMember, Lsn, MemberProgress};
 use lycosa_journal::directory::Directory;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -295,50 +295,6 @@ impl Member {
         self.call(|journal| journal.snapshot_taken(signature));
     }
 
-    pub(crate) fn pace(&self) -> Pace {
-        self.journal.borrow().pace()
-    }
-
-    pub(crate) fn submit(self: &Rc<Self>, batch: Batch) {
-        self.call(|journal| journal.submit(batch));
-    }
-
-    /// The next news for the instance.
-    pub(crate) fn poll(self: &Rc<Self>) -> Option<News> {
-        if let Some(news) = self.news.borrow_mut().pop_front() {
-            return Some(news);
-        }
-        let news = self.journal.borrow_mut().poll();
-        if news.is_some() {
-            self.pump();
-        }
-        news
-    }
-
-    pub(crate) fn read(self: &Rc<Self>, lsn: Lsn) {
-        self.call(|journal| journal.read(lsn));
-    }
-
-    pub(crate) fn hand_over(self: &Rc<Self>) {
-        self.call(Journal::hand_over);
-    }
-
-    pub(crate) fn suspend(self: &Rc<Self>) {
-        self.call(Journal::suspend);
-    }
-
-    pub(crate) fn restore(self: &Rc<Self>) {
-        self.call(Journal::restore);
-    }
-
-    pub(crate) fn pause(&self, is_paused: bool) {
-        self.journal.borrow_mut().pause(is_paused);
-    }
-
-    pub(crate) fn restate(self: &Rc<Self>, signature: u64) {
-        self.call(|journal| journal.restate(signature));
-    }
-
     fn hear(self: &Rc<Self>, said: Said) {
         match said {
             Said::Done(done) => self.call(|journal| journal.handle(done)),
@@ -364,6 +320,62 @@ impl Member {
         thread.map_or(Ok(()), |thread| {
             thread.join().unwrap_or_else(|_| Err(Unclosed("its thread panicked".to_owned())))
         })
+    }
+}
+
+/// The member as the journal of the loop's turns.
+pub(crate) struct MemberJournal(pub(crate) Rc<Member>);
+
+impl Journal for MemberJournal {
+    type Membership = Self;
+
+    fn pace(&self) -> Pace {
+        self.0.journal.borrow().pace()
+    }
+
+    fn submit(&mut self, batch: Batch) {
+        self.0.call(|journal| journal.submit(batch));
+    }
+
+    fn poll(&mut self) -> Option<News> {
+        if let Some(news) = self.0.news.borrow_mut().pop_front() {
+            return Some(news);
+        }
+        let news = self.0.journal.borrow_mut().poll();
+        if news.is_some() {
+            self.0.pump();
+        }
+        news
+    }
+
+    fn membership(&mut self) -> Option<&mut Self> {
+        Some(self)
+    }
+}
+
+impl Membership for MemberJournal {
+    fn read(&mut self, lsn: Lsn) {
+        self.0.call(|journal| journal.read(lsn));
+    }
+
+    fn hand_over(&mut self) {
+        self.0.call(Membership::hand_over);
+    }
+
+    fn suspend(&mut self) {
+        self.0.call(Membership::suspend);
+    }
+
+    fn restore(&mut self) {
+        self.0.call(Membership::restore);
+    }
+
+    fn pause(&mut self, is_paused: bool) {
+        self.0.journal.borrow_mut().pause(is_paused);
+    }
+
+    fn restate(&mut self, signature: u64) {
+        self.0.call(|journal| journal.restate(signature));
     }
 }
 
