@@ -44,7 +44,9 @@ use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use raft::{RawNode, ReadOnlyOption, StateRole};
 
 pub use duties::MAX_HAND_OVER_LAG;
-pub use event::{Committed, Event, Outgoing, Payload, Progress, Refusal, Role, Status, StepError, Write};
+pub use event::{
+    Ailment, Committed, Event, Outgoing, Payload, Progress, Refusal, Role, Status, StepError, Write,
+};
 
 use crate::base::{Base, FEATURE_LEVEL};
 use crate::codec::{CodecError, read_message, write_message};
@@ -199,8 +201,8 @@ pub struct Node {
     is_halted: bool,
     /// The disk is short of free space.
     is_scarce: bool,
-    /// When the node last handed over because of its disk.
-    handed_over: Option<u64>,
+    /// When the node last asked to hand over because of its disk.
+    wanted_hand_over: Option<u64>,
     /// The time of each other node's last message. `raft` forgets all answers at each election timeout.
     heard: BTreeMap<NodeId, u64>,
     events: VecDeque<Event>,
@@ -272,7 +274,7 @@ impl Node {
             confirmed: applied,
             is_halted: false,
             is_scarce: false,
-            handed_over: None,
+            wanted_hand_over: None,
             heard: BTreeMap::new(),
             events: VecDeque::new(),
             outbox: VecDeque::new(),
@@ -414,7 +416,8 @@ impl Node {
     }
 
     /// Says whether the disk has less free space than its reserve. While it has, a follower takes no entries and goes on
-    /// later; a leader refuses proposals and hands over. Votes are still written: the reserve is for them.
+    /// later; a leader is to hand over ([`Event::HandOverWanted`]). Votes are still written, and so is what the leader's owner
+    /// proposes until then: the reserve is for them.
     pub fn set_scarce(&mut self, is_scarce: bool) {
         self.is_scarce = is_scarce;
     }
@@ -427,9 +430,6 @@ impl Node {
         self.check_leader()?;
         if rows.is_empty() {
             return Err(Refusal::Empty);
-        }
-        if self.is_scarce {
-            return Err(Refusal::NoSpace);
         }
         self.propose_entry(Vec::new(), rows)
     }

@@ -243,6 +243,7 @@ fn group(totals: &GroupTotals) -> Counts {
         removals,
         removed_leaders,
         transfers,
+        hand_overs,
         levels,
         crashes,
         torn_writes,
@@ -272,7 +273,8 @@ fn group(totals: &GroupTotals) -> Counts {
         ("joins", joins),
         ("removals", removals),
         ("removals of a leader", removed_leaders),
-        ("hand-overs", transfers),
+        ("hand-overs ordered", transfers),
+        ("hand-overs of ailing leaders", hand_overs),
         ("rises of the level", levels),
     ]
 }
@@ -294,11 +296,13 @@ fn members(totals: &MemberTotals) -> Counts {
         joins,
         removals,
         transfers,
+        hand_overs,
         crashes,
         torn_writes,
         faults,
         cuts,
         stops,
+        shortages,
         comparisons,
     } = *totals;
     vec![
@@ -306,6 +310,7 @@ fn members(totals: &MemberTotals) -> Counts {
         ("faults", faults),
         ("cuts", cuts),
         ("crashes in a write", torn_writes),
+        ("full disks", shortages),
         ("stops", stops),
         ("leaders", elections),
         ("puts", puts),
@@ -321,7 +326,8 @@ fn members(totals: &MemberTotals) -> Counts {
         ("snapshots lost on the way", lost_snapshots),
         ("joins", joins),
         ("removals", removals),
-        ("hand-overs", transfers),
+        ("hand-overs ordered", transfers),
+        ("hand-overs of ailing leaders", hand_overs),
         ("digests compared", comparisons),
     ]
 }

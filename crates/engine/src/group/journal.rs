@@ -7,8 +7,9 @@
 //! Batches may be proposed while this node leads in the very term of which the instance was told. A batch that cannot be proposed
 //! waits: for free space in the group's window, or for the end of a hand-over.
 //!
-//! A leader that is asked to hand over first refuses writes and waits until its batches are confirmed. Then another node may lead,
-//! and this one keeps its data, since it has no unconfirmed rows. The wait ends after an election timeout.
+//! A leader that is to hand over, by an order or because of its own disk, first refuses writes and waits until its batches are
+//! confirmed. Then another node may lead, and this one keeps its data, since it has no unconfirmed rows. The wait ends after an
+//! election timeout.
 //!
 //! Invariants:
 //! - A batch is [`News::Durable`] when the majority has it. The batch at which a snapshot is taken also waits until this node
@@ -561,6 +562,13 @@ impl GroupJournal {
             Event::Removed => self.is_removed = true,
             Event::EntriesWanted(wanted) => self.orders.push_back(Order::Read(wanted)),
             Event::SnapshotWanted { .. } => self.news.push_back(News::SnapshotWanted),
+            Event::HandOverWanted(ailment) => {
+                // It is refused where a hand-over is under way, or where this node does not lead any more.
+                if let Ok(successor) = self.transfer(None) {
+                    self.notes
+                        .push_back(format!("{ailment}: this node hands the group over to node {successor}"));
+                }
+            }
             Event::Halted { level } => {
                 self.fail(format!(
                     "the group has risen to level {level}, which this program does not know: start a newer version"

@@ -8,7 +8,7 @@ mod world;
 use std::sync::Arc;
 
 use lycosa_engine::group;
-use lycosa_instance::{HANDING_OVER, OUTCOME_UNKNOWN};
+use lycosa_instance::{FreeSpace, HANDING_OVER, OUTCOME_UNKNOWN};
 use lycosa_journal::directory::Directory;
 use lycosa_tuple::value::Value;
 
@@ -131,6 +131,83 @@ fn a_leader_that_hands_over_under_load_keeps_its_data_and_leaves_nothing_open() 
     assert_eq!(world.digest(1), world.digest(2));
     let taken = world.call(2, "queue.tube.work:take_many", &[Value::from(100_u64), Value::from(0_u64)]);
     assert_eq!(taken.unwrap()[0].as_array().unwrap().len(), done);
+}
+
+/// Puts go on at node 1 until another node leads. What it has taken is confirmed and its data stay; the number of tasks is returned.
+fn put_until_handed_over(world: &mut World) -> usize {
+    let mut sent = Vec::new();
+    for payload in 0.. {
+        if !world.leads(1) {
+            break;
+        }
+        sent.push(world.send(1, "queue.tube.work:put", &[Value::from(payload)]));
+        world.pass(1);
+    }
+    world.until("another node leads", |world| {
+        assert!(!world.running(1).instance.is_suspended(), "everything of node 1 is confirmed");
+        world.leader().is_some_and(|leader| leader != 1)
+    });
+    let mut done = 0;
+    for sync in sent {
+        match world.told(1, sync).expect("an answer") {
+            Ok(_) => done += 1,
+            // Before the hand-over a full disk takes no task, and after that the node none at all.
+            Err(name) => assert!(name == HANDING_OVER || name.contains("disk_reserve"), "{name}"),
+        }
+    }
+    done
+}
+
+fn equal(world: &mut World) -> bool {
+    let digest = world.digest(1);
+    digest == world.digest(2) && digest == world.digest(3)
+}
+
+#[test]
+fn a_leader_with_a_slow_disk_hands_over_keeps_its_data_and_leaves_nothing_open() {
+    let mut world = World::of(3);
+    create(&mut world, 1);
+    put(&mut world, 1, 1_000_000);
+    world.servers.get_mut(&1).unwrap().is_slow = true;
+    let began = world.now;
+    let done = put_until_handed_over(&mut world);
+    assert!(world.now - began >= group::Settings::default().disk_patience && done > 100, "{done} tasks");
+    let note = world.running(1).journal.poll_note().unwrap();
+    assert!(note.contains("does not answer: this node hands the group over to node"), "{note}");
+    let leader = world.leader().unwrap();
+    put(&mut world, leader, 1);
+    world.servers.get_mut(&1).unwrap().is_slow = false;
+    world.until("all are equal", equal);
+    let taken =
+        world.call(leader, "queue.tube.work:take_many", &[Value::from(10_000_u64), Value::from(0_u64)]);
+    assert_eq!(taken.unwrap()[0].as_array().unwrap().len(), done + 2);
+}
+
+#[test]
+fn a_leader_with_a_full_disk_hands_over_keeps_its_data_and_leaves_nothing_open() {
+    let mut world = World::of(3);
+    create(&mut world, 1);
+    for payload in 0..10 {
+        put(&mut world, 1, payload);
+    }
+    let taken = world.call(1, "queue.tube.work:take", &[Value::from(0_u64)]).unwrap();
+    let task = taken[0].as_array().unwrap()[0].clone();
+    // A task ends while the disk is short, from the reserve.
+    let ended = world.send(1, "queue.tube.work:ack", &[task]);
+    let running = world.running(1);
+    running.journal.set_scarce(true);
+    running.instance.handle_free_space(Some(FreeSpace::new(1 << 20, 2 << 20)));
+    let done = put_until_handed_over(&mut world);
+    assert_eq!(done, 0);
+    assert!(world.told(1, ended).unwrap().is_ok());
+    let note = world.running(1).journal.poll_note().unwrap();
+    assert!(note.contains("than its reserve: this node hands the group over to node"), "{note}");
+    let leader = world.leader().unwrap();
+    put(&mut world, leader, 1);
+    world.pass(100);
+    assert!(!equal(&mut world), "it takes nothing");
+    world.running(1).journal.set_scarce(false);
+    world.until("all are equal", equal);
 }
 
 /// A successor that does not come to lead: the leader goes on.

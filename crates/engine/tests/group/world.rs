@@ -6,7 +6,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lycosa_engine::group::{self, GroupDisk, GroupJournal, Incoming, NewGroup, NodeId, Outgoing, transfer};
+use lycosa_engine::group::{
+    self, GroupDisk, GroupJournal, Incoming, NewGroup, NodeId, Order, Outgoing, transfer,
+};
 use lycosa_engine::snapshots::{self, Snapshots, Surroundings};
 use lycosa_engine::turn::{self, Host, Parts, TurnState};
 use lycosa_instance::{
@@ -74,6 +76,8 @@ pub(crate) struct Server {
     pub(crate) life: Life,
     /// Messages wait at the door, as for a process that is stopped.
     pub(crate) is_stopped: bool,
+    /// Its disk does nothing.
+    pub(crate) is_slow: bool,
     /// Microseconds by which its clock is ahead of the world's.
     pub(crate) ahead: u64,
 }
@@ -90,6 +94,11 @@ pub(crate) struct World {
     pub(crate) settings: Settings,
     /// For how many seconds a session outlives its last connection.
     pub(crate) session_ttr: Option<f64>,
+}
+
+/// What the disk does next.
+fn orders(journal: &mut GroupJournal, is_slow: bool) -> Vec<Order> {
+    if is_slow { Vec::new() } else { std::iter::from_fn(|| journal.poll_order()).collect() }
 }
 
 fn directory(disk: &MemoryDisk) -> Directory {
@@ -166,7 +175,9 @@ impl World {
             settings,
             session_ttr: None,
         };
-        world.servers.insert(1, Server { folder, life: Life::Dead, is_stopped: false, ahead: 0 });
+        world
+            .servers
+            .insert(1, Server { folder, life: Life::Dead, is_stopped: false, is_slow: false, ahead: 0 });
         world.start(1);
         world.until("node 1 leads", |world| world.leads(1));
         world
@@ -200,7 +211,8 @@ impl World {
         let folder = MemoryDisk::new();
         let identity = group::Identity { group: GROUP, node, rank };
         group::join(&directory(&folder), lycosa_journal::writer::Settings::default(), identity).unwrap();
-        self.servers.insert(node, Server { folder, life: Life::Dead, is_stopped: false, ahead: 0 });
+        self.servers
+            .insert(node, Server { folder, life: Life::Dead, is_stopped: false, is_slow: false, ahead: 0 });
         self.start(node);
         node
     }
@@ -305,7 +317,7 @@ impl World {
             .flat_map(|(_, link)| link.drain(..).collect::<Vec<_>>())
             .collect();
         let server = self.servers.get_mut(&node).unwrap();
-        let local = now + server.ahead;
+        let (local, is_slow) = (now + server.ahead, server.is_slow);
         let (journal, disk) = match &mut server.life {
             Life::Dead => return,
             Life::Joining(joining) => (&mut joining.journal, &mut joining.disk),
@@ -323,7 +335,7 @@ impl World {
             journal.receive(message).unwrap();
         }
         loop {
-            let orders: Vec<_> = std::iter::from_fn(|| journal.poll_order()).collect();
+            let orders = orders(journal, is_slow);
             if orders.is_empty() {
                 break;
             }
@@ -335,7 +347,7 @@ impl World {
             running.now = local;
             let Ok(_) = turn::end(&mut **running, local, clock);
             loop {
-                let orders: Vec<_> = std::iter::from_fn(|| running.journal.poll_order()).collect();
+                let orders = orders(&mut running.journal, is_slow);
                 if orders.is_empty() {
                     break;
                 }

@@ -2,7 +2,7 @@
 
 use raft::StateRole;
 
-use super::{Node, Refusal, Role};
+use super::{Ailment, Event, Node, Refusal, Role};
 use crate::members::{Change, MAX_ADDRESS_BYTES, NodeId, Standing};
 
 /// A learner is promoted once it lacks at most this many entries.
@@ -124,21 +124,15 @@ impl Node {
         if self.raw.raft.state != StateRole::Leader {
             return;
         }
-        let patience = self.settings.disk_patience;
-        let oldest = self.flights.iter().find(|flight| flight.is_write);
-        let is_disk_slow = oldest.is_some_and(|flight| self.now.saturating_sub(flight.since) >= patience);
-        let stays = self.members.get(self.identity.node).is_some_and(|member| member.standing.stays_voter());
-        if is_disk_slow || self.is_scarce {
-            // Where all disks are bad, the leadership does not go round faster than that.
-            let was_long_ago =
-                self.handed_over.is_none_or(|before| self.now.saturating_sub(before) >= patience);
-            if was_long_ago && self.transfer(None).is_ok() {
-                self.handed_over = Some(self.now);
-            }
+        if let Some(ailment) = self.ailment()
+            && self.successor(None).is_ok()
+            && !self.events.contains(&Event::HandOverWanted(ailment))
+        {
+            self.wanted_hand_over = Some(self.now);
+            self.events.push_back(Event::HandOverWanted(ailment));
         }
-        if !stays {
+        if !self.stays() {
             // Without a successor the present leader is still the best one.
-            let _ = self.transfer(None);
             return;
         }
         if self.check_leader().is_err() || self.raw.raft.has_pending_conf() {
@@ -150,6 +144,29 @@ impl Node {
         } else if let Some(node) = self.learner_that_caught_up() {
             let _ = self.propose_change(&Change::Promote(node));
         }
+    }
+
+    /// Why another node should lead, if one should.
+    fn ailment(&self) -> Option<Ailment> {
+        if !self.stays() {
+            return Some(Ailment::Removal);
+        }
+        let patience = self.settings.disk_patience;
+        let has_passed = |since: u64| self.now.saturating_sub(since) >= patience;
+        // Where all disks are bad, the leadership does not go round faster than that.
+        if self.wanted_hand_over.is_some_and(|before| !has_passed(before)) {
+            return None;
+        }
+        let oldest = self.flights.iter().find(|flight| flight.is_write);
+        match oldest {
+            Some(flight) if has_passed(flight.since) => Some(Ailment::SlowDisk),
+            _ => self.is_scarce.then_some(Ailment::NoSpace),
+        }
+    }
+
+    /// Whether this node is a voter of the list that the present step leads to.
+    fn stays(&self) -> bool {
+        self.members.get(self.identity.node).is_some_and(|member| member.standing.stays_voter())
     }
 
     /// A learner whose log meets this one's. Before that it would be a voter that confirms nothing.

@@ -117,6 +117,22 @@ pub enum Event {
         /// The level.
         level: u32,
     },
+    /// This node leads, and another one should: its owner is to hand over ([`Node::transfer`](super::Node::transfer)).
+    HandOverWanted(Ailment),
+}
+
+/// Why a leader is to hand over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Ailment {
+    /// Its disk takes longer than [`Settings::disk_patience`](super::Settings::disk_patience).
+    #[error("the disk of the group's log does not answer")]
+    SlowDisk,
+    /// Its disk is short of free space.
+    #[error("the disk has less free space than its reserve")]
+    NoSpace,
+    /// It is being removed.
+    #[error("this node is being removed from the group")]
+    Removal,
 }
 
 /// Why a proposal was refused.
@@ -134,11 +150,6 @@ pub enum Refusal {
     /// More is proposed and not committed than the window takes.
     #[error("the group has more uncommitted rows than its window takes: try again in a moment")]
     Busy,
-    /// The leader's disk is short of free space.
-    #[error(
-        "the leader's disk has less free space than its reserve: make space, or try again once another node leads"
-    )]
-    NoSpace,
     /// A proposal without rows.
     #[error("a proposal needs at least one row")]
     Empty,

@@ -211,6 +211,7 @@ impl Net {
                         server.node.snapshot_taken(base);
                     }
                 }
+                Event::HandOverWanted(_) => _ = server.node.transfer(None),
                 _ => {}
             }
             server.events.push(event);
@@ -476,6 +477,7 @@ fn a_leader_with_a_slow_disk_commits_by_the_others_and_hands_over() {
     net.until(|net| net.leader().is_some_and(|now| now != leader));
     assert!(net.now - began >= Settings::default().disk_patience);
     let server = net.server(leader);
+    assert!(server.events.contains(&Event::HandOverWanted(Ailment::SlowDisk)));
     server.is_slow = false;
     let messages = server.take_writes();
     net.messages.extend(messages);
@@ -592,12 +594,16 @@ fn a_full_disk_takes_nothing_and_goes_on_later() {
     net.until(|net| net.data(follower) == [b"a"]);
 
     net.server(leader).node.set_scarce(true);
-    assert_eq!(net.server(leader).node.propose(b"b".to_vec()), Err(Refusal::NoSpace));
+    // What its owner has taken before is proposed still.
+    let last = net.put(b"b");
+    assert!(net.server(leader).events.contains(&Event::Confirmed(last)));
     net.until(|net| net.leader().is_some_and(|now| now != leader));
-    net.put(b"b");
+    assert!(net.server(leader).events.contains(&Event::HandOverWanted(Ailment::NoSpace)));
+    net.put(b"c");
     net.pass();
+    assert_eq!(net.data(leader).len(), 2);
     net.server(leader).node.set_scarce(false);
-    net.until(|net| net.data(leader).len() == 2);
+    net.until(|net| net.data(leader).len() == 3);
     // Where every disk is full, the leadership stays for a while where it is.
     for server in net.servers.values_mut() {
         server.node.set_scarce(true);

@@ -56,6 +56,8 @@ pub struct GroupTotals {
     pub removed_leaders: u64,
     /// Hand-overs that were ordered.
     pub transfers: u64,
+    /// Hand-overs of leaders whose disk was slow or full, or that were being removed.
+    pub hand_overs: u64,
     /// Groups that rose to a newer level.
     pub levels: u64,
     /// Processes and machines that died.

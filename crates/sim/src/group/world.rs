@@ -482,6 +482,11 @@ impl<'a> World<'a> {
                 running.node.found(&wanted, found);
             }
             Event::SnapshotWanted { .. } => self.snapshot(node)?,
+            Event::HandOverWanted(ailment) => {
+                let successor = running.node.transfer(None);
+                self.trace.line(format_args!("{node} hands over, {successor:?}: {ailment}"));
+                self.totals.hand_overs += u64::from(successor.is_ok());
+            }
             Event::Halted { level } => return Err(violation(format!("{node} does not know level {level}"))),
         }
         Ok(())
@@ -787,7 +792,7 @@ impl<'a> World<'a> {
                         let before = self.next_operation;
                         self.propose()?;
                         self.run()?;
-                        // A leader that hands over, since its disk was full, refuses it.
+                        // A leader that hands over refuses it.
                         proof = (self.next_operation > before).then_some(confirmed);
                     }
                     Some(before) if confirmed > before => return Ok(()),

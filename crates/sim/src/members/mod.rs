@@ -3,7 +3,7 @@
 //!
 //! Real are the instances with their queues, the turn, the nodes, the logs and the snapshots on disks in memory. Links keep
 //! their order; they are slow, break, or swallow everything without a word. Clocks run apart, and times of day are
-//! wrong by minutes. Machines die in the middle of a write; disks stall and refuse; servers stop for seconds as by SIGSTOP.
+//! wrong by minutes. Machines die in the middle of a write; disks stall, are short of space, and refuse; servers stop for seconds as by SIGSTOP.
 //! The operator adds, removes and hands over. Clients go to the leader, or to any node, and join their queue sessions there.
 //!
 //! Checked:
@@ -64,6 +64,10 @@ pub struct MemberTotals {
     pub removals: u64,
     /// Hand-overs that were ordered.
     pub transfers: u64,
+    /// Hand-overs of leaders whose disk was slow or full, or that were being removed.
+    pub hand_overs: u64,
+    /// Disks that were short of space.
+    pub shortages: u64,
     /// Processes and machines that died.
     pub crashes: u64,
     /// Machines that died in the middle of a write.

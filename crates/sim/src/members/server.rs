@@ -108,6 +108,8 @@ pub(super) struct Server {
     pub(super) stopped_until: u64,
     /// Its disk does nothing until then.
     pub(super) stalled_until: u64,
+    /// Its disk is short of space until then.
+    pub(super) scarce_until: u64,
     /// Processes that have been started.
     processes: u64,
 }
@@ -145,6 +147,7 @@ impl Server {
             wrong: 0,
             stopped_until: 0,
             stalled_until: 0,
+            scarce_until: 0,
             processes: 0,
         }
     }

@@ -9,7 +9,7 @@ use lycosa_engine::group::{
 };
 use lycosa_group::Limits;
 use lycosa_group::members::{NodeId, Standing};
-use lycosa_instance::{Instance, Origin, Settings, Trust};
+use lycosa_instance::{FreeSpace, Instance, Origin, Settings, Trust};
 use lycosa_journal::log::WalMode;
 use lycosa_journal::memory::{Crash, Fault};
 use lycosa_journal::writer;
@@ -32,6 +32,12 @@ const WRONG: i64 = 1_800_000_000;
 /// Draws the worlds with a temporary tube. The numbers that other draws get are as they were before, and none of the kept worlds has
 /// one.
 const TEMPORARY_TUBE: u64 = 63;
+
+/// Draws the worlds with disks that are short of space, in the same way.
+const SHORT_DISKS: u64 = 754;
+
+/// What a disk that is short of space has left: tasks may be finished, and none added.
+const SHORT: FreeSpace = FreeSpace::new(1 << 20, 2 << 20);
 
 #[derive(Debug, Clone, Copy)]
 enum Action {
@@ -86,6 +92,7 @@ pub(crate) struct World<'a> {
     leaders: BTreeMap<u64, NodeId>,
     joined: BTreeSet<NodeId>,
     actions: Vec<(u32, Action)>,
+    has_short_disks: bool,
     next_address: u64,
     /// Latency of a link and time of the disk at most, in microseconds.
     latency: u64,
@@ -100,6 +107,11 @@ fn violation(error: impl std::fmt::Display) -> Violation {
 /// Whether a world has a temporary tube, if its members know such.
 fn has_temporary_tube(seed: u64) -> bool {
     !Random::new(seed ^ TEMPORARY_TUBE).one_in(3)
+}
+
+/// Whether a disk that stalls may be short of space, too.
+fn has_short_disks(seed: u64) -> bool {
+    !Random::new(seed ^ SHORT_DISKS).one_in(3)
 }
 
 fn plan(seed: u64, random: &mut Random) -> Plan {
@@ -160,6 +172,7 @@ impl<'a> World<'a> {
             leaders: BTreeMap::new(),
             joined: BTreeSet::new(),
             actions: ACTIONS.to_vec(),
+            has_short_disks: has_short_disks(seed),
             next_address: 2,
             latency: 200,
             sync: 100,
@@ -230,8 +243,17 @@ impl<'a> World<'a> {
             }
             Action::Stall => {
                 let until = self.now + self.random.between(50_000, 7_000_000);
-                self.trace.line(format_args!("the disk of {node} stalls"));
-                self.server(node).stalled_until = until;
+                // One in four such disks is short of space, one stalls too.
+                let kind = if self.has_short_disks { until % 4 } else { 0 };
+                if kind != 3 {
+                    self.trace.line(format_args!("the disk of {node} stalls"));
+                    self.server(node).stalled_until = until;
+                }
+                if kind >= 2 {
+                    self.trace.line(format_args!("the disk of {node} is short of space"));
+                    self.totals.shortages += 1;
+                    self.server(node).scarce_until = until;
+                }
                 Ok(())
             }
             Action::Refuse => {
@@ -282,11 +304,15 @@ impl<'a> World<'a> {
                 continue;
             }
             let mut has_work = server.stalled_until <= now && server.write(now);
-            let local = server.local(now);
+            let (local, is_scarce) = (server.local(now), server.scarce_until > now);
             let mut due = None;
             if let Some(running) = &mut server.running {
                 if running.core.next_tick <= now {
                     let Core { journal, peers, .. } = &mut running.core;
+                    journal.set_scarce(is_scarce);
+                    if let Some(body) = &mut running.body {
+                        body.instance.handle_free_space(is_scarce.then_some(SHORT));
+                    }
                     journal.raise_to_known(|node| peers.knows(node));
                     due = Some(journal.tick(local));
                 }
@@ -342,8 +368,13 @@ impl<'a> World<'a> {
             }
             core.orders.push_back((now + sync, order));
         }
+        let notes: Vec<String> = std::iter::from_fn(|| core.journal.poll_note()).collect();
         let messages: Vec<Outgoing> = std::iter::from_fn(|| core.journal.poll_message()).collect();
         let has_first = running.body.is_none() && running.core.journal.has_snapshot();
+        for note in notes {
+            self.totals.hand_overs += u64::from(note.contains("this node hands the group over"));
+            self.trace.line(format_args!("{node} notes: {note}"));
+        }
         self.send(node, messages)?;
         if has_first {
             // The joiner has its first snapshot, and opens its folder with an instance.
@@ -638,7 +669,7 @@ impl<'a> World<'a> {
         (self.latency, self.sync) = (self.latency.min(2_000), self.sync.min(5_000));
         for node in self.servers.keys().copied().collect::<Vec<_>>() {
             let server = self.server(node);
-            (server.stopped_until, server.stalled_until) = (0, 0);
+            (server.stopped_until, server.stalled_until, server.scarce_until) = (0, 0, 0);
             let is_old = std::mem::replace(&mut server.knows, FEATURE_LEVEL) < FEATURE_LEVEL;
             if is_old {
                 self.end(node, Crash::Process)?;
