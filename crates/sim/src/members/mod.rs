@@ -3,7 +3,8 @@
 //!
 //! Real are the instances with their queues, the turn, the nodes, the logs and the snapshots on disks in memory. Links keep
 //! their order; they are slow, break, or swallow everything without a word. Clocks run apart, and times of day are
-//! wrong by minutes. Machines die in the middle of a write; disks stall, are short of space, and refuse; servers stop for seconds as by SIGSTOP.
+//! wrong by minutes. Machines die in the middle of a write; disks stall, are short of space, and refuse; servers stop for seconds
+//! as by SIGSTOP.
 //! The operator adds, removes and hands over. Clients go to the leader, or to any node, and join their queue sessions there.
 //!
 //! Checked:
