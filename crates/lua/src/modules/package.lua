@@ -86,6 +86,14 @@ local triplet = ({x64 = 'x86_64', arm64 = 'aarch64'})[jit.arch]
 triplet = triplet and triplet .. '-linux-gnu/'
 local libraries = {'/usr/local/lib/', '/usr/lib/'}
 if triplet then libraries = {'/usr/local/lib/' .. triplet, '/usr/lib/' .. triplet, '/usr/local/lib/'} end
-package.path = patterns({'share/lua/5.1', 'share/lua'}, {'tarantool', 'lua/5.1'}, {'/usr/local/share/', '/usr/share/'},
-    {'/?.lua', '/?/init.lua'})
-package.cpath = patterns({'lib/lua/5.1', 'lib/lua'}, {'tarantool', 'lua/5.1'}, libraries, {'/?.so'})
+
+-- The environment may name other places; `;;` in it stands for these. An empty variable names none.
+local function from_environment(name, standard)
+    local given = os.getenv(name)
+    if not given then return standard end
+    return (given:gsub(';;', ';\1;'):gsub('\1', function() return standard end))
+end
+
+package.path = from_environment('LUA_PATH', patterns({'share/lua/5.1', 'share/lua'}, {'tarantool', 'lua/5.1'},
+    {'/usr/local/share/', '/usr/share/'}, {'/?.lua', '/?/init.lua'}))
+package.cpath = from_environment('LUA_CPATH', patterns({'lib/lua/5.1', 'lib/lua'}, {'tarantool', 'lua/5.1'}, libraries, {'/?.so'}))
