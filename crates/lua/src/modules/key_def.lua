@@ -19,8 +19,8 @@ local function illegal(message)
     error(internal.new_error('IllegalParams', nil, message), 0)
 end
 
--- A wrong call raises a text, a wrong definition an error object, as in Tarantool.
-local function usage(message) error(message, 3) end
+-- A wrong call raises a text without a place, a wrong definition an error object, as in Tarantool.
+local function usage(message) error(message, 0) end
 
 -- The row of a collation by its name or number. There is none before box.cfg, but the two that need no table.
 local function collation_of(name, id, field)
@@ -47,8 +47,8 @@ local function read_part(part, place)
     local number = tonumber(field)
     if not number or number < 1 or number % 1 ~= 0 then illegal('fieldno must be a whole number from 1') end
     if part.type == nil then illegal('type must not be nil') end
-    local known, usable = native.is_field_type(tostring(part.type))
-    if not known then illegal('Unknown field type: ' .. tostring(part.type)) end
+    local ty, usable = native.field_type(tostring(part.type))
+    if not ty then illegal('Unknown field type: ' .. tostring(part.type)) end
     if not usable then illegal('Unsupported field type: ' .. tostring(part.type)) end
     if part.collation ~= nil and part.collation_id ~= nil then illegal('Conflicting options: collation_id and collation') end
     local collation = collation_of(part.collation, part.collation_id, place)
@@ -57,7 +57,7 @@ local function read_part(part, place)
     end
     if tostring(part.path):find('[*]', 1, true) then illegal('multikey path is unsupported') end
     return {
-        fieldno = number, type = tostring(part.type):lower(), is_nullable = part.is_nullable and true or false,
+        fieldno = number, type = ty, is_nullable = part.is_nullable and true or false,
         path = part.path, collation = collation and collation.name, _order = collation,
     }
 end
@@ -97,6 +97,9 @@ function methods.extract_key(object, ...)
     if not is_key_def(object) or select('#', ...) < 1 then usage('Usage: key_def:extract_key(tuple)') end
     return native.extract_key(native_of(object), (...))
 end
+
+-- Refuses a tuple that a merger cannot sort.
+local function check_tuple(object, tuple) native.check_tuple(native_of(object), tuple) end
 
 function methods.compare(object, ...)
     if not is_key_def(object) or select('#', ...) ~= 2 then usage('Usage: key_def:compare(tuple_a, tuple_b)') end
@@ -146,5 +149,5 @@ ffi.metatype(struct, {
 
 return {
     new = new, extract_key = methods.extract_key, compare = methods.compare, compare_with_key = methods.compare_with_key,
-    merge = methods.merge, totable = methods.totable, is_key_def = is_key_def,
+    merge = methods.merge, totable = methods.totable, is_key_def = is_key_def, check_tuple = check_tuple,
 }

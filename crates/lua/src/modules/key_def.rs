@@ -30,17 +30,21 @@ pub(super) fn open(lua: Lua) -> Result<i32, Error> {
         ("extract_key", extract_key),
         ("compare", compare),
         ("compare_with_key", compare_with_key),
-        ("is_field_type", is_field_type),
+        ("check_tuple", check_merged),
+        ("field_type", field_type),
         ("is_path", is_path),
     ]);
     Ok(1)
 }
 
-/// `is_field_type(name)`: whether it is the name of a type, and whether keys may have it.
-fn is_field_type(lua: Lua) -> Result<i32, Error> {
+/// `field_type(name)`: the proper name of a type that `name` stands for, if any, and whether definitions may have it.
+fn field_type(lua: Lua) -> Result<i32, Error> {
+    match lua.text(1).and_then(|name| FieldType::parse(&name)) {
+        Some(ty) => lua.push_str(ty.name()),
+        None => lua.push_nil(),
+    }
     let ty = lua.text(1).and_then(|name| FieldType::parse(&name));
-    lua.push_bool(ty.is_some());
-    lua.push_bool(ty.is_some_and(FieldType::is_indexable));
+    lua.push_bool(ty.is_some_and(|ty| ty.is_indexable() && ty != FieldType::Varbinary));
     Ok(2)
 }
 
@@ -96,7 +100,8 @@ fn tuple_at(lua: Lua, index: i32) -> Result<Vec<u8>, Error> {
         return Ok(tuple.to_vec());
     }
     if lua.kind(index) != Kind::Table {
-        return Err(Error::text(format!("A tuple or a table expected, got {}", lua.type_name(index))));
+        let text = format!("A tuple or a table expected, got {}", lua.type_name(index));
+        return Err(client(ErrorCode::IllegalParams, text));
     }
     let mut out = Vec::new();
     lua.encode(index, &mut out)?;
@@ -119,8 +124,44 @@ fn wrong_part(part: u32, expected: FieldType) -> Error {
     client(ErrorCode::KeyPartType, text)
 }
 
+/// `check_tuple(definition, tuple)`: refuses a tuple that a merger cannot sort.
+fn check_merged(lua: Lua) -> Result<i32, Error> {
+    let tuple = tuple_at(lua, 2)?;
+    check_fields(definition(&lua)?, &tuple, |_, part, path, is_missing| {
+        let field = part.field + 1;
+        let field = if path.is_empty() { field.to_string() } else { format!("[{field}]{path}") };
+        if is_missing {
+            return missing(&field);
+        }
+        let expected = part.ty.name();
+        let text =
+            format!("Tuple field {field} type does not match one required by operation: expected {expected}");
+        client(ErrorCode::FieldType, text)
+    })?;
+    Ok(0)
+}
+
+fn missing(field: &str) -> Error {
+    client(ErrorCode::FieldMissing, format!("Tuple field {field} required by space format is missing"))
+}
+
 /// Refuses a tuple that has no such key.
 fn check_tuple(definition: &Definition, tuple: &[u8]) -> Result<(), Error> {
+    check_fields(definition, tuple, |number, part, path, is_missing| {
+        if is_missing {
+            return missing(&format!("[{}]{path}", part.field + 1));
+        }
+        wrong_part(number, part.ty)
+    })
+}
+
+/// Refuses a tuple without a field of the key, or with one of another type. `refusal` makes the error of the part's number,
+/// the part, its path, and whether the field is missing.
+fn check_fields(
+    definition: &Definition,
+    tuple: &[u8],
+    refusal: impl Fn(u32, &KeyPart, &str, bool) -> Error,
+) -> Result<(), Error> {
     for (number, part) in (0..).zip(definition.key.parts()) {
         let field = TupleRef::trusted(tuple).field(part.field);
         let value = match (&part.path, field) {
@@ -128,16 +169,14 @@ fn check_tuple(definition: &Definition, tuple: &[u8]) -> Result<(), Error> {
             (None, field) => field,
             (Some(_), None) => None,
         };
-        match value {
-            None if part.nullable => {}
-            None => {
-                let path = definition.paths.get(number as usize).map_or("", String::as_str);
-                let text =
-                    format!("Tuple field [{}]{path} required by space format is missing", part.field + 1);
-                return Err(client(ErrorCode::FieldMissing, text));
-            }
-            Some(value) if part.ty.accepts(value) || part.nullable && value == [0xc0] => {}
-            Some(_) => return Err(wrong_part(number, part.ty)),
+        let is_missing = value.is_none();
+        let is_right = match value {
+            None => part.nullable,
+            Some(value) => part.ty.accepts(value) || part.nullable && value == [0xc0],
+        };
+        if !is_right {
+            let path = definition.paths.get(number as usize).map_or("", String::as_str);
+            return Err(refusal(number, part, path, is_missing));
         }
     }
     Ok(())

@@ -14,8 +14,16 @@ local source_mt = { __index = methods }
 
 local function illegal(message) error(internal.new_error('IllegalParams', nil, message), 0) end
 
--- A wrong call raises a text, as in Tarantool.
-local function usage(message) error(message, 3) end
+-- A wrong call raises a text without a place, as in Tarantool.
+local function usage(message) error(message, 0) end
+
+-- What a program's generator raises leaves a merger as an error object.
+local function guarded(done, ...)
+    if done then return ... end
+    local reason = ...
+    if type(reason) == 'string' then error(internal.new_error('LuajitError', nil, reason), 0) end
+    error(reason, 0)
+end
 
 local function is_source(object) return type(object) == 'table' and getmetatable(object) == source_mt end
 
@@ -25,7 +33,7 @@ local function new_source(step) return setmetatable({ _step = step }, source_mt)
 local function as_tuple(value)
     if box.tuple.is(value) then return value end
     if type(value) ~= 'table' then
-        error(('A tuple or a table expected, got %s'):format(type(value)), 0)
+        illegal(('A tuple or a table expected, got %s'):format(type(value)))
     end
     return box.tuple.new(value)
 end
@@ -49,7 +57,7 @@ end
 local function generated(gen, param, state, over)
     return in_pieces(function()
         local value
-        state, value = gen(param, state)
+        state, value = guarded(pcall(gen, param, state))
         -- `box.NULL` is a state like others.
         if type(state) == 'nil' then return nil end
         return over(value)
@@ -80,7 +88,7 @@ end
 local function is_callable(value) return type(value) == 'function' or type((getmetatable(value) or {}).__call) == 'function' end
 
 local function check_generator(name, gen)
-    if not is_callable(gen) then error(('Usage: merger.%s(gen, param, state)'):format(name), 3) end
+    if not is_callable(gen) then usage(('Usage: merger.%s(gen, param, state)'):format(name)) end
 end
 
 local module = {}
@@ -101,7 +109,7 @@ function module.new_tuple_source(gen, param, state)
     check_generator('new_tuple_source', gen)
     return new_source(function()
         local value
-        state, value = gen(param, state)
+        state, value = guarded(pcall(gen, param, state))
         if type(state) ~= 'nil' then return as_tuple(value) end
     end)
 end
@@ -120,27 +128,25 @@ function module.new_source_frombuffer(buf)
     end)
 end
 
--- A heap of sources by their first tuples; equal ones in the order of the sources.
-local function push(heap, item, before)
-    local place = #heap + 1
+-- A heap of sources by their first tuples. Equal tuples come in the order that Tarantool's heap gives them.
+local function sift_up(heap, place, before)
     while place > 1 do
         local parent = math.floor(place / 2)
-        if not before(item, heap[parent]) then break end
-        heap[place], place = heap[parent], parent
+        if not before(heap[place], heap[parent]) then return end
+        heap[place], heap[parent] = heap[parent], heap[place]
+        place = parent
     end
-    heap[place] = item
 end
 
-local function sift_down(heap, item, before)
+local function sift_down(heap, before)
     local place, count = 1, #heap
     while true do
         local child = place * 2
-        if child > count then break end
         if child < count and before(heap[child + 1], heap[child]) then child = child + 1 end
-        if not before(heap[child], item) then break end
-        heap[place], place = heap[child], child
+        if child > count or before(heap[place], heap[child]) then return place end
+        heap[place], heap[child] = heap[child], heap[place]
+        place = child
     end
-    heap[place] = item
 end
 
 --- One source of several that are sorted by the key.
@@ -148,20 +154,28 @@ function module.new(key, sources, options)
     if not key_def.is_key_def(key) or type(sources) ~= 'table' then usage(USAGE) end
     if options ~= nil and type(options) ~= 'table' then usage(USAGE) end
     local reverse = options and options.reverse
-    if reverse ~= nil and type(reverse) ~= 'boolean' then illegal('Bad param "reverse", ' .. USAGE:match('use: .*')) end
+    if reverse ~= nil and type(reverse) ~= 'boolean' then usage('Bad param "reverse", ' .. USAGE:match('use: .*')) end
     for _, source in ipairs(sources) do if not is_source(source) then usage(USAGE) end end
+    -- In reverse order an equal tuple comes before, as in Tarantool.
     local function before(left, right)
         local order = key:compare(left.tuple, right.tuple)
-        if order == 0 then return left.number < right.number end
-        if reverse then return order > 0 end
+        if reverse then return order >= 0 end
         return order < 0
+    end
+    local function next_of(source)
+        local tuple = source._step()
+        if tuple ~= nil then key_def.check_tuple(key, tuple) end
+        return tuple
     end
     local heap
     local function fill()
         heap = {}
-        for number, source in ipairs(sources) do
-            local tuple = source._step()
-            if tuple ~= nil then push(heap, { tuple = tuple, number = number, source = source }, before) end
+        for _, source in ipairs(sources) do
+            local tuple = next_of(source)
+            if tuple ~= nil then
+                heap[#heap + 1] = { tuple = tuple, source = source }
+                sift_up(heap, #heap, before)
+            end
         end
     end
     return new_source(function()
@@ -169,32 +183,40 @@ function module.new(key, sources, options)
         local first = heap[1]
         if not first then return nil end
         local tuple = first.tuple
-        local following = first.source._step()
-        if following ~= nil then
-            first.tuple = following
-            sift_down(heap, first, before)
-        else
+        first.tuple = next_of(first.source)
+        if first.tuple == nil then
             local last = table.remove(heap)
-            if last ~= first then sift_down(heap, last, before) end
+            if last ~= first then heap[1] = last end
         end
+        if heap[1] then sift_up(heap, sift_down(heap, before), before) end
         return tuple
     end)
 end
 
+-- The result in a buffer has an array's header of five bytes, as in Tarantool: the count is known last there.
+local function write_list(list, buf)
+    local header, count = buf:alloc(5), #list
+    header[0] = 0xdd
+    for place = 1, 4 do header[place] = math.floor(count / 256 ^ (4 - place)) % 256 end
+    for _, tuple in ipairs(list) do msgpack.encode(tuple, buf) end
+end
+
 function methods.select(source, options)
     if not is_source(source) then usage('Usage: merge_source:select([opts])') end
-    if options ~= nil and type(options) ~= 'table' then illegal('Bad params, ' .. SELECT_OPTIONS) end
+    if options ~= nil and type(options) ~= 'table' then usage('Bad params, ' .. SELECT_OPTIONS) end
     options = options or {}
-    if options.limit ~= nil and type(options.limit) ~= 'number' then illegal('Bad param "limit", ' .. SELECT_OPTIONS) end
-    if type(options.buffer) ~= 'nil' and not is_buffer(options.buffer) then illegal('Bad param "buffer", ' .. SELECT_OPTIONS) end
+    if options.limit ~= nil and type(options.limit) ~= 'number' then usage('Bad param "limit", ' .. SELECT_OPTIONS) end
+    if type(options.buffer) ~= 'nil' and not is_buffer(options.buffer) then usage('Bad param "buffer", ' .. SELECT_OPTIONS) end
     local list, limit = {}, options.limit or math.huge
+    -- A negative limit is none, as in Tarantool.
+    if limit < 0 then limit = math.huge end
     while #list < limit do
         local tuple = source._step()
         if tuple == nil then break end
         list[#list + 1] = tuple
     end
     if not options.buffer then return list end
-    msgpack.encode(setmetatable(list, { __serialize = 'seq' }), options.buffer)
+    write_list(list, options.buffer)
 end
 
 function methods.pairs(source)

@@ -120,4 +120,18 @@ try(merger.new_source_fromtable, 1)
 try(merger.new_tuple_source)
 try(merger.new_table_source, 1)
 try(merger.new_source_frombuffer, 1)
+-- Equal tuples of several sources, tuples that a key definition does not fit, failures of generators.
+local function of(...) return merger.new_source_fromtable({ ... }) end
+local mixed = merger.new(first, { of({ 1, 'a' }, { 2, 'a' }, { 3, 'a' }), of({ 3, 'b' }, { 2, 'b' }), of({ 2, 'c' }) })
+for _, tuple in mixed:pairs() do print(tuple) end
+for _, tuple in merger.new(first, { of({ 4 }, { 2, 'a' }), of({ 3 }, { 2, 'b' }) }, { reverse = true }):pairs() do print(tuple) end
+try(function() return merger.new(first, { of({ 'text' }) }):select() end)
+try(function() return merger.new(first, { of({}) }):select() end)
+try(function() return merger.new(first, { merger.new_tuple_source(function() error('of the generator') end) }):select() end)
+try(function() return merger.new(first, { of({ 1 }, { 2 }) }):select({ limit = -1 }) end)
+output:recycle()
+merger.new(first, { of({ 1 }, { 2 }) }):select({ buffer = output })
+print(output:size(), output.rpos[0], output.rpos[4])
+try(function() return key_def.new({ { fieldno = 1, type = 'varbinary' } }) end)
+for _, name in ipairs({ 'NUM', 'str', 'Unsigned' }) do print(key_def.new({ { fieldno = 1, type = name } }):totable()[1].type) end
 os.exit(0)
