@@ -99,8 +99,17 @@ box.schema.space.create('new')
 c:ping()
 for _ = 1, 500 do if c.space.new then break end fiber.sleep(0.01) end
 print(c.space.new ~= nil, c.space.people == people)
+print(type(c:on_connect()), #c:on_connect(), #c:on_disconnect(), failure(c.on_connect, c, 1):match('Usage.*'))
+local called = {}
+local function one() called[#called + 1] = 'one' end
+local function two() called[#called + 1] = 'two' end
+print(c:on_disconnect(one), c:on_disconnect(two), #c:on_disconnect(), c:on_disconnect(nil, c:on_disconnect()[1]) ~= nil)
+print(failure(c.on_disconnect, c, nil, print):match('on_disc.*'), c:on_disconnect(two, one) == one, c:on_disconnect()[1] == two)
+c:on_disconnect(one)
+c:on_disconnect(function(of) events[#events + 1] = 'disconnect ' .. tostring(of == c) end)
 c:close()
 fiber.sleep(0.05)
+print(show(called))
 print(show(events), c.state, c.error, c:is_connected(), c:ping(), c:close())
 print(failure(c.call, c, 'answer'))
 print(c:wait_connected(0.1), c:wait_state('closed'))

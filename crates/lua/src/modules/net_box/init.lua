@@ -5,7 +5,7 @@ local ffi = require('ffi')
 local log = require('log')
 local socket = require('socket')
 local uri = require('uri')
-local internal = require('lycosa.box')
+local triggers = require('internal.trigger')
 local native = require('lycosa.netbox')
 local stream = require('lycosa.socket')
 
@@ -33,8 +33,8 @@ local function set_state(connection, state, message)
 end
 
 local function run_triggers(connection, list)
-    for i = #list, 1, -1 do
-        local done, message = pcall(list[i], connection)
+    for _, trigger in ipairs(table.copy(list)) do
+        local done, message = pcall(trigger, connection)
         if not done then log.error('%s', tostring(message)) end
     end
 end
@@ -376,7 +376,7 @@ local function check_connection(connection, name)
     end
 end
 
-local REQUEST_OPTIONS = { timeout = 'number', is_async = 'boolean', on_push = 'function' }
+local REQUEST_OPTIONS = { timeout = 'number', is_async = 'boolean' }
 
 -- Sends a request and waits for it as the options say: its result, or its future.
 local function request(connection, options, decode, kind, ...)
@@ -497,15 +497,13 @@ function methods.timeout(connection, timeout)
     return connection
 end
 
-local function trigger(list)
-    return function(connection, new, old)
-        check_connection(connection, list:sub(2))
-        return connection[list](new, old)
+local TRIGGERS = { 'on_connect', 'on_disconnect', 'on_schema_reload' }
+for _, name in ipairs(TRIGGERS) do
+    methods[name] = function(connection, ...)
+        check_connection(connection, name)
+        return connection['_' .. name](...)
     end
 end
-methods.on_connect = trigger('_set_on_connect')
-methods.on_disconnect = trigger('_set_on_disconnect')
-methods.on_schema_reload = trigger('_set_on_schema_reload')
 
 -- Connecting.
 
@@ -567,11 +565,7 @@ local function new_connection(client, greeting, ...)
         _password = password, _spaces = {}, _requests = {}, _next_sync = 1, _limits = {}, _seen_version = 0,
         _changed = fiber.cond(), _retry = fiber.cond(), _wrapped = client, _greeting = greeting,
     }, connection_mt)
-    for _, name in ipairs({ 'on_connect', 'on_disconnect', 'on_schema_reload' }) do
-        local list, set = internal.trigger_list()
-        connection['_' .. name] = list
-        connection['_set_' .. name] = function(new, old) set(new, old) end
-    end
+    for _, name in ipairs(TRIGGERS) do connection['_' .. name] = triggers.new(name) end
     if options.call_16 then
         connection.call, connection.eval = methods.call_16, methods.eval_16
     end
