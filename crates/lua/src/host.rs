@@ -344,11 +344,18 @@ impl Lua {
         Ok(())
     }
 
-    /// As [`Lua::check_not_aborted`], for a statement or a read that becomes a part of the fiber's transaction. From now on a
-    /// yield aborts it; one that a yield has interrupted before begins again.
+    /// For a statement or a read that becomes a part of the fiber's transaction. From now on a yield aborts it; one that a
+    /// yield has interrupted before begins again. As in Tarantool, a transaction that is aborted already takes statements
+    /// all the same, and its end takes them back.
     pub(crate) fn join_transaction(self) -> Result<(), Error> {
-        self.check_not_aborted()?;
         let bridge = self.bridge()?;
+        if self.check_not_aborted().is_err() {
+            let (fiber, user) = (self.fiber()?.id, self.session()?.caller.effective);
+            if bridge.owner.get() != Some(fiber) {
+                self.with_instance(|instance| instance.begin(user))?;
+                bridge.owner.set(Some(fiber));
+            }
+        }
         if !bridge.unused.borrow().is_empty() {
             self.begin_again()?;
         }
@@ -385,6 +392,12 @@ impl Lua {
             return false;
         };
         bridge.owner.get() == Some(fiber) || bridge.has_aborted(fiber) || bridge.is_unused(fiber)
+    }
+
+    /// Whether the instance's open transaction is that of the running fiber.
+    pub(crate) fn owns_transaction(self) -> bool {
+        let (Ok(bridge), Ok(fiber)) = (self.bridge(), self.fiber()) else { return false };
+        bridge.owner.get() == Some(fiber.id)
     }
 
     /// Waits until everything that is committed is durable; not inside of a transaction.

@@ -16,19 +16,41 @@ local function check(func, usage)
     end
 end
 
+-- What a function raises leaves the call as an error object.
+local function raised(done, ...)
+    if done then return ... end
+    local reason = ...
+    if box.error.is(reason) then error(reason, 0) end
+    local failure = internal.new_error('LuajitError', nil, tostring(reason))
+    box.error.set(failure)
+    error(failure, 0)
+end
+
+-- A function in C that cannot be loaded has its module's name in the error: what stands before its last dot.
+local function loaded(name, done, ...)
+    local reason = ...
+    if not done and box.error.is(reason) and reason.code == box.error.NO_SUCH_PROC then
+        client_error('LOAD_MODULE', ("Failed to dynamically load module '%s': module not found"):format(
+            name:match('^(.*)%.') or name))
+    end
+    return raised(done, ...)
+end
+
 function methods.call(func, args)
     check(func, 'call')
     if type(args) ~= 'nil' and type(args) ~= 'table' then error('Use func:call(table)', 2) end
     args = args or {}
     local count = table.maxn(args)
     if func.language ~= 'LUA' then
-        return internal.call(func.name, { n = count, unpack(args, 1, count) })
+        return loaded(func.name, pcall(internal.call, func.name, { n = count, unpack(args, 1, count) }))
     end
     internal.check_execute(func.name)
     local program = require('lycosa.program')
     local row = internal.system_row(FUNC, 2, func.name)
-    if row and row[4] == 1 then return internal.as_user(row[2], program.call, func.name, unpack(args, 1, count)) end
-    return program.call(func.name, unpack(args, 1, count))
+    if row and row[4] == 1 then
+        return raised(pcall(internal.as_user, row[2], program.call, func.name, unpack(args, 1, count)))
+    end
+    return raised(pcall(program.call, func.name, unpack(args, 1, count)))
 end
 
 function methods.drop(func, options)

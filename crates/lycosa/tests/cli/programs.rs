@@ -95,6 +95,42 @@ fn a_fiber_that_is_cancelled_or_woken_waits_no_longer() {
 }
 
 #[test]
+fn functions_fail_and_aborted_transactions_go_on_as_there() {
+    compare("functions.lua", &[]);
+}
+
+#[test]
+fn the_environment_names_places_of_modules_as_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("found.lua"), "return 'by LUA_PATH'").expect("a module");
+    let places = format!("{}/?.lua;;", folder.path().display());
+    let run = |program: &str, path: &str, c_path: &str| {
+        let mut command = Command::new(program);
+        command.env("LUA_PATH", path).env("LUA_CPATH", c_path).env("HOME", "/nowhere");
+        command.args([
+            "-e",
+            "print(package.path) print(package.cpath) print(pcall(require, 'found')) os.exit(0)",
+        ]);
+        let output = command.stdin(std::process::Stdio::null()).output().expect("the program runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let found = run(lycosa(), &places, "/own/?.so");
+    assert!(found.starts_with(&format!("{}/?.lua;/nowhere/.luarocks", folder.path().display())), "{found}");
+    assert!(found.contains("\n/own/?.so\ntrue\tby LUA_PATH\n"), "{found}");
+    if !has_tarantool() {
+        return;
+    }
+    for (path, c_path) in [(places.as_str(), "/own/?.so"), (";;", ";;/last/?.so"), ("/a%1;;/b;;", "")] {
+        let first_two = |text: String| text.lines().take(2).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(
+            first_two(run(lycosa(), path, c_path)),
+            first_two(run("tarantool", path, c_path)),
+            "{path} {c_path}"
+        );
+    }
+}
+
+#[test]
 fn a_refused_option_leaves_box_unconfigured() {
     compare("refused_options.lua", &[]);
 }

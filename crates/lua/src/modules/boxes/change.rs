@@ -326,6 +326,7 @@ fn begin(lua: Lua) -> Result<i32, Error> {
 
 fn commit(lua: Lua) -> Result<i32, Error> {
     if let Err(error) = lua.check_not_aborted() {
+        take_back(lua)?;
         lua.set_transaction(false)?;
         return Err(error);
     }
@@ -351,21 +352,29 @@ fn rollback(lua: Lua) -> Result<i32, Error> {
     if !aborted {
         lua.begin_again()?;
     }
+    take_back(lua)?;
     lua.set_transaction(false)?;
-    if !aborted {
+    Ok(0)
+}
+
+/// Rolls back what the fiber has in its transaction, which a yield may have aborted before.
+fn take_back(lua: Lua) -> Result<(), Error> {
+    if lua.owns_transaction() {
         lua.with_instance(|instance| {
             instance.rollback();
             Ok(())
         })?;
     }
-    Ok(0)
+    Ok(())
 }
 
 /// The userdata that holds a savepoint for Lua.
 struct SavepointHandle(lycosa_instance::Savepoint);
 
 fn savepoint(lua: Lua) -> Result<i32, Error> {
-    lua.check_not_aborted()?;
+    if lua.check_not_aborted().is_err() {
+        lua.join_transaction()?;
+    }
     lua.begin_again()?;
     if !lua.in_transaction() {
         return Err(Error::Box {
