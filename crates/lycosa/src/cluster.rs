@@ -54,7 +54,7 @@ pub(crate) fn run(command: &ClusterCommand) -> anyhow::Result<Outcome> {
         }
         ClusterCommand::Status(at) => status(at),
         ClusterCommand::Leave(at) => {
-            let member = folder::leave(&config(None, &at.data_dir)?, false)?;
+            let member = folder::leave(&config(None, &at.data_dir)?)?;
             let answer = json!({"left": member.group.to_string(), "node": member.node});
             let text = format!(
                 "the data folder is that of a single server again: leave cluster.listen out when you start it. Group {} has ended",
@@ -102,14 +102,7 @@ fn recover(arguments: &ClusterInitArguments, force: bool) -> anyhow::Result<Outc
         );
     }
     let config = config(arguments.config.as_deref(), &arguments.at.data_dir)?;
-    // The address is looked at before anything is changed.
-    let address =
-        arguments.member_address.clone().or(config.cluster_listen.as_ref().map(ToString::to_string));
-    let address = address.context(
-        "no address for the new group's members: name it with --member-address HOST:PORT, or set cluster.listen in lycosa.toml",
-    )?;
-    let member = folder::leave(&config, true)?;
-    let begun = folder::init(&config, Some(&address))?;
+    let (member, begun) = folder::recover(&config, arguments.member_address.as_deref())?;
     let answer = json!({
         "group": begun.group.to_string(), "node": 1, "address": begun.address, "former_group": member.group.to_string(),
         "former_node": member.node,

@@ -59,6 +59,14 @@ pub enum BeginError {
     /// The group has other members.
     #[error("the group has {0} members: remove the others first, or their data part from these")]
     Members(usize),
+    /// The group goes on without this member.
+    #[error(
+        "node {} was removed from group {}, which goes on without it, so these data are out of date. Empty the folder to let the \
+         server join again",
+        .0.node,
+        .0.group
+    )]
+    Removed(NodeIdentity),
     /// The folder cannot be read or changed.
     #[error("can't change the folder: {0}")]
     Io(#[from] io::Error),
@@ -218,6 +226,10 @@ pub fn leave(
     let read = GroupLog::read_back(directory).map_err(OpenError::from)?.ok_or(OpenError::NoSnapshot)?;
     // Alone, or with the other members given up, what the disk has is what there is.
     let last = read.state_at_end(0);
+    let member = member_of(directory).map_err(OpenError::from)?.ok_or(OpenError::NoSnapshot)?;
+    if !forced && last.members.get(member.node).is_none() {
+        return Err(BeginError::Removed(member));
+    }
     if !forced && last.members.len() > 1 {
         return Err(BeginError::Members(last.members.len()));
     }

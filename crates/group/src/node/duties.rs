@@ -67,11 +67,15 @@ impl Node {
     /// [`Refusal`].
     pub fn successor(&self, to: Option<NodeId>) -> Result<NodeId, Refusal> {
         self.check_leader()?;
-        let successor = match to {
-            Some(node) => self.successors().find(|&(_, candidate)| candidate == node),
-            None => self.successors().max(),
+        let found = match to {
+            Some(node) if node == self.identity.node => return Err(Refusal::Leads(node)),
+            Some(node) => {
+                let found = self.successors().find(|&(_, candidate)| candidate == node);
+                found.ok_or(Refusal::Successor(node))
+            }
+            None => self.successors().max().ok_or(Refusal::NoSuccessor),
         };
-        let (matched, successor) = successor.ok_or(Refusal::Successor(to.unwrap_or(self.identity.node)))?;
+        let (matched, successor) = found?;
         let entries = self.raw.raft.raft_log.last_index().saturating_sub(matched);
         if entries > MAX_HAND_OVER_LAG {
             return Err(Refusal::Behind { node: successor, entries });

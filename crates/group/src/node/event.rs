@@ -174,9 +174,15 @@ pub enum Refusal {
     /// The group would be without a voter.
     #[error("node {0} is the last voter: `leave` ends the group")]
     LastVoter(NodeId),
-    /// No other voter answers.
+    /// The node is no voter that answers.
     #[error("node {0} cannot lead: it is no voter, or it does not answer")]
     Successor(NodeId),
+    /// No other voter answers.
+    #[error("no other voter answers: no member can lead in place of this one")]
+    NoSuccessor,
+    /// The leader was asked to hand over to itself.
+    #[error("node {0} leads the group already")]
+    Leads(NodeId),
     /// A voter that lacks too much of the leader's log.
     #[error(
         "node {node} lacks {entries} entries of the leader's log: hand over once it has caught up; \

@@ -313,6 +313,9 @@ fn a_leader_that_is_cut_off_loses_its_proposals_and_its_reads() {
 fn leadership_is_handed_over_on_request() {
     let mut net = Net::grown(3);
     assert_eq!(net.lead().node.transfer(Some(9)), Err(Refusal::Successor(9)));
+    let leader = net.leader().expect("a leader");
+    assert_eq!(net.lead().node.transfer(Some(leader)), Err(Refusal::Leads(leader)));
+    assert_eq!(Net::alone().lead().node.transfer(None), Err(Refusal::NoSuccessor));
     assert_eq!(net.lead().node.transfer(Some(3)), Ok(3));
     assert_eq!(net.lead().node.propose(b"x".to_vec()), Err(Refusal::Transferring));
     net.settle();

@@ -28,6 +28,14 @@ pub struct Begun {
 /// # Errors
 /// The folder is in use, belongs to a group already, or cannot be loaded; there is no address that others can reach.
 pub fn init(config: &Config, address: Option<&str>) -> anyhow::Result<Begun> {
+    begin(config, member_address(config, address)?)
+}
+
+/// The address at which other members reach this one.
+///
+/// # Errors
+/// There is none that others can reach.
+fn member_address(config: &Config, address: Option<&str>) -> anyhow::Result<String> {
     let listen = config.cluster_listen.as_ref().map(ToString::to_string);
     let address = address.map(str::to_owned).or(listen).context(
         "no address for the other members: name it with --member-address HOST:PORT, or set cluster.listen in lycosa.toml",
@@ -37,6 +45,10 @@ pub fn init(config: &Config, address: Option<&str>) -> anyhow::Result<Begun> {
         "{address} means every address of this machine, which other members cannot connect to: name one with \
          --member-address HOST:PORT"
     );
+    Ok(address)
+}
+
+fn begin(config: &Config, address: String) -> anyhow::Result<Begun> {
     let directory = Directory::open(&config.data_dir)?;
     let (store, log) = (store_settings(config), writer_settings(config));
     let found = Recovery::open(&directory, Mode::Strict)?.map(|recovery| recovery.instance());
@@ -48,11 +60,28 @@ pub fn init(config: &Config, address: Option<&str>) -> anyhow::Result<Begun> {
     Ok(Begun { group, address })
 }
 
-/// Makes the data folder of the last member that of a single server. `forced`: other members are given up.
+/// Makes the data folder of the last member that of a single server.
 ///
 /// # Errors
 /// The folder is in use or no member's, it cannot be loaded, or the group has other members.
-pub fn leave(config: &Config, forced: bool) -> anyhow::Result<group::Identity> {
+pub fn leave(config: &Config) -> anyhow::Result<group::Identity> {
+    end(config, false)
+}
+
+/// Gives the other members up: the data folder is that of node 1 of a new group, with an address as for [`init`]. Returns who the
+/// member was.
+///
+/// # Errors
+/// The folder is in use or no member's, or cannot be loaded; there is no address that others can reach.
+pub fn recover(config: &Config, address: Option<&str>) -> anyhow::Result<(group::Identity, Begun)> {
+    // The address is looked at before anything is changed.
+    let address = member_address(config, address)?;
+    let member = end(config, true)?;
+    Ok((member, begin(config, address)?))
+}
+
+/// `forced`: other members are given up.
+fn end(config: &Config, forced: bool) -> anyhow::Result<group::Identity> {
     let directory = Directory::open(&config.data_dir)?;
     let Some(member) = group::folder::member_of(&directory)? else {
         bail!("the data folder {} belongs to no group: nothing to leave", config.data_dir.display());

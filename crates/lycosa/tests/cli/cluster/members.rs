@@ -60,6 +60,9 @@ fn the_last_member_is_a_single_server_with_all_data_and_a_tarantool_starts_on_it
             members.iter().all(|member| member["node"] != number + 1 && member["standing"] == "voter")
         });
         group.stop(number);
+        let gone = group.members[number].folder.to_str().unwrap();
+        let refused = lycosa(&["cluster", "leave", "--data-dir", gone]);
+        assert!(!refused.status.success() && text(&refused).contains("was removed"), "{}", text(&refused));
     }
     group.put(leader, "task 3");
     let tasks = group.payloads(leader);
@@ -166,6 +169,9 @@ fn one_member_goes_on_after_the_others_are_lost_for_good() {
     (0..3).for_each(|number| group.kill(number));
     let refused = lycosa(&["cluster", "recover", "--data-dir", &kept]);
     assert!(!refused.status.success() && text(&refused).contains("--force"), "{}", text(&refused));
+    let any = ["cluster", "recover", "--force", "--data-dir", &kept, "--member-address", "0.0.0.0:3311"];
+    let refused = lycosa(&any);
+    assert!(!refused.status.success() && text(&refused).contains("every address"), "{}", text(&refused));
     let address = group.members[leader].address.clone();
     let recover =
         ["cluster", "recover", "--force", "--data-dir", &kept, "--member-address", &address, "--json"];
