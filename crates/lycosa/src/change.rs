@@ -1,6 +1,6 @@
 //! `release`, `bury`, `kick` and `delete`: by ids, or for the tasks that a filter chooses.
 //!
-//! A filter counts its tasks first; `--yes` changes them, in batches. A batch that is refused, because a task has changed
+//! A filter counts its tasks first, and asks; then they are changed, in batches. A batch that is refused, because a task has changed
 //! meanwhile, is done again task by task, and the tasks that are refused then are named.
 
 use lycosa_client::{Error, Kind, Value};
@@ -11,6 +11,7 @@ use crate::arguments::{
     ReleaseArguments, TaskState,
 };
 use crate::commands::{flag, for_all_ids, for_each_id, method, options};
+use crate::confirm;
 use crate::explain;
 use crate::listing;
 use crate::outcome::{Outcome, Usage};
@@ -226,11 +227,7 @@ impl<'a> Change<'a> {
             if client.json {
                 output::line(json!({ "tube": tube, "chosen": count }))?;
             }
-            eprintln!(
-                "lycosa: {verb} would change {} of tube \"{tube}\"; --yes does it",
-                counted(count as u64, "task")
-            );
-            return Ok(Outcome::Done);
+            confirm::may_change(verb, tube, count as u64)?;
         }
         let (mut changed, mut refused) = (0, 0);
         for batch in ids.chunks(BATCH) {

@@ -1,7 +1,7 @@
 //! The commands that ask the server something and print the answer.
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,12 +13,12 @@ use crate::arguments::{
     ClientArguments, TakeArguments, TaskArguments, TouchArguments, TubeCommand, TubeCreateArguments,
     TubeEndArguments,
 };
+use crate::confirm;
 use crate::listing;
 use crate::outcome::{Outcome, Usage};
 use crate::output::{self, Task};
 use crate::payload;
 use crate::session::Session;
-use crate::terminal;
 use crate::tube_options::{self, Needs};
 use crate::values::seconds;
 
@@ -58,27 +58,17 @@ fn end(arguments: &TubeEndArguments, verb: &str, done: &str) -> anyhow::Result<O
         let statistics = session.statistics(Some(tube))?;
         let total =
             statistics.first().and_then(|value| value.get("tasks")?.get("total")?.as_u64()).unwrap_or(0);
-        if !may_end(tube, verb, total)? {
-            anyhow::bail!("nothing was changed");
-        }
+        may_end(tube, verb, total)?;
     }
     session.call(&method(tube, verb), Vec::new())?;
     say(client, tube, done)
 }
 
 /// Asks on a terminal; elsewhere few tasks need no question, and many are refused.
-fn may_end(tube: &str, verb: &str, total: u64) -> anyhow::Result<bool> {
-    if total == 0 {
-        return Ok(true);
-    }
-    if io::stdin().is_terminal() && io::stderr().is_terminal() {
+fn may_end(tube: &str, verb: &str, total: u64) -> anyhow::Result<()> {
+    if total > 0 && confirm::has_terminal() {
         let tasks = if total == 1 { "task is" } else { "tasks are" };
-        let mut err = terminal::stderr();
-        write!(err, "{verb} tube {tube}? Its {total} {tasks} lost. [y/N] ")?;
-        err.flush()?;
-        let mut answer = String::new();
-        io::stdin().read_line(&mut answer)?;
-        return Ok(matches!(answer.trim(), "y" | "Y" | "yes"));
+        return confirm::ask(&format!("{verb} tube {tube}? Its {total} {tasks} lost."));
     }
     if total > MAX_UNASKED {
         return Err(Usage(format!(
@@ -86,7 +76,7 @@ fn may_end(tube: &str, verb: &str, total: u64) -> anyhow::Result<bool> {
         ))
         .into());
     }
-    Ok(true)
+    Ok(())
 }
 
 fn say(client: &ClientArguments, tube: &str, what: &str) -> anyhow::Result<Outcome> {

@@ -491,11 +491,9 @@ fn report(
     let is_same = same + unread == compared.len();
     let is_complete = compared.get(&SPACE).is_some_and(|space| space.verdict != Verdict::Unread);
     if same == 0 && is_same {
-        bail!(
-            "there is no space that both users may read: grant the role `replication` to {} and {}",
-            servers[0].peer.user,
-            servers[1].peer.user
-        );
+        let [first, second] = servers.each_ref().map(|server| &server.peer.user);
+        let second = if first == second { "on both servers".to_owned() } else { format!("and {second}") };
+        bail!("there is no space that both users may read: grant the role `replication` to {first} {second}");
     }
     if as_json {
         compared.iter().try_for_each(|(id, space)| output::line(space.json(*id)))?;

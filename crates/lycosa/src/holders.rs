@@ -123,9 +123,14 @@ fn list(
             output::line(payload::to_json(session))?;
         }
     } else if sessions.is_empty() {
-        eprintln!(
-            "lycosa: no such session: no connection that this user may see has called the queue or holds a task"
-        );
+        if let Some(tube) = tube {
+            // A tube that does not exist is an error.
+            session.statistics(Some(tube))?;
+        }
+        let does = tube.map_or("has called the queue or holds a task".to_owned(), |tube| {
+            format!("holds a task of tube \"{tube}\"")
+        });
+        eprintln!("lycosa: no such session: no connection that this user may see {does}");
     } else {
         let rows: Vec<Vec<String>> = sessions.iter().map(|session| row(session)).collect();
         output::table(&COLUMNS, &rows)?;

@@ -16,6 +16,7 @@ mod cluster;
 mod commands;
 mod compare;
 mod complete;
+mod confirm;
 mod curves;
 mod expiration;
 mod explain;

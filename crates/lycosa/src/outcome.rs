@@ -10,6 +10,7 @@ use lycosa_journal::log::LogError;
 use lycosa_journal::recovery::RecoveryError;
 use lycosa_journal::snap::SnapshotError;
 use lycosa_server::Unclosed;
+use lycosa_server::config::{ConfigError, Source};
 
 /// The end of a command that was carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,13 +72,18 @@ fn text_of(error: &anyhow::Error) -> String {
 pub(crate) fn code_of(error: &anyhow::Error) -> u8 {
     if let Some(category) = error.chain().find_map(category_of) {
         category.exit_code()
-    } else if error.is::<Usage>() {
+    } else if error.is::<Usage>() || is_wrong_flag(error) {
         EXIT_USAGE
     } else if is_no_connection(error) {
         EXIT_NO_CONNECTION
     } else {
         EXIT_FAILED
     }
+}
+
+/// A setting has a wrong value on the command line; in a file or the environment it is no matter of usage.
+fn is_wrong_flag(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ConfigError::Value { place: Source::Flag(_), .. }))
 }
 
 /// The fault of a data folder or its disk, if that is the cause.
@@ -91,6 +97,9 @@ fn category_of(cause: &(dyn std::error::Error + 'static)) -> Option<Category> {
     if let Some(folder) = cause.downcast_ref::<DirectoryError>() {
         return Some(match folder {
             DirectoryError::Locked(_) => Category::Locked,
+            DirectoryError::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
+                Category::Missing
+            }
             DirectoryError::Io { .. } => Category::Disk,
         });
     }

@@ -20,7 +20,10 @@ On each further machine, with the same secret and an empty data folder:
 
 On a member's machine:
   lycosa cluster add 10.0.0.2:3311
-  lycosa cluster status";
+  lycosa cluster status
+
+A member that leads hands over before it ends by SIGTERM or Ctrl-C, so a machine is stopped without further commands. After
+`lycosa cluster transfer` it goes on as a follower.";
 
 /// The port of a member's address that has none.
 const DEFAULT_PORT: u16 = 3311;

@@ -6,6 +6,9 @@ use clap::{Arg, ArgMatches, Args, FromArgMatches};
 use lycosa_server::config::{Flags, SETTINGS};
 
 pub(super) const SERVE_EXAMPLES: &str = "\
+SIGTERM and Ctrl-C end the server in order: it answers what it has accepted, then closes its journal. A member of a group that leads
+hands over to another member first. SIGHUP loads settings and certificates again.
+
 Examples:
   lycosa serve                                        127.0.0.1:3301, data in ./data
   lycosa serve --config /etc/lycosa/lycosa.toml

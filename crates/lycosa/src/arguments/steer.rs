@@ -68,8 +68,8 @@ Examples:
   lycosa find mail --older-than 1h --count";
 
 pub(super) const APPLY_EXAMPLES: &str = "\
-Counts the tasks first, and asks. Without a terminal it only counts, and --yes changes them. Each task is checked again at the moment of its
-change; tasks that are put meanwhile are left alone. Ctrl-C leaves the job to the server.
+Counts the tasks first, and asks; --yes answers. Without a terminal and --yes it changes nothing and ends with exit code 2.
+Each task is checked again at the moment of its change; tasks that are put meanwhile are left alone. Ctrl-C leaves the job to the server.
 
 Examples:
   lycosa apply mail kick --error timeout --yes

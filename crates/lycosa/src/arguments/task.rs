@@ -35,7 +35,8 @@ Examples:
   lycosa list mail --older-than 1h --limit 1000 --json";
 
 pub(super) const CHOICE_EXAMPLES: &str = "\
-With a filter in place of ids the tasks are counted; --yes changes them.
+With a filter in place of ids the tasks are counted, and the command asks; --yes answers. Without a terminal and --yes it
+changes nothing and ends with exit code 2.
 
 Examples:
   lycosa delete mail 7 8
@@ -43,14 +44,16 @@ Examples:
   lycosa delete mail --state buried --older-than 7d --yes";
 
 pub(super) const BURY_EXAMPLES: &str = "\
-With a filter in place of ids the tasks are counted; --yes changes them.
+With a filter in place of ids the tasks are counted, and the command asks; --yes answers. Without a terminal and --yes it
+changes nothing and ends with exit code 2.
 
 Examples:
   lycosa bury mail 7 8 --reason 'bad address'
   lycosa bury mail --state ready --older-than 7d --yes";
 
 pub(super) const KICK_EXAMPLES: &str = "\
-With a filter the buried tasks that it chooses are counted; --yes makes them ready.
+With a filter the buried tasks that it chooses are counted, and the command asks; --yes answers. Without a terminal and --yes
+it changes nothing and ends with exit code 2.
 
 Examples:
   lycosa kick mail --count 100                the first 100
@@ -249,7 +252,7 @@ pub(crate) struct FilterArguments {
     /// The most tasks that the filter chooses, in the order of their ids
     #[arg(long, value_name = "COUNT", value_parser = positive, allow_negative_numbers = true)]
     pub(crate) limit: Option<u64>,
-    /// Change the tasks that the filter chooses, instead of counting them
+    /// Change the tasks that the filter chooses without asking
     #[arg(long)]
     pub(crate) yes: bool,
 }

@@ -124,7 +124,7 @@ pub(crate) struct TubeCreateArguments {
     #[arg(long, value_parser = priority, allow_negative_numbers = true)]
     pub(crate) pri: Option<u64>,
     /// How many tasks fit (limfifottl)
-    #[arg(long)]
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     pub(crate) capacity: Option<u64>,
     #[command(flatten)]
     pub(crate) client: ClientArguments,

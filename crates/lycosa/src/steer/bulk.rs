@@ -1,6 +1,6 @@
 //! `find`, `apply`, `undo` and `job`: many tasks at once, by a filter.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -11,14 +11,15 @@ use serde_json::json;
 use super::ask;
 use crate::arguments::{ApplyArguments, FindArguments, JobArguments, TaskFilter, UndoArguments};
 use crate::commands::{flag, options};
+use crate::confirm;
 use crate::holders::Holders;
 use crate::listing;
 use crate::outcome::{Outcome, Usage};
 use crate::output;
 use crate::payload;
 use crate::session::Session;
-use crate::terminal;
-use crate::values::{counted, seconds, time};
+use crate::tube_options::{self, Needs};
+use crate::values::{seconds, time};
 
 /// Time between two looks at a job.
 const LOOK: Duration = Duration::from_millis(100);
@@ -26,6 +27,17 @@ const LOOK: Duration = Duration::from_millis(100);
 const PAGE: u64 = 500;
 
 impl TaskFilter {
+    /// Refuses what a tube of the type ignores, as all other commands do.
+    fn check(&self, session: &Session, tube: &str) -> anyhow::Result<()> {
+        listing::check_choice(session, tube, &self.choice)?;
+        let given = [
+            ("--younger-than", Needs::Ttl, self.younger_than.is_some()),
+            ("--pri-from", Needs::Ttl, self.pri_from.is_some()),
+            ("--pri-to", Needs::Ttl, self.pri_to.is_some()),
+        ];
+        tube_options::check(session, tube, &given)
+    }
+
     fn is_given(&self) -> bool {
         self.all || !matches!(self.value(), Value::Map(members) if members.is_empty())
     }
@@ -67,6 +79,7 @@ fn word<'a>(job: &'a Value, name: &str) -> &'a str {
 pub(crate) fn find(arguments: &FindArguments) -> anyhow::Result<Outcome> {
     let FindArguments { tube, filter, count, limit, client } = arguments;
     let session = Session::open(client)?;
+    filter.check(&session, tube)?;
     if *count {
         let job = ask(&session, tube, "count", vec![filter.value()])?;
         let job = wait(&session, tube, job)?;
@@ -120,6 +133,7 @@ pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
         .into());
     }
     let session = Session::open(client)?;
+    filter.check(&session, tube)?;
     let given = |dry_run: bool, counted: Option<u64>| {
         let more = options([
             ("dry_run", flag(dry_run)),
@@ -141,9 +155,10 @@ pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
         if client.json {
             output::line(json!({ "tube": tube, "operation": operation.name(), "matched": matched }))?;
         }
-        if matched == 0 || !may_change(operation.name(), tube, matched)? {
+        if matched == 0 {
             return Ok(outcome(counted));
         }
+        confirm::may_change(operation.name(), tube, matched)?;
     }
     let job = ask(&session, tube, "apply", given(false, counted.map(|job| number(&job, "id"))))?;
     if *no_wait {
@@ -153,28 +168,14 @@ pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
     show(tube, &job, client.json)
 }
 
-/// Asks on a terminal; elsewhere says how many tasks would be changed.
-fn may_change(verb: &str, tube: &str, count: u64) -> anyhow::Result<bool> {
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        eprintln!("lycosa: {verb} would change {} of tube \"{tube}\"; --yes does it", counted(count, "task"));
-        return Ok(false);
-    }
-    let mut err = terminal::stderr();
-    write!(err, "{verb} {} of tube {tube}? [y/N] ", counted(count, "task"))?;
-    err.flush()?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
-}
-
 /// `lycosa undo`
 pub(crate) fn undo(arguments: &UndoArguments) -> anyhow::Result<Outcome> {
     let UndoArguments { tube, job: id, reason, yes, client } = arguments;
     let session = Session::open(client)?;
     if !yes {
         let kept = number(&ask(&session, tube, "job", vec![Value::from(*id)])?, "kept");
-        if kept > 0 && !may_change("undo would bring back, and so", tube, kept)? {
-            return Ok(Outcome::Done);
+        if kept > 0 {
+            confirm::may_change(&format!("undo of job {id}"), tube, kept)?;
         }
     }
     let given = options([("reason", reason.as_deref().map(Value::from))]);

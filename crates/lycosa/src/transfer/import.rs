@@ -40,7 +40,10 @@ pub(crate) fn run(arguments: &ImportArguments) -> anyhow::Result<Outcome> {
             let name = || format!("cannot read {}", path.display());
             let file = File::open(path).with_context(name)?;
             let size = file.metadata().with_context(name)?.len();
-            import.lines(BufReader::new(file), Some(size))?;
+            import.lines(BufReader::new(file), Some(size)).map_err(|error| match error.downcast_ref() {
+                Some(io::Error { .. }) => error.context(name()),
+                None => error,
+            })?;
         }
         None => {
             prompt("lines as `lycosa export` writes them");

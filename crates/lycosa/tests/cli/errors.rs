@@ -106,6 +106,41 @@ fn advice_about_a_missing_grant_names_the_user() {
 }
 
 #[test]
+fn what_is_missing_or_means_nothing_is_named() {
+    let server = Server::start();
+    server.ok(&["tube", "create", "plain", "--type", "fifo"]);
+    let folder = server.data.path().to_str().unwrap();
+    let listed = server.run(&["session", "list", "plian"]);
+    assert!(
+        said(&listed, 1).contains("tube \"plian\" does not exist (did you mean \"plain\"?)"),
+        "{listed:?}"
+    );
+    let idle = server.run(&["session", "list", "plain"]);
+    assert!(said(&idle, 0).contains("holds a task of tube \"plain\""), "{idle:?}");
+    let import = server.run(&["import", folder]);
+    assert!(import.stderr.contains(&format!("cannot read {folder}: Is a directory")), "{import:?}");
+    let compared = server.run(&["compare", &server.address, &server.address]);
+    assert!(compared.stderr.contains("the role `replication` to guest on both servers"), "{compared:?}");
+    let nowhere = server.data.path().join("nowhere");
+    let restored = lycosa(&["restore", nowhere.to_str().unwrap(), "--data-dir", &format!("{folder}/new")]);
+    assert_eq!(restored.code, 66, "as `check` has it: {restored:?}");
+    let filters = [
+        ["--utube", "a"],
+        ["--older-than", "1h"],
+        ["--younger-than", "1h"],
+        ["--pri-from", "1"],
+        ["--pri-to", "1"],
+    ];
+    for [filter, value] in filters {
+        for command in [&["find", "plain"][..], &["apply", "plain", "delete", "--yes"]] {
+            let run = server.run(&[command, &[filter, value]].concat());
+            let meant = format!("{filter} means nothing to tube \"plain\" of type fifo");
+            assert!(said(&run, 2).contains(&meant), "{command:?}: {run:?}");
+        }
+    }
+}
+
+#[test]
 fn values_of_flags() {
     let usage = |arguments: &[&str]| {
         let run = lycosa(arguments);
@@ -120,6 +155,11 @@ fn values_of_flags() {
         assert!(refusal.contains("expected a whole number, 1 or more"), "{negative:?}: {refusal}");
     }
     assert!(usage(&["take", "t", "-n", "-2"]).contains("-2 is not in 1..=10000"));
+    let capacity = usage(&["tube", "create", "t", "--type", "limfifottl", "--capacity", "-1"]);
+    assert!(capacity.contains("invalid value '-1' for '--capacity <COUNT>'"), "{capacity}");
+    for [flag, value] in [["--memory-limit", "lots"], ["--wal-mode", "never"], ["--listen", "nonsense"]] {
+        assert!(usage(&["serve", flag, value]).contains(&format!("{flag}: ")), "{flag}");
+    }
     for flag in ["--ttl", "--ttr"] {
         assert!(usage(&["put", "t", "x", flag, "0"]).contains("expected 1ms or more"), "{flag}");
         assert!(usage(&["tube", "create", "t", flag, "0"]).contains("expected 1ms or more"), "{flag}");

@@ -51,9 +51,11 @@ fn tasks_are_listed_and_peeked_with_everything() {
 fn a_filter_counts_before_it_changes() {
     let server = with_tasks();
     let counted = server.run(&["delete", "t", "--state", "ready"]);
-    assert_eq!(counted.code, 0, "{counted:?}");
+    assert_eq!(counted.code, 2, "a script does not go on as if they were deleted: {counted:?}");
     assert!(
-        counted.stderr.contains("delete would change 2 tasks of tube \"t\"; --yes does it"),
+        counted
+            .stderr
+            .contains("nothing was changed: delete would change 2 tasks of tube \"t\"; --yes does it"),
         "{counted:?}"
     );
     assert!(server.ok(&["tube", "stats", "t", "--json"]).contains(r#""total":4"#));

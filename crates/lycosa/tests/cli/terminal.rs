@@ -40,6 +40,63 @@ fn on_a_terminal(server: &Server, arguments: &[&str]) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
+/// Runs a command on a terminal where a person answers its question; its exit code, and what the terminal shows.
+fn answered(server: &Server, arguments: &[&str], answer: &str) -> (i32, String) {
+    let (master, slave) = terminal();
+    let mut master = File::from(master);
+    let mut command = server.command(arguments);
+    command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(Stdio::from(slave));
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    // The terminal keeps the answer until the question.
+    master.write_all(answer.as_bytes()).unwrap();
+    let mut bytes = Vec::new();
+    let _ = master.read_to_end(&mut bytes);
+    (child.wait().unwrap().code().unwrap(), String::from_utf8(bytes).unwrap())
+}
+
+#[test]
+fn changes_of_many_tasks_ask_on_a_terminal_and_are_refused_without_one() {
+    let server = Server::start();
+    server.ok(&["tube", "create", "t"]);
+    server.ok(&["put", "t", "a", "b"]);
+    let total = || server.ok(&["find", "t", "--count"]);
+    let commands: [&[&str]; 3] = [
+        &["delete", "t", "--limit", "2"],
+        &["bury", "t", "--state", "ready"],
+        &["apply", "t", "delete", "--all"],
+    ];
+    for command in commands {
+        let unasked = server.run(command);
+        assert_eq!(unasked.code, 2, "a script does not go on: {unasked:?}");
+        let verb = if command[0] == "apply" { command[2] } else { command[0] };
+        let text = format!("nothing was changed: {verb} would change 2 tasks of tube \"t\"; --yes does it");
+        assert!(unasked.stderr.contains(&text), "{unasked:?}");
+        let (code, shown) = answered(&server, command, "n\n");
+        assert_eq!(code, 1, "{shown}");
+        assert!(
+            shown.contains(&format!("{verb} would change 2 tasks of tube \"t\". Go on? [y/N]")),
+            "{shown}"
+        );
+        assert!(shown.contains("nothing was changed"), "{shown}");
+        assert_eq!(total(), "2\n");
+        assert_eq!(server.ok(&["find", "t", "--state", "ready", "--count"]), "2\n");
+    }
+    let (code, shown) = answered(&server, &["bury", "t", "--state", "ready"], "y\n");
+    assert!(code == 0 && shown.contains("buried 2 tasks of t"), "{code}: {shown}");
+    let (code, shown) = answered(&server, &["apply", "t", "delete", "--all"], "yes\n");
+    assert!(code == 0 && shown.contains("2 matched, 2 changed"), "{code}: {shown}");
+    assert_eq!(total(), "0\n");
+    let jobs = server.run(&["job", "t", "--json"]).lines();
+    let job = jobs.iter().find(|job| job["changed"] == 2).unwrap()["id"].to_string();
+    let unasked = server.run(&["undo", "t", &job]);
+    assert_eq!(unasked.code, 2, "{unasked:?}");
+    assert!(unasked.stderr.contains(&format!("undo of job {job} would change 2 tasks")), "{unasked:?}");
+    let (code, shown) = answered(&server, &["undo", "t", &job], "y\n");
+    assert!(code == 0 && shown.contains("2 of 2 undone"), "{code}: {shown}");
+    assert_eq!(server.run(&["delete", "t", "--state", "taken"]).code, 0, "no task, no question");
+}
+
 #[test]
 fn payloads_names_and_errors_do_nothing_to_a_terminal() {
     let server = Server::start();

@@ -803,7 +803,7 @@ mod backup {
             "--data-dir",
             place.path().join("nothing").to_str().unwrap(),
         ]);
-        assert_eq!(run.code, 74, "{run:?}");
+        assert_eq!(run.code, 66, "{run:?}");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "no half of a backup is left");
     }
 
