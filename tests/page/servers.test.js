@@ -15,7 +15,7 @@ describe('the page of a server with payloads that are nobody’s business', () =
   let token;
 
   before(async () => {
-    server = await Server.start({ settings: ['http.hide_payloads = true'] });
+    server = await Server.start({ settings: ['http.hide_payloads = true', 'http.badge = "green:staging <b>"'] });
     browser = await launch();
     address = `http://127.0.0.1:${server.httpPort}/`;
     const admin = await server.connectAdmin();
@@ -45,6 +45,18 @@ describe('the page of a server with payloads that are nobody’s business', () =
     await page.getByText('a secret').waitFor();
     await page.getByRole('button', { name: 'Show the error' }).click();
     await page.getByText('the secret was wrong').first().waitFor();
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('tells the servers of production from others at a glance', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token });
+    await visit(page, address, 'tubes');
+    const badge = page.locator('header .environment');
+    assert.equal(await badge.textContent(), 'staging <b>');
+    assert.match(await badge.getAttribute('class'), /green/);
+    assert.equal(await page.title(), 'staging <b> · Tubes · Lycosa');
+    await picture(page, 'badge');
     assert.deepEqual(faults, []);
     await context.close();
   });

@@ -4,7 +4,7 @@ const ROLES = ['viewer', 'operator', 'administrator'];
 
 let access = null;
 
-/** `{name, role, tubes, expires, hides_payloads}` of the token, or null. */
+/** `{name, role, tubes, expires, hides_payloads, badge}` of the token, or null. */
 export function setAccess(value) {
   access = value;
 }
@@ -27,4 +27,9 @@ export function may(role, tube) {
 /** Whether payloads and errors are hidden until a person asks for one (the setting http.hide_payloads). */
 export function hidesPayloads() {
   return access?.hides_payloads === true;
+}
+
+/** `{text, color}` of the setting http.badge, or null. */
+export function badge() {
+  return access?.badge ?? null;
 }

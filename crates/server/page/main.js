@@ -6,7 +6,7 @@
 
 import { Component, h, render } from './vendor/preact.mjs';
 import * as api from './api.js';
-import { getAccess, may, setAccess } from './access.js';
+import { badge, getAccess, may, setAccess } from './access.js';
 import { clock, duration } from './format.js';
 import { Shortcuts, keys, onKey } from './shortcuts.js';
 import { Empty, Foreign, Refusal, Told, onTold } from './ui.js';
@@ -227,6 +227,7 @@ function Bar() {
     'header',
     null,
     h('a', { class: 'brand', href: '#/' }, h('img', { src: 'page/icon.svg', alt: '', width: 24, height: 24 }), 'Lycosa'),
+    badge() && h('strong', { class: `environment ${badge().color}` }, h(Foreign, { text: badge().text })),
     api.token() && h('nav', { 'aria-label': 'Screens' }, links),
     api.token() &&
       h(
@@ -282,7 +283,8 @@ function Foot() {
 
 function draw() {
   const title = page.route.screen?.title?.(page.route) ?? 'Lycosa';
-  document.title = page.health && !page.health.ready ? `(!) ${title}` : title;
+  const named = badge() ? `${badge().text} · ${title}` : title;
+  document.title = page.health && !page.health.ready ? `(!) ${named}` : named;
   render(
     [
       h('a', { class: 'skip', href: '#main', onClick: skip }, 'Skip to the content'),

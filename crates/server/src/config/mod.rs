@@ -22,7 +22,7 @@ use uuid::Uuid;
 pub(crate) use bounds::fault_of_number;
 pub use declared::{DeclaredExpiration, DeclaredTube, DeclaredUser, NumberOrName};
 pub use value::{
-    Addresses, ByteSize, LogFormat, MemberAddress, Names, Quorum, ReplicasMissing, SettingValue, Uris,
+    Addresses, Badge, ByteSize, LogFormat, MemberAddress, Names, Quorum, ReplicasMissing, SettingValue, Uris,
     WalMode,
 };
 
@@ -214,6 +214,8 @@ settings! {
         "Seconds for which the answer to a put with an Idempotency-Key is kept, so that a repeated put changes nothing";
     http_hide_payloads: bool = "false", "http.hide_payloads", false,
         "Whether the page hides payloads and errors of tasks until a person asks for one; programs get them all the same";
+    http_badge: Badge = "", "http.badge", false,
+        "What the page shows beside its name and in its title, such as production; COLOR:TEXT for another color than red, nothing for none";
     metrics_tubes: u64 = "100", "metrics.tubes", false,
         "Tubes with labels of their own in /metrics, the busiest ones; all further ones are summed";
     metrics_tarantool: bool = "false", "metrics.tarantool", false,

@@ -222,6 +222,43 @@ impl SettingValue for ReplicasMissing {
     }
 }
 
+/// The badge of a page: tells the servers of production from others at a glance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Badge {
+    /// One of [`Badge::COLORS`].
+    pub color: &'static str,
+    /// At most [`Badge::MAX_CHARACTERS`], without control characters; empty for no badge.
+    pub text: String,
+}
+
+impl Badge {
+    /// The first one is the color of a badge that names none.
+    pub const COLORS: [&str; 5] = ["red", "amber", "green", "blue", "grey"];
+    /// Characters of the text.
+    pub const MAX_CHARACTERS: usize = 32;
+}
+
+impl SettingValue for Badge {
+    const EXPECTED: &'static str =
+        "TEXT or COLOR:TEXT of at most 32 characters, COLOR one of red, amber, green, blue, grey";
+
+    fn parse(text: &str) -> Option<Self> {
+        let (color, text) = text.split_once(':').unwrap_or((Self::COLORS[0], text));
+        let (color, text) = (color.trim(), text.trim());
+        let color = Self::COLORS.into_iter().find(|known| *known == color)?;
+        let is_plain = text.chars().count() <= Self::MAX_CHARACTERS && !text.chars().any(char::is_control);
+        is_plain.then(|| Self { color, text: text.to_owned() })
+    }
+
+    fn print(&self) -> String {
+        match (self.text.as_str(), self.color) {
+            ("", _) => String::new(),
+            (text, color) if color == Self::COLORS[0] => text.to_owned(),
+            (text, color) => format!("{color}:{text}"),
+        }
+    }
+}
+
 /// When a reply to a change may leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WalMode {
@@ -403,6 +440,17 @@ mod tests {
         }
         for text in ["", "-1", "1.5GiB", "MiB", "12 apples", "99999999999GiB"] {
             assert_eq!(ByteSize::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn badges_have_a_known_color_and_a_short_text() {
+        let badge = |text| Badge::parse(text).map(|badge| (badge.color, badge.text.clone(), badge.print()));
+        assert_eq!(badge(""), Some(("red", String::new(), String::new())));
+        assert_eq!(badge("production"), Some(("red", "production".into(), "production".into())));
+        assert_eq!(badge("green: staging"), Some(("green", "staging".into(), "green:staging".into())));
+        for wrong in ["pink:x", "a\nb", "production: Berlin", &"x".repeat(33)] {
+            assert_eq!(badge(wrong), None, "{wrong:?}");
         }
     }
 

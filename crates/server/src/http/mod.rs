@@ -34,7 +34,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::config::Config;
+use crate::config::{Badge, Config};
 use crate::starting::Progress;
 
 pub(crate) use listener::{Bound, Door, bind};
@@ -64,6 +64,8 @@ pub(crate) struct Limits {
     pub(crate) tarantool_metrics: bool,
     /// Whether the page shows payloads only when a person asks for them.
     pub(crate) hides_payloads: bool,
+    /// What the page shows beside its name.
+    pub(crate) badge: Badge,
 }
 
 /// How many of the largest bodies may be read at the same time.
@@ -85,6 +87,7 @@ impl Limits {
             metrics_tubes: size(config.metrics_tubes),
             tarantool_metrics: config.metrics_tarantool,
             hides_payloads: config.http_hide_payloads,
+            badge: config.http_badge.clone(),
         }
     }
 }

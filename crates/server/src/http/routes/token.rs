@@ -39,6 +39,9 @@ async fn show(State(state): State<Shared>, Access(digest): Access) -> Result<Res
         }))
     };
     let mut shown = state.bridge.look(state.limits.timeout, look).await??;
+    let badge = &state.limits.badge;
     shown["hides_payloads"] = state.limits.hides_payloads.into();
+    shown["badge"] =
+        if badge.text.is_empty() { json!(null) } else { json!({ "text": badge.text, "color": badge.color }) };
     Ok(answer(StatusCode::OK, &shown))
 }
