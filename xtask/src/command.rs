@@ -5,7 +5,6 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use crate::top;
+use crate::{compiler, top};
 
 thread_local! {
     /// What the lines of this thread's programs begin with; nothing while it is empty.
@@ -55,18 +54,13 @@ impl Program {
         Self::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
     }
 
-    /// The cargo of the suite's builds for development. Its compiler is Clippy's, which lints a crate of the workspace while it
-    /// compiles the crate: a run of Clippy alone would read all crates once more. Nothing is kept for an incremental build.
-    /// A plain `cargo build` shares the crates of others with these builds, and builds the crates of the workspace once more.
+    /// The cargo of the suite's builds. Its [compiler](compiler) lints a crate of the workspace while it compiles the crate: a run of
+    /// Clippy alone would read all crates once more. Nothing is kept for an incremental build. A plain `cargo build` shares the
+    /// crates of others with these builds, and builds the crates of the workspace once more.
     pub(crate) fn linting_cargo() -> Self {
-        static DRIVER: LazyLock<OsString> = LazyLock::new(|| {
-            let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-            let sysroot = Program::new(rustc).arguments(["--print", "sysroot"]).output().unwrap_or_default();
-            let beside = Path::new(sysroot.trim()).join("bin/clippy-driver");
-            // The name alone finds one where the compiler's folder has none, as with packages of a distribution.
-            if beside.exists() { beside.into() } else { "clippy-driver".into() }
-        });
-        Self::cargo().variable("RUSTC_WORKSPACE_WRAPPER", DRIVER.clone()).variable("CARGO_INCREMENTAL", "0")
+        let variables = compiler::variables();
+        let cargo = Self::cargo().variable("CARGO_INCREMENTAL", "0");
+        variables.into_iter().fold(cargo, |cargo, (name, value)| cargo.variable(name, value))
     }
 
     pub(crate) fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {

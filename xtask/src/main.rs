@@ -1,6 +1,7 @@
 //! The workspace's chores, in Rust: `cargo xtask test` is what continuous integration runs and what a newcomer runs.
 
 mod command;
+mod compiler;
 mod count;
 mod endure;
 mod fuzz;
@@ -153,6 +154,9 @@ enum Task {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = compiler::compile() {
+        return code;
+    }
     match run(Arguments::parse().task) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

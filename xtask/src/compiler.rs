@@ -1,0 +1,70 @@
+//! The compiler of the suite's builds, as cargo calls it (`RUSTC_WORKSPACE_WRAPPER`): Clippy's, and no optimisation of tests.
+//!
+//! The profile `checked` optimises the crates that worlds run through. Cargo's profiles know crates, not targets, so the tests of
+//! these crates would be optimised too: four times as long to compile (118 s of processors instead of 29 for `tuple`, `store` and
+//! `queue`), for tests that run 12 s longer. Tests in a folder `tests` are linked with the optimised crate; tests beside the code are
+//! compiled with the crate's code, which is not optimised then.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::sync::LazyLock;
+
+use crate::command::Program;
+
+/// Names Clippy's compiler; a process with this variable is a compiler.
+const DRIVER: &str = "XTASK_DRIVER";
+
+/// The variables that make a cargo compile with this.
+pub(crate) fn variables() -> [(&'static str, OsString); 2] {
+    static VARIABLES: LazyLock<[OsString; 2]> = LazyLock::new(|| {
+        let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let sysroot = Program::new(rustc).arguments(["--print", "sysroot"]).output().unwrap_or_default();
+        let beside = Path::new(sysroot.trim()).join("bin/clippy-driver");
+        // The name alone finds one where the compiler's folder has none, as with packages of a distribution.
+        let driver = if beside.exists() { beside.into() } else { "clippy-driver".into() };
+        match env::current_exe() {
+            Ok(wrapper) => [wrapper.into(), driver],
+            // Slower to compile, and the same tests.
+            Err(_) => [driver.clone(), driver],
+        }
+    });
+    let [wrapper, driver] = VARIABLES.clone();
+    [("RUSTC_WORKSPACE_WRAPPER", wrapper), (DRIVER, driver)]
+}
+
+/// Compiles, if cargo has called this process for that.
+pub(crate) fn compile() -> Option<ExitCode> {
+    let driver = env::var_os(DRIVER)?;
+    let arguments = unoptimised(env::args_os().skip(1).collect());
+    let error = Command::new(&driver).args(arguments).exec();
+    eprintln!("cannot run {}: {error}", driver.display());
+    Some(ExitCode::FAILURE)
+}
+
+/// The arguments of the compiler, without optimisation if a test is compiled. The last level counts.
+fn unoptimised(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if arguments.iter().any(|argument| argument == OsStr::new("--test")) {
+        arguments.extend(["-C", "opt-level=0"].map(OsString::from));
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_alone_are_not_optimised() {
+        let of = |arguments: &[&str]| unoptimised(arguments.iter().map(OsString::from).collect());
+        let library = ["rustc", "--crate-name", "queue", "-C", "opt-level=2"];
+        assert_eq!(of(&library), library.map(OsString::from));
+        let test = ["rustc", "--crate-name", "queue", "-C", "opt-level=2", "--test"];
+        assert_eq!(
+            of(&test),
+            [&test[..], &["-C", "opt-level=0"]].concat().iter().map(OsString::from).collect::<Vec<_>>()
+        );
+    }
+}
