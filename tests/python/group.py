@@ -13,6 +13,7 @@ import time
 import pytest
 import tarantool
 
+from relay import Relay
 from server import ENVIRONMENT, START_SECONDS, binary, free_port
 
 FOREVER_US = 3600 * 1_000_000
@@ -38,10 +39,13 @@ class Group:
     """Up to three members, the first `members` of them from the start; `listens` are the addresses for clients, members count from 0.
 
     `options` are further options of `serve`, `clocks` libfaketime's library: with it `set_clock` puts the clock of a member forward. With a `network`
-    each member has a host of it."""
+    each member has a host of it. With `is_relayed` a relay is between the members, with `http` each has an address for HTTP. `disk` are the bytes of a disk
+    of each member's own, which `fill` leaves short of space. `programs` are the programs of members, each with options of its own, where another one than
+    the tested one is meant; the group begins at the level of the first one."""
 
-    def __init__(self, members=3, options=(), clocks=None, network=None):
+    def __init__(self, members=3, options=(), clocks=None, network=None, is_relayed=False, http=False, disk=None, programs=None):
         self.options, self.clocks, self.network = options, clocks, network
+        self.programs = dict(programs or {})
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lycosa-test-"))
         self.secret = self.folder / "secret"
         self.secret.write_text("the secret of a test's group")
@@ -50,13 +54,18 @@ class Group:
         self.hosts = network.addresses if network else ["127.0.0.1"] * 3
         self.listens = [f"{host}:{listen}" for host, (listen, _) in zip(self.hosts, self.ports)]
         self.processes = [None, None, None]
+        self.http = [f"{host}:{free_port()}" if http else "" for host in self.hosts]
+        self.relay = Relay([member for _, member in self.ports], lambda: self.processes) if is_relayed else None
+        self.disks = []
         try:
-            self._run("cluster", "init", "--data-dir", self._data(0), "--member-address", self._member(0))
+            for number in range(3 if disk else 0):
+                self._mount(number, disk)
+            self._begin()
             self.start(0)
             self.until(0, lambda status: status["leads"])
             if network:
                 # On this machine alone guest may do everything.
-                self._run("user", "grant", "guest", "--role", "super", "--data-dir", self._data(0))
+                self._run("user", "grant", "guest", "--role", "super", "--data-dir", self.data(0))
             for number in range(1, members):
                 self.join(number)
         except BaseException:
@@ -71,7 +80,7 @@ class Group:
     def transfer(self, leader, successor):
         """Lets another member lead, and waits until it does."""
         identity = next(each["node"] for each in self.status(leader)["members"] if each["address"] == self._member(successor))
-        self._run("cluster", "transfer", str(identity), "--data-dir", self._data(leader))
+        self._run("cluster", "transfer", str(identity), "--data-dir", self.data(leader))
         self.until(successor, lambda status: status["leads"])
 
     def start(self, number):
@@ -87,10 +96,11 @@ class Group:
             self.processes[number] = subprocess.Popen(
                 [
                     *(self.network.inside(number) if self.network else ()),
-                    *(binary(), "serve", "--data-dir", self._data(number), "--listen", self.listens[number]),
-                    *("--http-listen", "", "--lua", "false"),
-                    *("--cluster-listen", self._member(number), "--cluster-secret-file", str(self.secret)),
+                    *(self.program(number)[0], "serve", "--data-dir", self.data(number), "--listen", self.listens[number]),
+                    *("--http-listen", self.http[number], "--lua", "false"),
+                    *("--cluster-listen", self._own(number), "--cluster-secret-file", str(self.secret)),
                     *self.options,
+                    *self.program(number)[1:],
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -103,6 +113,30 @@ class Group:
         later = self._clock(number).with_suffix(".new")
         later.write_text(f"+{seconds}")
         later.rename(self._clock(number))
+
+    def fill(self, number, left):
+        """Leaves that many bytes free on the disk of a member."""
+        free = shutil.disk_usage(self.data(number)).free
+        with open(self._filler(number), "wb") as filler:
+            os.posix_fallocate(filler.fileno(), 0, max(free - left, 1))
+
+    def unfill(self, number):
+        self._filler(number).unlink()
+
+    def _filler(self, number):
+        return pathlib.Path(self.data(number)) / "filler"
+
+    def _mount(self, number, disk):
+        os.mkdir(self.data(number))
+        command = ["mount", "-t", "tmpfs", "-o", f"size={disk},mode=700", "tmpfs", self.data(number)]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("this process may not mount a disk")
+        self.disks.append(self.data(number))
+
+    def terminate(self, number):
+        """SIGTERM: a member that leads hands over first."""
+        self.processes[number].terminate()
+        assert self.processes[number].wait() == 0, self.log(number)
 
     def kill(self, number):
         """SIGKILL."""
@@ -155,7 +189,7 @@ class Group:
     def status(self, number):
         """What a member says about the group; None if it does not."""
         output = subprocess.run(
-            [binary(), "cluster", "status", "--json", "--data-dir", self._data(number)],
+            [binary(), "cluster", "status", "--json", "--data-dir", self.data(number)],
             capture_output=True,
             check=False,
             env=ENVIRONMENT,
@@ -206,6 +240,10 @@ class Group:
             if process is not None:
                 process.kill()
                 process.wait()
+        if self.relay:
+            self.relay.remove()
+        for disk in self.disks:
+            subprocess.run(["umount", "--lazy", disk], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.network:
             self.network.remove()
@@ -216,7 +254,7 @@ class Group:
         while True:
             # A busy machine may make the members elect another leader meanwhile: the order is given again.
             subprocess.run(
-                [binary(), "cluster", "add", self._member(number), "--data-dir", self._data(0)],
+                [binary(), "cluster", "add", self._member(number), "--data-dir", self.data(0)],
                 capture_output=True,
                 check=False,
                 env=ENVIRONMENT,
@@ -229,15 +267,33 @@ class Group:
         self.until(0, lambda status: any(is_voter(each) for each in status["members"]))
         self.until(number, lambda status: status["leader"] is not None)
 
+    def program(self, number):
+        """What a member runs, with its own options."""
+        return self.programs.get(number, (binary(),))
+
+    def _begin(self):
+        program, *options = self.program(0)
+        environment = dict(ENVIRONMENT)
+        if "--cluster-level" in options:
+            environment["LYCOSA_CLUSTER_LEVEL"] = options[options.index("--cluster-level") + 1]
+        command = [program, "cluster", "init", "--data-dir", self.data(0), "--member-address", self._member(0)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert ran.returncode == 0, ran.stderr
+
     def _run(self, *arguments):
         ran = subprocess.run([binary(), *arguments], capture_output=True, text=True, check=False, env=ENVIRONMENT)
         assert ran.returncode == 0, ran.stderr
 
-    def _data(self, number):
+    def data(self, number):
+        """The data folder of a member."""
         return str(self.folder / f"data-{number}")
 
     def _clock(self, number):
         return self.folder / f"clock-{number}"
 
     def _member(self, number):
+        """What the members name a member."""
+        return self.relay.addresses[number] if self.relay else self._own(number)
+
+    def _own(self, number):
         return f"{self.hosts[number]}:{self.ports[number][1]}"

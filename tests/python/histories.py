@@ -1,26 +1,37 @@
 """Random histories of real servers: clients work while servers are killed, frozen, promoted, and lose the tails of their journals, or cannot hear each other.
 
-    python tests/python/histories.py group|network|pair [--rounds N] [--seed S]
+    python tests/python/histories.py group|network|troubles|pair [--rounds N] [--seed S]
 
 One seed makes the choices of faults and clients; the course of a run is that of the machine. Rounds are counted: one goes on once the clients have done a
 number of operations, and a put was acknowledged after its remedy. At the end all tasks are taken, and history.violations() looks at every operation.
 """
 
 import argparse
+import glob
 import random
 import shutil
+import subprocess
 import sys
 import time
 
 import lycosa
+from clients import HttpClient, PlainClient
 from group import Group
 from history import History, Worker, drain, violations
 from network import LOSSY, SLOW, Network
 from pair import NAMES, RELAY, Pair
+from server import ENVIRONMENT, binary
 
 CLIENTS = 6
 # Operations of all clients before a fault, and between it and its remedy.
 STEP = 30
+# Of a request, in seconds.
+REQUEST = 2.0
+# For how many seconds a session outlives its connection in a history of troubles, so that the drain gets the tasks of lost answers.
+SESSION = 6
+# Bytes of each member's disk in a history of troubles, what is kept for the end of tasks, and what a full disk has left.
+DISK, RESERVE, SHORT = 96 << 20, 16 << 20, 12 << 20
+TROUBLES = ["late", "narrow", "deaf", "mute", "cut", "flapping", "slow disk", "full disk", "clock", "end", "kill while late", "freeze while narrow"]
 # A limit that only a hang reaches.
 PATIENCE = 120
 
@@ -129,6 +140,82 @@ def network_fault(group, fault, choice, progress):
     return fault
 
 
+def trouble(group, fault, choice, progress):
+    """One trouble of a member of a group of three with a relay between them, and its end. Clients are at all members."""
+    relay, leader = group.relay, group.leader()
+    victim = choice.choice([leader, leader, (leader + 1) % 3, (leader + 2) % 3])
+    others = [number for number in range(3) if number != victim]
+    some = choice.choice([others, others, others[:1], others[1:]])
+    if fault == "late":
+        relay.slow_down(relay.around(victim), delay=choice.choice([0.01, 0.1, 0.4]))
+        progress.puts()
+    elif fault == "narrow":
+        relay.slow_down(relay.around(victim), rate=choice.choice([2_000, 20_000, 200_000]))
+        progress.puts()
+    elif fault == "deaf":
+        relay.hold(relay.between(some, [victim]))
+        progress.puts()
+    elif fault == "mute":
+        relay.hold(relay.between([victim], some))
+        progress.puts()
+    elif fault == "cut":
+        relay.cut(relay.between([victim], some))
+        progress.puts()
+    elif fault == "flapping":
+        for _ in range(5):
+            relay.cut(relay.between([victim], some))
+            progress.operations(CLIENTS)
+            relay.heal()
+            progress.operations(CLIENTS)
+    elif fault == "slow disk":
+        with group.slow_disk(victim):
+            progress.puts()
+            if victim == leader:
+                group.until(others[0], lambda status: status["leader"] not in (None, victim + 1))
+                progress.puts()
+    elif fault == "full disk":
+        group.fill(victim, SHORT)
+        progress.puts()
+        if victim == leader:
+            group.until(others[0], lambda status: status["leader"] is not None and not group.status(victim)["leads"])
+        progress.puts()
+        group.unfill(victim)
+    elif fault == "clock":
+        group.set_clock(victim, choice.choice([-3600, -30, 30, 3600]))
+        progress.puts()
+    elif fault == "end":
+        group.terminate(victim)
+        progress.puts()
+        group.start(victim)
+    elif fault == "kill while late":
+        relay.slow_down(relay.between(others, others), delay=0.05)
+        group.kill(victim)
+        progress.puts()
+        group.start(victim)
+    else:
+        relay.slow_down(relay.between(others, others), rate=50_000)
+        group.freeze(victim)
+        progress.puts()
+        group.thaw(victim)
+    relay.heal()
+    for number in range(3):
+        group.until(number, lambda status: status["leader"] is not None and status["state"] == "running")
+    return f"{fault} of {'the leader' if victim == leader else 'a follower'}"
+
+
+def clients_of_all_kinds(group):
+    """Of the package, of the plain connector, and of HTTP, each at members in turn."""
+    leader = group.leader()
+    token = ["token", "add", "history", "--role", "operator", "--tube", "*", "--data-dir", group.data(leader)]
+    added = subprocess.run([binary(), *token], capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout.strip()
+    kinds = [
+        lambda number: lycosa.Client(group.listens, request_timeout=REQUEST, connect_timeout=REQUEST),
+        lambda number: PlainClient(group.listens[number % 3], REQUEST),
+        lambda number: HttpClient(group.http[number % 3], added, REQUEST),
+    ]
+    return [kinds[number // 3 % 3](number) for number in range(9)]
+
+
 def last_journal(folder):
     return max(folder.glob("*.xlog"), key=lambda path: int(path.stem))
 
@@ -212,22 +299,31 @@ def pair_faults(pair, choice, progress, backups, only):
 def run(kind, rounds, seed, report=lambda text: None, only=None):
     """Runs a history, and gives what it violates."""
     choice = random.Random(seed)
-    if kind in ("group", "network"):
+    if kind == "troubles":
+        clocks = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+        options = ["--disk-reserve", str(RESERVE), "--queue-ttr", str(SESSION)]
+        servers = Group(options=options, clocks=clocks[0] if clocks else None, is_relayed=True, http=True, disk=DISK)
+        backups, addresses = [], servers.listens
+    elif kind in ("group", "network"):
         servers, backups = Group(network=Network(3) if kind == "network" else None), []
         addresses = servers.listens
     else:
         servers, backups = Pair(names_each_other=choice.random() < 0.5, relays=True), []
         addresses = servers.addresses[:2]
     history, workers = History(), []
-    network_faults = []
+    faults = []
     try:
         if kind != "pair":
             with lycosa.Client(addresses) as client:
                 client.create_tube("mail", "fifo")
-        for number in range(CLIENTS):
+        if kind == "troubles":
+            clients = clients_of_all_kinds(servers)
+        else:
             # Half of the clients know one address alone.
-            known = addresses if number % 2 else addresses[number // 2 % len(addresses)]
-            workers.append(Worker(number, known, history, choice.random()))
+            known = [addresses if number % 2 else addresses[number // 2 % len(addresses)] for number in range(CLIENTS)]
+            clients = [lycosa.Client(each, request_timeout=REQUEST, connect_timeout=REQUEST) for each in known]
+        for number, client in enumerate(clients):
+            workers.append(Worker(number, client, history, choice.random()))
         for worker in workers:
             worker.start()
         progress = Progress(history, workers)
@@ -236,9 +332,12 @@ def run(kind, rounds, seed, report=lambda text: None, only=None):
             if kind == "group":
                 fault = group_faults(servers, choice, progress)
             elif kind == "network":
-                if not network_faults:
-                    network_faults = choice.sample(["cut", "cut two", "mute", "slow", "lossy"], 5)
-                fault = network_fault(servers, network_faults.pop(), choice, progress)
+                faults = faults or choice.sample(["cut", "cut two", "mute", "slow", "lossy"], 5)
+                fault = network_fault(servers, faults.pop(), choice, progress)
+            elif kind == "troubles":
+                possible = [each for each in TROUBLES if each != "clock" or servers.clocks]
+                faults = faults or choice.sample(only or possible, len(only or possible))
+                fault = trouble(servers, faults.pop(), choice, progress)
             else:
                 fault = pair_faults(servers, choice, progress, backups, only)
             progress.puts()
@@ -250,6 +349,9 @@ def run(kind, rounds, seed, report=lambda text: None, only=None):
         if kind == "pair":
             found += differences(servers)
         if found:
+            payloads = {text.split(":")[0] for text in found}
+            told = [each for each in history.operations if {each.payload, each.found} & payloads]
+            report("\n".join(str(each) for each in sorted(told, key=lambda each: each.begin)))
             report("\n".join(servers.log(number) for number in range(3)))
         return found, history
     except BaseException:
@@ -273,10 +375,10 @@ def differences(pair):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kind", choices=["group", "network", "pair"])
+    parser.add_argument("kind", choices=["group", "network", "troubles", "pair"])
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--only", action="append", help="a fault of a pair; may be repeated")
+    parser.add_argument("--only", action="append", help="a fault of a pair, or a trouble; may be repeated")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
     found, history = run(arguments.kind, arguments.rounds, arguments.seed, lambda text: print(text, flush=True), arguments.only)

@@ -10,7 +10,10 @@ import time
 from dataclasses import dataclass, field
 
 import lycosa
+import tarantool
 
+# The space `_queue_taken_2`.
+OWNERS = 514
 OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
 
 
@@ -51,11 +54,10 @@ class History:
 class Worker(threading.Thread):
     """A client that puts, takes, reads and settles tasks, by choices of its seed, until it is stopped."""
 
-    def __init__(self, number, addresses, history, seed, pause=0.002, patience=2.0):
+    def __init__(self, number, client, history, seed, pause=0.002):
         super().__init__(daemon=True)
-        self.number, self.history, self.pause = number, history, pause
+        self.number, self.history, self.pause, self.client = number, history, pause, client
         self.random = random.Random(seed)
-        self.client = lycosa.Client(addresses, request_timeout=patience, connect_timeout=patience)
         self.tube = self.client.tube("mail")
         self.ends = threading.Event()
         self.failure = None
@@ -149,13 +151,20 @@ def drain(addresses, history, number=10_000, limit=120):
                 left = (do(Operation(number, "statistics"), tube.statistics) or {"tasks": {"taken": 1}})["tasks"]
                 if not any(left.get(state) for state in ("ready", "taken", "delayed", "buried")):
                     return
-                assert time.monotonic() < deadline, f"tasks that nobody gets: {left}"
+                assert time.monotonic() < deadline, f"tasks that nobody gets: {left}, {_held(addresses[0])}"
                 continue
             taken.found, taken.task = task.data, task.id
             history.record(taken)
             ack = Operation(number, "ack", task.data, task.id)
             do(ack, task.ack)
             history.record(ack)
+
+
+def _held(address):
+    """Who has the tasks that are taken, and the sessions that there are, for people."""
+    host, port = address.rsplit(":", 1)
+    connection = tarantool.Connection(host, int(port), fetch_schema=False, encoding=None)
+    return connection.select(OWNERS).data, connection.call("queue.sessions").data
 
 
 def violations(operations, reads_are_linearizable=True):

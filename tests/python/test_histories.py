@@ -11,7 +11,7 @@ from history import OK, REFUSED, UNKNOWN, Operation, violations
 SEED = int(os.environ.get("LYCOSA_TEST_SEED", 0)) or random.SystemRandom().randrange(1 << 32)
 
 
-@pytest.mark.parametrize("kind, rounds", [("group", 1), ("pair", 2)])
+@pytest.mark.parametrize("kind, rounds", [("group", 1), ("troubles", 3), ("pair", 2)])
 def test_a_history_violates_nothing(kind, rounds):
     said = []
     found, history = run(kind, rounds, SEED, said.append)

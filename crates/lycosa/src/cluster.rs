@@ -185,6 +185,9 @@ fn status(at: &AdminArguments) -> anyhow::Result<Outcome> {
         text(&answer, "applied"),
         text(&answer, "level"),
     ))?;
+    if let Some(failure) = answer.get("failure").and_then(Json::as_str) {
+        output::line(format_args!("this member has left the service of its group: {failure}"))?;
+    }
     if let Some(ahead) = answer.get("leader_ahead_us").and_then(Json::as_i64)
         && ahead.unsigned_abs() >= 1_000_000
     {

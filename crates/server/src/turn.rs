@@ -594,6 +594,14 @@ impl Host for Surroundings<'_> {
         Ok(())
     }
 
+    fn failed(&mut self, cause: &str) -> Result<(), Infallible> {
+        // The journal of a single server has said so itself.
+        if self.journal.member().is_some() {
+            tracing::error!("this member has left the service of its group: {cause}");
+        }
+        Ok(())
+    }
+
     fn free_space_changed(&mut self, room: FreeSpace, is_scarce: bool) {
         let free = room.free;
         if is_scarce {

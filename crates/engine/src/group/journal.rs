@@ -332,6 +332,12 @@ impl GroupJournal {
         }
     }
 
+    /// The level of rows and records that this node goes up to.
+    #[must_use]
+    pub fn knows(&self) -> u32 {
+        self.node.knows()
+    }
+
     /// Who this node is in the group.
     #[must_use]
     pub fn identity(&self) -> Identity {

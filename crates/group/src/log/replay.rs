@@ -82,6 +82,17 @@ impl ReadBack {
     }
 }
 
+/// The highest level among entries up to `index`; 0 without one.
+fn risen_to(entries: &[Entry], index: u64) -> u32 {
+    let upto = entries.partition_point(|entry| entry.index <= index);
+    let rises = entries[..upto].iter().filter(|entry| !entry.context.is_empty());
+    let level = |entry: &Entry| match payload(entry.clone()) {
+        Payload::Level(level) => level,
+        _ => 0,
+    };
+    rises.map(level).max().unwrap_or(0)
+}
+
 /// The data of entries with rows, up to `index`.
 fn rows(entries: &[Entry], index: u64) -> impl Iterator<Item = &[u8]> {
     let has_rows =
@@ -246,6 +257,7 @@ impl GroupLog {
         }
         let begin = replay.begin.ok_or(OpenLogError::Absent)?;
         let level = base.as_ref().map_or(begin.level, |(base, _)| base.level.max(begin.level));
+        let level = level.max(risen_to(&replay.entries, replay.ballot.commit));
         if level > known {
             return Err(OpenLogError::Level { found: level, known });
         }

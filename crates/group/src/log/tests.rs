@@ -341,6 +341,20 @@ fn foreign_files_and_newer_levels_are_refused() {
     assert!(matches!(refused, OpenLogError::Level { found: 3, known: 2 }), "{refused}");
     assert!(GroupLog::open(directory(&disk), settings(), FEATURE_LEVEL + 1).is_ok());
 
+    // The entry that has raised the group is in a file that began before it.
+    let (disk, mut log) = begun();
+    let mut context = Vec::new();
+    lycosa_tuple::mp::write_uint(&mut context, u64::from(FEATURE_LEVEL) + 1);
+    let rise = Entry { context: context.into(), ..entry(2, 1, 0) };
+    let ballot = |commit| Some(Ballot { term: 1, vote: 0, commit });
+    write(&mut log, &Records { entries: vec![rise], ballot: ballot(1), ..Records::default() });
+    assert!(open(&disk).is_ok(), "it is not decided yet");
+    let mut log = GroupLog::open(directory(&disk), settings(), FEATURE_LEVEL + 1).expect("a log").log;
+    write(&mut log, &Records { ballot: ballot(2), ..Records::default() });
+    drop(log);
+    let refused = open(&disk).expect_err("a level");
+    assert!(matches!(refused, OpenLogError::Level { found: 3, known: 2 }), "{refused}");
+
     let (disk, log) = begun();
     drop(log);
     let mut other = MemoryDisk::new().files();

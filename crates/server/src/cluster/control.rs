@@ -150,7 +150,7 @@ fn lead(member: &Rc<Member>, order: &Order) -> Json {
 
 /// The status of the node and its group.
 pub(crate) fn status(member: &Member) -> Json {
-    let status = member.status();
+    let (status, failure) = (member.status(), member.failure());
     let own = status.identity.node;
     let members: Vec<Json> = status
         .members
@@ -161,7 +161,7 @@ pub(crate) fn status(member: &Member) -> Json {
                 "node": one.node, "address": one.address, "standing": standing(one.standing),
                 "is_leader": status.node.leader == Some(one.node),
                 "is_connected": one.node == own || member.links().is_connected(one.node),
-                "level": if one.node == own { Some(lycosa_engine::group::FEATURE_LEVEL) } else { member.links().knows(one.node) },
+                "level": if one.node == own { Some(member.knows()) } else { member.links().knows(one.node) },
             });
             if let Some(progress) = progress {
                 shown["lag"] = status.node.last.saturating_sub(progress.matched).into();
@@ -172,7 +172,12 @@ pub(crate) fn status(member: &Member) -> Json {
         })
         .collect();
     json!({
-        "state": if status.is_loading { "loading" } else { "running" },
+        "state": match &failure {
+            Some(_) => "failed",
+            None if status.is_loading => "loading",
+            None => "running",
+        },
+        "failure": failure,
         "group": status.identity.group.to_string(),
         "node": own,
         "role": member.election().state,

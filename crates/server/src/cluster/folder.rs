@@ -31,6 +31,14 @@ pub fn init(config: &Config, address: Option<&str>) -> anyhow::Result<Begun> {
     begin(config, member_address(config, address)?)
 }
 
+/// The level of records that a member goes up to: that of `cluster.level`, or the newest.
+pub(super) fn level(config: &Config) -> u32 {
+    match u32::try_from(config.cluster_level) {
+        Ok(level) if level > 0 => level.min(group::FEATURE_LEVEL),
+        _ => group::FEATURE_LEVEL,
+    }
+}
+
 /// The address at which other members reach this one.
 ///
 /// # Errors
@@ -55,7 +63,7 @@ fn begin(config: &Config, address: String) -> anyhow::Result<Begun> {
     let instance = found.unwrap_or_else(Uuid::new_v4);
     let identity = Identity { instance, cluster: Uuid::new_v4(), replica_id: 1 };
     let group = Uuid::new_v4();
-    let new = group::NewGroup { group, address: address.clone(), level: group::FEATURE_LEVEL };
+    let new = group::NewGroup { group, address: address.clone(), level: level(config) };
     group::begin(&directory, store, log, &identity, new, now())?;
     Ok(Begun { group, address })
 }

@@ -87,7 +87,7 @@ impl Member {
         // A node that starts on a full disk takes no entry first.
         let news = room.look();
         journal.set_scarce(matches!(news, Some(News::FreeSpace { is_scarce: true, .. })));
-        links.begin(journal.identity(), disk.incarnation(), lycosa_engine::group::FEATURE_LEVEL);
+        links.begin(journal.identity(), disk.incarnation(), journal.knows());
         let directory = disk.directory().clone();
         let (jobs, inbox) = mpsc::channel();
         let (outbox, said) = unbounded_channel();
@@ -263,6 +263,11 @@ impl Member {
     /// By how many microseconds the leader's time is ahead of this node's, if the leader has told it.
     pub(crate) fn leader_ahead(&self) -> Option<i64> {
         self.leader_ahead.get()
+    }
+
+    /// The level of records that this node goes up to.
+    pub(crate) fn knows(&self) -> u32 {
+        self.journal.borrow().knows()
     }
 
     /// Why the node has left its service, if it has.

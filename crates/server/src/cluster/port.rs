@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local};
 
+use super::folder::level;
 use super::handshake::{Doorway, HandshakeError, Known, Purpose, refuse, welcome};
 use super::links::{Dialer, Links, Owner, prepare};
 use super::member::{self, Member};
@@ -79,9 +80,17 @@ impl Port {
             member.close()?;
         }
         let timeout = u64::try_from(self.config.cluster_election_timeout.as_micros()).unwrap_or(u64::MAX);
-        let settings = group::Settings { election_timeout: timeout, ..group::Settings::default() };
+        let knows = level(&self.config);
+        let settings = group::Settings { election_timeout: timeout, knows, ..group::Settings::default() };
         let (store, writer) = (storage::store_settings(&self.config), storage::writer_settings(&self.config));
-        let opened = group::open_told(&self.directory, store, writer, settings, told)?;
+        let opened = group::open_told(&self.directory, store, writer, settings, told).map_err(|error| {
+            let error = anyhow::Error::new(error);
+            if knows == group::FEATURE_LEVEL {
+                error
+            } else {
+                error.context(format!("cluster.level is {knows}"))
+            }
+        })?;
         let group::Opened { data, instance, snapshot, journal, disk } = opened;
         let room = RoomWatch::new(self.config.data_dir.clone(), self.config.disk_reserve.0);
         let (member, said) = Member::start(journal, disk, room, self.links())?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lycosa_engine::group::FEATURE_LEVEL;
 use tracing_subscriber::EnvFilter;
 
 use super::{ByteSize, SettingValue};
@@ -50,6 +51,7 @@ const BOUNDS: &[(&str, Unit, f64, u64)] = &[
     ("replication_connect_quorum", Things, 0.0, MAX_REPLICAS),
     ("replicas_before_reply", Things, 0.0, MAX_REPLICAS),
     ("cluster.election_timeout", Seconds, 0.05, 60),
+    ("cluster.level", Things, 0.0, FEATURE_LEVEL as u64),
     ("max_connections", Things, 1.0, 1_000_000),
     ("max_frame_size", Bytes, KIB as f64, 2 * GIB),
     ("max_in_flight", Things, 1.0, 1_000_000),

@@ -282,6 +282,8 @@ settings! {
         "File with the secret that all members of the group share, readable by the server's account alone";
     cluster_election_timeout: Duration = "0.3", "cluster.election_timeout", false,
         "Seconds without a leader before the first member asks for votes; each further member asks a third later. The same on all members";
+    cluster_level: u64 = "0", "cluster.level", false,
+        "Level to which this member lets its group rise, so that an older program can be started again; 0 is the newest that the program knows";
     max_connections: u64 = "10240", "max_connections", true,
         "Connections at a time; further ones are closed at once, except 16 on admin.sock";
     max_frame_size: ByteSize = "16MiB", "max_frame_size", true,
