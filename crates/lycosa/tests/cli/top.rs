@@ -135,13 +135,16 @@ fn one_screen_and_one_status_are_for_scripts() {
     let names: Vec<&str> =
         status["tubes"].as_array().unwrap().iter().map(|tube| tube["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["mail", "thumbnails"]);
-    let wanted = serde_json::json!([{
+    // The machine may have issues of its own, such as a slow disk.
+    let issues = status["issues"].as_array().unwrap();
+    let of_tubes = issues.iter().filter(|issue| !issue["tube"].is_null()).collect::<Vec<_>>();
+    let wanted = serde_json::json!({
         "kind": "buried", "gravity": "warn", "tube": "mail", "title": "4 buried tasks",
         "means": "Workers gave these tasks up. They wait until a kick, or until their ttl is over.",
         "act": "Look at their last errors, mend the cause, then kick or delete them.",
         "command": "lycosa find mail --state buried"
-    }]);
-    assert_eq!(status["issues"], wanted);
+    });
+    assert_eq!(of_tubes, [&wanted]);
     assert_eq!(status["tubes"][0].get("issues"), None, "they stand in one place");
     let piped = server.run(&["top"]);
     assert!(

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::client::{Answer, Door};
 use crate::addresses::free_address;
-use crate::support::{Server, finish, wait_until};
+use crate::support::{Server, finish, wait_for_progress, wait_until};
 
 fn door() -> (Door, String) {
     let door = Door::open(&[]);
@@ -216,7 +216,7 @@ fn works_off(name: &str, count: u64) {
     let mut child = worker(name, folder.path(), &url, &token);
     for (kill, part) in [1, 2, 3, 4, 5].into_iter().enumerate() {
         let wanted = usize::try_from(count * part / 6).unwrap();
-        wait_until("a part of the tasks", || handled().lines().count() >= wanted);
+        wait_for_progress("a part of the tasks", || handled().lines().count(), |&count| count >= wanted);
         if kill % 2 == 0 {
             server = server.restart(&flags);
         } else {
@@ -226,7 +226,7 @@ fn works_off(name: &str, count: u64) {
         }
     }
     let door = Door::of(server);
-    wait_until("every task to be done", || tasks(&door, &token, "total") == 0);
+    wait_for_progress("every task to be done", || tasks(&door, &token, "total"), |&left| left == 0);
     child.kill().unwrap();
     child.wait().unwrap();
     let mut numbers: Vec<u64> = handled().lines().map(|line| line.trim().parse().unwrap()).collect();

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part of it; a test fails by panicking")]
 
+use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -84,6 +85,24 @@ pub(crate) fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
     while !is_true() {
         assert!(begun.elapsed() < LIMIT, "waited in vain: {what}");
         sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until `measure` gives a value that `is_enough`, as long as the value goes on to change.
+#[track_caller]
+pub(crate) fn wait_for_progress<T: PartialEq + Debug>(
+    what: &str,
+    mut measure: impl FnMut() -> T,
+    is_enough: impl Fn(&T) -> bool,
+) {
+    let (mut last, mut since) = (measure(), Instant::now());
+    while !is_enough(&last) {
+        assert!(since.elapsed() < LIMIT, "waited in vain: {what}: {last:?}");
+        sleep(Duration::from_millis(10));
+        let now = measure();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
     }
 }
 
