@@ -20,6 +20,7 @@ mod confirm;
 mod curves;
 mod expiration;
 mod explain;
+mod folded;
 mod follow;
 mod holders;
 mod line_tally;

@@ -10,6 +10,7 @@ use tokio::runtime::Runtime;
 
 use crate::arguments::{ClientArguments, SessionArguments};
 use crate::explain;
+use crate::folded;
 
 /// The environment variable with the password.
 pub(crate) const PASSWORD_VARIABLE: &str = "LYCOSA_PASSWORD";
@@ -168,7 +169,7 @@ impl Session {
     pub(crate) fn call(&self, name: &str, arguments: Vec<Value>) -> Result<Vec<Value>, Error> {
         self.runtime
             .block_on(self.connection.call(name, arguments))
-            .and_then(|response| response.values())
+            .and_then(|response| folded::values(&response))
             .map_err(|error| self.explain(name, error))
     }
 
@@ -176,7 +177,7 @@ impl Session {
     pub(crate) fn statistics(&self, tube: Option<&str>) -> Result<Vec<Value>, Error> {
         let arguments: Vec<Value> = tube.map(Value::from).into_iter().collect();
         let answer = self.runtime.block_on(self.connection.call("queue.statistics", arguments));
-        answer.and_then(|response| response.values()).map_err(|error| match tube {
+        answer.and_then(|response| folded::values(&response)).map_err(|error| match tube {
             Some(tube) => self.runtime.block_on(explain::statistics(&self.connection, tube, error)),
             None => self.explain("queue.statistics", error),
         })
@@ -217,7 +218,7 @@ impl Session {
         let request = self.connection.request_within(&body, Some(wait + REPLY_MARGIN));
         self.runtime
             .block_on(request)
-            .and_then(|response: Response| response.values())
+            .and_then(|response: Response| folded::values(&response))
             .map_err(|error| self.explain(name, error))
     }
 
@@ -226,7 +227,7 @@ impl Session {
         let answer = self.connection.eval(text, Array::from(arguments));
         self.runtime
             .block_on(answer)
-            .and_then(|response: Response| response.values())
+            .and_then(|response: Response| folded::values(&response))
             .map_err(|error| self.explain("EVAL", error))
     }
 

@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use super::{Line, MICROSECONDS, TaskLine, TaskState, TubeLine, exact_json, from_seconds, open};
 use crate::arguments::ImportArguments;
 use crate::commands::{create_tube, method, progress_bar};
+use crate::folded;
 use crate::line_tally::Tally;
 use crate::outcome::Outcome;
 use crate::output;
@@ -228,7 +229,7 @@ fn is_fatal(error: &Error) -> bool {
 /// taken it by then; burying takes it away from that client.
 async fn put(connection: Connection, tube: String, arguments: Array, bury: bool) -> Result<Put, Error> {
     let answer = connection.call(&method(&tube, "put"), arguments).await?;
-    let task = answer.values()?.into_iter().next().unwrap_or(Value::Nil);
+    let task = folded::values(&answer)?.into_iter().next().unwrap_or(Value::Nil);
     let Some(id) = task.as_array().and_then(|task| task.first()).cloned() else { return Ok(Put::NoRoom) };
     if bury {
         connection.call(&method(&tube, "bury"), vec![id]).await?;

@@ -47,6 +47,33 @@ fn tasks_are_listed_and_peeked_with_everything() {
     assert_eq!((&json["attempts"], &json["data"]), (&Json::from(1), &Json::from("broken")));
 }
 
+/// Any producer may put such a payload: it hides no other task.
+#[test]
+fn a_payload_that_is_nested_too_deeply_is_shown_beside_the_others() {
+    let server = Server::start();
+    server.ok(&["tube", "create", "t"]);
+    let deep = format!("{}01", "91".repeat(5000));
+    let lines = format!(
+        "{{\"tube\":\"t\",\"data\":{{\"base16\":\"{deep}\",\"type\":\"msgpack\"}}}}\n{{\"tube\":\"t\",\"data\":\"plain\"}}\n"
+    );
+    let imported = server.run_with(&["import"], &lines);
+    assert_eq!((imported.code, imported.stdout.as_str()), (0, "imported 2 tasks, 0 tubes\n"), "{imported:?}");
+    for command in ["list", "find"] {
+        let shown = server.ok(&[command, "t"]);
+        assert!(shown.contains("plain") && shown.contains("[[[["), "{shown}");
+        let tasks = server.run(&[command, "t", "--json"]).lines();
+        assert_eq!(tasks.len(), 2, "{tasks:?}");
+        assert!(
+            tasks[0]["data"].to_string().contains(&format!("{{\"base16\":\"{}", &deep[..9000])),
+            "{tasks:?}"
+        );
+    }
+    assert!(server.ok(&["peek", "t", "0", "1"]).contains("plain"));
+    assert!(server.ok(&["take", "t", "--limit", "2"]).contains("plain"));
+    assert_eq!(server.ok(&["kick", "t", "--limit", "1", "--yes"]), "kicked 0 tasks of t\n");
+    assert_eq!(server.ok(&["delete", "t", "--state", "ready", "--yes"]), "deleted 2 tasks of t\n");
+}
+
 #[test]
 fn a_filter_counts_before_it_changes() {
     let server = with_tasks();
