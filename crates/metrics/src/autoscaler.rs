@@ -20,15 +20,18 @@ impl Default for Target {
 
 impl Target {
     /// Workers that do the arriving tasks, and the ready ones within the target age. A worker holds one task at a time for the mean
-    /// time of work. None: no task was finished yet, or nothing is measured of the tube.
+    /// time of work. A paused tube hands out no task, so its ready tasks need no worker.
+    ///
+    /// One task needs one worker: a ready one however short its work is, also before the time of work is known, which only a
+    /// worker shows; a taken one until it is finished. The answer is always a number: KEDA stops to scale at a null.
     #[must_use]
-    pub fn desired_workers(&self, tube: &Tube) -> Option<u64> {
-        let work = tube.work.as_ref()?.mean()?;
-        let arrivals = tube.rates?.puts[0];
+    pub fn desired_workers(&self, tube: &Tube) -> u64 {
+        let is_needed = tube.tasks.taken > 0 || (tube.tasks.ready > 0 && !tube.paused);
+        let arrivals = tube.rates.map_or(0.0, |rates| rates.puts[0]);
         let backlog = tube.tasks.ready as f64 / self.age.max(1.0);
-        let workers = ((arrivals + backlog) * work).ceil() as u64;
-        // One task needs one worker, however short its work is.
-        Some(workers.max(u64::from(tube.tasks.ready > 0)))
+        let work = tube.work.as_ref().and_then(Histogram::mean).unwrap_or(0.0);
+        let workers = if tube.paused { 0 } else { ((arrivals + backlog) * work).ceil() as u64 };
+        workers.max(u64::from(is_needed))
     }
 }
 
@@ -60,7 +63,7 @@ pub struct Autoscaler {
     /// Until no task is ready any more, at these rates.
     pub drain_seconds: Option<f64>,
     /// See [`Target::desired_workers`].
-    pub desired_workers: Option<u64>,
+    pub desired_workers: u64,
     /// Whether the tube hands out no tasks.
     pub paused: bool,
 }

@@ -104,7 +104,7 @@ fn write_tubes(rows: &[(&str, &Tube)], target: Target, exposition: &mut Expositi
     let help = "Workers that keep the oldest ready task below the target age.";
     let mut metric = exposition.metric(Kind::Gauge, "lycosa_tube_desired_workers", help);
     for (name, tube) in rows.iter().filter(|(name, _)| is_tube(name)) {
-        metric.optional(&[("tube", name)], target.desired_workers(tube).map(|workers| workers as f64));
+        metric.sample(&[("tube", name)], target.desired_workers(tube) as f64);
     }
 }
 

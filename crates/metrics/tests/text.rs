@@ -111,10 +111,28 @@ fn workers_do_what_arrives_and_what_waits() {
     let tube = Tube::read(&bytes).expect("a status");
     let shown = Autoscaler::of(&tube, Target { age: 10.0 });
     // Two tasks arrive a second and three of the backlog are to be done in each; work takes 3 s.
-    assert_eq!(shown.desired_workers, Some(15));
+    assert_eq!(shown.desired_workers, 15);
     assert_eq!((shown.ready, shown.work_seconds, shown.oldest_ready_age_seconds), (30, Some(3.0), Some(1.5)));
-    let idle = Tube { work: None, ..tube };
-    assert_eq!(Autoscaler::of(&idle, Target::default()).desired_workers, None);
+    let paused = Tube { paused: true, ..tube };
+    assert_eq!(Autoscaler::of(&paused, Target::default()).desired_workers, u64::from(shown.taken > 0));
+}
+
+/// KEDA reads a number, stops to scale at a null, and begins at no worker.
+#[test]
+fn the_first_worker_is_wanted_before_its_work_is_measured_and_the_last_until_it_is_done() {
+    let mut bytes = Vec::new();
+    status("mail", 0, 0.0).write(&mut bytes);
+    let tube = Tube { work: None, rates: None, ..Tube::read(&bytes).expect("a status") };
+    let workers = |ready, taken, paused| {
+        let mut tube = Tube { paused, ..tube.clone() };
+        (tube.tasks.ready, tube.tasks.taken) = (ready, taken);
+        Autoscaler::of(&tube, Target::default()).desired_workers
+    };
+    assert_eq!(workers(0, 0, false), 0);
+    assert_eq!(workers(1, 0, false), 1, "somebody has to measure the work");
+    assert_eq!(workers(1_000_000, 0, false), 1);
+    assert_eq!(workers(0, 3, false), 1, "a worker is busy");
+    assert_eq!((workers(5, 0, true), workers(5, 1, true)), (0, 1), "a paused tube hands out no task");
 }
 
 /// A scrape of ten thousand tubes is read and written by one thread; what it takes is not asserted, that it is all there is.
