@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::{Body, HttpBody};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 
 use super::State;
 use super::problem::{Kind, Problem};
@@ -56,8 +56,15 @@ impl std::ops::Deref for Bytes {
 /// Reads a body.
 ///
 /// # Errors
-/// It is too large, too slow, or ends early; the bodies of all requests have no bytes left.
+/// It is compressed, too large, too slow, or ends early; the bodies of all requests have no bytes left.
 pub(crate) async fn read(state: &State, headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+    let is_identity = |encoding: &HeaderValue| encoding.as_bytes().eq_ignore_ascii_case(b"identity");
+    if let Some(encoding) =
+        headers.get_all(header::CONTENT_ENCODING).iter().find(|encoding| !is_identity(encoding))
+    {
+        let detail = format!("Content-Encoding is {encoding:?}: send the body as it is, without compression");
+        return Err(Problem::new(Kind::WrongType, detail).closing());
+    }
     let limit = state.limits.max_body;
     let too_large = || {
         Problem::new(Kind::TooLarge, format!("a body has at most {limit} bytes (http.max_body)")).closing()

@@ -13,7 +13,7 @@
 use std::net::IpAddr;
 
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, Method, Request, Version, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version, header};
 
 use super::page;
 use super::problem::{Kind, Problem};
@@ -26,7 +26,9 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 pub(crate) fn check<B>(request: &Request<B>, hosts: &[String]) -> Result<(), Problem> {
     check_length(request)?;
     let host = host(request)?;
-    if !is_ours(host.host(), hosts) {
+    if let Some(host) = &host
+        && !is_ours(host.host(), hosts)
+    {
         let detail = format!(
             "this server is not reached as {host}: use its address or localhost, or add the name to http.hosts"
         );
@@ -35,7 +37,7 @@ pub(crate) fn check<B>(request: &Request<B>, hosts: &[String]) -> Result<(), Pro
     if is_visit(request) {
         return Ok(());
     }
-    check_site(request.headers(), &host)
+    check_site(request.headers(), host.as_ref())
 }
 
 /// Whether a person follows a link to the page, in a window of its own. The page's document holds no data, and other sites
@@ -62,17 +64,27 @@ fn check_length<B>(request: &Request<B>) -> Result<(), Problem> {
     let lengths = headers.get_all(header::CONTENT_LENGTH).iter().count();
     let encodings = headers.get_all(header::TRANSFER_ENCODING).iter().count();
     let is_old = request.version() < Version::HTTP_11;
-    if lengths + encodings > 1 || (is_old && encodings > 0) {
-        let detail = "a request has one Content-Length, or one Transfer-Encoding with HTTP/1.1";
+    // hyper looks at the last encoding of a list only.
+    let is_chunked = |encoding: &HeaderValue| encoding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    let is_other = !headers.get_all(header::TRANSFER_ENCODING).iter().all(is_chunked);
+    if lengths + encodings > 1 || (is_old && encodings > 0) || is_other {
+        let detail =
+            "a request has one Content-Length, or one Transfer-Encoding, which is chunked, with HTTP/1.1";
         return Err(Problem::new(Kind::Malformed, detail).closing());
     }
     Ok(())
 }
 
-/// The host that the request is for.
-fn host<B>(request: &Request<B>) -> Result<Authority, Problem> {
+/// The host that the request is for. Health checks of load balancers speak HTTP/1.0 and name none; every browser names one.
+fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
     let malformed = || Problem::new(Kind::Malformed, "a request names its host once, in Host").closing();
     let mut named = request.headers().get_all(header::HOST).iter();
+    if request.version() < Version::HTTP_11
+        && !request.headers().contains_key(header::HOST)
+        && request.uri().authority().is_none()
+    {
+        return Ok(None);
+    }
     let host = named.next().and_then(|host| host.to_str().ok()).ok_or_else(malformed)?;
     let host: Authority = host.parse().map_err(|_| malformed())?;
     let is_same = |authority: &Authority| authority.as_str().eq_ignore_ascii_case(host.as_str());
@@ -80,7 +92,7 @@ fn host<B>(request: &Request<B>) -> Result<Authority, Problem> {
     match request.uri().authority() {
         _ if !is_plain => Err(malformed()),
         Some(authority) if !is_same(authority) => Err(malformed()),
-        _ => Ok(host),
+        _ => Ok(Some(host)),
     }
 }
 
@@ -92,7 +104,7 @@ fn is_ours(host: &str, hosts: &[String]) -> bool {
         || hosts.iter().any(|ours| ours.eq_ignore_ascii_case(bare))
 }
 
-fn check_site(headers: &HeaderMap, host: &Authority) -> Result<(), Problem> {
+fn check_site(headers: &HeaderMap, host: Option<&Authority>) -> Result<(), Problem> {
     let refused = |detail: String| Err(Problem::new(Kind::CrossSite, detail).closing());
     for site in headers.get_all(SEC_FETCH_SITE) {
         // `none`: a person has typed the address.
@@ -105,7 +117,8 @@ fn check_site(headers: &HeaderMap, host: &Authority) -> Result<(), Problem> {
     for origin in headers.get_all(header::ORIGIN) {
         let authority = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
         let is_same = authority.is_some_and(|(scheme, authority)| {
-            matches!(scheme, "http" | "https") && authority.eq_ignore_ascii_case(host.as_str())
+            matches!(scheme, "http" | "https")
+                && host.is_some_and(|host| authority.eq_ignore_ascii_case(host.as_str()))
         });
         if !is_same {
             return refused(format!("Origin is {origin:?}: only pages of this server may send requests"));
@@ -200,5 +213,22 @@ mod tests {
             assert_eq!(kind(&[host, unclear[0], unclear[1]]), Some(Kind::Malformed), "{unclear:?}");
         }
         assert_eq!(kind(&[host, chunked]), None);
+        for other in ["gzip, chunked", "chunked, chunked", "identity", "chunked;x=1", ""] {
+            assert_eq!(kind(&[host, ("transfer-encoding", other)]), Some(Kind::Malformed), "{other}");
+        }
+    }
+
+    #[test]
+    fn only_a_request_of_http_1_0_names_no_host() {
+        let old = |headers: &[(&str, &str)]| {
+            let mut request = request(headers);
+            *request.version_mut() = Version::HTTP_10;
+            check(&request, &[]).err().map(|problem| problem.kind())
+        };
+        assert_eq!(old(&[]), None);
+        assert_eq!(old(&[("host", "evil.example")]), Some(Kind::WrongHost));
+        assert_eq!(old(&[("origin", "http://127.0.0.1")]), Some(Kind::CrossSite));
+        assert_eq!(old(&[("sec-fetch-site", "cross-site")]), Some(Kind::CrossSite));
+        assert_eq!(old(&[("transfer-encoding", "chunked")]), Some(Kind::Malformed));
     }
 }

@@ -37,6 +37,35 @@ pub(crate) fn to_msgpack(value: &Json, out: &mut Vec<u8>) {
     }
 }
 
+/// A whole number in a valid JSON text that no 64 bits hold, of which a reader would keep the first digits only.
+pub(crate) fn wide_integer(text: &[u8]) -> Option<&str> {
+    let mut rest = text;
+    while let Some(begin) = rest.iter().position(|byte| matches!(byte, b'"' | b'-' | b'0'..=b'9')) {
+        rest = &rest[begin..];
+        if rest[0] == b'"' {
+            let mut end = 1;
+            while end < rest.len() && rest[end] != b'"' {
+                end += if rest[end] == b'\\' { 2 } else { 1 };
+            }
+            rest = rest.get(end + 1..).unwrap_or_default();
+            continue;
+        }
+        let is_of_number = |byte: &u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
+        let end = rest.iter().position(|byte| !is_of_number(byte)).unwrap_or(rest.len());
+        let number = str::from_utf8(&rest[..end]).ok()?;
+        // Nineteen digits always fit.
+        if end > 19
+            && !number.contains(['.', 'e', 'E'])
+            && number.parse::<u64>().is_err()
+            && number.parse::<i64>().is_err()
+        {
+            return Some(number);
+        }
+        rest = &rest[end..];
+    }
+    None
+}
+
 /// The length of what fits a body, which is shorter than 4 GiB.
 pub(crate) fn count(length: usize) -> u32 {
     u32::try_from(length).expect("a body is shorter than 4 GiB")
@@ -153,6 +182,21 @@ mod tests {
             let mut reader = Reader::new(&bytes);
             assert_eq!(from_msgpack(&mut reader).as_ref(), Some(&value));
             assert!(reader.rest().is_empty());
+        }
+    }
+
+    #[test]
+    fn whole_numbers_beyond_64_bits_are_found() {
+        for (text, found) in [
+            (r#"{"n": 18446744073709551616}"#, Some("18446744073709551616")),
+            ("[-9223372036854775809]", Some("-9223372036854775809")),
+            (r#"["a\\", 123456789012345678901]"#, Some("123456789012345678901")),
+            ("[18446744073709551615, -9223372036854775808]", None),
+            ("[1.00000000000000000000000001, 123456789012345678901e2]", None),
+            (r#"{"123456789012345678901": "\"123456789012345678901"}"#, None),
+            ("", None),
+        ] {
+            assert_eq!(wide_integer(text.as_bytes()), found, "{text}");
         }
     }
 

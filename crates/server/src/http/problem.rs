@@ -151,8 +151,31 @@ impl From<ErrorObject> for Problem {
             _ if is(ErrorCode::SyncQuorumTimeout) => Kind::OutcomeUnknown,
             _ => Kind::Refused,
         };
-        Self { code: Some(error.code), ..Self::new(kind, error.message) }
+        let detail = missing_tube(&error.message).unwrap_or(error.message);
+        Self { code: Some(error.code), ..Self::new(kind, detail) }
     }
+}
+
+/// What an error says of a method of a tube that does not exist, in the words of this door, which has no methods.
+fn missing_tube(message: &str) -> Option<String> {
+    let (method, _) = message.strip_prefix("Procedure 'queue.tube.")?.split_once("' is not defined")?;
+    let (tube, _) = method.rsplit_once(':')?;
+    Some(format!("tube {tube:?} does not exist"))
+}
+
+/// The text of an error about JSON or a query, for clients that do not know the names of types in Rust.
+pub(crate) fn reader_text(error: &str) -> String {
+    const WORDS: [(&str, &str); 8] = [
+        ("Failed to deserialize query string: ", ""),
+        ("invalid float literal", "expected a number"),
+        ("cannot parse float from empty string", "expected a number"),
+        ("cannot parse integer from empty string", "expected a whole number, 0 or more"),
+        ("invalid digit found in string", "expected a whole number, 0 or more"),
+        ("number too large to fit in target type", "expected a whole number below 2^64"),
+        ("expected u64", "expected a whole number, 0 or more"),
+        ("expected f64", "expected a number"),
+    ];
+    WORDS.iter().fold(error.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 impl IntoResponse for Problem {

@@ -66,6 +66,7 @@ fn no_request_is_smuggled_behind_an_unclear_length() {
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
         "Transfer-Encoding: identity\r\n",
         "Transfer-Encoding: chunked, identity\r\n",
+        "Transfer-Encoding: gzip, chunked\r\n",
         "Transfer-Encoding : chunked\r\n",
         "Transfer-Encoding: xchunked\r\n",
         "Content-Length: +1\r\n",

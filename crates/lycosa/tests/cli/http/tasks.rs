@@ -154,3 +154,90 @@ fn a_put_with_a_key_is_done_once() {
         assert_eq!(put(&door, &token, &wrong, &batch).problem(), "malformed", "{wrong}");
     }
 }
+
+/// What a put says is kept as it was said, or refused with the member and its value: nothing is guessed.
+#[test]
+fn a_put_is_refused_where_its_meaning_is_unclear_or_lost() {
+    let (door, token) = door();
+    let put = |content: &str, query: &str, body: &str| {
+        let request = format!("POST /v1/tubes/mail/tasks{query}");
+        door.ask(&request, &token, &format!("Content-Type: {content}\r\n"), body.as_bytes())
+    };
+    let json = "application/json";
+    let cases = [
+        (r#"{"payload": 1, "payload": 2}"#, "duplicate field `payload`"),
+        (r#"{"payload": 1, "delay": 5, "delay": 0}"#, "duplicate field `delay`"),
+        (r#"[{"payload": 1}, {"payload": 1, "pri": 1, "pri": 2}]"#, "#2: duplicate field `pri`"),
+        (
+            "[[1, null, null, 0, 0, 0, 0, null, {}]]",
+            "#1: invalid type: sequence, expected a task, which is an object",
+        ),
+        ("[1]", "#1: invalid type: integer `1`, expected a task, which is an object"),
+        (r#"{"payload": 18446744073709551616}"#, "18446744073709551616 has more than 64 bits"),
+        (r#"[{"payload": {"n": [-9223372036854775809]}}]"#, "-9223372036854775809 has more than 64 bits"),
+        (r#"{"payload": 1, "delay": -1}"#, "delay is -1: use seconds, 0 or more"),
+        (r#"[{"payload": 1}, {"payload": 1, "ttr": -0.5}]"#, "#2: ttr is -0.5"),
+        (r#"{"payload": 1, "delay": "5"}"#, "expected a number"),
+        (r#"{"payload": 1, "pri": -1}"#, "expected a whole number, 0 or more"),
+    ];
+    for (body, meant) in cases {
+        let answer = put(json, "", body);
+        assert_eq!((answer.status, answer.problem().as_str()), (400, "malformed"), "{body}: {answer:?}");
+        assert!(answer.json()["detail"].as_str().unwrap().contains(meant), "{body}: {answer:?}");
+    }
+    let lines = put("application/x-ndjson", "", "{\"payload\": 1}\n{\"payload\": 99999999999999999999}\n");
+    assert!(
+        lines.json()["detail"].as_str().unwrap().starts_with("line 2: 99999999999999999999"),
+        "{lines:?}"
+    );
+    let broken = put("application/x-ndjson", "", "{\"payload\": 1}\n{\"payload\": }\n");
+    assert_eq!(broken.json()["detail"], "line 2: expected value at column 13");
+    let many = put("application/x-ndjson", "", &"{\"payload\": 1}\n".repeat(10_001));
+    assert_eq!(many.json()["detail"], "10001 tasks are to be put: put at most 10000 in one request");
+    for (query, meant) in [
+        ("?delay=1e999", "delay is inf"),
+        ("?ttl=NaN", "ttl is NaN"),
+        ("?delay=-1", "delay is -1"),
+        ("?delay=soon", "delay: expected a number"),
+        ("?pri=", "pri: expected a whole number"),
+    ] {
+        let answer = put("text/plain", query, "x");
+        assert_eq!(answer.status, 400, "{query}: {answer:?}");
+        assert!(answer.json()["detail"].as_str().unwrap().starts_with(meant), "{query}: {answer:?}");
+    }
+    // Bytes that are compressed for the way would be kept compressed.
+    let packed = "Content-Type: application/octet-stream\r\nContent-Encoding: gzip\r\n";
+    let answer = door.ask("POST /v1/tubes/mail/tasks", &token, packed, b"\x1f\x8b");
+    assert_eq!((answer.status, answer.problem().as_str()), (415, "wrong-type"), "{answer:?}");
+    let total = || door.ask("GET /v1/tubes/mail", &token, "", b"").json()["tasks"]["total"].clone();
+    assert_eq!(total(), 0);
+
+    let kept = r#"[{"payload": [18446744073709551615, -9223372036854775808, 1e300]}, {"payload": "99999999999999999999"}]"#;
+    assert_eq!(put(json, "", kept).status, 201);
+    let task = |id: &str| door.ask(&format!("GET /v1/tubes/mail/tasks/{id}"), &token, "", b"");
+    assert_eq!(task("0").json()["payload"], json!([u64::MAX, i64::MIN, 1e300]));
+    assert_eq!(task("1").json()["payload"], "99999999999999999999");
+    assert_eq!(task("+1").problem(), "no-such-task");
+    assert_eq!(total(), 2);
+}
+
+#[test]
+fn a_missing_tube_is_named_without_the_names_of_methods() {
+    let (door, token) = door();
+    for request in ["GET /v1/tubes/mial/tasks/0", "POST /v1/tubes/mial/take", "DELETE /v1/tubes/mial/tasks/1"]
+    {
+        let answer = door.ask(request, &token, "", b"");
+        assert_eq!(answer.problem(), "no-such-tube", "{answer:?}");
+        assert_eq!(answer.json()["detail"], "tube \"mial\" does not exist", "{request}");
+    }
+}
+
+/// As the health checks of load balancers ask.
+#[test]
+fn a_probe_of_http_1_0_needs_no_host() {
+    let (door, _) = door();
+    let answer = String::from_utf8(door.raw(b"GET /livez HTTP/1.0\r\n\r\n")).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 200 OK\r\n"), "{answer}");
+    let stranger = String::from_utf8(door.raw(b"GET /v1/tubes HTTP/1.0\r\n\r\n")).unwrap();
+    assert!(stranger.starts_with("HTTP/1.0 401 "), "{stranger}");
+}

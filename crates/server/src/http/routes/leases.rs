@@ -12,7 +12,9 @@ use lycosa_tuple::mp::Reader;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::{Args, Named, Params, Route, answer, given, method, read_json, silent, tasks, unexpected};
+use super::{
+    Args, Named, Params, Route, answer, check_seconds, given, method, read_json, silent, tasks, unexpected,
+};
 use crate::http::Shared;
 use crate::http::access::Access;
 use crate::http::bridge::{Call, MAX_CALLS, Values};
@@ -172,6 +174,9 @@ async fn settle(
     body: Body,
 ) -> Result<Response, Problem> {
     let settle: Settle = read_json(&state, &headers, body).await?;
+    for release in &settle.releases {
+        check_seconds("releases: ", "delay", release.delay)?;
+    }
     let items = settle.items(&tube);
     if items.is_empty() || items.len() > MAX_CALLS {
         let detail = format!("{} tasks are to be settled: name 1 to {MAX_CALLS} in one request", items.len());

@@ -32,7 +32,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
 use super::access::Access;
-use super::problem::{Kind, Problem};
+use super::problem::{Kind, Problem, reader_text};
 use super::readings::{self, Packed, Subject};
 use super::{Peer, Shared, body, compression, etag, json, page};
 use crate::clock::now;
@@ -118,7 +118,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let read = Query::<T>::from_request_parts(parts, state).await;
         read.map(|Query(params)| Self(params))
-            .map_err(|error| Problem::new(Kind::Malformed, error.body_text()))
+            .map_err(|error| Problem::new(Kind::Malformed, reader_text(&error.body_text())))
     }
 }
 
@@ -145,14 +145,28 @@ async fn read_json<T: DeserializeOwned>(
         ));
     }
     let body = body::read(state, headers, body).await?;
-    serde_json::from_slice(&body).map_err(|error| Problem::new(Kind::Malformed, error.to_string()))
+    serde_json::from_slice(&body)
+        .map_err(|error| Problem::new(Kind::Malformed, reader_text(&error.to_string())))
 }
 
 /// The number of a task in a path.
 fn task_id(text: &str) -> Result<u64, Problem> {
     let missing =
         || Problem::new(Kind::NoSuchTask, format!("{text:?} is no id of a task: ids are whole numbers"));
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(missing());
+    }
     text.parse().map_err(|_| missing())
+}
+
+/// Refuses a time that is no number of seconds from now on.
+fn check_seconds(place: &str, name: &str, seconds: Option<f64>) -> Result<(), Problem> {
+    match seconds {
+        Some(seconds) if !seconds.is_finite() || seconds < 0.0 => {
+            Err(Problem::new(Kind::Malformed, format!("{place}{name} is {seconds}: use seconds, 0 or more")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The name of a method of a tube.
@@ -219,7 +233,7 @@ async fn admit(state: &Shared, access: &Access, role: TokenRole, what: &'static 
 }
 
 /// Gives the answer to a GET an ETag of its body, and answers nothing but "not modified" to a client that has it. Large answers
-/// are compressed where that pays.
+/// are compressed where that pays, metrics too.
 async fn tag(request: Request<Body>, next: Next) -> Response<Body> {
     let known = match *request.method() {
         Method::GET => request.headers().clone(),
@@ -227,8 +241,11 @@ async fn tag(request: Request<Body>, next: Next) -> Response<Body> {
     };
     let peer = request.extensions().get::<Peer>().copied();
     let response = next.run(request).await;
-    let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
-    if response.status() != StatusCode::OK || !is_json {
+    let (is_json, is_metrics) = match response.headers().get(header::CONTENT_TYPE) {
+        Some(kind) => (kind == "application/json", kind == lycosa_metrics::CONTENT_TYPE),
+        None => (false, false),
+    };
+    if response.status() != StatusCode::OK || !(is_json || is_metrics) {
         return response;
     }
     let (mut parts, body) = response.into_parts();
@@ -236,6 +253,16 @@ async fn tag(request: Request<Body>, next: Next) -> Response<Body> {
     let Ok(body) = axum_body::to_bytes(body, usize::MAX).await else {
         return unexpected("the answer").into_response();
     };
+    if is_metrics {
+        // Each scrape has numbers of its own: no client has them.
+        compression::vary(&mut parts.headers);
+        if compression::pays(body.len(), peer.as_ref()) && compression::is_accepted(&known) {
+            compression::mark(&mut parts.headers);
+            parts.headers.remove(header::CONTENT_LENGTH);
+            return Response::from_parts(parts, Body::from(compression::fast(&body)));
+        }
+        return Response::from_parts(parts, Body::from(body));
+    }
     let tag = parts.headers.remove(header::ETAG).unwrap_or_else(|| etag::of(&body));
     let is_known = etag::is_known(&known, &tag);
     parts.headers.insert(header::ETAG, tag.clone());
@@ -342,4 +369,48 @@ fn ids_as_texts(value: &mut Json, names: &[&str]) {
 /// What a function of this program has answered makes no sense: a fault of this program.
 fn unexpected(function: &str) -> Problem {
     Problem::new(Kind::Unavailable, format!("{function} has answered something unexpected"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use axum::routing::get;
+    use tower_service::Service;
+
+    use super::*;
+
+    /// The answer with metrics to a client at an address, and its body.
+    fn scraped(peer: &str, accepted: &str) -> (HeaderMap, Vec<u8>) {
+        let metrics =
+            || async { ([(header::CONTENT_TYPE, lycosa_metrics::CONTENT_TYPE)], "a 1\n".repeat(1000)) };
+        let mut router: Router =
+            Router::new().route("/metrics", get(metrics)).layer(middleware::from_fn(tag));
+        let request = Request::builder().uri("/metrics").header(header::ACCEPT_ENCODING, accepted);
+        let mut request = request.body(Body::empty()).unwrap();
+        request.extensions_mut().insert(Peer(peer.parse::<SocketAddr>().unwrap()));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (parts, body) = router.call(request).await.unwrap().into_parts();
+            (parts.headers, axum_body::to_bytes(body, usize::MAX).await.unwrap().to_vec())
+        })
+    }
+
+    #[test]
+    fn metrics_are_compressed_for_scrapers_of_other_machines() {
+        let text = "a 1\n".repeat(1000).into_bytes();
+        let (headers, body) = scraped("192.0.2.7:1", "gzip");
+        assert_eq!(headers[header::CONTENT_ENCODING], "gzip");
+        assert_eq!(headers[header::CONTENT_TYPE], lycosa_metrics::CONTENT_TYPE);
+        assert_eq!(headers[header::VARY], "accept-encoding");
+        assert!(body.len() < text.len() / 10 && compression::tests::unpacked(&body) == text);
+        assert!(!headers.contains_key(header::ETAG), "no scrape has the numbers of another one");
+        for (peer, accepted) in
+            [("192.0.2.7:1", "identity"), ("192.0.2.7:1", "gzip;q=0"), ("127.0.0.1:1", "gzip")]
+        {
+            let (headers, body) = scraped(peer, accepted);
+            assert!(!headers.contains_key(header::CONTENT_ENCODING), "{peer} {accepted}");
+            assert_eq!(body, text);
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Routes of tasks: put, peek, delete.
 
+use std::fmt;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -8,14 +9,17 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
 use lycosa_instance::{Once, TokenRole};
+use lycosa_queue::MAX_BATCH;
 use lycosa_tuple::mp::{self, Reader};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value as Json, json};
 
-use super::{Args, Named, Params, Route, answer, method, silent, task_id, unexpected};
+use super::{Args, Named, Params, Route, answer, check_seconds, method, silent, task_id, unexpected};
 use crate::http::access::Access;
 use crate::http::bridge::Call;
-use crate::http::problem::{Kind, Problem};
+use crate::http::problem::{Kind, Problem, reader_text};
 use crate::http::{Shared, body, json};
 
 pub(super) const ROUTES: &[Route] = &[
@@ -113,6 +117,76 @@ struct NewTask {
     headers: Map<String, Json>,
 }
 
+/// The tasks of a body in JSON: an object, or an array of such. A member is given once.
+enum NewTasks {
+    One(Box<NewTask>),
+    Many(Vec<NewTask>),
+}
+
+impl<'de> Deserialize<'de> for NewTasks {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TasksVisitor)
+    }
+}
+
+struct TasksVisitor;
+
+impl<'de> Visitor<'de> for TasksVisitor {
+    type Value = NewTasks;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a task, which is an object, or an array of tasks")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<NewTasks, A::Error> {
+        TaskVisitor.visit_map(members).map(|OneTask(task)| NewTasks::One(Box::new(task)))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<NewTasks, A::Error> {
+        let mut tasks = Vec::new();
+        loop {
+            let place = tasks.len() + 1;
+            match items.next_element().map_err(|error| A::Error::custom(format!("#{place}: {error}")))? {
+                None => return Ok(NewTasks::Many(tasks)),
+                Some(OneTask(task)) => tasks.push(task),
+            }
+        }
+    }
+}
+
+/// A task, which is an object.
+struct OneTask(NewTask);
+
+impl<'de> Deserialize<'de> for OneTask {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(TaskVisitor)
+    }
+}
+
+struct TaskVisitor;
+
+impl<'de> Visitor<'de> for TaskVisitor {
+    type Value = OneTask;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a task, which is an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<OneTask, A::Error> {
+        NewTask::deserialize(MapAccessDeserializer::new(members)).map(OneTask)
+    }
+}
+
+/// Refuses numbers of which the payload would keep the first digits only.
+fn check_numbers(place: &str, text: &[u8]) -> Result<(), Problem> {
+    let Some(number) = json::wide_integer(text) else { return Ok(()) };
+    let number: String = number.chars().take(40).collect();
+    Err(Problem::new(
+        Kind::Malformed,
+        format!("{place}{number} has more than 64 bits: send it as text, or the payload as payload_msgpack"),
+    ))
+}
+
 /// Reads a member that is present, null included.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
     Json::deserialize(deserializer).map(Some)
@@ -166,6 +240,9 @@ impl NewTask {
             _ => return wrong("a task has one of payload, payload_base64 and payload_msgpack"),
         }
         let Self { delay, ttl, ttr, pri, utube, mut headers, .. } = self;
+        for (name, seconds) in [("delay", delay), ("ttl", ttl), ("ttr", ttr)] {
+            check_seconds(place, name, seconds)?;
+        }
         if !headers.contains_key(TRACE_FIELDS[0]) {
             headers.extend(trace.clone());
         }
@@ -193,20 +270,24 @@ fn tasks(fields: &HeaderMap, body: &[u8], params: &PutParams, has_params: bool) 
     if has_params && is_json {
         return Err(malformed("options of a JSON task stand in the task, not in the query".to_owned()));
     }
+    for (name, seconds) in [("delay", params.delay), ("ttl", params.ttl), ("ttr", params.ttr)] {
+        check_seconds("", name, seconds)?;
+    }
     let mut payload = Vec::with_capacity(body.len() + 5);
     match &*media {
         "application/json" => {
-            let value: Json = serde_json::from_slice(body).map_err(|error| malformed(error.to_string()))?;
-            let read = |place: &str, value| {
-                let task: NewTask =
-                    serde_json::from_value(value).map_err(|error| malformed(format!("{place}{error}")))?;
-                task.encode(place, &trace)
-            };
-            let Json::Array(items) = value else { return read("", value).map(Put::One) };
-            let numbered = items.into_iter().enumerate();
-            let tasks: Result<_, _> =
-                numbered.map(|(place, item)| read(&format!("#{}: ", place + 1), item)).collect();
-            tasks.map(Put::Many)
+            let read = serde_json::from_slice(body);
+            let tasks = read.map_err(|error| malformed(reader_text(&error.to_string())))?;
+            check_numbers("", body)?;
+            match tasks {
+                NewTasks::One(task) => task.encode("", &trace).map(Put::One),
+                NewTasks::Many(tasks) => {
+                    let numbered = tasks.into_iter().enumerate();
+                    let encode =
+                        |(place, task): (usize, NewTask)| task.encode(&format!("#{}: ", place + 1), &trace);
+                    numbered.map(encode).collect::<Result<_, _>>().map(Put::Many)
+                }
+            }
         }
         "application/x-ndjson" | "application/jsonl" => {
             let lines = body.split(|byte| *byte == b'\n').enumerate();
@@ -214,8 +295,11 @@ fn tasks(fields: &HeaderMap, body: &[u8], params: &PutParams, has_params: bool) 
             let tasks: Result<_, _> = lines
                 .map(|(number, line)| {
                     let place = format!("line {}: ", number + 1);
-                    let task: NewTask =
-                        serde_json::from_slice(line).map_err(|error| malformed(format!("{place}{error}")))?;
+                    let OneTask(task) = serde_json::from_slice(line).map_err(|error| {
+                        let text = reader_text(&error.to_string()).replace(" at line 1 column", " at column");
+                        malformed(format!("{place}{text}"))
+                    })?;
+                    check_numbers(&place, line)?;
                     task.encode(&place, &trace)
                 })
                 .collect();
@@ -269,6 +353,11 @@ async fn put(
     let put = tasks(&headers, &body, &params, uri.query().is_some_and(|query| !query.is_empty()))?;
     let (name, args, is_one) = match put {
         Put::One(task) => ("put", Args::new().raw(&task.payload).raw(&task.options), true),
+        Put::Many(tasks) if tasks.len() > MAX_BATCH as usize => {
+            let detail =
+                format!("{} tasks are to be put: put at most {MAX_BATCH} in one request", tasks.len());
+            return Err(Problem::new(Kind::Malformed, detail));
+        }
         Put::Many(tasks) => {
             let (mut payloads, mut options) = (Vec::new(), Vec::new());
             mp::write_array(&mut payloads, json::count(tasks.len()));
