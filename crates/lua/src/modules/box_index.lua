@@ -10,7 +10,7 @@ local SPACE_SEQUENCE, INDEX, SEQUENCE, FUNCTION, FUNC_INDEX = 340, 288, 284, 296
 local EQ, REQ = box.index.EQ, box.index.REQ
 
 local INDEX_OPTIONS = {
-    if_not_exists = 'boolean', type = 'string', parts = 'table', unique = 'boolean', id = 'number',
+    if_not_exists = 'boolean', name = 'string', type = 'string', parts = 'table', unique = 'boolean', id = 'number',
     sequence = 'boolean, number, string, table', dimension = 'number', distance = 'string', func = 'number, string',
     page_size = 'number', range_size = 'number', run_count_per_level = 'number', run_size_ratio = 'number', bloom_fpr = 'number',
 }
@@ -248,7 +248,7 @@ function index_methods.rename(index, name)
     schema_statement(index.space_id, 'update', INDEX, { index.space_id, index.id }, { { '=', 3, name } })
 end
 
-local ALTER_OPTIONS = { name = 'string' }
+local ALTER_OPTIONS = {}
 for name, kind in pairs(INDEX_OPTIONS) do if name ~= 'if_not_exists' then ALTER_OPTIONS[name] = kind end end
 
 function index_methods.alter(index, options)

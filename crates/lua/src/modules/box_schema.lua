@@ -83,6 +83,8 @@ end
 local function own_index_mt(methods)
     local mt = {
         __index = methods, __pairs = methods.pairs, __ipairs = methods.pairs,
+        -- An index stands in its space by its number and its name: YAML shows it once, and an alias.
+        __is_aliased = true,
         __serialize = function(index)
             return { id = index.id, name = index.name, type = index.type, unique = index.unique, parts = index.parts,
                 space_id = index.space_id, sequence_id = index.sequence_id, sequence_fieldno = index.sequence_fieldno,
@@ -97,10 +99,9 @@ local function own_space_mt(methods)
     local mt = {
         __index = methods, __pairs = methods.pairs, __ipairs = methods.pairs,
         __serialize = function(space)
-            local index = {}
-            for name, entry in pairs(space.index) do index[name] = entry end
             return { id = space.id, name = space.name, engine = space.engine, field_count = space.field_count,
-                temporary = space.temporary, is_local = space.is_local, is_sync = space.is_sync, enabled = space.enabled, index = index }
+                temporary = space.temporary, is_local = space.is_local, is_sync = space.is_sync, enabled = space.enabled,
+                index = space.index }
         end,
     }
     shows_fields(mt)
@@ -507,6 +508,11 @@ function space_methods.drop(space)
     end
     if internal.system_row(TRUNCATE, 0, { id }) then change('delete', TRUNCATE, 0, { id }) end
     schema_statement(id, 'delete', SPACE, { id })
+    -- As in Tarantool, the object that a program still has is that of a space without indexes. A transaction may bring it back.
+    if not box.is_in_txn() then
+        for key in pairs(space.index) do space.index[key] = nil end
+        space.enabled = false
+    end
 end
 
 local schema = { space = {}, index = {}, user = {}, role = {}, func = {}, sequence = {} }

@@ -86,10 +86,16 @@ local function check_no_statement(code, text)
     if (depths[fiber_id()] or 0) > 0 then client_error(code, text) end
 end
 
+-- The triggers of a transaction's end walk over its changes; nothing does that afterwards.
 local function walk(changes, backwards)
+    local function check()
+        if changes.are_over then client_error('CURSOR_NO_TRANSACTION', 'The transaction the cursor belongs to has ended') end
+    end
     return function()
+        check()
         local place = 0
         return function()
+            check()
             place = place + 1
             local change = changes[backwards and #changes + 1 - place or place]
             if change then return place, change.old, change.new, change.space end
@@ -102,6 +108,7 @@ local function run_behind(list, changes, backwards)
         local done, _, text = internal.hook_call(trigger, walk(changes, backwards))
         if not done then log_failure(text) end
     end
+    changes.are_over = true
 end
 
 function box.begin()

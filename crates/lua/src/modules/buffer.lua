@@ -86,6 +86,7 @@ function methods.checksize(buffer, size)
     if buffer.rpos + size > buffer.wpos then
         error(('Attempt to read out of range bytes: needed=%d size=%d'):format(size, buffer:size()), 2)
     end
+    return buffer.rpos
 end
 
 -- Takes bytes off the front: where they stand.
@@ -120,7 +121,7 @@ local static = ffi.new('char[?]', 3 * READAHEAD)
 return {
     ibuf = function(capacity)
         if capacity ~= nil and (type(capacity) ~= 'number' or capacity <= 0) then
-            error('Usage: buffer.ibuf([capacity]), the capacity is above 0', 2)
+            error('Usage: ibuf([size])', 2)
         end
         return new(nil, capacity)
     end,

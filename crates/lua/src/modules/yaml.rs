@@ -39,7 +39,8 @@ fn encode(lua: Lua) -> Result<i32, Error> {
     if let (Some(handle), Some(prefix)) = (lua.text(3), lua.text(4)) {
         head = format!("%TAG {handle} {prefix}\n").into_bytes();
     }
-    let mut writer = Writer { lua, settings, events: Vec::new(), seen: HashMap::new(), anchors: 0 };
+    let mut writer =
+        Writer { lua, settings, events: Vec::new(), seen: HashMap::new(), anchors: 0, pending: None };
     lua.push_value(1);
     writer.count(lua.top(), 0)?;
     writer.value(lua.top(), 0, false)?;
@@ -85,6 +86,8 @@ struct Writer {
     /// Tables by their addresses.
     seen: HashMap<usize, Occurrence>,
     anchors: u32,
+    /// The anchor of the value that follows, whose object has it.
+    pending: Option<String>,
 }
 
 /// What `__serialize` of a value says.
@@ -227,13 +230,24 @@ impl Writer {
             Hint::Nothing => (None, false),
             Hint::Layout { is_array, in_flow } => (Some(is_array), in_flow),
             Hint::Replaced => {
+                if lua.metafield(index, "__is_aliased") {
+                    lua.pop(1);
+                    match self.anchor(index) {
+                        Ok(anchor) => self.pending = anchor,
+                        Err(alias) => {
+                            lua.pop(1);
+                            self.events.push(*alias);
+                            return Ok(());
+                        }
+                    }
+                }
                 let done = self.value(lua.top(), depth + 1, in_flow);
                 lua.pop(1);
                 return done;
             }
         };
         let anchor = match self.anchor(index) {
-            Ok(anchor) => anchor,
+            Ok(anchor) => anchor.or_else(|| self.pending.take()),
             Err(alias) => {
                 self.events.push(*alias);
                 return Ok(());

@@ -100,6 +100,11 @@ fn functions_fail_and_aborted_transactions_go_on_as_there() {
 }
 
 #[test]
+fn kept_objects_do_what_they_do_there() {
+    compare("objects.lua", &[]);
+}
+
+#[test]
 fn the_environment_names_places_of_modules_as_there() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("found.lua"), "return 'by LUA_PATH'").expect("a module");

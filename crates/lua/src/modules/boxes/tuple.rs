@@ -251,6 +251,18 @@ fn tuple_path(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
+/// Refuses a tuple that does not fit the format of its space, if the space still exists.
+fn check_format(lua: Lua, space: u32, tuple: &[u8]) -> Result<(), Error> {
+    let misfit = lua.with_instance(|instance| {
+        let space = instance.store().space(space).ok();
+        Ok(space.and_then(|space| space.format().check(TupleRef::trusted(tuple)).err()))
+    })?;
+    match misfit {
+        Some(error) => Err(to_error(of_store(&lycosa_store::Error::Format(error)))),
+        None => Ok(()),
+    }
+}
+
 /// `tuple_update(tuple, operations, space, base, is_upsert)`: `base` is the number of the first field in operations, 1 if it
 /// is not given. An upsert leaves out operations that fail.
 fn tuple_update(lua: Lua) -> Result<i32, Error> {
@@ -268,6 +280,9 @@ fn tuple_update(lua: Lua) -> Result<i32, Error> {
         update::STEP_LIMIT,
     );
     let updated = updated.map_err(|error| to_error(of_store(&lycosa_store::Error::Update(error))))?;
+    if space != 0 {
+        check_format(lua, space, &updated)?;
+    }
     lua.push_tuple_of(space, &updated)?;
     Ok(1)
 }
