@@ -37,6 +37,14 @@ impl Error {
         Error::Text(text.into())
     }
 
+    /// The error with the caller's place before its text.
+    pub(crate) fn located(self) -> Error {
+        match self {
+            Error::Text(text) => Error::Here(text),
+            other => other,
+        }
+    }
+
     /// An error object of the type `LuajitError`.
     pub(crate) fn luajit(text: &'static str) -> Error {
         Error::Luajit(text)

@@ -95,6 +95,30 @@ impl Store {
         Ok(Range { arena: &self.arena, walk })
     }
 
+    /// Checks that an index can be walked so, without a walk of a TREE index. A space or index that is not there has nothing
+    /// to say.
+    ///
+    /// # Errors
+    /// The index cannot be walked so, or the key does not fit it.
+    pub fn check_iterator(
+        &self,
+        space: SpaceId,
+        index: IndexId,
+        iterator: IteratorType,
+        key: &[u8],
+    ) -> Result<(), Error> {
+        use IteratorType::{All, Eq, Ge, Gt, Le, Lt, Req};
+
+        let Ok(found) = self.space(space) else { return Ok(()) };
+        let Ok(on) = found.require_index(index) else { return Ok(()) };
+        let (values, count) = key_values(key)?;
+        on.check_key(iterator, values, count)?;
+        if on.def.kind == IndexKind::Tree && matches!(iterator, All | Eq | Ge | Gt | Le | Lt | Req) {
+            return Ok(());
+        }
+        self.walk(found, index, iterator, key, 0).map(|_| ())
+    }
+
     /// `None` stands for a space that never has tuples.
     pub(crate) fn walk<'a>(
         &'a self,

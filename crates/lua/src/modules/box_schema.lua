@@ -279,16 +279,16 @@ space_methods.put = space_methods.replace
 
 function space_methods.update(space, key, operations)
     check_space(space, 'update')
-    if not is_list(operations) then error('Usage index:update(key, ops)', 0) end
+    if not is_list(operations) then error('Usage index:update(key, ops)', 2) end
     return change('update', space.id, 0, key, operations_of(operations))
 end
 
 function space_methods.upsert(space, tuple, operations)
     check_space(space, 'upsert')
     if not is_list(tuple) and type(tuple) ~= 'number' and type(tuple) ~= 'string' then
-        error('Usage space:upsert(tuple_key, ops)', 0)
+        error('Usage space:upsert(tuple_key, ops)', 2)
     end
-    if not is_list(operations) then error('Usage space:upsert(tuple_key, ops)', 0) end
+    if not is_list(operations) then error('Usage space:upsert(tuple_key, ops)', 2) end
     -- It returns a tuple only where a `before_replace` trigger has made it a REPLACE.
     return change('upsert', space.id, 0, tuple, operations_of(operations))
 end
@@ -344,7 +344,7 @@ end
 function space_methods.frommap(space, map, ...)
     local options = ...
     if type(space) ~= 'table' or type(map) ~= 'table' or (select('#', ...) > 0 and type(options) ~= 'table') then
-        error('Usage: space:frommap(map, opts)', 0)
+        error('Usage: space:frommap(map, opts)', 2)
     end
     local names = names_by_space[space.id] or {}
     local row, count = {}, 0
@@ -732,7 +732,7 @@ end
 
 function index_methods.update(index, key, operations)
     check_index(index, 'update')
-    if not is_list(operations) then error('Usage index:update(key, ops)', 0) end
+    if not is_list(operations) then error('Usage index:update(key, ops)', 2) end
     return change('update', index.space_id, index.id, key, operations_of(operations))
 end
 

@@ -308,7 +308,8 @@ fn set_joinable(lua: Lua) -> Result<i32, Error> {
 /// Returns `true` and the results, or `false` and the error.
 fn join(lua: Lua) -> Result<i32, Error> {
     let fiber = fiber_at(lua, 1)?;
-    if !fiber.is_joinable() {
+    // A fiber that waited for its own end would wait for ever.
+    if !fiber.is_joinable() || lua.fiber().is_ok_and(|own| own.id == fiber.id) {
         return Err(Error::here("the fiber is not joinable"));
     }
     let until = deadline(lua, lua.number(2));

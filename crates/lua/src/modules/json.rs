@@ -25,8 +25,8 @@ fn encode(lua: Lua) -> Result<i32, Error> {
     let settings = Settings::read(lua, 2)?;
     let mut packed = Vec::new();
     lua.encode_with(1, &mut packed, &settings.encoding).map_err(|error| match error {
-        Error::Text(text) if text.starts_with(TOO_DEEP) => Error::text(TOO_DEEP),
-        error => error,
+        Error::Text(text) if text.starts_with(TOO_DEEP) => Error::here(TOO_DEEP),
+        error => error.located(),
     })?;
     let mut text = Vec::with_capacity(packed.len());
     write_value(lua, &mut Reader::new(&packed), settings.precision, &mut text)?;
@@ -111,7 +111,7 @@ fn write_key(reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
             out.extend_from_slice(options::scalar_text(reader, 0)?.as_bytes());
             out.push(b'"');
         }
-        _ => return Err(Error::text("table key must be a number or string")),
+        _ => return Err(Error::here("table key must be a number or string")),
     }
     Ok(())
 }

@@ -19,8 +19,8 @@ local function illegal(message)
     error(internal.new_error('IllegalParams', nil, message), 0)
 end
 
--- A wrong call raises a text without a place, a wrong definition an error object, as in Tarantool.
-local function usage(message) error(message, 0) end
+-- A wrong call raises a text, a wrong definition an error object, as in Tarantool.
+local function usage(message) error(message, 3) end
 
 -- The row of a collation by its name or number. There is none before box.cfg, but the two that need no table.
 local function collation_of(name, id, field)

@@ -14,8 +14,8 @@ local source_mt = { __index = methods }
 
 local function illegal(message) error(internal.new_error('IllegalParams', nil, message), 0) end
 
--- A wrong call raises a text without a place, as in Tarantool.
-local function usage(message) error(message, 0) end
+-- A wrong call raises a text with its place, as in Tarantool.
+local function usage(message) error(message, 3) end
 
 -- What a program's generator raises leaves a merger as an error object.
 local function guarded(done, ...)
@@ -88,7 +88,7 @@ end
 local function is_callable(value) return type(value) == 'function' or type((getmetatable(value) or {}).__call) == 'function' end
 
 local function check_generator(name, gen)
-    if not is_callable(gen) then usage(('Usage: merger.%s(gen, param, state)'):format(name)) end
+    if not is_callable(gen) then error(('Usage: merger.%s(gen, param, state)'):format(name), 3) end
 end
 
 local module = {}
@@ -115,12 +115,12 @@ function module.new_tuple_source(gen, param, state)
 end
 
 function module.new_source_fromtable(list)
-    if type(list) ~= 'table' then usage('Usage: merger.new_source_fromtable(<table>)') end
+    if type(list) ~= 'table' then error('Usage: merger.new_source_fromtable(<table>)', 0) end
     return new_source(over_table(list))
 end
 
 function module.new_source_frombuffer(buf)
-    if not is_buffer(buf) then usage('Usage: merger.new_source_frombuffer(<cdata<struct ibuf>>)') end
+    if not is_buffer(buf) then error('Usage: merger.new_source_frombuffer(<cdata<struct ibuf>>)', 0) end
     local step
     return new_source(function()
         step = step or over_buffer(buf)

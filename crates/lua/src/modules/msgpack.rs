@@ -16,10 +16,10 @@ pub(super) fn open(lua: Lua) -> Result<i32, Error> {
 fn encode(lua: Lua) -> Result<i32, Error> {
     let mut bytes = Vec::new();
     if is_plain(lua, 1) {
-        lua.encode(1, &mut bytes)?;
+        lua.encode(1, &mut bytes).map_err(Error::located)?;
     } else {
         let settings = Settings::read(lua, 2)?;
-        lua.encode_with(1, &mut bytes, &settings.encoding)?;
+        lua.encode_with(1, &mut bytes, &settings.encoding).map_err(Error::located)?;
     }
     lua.push_str(bytes);
     Ok(1)

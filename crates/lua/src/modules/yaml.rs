@@ -43,7 +43,7 @@ fn encode(lua: Lua) -> Result<i32, Error> {
         Writer { lua, settings, events: Vec::new(), seen: HashMap::new(), anchors: 0, pending: None };
     lua.push_value(1);
     writer.count(lua.top(), 0)?;
-    writer.value(lua.top(), 0, false)?;
+    writer.value(lua.top(), 0, false).map_err(Error::located)?;
     lua.pop(1);
     let Writer { events, .. } = writer;
     let mut late = Ok(());
@@ -418,7 +418,7 @@ impl Documents<'_, '_> {
                 let (line, column) = (mark.line + 1, mark.column + 1);
                 text += &format!("\n{context} at line: {line}, column: {column}\n");
             }
-            Error::here(text)
+            Error::text(text)
         })
     }
 
@@ -437,7 +437,7 @@ impl Documents<'_, '_> {
             }
             EventData::Alias { anchor } => match self.anchors.get(&anchor) {
                 Some(value) => lua.push_ref(value),
-                None => return Err(Error::here(format!("invalid reference: {anchor}"))),
+                None => return Err(Error::text(format!("invalid reference: {anchor}"))),
             },
             EventData::SequenceStart { anchor, .. } => {
                 lua.new_table(0, 0);

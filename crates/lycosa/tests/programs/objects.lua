@@ -47,6 +47,30 @@ box.space.kept:drop()
 box.rollback()
 print(box.space.kept.index[0].name, box.space.kept:len())
 
+-- An iterator that cannot begin is not made; errors of encoders and wrong calls name the caller's line.
+local walked = box.schema.space.create('walked')
+walked:create_index('primary')
+walked:create_index('hash', {type = 'hash', parts = {1, 'unsigned'}})
+try(walked.pairs, walked, 'text')
+try(walked.pairs, walked, {1, 2})
+try(walked.pairs, walked, 1, {iterator = 'BITS_ALL_SET'})
+try(walked.index.hash.pairs, walked.index.hash, 1, {iterator = 'LT'})
+print(#walked:pairs(1, {iterator = 'GT'}):totable(), #walked.index.hash:pairs(1):totable())
+box.session.su('guest', function()
+    try(walked.pairs, walked)
+    for _, view in ipairs({'_vspace', '_vindex', '_vuser'}) do try(box.space[view].pairs, box.space[view], {{}}) end
+end)
+for _, call in ipairs({
+    function() return (require('json').encode(print)) end, function() return (require('json').encode({[true] = 1})) end,
+    function() return (require('msgpack').encode({print})) end, function() return (yaml.encode({{print}})) end,
+    function() local list = {} list[1] = list return (require('json').encode(list)) end,
+    function() return (yaml.decode('[1,')) end, function() return (yaml.decode('*x')) end,
+    function() walked:update(1) end, function() walked:upsert({1}) end, function() walked:frommap(1) end,
+}) do print(select(2, pcall(call))) end
+
+local fiber = require('fiber')
+try(fiber.self().join, fiber.self())
+
 local bytes = buffer.ibuf()
 bytes:alloc(3)
 print(bytes:checksize(2) == bytes.rpos)

@@ -206,7 +206,15 @@ fn cursor(lua: Lua) -> Result<i32, Error> {
     let iterator = iterator(lua, 3)?;
     let key = key(lua, 4)?;
     let offset = lua.integer(5).and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
+    // As in Tarantool, an iterator that cannot begin is not made.
     let user = lua.session()?.caller.effective;
+    lua.with_instance(|instance| {
+        if instance.store().space(space).is_ok() {
+            check_read(instance, user, space)?;
+        }
+        let store = instance.store();
+        store.check_iterator(space, index, iterator, &key).map_err(|error| of_store(&error))
+    })?;
     let cursor = Cursor::new(user, space, index, iterator, &key).with_offset(offset);
     lua.push_userdata(Walk { cursor: RefCell::new(cursor) });
     Ok(1)
