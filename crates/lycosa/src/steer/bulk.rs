@@ -285,8 +285,13 @@ fn show(tube: &str, job: &Value, as_json: bool) -> anyhow::Result<Outcome> {
             number(job, "changed")
         ))?;
     }
-    if let Some(error) = job.get("error").and_then(Value::as_str) {
-        eprintln!("lycosa: job {id}: {error}");
+    match job.get("error").and_then(Value::as_str) {
+        Some(error) if error.ends_with("for memtx_tuple") => eprintln!(
+            "lycosa: job {id}: the server's memory for tasks is used up (memory_limit). Finish or delete tasks, or raise it, \
+             then `lycosa job {tube} {id} --resume`"
+        ),
+        Some(error) => eprintln!("lycosa: job {id}: {error}"),
+        None => {}
     }
     let kept = number(job, "kept");
     if kept > 0 && job.get("undo_until").is_some() {

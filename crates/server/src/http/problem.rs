@@ -151,7 +151,11 @@ impl From<ErrorObject> for Problem {
             _ if is(ErrorCode::SyncQuorumTimeout) => Kind::OutcomeUnknown,
             _ => Kind::Refused,
         };
-        let detail = missing_tube(&error.message).unwrap_or(error.message);
+        let is_memory = is(ErrorCode::MemoryIssue) && error.message.ends_with("for memtx_tuple");
+        let memory =
+            || "the server's memory for tasks is used up (memory_limit): tasks can still be finished";
+        let detail = is_memory.then(memory).map(str::to_owned).or_else(|| missing_tube(&error.message));
+        let detail = detail.unwrap_or(error.message);
         Self { code: Some(error.code), ..Self::new(kind, detail) }
     }
 }

@@ -241,3 +241,19 @@ fn a_probe_of_http_1_0_needs_no_host() {
     let stranger = String::from_utf8(door.raw(b"GET /v1/tubes HTTP/1.0\r\n\r\n")).unwrap();
     assert!(stranger.starts_with("HTTP/1.0 401 "), "{stranger}");
 }
+
+#[test]
+fn used_up_memory_is_named_by_its_setting() {
+    let door = Door::open(&["--memory-limit", "8MiB"]);
+    door.server.run(&["tube", "create", "mail"]);
+    door.server.run(&["tube", "create", "other"]);
+    let token = door.token("worker", "operator", "*");
+    let body = vec![b'x'; 500_000];
+    let put = || door.ask("POST /v1/tubes/mail/tasks", &token, "Content-Type: text/plain\r\n", &body);
+    let full = (0..40).map(|_| put()).find(|answer| answer.status != 201).expect("40 of these need 20 MB");
+    assert_eq!((full.status, full.problem().as_str()), (429, "full"));
+    assert!(full.json()["detail"].as_str().unwrap().contains("(memory_limit)"), "{full:?}");
+    let moved = door.server.run(&["apply", "mail", "move", "--all", "--to", "other", "--yes"]);
+    assert_eq!(moved.code, 1, "{moved:?}");
+    assert!(moved.stderr.contains("(memory_limit)") && moved.stderr.contains("--resume"), "{moved:?}");
+}
