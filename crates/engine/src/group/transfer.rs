@@ -13,6 +13,10 @@ use lycosa_journal::directory::{Directory, IN_PROGRESS, file_name};
 use lycosa_journal::disk::{DiskFile, write_all_at};
 use lycosa_journal::meta::FileKind;
 
+/// The receiver makes the file durable in parts of so many bytes. One sync of the whole file would hold up the syncs of other files on
+/// that disk, the log's among them; and the sender reads and sends no faster than the receiver's disk writes.
+const SYNC_STEP: u64 = 16 << 20;
+
 /// The name of a snapshot's file until it is installed.
 pub(super) fn received_name(base: &Base) -> String {
     format!("{}.received{IN_PROGRESS}", file_name(FileKind::Snapshot, base.signature))
@@ -68,6 +72,8 @@ pub struct Receiver {
     file: Box<dyn DiskFile>,
     size: u64,
     at: u64,
+    /// Everything before it is durable.
+    durable: u64,
 }
 
 impl std::fmt::Debug for Receiver {
@@ -87,7 +93,7 @@ impl Receiver {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        Ok(Self { file: directory.disk().create(&name)?, size, at: 0 })
+        Ok(Self { file: directory.disk().create(&name)?, size, at: 0, durable: 0 })
     }
 
     /// Adds a piece.
@@ -100,6 +106,10 @@ impl Receiver {
         }
         write_all_at(&mut *self.file, piece, self.at)?;
         self.at += piece.len() as u64;
+        if self.at - self.durable >= SYNC_STEP {
+            self.file.sync()?;
+            self.durable = self.at;
+        }
         Ok(())
     }
 
@@ -118,5 +128,29 @@ impl Receiver {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a snapshot is shorter than announced"));
         }
         self.file.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use lycosa_journal::memory::{Crash, MemoryDisk};
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_large_file_becomes_durable_in_parts() {
+        let disk = MemoryDisk::new();
+        let directory = Directory::on(Arc::new(disk.clone()));
+        let base = Base::first(Uuid::from_u128(1), 7, 1, "n1:1".to_owned());
+        let mut receiver = Receiver::begin(&directory, &base, 3 * SYNC_STEP).expect("begun");
+        directory.disk().sync().expect("its name is durable");
+        let piece = vec![7; 1 << 20];
+        (0..20).for_each(|_| receiver.add(&piece).expect("added"));
+        let left = Directory::on(Arc::new(disk.crash(Crash::Machine)));
+        let file = left.disk().open(&received_name(&base)).expect("the file");
+        assert_eq!(file.size().expect("its size"), SYNC_STEP);
     }
 }

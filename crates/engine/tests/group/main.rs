@@ -107,11 +107,13 @@ fn a_leader_that_hands_over_under_load_keeps_its_data_and_leaves_nothing_open() 
     let mut sent: Vec<u64> = (0..20).map(|payload| put(&mut world, payload)).collect();
     world.running(1).journal.transfer(Some(2)).unwrap();
     assert!(world.running(1).journal.transfer(Some(3)).is_err(), "one hand-over at a time");
+    let mut looks = Vec::new();
     for payload in 20.. {
         if !world.leads(1) {
             break;
         }
         sent.push(put(&mut world, payload));
+        looks.push(world.send(1, "queue.tube.work:peek", &[Value::from(0_u64)]));
         world.pass(1);
     }
     world.until("node 2 leads", |world| {
@@ -119,6 +121,11 @@ fn a_leader_that_hands_over_under_load_keeps_its_data_and_leaves_nothing_open() 
         world.leads(2)
     });
     world.pass(20);
+    // A queue that does not run would answer that there is no such task, or nothing.
+    for sync in looks {
+        let told = world.told(1, sync).expect("an answer");
+        assert!(payload_of(&told) == Some(0) || told == Err(HANDING_OVER.to_owned()), "{told:?}");
+    }
     let (mut done, mut refused) = (0, 0);
     for sync in sent {
         match world.told(1, sync).expect("an answer") {

@@ -52,6 +52,9 @@ pub(crate) enum Need {
     Register,
     /// Calls the queue, which answers for itself while the instance is read-only.
     Call(Growth),
+    /// Calls the queue for a look at a tube. A leader that hands over refuses it, since its queue does not run and would answer
+    /// nothing: the next leader can tell.
+    Look,
     /// Applies rows that another instance has accepted: also while this one is read-only, and without replicas.
     Foreign(Growth),
 }
@@ -59,7 +62,7 @@ pub(crate) enum Need {
 impl Need {
     /// The need of a procedure of the queue.
     pub(crate) fn of_call(procedure: &Procedure) -> Self {
-        Self::Call(match (procedure.tube_method(), procedure.queue_method()) {
+        let growth = match (procedure.tube_method(), procedure.queue_method()) {
             (Some(TubeMethod::Put | TubeMethod::PutMany), _) | (_, Some(QueueMethod::CreateTube)) => {
                 Growth::Adds
             }
@@ -76,10 +79,11 @@ impl Need {
                     | TubeMethod::Jobs,
                 ),
                 _,
-            )
-            | (None, _) => Growth::Nothing,
+            ) => return Self::Look,
+            (None, _) => Growth::Nothing,
             (Some(_), _) => Growth::Finishes,
-        })
+        };
+        Self::Call(growth)
     }
 
     /// The need of a statement.
@@ -258,7 +262,8 @@ impl Conditions {
             return Err(rebuilding_error());
         }
         let growth = match need {
-            Need::Read | Need::Deadline => return Ok(()),
+            Need::Look if self.is_handing_over => return Err(handing_over_error()),
+            Need::Read | Need::Look | Need::Deadline => return Ok(()),
             Need::Register => Growth::Adds,
             Need::Change(growth) | Need::Local(growth) | Need::Call(growth) | Need::Foreign(growth) => growth,
         };
