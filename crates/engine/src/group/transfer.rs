@@ -13,8 +13,8 @@ use lycosa_journal::directory::{Directory, IN_PROGRESS, file_name};
 use lycosa_journal::disk::{DiskFile, write_all_at};
 use lycosa_journal::meta::FileKind;
 
-/// The receiver makes the file durable in parts of so many bytes. One sync of the whole file would hold up the syncs of other files on
-/// that disk, the log's among them; and the sender reads and sends no faster than the receiver's disk writes.
+/// The receiver makes the file durable in parts of this size. One sync of the whole file would hold up the syncs of other files on
+/// that disk, the log's among them; and the pace of the sender is that of the receiver's disk.
 const SYNC_STEP: u64 = 16 << 20;
 
 /// The name of a snapshot's file until it is installed.
