@@ -84,7 +84,12 @@ pub(crate) fn tasks(tasks: &[Task], as_json: bool, session: Option<&str>) -> io:
 
 /// Prints one line.
 pub(crate) fn line(text: impl std::fmt::Display) -> io::Result<()> {
-    writeln!(terminal::stdout(), "{text}")
+    writeln!(terminal::stdout(), "{text}").map_err(|error| unwritten(&error))
+}
+
+/// The error with its place. The kind stays: it decides the exit code.
+fn unwritten(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))
 }
 
 /// A clock as JSON: LSNs by replica.
@@ -98,9 +103,9 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
     let mut out = terminal::stdout();
     let mut lines = aligned(heading, rows).into_iter();
     if let Some(heading) = lines.next() {
-        out.heading(&heading)?;
+        out.heading(&heading).map_err(|error| unwritten(&error))?;
     }
-    lines.try_for_each(|line| writeln!(out, "{line}"))
+    lines.try_for_each(|line| writeln!(out, "{line}")).map_err(|error| unwritten(&error))
 }
 
 /// The lines of a table, the heading first.

@@ -151,6 +151,8 @@ struct Putter<'a> {
     batch_bytes: usize,
     pending: VecDeque<PendingPut>,
     tally: Tally,
+    /// Why ids could not be printed. The tasks are stored all the same.
+    unwritten: Option<io::Error>,
 }
 
 /// A call that is under way.
@@ -175,6 +177,7 @@ impl<'a> Putter<'a> {
             batch_bytes: 0,
             pending: VecDeque::new(),
             tally: Tally::default(),
+            unwritten: None,
         }
     }
 
@@ -302,11 +305,13 @@ impl<'a> Putter<'a> {
         }
         self.tally.stored(tasks);
         for task in put {
-            match (self.json, self.quiet) {
-                (true, _) => output::line(task.json(None))?,
-                (false, true) => {}
-                (false, false) => output::line(task.id)?,
-            }
+            let written = match (self.json, self.quiet) {
+                _ if self.unwritten.is_some() => Ok(()),
+                (true, _) => output::line(task.json(None)),
+                (false, true) => Ok(()),
+                (false, false) => output::line(task.id),
+            };
+            self.unwritten = self.unwritten.take().or(written.err());
         }
         Ok(())
     }
@@ -317,14 +322,23 @@ impl<'a> Putter<'a> {
         while !self.pending.is_empty() {
             self.finish_oldest()?;
         }
-        if self.quiet {
-            output::line(format_args!("put {}", counted(self.tally.stored_count(), "task")))?;
+        let stored = counted(self.tally.stored_count(), "task");
+        if self.quiet && self.unwritten.is_none() {
+            self.unwritten = output::line(format_args!("put {stored}")).err();
         }
         let unit = if arguments.lines { "line" } else { "task" };
         let go_on = |line| match arguments.file.len() {
             2.. => format!("cat {input} | tail -n +{line} | lycosa put {} --lines", self.tube),
             _ => format!("tail -n +{line} {input} | lycosa put {} --lines", self.tube),
         };
-        Ok(self.tally.report(unit, go_on, self.json)?)
+        let Some(error) = self.unwritten else { return Ok(self.tally.report(unit, go_on, self.json)?) };
+        // A reader that has had enough of the ids is no fault.
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            eprintln!("lycosa: {stored} stored all the same");
+        }
+        if !self.tally.is_clean() {
+            self.tally.report(unit, go_on, false)?;
+        }
+        Err(error.into())
     }
 }

@@ -1,6 +1,7 @@
 //! What a person reads when something is wrong: what, with which value, and what to do.
 
 use std::fs;
+use std::process::Stdio;
 
 use crate::support::{Run, Server, lycosa, wait_until};
 
@@ -314,4 +315,26 @@ fn a_line_that_is_no_json_is_named_by_its_own_number() {
         run.stderr.contains("line 2 was refused: the line is not JSON: key must be a string at column 2"),
         "{run:?}"
     );
+}
+
+/// Repeated from the start, the put would store its tasks twice.
+#[test]
+fn a_put_whose_ids_cannot_be_printed_says_that_its_tasks_are_stored() {
+    let server = Server::start();
+    server.ok(&["tube", "create", "t"]);
+    let lines = server.data.path().join("lines");
+    fs::write(&lines, "d\ne\n").unwrap();
+    let by_lines = ["put", "t", "--lines", "-f", lines.to_str().unwrap()];
+    for (arguments, stored, total) in
+        [(&["put", "t", "a", "b", "c"][..], "3 tasks", "3\n"), (&by_lines, "2 tasks", "5\n")]
+    {
+        let mut put = server.command(arguments);
+        put.stdin(Stdio::null()).stdout(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+        let output = put.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(74), "{said}");
+        assert!(said.contains("cannot write to standard output: No space left on device"), "{said}");
+        assert!(said.contains(&format!("{stored} stored all the same")), "{said}");
+        assert_eq!(server.ok(&["find", "t", "--count"]), total);
+    }
 }
