@@ -153,6 +153,11 @@ pub const ALL: &[Kept] = &[
     members(30_402, 1_223, "a follower that was behind called a session unknown"),
     members(5_057, 3_000, "the disk of a server that joined failed, and the server waited for ever"),
     members(1_966_042_819, 3_000, "a checker was wrong"),
+    members(
+        3_752_472_597,
+        3_000,
+        "the last client stayed with a leader that had handed over; a checker was wrong",
+    ),
     members(20, 3_000, "a snapshot had the owners of tasks in a temporary tube, which no other member has"),
 ];
 

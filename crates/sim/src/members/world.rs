@@ -543,12 +543,6 @@ impl<'a> World<'a> {
         levels.max().is_some_and(|level| level == FEATURE_LEVEL)
     }
 
-    /// Whether the leader counts a node among the members of its group.
-    fn is_member(&self, node: NodeId) -> bool {
-        let leader = self.leader().and_then(|leader| self.servers[&leader].running.as_ref());
-        leader.is_some_and(|running| running.core.journal.members().get(node).is_some())
-    }
-
     /// A client does something: it connects, asks, or goes to another node.
     fn client(&mut self) -> Checked {
         let number = self.random.below(self.clients.len() as u64) as usize;
@@ -717,10 +711,11 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// A client asks the leader. A server that was removed confirms nothing, and does not say so.
+    /// A client asks the leader. A server that was removed confirms nothing, and does not say so; a follower greets a session
+    /// without the group.
     fn insist(&mut self, number: usize) -> Checked {
         let node = self.clients[number].connection.as_ref().map(|connection| connection.node);
-        if node.is_some_and(|node| !self.is_member(node)) {
+        if node.is_some() && node != self.leader() {
             self.disconnect(number)?;
         }
         self.connect(number, true)?;
