@@ -140,8 +140,14 @@ class Group:
 
     def kill(self, number):
         """SIGKILL."""
-        self.processes[number].kill()
-        self.processes[number].wait()
+        self._kill(self.processes[number])
+
+    def _kill(self, process):
+        process.kill()
+        process.wait()
+        # What libfaketime leaves of a process that is killed would stop a later one with the same number.
+        for name in (f"faketime_shm_{process.pid}", f"sem.faketime_sem_{process.pid}"):
+            pathlib.Path("/dev/shm", name).unlink(missing_ok=True)
 
     def freeze(self, number):
         """SIGSTOP: its connections stay, and it says nothing."""
@@ -238,8 +244,7 @@ class Group:
         """Ends the servers and removes their data."""
         for process in self.processes:
             if process is not None:
-                process.kill()
-                process.wait()
+                self._kill(process)
         if self.relay:
             self.relay.remove()
         for disk in self.disks:

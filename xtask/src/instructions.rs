@@ -159,6 +159,7 @@ fn count_program(binary: &Path) -> Result<u64> {
 
 /// Runs a program in a folder under valgrind. Returns what it printed, and the instructions.
 fn valgrind(folder: &Path, options: &[&str], binary: &Path, arguments: &[&str]) -> Result<(String, u64)> {
+    forget_clocks();
     let profile = folder.join("callgrind.out");
     let mut output = std::ffi::OsString::from("--callgrind-out-file=");
     output.push(&profile);
@@ -175,6 +176,21 @@ fn valgrind(folder: &Path, options: &[&str], binary: &Path, arguments: &[&str]) 
     let profile = fs::read_to_string(&profile).context("valgrind has left no profile")?;
     let total = total_of(&profile).context("valgrind's profile has no total")?;
     Ok((printed, total))
+}
+
+/// Removes what `faketime` has left of processes that were killed: it refuses to run as a process with the same number.
+fn forget_clocks() {
+    let Ok(files) = fs::read_dir("/dev/shm") else { return };
+    for file in files.flatten() {
+        let name = file.file_name();
+        let pid = name.to_str().and_then(|name| {
+            ["faketime_shm_", "sem.faketime_sem_"].iter().find_map(|prefix| name.strip_prefix(prefix))
+        });
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            // Another run may have removed it.
+            let _ = fs::remove_file(file.path());
+        }
+    }
 }
 
 /// `totals: 51102345`, or in older versions `summary:`.
