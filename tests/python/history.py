@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 import lycosa
 import tarantool
 
-# The space `_queue_taken_2`.
-OWNERS = 514
 OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
 
 
@@ -163,8 +161,9 @@ def drain(addresses, history, number=10_000, limit=120):
 def _held(address):
     """Who has the tasks that are taken, and the sessions that there are, for people."""
     host, port = address.rsplit(":", 1)
-    connection = tarantool.Connection(host, int(port), fetch_schema=False, encoding=None)
-    return connection.select(OWNERS).data, connection.call("queue.sessions").data
+    connection = tarantool.Connection(host, int(port), fetch_schema=False)
+    [found] = connection.call("queue.tube.mail:find", [{"state": "taken"}]).data
+    return [connection.call("queue.tube.mail:explain", [task[0]]).data for task in found["tasks"]], connection.call("queue.sessions").data
 
 
 def violations(operations, reads_are_linearizable=True):

@@ -241,6 +241,24 @@ def test_a_silent_server_ends_a_call_and_its_connection(server):
     silent.close()
 
 
+def test_a_server_that_does_not_say_whether_it_takes_writes_was_asked_nothing_else():
+    """As a member of a group that ceases to lead in that moment: the caller's request has not been sent."""
+
+    class Connection:
+        is_closed = False
+
+        def call(self, *_):
+            raise lycosa.OutcomeUnknown(32, "the journal has not confirmed its rows")
+
+        def close(self):
+            self.is_closed = True
+
+    connection = Connection()
+    with pytest.raises(lycosa.ConnectionFailed, match="has not said whether it takes writes"):
+        lycosa.client._takes_writes(connection)
+    assert connection.is_closed
+
+
 def test_of_several_addresses_the_one_that_takes_writes_is_used(start_server):
     reader, writer = start_server(options=["read_only = true"]), start_server()
     addresses = [f"127.0.0.1:{free_port()}", f"127.0.0.1:{reader.port}", f"127.0.0.1:{writer.port}"]

@@ -540,4 +540,7 @@ def _takes_writes(connection: Connection) -> bool:
     except (AccessDenied, NoSuchProcedure):
         # It does not say; the first write will.
         return True
+    except (Disconnected, OutcomeUnknown) as error:
+        connection.close()
+        raise ConnectionFailed(f"the server has not said whether it takes writes: {error}") from error
     return not (isinstance(info, Mapping) and info.get("ro"))

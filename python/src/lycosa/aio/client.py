@@ -393,6 +393,9 @@ class Client:
         except (AccessDenied, NoSuchProcedure):
             # It does not say; the first write will.
             return True
+        except (Disconnected, OutcomeUnknown) as error:
+            await connection.disconnect()
+            raise ConnectionFailed(f"the server has not said whether it takes writes: {error}") from error
         return not (isinstance(info, Mapping) and info.get("ro"))
 
     async def _leave_master(self) -> None:
