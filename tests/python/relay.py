@@ -139,8 +139,10 @@ class Relay:
         queue = asyncio.Queue(QUEUED)
 
         async def read():
-            while piece := await reader.read(PIECE):
-                await queue.put((self.loop.time(), piece))
+            # A connection that is reset ends as well: the other side would wait for ever.
+            with contextlib.suppress(OSError):
+                while piece := await reader.read(PIECE):
+                    await queue.put((self.loop.time(), piece))
             await queue.put((self.loop.time(), b""))
 
         reading = asyncio.ensure_future(read())
