@@ -24,16 +24,15 @@ pub(crate) enum Lane {
     Optimised,
     /// Running the tests beside the code, once they are compiled.
     Tests,
-    /// Running the finished server under tests in Rust, and under a browser. A browser drops its requests when the machine's network
-    /// changes, as tests in Rust let it: so these come one after the other.
+    /// Running the finished server under tests in Rust and under clients in other languages.
     Binary,
-    /// Running it under clients in other languages.
-    Clients,
+    /// Running it under tests that change the machine's network, and then under a browser, which drops its requests meanwhile.
+    Browser,
 }
 
 impl Lane {
     const ALL: [Self; 6] =
-        [Self::Network, Self::Cargo, Self::Optimised, Self::Tests, Self::Binary, Self::Clients];
+        [Self::Network, Self::Cargo, Self::Optimised, Self::Tests, Self::Binary, Self::Browser];
 }
 
 /// A step as the lanes see it.

@@ -66,7 +66,7 @@ const fn step(
 }
 
 use Action::{Chore, PerhapsTests, Tests};
-use Lane::{Binary, Cargo, Clients, Network, Optimised};
+use Lane::{Binary, Browser, Cargo, Network, Optimised};
 
 const STEPS: &[Step] = &[
     step("install", "what the tests need", Network, &[], Chore(install::all)),
@@ -121,7 +121,6 @@ const STEPS: &[Step] = &[
         &["build", "install"],
         Tests(|| blackbox(&["oracle::"])),
     ),
-    step("doors", "everything else against the binary", Binary, &["build", "install"], Tests(other_blackbox)),
     step(
         "disk",
         "disks that the server fills itself, one after the other",
@@ -129,16 +128,23 @@ const STEPS: &[Step] = &[
         &["build", "install"],
         PerhapsTests(small_disks),
     ),
+    step("python", "Python clients", Binary, &["build", "install"], Tests(python)),
+    step("javascript", "a JavaScript client", Binary, &["build", "install"], Tests(javascript)),
+    step(
+        "doors",
+        "everything else against the binary",
+        Browser,
+        &["build", "install"],
+        Tests(other_blackbox),
+    ),
     step(
         "links",
         "a group whose members cannot always hear each other",
-        Binary,
+        Browser,
         &["build", "install"],
         Tests(links),
     ),
-    step("page", "the page in a browser", Binary, &["build", "install"], Tests(page)),
-    step("python", "Python clients", Clients, &["build", "install"], Tests(python)),
-    step("javascript", "a JavaScript client", Clients, &["build", "install"], Tests(javascript)),
+    step("page", "the page in a browser", Browser, &["build", "install"], Tests(page)),
 ];
 
 /// Seconds of the same steps when they are asked for by name without a duration.
