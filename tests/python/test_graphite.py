@@ -105,7 +105,11 @@ class Carbon:
         path = self.folder / "whisper" / (name.replace(".", "/") + ".wsp")
         if not path.exists():
             return {}
-        found = whisper.fetch(str(path), int(time.time()) - 3000)
+        try:
+            found = whisper.fetch(str(path), int(time.time()) - 3000)
+        except whisper.CorruptWhisperFile:
+            # Carbon is making it.
+            return {}
         (first, _, step), values = found
         return {first + place * step: value for place, value in enumerate(values) if value is not None}
 

@@ -2,7 +2,7 @@
 //!
 //! Steps that compile with one profile wait for each other anyway, because cargo locks the profile's folder; another profile has
 //! another lock. Steps that run finished tests mostly wait for servers, and an installation waits for the network. So there are
-//! six lanes. A lane runs its steps in their order. A step begins once every step that it needs has passed, and does not
+//! seven lanes. A lane runs its steps in their order. A step begins once every step that it needs has passed, and does not
 //! run if one of these has failed.
 //!
 //! Invariant: the same steps run, with the same verdicts, whichever lane is faster.
@@ -20,8 +20,10 @@ pub(crate) enum Lane {
     Network,
     /// Compiling for development, or running what only cargo finds.
     Cargo,
-    /// Compiling and running optimised programs.
-    Optimised,
+    /// Compiling a release, and counting its instructions.
+    Release,
+    /// Running worlds and inputs, once the programs for them are compiled.
+    Worlds,
     /// Running the tests beside the code, once they are compiled.
     Tests,
     /// Running the finished server under tests in Rust and under clients in other languages.
@@ -31,8 +33,8 @@ pub(crate) enum Lane {
 }
 
 impl Lane {
-    const ALL: [Self; 6] =
-        [Self::Network, Self::Cargo, Self::Optimised, Self::Tests, Self::Binary, Self::Browser];
+    const ALL: [Self; 7] =
+        [Self::Network, Self::Cargo, Self::Release, Self::Worlds, Self::Tests, Self::Binary, Self::Browser];
 }
 
 /// A step as the lanes see it.

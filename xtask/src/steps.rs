@@ -66,7 +66,7 @@ const fn step(
 }
 
 use Action::{Chore, PerhapsTests, Tests};
-use Lane::{Binary, Browser, Cargo, Network, Optimised};
+use Lane::{Binary, Browser, Cargo, Network, Release, Worlds};
 
 const STEPS: &[Step] = &[
     step("install", "what the tests need", Network, &[], Chore(install::all)),
@@ -77,22 +77,16 @@ const STEPS: &[Step] = &[
     step("clippy", "lints, warnings as errors", Cargo, &[], Chore(lints)),
     step("doc", "examples in the documentation", Cargo, &[], PerhapsTests(documentation)),
     step("unit", "tests beside the code", Lane::Tests, &["install", "build", "compile"], Tests(unit)),
-    // Steps of the lane of binaries wait for `build`, so the release is compiled after it.
+    // The steps that run the server wait for `build`, so the release is compiled after it.
     step(
         "count",
         "instructions of a cycle, as recorded",
-        Optimised,
+        Release,
         &["install", "build"],
         Chore(instructions::gate),
     ),
-    step("sim", "whole lives from seeds", Optimised, &["compile"], Chore(sim::check)),
-    step(
-        "fuzz",
-        "changed bytes for everything that reads bytes",
-        Optimised,
-        &["compile"],
-        Chore(fuzz::check),
-    ),
+    step("sim", "whole lives from seeds", Worlds, &["compile"], Chore(sim::check)),
+    step("fuzz", "changed bytes for everything that reads bytes", Worlds, &["compile"], Chore(fuzz::check)),
     step(
         "scenarios",
         "golden scripts against the binary",
