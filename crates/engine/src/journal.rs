@@ -139,7 +139,7 @@ pub trait Membership {
     fn restate(&mut self, signature: u64);
 }
 
-/// The membership of a journal of one server: there is none.
+/// What the journal of one server names in place of a membership; no value of this type exists.
 #[derive(Debug)]
 pub enum NoMembership {}
 

@@ -42,7 +42,7 @@ pub(super) fn level(config: &Config) -> u32 {
 /// The address at which other members reach this one.
 ///
 /// # Errors
-/// There is none that others can reach.
+/// No address of this server can be reached by other members.
 fn member_address(config: &Config, address: Option<&str>) -> anyhow::Result<String> {
     let listen = config.cluster_listen.as_ref().map(ToString::to_string);
     let address = address.map(str::to_owned).or(listen).context(
