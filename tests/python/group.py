@@ -17,6 +17,9 @@ from relay import Relay
 from server import ENVIRONMENT, START_SECONDS, binary, free_port
 
 FOREVER_US = 3600 * 1_000_000
+# Seconds without a leader before members vote: the server's default, and what tests give it. Members that wait long for a processor elect without end.
+DEFAULT_ELECTION_TIMEOUT = 0.3
+ELECTION_TIMEOUT = 1.5
 
 
 def connect(address):
@@ -43,8 +46,20 @@ class Group:
     of each member's own, which `fill` leaves short of space. `programs` are the programs of members, each with options of its own, where another one than
     the tested one is meant; the group begins at the level of the first one."""
 
-    def __init__(self, members=3, options=(), clocks=None, network=None, is_relayed=False, http=False, disk=None, programs=None):
-        self.options, self.clocks, self.network = options, clocks, network
+    def __init__(
+        self,
+        members=3,
+        options=(),
+        clocks=None,
+        network=None,
+        is_relayed=False,
+        http=False,
+        disk=None,
+        programs=None,
+        election_timeout=ELECTION_TIMEOUT,
+    ):
+        self.options = ("--cluster-election-timeout", str(election_timeout), *options)
+        self.clocks, self.network = clocks, network
         self.programs = dict(programs or {})
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lycosa-test-"))
         self.secret = self.folder / "secret"

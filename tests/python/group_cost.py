@@ -18,7 +18,7 @@ import time
 
 import tarantool
 
-from group import Group, connect
+from group import DEFAULT_ELECTION_TIMEOUT, Group, connect
 from server import ENVIRONMENT, Server, binary
 
 BATCH = 1_000
@@ -185,7 +185,7 @@ def main():
     arguments = parser.parse_args()
     few = max(arguments.cycles // 100, 50)
     result = {"cycles": arguments.cycles, "rounds": arguments.rounds}
-    single, group = Server(options=['wal_mode = "fsync"']), Group(members=2, options=MEMORY)
+    single, group = Server(options=['wal_mode = "fsync"']), Group(members=2, options=MEMORY, election_timeout=DEFAULT_ELECTION_TIMEOUT)
     try:
         address = f"127.0.0.1:{single.port}"
         fill(group.listens[0], "joined", arguments.joined)

@@ -16,7 +16,7 @@ import time
 
 import lycosa
 from clients import HttpClient, PlainClient
-from group import Group
+from group import DEFAULT_ELECTION_TIMEOUT, ELECTION_TIMEOUT, Group
 from history import History, Worker, drain, violations
 from network import LOSSY, SLOW, Network
 from pair import NAMES, RELAY, Pair
@@ -296,16 +296,18 @@ def pair_faults(pair, choice, progress, backups, only):
     return f"{fault}{', joined anew' if joined else ''}"
 
 
-def run(kind, rounds, seed, report=lambda text: None, only=None):
+def run(kind, rounds, seed, report=lambda text: None, only=None, election_timeout=ELECTION_TIMEOUT):
     """Runs a history, and gives what it violates."""
     choice = random.Random(seed)
     if kind == "troubles":
         clocks = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
         options = ["--disk-reserve", str(RESERVE), "--queue-ttr", str(SESSION)]
-        servers = Group(options=options, clocks=clocks[0] if clocks else None, is_relayed=True, http=True, disk=DISK)
+        clock = clocks[0] if clocks else None
+        servers = Group(options=options, clocks=clock, is_relayed=True, http=True, disk=DISK, election_timeout=election_timeout)
         backups, addresses = [], servers.listens
     elif kind in ("group", "network"):
-        servers, backups = Group(network=Network(3) if kind == "network" else None), []
+        network = Network(3) if kind == "network" else None
+        servers, backups = Group(network=network, election_timeout=election_timeout), []
         addresses = servers.listens
     else:
         servers, backups = Pair(names_each_other=choice.random() < 0.5, relays=True), []
@@ -378,10 +380,12 @@ def main():
     parser.add_argument("kind", choices=["group", "network", "troubles", "pair"])
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--election-timeout", type=float, default=DEFAULT_ELECTION_TIMEOUT, help="seconds, of a group's members")
     parser.add_argument("--only", action="append", help="a fault of a pair, or a trouble; may be repeated")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
-    found, history = run(arguments.kind, arguments.rounds, arguments.seed, lambda text: print(text, flush=True), arguments.only)
+    report = lambda text: print(text, flush=True)
+    found, history = run(arguments.kind, arguments.rounds, arguments.seed, report, arguments.only, arguments.election_timeout)
     print(f"{len(history.operations)} operations: {history.counts}")
     for violation in found:
         print(f"VIOLATION: {violation}")

@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 
-from group import Group, put
+from group import DEFAULT_ELECTION_TIMEOUT, Group, put
 
 LIMIT = 1.0
 
@@ -38,7 +38,7 @@ def rounds(group, fault, remedy, count):
 
 def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    group = Group()
+    group = Group(election_timeout=DEFAULT_ELECTION_TIMEOUT)
     try:
         for fault, remedy in (("kill", "start"), ("freeze", "thaw")):
             took = sorted(rounds(group, fault, remedy, count))

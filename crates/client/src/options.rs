@@ -66,6 +66,11 @@ pub struct ConnectOptions {
     pub backoff_min: Duration,
     /// The longest pause. Default 5 s.
     pub backoff_max: Duration,
+    /// How long the leader of a group is waited for when another member of the group has answered. 100 ms; a test that needs
+    /// the leader on a machine of any speed waits longer.
+    pub(crate) leader_grace: Duration,
+    /// How long a sign of life may take, where all servers are members of one group. 200 ms; a test waits longer, as above.
+    pub(crate) patience_in_group: Duration,
 }
 
 impl ConnectOptions {
@@ -84,6 +89,8 @@ impl ConnectOptions {
             max_answer_size: 256 << 20,
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(5),
+            leader_grace: Duration::from_millis(100),
+            patience_in_group: Duration::from_millis(200),
         }
     }
 

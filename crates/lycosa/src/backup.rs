@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{self, Path};
 
 use anyhow::{Context, ensure};
 use indicatif::ProgressBar;
@@ -30,6 +30,12 @@ const CLUSTER: &str = "_cluster";
 /// `lycosa backup`
 pub(crate) fn backup(arguments: &BackupArguments) -> anyhow::Result<Outcome> {
     let BackupArguments { folder, checkpoint, admin } = arguments;
+    ensure!(
+        !is_inside(folder, &admin.data_dir),
+        "cannot back up into {}: it is inside the data folder {}, and is lost with it; name a folder elsewhere, best on another disk",
+        folder.display(),
+        admin.data_dir.display()
+    );
     let staging =
         Staging::beside(folder).with_context(|| format!("cannot back up into {}", folder.display()))?;
     if *checkpoint {
@@ -40,14 +46,7 @@ pub(crate) fn backup(arguments: &BackupArguments) -> anyhow::Result<Outcome> {
     let member = extract(&admin.data_dir, staging.path())?;
     let contents = verified(staging.path(), "the copy")?;
     let label = label(&contents);
-    staging.add(
-        LABEL,
-        format!(
-            "{label}
-"
-        )
-        .as_bytes(),
-    )?;
+    staging.add(LABEL, format!("{label}\n").as_bytes())?;
     staging.commit(folder)?;
     let size: u64 = sources.iter().map(|source| source.size).sum();
     if admin.json {
@@ -70,6 +69,14 @@ pub(crate) fn backup(arguments: &BackupArguments) -> anyhow::Result<Outcome> {
         folder.display()
     ))?;
     Ok(Outcome::Done)
+}
+
+/// Whether `folder`, which need not exist, is the other folder or below it.
+fn is_inside(folder: &Path, outer: &Path) -> bool {
+    let existing = path::absolute(folder)
+        .ok()
+        .and_then(|folder| folder.ancestors().find_map(|path| path.canonicalize().ok()));
+    existing.zip(outer.canonicalize().ok()).is_some_and(|(folder, outer)| folder.starts_with(outer))
 }
 
 /// Makes the copy of a member's folder that of a single server, and says so.

@@ -14,6 +14,7 @@ use crate::tube::PutOptions;
 
 const FIRST: [u8; 16] = *b"first-session-id";
 const SECOND: [u8; 16] = *b"second-sessionid";
+const FOREVER: Duration = Duration::from_secs(3600);
 
 fn quick(server: &FakeServer) -> ConnectOptions {
     let backoff_min = Duration::from_millis(1);
@@ -343,7 +344,7 @@ async fn a_long_wait_ends_at_a_server_that_confirms_nothing() {
         let client = Client::connect(options).await.expect("the first takes writes");
         while client.queue().identify(None).await.is_err() {}
         let tube = client.queue().tube("t");
-        let take = tokio::spawn(async move { tube.take(Some(Duration::from_secs(3600))).await });
+        let take = tokio::spawn(async move { tube.take(Some(FOREVER)).await });
         is_master.store(true, Ordering::Relaxed);
         if confirms {
             let seen = votes.load(Ordering::Relaxed);
@@ -357,7 +358,7 @@ async fn a_long_wait_ends_at_a_server_that_confirms_nothing() {
         let error = take.await.expect("no panic").expect_err("it was left");
         assert!(error.is_disconnected(), "{error}");
         let again = client.queue().tube("t");
-        while again.take(Some(Duration::from_secs(3600))).await.is_err() {}
+        while again.take(Some(FOREVER)).await.is_err() {}
     }
 }
 
@@ -433,7 +434,8 @@ async fn a_frozen_leader_is_left_once_another_member_answers() {
         group_member(2, &is_frozen, &has_successor).await,
         group_member(3, &is_frozen, &has_successor).await,
     ];
-    let mut options = quick(&leader).request_timeout(Duration::from_secs(3600));
+    let mut options = quick(&leader).request_timeout(FOREVER);
+    options.leader_grace = FOREVER;
     for follower in &followers {
         options.address = format!("{},{}", follower.options().address, options.address);
     }
@@ -488,7 +490,8 @@ async fn a_leader_that_answers_new_clients_is_not_left() {
         _ => panic!("the leader was left: {request:?}"),
     })
     .await;
-    let mut options = quick(&leader).request_timeout(Duration::from_secs(3600));
+    let mut options = quick(&leader).request_timeout(FOREVER);
+    (options.leader_grace, options.patience_in_group) = (FOREVER, Duration::from_secs(1));
     options.address = format!("{},{}", options.address, follower.options().address);
     let client = Client::connect(options).await.expect("the leader");
     let seen = votes.load(Ordering::Relaxed);

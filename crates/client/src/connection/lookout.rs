@@ -16,9 +16,7 @@ use crate::options::ConnectOptions;
 const TICK: Duration = Duration::from_millis(100);
 /// Ticks without a new request after which the server is asked for a sign of life.
 const IDLE_TICKS: u32 = 10;
-/// How long a sign of life may take, where all servers are members of one group.
-const PATIENCE_IN_GROUP: Duration = Duration::from_millis(200);
-/// The same for servers whose rows another one may lack.
+/// How long a sign of life may take from servers whose rows another one may lack.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long all servers may take to answer before they are asked again.
@@ -59,7 +57,7 @@ pub(super) fn begin(connection: &Connection, options: &ConnectOptions, is_in_gro
 
 /// Returns once the server is silent and another one serves. `instance` is the UUID in the greetings of its group.
 async fn silence(shared: &Shared, address: &str, options: &ConnectOptions, instance: Option<uuid::Uuid>) {
-    let patience = if instance.is_some() { PATIENCE_IN_GROUP } else { PATIENCE };
+    let patience = if instance.is_some() { options.patience_in_group } else { PATIENCE };
     let (mut known, mut quiet) = (Seen::of(shared), 0);
     loop {
         tokio::time::sleep(TICK).await;

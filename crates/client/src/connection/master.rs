@@ -17,8 +17,6 @@ use crate::standing::Standing;
 
 /// How long the other servers are waited for when one takes writes and may not be the only one that does.
 const RIVAL_GRACE: Duration = Duration::from_secs(1);
-/// How long the leader of a group is waited for when another member of the group has answered.
-const LEADER_GRACE: Duration = Duration::from_millis(100);
 
 /// The result of an attempt to connect, and the address.
 type Asked = (Result<(Connection, Standing)>, String);
@@ -43,7 +41,7 @@ impl Connection {
                     if standing.is_sound() && !standing.is_forwarded() && !is_avoided {
                         return Ok(connection.watched(options, &standing));
                     }
-                    let grace = if standing.is_forwarded() { LEADER_GRACE } else { RIVAL_GRACE };
+                    let grace = if standing.is_forwarded() { options.leader_grace } else { RIVAL_GRACE };
                     let until = Instant::now() + grace;
                     let is_better = best.as_ref().is_none_or(|(other, others)| {
                         let was_avoided = avoided == Some(other.address());

@@ -805,6 +805,11 @@ mod backup {
         ]);
         assert_eq!(run.code, 66, "{run:?}");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "no half of a backup is left");
+        let inside = server.data.path().join("backups/today");
+        let run = lycosa(&["backup", inside.to_str().unwrap(), "--data-dir", data]);
+        assert_eq!(run.code, 1, "{run:?}");
+        assert!(run.stderr.contains("it is inside the data folder"), "{run:?}");
+        assert!(!inside.parent().unwrap().exists(), "nothing was made");
     }
 
     /// Backups of a server that takes writes all the time, beside checkpoints that collect the files under them: each has
