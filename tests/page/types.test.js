@@ -4,11 +4,11 @@
 // Preact is a minified file without types, so a copy of the page is checked in which declarations stand in its place.
 
 const assert = require('node:assert/strict');
-const { execFileSync } = require('node:child_process');
+const { spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
-const { it } = require('node:test');
+const { before, it } = require('node:test');
 
 const PAGE = path.resolve(__dirname, '../../crates/server/page');
 
@@ -29,35 +29,41 @@ const OPTIONS = {
   types: [],
 };
 
-/** What TypeScript says about the page with this change of a file, a line for each error. */
-function check(change = () => {}) {
+/** A script of the page's folder with three mistakes. */
+const WRONG = `import { absolute } from './format.js';
+import { nowhere } from './format.js';
+export const wrong = () => [absolute(1, 2), nothing, nowhere];
+`;
+
+/** What TypeScript says, a line for each error: about the page, and about the wrong script beside it. One check serves both tests. */
+function check() {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'lycosa-types-'));
   try {
     fs.cpSync(PAGE, folder, { recursive: true });
     fs.rmSync(path.join(folder, 'vendor/preact.mjs'));
     fs.copyFileSync(path.join(__dirname, 'types/preact.d.mts'), path.join(folder, 'vendor/preact.d.mts'));
-    change(folder);
+    fs.writeFileSync(path.join(folder, 'wrong.js'), WRONG);
     fs.writeFileSync(path.join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions: OPTIONS, include: ['**/*.js', '**/*.mts'] }));
     const tsc = require.resolve('typescript/lib/tsc.js');
-    try {
-      execFileSync(process.execPath, [tsc, '--project', folder, '--pretty', 'false'], { encoding: 'utf8', stdio: 'pipe' });
-      return [];
-    } catch (error) {
-      return error.stdout.split('\n').filter(Boolean);
-    }
+    const checked = spawnSync(process.execPath, [tsc, '--project', folder, '--pretty', 'false'], { encoding: 'utf8' });
+    const said = checked.stdout.split('\n').filter(Boolean);
+    const isWrong = (line) => line.includes('wrong.js(');
+    return { page: said.filter((line) => !isWrong(line)), wrong: said.filter(isWrong) };
   } finally {
     fs.rmSync(folder, { recursive: true, force: true });
   }
 }
 
-it('the page’s scripts fit together', () => {
-  assert.deepEqual(check(), []);
+let checked;
+before(() => {
+  checked = check();
 });
 
-it('the check of types sees a name that does not exist, and an argument too many', () => {
-  const wrong = (folder) =>
-    fs.appendFileSync(path.join(folder, 'format.js'), '\nexport const wrong = () => [absolute(1, 2), nothing];\n');
-  const found = check(wrong);
-  assert.ok(found.some((line) => line.includes('TS2304') && line.includes('nothing')), found.join('\n'));
-  assert.ok(found.some((line) => line.includes('TS2554')), found.join('\n'));
+it('the page’s scripts fit together', () => {
+  assert.deepEqual(checked.page, []);
+});
+
+it('the check of types sees a name that does not exist, an export that does not, and an argument too many', () => {
+  const sees = (code, word) => checked.wrong.some((line) => line.includes(code) && line.includes(word));
+  assert.ok(sees('TS2304', 'nothing') && sees('TS2305', 'nowhere') && sees('TS2554', ''), checked.wrong.join('\n'));
 });
