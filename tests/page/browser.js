@@ -13,7 +13,7 @@ const PICTURES = path.resolve(__dirname, '../../target/page');
 /** Debian's browser, or the one that LYCOSA_TEST_CHROMIUM names. */
 function launch() {
   return chromium.launch({
-    executablePath: process.env.LYCOSA_TEST_CHROMIUM || '/usr/bin/chromium',
+    executablePath: process.env.LYCOSA_TEST_CHROMIUM || '/usr/bin/chromium-headless-shell',
     args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu'],
   });
 }
