@@ -55,9 +55,9 @@ pub use shard::data::{Confirmed, Lsn, Select, WalkError};
 pub use shard::disk_space::FreeSpace;
 pub use shard::expiration_tasks::DeclaredExpiration;
 pub use shard::group::{Election, Followed, GroupMember, MemberProgress};
-pub use shard::loss::OUTCOME_UNKNOWN;
 pub use shard::replication::Upstream;
 pub use shard::tokens::{Token, TokenDigest, TokenRole};
+pub use shard::wire_error::OUTCOME_UNKNOWN;
 pub use shard::{Identity, Lag, RequestId};
 
 use shard::wire_error;

@@ -16,8 +16,8 @@ use crate::front::callee::Callee;
 use crate::front::caller::{ParkedCall, ReplyTo};
 use crate::front::loop_time::Outside;
 use crate::front::names::{MAX_NAME, name_too_long, not_defined};
+use crate::shard::Refusal;
 use crate::shard::admission::Need;
-use crate::shard::call::Refusal;
 use crate::shard::checkpoint::Snapshot;
 use crate::{Called, ConnectionSlot, Instance, InvokeKind, RequestId};
 

@@ -6,27 +6,11 @@
 
 use std::cell::RefCell;
 
-use lycosa_iproto::error::ErrorObject;
 use lycosa_queue::{Answer, Caller, Command, Concern, Error};
 
 use crate::shard::data::Data;
 use crate::shard::write_concern::{self, ConcernBounds};
-use crate::shard::{NULL, RequestId, Shard, wire_error};
-
-/// Why a call was not done.
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    /// It would have to wait, and its caller may not.
-    MayNotWait,
-    /// Another reason, in a client's words.
-    Error(ErrorObject),
-}
-
-impl From<ErrorObject> for Refusal {
-    fn from(error: ErrorObject) -> Self {
-        Self::Error(error)
-    }
-}
+use crate::shard::{NULL, Refusal, RequestId, Shard, wire_error};
 
 impl Shard {
     /// Calls a procedure of the queue, in transactions of its own or in the open one. Appends its values to `out`, or parks its

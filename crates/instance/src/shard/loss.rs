@@ -9,11 +9,8 @@ use lycosa_queue::Rebuilt;
 use lycosa_store::{Store, UserId, user};
 
 use crate::shard::data::{Confirmed, Lsn};
-use crate::shard::wire_error::named;
+use crate::shard::wire_error::{OUTCOME_UNKNOWN, named};
 use crate::shard::{Answer, RequestId, Shard};
-
-/// The name of the kind of error (field `name` of the error object) of a request whose rows were lost.
-pub const OUTCOME_UNKNOWN: &str = "OUTCOME_UNKNOWN";
 
 /// The answer to a request whose rows were lost.
 pub(crate) fn outcome_unknown() -> ErrorObject {

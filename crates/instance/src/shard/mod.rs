@@ -108,6 +108,21 @@ pub(crate) struct Rules {
     pub(crate) queue_on_demand: bool,
 }
 
+/// Why a call was not done.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It would have to wait, and its caller may not.
+    MayNotWait,
+    /// Another reason, in a client's words.
+    Error(ErrorObject),
+}
+
+impl From<ErrorObject> for Refusal {
+    fn from(error: ErrorObject) -> Self {
+        Self::Error(error)
+    }
+}
+
 /// Something for the callers of parked calls.
 #[derive(Debug)]
 pub(crate) enum Answer {

@@ -9,6 +9,9 @@ use lycosa_tuple::format::FormatError;
 use lycosa_tuple::key::KeyError;
 use lycosa_tuple::update::UpdateError;
 
+/// The name of the kind of error (field `name` of the error object) of a request whose rows were lost.
+pub const OUTCOME_UNKNOWN: &str = "OUTCOME_UNKNOWN";
+
 /// The error object of what the store refused.
 pub(crate) fn of_store(error: &E) -> ErrorObject {
     if let E::AccessDenied { access, object_type, object_name, user } = error {
@@ -32,10 +35,9 @@ pub(crate) fn of_queue(error: &lycosa_queue::Error) -> ErrorObject {
     match error {
         lycosa_queue::Error::Store(error) => of_store(error),
         lycosa_queue::Error::ReadOnly => ErrorObject::client(C::Readonly, error.to_string()),
-        lycosa_queue::Error::TakeUnknown(_) => named(
-            ErrorObject::client(C::SyncRollback, error.to_string()),
-            Some(crate::shard::loss::OUTCOME_UNKNOWN),
-        ),
+        lycosa_queue::Error::TakeUnknown(_) => {
+            named(ErrorObject::client(C::SyncRollback, error.to_string()), Some(OUTCOME_UNKNOWN))
+        }
         lycosa_queue::Error::Refused { reason, .. } => {
             ErrorObject { message: error.to_string(), ..of_queue(reason) }
         }

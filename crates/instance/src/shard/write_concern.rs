@@ -16,8 +16,7 @@ use lycosa_replication::relay::Replicas;
 use lycosa_tuple::mp::Reader;
 
 use crate::shard::admission::missing_replicas_error;
-use crate::shard::call::Refusal;
-use crate::shard::{RequestId, Rules, Shard};
+use crate::shard::{Refusal, RequestId, Rules, Shard};
 
 /// Most replicas that a replica set can have beside its master.
 const MOST: u64 = VCLOCK_MAX as u64 - 1;

@@ -3,7 +3,7 @@
 use lycosa_iproto::vclock::Vclock;
 use lycosa_store::ClosedView;
 
-use super::Files;
+use super::disk::Files;
 
 /// Rows of a snapshot as its file holds them, back to back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
