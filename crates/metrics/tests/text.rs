@@ -22,6 +22,7 @@ fn status(name: &str, ready: u64, puts: f32) -> TubeStatus {
         counters: Counters::default(),
         bytes: 100,
         capacity: Some(50),
+        options: None,
         paused: false,
         waiting_takes: 4,
         waiting_puts: 0,

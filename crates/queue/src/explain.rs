@@ -353,7 +353,8 @@ impl TubeTurn<'_> {
         let ahead = first.iter().take_while(|candidate| **candidate != own).count();
         let at_least = if ahead == MAX_AHEAD { "at least " } else { "" };
         let tasks = of(ahead as u64, "task");
-        let text = format!("{at_least}{tasks} of other sub-queues come first");
+        let come = if ahead == 1 { "comes" } else { "come" };
+        let text = format!("{at_least}{tasks} of other sub-queues {come} first");
         reasons.add("behind", &text, |reason| reason.number("ahead", ahead as u64));
     }
 

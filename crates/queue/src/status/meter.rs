@@ -78,6 +78,24 @@ impl Pace {
         }
         pace.rates
     }
+
+    /// A copy of the history up to the last period that has ended at `now`. Otherwise it would end with the last operation, and
+    /// have a gap where nothing happens.
+    pub(crate) fn history(
+        &self,
+        now: u64,
+        counters: &Counters,
+        tasks: TaskCounts,
+        history: &History,
+    ) -> History {
+        let (mut pace, mut history) = (self.clone(), history.clone());
+        if pace.is_due(now)
+            && let Some(Closed { period, counts, idle }) = pace.close(now, counters)
+        {
+            history.close(period, tasks, counts, idle);
+        }
+        history
+    }
 }
 
 /// The measures of one tube.

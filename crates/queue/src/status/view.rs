@@ -6,6 +6,7 @@ use super::histogram::Histogram;
 use super::history::History;
 use super::issue::Issue;
 use super::rates::Rates;
+use crate::driver::TubeOptions;
 use crate::error::Error;
 use crate::listing::may_look;
 use crate::statistics::{Counters, Operation, TaskCounts};
@@ -37,6 +38,8 @@ pub struct TubeStatus {
     pub bytes: u64,
     /// Tasks that it may hold; None: any number.
     pub capacity: Option<u64>,
+    /// Its options, if it was asked for by its name.
+    pub options: Option<TubeOptions>,
     /// Whether it hands out no tasks.
     pub paused: bool,
     /// Calls that wait for tasks.
@@ -189,10 +192,10 @@ impl Queue {
     /// The whole queue.
     #[must_use]
     pub fn status(&self, store: &Store, now: u64) -> QueueStatus {
-        let totals = &self.common.totals;
+        let (totals, tasks) = (&self.common.totals, self.tubes.total().shown());
         QueueStatus {
             tubes: self.tubes.len(),
-            tasks: self.tubes.total().shown(),
+            tasks,
             counters: totals.counters,
             sessions: self.common.sessions.connections(),
             waiting: self.common.waiters.len(),
@@ -201,7 +204,7 @@ impl Queue {
             lateness: totals.lateness.clone(),
             overdue: self.overdue(store, now),
             rates: totals.pace.rates(now, &totals.counters),
-            history: totals.history.clone(),
+            history: totals.pace.history(now, &totals.counters, tasks, &totals.history),
         }
     }
 
@@ -231,6 +234,7 @@ impl Common {
             counters: tube.counters,
             bytes: store.space(tube.space)?.bytes(),
             capacity: tube.driver.capacity(),
+            options: page.tube.map(|_| tube.options.clone()),
             paused: tube.paused,
             waiting_takes: self.waiters.count(index, Line::Takes),
             waiting_puts: self.waiters.count(index, Line::Puts),
@@ -242,7 +246,10 @@ impl Common {
             work: meter.map(|meter| meter.work.clone()),
             rates: meter.map(|meter| meter.pace.rates(now, &tube.counters)),
             sub_queues: if page.tube.is_some() { tube.sub_queues(store)? } else { Vec::new() },
-            history: meter.filter(|_| page.history).and_then(|meter| meter.history.as_deref().cloned()),
+            history: meter.filter(|_| page.history).and_then(|meter| {
+                let history = meter.history.as_deref()?;
+                Some(meter.pace.history(now, &tube.counters, tube.counts.shown(), history))
+            }),
             issues: None,
         };
         status.issues = (page.issues || page.tube.is_some()).then(|| status.find_issues(now));

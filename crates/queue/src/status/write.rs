@@ -5,6 +5,7 @@ use lycosa_tuple::mp;
 use super::issue::Issue;
 use super::rates::Rates;
 use super::view::{QueueStatus, TubeStatus};
+use crate::driver::{TubeOptions, heeds};
 use crate::statistics::{Counters, Operation, Redelivery, TaskCounts};
 use crate::time::MICROSECONDS;
 
@@ -78,6 +79,20 @@ fn write_rates(rates: &Rates, out: &mut Vec<u8>) {
     }
 }
 
+/// Writes the options of a tube; the defaults of puts only where the tube has deadlines.
+fn write_options(options: &TubeOptions, has_deadlines: Option<bool>, out: &mut Vec<u8>) {
+    let mut map = Map::begin(out);
+    mp::write_bool(map.name("temporary"), options.temporary);
+    if options.ready_buffer {
+        map.text("storage_mode", "ready_buffer");
+    }
+    if has_deadlines == Some(true) {
+        map.seconds("ttl", Some(options.ttl.duration()));
+        map.seconds("ttr", Some(options.ttr.duration()));
+        map.number("pri", options.pri);
+    }
+}
+
 impl TubeStatus {
     /// Appends it as a map.
     pub fn write(&self, out: &mut Vec<u8>) {
@@ -90,6 +105,9 @@ impl TubeStatus {
         map.number("bytes", self.bytes);
         map.optional("capacity", self.capacity);
         mp::write_bool(map.name("paused"), self.paused);
+        if let Some(options) = &self.options {
+            write_options(options, heeds(&self.kind, "ttl"), map.name("options"));
+        }
         map.number("waiting_takes", self.waiting_takes.into());
         map.number("waiting_puts", self.waiting_puts.into());
         map.seconds("oldest_ready_age", self.oldest_ready_age);

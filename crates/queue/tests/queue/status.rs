@@ -140,12 +140,17 @@ fn rates_and_history_follow_the_operations() {
     assert!(rates.puts[2] < rates.puts[1] && rates.puts[1] < rates.puts[0]);
     let history = status.history.expect("one of the busiest tubes");
     let last = history.fine().back().expect("periods");
-    // The last period is still open until an operation or a reader closes it.
-    assert_eq!((history.fine().len(), last.tasks, last.counts), (29, [29 * 19, 29, 0, 0], [20, 1, 0]));
+    assert_eq!((history.fine().len(), last.tasks, last.counts), (30, [30 * 19, 30, 0, 0], [20, 1, 0]));
     rig.advance(3600 * SECOND);
     assert!(rig.status().rates.expect("a meter").puts[0] < 0.001);
-    let total = rig.queue.status(&rig.store, rig.now);
-    assert_eq!(total.history.fine().len(), 29);
+    // An hour without operations is a line at zero, and no gap.
+    let total = rig.queue.status(&rig.store, rig.now).history;
+    let tube = rig.status().history.expect("one of the busiest tubes");
+    for history in [total, tube] {
+        let last = history.fine().back().expect("periods");
+        assert_eq!((history.fine().len(), last.tasks, last.counts), (360, [30 * 19, 30, 0, 0], [0, 0, 0]));
+        assert_eq!(history.coarse().iter().map(|period| period.counts[0]).sum::<u32>(), 600);
+    }
 }
 
 #[test]

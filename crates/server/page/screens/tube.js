@@ -95,6 +95,7 @@ export function draw(route, { tube, explanation, blocked }) {
 const facts = (tube) => [
   ['Type', tube.type],
   ['Capacity', tube.capacity === undefined ? 'no bound' : count(tube.capacity)],
+  ...optionsOf(tube.options ?? {}),
   ['Bytes of tasks', bytes(tube.bytes)],
   ['Oldest ready', duration(tube.oldest_ready_age)],
   ['Longest taken', duration(tube.oldest_taken_age)],
@@ -103,6 +104,15 @@ const facts = (tube) => [
   ['Sub-queues', tube.ready_keys === undefined ? undefined : `${count(tube.ready_keys)} ready, ${count(tube.busy_keys)} busy`],
   ['Finished', count(tube.done)],
   ['Redelivered', Object.entries(tube.redeliveries).map(([why, number]) => `${why} ${count(number)}`).join(', ')],
+];
+
+/** Options of `create_tube`: durability, and the defaults of puts. */
+const optionsOf = ({ temporary, storage_mode: storage, ttl, ttr, pri }) => [
+  ['Tasks outlive a restart', temporary === undefined ? undefined : temporary ? 'no: the tube is temporary' : 'yes'],
+  ['Storage mode', storage],
+  ['ttl of a put', ttl === undefined ? undefined : duration(ttl)],
+  ['ttr of a put', ttr === undefined ? undefined : duration(ttr)],
+  ['Priority of a put', pri === undefined ? undefined : String(pri)],
 ];
 
 /** How long tasks waited and were worked on. */
