@@ -114,7 +114,7 @@ function overflow(page) {
   return page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
 }
 
-/** Rows of figures and of curves that leave room at their end, and short texts that are broken into lines. */
+/** Rows of figures and of curves with empty space at their end, and short texts that are broken into lines. */
 function gaps(page) {
   return page.evaluate(() => {
     const found = [];

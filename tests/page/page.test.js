@@ -701,6 +701,63 @@ describe('the page', () => {
     await context.close();
   });
 
+  it('gives a task another delay and priority, and takes both back', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.operator });
+    const id = await put('single', { payload: 'sooner', delay: 3600, pri: 7 });
+    const look = () => ask('GET', `v1/tubes/single/tasks/${id}`);
+    const before = await look();
+    await visit(page, address, `tubes/single/tasks/${id}`);
+    await page.getByRole('button', { name: 'Reschedule' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('button', { name: 'Reschedule' }).click();
+    await dialog.getByText('needs the option delay').waitFor();
+    await dialog.getByLabel('Delay').fill('7200');
+    await dialog.getByLabel('Priority').fill(LONG);
+    await dialog.getByRole('button', { name: 'Reschedule' }).click();
+    await dialog.waitFor({ state: 'detached' });
+    const response = await fetch(`${address}v1/tubes/single/tasks/${id}`, { headers: { Authorization: `Bearer ${tokens.viewer}` } });
+    assert.match(await response.text(), new RegExp(`"pri":"?${LONG}`));
+    assert.ok((await look()).due > before.due);
+    await page.getByRole('link', { name: 'Undo…' }).click();
+    await page.getByRole('button', { name: 'Undo' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Undo' }).click();
+    await page.getByText('1 of 1 task undone').first().waitFor();
+    assert.deepEqual(await look(), before);
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('counts all that match as a job, for a viewer too', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.viewer });
+    await visit(page, address, 'tubes/many/tasks');
+    await page.getByText('50 on this page').waitFor();
+    assert.equal(await page.getByRole('button', { name: 'Count all that match' }).count(), 0);
+    await visit(page, address, 'tubes/many/tasks?id_from=1&id_to=70');
+    await page.getByRole('button', { name: 'Count all that match' }).click();
+    await page.getByText('70 tasks matched.').waitFor();
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
+  it('gives all that match another priority, where tasks have one', TIMEOUT, async () => {
+    const { context, page, faults } = await open(browser, address, { token: tokens.operator });
+    await call('queue.create_tube', 'ranked', 'fifottl');
+    await call('queue.create_tube', 'unranked', 'fifo');
+    for (const tube of ['ranked', 'unranked']) for (const payload of ['one', 'two']) await put(tube, { payload });
+    await visit(page, address, 'tubes/unranked/tasks');
+    await page.getByRole('button', { name: 'Bury…' }).waitFor();
+    assert.equal(await page.getByRole('button', { name: 'Reschedule…' }).count(), 0);
+    await visit(page, address, 'tubes/ranked/tasks?state=ready');
+    await page.getByRole('button', { name: 'Reschedule…' }).click();
+    await page.getByRole('dialog').getByLabel('Priority').fill('5');
+    await page.getByRole('button', { name: 'Count first' }).click();
+    await page.getByRole('button', { name: 'Reschedule 2 tasks' }).click();
+    await page.getByText('Reschedule: done.').waitFor();
+    for (const id of [0, 1]) assert.equal((await ask('GET', `v1/tubes/ranked/tasks/${id}`)).pri, 5);
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+
   it('goes through pages of tasks, back and forth', TIMEOUT, async () => {
     const { context, page, faults } = await open(browser, address, { token: tokens.viewer });
     await visit(page, address, 'tubes/mail/tasks');

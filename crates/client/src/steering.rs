@@ -1,4 +1,4 @@
-//! What steers a server, and what it says then: filters, jobs, explanations, entries of the audit log.
+//! Steering a server: filters, jobs, explanations, entries of the audit log.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
@@ -215,6 +215,13 @@ pub enum Operation {
     Release,
     /// Delayed tasks become ready now.
     Run,
+    /// Ready and delayed tasks get another delay, another priority, or both (ttl types).
+    Reschedule {
+        /// From the change of a task until it is ready; zero: at once.
+        delay: Option<Duration>,
+        /// Lower first.
+        priority: Option<u64>,
+    },
     /// Tasks are set aside.
     Bury,
     /// Tasks are removed.
@@ -232,6 +239,7 @@ impl Operation {
             Self::Kick => "kick",
             Self::Release => "release",
             Self::Run => "run",
+            Self::Reschedule { .. } => "reschedule",
             Self::Bury => "bury",
             Self::Delete => "delete",
             Self::Move { .. } => "move",
@@ -244,7 +252,8 @@ impl Operation {
 pub struct ApplyOptions {
     /// Only counts the tasks.
     pub dry_run: bool,
-    /// The dry run that has counted them, of the same operation and filter. Needed unless the filter says `all`, or names one task.
+    /// The dry run that has counted them, of the same operation with the same filter. Needed unless the filter says `all`, or names one
+    /// task.
     pub counted: Option<u64>,
     /// Changed tasks a second at most.
     pub rate: Option<u64>,
@@ -261,8 +270,13 @@ impl ApplyOptions {
         add("counted", self.counted.map(Value::from));
         add("rate", self.rate.map(Value::from));
         add("reason", self.reason.as_deref().map(Value::from));
-        if let Operation::Move { to } = operation {
-            add("to", Some(Value::from(to.as_str())));
+        match operation {
+            Operation::Move { to } => add("to", Some(Value::from(to.as_str()))),
+            Operation::Reschedule { delay, priority } => {
+                add("delay", delay.map(crate::tube::seconds));
+                add("pri", priority.map(Value::from));
+            }
+            _ => {}
         }
         Value::Map(options)
     }

@@ -34,7 +34,7 @@ pub(crate) use role::{DemoteArguments, PromoteArguments};
 pub(crate) use serve::{ConfigArguments, ServeArguments};
 pub(crate) use status::{HistorySpan, SessionCommand, StatsArguments, TopArguments};
 pub(crate) use steer::{
-    ApplyArguments, AuditArguments, ExplainArguments, FindArguments, JobArguments, PauseArguments,
+    ApplyArguments, AuditArguments, ExplainArguments, FindArguments, JobArguments, Operation, PauseArguments,
     TaskFilter, UndoArguments,
 };
 pub(crate) use task::{

@@ -592,15 +592,15 @@ impl Assignments {
         self.offset = (fits && self.length > 0).then_some(begin);
     }
 
-    /// Takes over these values, for a caller that has not read the task.
-    pub(crate) fn set_unread(&mut self, state: Option<State>, next_event: Option<u64>) {
+    /// Takes over a state and up to three numbers by their fields, for a caller that has not read the task's head.
+    pub(crate) fn set_unread(&mut self, state: Option<State>, numbers: &[(u32, u64)]) {
         self.clear();
         if let Some(state) = state {
             self.operations.assign(STATUS, state.encoded(), 2);
         }
-        if let Some(value) = next_event {
-            let (value, width) = mp::uint_bytes(value);
-            self.operations.assign(NEXT_EVENT, value, width);
+        for (field, value) in numbers {
+            let (value, width) = mp::uint_bytes(*value);
+            self.operations.assign(*field, value, width);
         }
     }
 

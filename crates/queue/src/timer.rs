@@ -9,7 +9,7 @@ use crate::account::Side;
 use crate::driver::Event;
 use crate::error::Error;
 use crate::statistics::Operation;
-use crate::task::{ShortKey, State, Task};
+use crate::task::{NEXT_EVENT, ShortKey, State, Task};
 use crate::time::{BEYOND, MICROSECONDS, NEVER};
 use crate::tube::{Tube, TubeIndex};
 use crate::turn::{Common, TubeTurn, Turn};
@@ -150,7 +150,7 @@ impl TubeTurn<'_> {
     /// and a data folder that it has written may be full of them.
     pub(crate) fn postpone(&mut self, id: u64, state: State, death: u64) -> Result<(), Error> {
         let Self { store, tube, common, .. } = self;
-        common.assignments.set_unread(None, Some(death));
+        common.assignments.set_unread(None, &[(NEXT_EVENT, death)]);
         common.assignments.carry_out(store, tube.space, id)?;
         let side = Some(Side { state: Some(state), next_event: death, pri: 0, utube: &[] });
         self.account_rarely(id, (side, side), None, None)

@@ -49,6 +49,9 @@ export function parse(text) {
   });
 }
 
+/** The number that a field of a form says, exact. */
+export const numberOf = (text) => (/^\d{16,}$/.test(text) ? BigInt(text) : Number(text));
+
 /** Writes JSON that may have BigInts, indented by `indent` blanks. */
 export function stringify(value, indent = 0) {
   const marked = JSON.stringify(value, (_, member) => (typeof member === 'bigint' ? `${MARK}${member}` : member), indent);

@@ -4,7 +4,7 @@
 
 import { Component, h } from './vendor/preact.mjs';
 import { may } from './access.js';
-import { OPERATIONS, Progress, begin, control, finished, isOver, outcome } from './jobs.js';
+import { OPERATIONS, Progress, begin, control, finished, isOver, outcome, scheduleFields, scheduleOf } from './jobs.js';
 import { count, of } from './format.js';
 import { Dialog, Field, Foreign, Refusal, State, tell } from './ui.js';
 
@@ -18,7 +18,7 @@ export class Bulk extends Component {
   constructor(props) {
     super(props);
     /** @type {Record<string, any>} */
-    this.state = { operation: null, to: '', rate: '', reason: '', counted: null, running: null, problem: null };
+    this.state = { operation: null, to: '', delay: '', pri: '', rate: '', reason: '', counted: null, running: null, problem: null };
   }
 
   /** Chosen tasks are meant in the state in which they were chosen; nothing else is added to what was asked. */
@@ -36,6 +36,7 @@ export class Bulk extends Component {
       dry_run: counted === undefined,
       counted: counted === undefined ? undefined : Number(counted),
       to: operation === 'move' ? to : undefined,
+      ...(operation === 'reschedule' ? scheduleOf(this.state) : {}),
       rate: rate ? Number(rate) : undefined,
       reason: reason || undefined,
     };
@@ -76,9 +77,11 @@ export class Bulk extends Component {
       location.hash = `#/tubes/${encodeURIComponent(tube)}/jobs/${done.id}`;
     });
 
-  render({ tube, label, scope, states, sample }, { operation }) {
+  render({ tube, isTimed, label, scope, states, sample }, { operation }) {
     if (!may('operator', tube)) return null;
-    const offered = Object.entries(OPERATIONS).filter(([, { states: changed }]) => !states || changed.some((state) => states.includes(state)));
+    const offered = Object.entries(OPERATIONS)
+      .filter(([key]) => key !== 'reschedule' || isTimed)
+      .filter(([, { states: changed }]) => !states || changed.some((state) => states.includes(state)));
     return h(
       'span',
       { class: 'buttons bulk' },
@@ -90,7 +93,7 @@ export class Bulk extends Component {
             type: 'button',
             key,
             class: `act ${key === 'delete' ? 'grave' : ''}`,
-            onClick: () => this.setState({ operation: key, counted: null, problem: null, to: '', rate: '', reason: '' }),
+            onClick: () => this.setState({ operation: key, counted: null, problem: null, to: '', delay: '', pri: '', rate: '', reason: '' }),
           },
           `${name}…`,
         ),
@@ -121,6 +124,7 @@ export class Bulk extends Component {
         'form',
         { onSubmit: submit },
         operation === 'move' && h(Field, { name: 'To the tube' }, input('to', { required: true })),
+        operation === 'reschedule' && scheduleFields(this.state, input),
         !scope.ids && h(Field, { name: 'At most', hint: 'tasks a second; empty: no bound' }, input('rate', { type: 'number', min: 1, step: 1 })),
         h(Field, { name: 'Reason, for the audit log' }, input('reason')),
         counted && h(Counted, { counted, sample }),

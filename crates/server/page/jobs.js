@@ -1,8 +1,9 @@
 // Jobs: changes of many tasks (or of one), which the server does in slices. What they do stands in docs/steering.md.
 
 import { h } from './vendor/preact.mjs';
-import { get, path, post } from './api.js';
+import { get, numberOf, path, post } from './api.js';
 import { count, of } from './format.js';
+import { Field } from './ui.js';
 
 /** Milliseconds between two looks at a job. */
 const LOOK = 300;
@@ -20,10 +21,27 @@ export const OPERATIONS = {
     states: ['taken'],
   },
   run: { name: 'Run now', says: 'delayed tasks become ready', states: ['delayed'] },
+  reschedule: {
+    name: 'Reschedule',
+    says: 'ready and delayed tasks get this delay, counted from now, and this priority; an empty field changes nothing',
+    states: ['ready', 'delayed'],
+  },
   bury: { name: 'Bury', says: 'tasks are set aside until a kick', states: ['ready', 'delayed', 'taken'] },
   delete: { name: 'Delete', says: 'tasks are deleted', states: ['ready', 'delayed', 'buried', 'taken'] },
   move: { name: 'Move', says: 'tasks move to another tube, with new ids', states: ['ready', 'delayed', 'buried', 'taken'] },
 };
+
+/** The delay and the priority of a form, exact; an empty field is none. */
+export const scheduleOf = ({ delay, pri }) => ({
+  delay: delay ? Number(delay) : undefined,
+  pri: pri ? numberOf(pri) : undefined,
+});
+
+/** The fields of a new delay and priority. `input(key, more)` makes the input of one. */
+export const scheduleFields = ({ delay, pri }, input) => [
+  h(Field, { key: 'delay', name: 'Delay', hint: 'seconds; 0: ready at once' }, input('delay', { type: 'number', min: 0, step: 'any', required: !pri })),
+  h(Field, { key: 'pri', name: 'Priority', hint: 'lower first' }, input('pri', { type: 'number', min: 0, step: 1, required: !delay })),
+];
 
 const jobPath = (tube, id) => path`v1/tubes/${tube}/jobs/${id}`;
 

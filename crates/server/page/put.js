@@ -1,11 +1,10 @@
 // The form that puts a task, with every option that the tube's type knows.
 
 import { Component, h } from './vendor/preact.mjs';
-import { Problem, get, parse, path, post, stringify } from './api.js';
+import { Problem, get, numberOf, parse, path, post, stringify } from './api.js';
 import { may } from './access.js';
+import { isTimed } from './tubes.js';
 import { Field, Refusal, tell, to } from './ui.js';
-
-const isTimed = (type) => type.endsWith('ttl');
 
 /** Seconds that make sense as an option. */
 const SECONDS = { type: 'number', min: 0, step: 'any' };
@@ -42,7 +41,7 @@ export class PutForm extends Component {
     try {
       const task = payloadOf(kind, fields.payload.value);
       for (const name of ['delay', 'ttl', 'ttr', 'pri']) {
-        if (fields[name]?.value) task[name] = Number(fields[name].value);
+        if (fields[name]?.value) task[name] = numberOf(fields[name].value);
       }
       if (fields.utube?.value) task.utube = fields.utube.value;
       const { id, state } = await post(path`v1/tubes/${tube.name}/tasks`, task);

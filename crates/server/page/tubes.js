@@ -10,6 +10,9 @@ export const FLOW = ['put', 'take', 'ack'];
 /** The subject of all tubes together, in rates.js. */
 export const ALL = 'all';
 
+/** Whether tasks have priorities and times. */
+export const isTimed = (type) => type.endsWith('ttl');
+
 export const subjectOf = (name) => `tube ${name}`;
 
 const numbersOf = (tube) => ({ ...tube.tasks, ...tube.operations });

@@ -13,8 +13,9 @@ use lycosa_tuple::value::Value;
 use crate::model::{Fields, Job, JobState, Kept, Lease, Model, Owner, Session, Task, Tube};
 use crate::names::{LeaseToken, Names};
 use crate::plan::TubePlan;
+use crate::request::Span;
 use crate::shared::Shared;
-use crate::steering::{Action, Filter};
+use crate::steering::{Action, Filter, Schedule};
 use crate::violation::{Checked, Violation, hold};
 
 /// Walks over a space in the order of its primary index; `None` if there is no such space.
@@ -225,6 +226,10 @@ fn job_row(row: &[u8]) -> Option<Job> {
         undone: number(25)?,
         touched_since: number(26)?,
         gone: number(27)?,
+        schedule: match fields.len() {
+            28 => Schedule::default(),
+            _ => Schedule { delay: optional(28)?.map(Span), pri: optional(29)? },
+        },
     })
 }
 

@@ -135,6 +135,9 @@ const FEW_WAITING: usize = 100;
 /// worlds is one of these.
 const NAMED: u64 = 2;
 
+/// Draws the worlds in which operators reschedule tasks, as [`NAMED`] does.
+const RESCHEDULED: u64 = 39;
+
 /// The choices of one run.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -157,6 +160,8 @@ pub(crate) struct Plan {
     pub(crate) backwards: bool,
     /// Whether operators also name the tasks that they mean.
     pub(crate) names_tasks: bool,
+    /// Whether operators also change delays and priorities.
+    pub(crate) reschedules: bool,
 }
 
 impl Plan {
@@ -192,6 +197,7 @@ impl Plan {
             largest: if random.one_in(6) { 50_000 } else { *random.pick(&[8, 200, 3_000]) },
             backwards: random.one_in(8),
             names_tasks: false,
+            reschedules: false,
         }
     }
 }
@@ -200,6 +206,7 @@ impl Plan {
     /// Operators work, too: the plan of a world of steering.
     pub(crate) fn steer(&mut self, seed: u64, random: &mut Random) {
         self.names_tasks = names_tasks(seed);
+        self.reschedules = reschedules(seed);
         // Whether memory suffices for a slice is no question for the model, nor whether bytes of payloads end it.
         self.memory = None;
         self.largest = self.largest.min(3_000);
@@ -214,6 +221,11 @@ impl Plan {
 /// Whether operators of a world name tasks.
 pub(crate) fn names_tasks(seed: u64) -> bool {
     Random::new(seed ^ NAMED).one_in(2)
+}
+
+/// Whether operators of a world reschedule tasks.
+pub(crate) fn reschedules(seed: u64) -> bool {
+    Random::new(seed ^ RESCHEDULED).one_in(2)
 }
 
 fn tube(random: &mut Random, number: u64, in_replicaset: bool) -> TubePlan {

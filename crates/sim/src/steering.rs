@@ -23,12 +23,22 @@ pub(crate) enum Action {
     Bury,
     Delete,
     Move,
+    Reschedule,
     Undo,
 }
 
 impl Action {
-    pub(crate) const ALL: [Self; 8] =
-        [Self::Count, Self::Kick, Self::Release, Self::Run, Self::Bury, Self::Delete, Self::Move, Self::Undo];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Count,
+        Self::Kick,
+        Self::Release,
+        Self::Run,
+        Self::Bury,
+        Self::Delete,
+        Self::Move,
+        Self::Reschedule,
+        Self::Undo,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -39,6 +49,7 @@ impl Action {
             Self::Bury => "bury",
             Self::Delete => "delete",
             Self::Move => "move",
+            Self::Reschedule => "reschedule",
             Self::Undo => "undo",
         }
     }
@@ -49,9 +60,16 @@ impl Action {
             Self::Kick => Some('!'),
             Self::Release => Some('t'),
             Self::Run => Some('~'),
-            Self::Count | Self::Bury | Self::Delete | Self::Move | Self::Undo => None,
+            Self::Count | Self::Bury | Self::Delete | Self::Move | Self::Reschedule | Self::Undo => None,
         }
     }
+}
+
+/// The new delay and priority of tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    pub(crate) delay: Option<Span>,
+    pub(crate) pri: Option<u64>,
 }
 
 /// A filter of tasks. Each given member has to admit a task.
@@ -147,6 +165,7 @@ pub(crate) enum Steering {
         filter: Filter,
         /// Number of the tube to move to.
         to: Option<usize>,
+        schedule: Schedule,
         /// Tasks a second; 0: as many as possible.
         rate: u64,
         dry_run: bool,
@@ -168,9 +187,11 @@ impl Steering {
                 ("find", vec![filter.value(), Value::map([("limit", Value::from(*limit))])])
             }
             Self::Apply { action: Action::Count, filter, .. } => ("count", vec![filter.value()]),
-            Self::Apply { action, filter, to, rate, dry_run } => {
+            Self::Apply { action, filter, to, schedule, rate, dry_run } => {
                 let mut options = vec![("reason", Value::str("a world"))];
                 options.extend(to.map(|to| ("to", Value::str(&tubes[to].name))));
+                options.extend(schedule.delay.map(|delay| ("delay", delay.value())));
+                options.extend(schedule.pri.map(|pri| ("pri", Value::from(pri))));
                 options.extend((*rate > 0).then(|| ("rate", Value::from(*rate))));
                 options.extend(dry_run.then(|| ("dry_run", Value::from(true))));
                 ("apply", vec![Value::str(action.name()), filter.value(), Value::map(options)])
@@ -233,13 +254,21 @@ pub(crate) fn draw(random: &mut Random, plan: &Plan, model: &Model, tube: usize)
 }
 
 fn apply(random: &mut Random, plan: &Plan, model: &Model, tube: usize) -> Steering {
-    let actions = &Action::ALL[..Action::ALL.len() - 1];
-    let action = *random.pick(actions);
+    let drawn = Action::ALL.len() - if plan.reschedules { 1 } else { 2 };
+    let action = *random.pick(&Action::ALL[..drawn]);
     let to = (action == Action::Move).then(|| random.below(plan.tubes.len() as u64) as usize);
     // A slow job is met at work by all else that happens.
     let rate = if action == Action::Count || random.one_in(3) { 0 } else { 1 + random.below(40) };
     let dry_run = action == Action::Count || random.one_in(8);
-    Steering::Apply { action, filter: filter(random, plan, model, tube), to, rate, dry_run }
+    let filter = filter(random, plan, model, tube);
+    let schedule = if action == Action::Reschedule { schedule(random) } else { Schedule::default() };
+    Steering::Apply { action, filter, to, schedule, rate, dry_run }
+}
+
+fn schedule(random: &mut Random) -> Schedule {
+    let delay = *random.pick(&[0, 250_000, 1_000_000, 7_500_000]);
+    let (has_delay, has_pri) = *random.pick(&[(true, false), (false, true), (true, true)]);
+    Schedule { delay: has_delay.then_some(Span(delay)), pri: has_pri.then(|| random.below(5)) }
 }
 
 fn filter(random: &mut Random, plan: &Plan, model: &Model, tube: usize) -> Filter {

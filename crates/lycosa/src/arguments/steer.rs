@@ -74,7 +74,8 @@ Each task is checked again at the moment of its change; tasks that are put meanw
 Examples:
   lycosa apply mail kick --error timeout --yes
   lycosa apply mail move --state buried --to dead --reason 'too old' --yes
-  lycosa apply mail delete --all --rate 1000 --yes";
+  lycosa apply mail delete --all --rate 1000 --yes
+  lycosa apply mail reschedule --id-from 7 --id-to 7 --delay 10m --pri 0 --yes";
 
 pub(super) const UNDO_EXAMPLES: &str = "\
 Examples:
@@ -96,6 +97,8 @@ pub(crate) enum Operation {
     Release,
     /// Make delayed tasks ready now
     Run,
+    /// Give ready and delayed tasks another --delay, another --pri, or both (ttl types)
+    Reschedule,
     /// Set tasks aside
     Bury,
     /// Remove tasks
@@ -110,6 +113,7 @@ impl Operation {
             Self::Kick => "kick",
             Self::Release => "release",
             Self::Run => "run",
+            Self::Reschedule => "reschedule",
             Self::Bury => "bury",
             Self::Delete => "delete",
             Self::Move => "move",
@@ -189,6 +193,12 @@ pub(crate) struct ApplyArguments {
     /// With move: the tube to which the tasks go
     #[arg(long, value_name = "TUBE", required_if_eq("operation", "move"))]
     pub(crate) to: Option<String>,
+    /// With reschedule: time from the change of a task until it is ready; 0: at once
+    #[arg(long, short = 'd', value_name = "TIME", value_parser = span, allow_negative_numbers = true)]
+    pub(crate) delay: Option<Duration>,
+    /// With reschedule: the new priority, lower first
+    #[arg(long, short = 'p', value_name = "PRI", value_parser = priority, allow_negative_numbers = true)]
+    pub(crate) pri: Option<u64>,
     /// Changed tasks a second, at most
     #[arg(long, value_name = "COUNT", value_parser = positive, allow_negative_numbers = true)]
     pub(crate) rate: Option<u64>,

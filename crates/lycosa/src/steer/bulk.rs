@@ -9,7 +9,7 @@ use lycosa_client::Value;
 use serde_json::json;
 
 use super::ask;
-use crate::arguments::{ApplyArguments, FindArguments, JobArguments, TaskFilter, UndoArguments};
+use crate::arguments::{ApplyArguments, FindArguments, JobArguments, Operation, TaskFilter, UndoArguments};
 use crate::commands::{flag, options};
 use crate::confirm;
 use crate::holders::Holders;
@@ -124,7 +124,8 @@ pub(crate) fn find(arguments: &FindArguments) -> anyhow::Result<Outcome> {
 
 /// `lycosa apply`
 pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
-    let ApplyArguments { tube, operation, filter, to, rate, reason, yes, no_wait, client } = arguments;
+    let ApplyArguments { tube, operation, filter, to, delay, pri, rate, reason, yes, no_wait, client } =
+        arguments;
     if !filter.is_given() {
         return Err(Usage(format!(
             "{} without a filter: --all means every task of tube \"{tube}\"",
@@ -132,13 +133,20 @@ pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
         ))
         .into());
     }
+    if *operation == Operation::Reschedule && delay.is_none() && pri.is_none() {
+        return Err(Usage("reschedule needs --delay, --pri or both".to_owned()).into());
+    }
     let session = Session::open(client)?;
     filter.check(&session, tube)?;
+    let timed = [("--delay", Needs::Ttl, delay.is_some()), ("--pri", Needs::Ttl, pri.is_some())];
+    tube_options::check(&session, tube, &timed)?;
     let given = |dry_run: bool, counted: Option<u64>| {
         let more = options([
             ("dry_run", flag(dry_run)),
             ("counted", counted.map(Value::from)),
             ("to", to.as_deref().map(Value::from)),
+            ("delay", delay.map(seconds)),
+            ("pri", pri.map(Value::from)),
             ("rate", rate.filter(|_| !dry_run).map(Value::from)),
             ("reason", reason.as_deref().map(Value::from)),
         ]);

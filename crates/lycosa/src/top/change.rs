@@ -74,6 +74,7 @@ fn changes(operation: &Operation, state: &str) -> bool {
         Operation::Kick => state == "buried",
         Operation::Release => state == "taken",
         Operation::Run => state == "delayed",
+        Operation::Reschedule { .. } => matches!(state, "ready" | "delayed"),
         Operation::Bury => state != "buried",
         Operation::Delete | Operation::Move { .. } => true,
     }

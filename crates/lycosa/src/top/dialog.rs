@@ -6,6 +6,7 @@ use ratatui::crossterm::event::KeyCode;
 use super::ask::Ask;
 use super::change::{Control, Counted, Order};
 use super::words::visible;
+use crate::values::{priority, span};
 
 /// The subject of a change.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +50,8 @@ pub(super) struct Dialog {
 
 const REASON: &str = "Reason, for the audit log";
 const TO: &str = "To the tube";
+const DELAY: &str = "Delay, such as 10m; 0: none";
+const PRIORITY: &str = "Priority, lower first";
 
 fn says(operation: &Operation) -> (&'static str, &'static str) {
     match operation {
@@ -57,6 +60,9 @@ fn says(operation: &Operation) -> (&'static str, &'static str) {
             ("Release", "Taken tasks leave their workers and become ready: work may be done twice. No undo.")
         }
         Operation::Run => ("Run now", "Delayed tasks become ready."),
+        Operation::Reschedule { .. } => {
+            ("Reschedule", "Ready and delayed tasks get this delay, counted from now, and this priority.")
+        }
         Operation::Bury => ("Bury", "Tasks are set aside until a kick."),
         Operation::Delete => ("Delete", "Tasks are deleted. For an hour U brings them back."),
         Operation::Move { .. } => ("Move", "Tasks move to another tube, with new ids."),
@@ -72,8 +78,11 @@ impl Dialog {
     pub(super) fn order(order: Order, what: &str) -> Self {
         let (name, says) = says(&order.operation);
         let title = format!("{name}: {} of {}", visible(what), visible(&order.tube));
-        let is_move = matches!(order.operation, Operation::Move { .. });
-        let fields: &[&str] = if is_move { &[TO, REASON] } else { &[REASON] };
+        let fields: &[&str] = match order.operation {
+            Operation::Move { .. } => &[TO, REASON],
+            Operation::Reschedule { .. } => &[DELAY, PRIORITY, REASON],
+            _ => &[REASON],
+        };
         Self::new(title, says, Subject::Tasks(order), fields)
     }
 
@@ -107,28 +116,53 @@ impl Dialog {
         Self::new(title, says, Subject::Transfer { node }, &[REASON])
     }
 
-    /// The field that must not be empty.
+    /// The text of a field, unless it is empty.
+    fn field(&self, wanted: &str) -> Option<&str> {
+        let found = self.fields.iter().find(|(name, _)| *name == wanted);
+        found.map(|(_, text)| text.as_str()).filter(|text| !text.is_empty())
+    }
+
+    /// The fault of the fields, if they have one.
     pub(super) fn fault(&self) -> Option<String> {
-        let empty = self.fields.iter().find(|(name, text)| *name == TO && text.is_empty());
-        empty.map(|_| "name the tube that the tasks move to".to_owned())
+        let Subject::Tasks(order) = &self.subject else { return None };
+        self.operation(&order.operation).err()
+    }
+
+    /// The operation with what the fields say.
+    fn operation(&self, operation: &Operation) -> Result<Operation, String> {
+        match operation {
+            Operation::Move { .. } => match self.field(TO) {
+                Some(to) => Ok(Operation::Move { to: to.to_owned() }),
+                None => Err("name the tube that the tasks move to".to_owned()),
+            },
+            Operation::Reschedule { .. } => {
+                let delay =
+                    self.field(DELAY).map(span).transpose().map_err(|fault| format!("delay: {fault}"))?;
+                let priority = self.field(PRIORITY).map(priority).transpose();
+                let priority = priority.map_err(|fault| format!("priority: {fault}"))?;
+                if delay.is_none() && priority.is_none() {
+                    return Err("give a delay, a priority, or both".to_owned());
+                }
+                Ok(Operation::Reschedule { delay, priority })
+            }
+            other => Ok(other.clone()),
+        }
     }
 
     /// The next step: the count, or the change itself where there is nothing to count.
     pub(super) fn begin(&mut self) -> Ask {
         self.stage = Stage::Waiting;
         self.notice = None;
-        let field =
-            |wanted| self.fields.iter().find(|(name, _)| *name == wanted).map(|(_, text)| text.clone());
-        let reason = field(REASON).filter(|text| !text.is_empty());
-        let to = field(TO);
+        let reason = self.field(REASON).map(str::to_owned);
+        if let Subject::Tasks(order) = &self.subject
+            && let Ok(operation) = self.operation(&order.operation)
+        {
+            let order = Order { operation, reason, ..order.clone() };
+            self.subject = Subject::Tasks(order.clone());
+            return Ask::Count(order);
+        }
         match &mut self.subject {
-            Subject::Tasks(order) => {
-                order.reason = reason;
-                if let (Operation::Move { to: place }, Some(to)) = (&mut order.operation, to) {
-                    *place = to;
-                }
-                Ask::Count(order.clone())
-            }
+            Subject::Tasks(order) => Ask::Count(order.clone()),
             Subject::Pause { tube, is_paused } => {
                 Ask::Pause { tube: tube.clone(), is_paused: *is_paused, reason }
             }

@@ -205,12 +205,14 @@ fn footer(model: &Model, theme: Theme, width: usize) -> Vec<Line<'static>> {
         (_, Place::Tubes) => "Enter tube  / filter  s S sort  r t d b tasks  P pause  J jobs  q quit",
         (_, Place::Tube { .. }) => "Enter tasks  r t d b by state  P pause  J jobs  h span  Esc back",
         (_, Place::Tasks(view)) if !view.marked.is_empty() => {
-            "Space mark  m all of the page  Esc unmarks  K R N B D M act  n p page  ? keys"
+            "Space mark  m all of the page  Esc unmarks  K R N S B D M act  n p page  ? keys"
         }
         (_, Place::Tasks(_)) => {
-            "Enter task  / filter  s state  n p page  Space mark  a all  KRNBDM act  U undo"
+            "Enter task  / filter  s state  n p page  Space mark  a all  KRNSBDM act  U undo"
         }
-        (_, Place::Task { .. }) => "K kick  R release  N run now  B bury  D delete  M move  U undo  Esc back",
+        (_, Place::Task { .. }) => {
+            "K kick R release N run now S reschedule B bury D delete M move U undo Esc back"
+        }
         (_, Place::Sessions(_)) => "Enter tasks that it holds  Esc back",
         (_, Place::Jobs { .. }) => "Enter tube  P pause, resume  C cancel  U undo  Esc back",
         (_, Place::Audit(_)) => "Enter tube  n p page  Esc back",
@@ -567,7 +569,7 @@ Tasks
                id_from id_to pri_from pri_to attempts_from field=a.b equals=5
   s  n  p      next state, next page, page before
   Space  m     mark a task, all of this page   a         all tasks that match
-  K R N        kick, release, run now          B D M     bury, delete, move
+  K R N S B D M   kick, release, run now, reschedule, bury, delete, move
 Jobs           P pause, resume  C cancel       Group     T another member leads
 Actions are about the chosen task, the marked ones, or all that match. Each
 says first how many tasks it would change.

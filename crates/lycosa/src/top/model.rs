@@ -539,7 +539,7 @@ impl Model {
         if !state.is_empty() && matches!(self.stop().place, Place::Tube { .. } | Place::Tubes) {
             return self.go(Place::Tasks(TasksView::new(&tube, state)));
         }
-        if let KeyCode::Char(letter @ ('K' | 'R' | 'N' | 'B' | 'D' | 'M')) = key {
+        if let KeyCode::Char(letter @ ('K' | 'R' | 'N' | 'S' | 'B' | 'D' | 'M')) = key {
             self.begin_order(letter);
             return Vec::new();
         }
@@ -682,6 +682,7 @@ impl Model {
             'K' => Operation::Kick,
             'R' => Operation::Release,
             'N' => Operation::Run,
+            'S' => Operation::Reschedule { delay: None, priority: None },
             'B' => Operation::Bury,
             'D' => Operation::Delete,
             _ => Operation::Move { to: String::new() },

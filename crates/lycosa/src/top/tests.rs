@@ -437,6 +437,24 @@ fn a_move_needs_a_tube_and_a_running_job_is_cancelled() {
 }
 
 #[test]
+fn a_delay_and_a_priority_are_read_as_the_command_reads_them() {
+    let mut model = with_tasks();
+    press(&mut model, "S");
+    assert!(model.key(KeyCode::Enter).is_empty());
+    assert!(screen(&model, (80, 24)).contains("give a delay, a priority, or both"));
+    press(&mut model, "soon");
+    assert!(model.key(KeyCode::Enter).is_empty());
+    assert!(screen(&model, (80, 24)).contains("delay: expected"));
+    (0..4).for_each(|_| _ = model.key(KeyCode::Backspace));
+    press(&mut model, "10m");
+    model.key(KeyCode::Tab);
+    press(&mut model, "2");
+    let asks = model.key(KeyCode::Enter);
+    let wanted = Operation::Reschedule { delay: Some(Duration::from_secs(600)), priority: Some(2) };
+    assert!(matches!(asks.as_slice(), [Ask::Count(order)] if order.operation == wanted), "{asks:?}");
+}
+
+#[test]
 fn a_tube_is_paused_with_a_reason() {
     let mut model = model(Some("mail"));
     press(&mut model, "Pdeploy");

@@ -133,6 +133,7 @@ fn tasks_are_found_changed_and_brought_back_by_a_filter() {
     for (arguments, part) in [
         (&["apply", "t", "delete", "--yes"][..], "--all means every task of tube \"t\""),
         (&["apply", "t", "move", "--all", "--yes"], "--to <TUBE>"),
+        (&["apply", "t", "reschedule", "--all", "--yes"], "reschedule needs --delay, --pri or both"),
         (&["find", "t", "--equals", "1"], "--field <PATH>"),
     ] {
         let run = server.run(arguments);
@@ -140,6 +141,40 @@ fn tasks_are_found_changed_and_brought_back_by_a_filter() {
     }
     let run = server.run(&["undo", "t", "9", "--yes"]);
     assert!(run.code == 1 && run.stderr.contains("tube \"t\" has no job 9"), "{run:?}");
+}
+
+#[test]
+fn delays_and_priorities_are_changed_by_a_filter() {
+    let server = Server::start();
+    server.ok(&["tube", "create", "t", "--type", "fifottl"]);
+    server.ok(&["tube", "create", "plain", "--type", "fifo"]);
+    server.ok(&["put", "t", "a", "b", "c", "--pri", "5"]);
+    let counted = server.run(&["apply", "t", "reschedule", "--all", "--delay", "1h"]);
+    assert!(counted.stderr.contains("reschedule would change 3 tasks of tube \"t\""), "{counted:?}");
+    let one = [
+        "apply",
+        "t",
+        "reschedule",
+        "--id-from",
+        "1",
+        "--id-to",
+        "1",
+        "--delay",
+        "1h",
+        "--pri",
+        "0",
+        "--yes",
+    ];
+    assert!(server.ok(&one).contains("(reschedule) is done: scanned 1 of 1, 1 matched, 1 changed"));
+    let states = || -> Vec<_> {
+        let found = server.run(&["find", "t", "--json"]).lines();
+        found.iter().map(|task| (task["state"].clone(), task["pri"].as_u64())).collect()
+    };
+    assert_eq!(states()[..2], [("r".into(), Some(5)), ("~".into(), Some(0))]);
+    assert!(server.ok(&["undo", "t", "3", "--yes"]).contains("1 of 1 undone"));
+    assert_eq!(states()[1], ("r".into(), Some(5)));
+    let ignored = server.run(&["apply", "plain", "reschedule", "--all", "--pri", "1", "--yes"]);
+    assert!(ignored.code != 0 && ignored.stderr.contains("--pri"), "{ignored:?}");
 }
 
 #[test]
@@ -179,6 +214,14 @@ fn the_typed_client_finds_changes_and_undoes() {
         let counted = ApplyOptions { counted: Some(counted.id), ..ApplyOptions::default() };
         let moved = over(tube.apply(&operation, &high, &counted).await.unwrap()).await;
         assert_eq!((moved.changed, moved.kept), (3, 3));
+        let delay = Some(std::time::Duration::from_secs(60));
+        let later = Operation::Reschedule { delay, priority: Some(1) };
+        let first = Filter::new().ids(0..=0);
+        let later = over(tube.apply(&later, &first, &ApplyOptions::default()).await.unwrap()).await;
+        assert_eq!(later.changed, 1);
+        let task = tube.peek_extended(0).await.unwrap();
+        assert_eq!((task.state, task.info.unwrap().priority), (TaskState::Delayed, Some(1)));
+        over(tube.undo(later.id, None).await.unwrap()).await;
         queue.tube("u").take(None).await.unwrap().unwrap();
         let undone = over(tube.undo(moved.id, Some("back")).await.unwrap()).await;
         assert_eq!((undone.undone, undone.touched_since, undone.gone), (2, 1, 0));

@@ -20,7 +20,7 @@ use crate::background::{PORTION, PORTION_BYTES};
 use crate::error::Error;
 use crate::statistics::Operation;
 use crate::system::{LateSpace, SystemSpace, delete_row};
-use crate::task::{ShortKey, State, Task};
+use crate::task::{NEXT_EVENT, ShortKey, State, Task};
 use crate::turn::{JobsTurn, TubeTurn};
 
 /// Bytes of all kept tasks at most.
@@ -46,11 +46,11 @@ static BIN: SystemSpace = SystemSpace {
 const FIELDS: u32 = BIN.fields.len() as u32;
 
 /// A row of [`BIN`].
-struct Kept<'a> {
+pub(super) struct Kept<'a> {
     job: u64,
-    id: u64,
+    pub(super) id: u64,
     /// The task as it was.
-    tuple: &'a [u8],
+    pub(super) tuple: &'a [u8],
     attempts: Attempts,
     /// Its id in the tube to which it was moved.
     moved_to: Option<u64>,
@@ -76,7 +76,7 @@ impl<'a> Kept<'a> {
 
 /// The outcome of bringing a task back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+pub(super) enum Outcome {
     Undone,
     /// It was taken or changed since.
     Touched,
@@ -218,6 +218,7 @@ impl Slice<'_, '_> {
             Action::Kick => self.turn.tube(self.index)?.turn_back(kept, State::Ready, Some(Operation::Bury)),
             Action::Run => self.turn.tube(self.index)?.turn_back(kept, State::Ready, None),
             Action::Bury => self.turn.tube(self.index)?.turn_back(kept, State::Buried, Some(Operation::Kick)),
+            Action::Reschedule => self.turn.tube(self.index)?.reschedule_back(source, kept),
             Action::Delete => self.turn.tube(self.index)?.put_back(kept),
             Action::Move => {
                 let to = source.to_id.and_then(|to| self.turn.tubes.by_id_and_name(to, &source.to));
@@ -317,7 +318,8 @@ impl TubeTurn<'_> {
         let side = |state, next_event| Some(Side { state: Some(state), next_event, pri, utube: &name });
         let (old, new) = (side(left_in, old_event), side(state, next_event));
         let Self { store, tube, common, .. } = self;
-        common.assignments.set_unread(Some(state), layout.timed.then_some(next_event));
+        let numbers: &[_] = if layout.timed { &[(NEXT_EVENT, next_event)] } else { &[] };
+        common.assignments.set_unread(Some(state), numbers);
         let changed = common.assignments.carry_out(store, tube.space, kept.id)?;
         let tuple = changed.filter(|_| tube.observed).map(<[u8]>::to_vec);
         self.account_rarely(kept.id, (old, new), operation, tuple)?;

@@ -119,6 +119,8 @@ pub(crate) struct Filter {
     error: Option<Vec<u8>>,
     field: Option<(Path, Test)>,
     is_all: bool,
+    /// Whether a walk over a state follows ids, not priorities.
+    pub(super) is_by_id: bool,
     /// Number of members but `all`.
     members: usize,
 }
@@ -234,6 +236,11 @@ impl Filter {
         self.state == Some(state) || named == Some(&Some(state))
     }
 
+    /// The state whose index a walk follows.
+    fn walked_state(&self) -> Option<State> {
+        self.state.filter(|_| self.utube.is_some() || !self.is_by_id)
+    }
+
     /// Whether the filter says nothing, not even `all = true`.
     pub(crate) fn is_empty(&self) -> bool {
         !self.is_all && self.members == 0
@@ -291,7 +298,7 @@ impl TubeTurn<'_> {
         }
         let count = |index, iterator, key: &[u8]| self.store.count(self.tube.space, index, iterator, key);
         let indexes = self.tube.indexes;
-        match (filter.state, &filter.utube) {
+        match (filter.walked_state(), &filter.utube) {
             (Some(state), Some(name)) => {
                 Ok(count(indexes.utube, IteratorType::Eq, &NameKey::new(state, name, &[]))?)
             }
@@ -316,16 +323,18 @@ impl TubeTurn<'_> {
     /// The indexes of a walk, and where it begins in each. With a state that is the index of states, or of the sub-queue's states.
     /// Of a sub-queue without a state it is four ranges of the latter, one for each state, which are merged by id.
     ///
-    /// No key of a task changes while the task stays in its state, and a walk never goes back: it meets each task once. The merged
-    /// walk's place is an id, so it meets each task once in any state.
+    /// No key of a task changes while the task stays in its state, and a walk never goes back: it meets each task once. (A job
+    /// that changes priorities walks by id, while no other job changes tasks.) The merged walk's place is an id, so it
+    /// meets each task once in any state.
     fn walk_starts(&self, filter: &Filter, position: &[u8]) -> Result<Vec<Start>, Error> {
         let indexes = self.tube.indexes;
         let place = |first: &[u8]| match position {
             [] => (IteratorType::Ge, first.to_vec()),
             position => (IteratorType::Gt, position.to_vec()),
         };
-        let start = |index, (iterator, key)| Start { index, iterator, key, state: filter.state };
-        Ok(match (filter.state, &filter.utube) {
+        let walked = filter.walked_state();
+        let start = |index, (iterator, key)| Start { index, iterator, key, state: walked };
+        Ok(match (walked, &filter.utube) {
             (Some(state), Some(name)) => vec![start(indexes.utube, place(&NameKey::new(state, name, &[])))],
             (Some(state), None) => vec![start(indexes.status, place(&ShortKey::state(state, &[])))],
             (None, None) => vec![start(0, place(&ShortKey::id(filter.ids.from)))],
@@ -447,7 +456,7 @@ fn forged() -> Error {
 
 /// The place of a task in the walk: its key in the index of the walk, or its id where several ranges are merged.
 fn position_of(task: &Task<'_>, filter: &Filter, layout: &Layout) -> Vec<u8> {
-    match (filter.state, &filter.utube) {
+    match (filter.walked_state(), &filter.utube) {
         (Some(state), Some(name)) => NameKey::new(state, name, &[task.id]).to_vec(),
         (Some(state), None) if layout.timed => ShortKey::state(state, &[task.pri, task.id]).to_vec(),
         (Some(state), None) => ShortKey::state(state, &[task.id]).to_vec(),

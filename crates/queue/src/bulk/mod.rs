@@ -8,6 +8,7 @@
 //! Invariants:
 //! - a job changes no task that was put after it began, and none that its filter does not admit at that moment;
 //! - a walk never goes back ([`filter`]), so a task that comes back into the filter's state is not met again;
+//! - a job that changes priorities is the only one that changes tasks of the tube, because walks follow priorities;
 //! - a truncated or dropped tube fails its unfinished jobs in the same transaction; its finished jobs cannot be undone any more;
 //! - the row is the truth; [`Bulk`] only knows which rows to look at, and when: every unfinished job and every one with something to
 //!   undo, or also former ones, until a step has read their rows again.
@@ -16,6 +17,7 @@ pub(crate) mod bin;
 mod filter;
 mod find;
 pub(crate) mod record;
+mod reschedule;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +29,7 @@ use lycosa_tuple::mp::Kind;
 use self::bin::Bin;
 use self::filter::write_everything;
 use self::record::{Action, JOBS, JobState, Record};
+use self::reschedule::Schedule;
 use crate::arguments::{Arguments, Number, Table, is_nil, kind, string};
 use crate::audit::reason;
 use crate::error::Error;
@@ -224,6 +227,7 @@ struct ApplyOptions<'a> {
     /// The dry run that has counted the tasks.
     counted: Option<u64>,
     to: Option<&'a [u8]>,
+    schedule: Schedule,
     rate: u64,
     reason: Vec<u8>,
 }
@@ -256,9 +260,27 @@ impl<'a> ApplyOptions<'a> {
                     let id = id.ok_or_else(|| unfit("apply", "option counted should be the id of a job"))?;
                     parsed.counted = Some(id);
                 }
+                b"delay" => {
+                    let delay = reschedule::delay(value).ok_or_else(|| {
+                        let what = "option delay should be a number of seconds, 0 to 100 years";
+                        unfit("apply", what)
+                    })?;
+                    parsed.schedule.delay = Some(delay);
+                }
+                b"pri" => {
+                    let pri = Number::parse(value).and_then(Number::unsigned);
+                    let pri =
+                        pri.ok_or_else(|| unfit("apply", "option pri should be a whole number, 0 or more"))?;
+                    parsed.schedule.pri = Some(pri);
+                }
                 b"rate" => parsed.rate = rate("apply", value)?,
                 b"reason" => {}
-                _ => return Err(unfit("apply", "the options are dry_run, counted, to, rate and reason")),
+                _ => {
+                    return Err(unfit(
+                        "apply",
+                        "the options are dry_run, counted, to, delay, pri, rate and reason",
+                    ));
+                }
             }
         }
         Ok(parsed)
@@ -269,12 +291,12 @@ impl JobsTurn<'_> {
     /// `count([filter])`
     pub(crate) fn count(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let filter = call.arguments.present(0);
-        let mut job = self.of_filter("count", call, Action::Count, filter)?;
+        let mut job = self.of_filter("count", call, (Action::Count, Schedule::default()), filter)?;
         job.dry_run = true;
         self.begin(call, job, None, out)
     }
 
-    /// `apply(operation, filter[, {dry_run, counted, to, rate, reason}])`
+    /// `apply(operation, filter[, {dry_run, counted, to, delay, pri, rate, reason}])`
     pub(crate) fn apply(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let name = call.arguments.get(0).and_then(string);
         let action = name.and_then(Action::of_apply).ok_or_else(|| {
@@ -282,11 +304,22 @@ impl JobsTurn<'_> {
                 name.map(|name| format!(" \"{}\"", String::from_utf8_lossy(name))).unwrap_or_default();
             unfit(
                 "apply",
-                format!("there is no operation{given}: kick, release, run, bury, delete and move are"),
+                format!(
+                    "there is no operation{given}: kick, release, run, reschedule, bury, delete and move are"
+                ),
             )
         })?;
         let options = ApplyOptions::parse(call.arguments.present(2))?;
-        let mut job = self.of_filter("apply", call, action, call.arguments.present(1))?;
+        match (action, options.schedule.is_empty()) {
+            (Action::Reschedule, true) => {
+                return Err(unfit("apply", "reschedule needs the option delay, in seconds, or pri, or both"));
+            }
+            (Action::Reschedule, false) => self.check_is_timed(call)?,
+            (_, false) => return Err(unfit("apply", "only reschedule has the options delay and pri")),
+            (_, true) => {}
+        }
+        let order = (action, options.schedule);
+        let mut job = self.of_filter("apply", call, order, call.arguments.present(1))?;
         (job.dry_run, job.rate, job.reason) = (options.dry_run, options.rate, options.reason);
         match (action, options.to) {
             (Action::Move, Some(to)) => (job.to_id, job.to) = self.destination(call, to)?,
@@ -336,6 +369,9 @@ impl JobsTurn<'_> {
         if dry.to_id != job.to_id {
             return other(format!("job {id} counted for the tube \"{}\", not \"{}\"", dry.to, job.to));
         }
+        if dry.schedule != job.schedule {
+            return other(format!("job {id} counted for another delay or priority"));
+        }
         if dry.state != JobState::Done {
             return other(format!("job {id} has not counted to its end: it is {}", dry.state.name()));
         }
@@ -370,7 +406,7 @@ impl JobsTurn<'_> {
         }
         let mut job = Record::new(undone.tube_id, &undone.tube, Action::Undo, self.turn.now);
         (job.undoes, job.total, job.reason) = (Some(id), undone.kept, reason);
-        (job.to_id, job.to) = (undone.to_id, undone.to);
+        (job.to_id, job.to, job.schedule) = (undone.to_id, undone.to, undone.schedule);
         self.begin(call, job, Some("undo"), out)
     }
 
@@ -491,7 +527,7 @@ impl JobsTurn<'_> {
         &mut self,
         method: &'static str,
         call: &Call<'_>,
-        action: Action,
+        (action, schedule): (Action, Schedule),
         filter: Option<&[u8]>,
     ) -> Result<Record, Error> {
         self.refuse_transaction(method)?;
@@ -500,13 +536,12 @@ impl JobsTurn<'_> {
         if parsed.is_empty() && action != Action::Count {
             return Err(unfit(method, "the filter is empty: all = true means every task"));
         }
-        if let (Some(state), Some(only)) = (parsed.state, action.only())
-            && state != only
-        {
+        if parsed.state.is_some_and(|state| action.leaves(state)) {
             return Err(unfit(method, format!("{} changes no task of the filter's state", action.name())));
         }
-        let parsed = action.narrowed(parsed);
         let mut job = Record::new(turn.tube.id, &turn.tube.name, action, turn.now);
+        job.schedule = schedule;
+        let parsed = job.narrowed(parsed);
         job.below = turn.tube.next_id.unwrap_or(u64::MAX);
         job.total = turn.walk_total(&parsed)?;
         job.filter.clear();
@@ -541,6 +576,45 @@ impl JobsTurn<'_> {
         Ok((Some(tube.id), name))
     }
 
+    /// Refuses to reschedule tasks that have neither a delay nor a priority.
+    fn check_is_timed(&mut self, call: &Call<'_>) -> Result<(), Error> {
+        let tube = self.turn.tube(call.index)?.tube;
+        if tube.kind.layout().timed {
+            return Ok(());
+        }
+        let text = format!(
+            "tube \"{}\" ({}) has no delays and no priorities: reschedule needs a ttl type",
+            tube.name,
+            tube.kind.name()
+        );
+        Err(unfit("apply", text))
+    }
+
+    /// Refuses a change of priorities beside another change: a walk by priority would meet a task twice, or miss it.
+    fn check_priorities(&self, job: &Record) -> Result<(), Error> {
+        if !job.is_change() {
+            return Ok(());
+        }
+        let bulk = &self.turn.common.bulk;
+        for id in &bulk.unfinished {
+            let other = bulk.read(self.turn.store, *id)?;
+            let Some(other) = other.filter(|other| other.tube_id == job.tube_id && !other.state.is_over())
+            else {
+                continue;
+            };
+            if other.is_change() && (job.changes_priorities() || other.changes_priorities()) {
+                let text = format!(
+                    "job {id} of tube \"{}\" is {}, and priorities change while no other job changes tasks: wait for its end, or \
+                     cancel it",
+                    job.tube,
+                    other.state.name()
+                );
+                return Err(unfit(job.action.name(), text));
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the row of a new job, and its entry in the audit log.
     fn begin(
         &mut self,
@@ -555,6 +629,7 @@ impl JobsTurn<'_> {
                 format!("{MAX_UNFINISHED} jobs are unfinished already: cancel one, or wait for its end");
             return Err(unfit(job.action.name(), text));
         }
+        self.check_priorities(&job)?;
         let caller = call.caller;
         job.user = self.turn.common.actor_name(self.turn.store, caller.session, caller.effective);
         self.turn.transact(|turn| {

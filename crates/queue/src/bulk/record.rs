@@ -2,6 +2,7 @@
 
 use lycosa_tuple::mp::{self, Reader};
 
+use super::reschedule::Schedule;
 use crate::arguments::is_nil;
 use crate::audit::Steered;
 use crate::listing::Members;
@@ -45,6 +46,9 @@ pub(crate) static JOBS: SystemSpace = SystemSpace {
     indexes: &[("pk", true, &[0])],
 };
 
+/// Fields of a row of [`JOBS`] without a schedule, whose two fields follow those of the format: the space may be older than they.
+const FIELDS: u32 = JOBS.fields.len() as u32;
+
 /// The action of a job on the tasks that its filter admits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
@@ -52,6 +56,7 @@ pub(crate) enum Action {
     Kick,
     Release,
     Run,
+    Reschedule,
     Bury,
     Delete,
     Move,
@@ -59,8 +64,17 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    const ALL: [Self; 8] =
-        [Self::Count, Self::Kick, Self::Release, Self::Run, Self::Bury, Self::Delete, Self::Move, Self::Undo];
+    const ALL: [Self; 9] = [
+        Self::Count,
+        Self::Kick,
+        Self::Release,
+        Self::Run,
+        Self::Reschedule,
+        Self::Bury,
+        Self::Delete,
+        Self::Move,
+        Self::Undo,
+    ];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -68,6 +82,7 @@ impl Action {
             Self::Kick => "kick",
             Self::Release => "release",
             Self::Run => "run",
+            Self::Reschedule => "reschedule",
             Self::Bury => "bury",
             Self::Delete => "delete",
             Self::Move => "move",
@@ -126,6 +141,8 @@ pub(crate) struct Record {
     /// The tube to which tasks move.
     pub(crate) to_id: Option<u64>,
     pub(crate) to: String,
+    /// The delay and priority that the job sets, or takes back.
+    pub(crate) schedule: Schedule,
     /// The job that this one undoes.
     pub(crate) undoes: Option<u64>,
     /// Changed tasks a second; 0: without a bound.
@@ -160,6 +177,16 @@ impl Record {
         self.tube_id == tube_id && self.tube == tube
     }
 
+    /// Whether it changes tasks.
+    pub(super) fn is_change(&self) -> bool {
+        !self.dry_run && self.action != Action::Count
+    }
+
+    /// Whether it changes priorities, which walks of other jobs follow.
+    pub(super) fn changes_priorities(&self) -> bool {
+        self.is_change() && self.schedule.pri.is_some()
+    }
+
     /// A job that begins now.
     pub(crate) fn new(tube_id: u64, tube: &str, action: Action, now: u64) -> Self {
         Self {
@@ -171,6 +198,7 @@ impl Record {
             filter: vec![0x80],
             to_id: None,
             to: String::new(),
+            schedule: Schedule::default(),
             undoes: None,
             rate: 0,
             dry_run: false,
@@ -224,7 +252,8 @@ impl Record {
             Some(number) => mp::write_uint(out, number),
             None => mp::write_nil(out),
         };
-        mp::write_array(out, JOBS.fields.len() as u32);
+        let Schedule { delay, pri } = self.schedule;
+        mp::write_array(out, FIELDS + if self.schedule.is_empty() { 0 } else { 2 });
         mp::write_uint(out, self.id);
         mp::write_uint(out, self.tube_id);
         mp::write_str(out, self.tube.as_bytes());
@@ -243,6 +272,10 @@ impl Record {
         mp::write_str(out, &self.position);
         for number in self.numbers() {
             mp::write_uint(out, number);
+        }
+        if !self.schedule.is_empty() {
+            optional(out, delay);
+            optional(out, pri);
         }
         row
     }
@@ -267,7 +300,7 @@ impl Record {
     /// Reads a row. None if a user has written another form.
     pub(crate) fn read(row: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(row);
-        reader.array().ok().filter(|count| *count as usize >= JOBS.fields.len())?;
+        let count = reader.array().ok().filter(|count| *count >= FIELDS)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let optional = |raw: &[u8]| match is_nil(raw) {
             true => Some(None),
@@ -307,6 +340,10 @@ impl Record {
         ] {
             *number = reader.uint().ok()?;
         }
+        if count >= FIELDS + 2 {
+            record.schedule.delay = optional(reader.raw().ok()?)?;
+            record.schedule.pri = optional(reader.raw().ok()?)?;
+        }
         Some(record)
     }
 
@@ -329,6 +366,10 @@ impl Record {
         }
         if self.action != Action::Undo {
             members.name("filter").extend_from_slice(&self.filter);
+        }
+        if self.action == Action::Reschedule {
+            self.schedule.delay.into_iter().for_each(|delay| members.seconds("delay", delay));
+            self.schedule.pri.into_iter().for_each(|pri| members.number("pri", pri));
         }
         if self.rate > 0 {
             members.number("rate", self.rate);
@@ -371,7 +412,10 @@ mod tests {
         record.position = vec![0x91, 0xff, 0];
         (record.total, record.kept, record.gone, record.rate) = (1, 2, u64::MAX, 50);
         record.error = "tube \"dead\" is full".to_owned();
-        assert_eq!(Record::read(&record.encode()), Some(record.clone()));
+        for schedule in [(None, None), (Some(7), None), (Some(0), Some(u64::MAX))] {
+            record.schedule = Schedule { delay: schedule.0, pri: schedule.1 };
+            assert_eq!(Record::read(&record.encode()), Some(record.clone()));
+        }
         assert_eq!(JOBS.fields.len(), 16 + record.numbers().len());
         assert_eq!(Record::read(&[0x91, 1]), None);
     }

@@ -28,14 +28,14 @@ impl Action {
             Self::Kick => Some(State::Buried),
             Self::Release => Some(State::Taken),
             Self::Run => Some(State::Delayed),
-            Self::Count | Self::Bury | Self::Delete | Self::Move | Self::Undo => None,
+            Self::Count | Self::Reschedule | Self::Bury | Self::Delete | Self::Move | Self::Undo => None,
         }
     }
 
-    /// The filter with the only state whose tasks it changes.
-    pub(super) fn narrowed(self, mut filter: Filter) -> Filter {
-        filter.state = filter.state.or(self.only());
-        filter
+    /// Whether it changes no task of a state.
+    pub(super) fn leaves(self, state: State) -> bool {
+        let is_rescheduled = matches!(state, State::Ready | State::Delayed);
+        self.only().is_some_and(|only| only != state) || self == Self::Reschedule && !is_rescheduled
     }
 
     /// Whether it changes a task of that state that the filter admits. Tasks at work are left to their workers unless the filter
@@ -46,6 +46,7 @@ impl Action {
             Self::Count => true,
             Self::Undo => false,
             Self::Kick | Self::Release | Self::Run => state == self.only(),
+            Self::Reschedule => state.is_some_and(|state| !self.leaves(state)),
             Self::Bury | Self::Delete | Self::Move => match state {
                 Some(State::Buried) => self != Self::Bury,
                 Some(State::Taken) => filter.names_state(task.id, State::Taken),
@@ -57,7 +58,17 @@ impl Action {
 
     /// Whether what it does can be undone: a task cannot be given back to the session that had taken it.
     pub(super) const fn can_be_undone(self) -> bool {
-        matches!(self, Self::Kick | Self::Run | Self::Bury | Self::Delete | Self::Move)
+        !matches!(self, Self::Count | Self::Release | Self::Undo)
+    }
+}
+
+impl Record {
+    /// The filter with the only state whose tasks the job changes. A job that changes priorities walks by id: a walk by priority
+    /// would meet a task again.
+    pub(super) fn narrowed(&self, mut filter: Filter) -> Filter {
+        filter.state = filter.state.or(self.action.only());
+        filter.is_by_id = self.schedule.pri.is_some();
+        filter
     }
 }
 
@@ -194,7 +205,7 @@ impl Slice<'_, '_> {
         let Self { job, .. } = self;
         let tube = self.turn.tube(self.index)?.tube;
         let filter = Filter::parse(job.action.name(), Some(&job.filter), tube, job.began)?;
-        let filter = job.action.narrowed(filter);
+        let filter = job.narrowed(filter);
         let mut bytes = 0;
         loop {
             let (matching, is_end) = self.look(&filter, left)?;
@@ -220,12 +231,13 @@ impl Slice<'_, '_> {
     fn look(&mut self, filter: &Filter, left: u64) -> Result<(Matching, bool), Error> {
         let Self { turn, job, index, budget, .. } = self;
         let turn = turn.tube(*index)?;
-        let (action, below, dry_run) = (job.action, job.below, job.dry_run);
+        let (action, schedule, below, dry_run) = (job.action, job.schedule, job.below, job.dry_run);
         let limit = usize::try_from(left).map_or(PORTION, |left| left.min(PORTION));
         let (mut ids, mut matched, mut bytes) = (Vec::new(), 0, 0);
         let walk = WALK.min(budget.rows().max(1) as usize);
         let walked = turn.walk(filter, &job.position, walk, &mut |task| {
-            if task.id < below && action.changes(task, filter) && turn.is_admitted(filter, task)? {
+            let is_changed = action.changes(task, filter) && (schedule.is_empty() || schedule.changes(task));
+            if task.id < below && is_changed && turn.is_admitted(filter, task)? {
                 matched += 1;
                 if !dry_run {
                     ids.push(task.id);
@@ -256,6 +268,7 @@ impl Slice<'_, '_> {
             Action::Kick => tube.kick_one(id, None)?,
             Action::Release => tube.release_taken(id)?,
             Action::Run => tube.change(id, Event::DelayOver, None)?,
+            Action::Reschedule => tube.reschedule(id, job.schedule)?,
             Action::Bury => {
                 tube.note_failure(
                     id,

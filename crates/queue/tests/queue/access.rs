@@ -1,4 +1,4 @@
-//! What a user with a grant on one tube can reach: never the sessions and tasks of others. And owners that vanish.
+//! Access of a user with a grant on one tube: never the sessions and tasks of others. And owners that vanish.
 
 use lycosa_store::{Access, Object, Statement, ddl, system};
 use lycosa_tuple::value::Value;

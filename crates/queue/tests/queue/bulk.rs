@@ -1,6 +1,7 @@
 //! `find`, `count`, `apply`, `undo` and the jobs behind them.
 
 mod random;
+mod reschedule;
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -388,6 +389,8 @@ fn what_cannot_be_meant_is_refused() {
     let mut rig = with_tasks("fifo");
     rig.create("u", "fifo", Value::Nil);
     let move_to = |to: &str| options([("to", to.into())]);
+    let pri = |pri: Value| options([("pri", pri)]);
+    let delay = |delay: i64| options([("delay", delay.into())]);
     let refusals: Vec<(&str, Vec<Value>, &str)> = vec![
         ("apply", args!["kick"], "apply: the filter is empty: all = true means every task"),
         ("apply", vec!["kick".into(), options([("all", false.into())])], "the filter is empty"),
@@ -402,6 +405,24 @@ fn what_cannot_be_meant_is_refused() {
             "kick changes no task of the filter's state",
         ),
         ("apply", vec!["kick".into(), everything(), options([("rate", 0.into())])], "option rate"),
+        ("apply", vec!["reschedule".into(), everything()], "reschedule needs the option delay"),
+        ("apply", vec!["reschedule".into(), everything(), pri(1.into())], "has no delays and no priorities"),
+        (
+            "apply",
+            vec!["reschedule".into(), everything(), pri(1.5.into())],
+            "option pri should be a whole number",
+        ),
+        (
+            "apply",
+            vec!["reschedule".into(), everything(), delay(-1)],
+            "option delay should be a number of seconds",
+        ),
+        ("apply", vec!["reschedule".into(), everything(), delay(i64::MAX)], "0 to 100 years"),
+        (
+            "apply",
+            vec!["kick".into(), everything(), delay(1)],
+            "only reschedule has the options delay and pri",
+        ),
         ("find", vec![options([("older_than", 1.into())])], "tube \"t\" (fifo) keeps no time"),
         ("find", vec![options([("utube", "x".into())])], "has no sub-queues"),
         ("find", vec![options([("pri_to", 1.into())])], "has no priorities"),

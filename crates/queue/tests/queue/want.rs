@@ -1,4 +1,4 @@
-//! What a scenario wants of a value or a text.
+//! Expectations of a scenario about a value or a text.
 
 use std::collections::HashMap;
 

@@ -2,7 +2,7 @@
 
 import { h } from '../vendor/preact.mjs';
 import { get, path, stringify } from '../api.js';
-import { count } from '../format.js';
+import { count, duration } from '../format.js';
 import { OPERATIONS, Progress, control, isOver, look, outcome, undo } from '../jobs.js';
 import { Act, Empty, Facts, Foreign, Moment, Table, to } from '../ui.js';
 
@@ -117,6 +117,8 @@ function drawOne(route, { job: one }) {
         facts: [
           ['Filter', one.filter === undefined ? undefined : h('code', null, h(Foreign, { text: stringify(one.filter) }))],
           ['To the tube', one.to ? h(Foreign, { text: one.to }) : undefined],
+          ['Delay', one.delay === undefined ? undefined : duration(one.delay)],
+          ['Priority', one.pri === undefined ? undefined : String(one.pri)],
           ['Undoes job', one.undoes === undefined ? undefined : h('a', { href: to`#/tubes/${tube}/jobs/${one.undoes}` }, String(one.undoes))],
           ['User', one.user === undefined ? undefined : h(Foreign, { text: one.user })],
           ['Reason', one.reason ? h(Foreign, { text: one.reason }) : undefined],

@@ -6,7 +6,7 @@ import { hidesPayloads, may } from '../access.js';
 import { count, duration, firstLine, visibleLine } from '../format.js';
 import { Act, Facts, Field, Foreign, Moment, Refusal, State, to } from '../ui.js';
 import { Explanation } from '../explanation.js';
-import { begin, finished, outcome } from '../jobs.js';
+import { begin, finished, outcome, scheduleFields, scheduleOf } from '../jobs.js';
 import { Payload } from '../payload.js';
 
 export const title = ({ names: [tube, id] }) => `${tube} ${id} · Lycosa`;
@@ -127,14 +127,15 @@ function Life({ task }) {
 
 /** What can be done in each state. */
 const ACTS = {
-  ready: ['bury', 'move', 'delete'],
-  delayed: ['run', 'bury', 'move', 'delete'],
+  ready: ['reschedule', 'bury', 'move', 'delete'],
+  delayed: ['run', 'reschedule', 'bury', 'move', 'delete'],
   taken: ['release', 'bury', 'move', 'delete'],
   buried: ['kick', 'move', 'delete'],
 };
 
 const ABOUT = {
   run: ['Run now', 'Its delay ends now: the task is ready.'],
+  reschedule: ['Reschedule', 'The task gets this delay, counted from now, and this priority. An empty field changes nothing.'],
   kick: ['Kick', 'The task is ready again, and its attempts are counted anew.'],
   release: ['Release', 'The task is taken away from the worker that holds it, and is ready again. The worker may have done its work: then it is done twice. There is no undo.'],
   bury: ['Bury', 'The task is set aside until a kick.'],
@@ -146,34 +147,31 @@ const ABOUT = {
 class Steering extends Component {
   constructor(props) {
     super(props);
-    this.state = { destination: '' };
+    this.state = { destination: '', delay: '', pri: '' };
   }
 
   async run(operation, reason) {
     const { tube, id, task } = this.props;
     const filter = { id_from: id, id_to: id, state: task.state };
-    const job = await finished(tube, await begin(tube, { operation, filter, reason, to: operation === 'move' ? this.state.destination : undefined }));
+    const more = operation === 'move' ? { to: this.state.destination } : operation === 'reschedule' ? scheduleOf(this.state) : {};
+    const job = await finished(tube, await begin(tube, { operation, filter, reason, ...more }));
     if (job.state !== 'done') throw new Problem(409, { detail: job.error || `The job is ${job.state}.` });
-    if (Number(job.changed) === 0) throw new Problem(409, { detail: `The task is not ${task.state} any more: nothing was changed.` });
+    if (Number(job.changed) === 0) throw new Problem(409, { detail: `The task is not ${task.state} any more${operation === 'reschedule' ? ', or it was so already' : ''}: nothing was changed.` });
     if (operation === 'delete' || operation === 'move') location.hash = to`#/tubes/${tube}/jobs/${job.id}`;
     const link = Number(job.kept) > 0 ? { name: 'Undo…', href: to`#/tubes/${tube}/jobs/${job.id}` } : undefined;
     return [`${ABOUT[operation][0]}: ${outcome(job)}.`, link];
   }
 
   render({ tube, id, task, after }, { destination }) {
-    const acts = ACTS[task.state] ?? [];
+    const acts = (ACTS[task.state] ?? []).filter((operation) => operation !== 'reschedule' || task.pri !== undefined);
+    const input = (key, more) => h('input', { value: this.state[key], onInput: (event) => this.setState({ [key]: event.target.value }), ...more });
     return h(
       'div',
       { class: 'buttons' },
       acts.map((operation) => {
         const [name, says] = ABOUT[operation];
         const field =
-          operation === 'move' &&
-          h(
-            Field,
-            { name: 'To the tube' },
-            h('input', { value: destination, onInput: (event) => this.setState({ destination: event.target.value }) }),
-          );
+          operation === 'move' ? h(Field, { name: 'To the tube' }, input('destination')) : operation === 'reschedule' && scheduleFields(this.state, input);
         return h(
           Act,
           {

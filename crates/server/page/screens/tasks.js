@@ -1,12 +1,13 @@
 // Tasks of a tube: a filter that stands in the address, pages, a choice of rows, and acts on the choice or on all that match.
 
 import { Component, h } from '../vendor/preact.mjs';
-import { get, parse, path, post, stringify } from '../api.js';
+import { get, numberOf, parse, path, post, stringify } from '../api.js';
 import { Bulk } from '../bulk.js';
 import { hidesPayloads, may } from '../access.js';
-import { count, firstLine } from '../format.js';
-import { STATES, totalOf } from '../tubes.js';
-import { Empty, Field, Foreign, Moment, OpenTask, State, Table, to } from '../ui.js';
+import { count, firstLine, of } from '../format.js';
+import { Progress, begin, finished, isOver } from '../jobs.js';
+import { STATES, isTimed, totalOf } from '../tubes.js';
+import { Empty, Field, Foreign, Moment, OpenTask, Refusal, State, Table, to } from '../ui.js';
 
 export const title = ({ names: [tube] }) => `Tasks of ${tube} · Lycosa`;
 
@@ -45,7 +46,7 @@ function filterOf(query) {
     const text = query.get(name);
     if (text === null || text === '') continue;
     if (name === 'id_from' || name === 'id_to') filter[name] = text;
-    else if (NUMBERS.includes(name)) filter[name] = Number(text);
+    else if (NUMBERS.includes(name)) filter[name] = numberOf(text);
     else if (name === 'equals') filter[name] = anyValue(text);
     else filter[name] = text;
   }
@@ -121,6 +122,8 @@ class Tasks extends Component {
         'div',
         { class: 'tools' },
         h('span', { class: 'tally' }, `${count(scanned)} of ${count(total)} looked at, ${count(tasks.length)} on this page`),
+        // The number of tasks in a state stands on the button of the state.
+        Object.keys(filter).some((name) => name !== 'state') && h(Count, { key: stringify(filter), tube, filter }),
       ),
       choice && tasks.length > 0 && h(
         'div',
@@ -129,6 +132,7 @@ class Tasks extends Component {
           h(Bulk, {
             key: 'chosen',
             tube,
+            isTimed: isTimed(status.type),
             label: `${count(shownChosen.length)} chosen:`,
             scope: { ids: shownChosen },
             states: shownChosen.map(({ state }) => state),
@@ -138,6 +142,7 @@ class Tasks extends Component {
         h(Bulk, {
           key: 'all',
           tube,
+          isTimed: isTimed(status.type),
           label: isFiltered ? 'All that match:' : 'All tasks of the tube:',
           scope: { filter: isFiltered ? filter : { all: true } },
           states: filter.state ? [filter.state] : undefined,
@@ -170,6 +175,33 @@ class Tasks extends Component {
         route.query.has('cursor') && h('button', { type: 'button', onClick: () => route.setQuery({ cursor: '' }) }, 'First page'),
         cursor && h('button', { type: 'button', onClick: () => route.setQuery({ cursor }, { isStep: true }) }, tasks.length ? 'Next page' : 'Look further'),
       ),
+    ];
+  }
+}
+
+/** Counts all tasks that match, as a job that changes nothing: a viewer may do so. */
+class Count extends Component {
+  constructor(props) {
+    super(props);
+    this.state = { job: null, problem: null };
+  }
+
+  async run() {
+    const { tube, filter } = this.props;
+    try {
+      this.setState({ problem: null });
+      await finished(tube, await begin(tube, { operation: 'count', filter }), (job) => this.setState({ job }));
+    } catch (problem) {
+      this.setState({ job: null, problem });
+    }
+  }
+
+  render(_, { job, problem }) {
+    if (job && !isOver(job)) return h(Progress, { job });
+    return [
+      h('button', { type: 'button', onClick: () => this.run() }, 'Count all that match'),
+      job && h('strong', { role: 'status' }, `${of(job.matched, 'task')} matched.`),
+      problem && h(Refusal, { problem }),
     ];
   }
 }

@@ -12,7 +12,7 @@ use super::{Answer, Model};
 use crate::plan::Kind;
 use crate::request::Span;
 use crate::shared::Shared;
-use crate::steering::{Action, Control, Filter, Steering};
+use crate::steering::{Action, Control, Filter, Schedule, Steering};
 
 /// How long a job can be undone after its end, µs.
 const UNDO_TIME: u64 = 3_600_000_000;
@@ -82,6 +82,7 @@ pub(crate) struct Job {
     pub(crate) undone: u64,
     pub(crate) touched_since: u64,
     pub(crate) gone: u64,
+    pub(crate) schedule: Schedule,
 }
 
 impl Job {
@@ -109,6 +110,7 @@ impl Job {
             undone: 0,
             touched_since: 0,
             gone: 0,
+            schedule: Schedule::default(),
         }
     }
 
@@ -134,11 +136,28 @@ impl Job {
         self.filter.state.or(self.action.only())
     }
 
-    fn changes(&self, id: u64, status: char) -> bool {
+    /// Whether it changes tasks.
+    fn is_change(&self) -> bool {
+        !self.dry_run && self.action != Action::Count
+    }
+
+    /// Whether its walk goes by id where the walks of other jobs go by priority, which it changes.
+    fn is_by_id(&self) -> bool {
+        self.schedule.pri.is_some()
+    }
+
+    fn changes(&self, id: u64, task: &Task) -> bool {
+        let status = task.status;
         match self.action {
             Action::Count => true,
             Action::Undo => false,
             Action::Kick | Action::Release | Action::Run => Some(status) == self.action.only(),
+            Action::Reschedule => {
+                let Schedule { delay, pri } = self.schedule;
+                let waits_anew = |delay: Span| delay.0 > 0 || status == '~';
+                matches!(status, 'r' | '~')
+                    && (pri.is_some_and(|pri| pri != task.pri) || delay.is_some_and(waits_anew))
+            }
             Action::Bury | Action::Delete | Action::Move => match status {
                 '!' => self.action != Action::Bury,
                 't' => self.filter.names_state(id, 't'),
@@ -251,12 +270,18 @@ fn admits(filter: &Filter, state: Option<char>, kind: Kind, (id, task): (u64, &T
 }
 
 /// The tasks that a walk looks at behind a position, in its order: priority, where it is by priority, and id.
-fn walk(tube: &Tube, filter: &Filter, state: Option<char>, position: Option<(u64, u64)>) -> Vec<(u64, u64)> {
+fn walk(
+    tube: &Tube,
+    filter: &Filter,
+    (state, is_by_id): (Option<char>, bool),
+    position: Option<(u64, u64)>,
+) -> Vec<(u64, u64)> {
     let is_ahead = |key: &(u64, u64)| position.is_none_or(|position| position < *key);
     if let Some(ids) = &filter.ids {
         // A task that is not there counts as looked at.
         return ids.keys().map(|id| (0, *id)).filter(is_ahead).collect();
     }
+    let state = state.filter(|_| filter.utube.is_some() || !is_by_id);
     let is_by_priority = tube.kind().is_timed() && state.is_some() && filter.utube.is_none();
     let is_in_range = |id: u64| {
         state.is_some()
@@ -288,8 +313,11 @@ impl Model {
         }
         match what {
             Steering::Find { filter, limit } => self.find(number, filter, *limit, now),
-            Steering::Apply { action, filter, to, rate, dry_run } => {
-                self.apply(number, (*action, filter), *to, (*rate, *dry_run), now)
+            Steering::Apply { action, filter, to, schedule, rate, dry_run } => {
+                let mut job = Job::new(number, self.tubes[&number].id, *action, now);
+                (job.filter, job.schedule) = (filter.clone(), *schedule);
+                (job.rate, job.dry_run) = (*rate, *dry_run);
+                self.apply(number, job, *to)
             }
             Steering::Undo { job } => self.undo(number, *job, now),
             Steering::Control { job, how } => self.control(number, *job, *how, now),
@@ -299,7 +327,7 @@ impl Model {
     fn find(&self, number: usize, filter: &Filter, limit: u64, now: u64) -> Answer {
         let tube = &self.tubes[&number];
         let (mut ids, mut scanned) = (Vec::new(), 0);
-        let way = walk(tube, filter, filter.state, None);
+        let way = walk(tube, filter, (filter.state, false), None);
         for (_, id) in &way {
             scanned += 1;
             let task = tube.tasks.get(id);
@@ -313,22 +341,16 @@ impl Model {
         Answer::Found { ids, scanned, is_end: scanned == way.len() as u64 }
     }
 
-    fn apply(
-        &mut self,
-        number: usize,
-        (action, filter): (Action, &Filter),
-        to: Option<usize>,
-        (rate, dry_run): (u64, bool),
-        now: u64,
-    ) -> Answer {
+    fn apply(&mut self, number: usize, mut job: Job, to: Option<usize>) -> Answer {
         let tube = &self.tubes[&number];
-        if let (Some(state), Some(only)) = (filter.state, action.only())
-            && state != only
-        {
+        let is_reschedule = job.action == Action::Reschedule;
+        let is_left = |state: char| {
+            job.action.only().is_some_and(|only| only != state) || is_reschedule && matches!(state, 't' | '!')
+        };
+        if job.filter.state.is_some_and(is_left) || is_reschedule && !tube.kind().is_timed() {
             return Answer::AnyFailure;
         }
-        let mut job = Job::new(number, tube.id, action, now);
-        (job.filter, job.rate, job.dry_run, job.below) = (filter.clone(), rate, dry_run, tube.next_id);
+        job.below = tube.next_id;
         if let Some(to) = to {
             let Some(destination) = self.tubes.get(&to).filter(|_| to != number) else {
                 return Answer::AnyFailure;
@@ -339,6 +361,12 @@ impl Model {
     }
 
     fn begin(&mut self, mut job: Job) -> Answer {
+        let mut others =
+            self.jobs.all.values().filter(|other| other.tube_id == job.tube_id && !other.is_over());
+        let is_by_priority = |other: &Job| !job.is_by_id() && !other.is_by_id();
+        if job.is_change() && others.any(|other| other.is_change() && !is_by_priority(other)) {
+            return Answer::AnyFailure;
+        }
         job.id = self.jobs.all.keys().next_back().map_or(1, |last| last + 1);
         let (id, answer) = (job.id, Answer::job(&job));
         self.jobs.all.insert(id, Shared::new(job));
@@ -366,7 +394,7 @@ impl Model {
             return Answer::AnyFailure;
         }
         let mut job = Job::new(number, undone.tube_id, Action::Undo, now);
-        (job.undoes, job.to_id) = (Some(id), undone.to_id);
+        (job.undoes, job.to_id, job.schedule) = (Some(id), undone.to_id, undone.schedule);
         self.begin(job)
     }
 
@@ -479,14 +507,14 @@ impl Model {
     fn look(&self, job: &mut Job, number: usize, (left, rows): (u64, u64)) -> (Vec<u64>, bool, u64) {
         let tube = &self.tubes[&number];
         let (limit, state) = (left.min(PORTION), job.state_wanted());
-        let way = walk(tube, &job.filter, state, job.position);
+        let way = walk(tube, &job.filter, (state, job.is_by_id()), job.position);
         let (mut ids, mut looked_at) = (Vec::new(), 0);
         for key @ &(_, id) in &way {
             looked_at += 1;
             job.position = Some(*key);
             let is_meant = |task: &Task| {
                 id < job.below
-                    && job.changes(id, task.status)
+                    && job.changes(id, task)
                     && admits(&job.filter, state, tube.kind(), (id, task), job.began)
             };
             if tube.tasks.get(&id).is_some_and(is_meant) {
@@ -519,6 +547,10 @@ impl Model {
             (Action::Release, _) => _ = tube.release(id, None, now),
             (Action::Run, _) => _ = tube.change(id, 'r', Operation::Delay),
             (Action::Bury, _) => _ = tube.change(id, '!', Operation::Bury),
+            (Action::Reschedule, _) => {
+                let ready_at = job.schedule.delay.map(|delay| now + delay.0);
+                tube.reschedule(id, (ready_at, None), job.schedule.pri, now);
+            }
             (Action::Delete, _) => _ = tube.remove(id, Operation::Delete),
             (Action::Move, Some(to)) => {
                 let from = tube.kind();
@@ -603,6 +635,9 @@ impl Model {
             }
         }
         let Some(tube) = self.tubes.get_mut(&number) else { return Outcome::Gone };
+        if source.action == Action::Reschedule {
+            return reschedule_back(tube, (id, &kept.task), source, now);
+        }
         let (left_in, operation) = match source.action {
             Action::Kick => ('r', Some(Operation::Bury)),
             Action::Run => ('r', None),
@@ -670,7 +705,49 @@ fn put_back(tube: &mut Tube, id: u64, kept: &Kept, now: u64) -> Outcome {
     Outcome::Undone
 }
 
+/// Gives a task that is as the job has left it the delay and the priority that it had before.
+fn reschedule_back(tube: &mut Tube, (id, former): (u64, &Task), source: &Job, now: u64) -> Outcome {
+    let Some(task) = tube.tasks.get(&id) else { return Outcome::Gone };
+    let Schedule { delay, pri } = source.schedule;
+    let is_due_as_left = |Span(delay): Span| match task.status {
+        '~' => delay > 0 && (source.began + delay..=source.ended + delay).contains(&task.next_event),
+        _ => source.began + delay <= now,
+    };
+    let is_as_left = matches!(task.status, 'r' | '~')
+        && pri.is_none_or(|pri| pri == task.pri)
+        && delay.is_none_or(is_due_as_left);
+    if !is_as_left {
+        return Outcome::Touched;
+    }
+    let ready_at = delay.map(|_| if former.status == '~' { former.next_event } else { 0 });
+    let ttl = Some(former.ttl).filter(|_| former.death() > now).unwrap_or(task.ttl);
+    tube.reschedule(id, (ready_at, Some(ttl)), pri.map(|_| former.pri), now);
+    Outcome::Undone
+}
+
 impl Tube {
+    /// A task becomes ready at another moment, or gets another priority. Its life is as long as given, or longer by what it waits longer.
+    fn reschedule(
+        &mut self,
+        id: u64,
+        (ready_at, ttl): (Option<u64>, Option<u64>),
+        pri: Option<u64>,
+        now: u64,
+    ) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.pri = pri.unwrap_or(task.pri);
+        let Some(ready_at) = ready_at else { return };
+        let waited = if task.status == '~' { task.next_event.saturating_sub(now) } else { 0 };
+        let wait = ready_at.saturating_sub(now);
+        let longer = task.ttl.saturating_add(wait.saturating_sub(waited));
+        task.ttl = ttl.unwrap_or(longer);
+        let was_delayed = task.status == '~';
+        (task.status, task.next_event) = if wait > 0 { ('~', ready_at) } else { ('r', task.death()) };
+        if was_delayed && wait == 0 {
+            self.count(Operation::Delay);
+        }
+    }
+
     /// Tasks that the tube still takes.
     fn room_left(&self) -> u64 {
         match self.plan.capacity {

@@ -145,6 +145,7 @@ fn tasks_are_found_and_all_that_match_are_changed_and_brought_back() {
         last
     };
     assert_eq!(begin(&json!({"operation": "delete", "filter": {}})).status, 400);
+    assert_eq!(begin(&json!({"operation": "count", "filter": {}, "pri": 1})).status, 400);
     let filter = json!({"id_from": "1", "id_to": "3"});
     let counted = begin(&json!({"operation": "count", "filter": filter}));
     assert_eq!((counted.status, done(&counted.json())["matched"].as_u64()), (202, Some(3)));
@@ -165,6 +166,13 @@ fn tasks_are_found_and_all_that_match_are_changed_and_brought_back() {
     assert_eq!(done(&undo)["undone"], 3);
     assert_eq!(total(), Some(5));
     assert_eq!(get(&door, &token, "/v1/tubes/mail/jobs")["jobs"].as_array().unwrap().len(), 4);
+    let schedule = json!({"operation": "reschedule", "filter": {"all": true}, "delay": 0.5, "pri": u64::MAX});
+    let schedule = begin(&schedule).json();
+    let done_schedule = done(&schedule);
+    assert_eq!((&done_schedule["delay"], &done_schedule["pri"]), (&json!(0.5), &json!(u64::MAX)));
+    assert_eq!(done_schedule["changed"], 5);
+    let refused = begin(&json!({"operation": "reschedule", "filter": {"all": true}, "delay": -1}));
+    assert_eq!(refused.status, 400);
     let path = format!("POST /v1/tubes/mail/jobs/{}/control", job["id"]);
     assert_eq!(door.ask_json(&path, &token, &json!({"action": "explode"})).status, 400);
 }

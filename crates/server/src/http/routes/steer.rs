@@ -285,6 +285,8 @@ struct NewJob {
     dry_run: bool,
     counted: Option<u64>,
     to: Option<String>,
+    delay: Option<f64>,
+    pri: Option<u64>,
     rate: Option<f64>,
     reason: Option<String>,
 }
@@ -296,9 +298,14 @@ async fn start(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let NewJob { operation, filter: wanted, dry_run, counted, to, rate, reason } =
+    let NewJob { operation, filter: wanted, dry_run, counted, to, delay, pri, rate, reason } =
         read_json(&state, &headers, body).await?;
     let wanted = filter(wanted)?;
+    let is_given = [counted.is_some(), to.is_some(), delay.is_some(), pri.is_some(), rate.is_some()];
+    if operation == "count" && is_given.contains(&true) {
+        let text = "count changes nothing: it has no counted, to, delay, pri or rate";
+        return Err(Problem::new(Kind::Malformed, text));
+    }
     let (name, args) = if operation == "count" {
         ("count", Args::new().json(&wanted))
     } else {
@@ -306,6 +313,8 @@ async fn start(
             ("dry_run", dry_run.into()),
             ("counted", counted.into()),
             ("to", to.into()),
+            ("delay", delay.into()),
+            ("pri", pri.into()),
             ("rate", rate.into()),
             ("reason", reason.into()),
         ]);
