@@ -1,4 +1,4 @@
-//! What the clients of a tube feel while something else happens on their server.
+//! Latencies of the clients of a tube while something else happens on their server.
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;

@@ -1,4 +1,4 @@
-//! What the operating system knows and does: processor time and memory of a process, cores to run on, folders.
+//! The operating system: processor time and memory of a process, cores to run on, folders.
 
 use std::collections::BTreeMap;
 use std::fs;

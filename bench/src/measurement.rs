@@ -1,4 +1,4 @@
-//! What one run of one contender gave, and how it is shown.
+//! The measurement of one run of one contender, and its text.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the load generator wants of a queue, and the protocols in which it says so.
+//! The requests of the load generator to a queue, and the protocols that carry them.
 //!
 //! A [`Protocol`] makes the queue ready and opens connections; the [`Dialogue`] of a connection turns requests into
 //! bytes and bytes into answers. A dialogue does no I/O, so its tests are literal bytes. A request belongs to a *slot*:

@@ -1,4 +1,4 @@
-//! What the machine itself takes from a program that does nothing but run.
+//! The time that the machine itself takes from a program that does nothing but run.
 //!
 //! In a virtual machine the host may take a core away for milliseconds, and the guest's kernel counts that as the
 //! processor's time of the thread that had the core. No time that a server measures can then show that it never holds its loop

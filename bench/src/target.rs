@@ -1,4 +1,4 @@
-//! What Lycosa is meant to reach beside each peer, and whether it does: the report names a target beside every result
+//! The targets of Lycosa beside each peer, and whether a result reaches them: the report names a target beside every result
 //! and marks each missed one.
 
 use std::fmt::Write as _;

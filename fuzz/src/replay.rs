@@ -1,4 +1,4 @@
-//! From rows to a store, as at a start.
+//! Replay of rows into a store, as at a start.
 
 use lycosa_engine::replay::Replay;
 use lycosa_iproto::row::RowBody;

@@ -1,4 +1,4 @@
-//! How the input of a target is put together, so that a mutation can change a part and leave the rest in its place.
+//! The shape of a target's input, made so that a mutation can change a part and leave the rest in its place.
 
 use lycosa_iproto::frame::{Split, split};
 

@@ -1,4 +1,4 @@
-//! How many tests a step ran and what its failed ones said, read from what its runner printed.
+//! Counts of a step's tests and the output of failed ones, read from what its runner printed.
 
 use std::ops::AddAssign;
 use std::str::FromStr;

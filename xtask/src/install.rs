@@ -1,5 +1,5 @@
-//! What the tests need beside Rust: a real Tarantool, valgrind, Chromium, tmux, Prometheus, Python and JavaScript clients. Each is left alone where
-//! it is already there and right. Client packages go under `.test-env/`, which git does not see.
+//! Programs that the tests need beside Rust: a real Tarantool, valgrind, Chromium, tmux, Prometheus, Python and JavaScript clients. Each
+//! is left alone where it is already there and right. Client packages go under `.test-env/`, which git does not see.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,9 @@ fn debian_packages() -> Result<()> {
         apt_get(&install)?;
     }
     match PACKAGES.iter().copied().find(fails) {
-        Some((name, version)) => bail!("the package {name} was installed, but `{name} {version}` does not run"),
+        Some((name, version)) => {
+            bail!("the package {name} was installed, but `{name} {version}` does not run")
+        }
         None => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! How the rounds of a phase were spread over its time.
+//! The course of a phase: its rounds by time.
 
 use std::time::Duration;
 

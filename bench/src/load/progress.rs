@@ -1,4 +1,4 @@
-//! How far a phase is, in one line of a terminal.
+//! The progress of a phase, in one line of a terminal.
 
 use std::io::{IsTerminal, Write, stderr};
 

@@ -1,4 +1,4 @@
-//! What can go wrong with a request.
+//! Errors of requests.
 
 use std::io;
 use std::sync::Arc;

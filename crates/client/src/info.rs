@@ -1,4 +1,4 @@
-//! What a server says of a task beside its payload.
+//! The extended form of a task: everything beside its payload.
 
 use std::time::{Duration, SystemTime};
 

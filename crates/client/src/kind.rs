@@ -1,4 +1,4 @@
-//! What kind of refusal an error of the server is.
+//! Kinds of the server's refusals.
 //!
 //! Lycosa names the kind of an error that has only the general code 32 in the error object of its reply: field `name`
 //! ([`ErrorObject::name`]). The Lua module of Tarantool has nothing but texts; [`of_text`] knows them and is the only

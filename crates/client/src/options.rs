@@ -1,4 +1,4 @@
-//! Where to connect, as which user, and how long to wait.
+//! Options of a connection: addresses, the user, timeouts.
 
 use std::fmt;
 use std::str::FromStr;

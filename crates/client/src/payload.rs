@@ -1,4 +1,4 @@
-//! What a task carries.
+//! Payloads of tasks.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Which of several servers that take writes is the master.
+//! The standing of servers that take writes, by which a client finds the master.
 //!
 //! Two take writes after a fail-over whose old master was cut off or frozen and came back. The old one does not know that
 //! it was replaced, so each is asked for its ballot and the two are compared: first whether a server confirms changes at

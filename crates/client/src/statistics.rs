@@ -1,4 +1,4 @@
-//! What a tube counts.
+//! Statistics of a tube.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a client knows about its connection and its session.
+//! The status of a client: its connection and its session.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! From rows to a store: the one target of recovery, and of a join.
+//! Replay of rows into a store: the one target of recovery, and of a join.
 //!
 //! A [`Replay`] takes rows of a snapshot, then the end of the snapshot, then rows of changes.
 //! [`Replay::finish`] is the only way to the store, so no caller can forget to build its indexes or to inform the queue's

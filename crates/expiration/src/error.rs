@@ -1,4 +1,4 @@
-//! Why a task is refused or stops.
+//! Errors that refuse a task or stop it.
 
 /// Why a task is refused or stops.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! How long slices held the loop: the longest one with its work, and how the rest are spread.
+//! Times for which slices held the loop: the longest one with its work, and the distribution of the rest.
 
 use lycosa_tuple::value::Value;
 

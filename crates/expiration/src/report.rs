@@ -1,4 +1,4 @@
-//! What tasks tell about themselves.
+//! Reports of tasks: state, counters, times.
 
 use lycosa_store::Store;
 use lycosa_tuple::value::Value;

@@ -1,4 +1,4 @@
-//! Whether a data folder is sound, and its content: every file is verified, then the data are loaded as a start does.
+//! Examination of a data folder: verifies every file, then loads the data as a start does.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What a group knows of a snapshot: where in the log it stands, and the members at that entry.
+//! The base of a snapshot: its place in the log, and the members at that entry.
 //!
 //! A snapshot `N.snap` is a pure one of Tarantool's format. Its [`Base`] stands in `S.group`, where S is the index of the last
 //! entry that the snapshot holds, with opaque bytes that the layer above keeps beside rows (owners of tasks). One snapshot

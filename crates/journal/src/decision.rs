@@ -1,4 +1,4 @@
-//! What recovery comes upon, and what it does about it: one table.
+//! Decisions of recovery: one table of findings and what follows from each.
 //!
 //! [`Finding`] lists every case, [`decide`] says what follows from it in either [`Mode`]. [`crate::recovery`]
 //! does no more than find and obey.

@@ -1,4 +1,4 @@
-//! What goes into the log, and what it says: batches of transactions, modes, errors.
+//! Input and output of the log: batches of transactions, modes, errors.
 //!
 //! The log is [`crate::writer::XlogWriter`]. The seam behind which the medium may change is [`crate::disk`]; on every
 //! medium the log passes the tests of [`crate::suite`]:

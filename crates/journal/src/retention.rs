@@ -1,4 +1,4 @@
-//! Which files a start can do without.
+//! Retention: the files that a start can do without.
 //!
 //! A start begins with the newest sound snapshot and reads the xlogs from the last one that begins at or before it; if that
 //! snapshot turns out to be damaged, the one before it will do, with the xlogs since. So files are kept by *generation*: a

@@ -1,4 +1,4 @@
-//! Where in a file sound blocks begin, with any bytes between them.
+//! Search for sound blocks in a file, with any bytes between them.
 //!
 //! Any four bytes may look like a block's magic, and what follows them like a header that claims a long body. To read each
 //! claimed body would take the square of the file's length where many of them overlap. But this checksum is linear: that of

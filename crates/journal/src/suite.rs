@@ -1,4 +1,4 @@
-//! What the log must do on every [disk](crate::disk), as tests that any of them can run.
+//! Tests of the log that every [disk](crate::disk) can run.
 //!
 //! A disk gives a [`Subject`]: how to open the log, and how to read its batches back. The tests know nothing of files.
 

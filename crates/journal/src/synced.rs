@@ -1,4 +1,4 @@
-//! How much of a file was synced when a block was written: a field in the header of each block.
+//! The synced length of a file when a block was written: a field in the header of each block.
 //!
 //! A drive may write the sectors of a batch in any order, so after a power loss a batch that was never synced can
 //! have holes with sound blocks behind them. The same bytes could be damage in the middle of synced data. The field

@@ -1,4 +1,4 @@
-//! From blocks to transactions.
+//! Transactions, read from blocks.
 //!
 //! A block of an xlog holds whole transactions, as written by us and by Tarantool. A transaction that goes on
 //! in the next block is read all the same; one that never ends is what a crash left, and none of it counts.

@@ -1,4 +1,4 @@
-//! Which lines of an input were stored, which were refused, and how to go on.
+//! The tally of an input's lines: stored ones, refused ones, and how to go on.
 
 use std::io;
 use std::ops::RangeInclusive;

@@ -1,4 +1,4 @@
-//! How a command ended, as scripts see it.
+//! Outcomes of commands, and their exit codes.
 
 use std::process::ExitCode;
 

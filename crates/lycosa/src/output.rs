@@ -1,4 +1,4 @@
-//! What commands print: lines and tables for people, one JSON object a line with `--json`.
+//! Output of commands: lines and tables for people, one JSON object a line with `--json`.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! What a terminal is shown: text of others without its power over the terminal.
+//! Text for terminals: text of clients loses its power over the terminal.
 //!
 //! Payloads, names and error texts are written by any user that may put a task. An escape sequence in them could change the
 //! window's title, hide lines, or make the terminal send bytes as if they were typed. So on a terminal control characters

@@ -1,4 +1,4 @@
-//! What `queue.status` answers, read.
+//! A snapshot: the reply of `queue.status`, read.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! How long to wait before a peer is connected to again.
+//! Back-off: the wait before the next connection to a peer.
 
 /// Waits that double from a tenth of the greatest one up to it. A connection that worked begins anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

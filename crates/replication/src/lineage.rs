@@ -1,4 +1,4 @@
-//! Where histories part: an LSN says which row is meant only together with the epoch in which it was handed out.
+//! Lineage, which tells where histories part: an LSN says which row is meant only together with the epoch in which it was handed out.
 //!
 //! A master that lost its newest rows (an old backup, `force_recovery`, a power cut with `wal_mode = write`) hands their LSNs
 //! out again. A vclock cannot tell the two rows of one LSN apart, so instances that replicate keep two things in `_schema`,

@@ -1,4 +1,4 @@
-//! Whether an instance has what its masters have: quorum, sync lag, orphan.
+//! Synchronization with masters: quorum, sync lag, orphan.
 //!
 //! An instance with masters is an *orphan* from its start until enough of them are connected and in sync. An orphan takes
 //! no writes. How many are enough is `replication_connect_quorum`, at most the number of masters that are configured.

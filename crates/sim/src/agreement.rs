@@ -1,4 +1,4 @@
-//! Whether the spaces hold what the model says, and whether the rules hold that need no model.
+//! Agreement of the spaces with the model, and rules that need no model.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Which session of the model is which session of the instance, and which lease has which token.
+//! Names: sessions of the model by sessions of the instance, and tokens by leases.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What a seed decides before the first step: tubes, limits, and how often everything happens.
+//! The plan of a world, drawn from the seed before the first step: tubes, limits, and the frequency of events.
 //!
 //! Weights are drawn anew for each seed, and some are 0: a run without any release, or in which the journal is
 //! always slow, reaches states that an average run never does.

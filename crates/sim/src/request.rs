@@ -1,4 +1,4 @@
-//! What clients ask for, and the bytes in which they do.
+//! Requests of clients, and their bytes.
 
 use std::fmt;
 use std::ops::Deref;

@@ -1,4 +1,4 @@
-//! What the data must be after the rows of a prefix of the log, and of nothing else.
+//! The data after the rows of a prefix of the log, and of nothing else.
 //!
 //! The shadow takes the batches that the instance hands to the journal and never touches a file. It applies their
 //! transactions to a store of its own when they are known to be durable, or when a recovery has found them. So it

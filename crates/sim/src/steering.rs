@@ -1,4 +1,4 @@
-//! What operators ask for: pages of `find`, jobs of `apply` and `undo`, and the control of jobs.
+//! Requests of operators: pages of `find`, jobs of `apply` and `undo`, and the control of jobs.
 
 use std::collections::BTreeMap;
 

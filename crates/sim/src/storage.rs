@@ -1,4 +1,4 @@
-//! From a folder in memory to a store and an open log, as the server does it with a real one.
+//! Storage: a folder in memory becomes a store and an open log, as the server does it with a real one.
 
 use std::sync::{Arc, OnceLock};
 

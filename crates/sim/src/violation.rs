@@ -1,4 +1,4 @@
-//! What a checker says when a promise is broken.
+//! Violations: reports of checkers about broken promises.
 
 /// A promise that was broken, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! How much a statement has worked, and where that ends it.
+//! The effort of a statement, and the bound that ends the statement.
 //!
 //! Native code is not interrupted: code that evaluates an expression, sorts or parses has to count. A unit is about 20 ns of a
 //! processor of 2026. Bytes cost more when they are searched than when they are copied. Units are counted and not timed, so

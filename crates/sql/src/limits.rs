@@ -1,4 +1,4 @@
-//! What a statement may take: bytes of memory, work without a pause, changed rows.
+//! Limits of a statement: bytes of memory, work without a pause, changed rows.
 //!
 //! All statements of the thread share [`MAX_RUNNING`] bytes. One may have half of the bytes that are free, so a greedy one
 //! leaves the next as much.

@@ -1,4 +1,4 @@
-//! What the arena and the indexes cost: nanoseconds per operation and bytes per entry.
+//! Costs of the arena and the indexes: nanoseconds per operation and bytes per entry.
 //!
 //! `cargo bench -p lycosa-store --bench index [-- NUMBER]` measures with NUMBER tuples, by default a million.
 //! With `--test`, or if it is not cargo's `bench` that runs it, it runs small, to show that it works.

@@ -1,4 +1,4 @@
-//! What a store costs: nanoseconds per statement of a queue's day, and per row of a snapshot or log.
+//! Costs of a store: nanoseconds per statement of a queue's day, and per row of a snapshot or log.
 //!
 //! `cargo bench -p lycosa-store --bench store [-- NUMBER]` measures with NUMBER tasks, by default a million. With
 //! `--test`, or if it is not cargo's `bench` that runs it, it runs small, to show that it works.

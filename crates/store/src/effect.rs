@@ -1,4 +1,4 @@
-//! What committed transactions leave behind: the canonical statements that a journal keeps.
+//! Effects of committed transactions: the canonical statements that a journal keeps.
 //!
 //! Statements are copied once, when they are executed, into one buffer; a rolled-back tail is cut off, a commit only
 //! marks a boundary, and the consumer borrows from the buffer while it drains it.

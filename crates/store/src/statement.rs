@@ -1,4 +1,4 @@
-//! What can be asked of a space: one change of data, or the way an index is walked.
+//! Statements about a space: one change of data, or the way of a walk over an index.
 
 use crate::error::Error;
 use crate::{IndexId, SpaceId};

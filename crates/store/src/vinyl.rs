@@ -1,4 +1,4 @@
-//! Which spaces of vinyl a Tarantool would take for empty.
+//! Spaces of vinyl that a Tarantool would take for empty.
 //!
 //! Vinyl keeps every statement until the next snapshot, a DELETE too, and does not build a primary index anew while it has
 //! one. So a space whose tuples were all deleted is not empty there. If this store let its primary index change,

@@ -1,4 +1,4 @@
-//! Which crate may import which: the table of `ARCHITECTURE.md` is the rule, and this reads it.
+//! Imports between crates: the table of `ARCHITECTURE.md` is the rule.
 
 use std::collections::BTreeMap;
 use std::fs;

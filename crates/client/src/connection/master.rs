@@ -1,4 +1,4 @@
-//! Which of several addresses is connected to: all are tried at once, and the server that takes writes is the one.
+//! The choice among several addresses: the client tries all at once and keeps the server that takes writes.
 //!
 //! Every member of a group takes requests, and a follower passes them on. The leader itself is the best choice, but a
 //! leader that is frozen says nothing: after a short time a member that passes requests on is as good.

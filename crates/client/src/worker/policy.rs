@@ -1,4 +1,4 @@
-//! What becomes of a task that failed.
+//! The policy for failed tasks.
 
 use std::time::Duration;
 

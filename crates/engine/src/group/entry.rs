@@ -1,4 +1,4 @@
-//! What an entry of a group's log holds: the rows of one batch, where its transactions end, and changes of owners.
+//! Entries of a group's log: the rows of one batch, where its transactions end, and changes of owners.
 //!
 //! Rows are as a journal has them, with stamps: replica id, LSN, time. So a member that applies an entry needs nothing else.
 //! Changes of owners ([`OwnerChanges`]) have no stamps and belong to the rows of the whole entry: they count once these are applied. An

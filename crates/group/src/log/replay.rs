@@ -1,4 +1,4 @@
-//! What the log of a node comes to, read at its start.
+//! Replay of a node's log at its start.
 
 use std::collections::VecDeque;
 use std::io;

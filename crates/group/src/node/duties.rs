@@ -1,4 +1,4 @@
-//! What a leader does besides replicating: members, handing over, and getting out of the way of a slow disk.
+//! Duties of a leader besides replication: members, handing over, and getting out of the way of a slow disk.
 
 use raft::StateRole;
 

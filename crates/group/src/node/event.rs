@@ -1,4 +1,4 @@
-//! What goes into a node and comes out of it.
+//! Input and output of a node.
 
 use bytes::Bytes;
 use uuid::Uuid;

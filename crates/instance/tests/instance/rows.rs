@@ -1,4 +1,4 @@
-//! What goes to the journal: rows as Tarantool writes them, in whole transactions, with their clock.
+//! Rows for the journal: rows as Tarantool writes them, in whole transactions, with their clock.
 
 use lycosa_instance::Batch;
 use lycosa_iproto::error::ErrorCode;

@@ -1,4 +1,4 @@
-//! What the instance tells about itself: `box.info`, `box.stat`, `box.cfg`, votes.
+//! The status of the instance: `box.info`, `box.stat`, `box.cfg`, votes.
 
 use lycosa_instance::{Files, FreeSpace, Settings};
 use lycosa_iproto::keys::RequestType;

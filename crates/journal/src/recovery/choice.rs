@@ -1,4 +1,4 @@
-//! Which snapshot and which xlogs make up the database. Only text headers are read here, and the blocks of
+//! The choice of the snapshot and the xlogs that make up the database. Only text headers are read here, and the blocks of
 //! snapshots that have one to fall back to.
 
 use std::io;

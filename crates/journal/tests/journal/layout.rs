@@ -1,4 +1,4 @@
-//! What the writer leaves in a folder: names, headers, blocks, byte for byte what a real Tarantool leaves.
+//! The layout of a folder: names, headers and blocks, byte for byte as a real Tarantool writes them.
 
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::decision::Mode;

@@ -1,4 +1,4 @@
-//! What modules ask the operating system for: clocks, texts of errors, random bytes, accounts, the process.
+//! The operating system for modules: clocks, texts of errors, random bytes, accounts, the process.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};

@@ -1,4 +1,4 @@
-//! How a command reaches a server, and in whose name.
+//! Flags of a connection: the server's address, TLS, the account.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a screen asks the server, and the answers as screens show them. One client asks everything, on one connection.
+//! Questions of screens to the server, and the answers as screens show them. One client asks everything, on one connection.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! What `lycosa top` knows and where its person is. Keys and answers go in, questions and orders come out; drawing only reads.
+//! The model of `lycosa top`: its data, and the screen in front. Keys and answers go in, questions and orders come out; drawing only reads.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 

@@ -1,4 +1,4 @@
-//! What a shell completes, and what a terminal is shown in colors.
+//! Completion in shells, and colors on a terminal.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! What the binary says of itself stands in the documents too.
+//! The documents agree with what the binary says of itself.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What a person reads when something is wrong: what, with which value, and what to do.
+//! Error texts for people: the fault, its value, and what to do.
 
 use std::fs;
 use std::process::Stdio;

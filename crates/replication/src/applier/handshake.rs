@@ -1,4 +1,4 @@
-//! From an open socket to a peer that knows the replica's user.
+//! The handshake: from an open socket to a peer that knows the replica's user.
 //!
 //! The peer greets; this side sends VOTE, and AUTH unless it is `guest`; the peer answers both.
 

@@ -1,4 +1,4 @@
-//! What a replica sends, byte for byte as Tarantool does.
+//! Requests of a replica, byte for byte as Tarantool sends them.
 
 use lycosa_iproto::auth::{self, METHOD};
 use lycosa_iproto::greeting::SALT_SIZE;

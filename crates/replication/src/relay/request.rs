@@ -1,4 +1,4 @@
-//! What a replica asks for, checked as far as that is possible without looking at data.
+//! Requests of replicas, checked as far as that is possible without data.
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::request::Subscribe;

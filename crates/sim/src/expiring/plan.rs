@@ -1,4 +1,4 @@
-//! What a seed decides of a world of expiration tasks before its first step.
+//! The plan of a world of expiration tasks, drawn from the seed before the first step.
 
 use lycosa_journal::log::WalMode;
 use lycosa_journal::writer;

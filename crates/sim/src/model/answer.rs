@@ -1,4 +1,4 @@
-//! What a client must be told.
+//! Answers that a client must get.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! What a new instance holds: the system spaces, their rows, 277 collations, 67 functions, five users and roles.
+//! The content of a new instance: the system spaces, their rows, 277 collations, 67 functions, five users and roles.
 //!
 //! It is what Tarantool 2.6 writes into its first snapshot (schema version 2.3.1). Clients and programs count on the
 //! ids, formats and grants, and a real Tarantool must be able to start from our files. The rows are lists of text

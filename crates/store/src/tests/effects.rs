@@ -1,4 +1,4 @@
-//! What a transaction leaves for the journal: formats.md, sections 5 and 8.
+//! Effects of a transaction for the journal: formats.md, sections 5 and 8.
 
 use super::data::with_wire_data;
 use super::*;

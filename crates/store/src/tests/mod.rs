@@ -1,4 +1,4 @@
-//! What a store does, seen from outside. Rows and requests are written as JSON.
+//! Tests of a store from outside. Rows and requests are written as JSON.
 
 mod access;
 mod bootstrap;

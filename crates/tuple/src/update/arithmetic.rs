@@ -1,4 +1,4 @@
-//! What operations compute: sums, bits and splices.
+//! Arithmetic of operations: sums, bits and splices.
 
 use super::UpdateError;
 use super::operation::{Computation, Splice, UpdatePath, out_of_bound};

@@ -1,4 +1,4 @@
-//! What the operations of one request may walk.
+//! Steps: the bound of a walk by the operations of one request.
 //!
 //! An operation finds its place by walking the tuple, and a second path into a large map or a deep value walks it again:
 //! 4000 paths into a map of a million bytes walk 10^9 values, while nothing else is served. So every walk is counted, and

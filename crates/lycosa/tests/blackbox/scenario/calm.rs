@@ -1,4 +1,4 @@
-//! Whether the machine keeps up with the times of the scenarios.
+//! A check that the machine keeps up with the times of the scenarios.
 //!
 //! A scenario that puts a task with a ttr of 0.3 s and takes it needs a machine that runs both requests within that time.
 //! A machine with more work than processors may not. A thread that only sleeps measures it: what it oversleeps, others

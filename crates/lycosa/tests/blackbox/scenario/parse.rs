@@ -1,4 +1,4 @@
-//! From the text of a scenario to steps. The format is described in `scenarios/README.md`.
+//! The parser of scenarios: text to steps. The format is described in `scenarios/README.md`.
 //!
 //! What counts only for one side (`real:`, `ours:`, `~` lines) is decided here, so that a parsed scenario is a plain
 //! list of things to do.

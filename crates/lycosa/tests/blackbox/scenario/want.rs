@@ -1,4 +1,4 @@
-//! What a reply must be: JSON with a few special maps, compiled into patterns, and the comparison with a real reply.
+//! Expected replies: JSON with a few special maps, compiled into patterns, and the comparison with a real reply.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};

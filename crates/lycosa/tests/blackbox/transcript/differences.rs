@@ -1,4 +1,4 @@
-//! Where a server may answer differently from the recording: `corpus/wire/differences.json`.
+//! Permitted differences from the recording: `corpus/wire/differences.json`.
 //!
 //! For each server (`lycosa`, `tarantool`) and recording a list of entries, each with its frames' numbers and a reason:
 //!

@@ -1,4 +1,4 @@
-//! What differs between two runs of the same server, taken out of two replies before they are compared.
+//! Masks for values that differ between two runs of the same server.
 
 use std::ops::Range;
 use std::sync::LazyLock;

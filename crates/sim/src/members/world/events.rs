@@ -1,4 +1,4 @@
-//! What happens to the group: snapshots, broken links, deaths and starts of machines, and orders of the operator.
+//! Events of the group: snapshots, broken links, deaths and starts of machines, and orders of the operator.
 
 use lycosa_engine::group::FEATURE_LEVEL;
 use lycosa_group::members::NodeId;
