@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
+use uuid::Uuid;
 
 use crate::clock::now;
 use crate::config::{Config, WalMode};
@@ -36,7 +37,7 @@ use crate::program_options::{
 use crate::replication::{self, Settings};
 use crate::script::{Script, run_main};
 use crate::serve::{self, Running};
-use crate::storage::instance_settings;
+use crate::storage;
 use crate::stuck;
 use crate::terminal::{Event, Modes, Terminal};
 use crate::turn::{Core, Listener};
@@ -384,6 +385,14 @@ impl Program {
         Ok(())
     }
 
+    /// Whether the option names the UUID that the instance, or its replica set, has already.
+    fn is_own_uuid(&self, option: &str, value: &Value) -> bool {
+        let (Some(core), Some(text)) = (self.core.get(), value.as_str()) else { return false };
+        let identity = core.instance.borrow().identity();
+        let own = if option == "instance_uuid" { identity.instance } else { identity.cluster };
+        Uuid::parse_str(text).is_ok_and(|uuid| uuid == own)
+    }
+
     /// `box.cfg` of a running instance: what can change changes; what stays the same is accepted; if anything is refused,
     /// nothing changes. Beside a configured server its configuration stands: further options of a program are named in the
     /// log. Returns the configuration if its masters are to be waited for.
@@ -403,6 +412,7 @@ impl Program {
                     changed.push((name.to_owned(), value.clone()));
                 }
                 "replication_anon" => self.check_anonymous(value.as_bool())?,
+                "instance_uuid" | "replicaset_uuid" if self.is_own_uuid(name, value) => {}
                 name if replication::options::is_one(name) => {
                     replication.push((name.to_owned(), value.clone()));
                 }
@@ -429,7 +439,7 @@ impl Program {
         let Some(core) = self.core.get() else { return Ok(None) };
         self.listen_again(core, &changed)?;
         if is_changed {
-            core.instance.borrow_mut().reconfigure(instance_settings(&config), config.memory_limit.0);
+            storage::reconfigure(&mut core.instance.borrow_mut(), &config);
             *self.options.borrow_mut() = known.clone();
         }
         if let Some(read_only) = read_only {

@@ -826,7 +826,7 @@ fn apply(core: &Core, old: &Config, mut fresh: Config, log: &LogHandle) -> Confi
     }
     *core.hub.settings.borrow_mut() = replication::Settings::of(&fresh);
     let mut instance = core.instance.borrow_mut();
-    instance.reconfigure(storage::instance_settings(&fresh), fresh.memory_limit.0);
+    storage::reconfigure(&mut instance, &fresh);
     // What `promote`, `demote` or `box.cfg` have set stays, unless the configuration says something new.
     if fresh.read_only != old.read_only && fresh.cluster_listen.is_none() {
         instance.set_read_only(fresh.read_only, now());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use lycosa_engine::replay::{LoadError, Observer, Replay};
 use lycosa_engine::{folder, inspect};
-use lycosa_instance::Identity;
+use lycosa_instance::{Identity, Instance};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::block::DEFAULT_COMPRESSION_LEVEL;
 use lycosa_journal::decision::{Mode, Resolution};
@@ -146,6 +146,12 @@ pub(crate) fn store_settings(config: &Config) -> lycosa_store::Settings {
         max_tuple_size: u32::try_from(config.max_tuple_size.0).unwrap_or(u32::MAX),
         make_keys: Some(lycosa_store::KeyMaker(lycosa_lua::make_keys)),
     }
+}
+
+/// Gives a running instance the limits and rules of a changed configuration.
+pub(crate) fn reconfigure(instance: &mut Instance, config: &Config) {
+    instance.reconfigure(instance_settings(config), config.memory_limit.0);
+    instance.set_max_tuple_size(store_settings(config).max_tuple_size);
 }
 
 pub(crate) fn instance_settings(config: &Config) -> lycosa_instance::Settings {

@@ -187,8 +187,8 @@ impl Store {
             }
             return Err(no_index);
         }
-        let attached = space.sequence;
-        let tuple = match attached {
+        let attached = space.sequence.clone();
+        let tuple = match &attached {
             Some(attached) if self.fill_sequence(attached, tuple, filled)? => filled.as_slice(),
             _ => tuple,
         };
@@ -557,14 +557,14 @@ impl Store {
     /// of the tuple to `filled`, and `true` is returned; any other integer moves the sequence on.
     pub(crate) fn fill_sequence(
         &mut self,
-        attached: AttachedSequence,
+        attached: &AttachedSequence,
         tuple: &[u8],
         filled: &mut Vec<u8>,
     ) -> Result<bool, Error> {
         let Some(sequence) = self.schema.sequences.get(attached.sequence) else {
             return Ok(false);
         };
-        let Some(mut reader) = TupleRef::trusted(tuple).at(attached.field) else {
+        let Some(mut reader) = attached.place_in(tuple) else {
             return Ok(false);
         };
         let (before, place) = (sequence.value, reader.position());

@@ -227,9 +227,9 @@ impl Store {
         match *statement {
             Statement::Insert { tuple, .. } | Statement::Replace { tuple, .. } => {
                 check_is_array(tuple)?;
-                let attached = self.space(id)?.sequence;
+                let attached = self.space(id)?.sequence.clone();
                 let mut filled = Vec::new();
-                let tuple = match attached {
+                let tuple = match &attached {
                     Some(attached) if self.fill_sequence(attached, tuple, &mut filled)? => filled.as_slice(),
                     _ => tuple,
                 };
@@ -278,9 +278,7 @@ impl Store {
     /// format is asked for, so that they may complete it. None in a space without an index, which refuses the statement later.
     fn proposed_old(&self, id: SpaceId, tuple: &[u8]) -> Result<Option<Handle>, Error> {
         let Ok(primary) = self.space(id)?.primary() else { return Ok(None) };
-        let mut key = Vec::new();
-        primary.def.key.extract(tuple, &mut key);
-        primary.def.key.check_whole_key(&key, primary.def.key.part_count())?;
+        primary.def.key.check_extracted(tuple)?;
         Ok(primary.index.find(&self.arena, tuple))
     }
 
@@ -306,8 +304,10 @@ impl Store {
                 check_is_array(tuple)?;
                 let space = self.space(id)?;
                 let primary = space.primary()?;
+                // The keys are compared before the format is checked: a value of another type is another key.
                 if let Some(old) = &proposal.old
-                    && primary.index.compare_tuples(old, tuple) != Ordering::Equal
+                    && (primary.index.compare_tuples(old, tuple) != Ordering::Equal
+                        || primary.def.key.check_extracted(tuple).is_err())
                 {
                     let (index, space) = (primary.def.name.clone(), space.def.name.clone());
                     return Err(Error::CantUpdatePrimaryKey { index, space });

@@ -383,6 +383,11 @@ impl Store {
         self.gauge_indexes();
     }
 
+    /// Changes the size of the largest tuple, in bytes. Larger ones stay.
+    pub fn set_max_tuple_size(&mut self, bytes: u32) {
+        self.settings.max_tuple_size = bytes;
+    }
+
     /// Takes the place of `former`, whose last changes are void: takes over its settings, its check of bodies, and the hooks of
     /// its spaces that this store has too, under the same number and name. The schema gets a version that no client has seen.
     pub fn succeed(&mut self, former: &Store) {

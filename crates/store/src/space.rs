@@ -5,11 +5,13 @@
 //! `Space::overwrite` changes a tuple where it is, and takes that back too.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use lycosa_tuple::field::FieldSet;
 use lycosa_tuple::format::{Format, FormatError};
 use lycosa_tuple::key::KeyDef;
 use lycosa_tuple::mp::Reader;
+use lycosa_tuple::path::Path;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::update::{self, Assigned};
 
@@ -28,13 +30,27 @@ pub use crate::schema::space::Engine;
 pub use crate::space_index::SpaceIndex;
 
 /// The sequence that fills a field of a space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AttachedSequence {
     pub(crate) sequence: u32,
     /// Number of the field from 0.
     pub(crate) field: u32,
+    /// The place inside of the field, unless the sequence fills all of it. Shared, because inserts clone it.
+    pub(crate) path: Option<Arc<Path>>,
     /// The sequence was made for this space and goes with it.
     pub(crate) is_generated: bool,
+}
+
+impl AttachedSequence {
+    /// A reader of the tuple at the value that the sequence fills; nothing if the tuple has no such place.
+    #[inline]
+    pub(crate) fn place_in<'t>(&self, tuple: &'t [u8]) -> Option<Reader<'t>> {
+        let mut reader = TupleRef::trusted(tuple).at(self.field)?;
+        if let Some(path) = &self.path {
+            path.seek(&mut reader)?;
+        }
+        Some(reader)
+    }
 }
 
 /// Splits a key, which is a MessagePack array, into its values back to back and their number.
@@ -265,7 +281,7 @@ impl Space {
     /// The sequence that fills a field of the space.
     #[must_use]
     pub fn sequence(&self) -> Option<u32> {
-        self.sequence.map(|attached| attached.sequence)
+        self.sequence.as_ref().map(|attached| attached.sequence)
     }
 
     /// The index with that id, or the refusal.

@@ -317,6 +317,16 @@ impl KeyDef {
         Ok(())
     }
 
+    /// Checks that the tuple has a whole key, whatever the rest of it is.
+    ///
+    /// # Errors
+    /// The first part of another type, or without a value.
+    pub fn check_extracted(&self, tuple: &[u8]) -> Result<(), KeyError> {
+        let mut key = Vec::new();
+        self.extract(tuple, &mut key);
+        self.check_whole_key(&key, self.part_count())
+    }
+
     /// Appends the tuple's key: the values of all parts as they stand in the tuple, nil for a missing field.
     #[inline]
     pub fn extract(&self, tuple: &[u8], out: &mut Vec<u8>) {

@@ -206,6 +206,12 @@ impl Step<'_> {
     /// first counts.
     pub fn lookup(self, value: &[u8]) -> Option<&[u8]> {
         let mut reader = Reader::new(value);
+        self.seek(&mut reader)?;
+        reader.raw().ok()
+    }
+
+    /// Moves the reader from a value to the one that [`Step::lookup`] finds inside of it.
+    fn seek(self, reader: &mut Reader<'_>) -> Option<()> {
         match (self, reader.kind().ok()?) {
             (Self::Index(index), Kind::Array) => {
                 if index >= reader.array().ok()? {
@@ -214,15 +220,14 @@ impl Step<'_> {
                 for _ in 0..index {
                     reader.skip().ok()?;
                 }
-                reader.raw().ok()
+                Some(())
             }
             (Self::Index(_) | Self::Key(_), Kind::Map) => {
                 for _ in 0..reader.map().ok()? {
-                    let key = reader.raw().ok()?;
-                    let value = reader.raw().ok()?;
-                    if self.matches_key(key) {
-                        return Some(value);
+                    if self.matches_key(reader.raw().ok()?) {
+                        return Some(());
                     }
+                    reader.skip().ok()?;
                 }
                 None
             }
@@ -273,6 +278,11 @@ impl Path {
     /// The value that the path leads to inside of `field`.
     pub fn lookup<'v>(&self, field: &'v [u8]) -> Option<&'v [u8]> {
         self.tokens.iter().try_fold(field, |value, token| token.lookup(value))
+    }
+
+    /// Moves the reader from a field to the value that [`Path::lookup`] finds inside of it.
+    pub fn seek(&self, reader: &mut Reader<'_>) -> Option<()> {
+        self.tokens.iter().try_for_each(|token| token.as_step().seek(reader))
     }
 }
 

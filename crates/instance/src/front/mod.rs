@@ -192,6 +192,11 @@ impl Instance {
         &self.front.settings
     }
 
+    /// Changes the size of the largest tuple, in bytes. Larger ones stay.
+    pub fn set_max_tuple_size(&mut self, bytes: u32) {
+        self.shard.set_max_tuple_size(bytes);
+    }
+
     /// Changes limits and rules; connections that exceed a lower limit are not closed. `memory_limit` is in bytes.
     /// What [`Self::set_loading`], [`Self::set_lua`], [`Self::set_native_queue`], [`Self::set_queue_on_demand`],
     /// [`Self::set_program_tubes`] and [`Self::set_hooked_queue`] have set stays as it is.

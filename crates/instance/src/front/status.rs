@@ -10,10 +10,15 @@ use crate::{CheckpointStatus, Election, Identity, Lag, LongestTurn};
 /// Request types have one byte.
 const TYPES: usize = 256;
 
+/// UPSERT has the highest number of all statements.
+const STATEMENT_TYPES: usize = RequestType::Upsert as usize + 1;
+
 /// How many requests of each kind came since the start, and what happened to connections.
 #[derive(Debug, Clone)]
 pub struct RequestCounts {
     by_type: [u64; TYPES],
+    /// Statements and reads of programs, which are no requests.
+    statements: [i64; STATEMENT_TYPES],
     /// Errors by type; of requests that are answered later, as calls.
     errors_by_type: [u64; TYPES],
     /// The type of the request that is being answered.
@@ -36,6 +41,7 @@ impl Default for RequestCounts {
     fn default() -> Self {
         RequestCounts {
             by_type: [0; TYPES],
+            statements: [0; STATEMENT_TYPES],
             errors_by_type: [0; TYPES],
             present: 0,
             errors: 0,
@@ -79,6 +85,19 @@ impl RequestCounts {
     /// Requests of that type so far.
     pub fn of(&self, kind: RequestType) -> u64 {
         self.by_type[kind as usize % TYPES]
+    }
+
+    /// Requests of that type so far, with the statements of programs.
+    pub(crate) fn with_statements(&self, kind: RequestType) -> u64 {
+        let statements = self.statements.get(kind as usize).copied().unwrap_or(0);
+        self.of(kind).saturating_add_signed(statements)
+    }
+
+    /// Counts `number` statements of programs.
+    pub(crate) fn count_statements(&mut self, kind: RequestType, number: i64) {
+        if let Some(count) = self.statements.get_mut(kind as usize) {
+            *count += number;
+        }
     }
 
     /// Requests so far.

@@ -5,6 +5,7 @@
 use std::ops::ControlFlow;
 
 use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::keys::RequestType;
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_queue::{Proposal, Savepoint};
@@ -130,6 +131,12 @@ impl Instance {
         out: &mut Vec<u8>,
     ) -> Result<(), ErrorObject> {
         self.shard.data().decide(acting, statement, proposal, decision, out)
+    }
+
+    /// Counts a statement or a read of a program for `box.stat`, which counts requests by itself: `number` is -1 for a request
+    /// that a program carries out.
+    pub fn count_statement(&mut self, kind: RequestType, number: i64) {
+        self.front.counts.count_statements(kind, number);
     }
 
     /// The changes of the open transaction, or those since a savepoint; `hooked`: only in spaces with after hooks.

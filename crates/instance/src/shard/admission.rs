@@ -410,6 +410,11 @@ pub(crate) struct Upkeep<'a> {
 }
 
 impl Upkeep<'_> {
+    /// See [`Store::set_max_tuple_size`].
+    pub(crate) fn set_max_tuple_size(&mut self, bytes: u32) {
+        self.store.set_max_tuple_size(bytes);
+    }
+
     /// See [`Store::set_memory_limit`].
     pub(crate) fn set_memory_limit(&mut self, bytes: u64) {
         self.store.set_memory_limit(bytes);

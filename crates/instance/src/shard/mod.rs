@@ -283,6 +283,10 @@ impl Shard {
         self.data.upkeep().set_memory_limit(memory_limit);
     }
 
+    pub(crate) fn set_max_tuple_size(&mut self, bytes: u32) {
+        self.data.upkeep().set_max_tuple_size(bytes);
+    }
+
     /// Names that begin with `queue.` are the native queue's, or not any more.
     pub(crate) fn set_native_queue(&mut self, native: bool) {
         self.rules.native_queue = native;

@@ -363,7 +363,7 @@ end
 
 -- While the instance starts.
 local function loading()
-    return { version = _TARANTOOL, status = 'loading', ro = true, lsn = -1, pid = require('log').pid() }
+    return { version = _TARANTOOL, status = 'loading', ro = true, lsn = -1, pid = require('lycosa.system').pid() }
 end
 
 local function net_statistics() return native('box.stat.net') end

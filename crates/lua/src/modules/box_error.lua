@@ -27,7 +27,31 @@ end
 
 local most_lasts = 64
 
+local function payload(object) return payloads[tonumber(object.number)] end
+local function is_error(value) return type(value) == 'cdata' and ffi.istype(error_t, value) end
+
+-- An error is the cause of one other error at most: the number of that one, by its own.
+local effects = {}
+local function unlink_effect(object)
+    local number = tonumber(object.number)
+    local effect = effects[number] and payloads[effects[number]]
+    if effect then effect.prev = nil end
+    effects[number] = nil
+end
+local function set_cause(object, cause)
+    local of = payload(object)
+    if of.prev ~= nil then effects[tonumber(of.prev.number)] = nil end
+    of.prev = nil
+    if cause ~= nil then
+        unlink_effect(cause)
+        effects[tonumber(cause.number)] = tonumber(object.number)
+        of.prev = cause
+    end
+end
+
+-- The last error is the head of its chain.
 local function set_last(object)
+    if next(effects) then unlink_effect(object) end
     local id = running.fiber
     if lasts[id] == nil then
         last_count = last_count + 1
@@ -39,8 +63,6 @@ local function set_last(object)
     lasts[id] = object
 end
 
-local function payload(object) return payloads[tonumber(object.number)] end
-local function is_error(value) return type(value) == 'cdata' and ffi.istype(error_t, value) end
 
 local function make(of)
     local number = next_number
@@ -64,7 +86,7 @@ end
 -- and `line` say where another server's program has raised it.
 local function make_error(kind, code, message, fields, file, line, cause)
     local of = {
-        type = fields and fields.custom_type or kind, base_type = kind, message = message, prev = cause,
+        type = fields and fields.custom_type or kind, base_type = kind, message = message,
         code = kind ~= 'LuajitError' and (code ~= 0 or kind == 'ClientError' or kind == 'CustomError') and code or nil,
         trace = file and { { file = file, line = line } } or trace_of(),
     }
@@ -72,6 +94,7 @@ local function make_error(kind, code, message, fields, file, line, cause)
         of[name] = fields and fields[name]
     end
     local object = make(of)
+    set_cause(object, cause)
     set_last(object)
     return object
 end
@@ -89,7 +112,11 @@ local function with_code(code, ...)
     return make({ type = 'ClientError', base_type = 'ClientError', code = code, message = text, trace = trace_of() })
 end
 
+-- The longest name of a custom type, as Tarantool keeps it.
+local MAX_TYPE = 63
+
 local function custom(kind, code, message)
+    kind = kind:sub(1, MAX_TYPE)
     return make({
         type = kind, base_type = 'CustomError', custom_type = kind, code = code, message = message, trace = trace_of(),
     })
@@ -166,7 +193,6 @@ end
 
 function methods.raise(object)
     if not is_error(object) then error('Usage: error:raise()', 2) end
-    set_last(object)
     error(object, 0)
 end
 
@@ -186,7 +212,7 @@ function methods.set_prev(object, ...)
         place = payload(place).prev
     end
     -- `box.NULL` stands for no cause, too.
-    payload(object).prev = prev ~= nil and prev or nil
+    set_cause(object, prev ~= nil and prev or nil)
 end
 
 local function serialize(object) return payload(object).message end
@@ -204,7 +230,12 @@ error_t = ffi.metatype('struct error', {
         if is_error(rhs) then rhs = tostring(rhs) end
         return lhs .. rhs
     end,
-    __gc = function(object) payloads[tonumber(object.number)] = nil end,
+    __gc = function(object)
+        local number = tonumber(object.number)
+        local of = payloads[number]
+        if of and of.prev ~= nil then effects[tonumber(of.prev.number)] = nil end
+        payloads[number], effects[number] = nil, nil
+    end,
 })
 
 local functions = {

@@ -27,12 +27,13 @@ local function raised(done, ...)
 end
 
 -- A function in C that cannot be loaded has its module's name in the error: what stands before its last dot.
+function internal.refuse_module(name)
+    client_error('LOAD_MODULE', ("Failed to dynamically load module '%s': module not found"):format(name:match('^(.*)%.') or name))
+end
+
 local function loaded(name, done, ...)
     local reason = ...
-    if not done and box.error.is(reason) and reason.code == box.error.NO_SUCH_PROC then
-        client_error('LOAD_MODULE', ("Failed to dynamically load module '%s': module not found"):format(
-            name:match('^(.*)%.') or name))
-    end
+    if not done and box.error.is(reason) and reason.code == box.error.NO_SUCH_PROC then internal.refuse_module(name) end
     return raised(done, ...)
 end
 

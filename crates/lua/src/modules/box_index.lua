@@ -145,59 +145,57 @@ local function row_options(options, unique)
     return setmetatable(row, { __serialize = 'map' })
 end
 
--- What feeds an index: the sequence's row and the field, for `sequence = true`, a number, a name, or a table of both.
--- The number of a field from 0, and the path in it, of the option `field` of a sequence.
-local function field_and_path(space, field)
-    if type(field) ~= 'string' then return field - 1, '' end
-    local names, name, path = names_of(space.id) or {}, field, ''
-    if not names[name] then name, path = field:match('^([^.%[]+)%.?(.*)$') end
-    if not name or not names[name] then
-        client_error('ILLEGAL_PARAMS', ("Illegal parameters, sequence field: field was not found by name '%s'"):format(field))
+-- What an index that is made or altered is to be fed by, for `sequence = true`, a number, a name, or a table of `id` and
+-- `field`: the number of the sequence, whether it is the space's own, and the place that it fills. What is not said stays as
+-- it is attached now. A sequence that is still to be made has no number.
+local function sequence_of_index(space, index_id, index_name, parts, wanted)
+    local function wrong(reason)
+        client_error('MODIFY_INDEX', ("Can't create or modify index '%s' in space '%s': %s"):format(index_name, space.name, reason))
     end
-    return names[name] - 1, path
-end
-
-local function sequence_of_index(space, index_name, parts, wanted)
-    local field
-    if type(wanted) == 'table' then wanted, field = wanted.id, wanted.field end
-    local row
-    if wanted ~= nil and wanted ~= true then
-        row = internal.select(SEQUENCE, type(wanted) == 'number' and 0 or 2, EQ, { wanted }, 0, 1)[1]
-        if not row then client_error('NO_SUCH_SEQUENCE', ("Sequence '%s' does not exist"):format(tostring(wanted))) end
-    end
-    local part = parts[1]
-    local function field_of(one) return one.field or one[1] end
-    if field ~= nil then
-        local number, path = field_and_path(space, field)
-        part = nil
-        for _, one in ipairs(parts) do
-            if field_of(one) == number and (path == '' or one.path == path) then part = one end
+    if index_id ~= 0 then wrong('sequence cannot be used with a secondary key') end
+    if type(wanted) ~= 'table' then wanted = { id = wanted ~= true and wanted or nil } end
+    local attached = internal.get(SPACE_SEQUENCE, 0, { space.id }) or {}
+    local source = { field = attached[4], path = attached[5] }
+    if wanted.id ~= nil then
+        local row = internal.select(SEQUENCE, type(wanted.id) == 'number' and 0 or 2, EQ, { wanted.id }, 0, 1)[1]
+        if not row then client_error('NO_SUCH_SEQUENCE', ("Sequence '%s' does not exist"):format(tostring(wanted.id))) end
+        source.id, source.is_own = row[1], false
+        local user = internal.select(SPACE_SEQUENCE, 1, EQ, { row[1] }, 0, 1)[1]
+        if user and user[3] then
+            client_error('ALTER_SPACE', ("Can't modify space '%s': can not attach generated sequence"):format(space.name))
         end
-        if not part then
-            client_error('MODIFY_INDEX', ("Can't create or modify index '%s' in space '%s': sequence field must be a part of "
-                .. 'the index'):format(index_name, space.name))
-        end
+    else
+        source.is_own = true
+        if attached[3] then source.id = attached[2] end
     end
-    local kind = part.type or part[2]
-    if kind ~= 'unsigned' and kind ~= 'integer' then
-        client_error('MODIFY_INDEX', ("Can't create or modify index '%s' in space '%s': sequence cannot be used with a "
-            .. 'non-integer key'):format(index_name, space.name))
+    if wanted.field ~= nil then
+        source.field, source.path = resolve_field(wanted.field, names_of(space.id) or {}, 'sequence field')
     end
-    return { row = row, field = field_of(part), path = part.path or '' }
+    local function place_of(part) return part.field or part[1], part.path or '' end
+    local filled = source.field == nil and parts[1]
+    if filled then source.field, source.path = place_of(filled) end
+    source.path = source.path or ''
+    for _, part in ipairs(parts) do
+        local field, path = place_of(part)
+        if not filled and field == source.field and path == source.path then filled = part end
+    end
+    if not filled then wrong('sequence field must be a part of the index') end
+    local kind = filled.type or filled[2]
+    if kind ~= 'unsigned' and kind ~= 'integer' then wrong('sequence cannot be used with a non-integer key') end
+    return source
 end
 
 local function attach_sequence(space, source)
-    local generated = source.row == nil
-    local id = generated and schema.sequence.create(space.name .. '_seq').id or source.row[1]
-    change('replace', SPACE_SEQUENCE, 0, { space.id, id, generated, source.field, source.path })
+    local id = source.id or schema.sequence.create(space.name .. '_seq').id
+    change('replace', SPACE_SEQUENCE, 0, { space.id, id, source.is_own, source.field, source.path })
     reload(space.id)
 end
 
 function space_methods.create_index(space, name, options)
     check_space(space, 'create_index')
+    internal.check_space_exists(space)
     if type(name) ~= 'string' then illegal('name should be a string') end
     options = check_options(options, INDEX_OPTIONS)
-    lookup(space.id)
     local known = space.index[name]
     if known then
         if options.if_not_exists then return known, 'not created' end
@@ -214,11 +212,7 @@ function space_methods.create_index(space, name, options)
     if unique == nil then unique = kind ~= 'rtree' and kind ~= 'bitset' end
     local parts = normalize_parts(space, options.parts or default_parts(space, kind))
     local row = row_options(options, unique)
-    if options.sequence and id ~= 0 then
-        client_error('MODIFY_INDEX', ("Can't create or modify index '%s' in space '%s': sequence cannot be used with a "
-            .. 'secondary key'):format(name, space.name))
-    end
-    local source = options.sequence and sequence_of_index(space, name, parts, options.sequence)
+    local source = options.sequence and sequence_of_index(space, id, name, parts, options.sequence)
     schema_statement(space.id, 'insert', INDEX, { space.id, id, name, kind, row, parts })
     if row.func ~= nil then schema_statement(space.id, 'insert', FUNC_INDEX, { space.id, id, row.func }) end
     if source then attach_sequence(space, source) end
@@ -265,8 +259,8 @@ function index_methods.alter(index, options)
     local kept, is_other = row[5], false
     for option, value in pairs(row_options(options, options.unique)) do kept[option], is_other = value, true end
     if is_other then operations[#operations + 1] = { '=', 5, kept } end
-    local source = options.sequence and sequence_of_index(space, index.name, parts, options.sequence)
-    if options.sequence ~= nil and index.id == 0 then internal.detach_sequence(space.id) end
+    local source = options.sequence and sequence_of_index(space, index.id, index.name, parts, options.sequence)
+    if options.sequence ~= nil and index.id == 0 then internal.detach_sequence(space.id, source and source.id) end
     if #operations > 0 then schema_statement(index.space_id, 'update', INDEX, { index.space_id, index.id }, operations) end
     if kept.func ~= nil then schema_statement(space.id, 'insert', FUNC_INDEX, { space.id, index.id, kept.func }) end
     if source then attach_sequence(space, source) end

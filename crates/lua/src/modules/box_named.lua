@@ -84,6 +84,15 @@ local function unmarked(rows)
     return setmetatable(rows, nil)
 end
 
+local LAST_SYSTEM_USER = 31
+
+-- A user in whose name the session acts is not dropped.
+local function check_is_inactive(row)
+    if row and row[1] > LAST_SYSTEM_USER and (row[1] == box.session.uid() or row[1] == box.session.euid()) then
+        client_error('DROP_USER', ("Failed to drop user or role '%s': the user is active in the current session"):format(row[3]))
+    end
+end
+
 for _, kind in ipairs({ 'user', 'role', 'func' }) do
     local exists, drop = schema[kind].exists, schema[kind].drop
     schema[kind].exists = function(name)
@@ -95,6 +104,7 @@ for _, kind in ipairs({ 'user', 'role', 'func' }) do
     schema[kind].drop = function(name, options)
         options = check_options(options, { if_exists = 'boolean' })
         if kind == 'func' and type(name) == 'nil' then check_name_is_there() end
+        if kind == 'user' then check_is_inactive(find_named(kind, name)) end
         if type(name) == 'string' then return drop(name, options) end
         local row = find_named(kind, name)
         if row then return drop(row[3], options) end

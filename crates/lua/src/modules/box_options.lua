@@ -88,7 +88,9 @@ end
 
 local function is_nil_uuid(text) return text:match('^[0-]+$') ~= nil end
 
-local TERABYTE = 1024 ^ 4
+-- The most memory that a Tarantool takes for tuples.
+local MAX_MEMORY = 4398046510080
+local function beyond_memory(value) return ('must be >= 0 and <= %.0f, but it is %.0f'):format(MAX_MEMORY, value) end
 
 -- A file whose name has a colon is named with `file:` before it.
 local function has_unknown_prefix(target)
@@ -96,7 +98,7 @@ local function has_unknown_prefix(target)
     return target:find(':', 1, true) ~= nil
 end
 
--- In which case a value is refused, and with which words.
+-- In which case a value is refused, and with which words, or a function that makes them of the value.
 local RULES = {
     { 'log', has_unknown_prefix, "expecting a file name or a prefix, such as '|', 'pipe:', 'syslog:'" },
     { 'memtx_min_tuple_size', outside(8, 1048280), 'specified value is out of bounds' },
@@ -118,7 +120,8 @@ local RULES = {
     { 'instance_uuid', is_nil_uuid, 'nil UUID is reserved' },
     { 'replicaset_uuid', is_nil_uuid, 'nil UUID is reserved' },
     { 'wal_max_size', below(0), 'specified value is out of bounds' },
-    { 'vinyl_memory', outside(0, 1024 * TERABYTE), 'must not be negative' },
+    { 'memtx_memory', outside(0, MAX_MEMORY), beyond_memory },
+    { 'vinyl_memory', outside(0, MAX_MEMORY), beyond_memory },
     { 'vinyl_read_threads', below(1), 'must be greater than or equal to 1' },
     { 'vinyl_write_threads', below(2), 'must be greater than or equal to 2' },
     { 'vinyl_page_size', not_above(0), 'must be greater than 0 and less than or equal to vinyl_range_size' },
@@ -144,7 +147,8 @@ function internal.check_cfg(options)
     end
     for _, rule in ipairs(RULES) do
         local name, is_wrong, reason = unpack(rule)
-        if checked[name] ~= nil and is_wrong(checked[name]) then refuse(name, reason) end
+        local value = checked[name]
+        if value ~= nil and is_wrong(value) then refuse(name, type(reason) == 'function' and reason(value) or reason) end
     end
     local page, range = checked.vinyl_page_size, checked.vinyl_range_size
     if page and range and range > 0 and page > range then

@@ -88,6 +88,7 @@ local function own_index_mt(methods)
         __serialize = function(index)
             return { id = index.id, name = index.name, type = index.type, unique = index.unique, parts = index.parts,
                 space_id = index.space_id, sequence_id = index.sequence_id, sequence_fieldno = index.sequence_fieldno,
+                sequence_path = index.sequence_path,
                 dimension = index.dimension, func = index.func }
         end,
     }
@@ -182,6 +183,7 @@ local function load(row, version)
             local attached = internal.system_row(340, 0, { id })
             index.sequence_id = attached and attached[2]
             index.sequence_fieldno = attached and attached[4] + 1
+            index.sequence_path = attached and attached[5] ~= '' and attached[5] or nil
         end
     end
     found[id] = { version = version, space = space }
@@ -235,6 +237,12 @@ local function check_space(space, usage)
     end
     return space
 end
+
+-- Refuses a definition of a space that was dropped.
+local function check_exists(space)
+    if not lookup(space.id) then client_error('NO_SUCH_SPACE', ("Space '%s' does not exist"):format(space.name)) end
+end
+internal.check_space_exists = check_exists
 
 local function check_index(index, usage)
     if type(index) ~= 'table' or rawget(index, 'space_id') == nil then
@@ -356,7 +364,7 @@ function space_methods.frommap(space, map, ...)
     end
     local fields = {}
     for i = 1, count do fields[i] = row[i] == nil and box.NULL or row[i] end
-    local tuple = box.tuple.new(fields)
+    local tuple = internal.tuple_new(fields, space.id)
     local misfit = internal.misfit(space.id, tuple)
     if misfit then return nil, misfit end
     if options and options.table then return row end
@@ -444,6 +452,7 @@ end
 
 function space_methods.rename(space, name)
     check_space(space, 'rename')
+    check_exists(space)
     if type(name) ~= 'string' then
         client_error('ILLEGAL_PARAMS', 'Illegal parameters, space_name should be a string')
     end
@@ -456,13 +465,13 @@ local function reload(space_id)
     if row then load(row, version_place[0]) end
 end
 
--- The sequence that feeds a space feeds it no longer; one that was made for it goes.
-local function detach_sequence(space_id)
+-- The sequence that feeds a space feeds it no longer; one that was made for it goes, unless it is the one that is kept.
+local function detach_sequence(space_id, kept)
     local attached = internal.system_row(340, 0, { space_id })
     -- Also without a row: a user without the right to write there drops no space.
     change('delete', 340, 0, { space_id })
     if not attached then return end
-    if attached[3] then
+    if attached[3] and attached[2] ~= kept then
         -- Also without a row: inserts move a sequence, and a Tarantool that reads the journal drops none that has moved.
         change('delete', 285, 0, { attached[2] })
         change('delete', SEQUENCE, 0, { attached[2] })

@@ -110,12 +110,12 @@ local function get(key)
     return is_known(name) and row_of(name) or nil
 end
 
--- UPDATE, with the numbers of fields from `base`. Names of fields are known, as in every format.
+-- UPDATE, with the numbers of fields from `base`.
 local function update(key, operations, base)
     local name = name_in(key)
     if name == nil or not is_known(name) then return nil end
     local old = row_of(name)
-    local new = internal.tuple_update(old, operations, SPACE, base or 1)
+    local new = internal.tuple_update(old, internal.operations_by_name(old, operations), SPACE, base or 1)
     if #new ~= 2 then
         client_error('EXACT_FIELD_COUNT',
             ('Tuple field count %d does not match space field count 2'):format(#new))

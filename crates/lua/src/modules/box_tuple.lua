@@ -214,6 +214,8 @@ local function by_name(tuple, operations)
     return new
 end
 
+internal.operations_by_name = by_name
+
 function methods.update(tuple, operations)
     check(tuple, 'tuple:update({ { op, field, arg}+ })')
     if type(operations) ~= 'table' then error('Usage: tuple:update({ { op, field, arg}+ })', 2) end
@@ -240,10 +242,11 @@ tuple_t = ffi.metatype('struct tuple', {
         if kind ~= 'string' then return nil end
         local names = internal.names_of(tuple.__tuple_space)
         local number = names and names[key]
-        if number then return field(tuple, number) end
-        local method = methods[key]
-        if method ~= nil or not key:find('[%.%[]') then return method end
-        return by_path(tuple, names, key)
+        local value
+        if number then value = field(tuple, number) elseif key:find('[%.%[]') then value = by_path(tuple, names, key) end
+        -- As in Tarantool, a null that is asked for by a name or a path is nil; by a number it is `box.NULL`.
+        if value ~= nil then return value end
+        return methods[key]
     end,
     __len = function(tuple) return length(tuple) end,
     __eq = function(one, other) return is_tuple(one) and is_tuple(other) and internal.tuple_equal(one, other) end,

@@ -40,10 +40,21 @@ end
 
 local as_lua
 
+-- The length of a list, whose gaps are nil, as in the encoders: one with too many gaps is none.
+local MOST_GAPS = 10
+local function length_of(value)
+    local last, count = 0, 0
+    for key in pairs(value) do
+        if type(key) ~= 'number' or key < 1 or key % 1 ~= 0 then return #value end
+        last, count = math.max(last, key), count + 1
+    end
+    return (last <= MOST_GAPS or last <= 2 * count) and last or #value
+end
+
 local function table_as_lua(value, indent, seen)
     if seen[value] then return '"table: a cycle"' end
     seen[value] = true
-    local parts, count = {}, #value
+    local parts, count = {}, length_of(value)
     local inner = indent and indent .. '  '
     for i = 1, count do parts[i] = as_lua(value[i], inner, seen) end
     local keys = {}
@@ -146,18 +157,20 @@ function setters.output(repl, value)
     format = format or value or ''
     if format == '' then return nil, 'Specify output format: lua or yaml.' end
     if not FORMATS[format] then
-        return nil, ('Invalid format %q, supported are yaml, lua, lua,line and lua,block'):format(format)
+        return nil, ('Invalid format "%s", supported languages: lua and yaml.'):format(format)
     end
     repl.output, repl.eos = FORMATS[format], eos or repl.eos
-    return true
+    return true, true
 end
 
 function setters.language(repl, value)
-    if value ~= 'lua' and value ~= 'sql' then return nil, ('Invalid language %q, supported languages: lua, sql'):format(value or '') end
+    if value == nil then return true, { language = repl.language } end
+    if value ~= 'lua' and value ~= 'sql' then return nil, ('Invalid language "%s", supported languages: lua and sql.'):format(value) end
     repl.language = value
-    return true
+    return true, true
 end
 
+-- Nothing is shown of a new delimiter.
 function setters.delimiter(repl, value)
     repl.delimiter = value or ''
     return true
@@ -179,13 +192,13 @@ local function run_command(repl, text)
     if name == 'set' or name == 's' then
         local what, value = rest:match('^(%a+);?%s*(.-)$')
         if what ~= 'delimiter' and what ~= 'd' and value then value = value:gsub(';$', '') end
-        local set = setters[what]
-        if not set then
-            return repl:format({ error = ('Unknown setting %q: output, language and delimiter can be set'):format(what or '') })
-        end
-        local done, message = set(repl, value ~= '' and value or nil)
-        if not done then return repl:format({ error = message }) end
-        return repl:format(true)
+        local set = what and setters[what]
+        if not what then return repl:format({ error = 'Invalid set syntax, type \\help for help' }) end
+        if not set then return repl:format({ error = 'Unknown parameter: ' .. what }) end
+        local done, result = set(repl, value ~= '' and value or nil)
+        if not done then return repl:format({ error = result }) end
+        if result == nil then return repl:format() end
+        return repl:format(result)
     end
     return repl:format({ error = ('Invalid command \\%s. Type \\help for help.'):format(name) })
 end

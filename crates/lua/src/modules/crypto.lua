@@ -16,13 +16,13 @@ end
 -- Methods of a hash, whose object has a function `finish` that makes the result of a whole text.
 local function pieces(name, methods)
     function methods:update(text)
-        if not self.initialized then error(name .. ' not initialized') end
+        if not self.initialized then error(name .. ' not initialized', 0) end
         if type(text) ~= 'string' then error(('Usage: %s:update(string)'):format(name:lower())) end
         self.parts[#self.parts + 1] = text
     end
 
     function methods:result()
-        if not self.initialized then error(name .. ' not initialized') end
+        if not self.initialized then error(name .. ' not initialized', 0) end
         self.initialized = false
         return self.finish(table.concat(self.parts))
     end

@@ -17,6 +17,7 @@ for _, name in ipairs({
     fiber[name] = internal[name]
 end
 fiber.kill = internal.cancel
+function fiber.info(...) return setmetatable(internal.info(...), { __serialize = 'mapping' }) end
 function fiber.id(...)
     local id = running.fiber
     if id ~= 0 and select('#', ...) == 0 then return id end

@@ -280,9 +280,10 @@ function handle.write(self, data, count)
     return write_all(self.fh, data, nil, self.waits)
 end
 
+-- `pwrite(data, place)`, or `pwrite(buffer, count, place)`. Without a place it is the beginning of the file.
 function handle.pwrite(self, data, second, third)
-    if type(data) == 'cdata' and data ~= nil then return write_all(self.fh, ffi.string(data, second), third) end
-    return write_all(self.fh, data, second)
+    if type(data) == 'cdata' and data ~= nil then return write_all(self.fh, ffi.string(data, second), third or 0) end
+    return write_all(self.fh, data, second or 0)
 end
 
 function handle.seek(self, offset, whence)
@@ -450,7 +451,7 @@ end
 
 function fio.utime(path, accessed, modified)
     want('string', path, 'fio.utime(filepath[, atime[, mtime]])')
-    local now = require('clock').time()
+    local now = require('fiber').time()
     if accessed ~= nil and type(accessed) ~= 'number' then error('fio.utime: atime should be a number', 2) end
     if modified ~= nil and type(modified) ~= 'number' then error('fio.utime: mtime should be a number', 2) end
     accessed = accessed or now

@@ -36,6 +36,7 @@ local function find(name)
         compiled[name] = known
         return known.body
     end
+    if row and row[5] == 'C' then internal.refuse_module(name) end
     local object, value = nil, _G
     local path = path_of(name)
     -- A call of a client never loads the native queue: the program may be about to load one of its own.
@@ -81,7 +82,10 @@ function program.eval(text, ...)
 end
 
 -- A client's statement on a space with triggers.
-program.statement = internal.change
+function program.statement(kind, ...)
+    internal.forget_request(kind)
+    return internal.change(kind, ...)
+end
 
 -- A client's SELECT of its session's settings.
 function program.settings(_, iterator, offset, limit, key)

@@ -20,6 +20,9 @@ use crate::error::Error;
 use crate::watchdog::check_time;
 
 const BINARY: &str = "tag:yaml.org,2002:binary";
+/// The tags of integers and truths.
+const INTEGER: &str = "tag:yaml.org,2002:int";
+const BOOLEAN: &str = "tag:yaml.org,2002:bool";
 const STRING: &str = "tag:yaml.org,2002:str";
 
 pub(super) fn open(lua: Lua) -> Result<i32, Error> {
@@ -507,6 +510,20 @@ fn push_scalar(
         }
         Some(STRING | "!") => {
             lua.push_str(value);
+            return Ok(());
+        }
+        // Numbers as the C library reads the beginning of a text: 0 if it has none.
+        Some(INTEGER) => {
+            let digits = value.trim_start();
+            let end = digits
+                .char_indices()
+                .position(|(place, one)| !(one.is_ascii_digit() || place == 0 && "+-".contains(one)));
+            let number = digits[..end.unwrap_or(digits.len())].parse::<i64>();
+            lua.push_number(number.unwrap_or_default() as f64);
+            return Ok(());
+        }
+        Some(BOOLEAN) => {
+            lua.push_bool(matches!(value, "true" | "yes"));
             return Ok(());
         }
         _ => {}

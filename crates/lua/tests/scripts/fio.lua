@@ -11,5 +11,9 @@ local s=fio.stat('g') show(s) show(s:is_reg(),s:is_dir(),s.size,type(s.mtime),s.
 try(fio.open) try(fio.stat) try(fio.mkdir) try(fio.open,'g',{'O_BAD'}) try(fio.basename) try(fio.listdir) try(fio.rename,'a') try(fio.copyfile,'nosuch','z') try(fio.mktree,'g/a') try(fio.pathjoin)
 local pwd = require('pwd')
 print(pwd.getpw().name, pwd.getgr(0).name, pwd.getpw(0).shell, #pwd.getpwall() > 3, pwd.getpw(54321), pwd.getpw(0).group.name)
+-- Without a place `pwrite` writes at the beginning, also behind other writes.
+local file = fio.open(d .. '/placed', {'O_RDWR', 'O_CREAT'}, 420)
+try(file.write, file, 'helloworld!') try(file.pwrite, file, 'HE') try(file.pwrite, file, 'W', 5) try(file.pwrite, file, require('ffi').cast('const char *', 'J'), 1)
+file:seek(0) try(file.read, file) file:close()
 fio.chdir('/')
 fio.rmtree(d)

@@ -7,3 +7,4 @@ local t={1} try(yaml.encode,{t,t}) local c={} c[1]=c try(yaml.encode,c) try(yaml
 local json=require'json'
 for _,s in ipairs{'a: 1','- 1\n- 2','1','"1"',"'a'",'null','~','true','yes','no','1.5','1e3','0x10','010','.inf','[1, 2, {a: b}]','{b: [2]}','a:\n  - 1\n  - 2','a: |\n  x\n  y\n','a: >\n  x\n  y\n','- &x [1]\n- *x','--- 1\n...\n','---\n1\n---\n2\n','','a: [','!!str 1','!!binary aGVsbG8=','18446744073709551615','-5','1_000','a: ','- ','2001-01-01','? a\n: b','"\\u00e9\\n"','<<: {a: 1}','-1.5e-3','+5','Null','False','off'} do local r={pcall(yaml.decode,s)} print(s:gsub('\n','\\n'),r[1],r[1] and type(r[2]) or (tostring(r[2]):gsub('^[^ ]*:%d+: ','')),r[1] and json.encode(r[2]) or '',r[3]) end
 local n={} for k,v in pairs(yaml.cfg) do n[#n+1]=k..'='..tostring(v) end table.sort(n) print(table.concat(n,' '))
+for _,s in ipairs{'!!int "5"','!!int x','!!int 1.5','!!int " -7z"','!!bool "yes"','!!bool x','!!bool true'} do local v=yaml.decode(s) print(s,type(v),v) end

@@ -447,6 +447,7 @@ fn a_console_shows_results_as_yaml_and_lua() {
         "last",
         "\\set output lua",
         "{1, 'a', {b = 2, [3] = {}}, 5ULL, box.NULL}",
+        "{1, nil, 3, [5] = 'x'}",
         "'q\"', true",
         "\\set output lua,block",
         "{a = {1}}",
@@ -474,12 +475,13 @@ fn a_console_shows_results_as_yaml_and_lua() {
         yaml("- 2\n"),
         "true;\n".to_owned(),
         "{1, \"a\", {[3] = {}, b = 2}, 5, box.NULL};\n".to_owned(),
+        "{1, nil, 3, nil, \"x\"};\n".to_owned(),
         "\"q\\\"\", true;\n".to_owned(),
         "true;\n{\n  a = {\n    1\n  }\n};\n".to_owned(),
         yaml("- true\n"),
-        yaml("- error: Invalid format \"xml\", supported are yaml, lua, lua,line and lua,block\n"),
+        yaml("- error: 'Invalid format \"xml\", supported languages: lua and yaml.'\n"),
         yaml("- error: Invalid command \\nosuch. Type \\help for help.\n"),
-        yaml("- true\n"),
+        yaml(""),
         yaml("- 15\n"),
     ];
     assert!(text.starts_with(&wanted.concat()), "{text}\nwanted:\n{}", wanted.concat());

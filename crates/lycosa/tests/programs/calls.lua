@@ -195,15 +195,16 @@ if module == 'socket' then
             mostly(pick({ "'AF_INET'", "'AF_INET'", "'AF_UNIX'", "'PF_INET'", '2', "'AF_NONE'" }), 96),
             pick({ "'SOCK_STREAM'", "'SOCK_STREAM'", "'SOCK_DGRAM'", '1', "'SOCK_NONE'" }), mostly(pick({ "'tcp'", "'tcp'", "'udp'", '0', "'nothing'", '6' }), 96), name)
     end)
-    -- Two ends of a connection, over a path or over the loopback address.
+    -- Two ends of a connection, over a path or over the loopback address. The program holds both ends: a collection would close
+    -- one at a moment of its own.
     kind(8, function()
         local one, other = random(3), random(3) + 3
         paths = paths + 1
         -- Over a path, where the end of a connection is there at once.
         return (([[if S1 then S1:close() end if S2 then S2:close() end
             local l = socket('AF_UNIX', 'SOCK_STREAM', 0) assert(l:bind('unix/', 'PATH') and l:listen(1))
-            S1 = socket.tcp_connect('unix/', 'PATH', 5) l:readable(5) S2 = l:accept() l:close() return S1, S2]]):gsub('S1', 'S' .. one)
-            :gsub('S2', 'S' .. other):gsub('PATH', 'p' .. paths):gsub('%s+', ' '))
+            S1 = socket.tcp_connect('unix/', 'PATH', 5) l:readable(5) S2 = l:accept() l:close() return S1, S2]])
+            :gsub('S[12]', { S1 = 'S' .. one, S2 = 'S' .. other }):gsub('PATH', 'p' .. paths):gsub('%s+', ' '))
     end)
     kind(3, function()
         return ([[local l = socket('AF_INET', 'SOCK_STREAM', 'tcp') assert(l:bind('127.0.0.1', 0) and l:listen(1))
@@ -217,7 +218,7 @@ if module == 'socket' then
         local one, other = random(3), random(3) + 3
         return (("if S1 then S1:close() end if S2 then S2:close() end S1, S2 = socket('AF_INET', 'SOCK_DGRAM', 'udp'), socket('AF_INET', 'SOCK_DGRAM', 'udp') "
             .. "return S1:bind('127.0.0.1', 0), S2:bind('127.0.0.1'), S1:sendto('127.0.0.1', S2:name().port, 'hello'), S2:recvfrom(2)")
-            :gsub('S1', 'S' .. one):gsub('S2', 'S' .. other))
+            :gsub('S[12]', { S1 = 'S' .. one, S2 = 'S' .. other }))
     end)
     kind(4, function()
         local function is_of_datagrams(object) return is_socket(object) and object.itype == 2 end

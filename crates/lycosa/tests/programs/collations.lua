@@ -40,4 +40,21 @@ for _, options in ipairs({
 end
 space:create_index('pk', { sequence = { id = 'numbers', field = 'id' } })
 print(space.index.pk.sequence_id == box.sequence.numbers.id, space:insert({ box.NULL, { a = 1 } })[1])
+-- A sequence over a part of a field, and what an index keeps of it when it is altered.
+local inside = box.schema.space.create('inside', { format = { { 'id', 'unsigned' }, { 'data', 'map' } } })
+inside:create_index('pk', { parts = { { 'data.x', 'unsigned' } }, sequence = true })
+local function row(space_id) return box.space._space_sequence:get(space_id) end
+print(inside:insert({ 1, { x = box.NULL } })[2].x, inside:insert({ 1, { x = 10 } })[2].x, inside:insert({ 1, { x = box.NULL } })[2].x)
+print(inside.index.pk.sequence_fieldno, inside.index.pk.sequence_path, row(inside.id))
+inside:create_index('sk', { parts = { { 1, 'unsigned' } }, unique = false })
+for _, wanted in ipairs({
+    { field = 'data.y' }, { field = 'nothing' }, { field = 1 }, { id = 'nothing' }, 'inside_seq', 'numbers', true, true, { field = 'data.x' }, {},
+}) do
+    print(type(wanted) == 'table' and 'table' or wanted, pcall(inside.index.pk.alter, inside.index.pk, { sequence = wanted }))
+    print(row(inside.id), box.sequence.inside_seq ~= nil, pcall(inside.index.sk.alter, inside.index.sk, { sequence = wanted }))
+end
+inside.index.pk:alter({ sequence = false })
+print(row(inside.id), box.sequence.inside_seq, inside.index.pk.sequence_id, inside.index.pk.sequence_path)
+inside:drop()
+print(pcall(inside.rename, inside, 'other'), select(2, pcall(inside.create_index, inside, 'pk')))
 os.exit(0)

@@ -33,4 +33,13 @@ cls(box.space._space.insert,box.space._space,{1}) cls(box.schema.space.create,'_
 local f=fiber.new(function() fiber.sleep(10) end) f:set_joinable(true) fiber.yield() f:cancel() local ok,er=f:join() p(ok,type(er),er.type,er.code,er.message,tostring(er))
 f=fiber.new(function() error({a=1}) end) f:set_joinable(true) ok,er=f:join() p(ok,type(er),er.a) f=fiber.new(function() error('s',0) end) f:set_joinable(true) ok,er=f:join() p(ok,type(er),tostring(er), er.type) f=fiber.new(function() box.error{code=3,reason='q'} end) f:set_joinable(true) ok,er=f:join() p(ok,type(er),tostring(er), er.type, er.code)
 f=fiber.new(function() error() end) f:set_joinable(true) ok,er=f:join() p(ok,type(er),tostring(er)) f=fiber.new(function() return 1,nil,3 end) f:set_joinable(true) p(f:join())
+-- An error is the cause of one other at most, and the last error is the head of its chain. Raising an error makes it no last one.
+do
+    local e1, e2, e3 = box.error.new({ reason = '1' }), box.error.new({ reason = '2' }), box.error.new({ reason = '3' })
+    local function chain() p(e1.prev, e2.prev, e3.prev) end
+    e1:set_prev(e2) chain() e3:set_prev(e2) chain() e1:set_prev(e3) chain() e1:set_prev(e2) chain() e3:set_prev(e1) chain()
+    p(pcall(e2.set_prev, e2, e3)) box.error.set(e1) chain() e1:set_prev(nil) chain()
+    box.error.clear() p(pcall(e1.raise, e1), box.error.last()) p(pcall(box.error, e1), box.error.last() == e1)
+    p(#box.error.new(('t'):rep(100), 'text').type)
+end
 os.exit()

@@ -63,4 +63,29 @@ for _, options in ipairs({{listen = '/nonexistent/a.sock'}, {listen = '192.0.2.1
     local done, failure = pcall(box.cfg, options)
     print(done, failure.type, failure.errno)
 end
+-- Statements of a program count, too.
+local kinds = { 'SELECT', 'INSERT', 'REPLACE', 'UPDATE', 'UPSERT', 'DELETE' }
+local function counted(what, body, ...)
+    local before = {}
+    for place, kind in ipairs(kinds) do before[place] = box.stat[kind].total end
+    pcall(body, ...)
+    for place, kind in ipairs(kinds) do before[place] = box.stat[kind].total - before[place] end
+    print(what, unpack(before))
+end
+local q = box.schema.sequence.create('counted')
+counted('insert', s.insert, s, { 10 })
+counted('insert again', s.insert, s, { 10 })
+counted('replace', s.replace, s, { 10 })
+counted('update', s.update, s, 10, {})
+counted('upsert', s.upsert, s, { 10 }, {})
+counted('delete', s.delete, s, 99)
+counted('get', s.get, s, 10)
+counted('select', s.select, s)
+counted('pairs', s.pairs, s)
+counted('next', q.next, q)
+s:on_replace(function() end)
+counted('seen', s.replace, s, { 10 })
+s:before_replace(function(_, new) return new end)
+counted('proposed', s.replace, s, { 10 })
+counted('request', c.space.s.replace, c.space.s, { 10 })
 os.exit(0)

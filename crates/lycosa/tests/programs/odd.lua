@@ -8,6 +8,14 @@ write_tables.cfg({ encode_use_tostring = true, encode_invalid_as_nil = true, enc
 box.cfg({ wal_mode = 'none', log = 'log' })
 local pcall, type, tostring, table_concat, original_unpack = pcall, type, tostring, table.concat, unpack
 
+-- A temporary folder does not outlive the call that makes it.
+local make_folder, remove_folder = fio.tempdir, fio.rmdir
+local function without_folder(folder, ...)
+    if folder then remove_folder(folder) end
+    return folder, ...
+end
+function fio.tempdir(...) return without_folder(make_folder(...)) end
+
 -- The arguments, by the text that names them.
 local NIL = {}
 local VALUES = {

@@ -139,4 +139,22 @@ print(ffi.C.lbox_socket_local_resolve('127.0.0.1', '80', ffi.cast('struct sockad
 print(ffi.C.lbox_socket_local_resolve('localhost', '80', ffi.cast('struct sockaddr *', address), length))
 print(tostring(box.tuple.new({ '\xc2\x80' })))
 print(tostring(box.tuple.new({ 1 }):pairs().gen), box.tuple.new({ 1, 2 }):pairs():sum())
+-- The largest tuple can be changed both ways; memory has bounds; UUIDs that the instance has already are no change.
+local large = box.schema.space.create('large')
+large:create_index('pk')
+for _, size in ipairs({ 2000, 100000, 3000 }) do
+    box.cfg({ memtx_max_tuple_size = size })
+    print(size, pcall(large.replace, large, { size, ('x'):rep(50000) }), (pcall(large.replace, large, { size, ('x'):rep(1000) })))
+end
+box.cfg({ memtx_max_tuple_size = 1048576 })
+for _, options in ipairs({
+    { memtx_memory = -1 }, { memtx_memory = 5e12 }, { vinyl_memory = -1 }, { instance_uuid = UUIDS[1] }, { instance_uuid = UUIDS[2] },
+    { replicaset_uuid = UUIDS[2] },
+}) do
+    print(pcall(box.cfg, options))
+end
+-- Settings of a session by the names of its fields.
+local session_settings = box.space._session_settings
+print(session_settings:update('sql_default_engine', { { '=', 'value', 'vinyl' } }), session_settings:get('sql_default_engine').value)
+print(pcall(session_settings.update, session_settings, 'sql_default_engine', { { '=', 'name', 'x' } }))
 os.exit(0)

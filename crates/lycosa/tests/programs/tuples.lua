@@ -57,4 +57,20 @@ for _,part in ipairs{T{1,2,3}:totable(), T{1,2,3}:totable(2), T{1,2,3}:totable(1
 p(#T{}, T{}, tostring(T{}), T():totable())
 local w=T{box.NULL,true,false,{1},-5,2^60,1e15,100ULL,'',-2^40,{a=1},1.25,-1LL} for i=0,14 do p(i,type(w[i]),w[i]) end p(w[1]==box.NULL,w[-1])
 local k={} for n in pairs(box.tuple) do k[#k+1]=n end table.sort(k) p(table.concat(k,','))
+-- Names of fields: a null is nil, and a tuple of `frommap` has the names of its space.
+do
+    local space = box.schema.space.create('named')
+    space:format({ { 'id', 'unsigned' }, { name = 'mail', type = 'string', is_nullable = true }, { name = 'bsize', type = 'any', is_nullable = true } })
+    space:create_index('pk')
+    space:insert({ 1, box.NULL, { a = { b = box.NULL } } })
+    local tuple = space:get(1)
+    p(tuple.mail, tuple[2], tuple['[3].a.b'], tuple['[3].a'], type(tuple.bsize), type(space:replace({ 2 }).bsize))
+    local made = space:frommap({ id = 1, mail = 'x' })
+    p(made.mail, made:update({ { '=', 'mail', 'y' } }).mail, made:tomap({ names_only = true }).mail)
+    space:drop()
+end
+-- Lines of a text are indented by its depth; blanks beside a line break make double quotes.
+for _, value in ipairs({ 'a\nb', { 'a\nb' }, { { "it's\n\nb", 1 } }, { a = 'x\ny\n' }, 'a \nb', 'a\n b', '\n', 'a\n', '\na' }) do
+    p(tostring(T({ 1, value })))
+end
 os.exit()

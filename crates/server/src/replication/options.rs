@@ -29,7 +29,7 @@ pub(crate) fn is_one(name: &str) -> bool {
 
 /// Lets a running instance keep to what the configuration says of replies.
 pub(crate) fn apply(core: &Core, config: &Config) {
-    core.instance.borrow_mut().reconfigure(storage::instance_settings(config), config.memory_limit.0);
+    storage::reconfigure(&mut core.instance.borrow_mut(), config);
     core.end.notify_one();
 }
 

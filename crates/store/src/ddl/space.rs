@@ -148,7 +148,7 @@ pub fn drop_space(store: &mut Store, space: SpaceId) -> Result<(), Error> {
 
 /// Lets no sequence fill the space any more, and drops the one that was made for it.
 pub(super) fn detach_sequence(store: &mut Store, space: SpaceId) -> Result<(), Error> {
-    let attached = store.space(space)?.sequence;
+    let attached = store.space(space)?.sequence.clone();
     delete(store, system::SPACE_SEQUENCE, RowWriter::ids([space]))?;
     match attached {
         Some(attached) if attached.is_generated => super::sequence::drop_sequence(store, attached.sequence),

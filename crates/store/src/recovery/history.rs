@@ -11,7 +11,6 @@
 use std::cmp::Ordering;
 
 use lycosa_tuple::field::FieldSet;
-use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::update::Assigned;
 
@@ -34,7 +33,7 @@ impl Store {
         let is_short = match *statement {
             Statement::Insert { tuple, .. } | Statement::Replace { tuple, .. } => {
                 key_values(tuple)?;
-                space.sequence.is_none_or(|attached| stored_number(attached, tuple).is_some())
+                space.sequence.as_ref().is_none_or(|attached| stored_number(attached, tuple).is_some())
             }
             Statement::Update { index, .. } | Statement::Delete { index, .. } => index == 0,
             Statement::Upsert { .. } => false,
@@ -56,11 +55,11 @@ impl Store {
         }
         match *statement {
             Statement::Insert { tuple, .. } => {
-                self.schema.sequences.replay(space.sequence, tuple);
+                self.schema.sequences.replay(space.sequence.as_ref(), tuple);
                 put(space, &mut self.arena, tuple, PutMode::Insert)?;
             }
             Statement::Replace { tuple, .. } => {
-                self.schema.sequences.replay(space.sequence, tuple);
+                self.schema.sequences.replay(space.sequence.as_ref(), tuple);
                 put(space, &mut self.arena, tuple, PutMode::Replace)?;
             }
             Statement::Update { key, operations, base, .. } => {
@@ -75,7 +74,7 @@ impl Store {
 
 impl Sequences {
     /// Moves the sequence that is attached to a space on to what stands in its tuple.
-    fn replay(&mut self, attached: Option<AttachedSequence>, tuple: &[u8]) {
+    fn replay(&mut self, attached: Option<&AttachedSequence>, tuple: &[u8]) {
         let Some(attached) = attached else { return };
         let stored = stored_number(attached, tuple).flatten();
         let sequence = self.get(attached.sequence);
@@ -87,11 +86,11 @@ impl Sequences {
 
 /// What stands in the field that a sequence fills: `None` if that is still to be done, no number if there is none to which
 /// a sequence could move.
-fn stored_number(attached: AttachedSequence, tuple: &[u8]) -> Option<Option<i64>> {
-    let field = TupleRef::trusted(tuple).field(attached.field).unwrap_or_default();
-    match Reader::new(field).nil() {
+fn stored_number(attached: &AttachedSequence, tuple: &[u8]) -> Option<Option<i64>> {
+    let Some(mut reader) = attached.place_in(tuple) else { return Some(None) };
+    match reader.nil() {
         Ok(()) => None,
-        Err(_) => Some(Reader::new(field).int().ok().and_then(|stored| i64::try_from(stored).ok())),
+        Err(_) => Some(reader.int().ok().and_then(|stored| i64::try_from(stored).ok())),
     }
 }
 

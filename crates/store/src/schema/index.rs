@@ -573,8 +573,8 @@ impl Store {
         let mut defs: Vec<&IndexDef> = others.chain([&def]).collect();
         defs.sort_by_key(|def| def.id);
         let format = Space::format_with(&space.def, defs.into_iter(), self.is_history())?;
-        if let Some(attached) = space.sequence.filter(|_| def.id == 0) {
-            check_filled_part(space, &def, attached.field, self.is_history())?;
+        if let Some(attached) = space.sequence.as_ref().filter(|_| def.id == 0) {
+            check_filled_part(space, &def, (attached.field, attached.path.as_deref()), self.is_history())?;
         }
         let present = space.index(def.id).map(|index| &index.def);
         let makes_rebuild = present.is_none_or(|present| makes_vinyl_rebuild(&present.key, &def.key));

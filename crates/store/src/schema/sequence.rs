@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use lycosa_tuple::field::FieldType;
+use lycosa_tuple::key::KeyPart;
+use lycosa_tuple::path::Path;
 
 use crate::access::{Access, Object, ObjectType};
 use crate::arena::Handle;
@@ -180,12 +183,13 @@ impl Sequences {
 pub(crate) fn check_filled_part(
     space: &Space,
     primary: &IndexDef,
-    field: u32,
+    (field, path): (u32, Option<&Path>),
     lenient: bool,
 ) -> Result<(), Error> {
     let wrong = |reason| not_for_sequence(space, primary, reason);
-    let part =
-        primary.key.parts().iter().find(|part| part.field == field && (lenient || part.path.is_none()));
+    let is_meant =
+        |part: &&KeyPart| part.field == field && (part.path.as_ref() == path || lenient && path.is_none());
+    let part = primary.key.parts().iter().find(is_meant);
     let part = part.ok_or_else(|| wrong("sequence field must be a part of the index"))?;
     if !matches!(part.ty, FieldType::Unsigned | FieldType::Integer) {
         return Err(wrong("sequence cannot be used with a non-integer key"));
@@ -311,13 +315,11 @@ impl Store {
                 return Err(Error::AlterSpace { name: space.def.name.clone(), reason });
             }
             let (field, path) = if row.len() > 3 { (row.id(3)?, row.text(4)?) } else { (0, String::new()) };
-            if !path.is_empty() && primary.key.parts().iter().all(|part| part.path.is_none()) {
-                return Err(not_for_sequence(space, primary, "sequence field must be a part of the index"));
-            }
-            check_filled_part(space, primary, field, self.is_history())?;
-            if !path.is_empty() {
-                return Err(not_for_sequence(space, primary, "sequence can fill only a whole field"));
-            }
+            let path = if path.is_empty() { None } else { Some(Path::parse(&path)) };
+            let path = path.transpose().map_err(|_| {
+                not_for_sequence(space, primary, "sequence field must be a part of the index")
+            })?;
+            check_filled_part(space, primary, (field, path.as_ref()), self.is_history())?;
         }
         self.apply_system_row(system::SPACE_SEQUENCE, old, new);
         Ok(())
@@ -326,7 +328,7 @@ impl Store {
     /// Whether another space has the sequence as its own, or has it at all if it is to be a space's own.
     fn is_taken_elsewhere(&self, sequence: u32, space: u32, is_generated: bool) -> bool {
         self.catalog.iter().filter(|other| other.def.id != space).any(|other| {
-            let attached = other.sequence.filter(|attached| attached.sequence == sequence);
+            let attached = other.sequence.as_ref().filter(|attached| attached.sequence == sequence);
             attached.is_some_and(|attached| attached.is_generated || is_generated)
         })
     }
@@ -339,6 +341,7 @@ impl Store {
         let attached = AttachedSequence {
             sequence: row.id(1).unwrap_or(0),
             field: row.id(3).unwrap_or(0),
+            path: row.text(4).ok().and_then(|path| Path::parse(path).ok()).map(Arc::new),
             is_generated: row.bool(2).unwrap_or(false),
         };
         let space = row.id(0).ok().and_then(|id| self.catalog.get_mut(id));

@@ -298,10 +298,36 @@ fn sequences_fill_fields() {
     s.rollback();
     assert_eq!(insert(s, 520, "[null]").unwrap().unwrap(), "[103]");
     // No row says how far inserts have moved the sequence, and a DELETE of the row lets it begin anew.
-    let id = s.space(520).unwrap().sequence.unwrap().sequence;
+    let id = s.space(520).unwrap().sequence().unwrap();
     assert_eq!(s.sequence(id).unwrap().value, Some(103));
     delete(s, 285, 0, &format!("[{id}]")).unwrap();
     assert_eq!(s.sequence(id).unwrap().value, None);
+}
+
+#[test]
+fn a_sequence_fills_a_part_of_a_field() {
+    let mut store = new_store();
+    let s = &mut store;
+    let parts = [PartSpec { path: "a.b", ..PartSpec::new(1, "unsigned") }];
+    let space = commit(s, |s| {
+        let space = ddl::create_space(s, &SpaceSpec::new("inside", &[]))?;
+        let sequence = Some(SequenceUse::Generate);
+        ddl::create_index(s, space, &IndexSpec { sequence, ..IndexSpec::new("pk", &parts) })?;
+        Ok(space)
+    });
+    let mut put = |tuple: &str| insert(s, space, tuple).map(Option::unwrap_or_default);
+    assert_eq!(put(r#"[0, {"a": {"c": [], "b": null}}, 7]"#).unwrap(), r#"[0, {"a": {"c": [], "b": 1}}, 7]"#);
+    assert_eq!(put(r#"[0, {"a": {"b": 300}}]"#).unwrap(), r#"[0, {"a": {"b": 300}}]"#);
+    assert_eq!(put(r#"[0, {"a": {"b": null}}]"#).unwrap(), r#"[0, {"a": {"b": 301}}]"#);
+    assert!(put(r#"[0, {"a": {}}]"#).is_err());
+    let id = s.space(space).unwrap().sequence().unwrap();
+    assert_eq!(s.sequence(id).unwrap().value, Some(301));
+    // The primary key keeps the part.
+    let other = [PartSpec::new(0, "unsigned")];
+    s.begin(user::ADMIN);
+    let refused = ddl::create_index(s, space, &IndexSpec { id: Some(0), ..IndexSpec::new("pk", &other) });
+    assert!(refused.is_err());
+    s.rollback();
 }
 
 #[test]

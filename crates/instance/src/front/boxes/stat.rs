@@ -1,4 +1,4 @@
-//! `box.stat`: the number of requests of each kind, in all and per second.
+//! `box.stat`: the number of requests and of programs' statements of each kind, in all and per second.
 
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::keys::RequestType;
@@ -32,7 +32,9 @@ impl Instance {
 
     fn stat_rows(&self) -> Value {
         let status = self.status();
-        let count = |kinds: &[RequestType]| kinds.iter().map(|&kind| status.requests.of(kind)).sum::<u64>();
+        let count = |kinds: &[RequestType]| {
+            kinds.iter().map(|&kind| status.requests.with_statements(kind)).sum::<u64>()
+        };
         let mut rows: Vec<_> = ROWS.iter().map(|(name, kinds)| (*name, status.rate(count(kinds)))).collect();
         rows.push(("ERROR", status.rate(status.requests.errors)));
         Value::map(rows)

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use lycosa_instance::{OwnedStatement, Proposal};
 use lycosa_iproto::error::ErrorCode;
+use lycosa_iproto::keys::RequestType;
 use lycosa_store::{Access, Decision, Hooks, Object, OwnedChange, Statement, StatementKind, system, user};
 use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
@@ -21,6 +22,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("submit", submit),
     ("decide", decide),
     ("changes", changes),
+    ("forget_request", forget_request),
     ("set_hooks", set_hooks),
     ("begin", begin),
     ("commit", commit),
@@ -52,6 +54,27 @@ fn statement(lua: Lua) -> Result<OwnedStatement, Error> {
     let operations = if matches!(kind, "update" | "upsert") { tuple(lua, 5)? } else { Vec::new() };
     let base = lua.number(6).map_or(1, |base| base as i64);
     Ok(OwnedStatement { kind, space, index, first, operations, base })
+}
+
+/// The request that asks a server for such a statement.
+fn request_type(kind: &[u8]) -> RequestType {
+    match kind {
+        b"insert" => RequestType::Insert,
+        b"replace" => RequestType::Replace,
+        b"update" => RequestType::Update,
+        b"upsert" => RequestType::Upsert,
+        _ => RequestType::Delete,
+    }
+}
+
+/// `forget_request(kind)`: the program carries out a request, which was counted when it came.
+fn forget_request(lua: Lua) -> Result<i32, Error> {
+    let kind = request_type(lua.bytes(1).unwrap_or_default());
+    lua.with_instance(|instance| {
+        instance.count_statement(kind, -1);
+        Ok(())
+    })?;
+    Ok(0)
 }
 
 fn push_shown(lua: Lua, space: u32, tuple: &[u8]) -> Result<(), Error> {
@@ -94,6 +117,7 @@ fn execute(lua: Lua) -> Result<i32, Error> {
     let mut out = Vec::new();
     let rows = lua.with_instance(|instance| {
         let before = instance.awaited();
+        instance.count_statement(request_type(statement.kind.as_bytes()), 1);
         instance.execute(user, &statement.get(), &mut out)?;
         Ok(before..instance.awaited())
     })?;
@@ -149,6 +173,8 @@ fn set_sequence(lua: Lua) -> Result<i32, Error> {
     };
     let rows = lua.with_instance(|instance| {
         let before = instance.awaited();
+        let kind = if value.is_some() { RequestType::Replace } else { RequestType::Delete };
+        instance.count_statement(kind, 1);
         instance.execute(user::ADMIN, &statement, &mut Vec::new())?;
         Ok(before..instance.awaited())
     })?;
@@ -173,6 +199,7 @@ fn execute_seen(lua: Lua) -> Result<i32, Error> {
             instance.begin(user)?;
         }
         let place = instance.savepoint();
+        instance.count_statement(request_type(statement.kind.as_bytes()), 1);
         match instance.execute(user, &statement.get(), &mut out) {
             Ok(_) => Ok((place, instance.changes_since(Some(place), true))),
             Err(error) => {
@@ -224,7 +251,10 @@ fn submit(lua: Lua) -> Result<i32, Error> {
     let statement = statement(lua)?;
     let (user, space) = (lua.session()?.caller.effective, statement.space);
     let mut out = Vec::new();
-    let proposal = lua.with_instance(|instance| instance.submit(user, &statement.get(), &mut out))?;
+    let proposal = lua.with_instance(|instance| {
+        instance.count_statement(request_type(statement.kind.as_bytes()), 1);
+        instance.submit(user, &statement.get(), &mut out)
+    })?;
     let Some(proposal) = proposal else {
         push_shown(lua, space, &out)?;
         return Ok(1);

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use lycosa_instance::{Instance, Select, WalkError};
 use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::keys::RequestType;
 use lycosa_store::{Access, Budget, Cursor, CursorError, IteratorType, Object, Progress, Space, user};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
@@ -47,6 +48,7 @@ fn select(lua: Lua) -> Result<i32, Error> {
     prepare(lua, space, index)?;
     let mut out = Vec::new();
     let count = lua.with_instance(|instance| {
+        instance.count_statement(RequestType::Select, 1);
         let select = Select { space, index, iterator, key: &key, offset, limit };
         instance.select(user, &select, &mut out)
     })?;
@@ -129,6 +131,7 @@ fn find(lua: Lua, user: Option<u32>) -> Result<i32, Error> {
     let found = lua.with_instance(|instance| {
         if let Some(user) = user {
             check_read(instance, user, space)?;
+            instance.count_statement(RequestType::Select, 1);
         }
         let store = instance.read(space, index)?;
         let found = match user {
@@ -212,6 +215,7 @@ fn cursor(lua: Lua) -> Result<i32, Error> {
         if instance.store().space(space).is_ok() {
             check_read(instance, user, space)?;
         }
+        instance.count_statement(RequestType::Select, 1);
         let store = instance.store();
         store.check_iterator(space, index, iterator, &key).map_err(|error| of_store(&error))
     })?;

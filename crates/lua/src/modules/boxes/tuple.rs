@@ -393,7 +393,7 @@ fn display(reader: &mut Reader<'_>, out: &mut String, depth: usize) {
             }
             Ok(Value::Float(value)) => out.push_str(&number_text(f64::from(value), DIGITS)),
             Ok(Value::Double(value)) => out.push_str(&number_text(value, DIGITS)),
-            Ok(Value::Str(text) | Value::Bin(text)) => display_text(&text, out),
+            Ok(Value::Str(text) | Value::Bin(text)) => display_text(&text, out, depth),
             Ok(Value::Ext(kind, bytes)) => match (Decimal::from_ext(&bytes), <[u8; 16]>::try_from(bytes)) {
                 (Some(value), _) if kind == EXT_DECIMAL => {
                     let _ = write!(out, "{value}");
@@ -409,9 +409,9 @@ fn display(reader: &mut Reader<'_>, out: &mut String, depth: usize) {
     }
 }
 
-/// A string as YAML shows it on one line: in single quotes if it can be printed, in double quotes with escapes if it holds
-/// control characters, as base64 if it is no UTF-8.
-fn display_text(bytes: &[u8], out: &mut String) {
+/// A string as YAML shows it: in single quotes if it can be printed, in double quotes with escapes if it holds control characters
+/// or blanks beside a line break, as base64 if it is no UTF-8.
+fn display_text(bytes: &[u8], out: &mut String, depth: usize) {
     use std::fmt::Write as _;
     let text = str::from_utf8(bytes).ok().filter(|text| !text.chars().any(is_unprintable));
     let Some(text) = text else {
@@ -419,11 +419,9 @@ fn display_text(bytes: &[u8], out: &mut String) {
         out.push_str(&base64::engine::general_purpose::STANDARD.encode(bytes));
         return;
     };
-    if !text.chars().any(|character| character.is_control() && character != '\n') {
-        // A line break in single quotes is an empty line, and the next line is indented.
-        out.push('\'');
-        out.push_str(&text.replace('\'', "''").replace('\n', "\n\n    "));
-        out.push('\'');
+    let is_quoted_once = !text.chars().any(|character| character.is_control() && character != '\n');
+    if is_quoted_once && !text.contains(" \n") && !text.contains("\n ") {
+        display_lines(text, out, depth);
         return;
     }
     out.push('"');
@@ -447,4 +445,27 @@ fn display_text(bytes: &[u8], out: &mut String) {
         }
     }
     out.push('"');
+}
+
+/// A text in single quotes. In them one line break more than the text has ends a line, and the line behind it is indented by its
+/// depth.
+fn display_lines(text: &str, out: &mut String, depth: usize) {
+    out.push('\'');
+    let mut is_behind_break = false;
+    for line in text.split_inclusive('\n') {
+        let content = line.trim_end_matches('\n');
+        if is_behind_break && !content.is_empty() {
+            out.extend(std::iter::repeat_n(' ', 2 * depth + 2));
+            is_behind_break = false;
+        }
+        out.push_str(&content.replace('\'', "''"));
+        if content.len() < line.len() {
+            out.push_str(if is_behind_break { "\n" } else { "\n\n" });
+            is_behind_break = true;
+        }
+    }
+    if is_behind_break {
+        out.extend(std::iter::repeat_n(' ', 2 * depth + 2));
+    }
+    out.push('\'');
 }
