@@ -23,7 +23,10 @@ local names_by_space = {}
 local lookup
 
 -- Numbers of the fields of a space by their names; nil without a format.
+-- A tuple of which a format was not asked yet has this bit in its space: `PROPOSED` of boxes/tuple.rs.
+local PROPOSED = 2 ^ 31
 internal.names_of = function(space)
+    if space >= PROPOSED then space = space - PROPOSED end
     if space == 0 then return nil end
     local names = names_by_space[space]
     if names == nil then

@@ -41,6 +41,28 @@ fn is_plain(lua: Lua, index: i32) -> bool {
     }
 }
 
+/// Whether NaN or an infinity is among the numbers of a valid value.
+fn has_invalid_number(value: &[u8]) -> bool {
+    let mut reader = Reader::new(value);
+    let is_invalid = |reader: &mut Reader<'_>| -> Result<bool, mp::MpError> {
+        match reader.kind()? {
+            // The items follow.
+            mp::Kind::Array => reader.array().map(|_| false),
+            mp::Kind::Map => reader.map().map(|_| false),
+            mp::Kind::Float => reader.float().map(|number| !number.is_finite()),
+            mp::Kind::Double => reader.double().map(|number| !number.is_finite()),
+            _ => reader.skip().map(|()| false),
+        }
+    };
+    while !reader.is_empty() {
+        match is_invalid(&mut reader) {
+            Ok(false) => {}
+            other => return other.unwrap_or(false),
+        }
+    }
+    false
+}
+
 /// `decode(bytes, offset, options)`: the value and the offset behind it, both counted from 1.
 fn decode(lua: Lua) -> Result<i32, Error> {
     let Some(bytes) = lua.bytes(1).map(<[u8]>::to_vec) else {
@@ -57,9 +79,17 @@ fn decode(lua: Lua) -> Result<i32, Error> {
     }
     let rest = bytes.get(offset as usize - 1..).unwrap_or_default();
     let length = mp::value_len(rest).map_err(|_| Error::here("msgpack.decode: invalid MsgPack"))?;
-    // Which options there are is looked at only where a value can have a metatable.
-    let has_tables = matches!(Reader::new(rest).kind(), Ok(mp::Kind::Array | mp::Kind::Map));
-    let marks = !has_tables || Settings::read(lua, 3)?.decode_save_metatables;
+    // Which options there are is looked at only where one of them can have an effect.
+    let marks = match Reader::new(rest).kind() {
+        Ok(mp::Kind::Array | mp::Kind::Map | mp::Kind::Float | mp::Kind::Double) => {
+            let settings = Settings::read(lua, 3)?;
+            if !settings.decode_invalid_numbers && has_invalid_number(&rest[..length]) {
+                return Err(Error::here("number must not be NaN or Inf"));
+            }
+            settings.decode_save_metatables
+        }
+        _ => true,
+    };
     lua.decode_as(&mut Reader::new(&rest[..length]), marks)?;
     lua.push_number(offset + length as f64);
     Ok(2)

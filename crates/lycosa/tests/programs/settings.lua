@@ -157,4 +157,13 @@ end
 local session_settings = box.space._session_settings
 print(session_settings:update('sql_default_engine', { { '=', 'value', 'vinyl' } }), session_settings:get('sql_default_engine').value)
 print(pcall(session_settings.update, session_settings, 'sql_default_engine', { { '=', 'name', 'x' } }))
+-- NaN and infinities are decoded unless a setting refuses them.
+local strict_msgpack = msgpack.new()
+for _, value in ipairs({ 0 / 0, 1 / 0, { { a = -1 / 0 } }, ffi.new('float', 1 / 0), 1.5, { 1 } }) do
+    strict_msgpack.cfg({ decode_invalid_numbers = true })
+    io.write(tostring(pcall(strict_msgpack.decode, msgpack.encode(value))), ' ')
+    strict_msgpack.cfg({ decode_invalid_numbers = false })
+    local done, failure = pcall(strict_msgpack.decode, msgpack.encode(value))
+    print(done, done or failure)
+end
 os.exit(0)

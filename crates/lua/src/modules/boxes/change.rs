@@ -10,6 +10,7 @@ use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
 
 use super::call::tell_callbacks;
+use super::tuple::PROPOSED;
 use super::{id, key, of_store, tuple};
 use crate::api::{Kind, Lua, Native};
 use crate::error::Error;
@@ -263,7 +264,7 @@ fn submit(lua: Lua) -> Result<i32, Error> {
     lua.push_nil();
     lua.push_userdata(Proposed { statement, proposal: Cell::new(Some(proposal)) });
     push_side(lua, space, old.as_deref())?;
-    push_side(lua, space, new.as_deref())?;
+    push_side(lua, space | PROPOSED, new.as_deref())?;
     Ok(4)
 }
 

@@ -251,6 +251,10 @@ fn tuple_path(lua: Lua) -> Result<i32, Error> {
     Ok(1)
 }
 
+/// Beside the space of a tuple that a `before_replace` trigger is shown: the format is asked for after the triggers, and what they
+/// make of the tuple is not checked before.
+pub(super) const PROPOSED: u32 = 1 << 31;
+
 /// Refuses a tuple that does not fit the format of its space, if the space still exists.
 fn check_format(lua: Lua, space: u32, tuple: &[u8]) -> Result<(), Error> {
     let misfit = lua.with_instance(|instance| {
@@ -280,7 +284,7 @@ fn tuple_update(lua: Lua) -> Result<i32, Error> {
         update::STEP_LIMIT,
     );
     let updated = updated.map_err(|error| to_error(of_store(&lycosa_store::Error::Update(error))))?;
-    if space != 0 {
+    if space != 0 && space & PROPOSED == 0 {
         check_format(lua, space, &updated)?;
     }
     lua.push_tuple_of(space, &updated)?;
