@@ -317,7 +317,7 @@ impl KeyDef {
         Ok(())
     }
 
-    /// Checks that the tuple has a whole key, whatever the rest of it is.
+    /// Checks that the tuple has a whole key. Fields outside of the key are not looked at.
     ///
     /// # Errors
     /// The first part of another type, or without a value.

@@ -133,8 +133,8 @@ impl Instance {
         self.shard.data().decide(acting, statement, proposal, decision, out)
     }
 
-    /// Counts a statement or a read of a program for `box.stat`, which counts requests by itself: `number` is -1 for a request
-    /// that a program carries out.
+    /// Counts a statement or a read of a program for `box.stat`. `number` is -1 for a request that a program carries out: the
+    /// request was counted when it came.
     pub fn count_statement(&mut self, kind: RequestType, number: i64) {
         self.front.counts.count_statements(kind, number);
     }

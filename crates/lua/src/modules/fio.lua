@@ -282,7 +282,8 @@ end
 
 -- `pwrite(data, place)`, or `pwrite(buffer, count, place)`. Without a place it is the beginning of the file.
 function handle.pwrite(self, data, second, third)
-    if type(data) == 'cdata' and data ~= nil then return write_all(self.fh, ffi.string(data, second), tonumber(third) or 0) end
+    local is_memory = type(data) == 'cdata' and data ~= nil and not tonumber(data)
+    if is_memory then return write_all(self.fh, ffi.string(data, second), tonumber(third) or 0) end
     return write_all(self.fh, data, tonumber(second) or 0)
 end
 
