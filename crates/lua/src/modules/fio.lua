@@ -281,10 +281,16 @@ function handle.write(self, data, count)
 end
 
 -- `pwrite(data, place)`, or `pwrite(buffer, count, place)`. Without a place it is the beginning of the file.
+-- A negative place is the present one.
+local function place_of(place)
+    place = type(place) ~= 'cdata' and tonumber(place) or 0
+    return place >= 0 and place or nil
+end
+
 function handle.pwrite(self, data, second, third)
     local is_memory = type(data) == 'cdata' and data ~= nil and not tonumber(data)
-    if is_memory then return write_all(self.fh, ffi.string(data, second), tonumber(third) or 0) end
-    return write_all(self.fh, data, tonumber(second) or 0)
+    if is_memory then return write_all(self.fh, ffi.string(data, second), place_of(third)) end
+    return write_all(self.fh, data, place_of(second))
 end
 
 function handle.seek(self, offset, whence)
