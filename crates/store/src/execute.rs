@@ -444,7 +444,7 @@ impl Store {
         }
         if self.is_short_of_memory(tuple.len()) {
             let room = replaced.map_or(0, |replaced| self.arena.get(replaced).len() + SLACK);
-            if tuple.len() > room && !self.space(id).is_ok_and(|space| space.beyond_limit) {
+            if tuple.len() > room && !self.is_exempt_from_limit(id) {
                 return Err(Error::MemoryIssue { bytes: size });
             }
         }

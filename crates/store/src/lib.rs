@@ -300,10 +300,19 @@ impl Store {
             run: Vec::new(),
         };
         store.define_system_spaces();
-        // A truncation, and the reset of a sequence that goes with it, free space: their rows are accepted
-        // beyond the limit.
-        store.exempt_from_limit(system::TRUNCATE);
-        store.exempt_from_limit(system::SEQUENCE_DATA);
+        // A truncation, and the reset of a sequence that goes with it, free space. Accounts and grants are an administrator's, who
+        // has to act on a full store too; promotions, epochs and replicas are rows of `_schema` and `_cluster`. Users and objects
+        // have limits, and so do the rows about them.
+        for space in [
+            system::TRUNCATE,
+            system::SEQUENCE_DATA,
+            system::SCHEMA,
+            system::CLUSTER,
+            system::USER,
+            system::PRIV,
+        ] {
+            store.exempt_from_limit(space);
+        }
         store
     }
 
@@ -324,6 +333,12 @@ impl Store {
         if let Some(space) = self.catalog.get_mut(space) {
             space.beyond_limit = true;
         }
+    }
+
+    /// Whether the space grows beyond the memory limit.
+    #[must_use]
+    pub fn is_exempt_from_limit(&self, space: SpaceId) -> bool {
+        self.space(space).is_ok_and(|space| space.beyond_limit)
     }
 
     /// Lifts the memory limit for the statements to come, or restores it: for definitions and rows without which the data that

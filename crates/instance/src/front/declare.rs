@@ -88,7 +88,7 @@ impl Instance {
     fn declare_user(&mut self, declared: &DeclaredUser) -> Result<(bool, Option<String>), ErrorObject> {
         let existing = self.shard.store().user_by_name(&declared.name).map(|user| user.hash2);
         let hash2 = declared.password.as_ref().map(|password| auth::hash2(password.as_bytes()));
-        self.shard.data().transaction(Growth::Adds, user::ADMIN, |store| {
+        self.shard.data().transaction(Growth::Finishes, user::ADMIN, |store| {
             let done = match (existing, hash2) {
                 (None, hash2) => ddl::create_user(store, &declared.name, hash2, false).map(drop),
                 (Some(old), Some(new)) if old != Some(new) => ddl::set_password(store, &declared.name, new),
@@ -142,7 +142,7 @@ impl Instance {
     /// Lets a user use a tube, or with `*` every tube. Whether that took rights away that an older version had granted.
     fn grant_tube(&mut self, user: &str, tube: &str) -> Result<bool, ErrorObject> {
         if tube == ALL_TUBES {
-            return self.shard.data().transaction(Growth::Adds, user::ADMIN, |store| {
+            return self.shard.data().transaction(Growth::Finishes, user::ADMIN, |store| {
                 grant_tubes(store, user).map_err(|error| wire_error::of_store(&error))
             });
         }

@@ -28,9 +28,9 @@ use crate::shard::wire_error;
 pub(crate) enum Growth {
     /// No rows.
     Nothing,
-    /// A row or two that make the data smaller: a truncation, a tube that is dropped.
+    /// A few rows that make the data smaller: a truncation, a tube that is dropped, a grant or token that is revoked.
     Shrinks,
-    /// Rows about what exists: a task that is taken, an UPDATE, a DELETE.
+    /// Rows about what exists: a task that is taken, an UPDATE, a DELETE. Or an administrator's: accounts, tokens, replicas.
     Finishes,
     /// Rows that a later row has to end: a task, a tuple, a tube.
     Adds,
@@ -67,6 +67,8 @@ impl Need {
                 Growth::Adds
             }
             (Some(TubeMethod::Truncate | TubeMethod::Drop), _) => Growth::Shrinks,
+            (_, Some(QueueMethod::Grant)) => Growth::Finishes,
+            (_, Some(QueueMethod::Revoke)) => Growth::Shrinks,
             (
                 Some(
                     TubeMethod::Peek
@@ -88,7 +90,11 @@ impl Need {
 
     /// The need of a statement.
     pub(crate) fn of_statement(store: &Store, statement: &Statement<'_>) -> Self {
-        let growth = growth_of(statement);
+        let growth = match growth_of(statement) {
+            // A row that the memory limit does not refuse the reserve of the disk does not refuse either.
+            Growth::Adds if store.is_exempt_from_limit(statement.space()) => Growth::Finishes,
+            growth => growth,
+        };
         match store.space(statement.space()) {
             Ok(space) if space.is_temporary() => Self::Read,
             // Rows that stay on this instance are its own affair, as in Tarantool.
@@ -264,7 +270,7 @@ impl Conditions {
         let growth = match need {
             Need::Look if self.is_handing_over => return Err(handing_over_error()),
             Need::Read | Need::Look | Need::Deadline => return Ok(()),
-            Need::Register => Growth::Adds,
+            Need::Register => Growth::Finishes,
             Need::Change(growth) | Need::Local(growth) | Need::Call(growth) | Need::Foreign(growth) => growth,
         };
         if growth == Growth::Nothing {

@@ -462,8 +462,12 @@ impl Shard {
             begun.map_err(|error| wire_error::of_expiration(&error))?;
         } else {
             let tasks = &self.expiring.tasks;
-            self.data.transaction(Growth::Adds, user::ADMIN, |store| {
-                tasks.keep(store, &definition).map_err(|error| wire_error::of_expiration(&error))
+            // A full server is drained by expiration, too. The number of tasks has a limit.
+            self.data.transaction(Growth::Finishes, user::ADMIN, |store| {
+                let former = store.lift_limit(true);
+                let kept = tasks.keep(store, &definition);
+                store.lift_limit(former);
+                kept.map_err(|error| wire_error::of_expiration(&error))
             })?;
             self.expiring.refresh(&mut self.data);
         }

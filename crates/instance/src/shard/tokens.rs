@@ -274,7 +274,7 @@ impl Data {
         let mut key = Vec::new();
         mp::write_array(&mut key, 1);
         mp::write_uint(&mut key, token.id.0);
-        self.transaction(Growth::Finishes, user::ADMIN, |store| {
+        self.transaction(Growth::Shrinks, user::ADMIN, |store| {
             let statement = Statement::Delete { space, index: BY_ID, key: &key };
             store.execute(&statement).map(drop).map_err(|error| wire_error::of_store(&error))
         })

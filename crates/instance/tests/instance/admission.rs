@@ -46,29 +46,31 @@ fn changes() -> [(&'static str, Value); 20] {
     [
         ("queue.tube.t:put", values!["y"]),
         ("queue.create_tube", values!["u", "fifo"]),
+        ("box.schema.func.create", values!["g"]),
+        ("expiration.start", values!["n", SPACE, options! { field: 2 }]),
         ("box.schema.user.create", values!["new"]),
         ("box.schema.role.create", values!["s"]),
-        ("box.schema.func.create", values!["g"]),
         ("box.schema.user.grant", values!["old", "write", "universe"]),
         ("box.schema.role.grant", values!["r", "read", "universe"]),
-        ("expiration.start", values!["n", SPACE, options! { field: 2 }]),
         ("queue.tube.t:take", values![0]),
         ("queue.tube.t:bury", values![0]),
         ("box.schema.user.passwd", values!["old", "secret"]),
         ("box.schema.user.passwd", values!["own secret"]),
-        ("box.schema.user.revoke", values!["old", "read", "universe"]),
         ("expiration.stop", values!["e"]),
         ("box.schema.func.drop", values!["f"]),
+        ("queue.tube.t:delete", values![0]),
+        ("box.schema.user.revoke", values!["old", "read", "universe"]),
         ("box.schema.role.drop", values!["r"]),
         ("box.schema.user.drop", values!["old"]),
-        ("queue.tube.t:delete", values![0]),
         ("queue.tube.t:truncate", values![]),
         ("queue.tube.t:drop", values![]),
     ]
 }
 
 /// The calls that add something, of [`changes`].
-const ADDING: usize = 8;
+const ADDING: usize = 3;
+/// The calls of [`changes`] behind which all calls only remove something.
+const REMOVING: usize = 15;
 
 #[track_caller]
 fn assert_moved(answer: Answer, door: &str) {
@@ -139,18 +141,43 @@ fn a_short_disk_refuses_what_adds_through_native_functions() {
         let (code, text) = refused(rig.call(&mut client, name, args));
         assert!(code == ErrorCode::WalIo && text.contains("less than disk_reserve"), "{name}: {text}");
     }
-    let registered = rig.instance.register_replica(Uuid::from_u128(7), rig.now);
-    assert_eq!(registered.map_err(|error| error.code), Err(u32::from(ErrorCode::WalIo)));
+    // An administrator acts: a new user, a replica in the place of a dead one.
+    rig.insert(&mut client, 304, &user_row(50, "x")).expect("INSERT into _user");
+    rig.call(&mut client, "box.schema.user.create", &values!["late"]).expect("a user");
+    assert_eq!(rig.instance.register_replica(Uuid::from_u128(7), rig.now), Ok(2));
     rig.instance.handle_free_space(Some(FreeSpace::new(reserve / 4 - 1, reserve)));
-    for (name, args) in &changes()[ADDING..] {
-        let answer = rig.call(&mut client, name, args);
-        if name.ends_with(":truncate") || name.ends_with(":drop") {
-            answer.unwrap_or_else(|error| panic!("{name}: {error:?}"));
-        } else {
-            let (code, text) = refused(answer);
-            assert!(code == ErrorCode::WalIo && text.contains("a quarter of disk_reserve"), "{name}: {text}");
-        }
+    for (name, args) in &changes()[ADDING..REMOVING] {
+        let (code, text) = refused(rig.call(&mut client, name, args));
+        assert!(code == ErrorCode::WalIo && text.contains("a quarter of disk_reserve"), "{name}: {text}");
     }
+    let registered = rig.instance.register_replica(Uuid::from_u128(8), rig.now);
+    assert_eq!(registered.map_err(|error| error.code), Err(u32::from(ErrorCode::WalIo)));
+    for (name, args) in &changes()[REMOVING..] {
+        rig.call(&mut client, name, args).unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    }
+}
+
+#[test]
+fn an_administrator_acts_at_the_memory_limit() {
+    let (mut rig, mut client) = rig();
+    rig.instance.reconfigure(rig.settings.clone(), 1);
+    let refuses_memory = |answer: Answer| refused(answer).0 == ErrorCode::MemoryIssue;
+    for (name, args) in &changes()[..ADDING] {
+        assert!(refuses_memory(rig.call(&mut client, name, args)), "{name}");
+    }
+    let administered = [
+        ("queue.grant", values!["old", "t"]),
+        ("queue.tube.t:grant", values!["old", options! { call: true, truncate: true }]),
+        ("queue.grant", values!["old", "*"]),
+        ("queue.revoke", values!["old", "*"]),
+        ("queue.revoke", values!["old", "t"]),
+    ];
+    for (name, args) in administered.iter().chain(&changes()[ADDING..]) {
+        rig.call(&mut client, name, args).unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    }
+    rig.insert(&mut client, 304, &user_row(50, "x")).expect("INSERT into _user");
+    assert_eq!(rig.instance.register_replica(Uuid::from_u128(7), rig.now), Ok(2));
+    assert!(refuses_memory(rig.insert(&mut client, SPACE, &values![1, 1])));
 }
 
 #[test]

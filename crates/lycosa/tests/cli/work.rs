@@ -304,6 +304,14 @@ fn is_drained(server: &Server, folder: &std::path::Path, refusal: &str) {
     server.ok(&["token", "add", "drain", "--role", "operator", "--data-dir", data]);
     server.ok(&["pause", "t", "--reason", "a full server"]);
     server.ok(&["resume", "t"]);
+    server.ok(&["token", "revoke", "drain", "--data-dir", data]);
+    let password = folder.join("password");
+    fs::write(&password, "secret").unwrap();
+    let roles = ["--role", "replication", "--tube", "t", "--password-file", password.to_str().unwrap()];
+    server.ok(&[&["user", "add", "ann", "--data-dir", data][..], &roles].concat());
+    server.ok(&["user", "grant", "ann", "--tube", "*", "--data-dir", data]);
+    server.ok(&["user", "revoke", "ann", "--tube", "*", "--data-dir", data]);
+    server.ok(&["user", "drop", "ann", "--data-dir", data]);
 
     let program = "local t = queue.tube.t:take(0, {extended = true}) \
                    queue.tube.t:touch(t[1], 60) \

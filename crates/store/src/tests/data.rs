@@ -1,9 +1,9 @@
 //! Statements and reads against the recorded answers of a real server: iproto.md, sections 6 to 9.
 
 use super::*;
-use crate::IndexKind;
 use crate::ddl::{self, FieldSpec, FunctionSpec, IndexSpec, PartSpec, SequenceUse, SpaceSpec};
 use crate::schema::user::base64;
+use crate::{IndexKind, system};
 
 /// The spaces of the transcripts.
 pub(crate) fn with_wire_data() -> Store {
@@ -395,6 +395,10 @@ fn nothing_grows_over_the_memory_limit() {
     );
     update(s, 515, 0, "[1]", r#"[["=", 1, "a few bytes more"]]"#).unwrap();
     replace(s, 515, r#"[2, "another"]"#).unwrap();
+    // An administrator's rows.
+    insert(s, system::SCHEMA, r#"["term", 1]"#).unwrap();
+    insert(s, system::USER, r#"[50, 1, "late", "user", {}]"#).unwrap();
+    insert(s, system::CLUSTER, r#"[2, "00000000-0000-0000-0000-000000000007"]"#).unwrap();
     for id in 3..100 {
         delete(s, 515, 0, &format!("[{id}]")).unwrap();
     }

@@ -192,13 +192,11 @@ fn usage(function: Function) -> &'static str {
 /// What the rows of a function add.
 fn growth_of(function: Function) -> Growth {
     match function {
-        Function::UserDrop
-        | Function::RoleDrop
-        | Function::FuncDrop
-        | Function::UserRevoke
-        | Function::RoleRevoke
-        | Function::UserPasswd => Growth::Finishes,
-        _ => Growth::Adds,
+        Function::FuncCreate => Growth::Adds,
+        Function::UserDrop | Function::RoleDrop | Function::UserRevoke | Function::RoleRevoke => {
+            Growth::Shrinks
+        }
+        _ => Growth::Finishes,
     }
 }
 
