@@ -16,7 +16,7 @@ use lycosa_iproto::frame::{self, Split};
 use lycosa_iproto::greeting::{GREETING_SIZE, Greeting, GreetingError, REFUSAL_PREFIX, STARTING};
 use lycosa_iproto::keys;
 use lycosa_iproto::reply::{self, Content};
-use lycosa_iproto::request::{self, AuthTuple, Body};
+use lycosa_iproto::request::{self, AuthTuple, Body, SIGN_OF_LIFE};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
@@ -37,8 +37,6 @@ mod master;
 const READ_SIZE: usize = 64 << 10;
 /// An output buffer that has grown beyond this is given back once it is empty.
 const OUTPUT_KEPT: usize = 1 << 20;
-/// `sync` of requests whose answers are not read. No other request gets it.
-const UNREAD_SYNC: u64 = u64::MAX;
 /// Pings in a row after which a silent server counts as gone.
 const KEEP_ALIVE_ATTEMPTS: u32 = 2;
 
@@ -415,7 +413,7 @@ impl Shared {
 
     /// Asks for a sign of life. The answer is not read.
     fn ping(&self) {
-        request::encode(&mut self.state().output, UNREAD_SYNC, &Body::Ping);
+        request::encode(&mut self.state().output, SIGN_OF_LIFE, &Body::Ping);
         self.has_output.notify_one();
     }
 
@@ -449,7 +447,7 @@ impl Shared {
             return;
         };
         let body = Body::Call { name: procedure.as_bytes(), args: args.as_bytes() };
-        request::encode(&mut state.output, UNREAD_SYNC, &body);
+        request::encode(&mut state.output, SIGN_OF_LIFE, &body);
         self.has_output.notify_one();
     }
 
@@ -611,7 +609,7 @@ async fn read_answer(
             frame::split(input, max_answer_size).map_err(|error| Error::protocol(error.to_string()))?
         {
             let reply = reply::decode(content)?;
-            let awaited = (reply.sync != UNREAD_SYNC).then(|| answer(reply));
+            let awaited = (reply.sync != SIGN_OF_LIFE).then(|| answer(reply));
             drop(input.drain(..consumed));
             match awaited {
                 Some(answer) => return answer,
@@ -645,7 +643,7 @@ where
         return greeting;
     }
     let mut output = Vec::new();
-    request::encode(&mut output, UNREAD_SYNC, &Body::Ping);
+    request::encode(&mut output, SIGN_OF_LIFE, &Body::Ping);
     write(writer, &output).await.map_err(lost)?;
     greeting.await
 }

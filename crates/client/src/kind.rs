@@ -55,6 +55,8 @@ pub enum Kind {
     OutcomeUnknown,
     /// The server starts, or goes back to what its journal has confirmed. Nothing was done; another attempt soon may go well.
     Loading,
+    /// The server is a member of a group that has no leader. Nothing was done.
+    NoLeader,
     /// Any other error: look at the code and the text.
     Other,
 }
@@ -99,6 +101,7 @@ impl Kind {
             "TUBE_IN_USE" => Self::TubeInUse,
             "OUTCOME_UNKNOWN" => Self::OutcomeUnknown,
             "READ_ONLY" => Self::ReadOnly,
+            "NO_LEADER" => Self::NoLeader,
             _ => return None,
         })
     }

@@ -21,6 +21,10 @@ use crate::keys::{self, RequestType};
 /// What stands for the arguments of a CALL or EVAL that has none: an empty array.
 pub const NO_ARGUMENTS: &[u8] = &[0x90];
 
+/// `sync` of requests whose answers a client of ours does not read, above all of a PING that asks whether the server still serves. No
+/// other request has it.
+pub const SIGN_OF_LIFE: u64 = u64::MAX;
+
 /// What stands for an absent body: an empty map.
 const NO_FIELDS: &[u8] = &[0x80];
 

@@ -386,15 +386,29 @@ pub(crate) fn touch(arguments: &TouchArguments) -> anyhow::Result<Outcome> {
 const PING_PATIENCE: Duration = Duration::from_millis(200);
 
 pub(crate) fn ping(client: &ClientArguments) -> anyhow::Result<Outcome> {
-    let session = Session::open_within(client, PING_PATIENCE)?;
-    let (runtime, connection) = session.parts();
-    let started = std::time::Instant::now();
-    runtime.block_on(connection.ping())?;
-    let elapsed = started.elapsed();
+    // A member without a leader answers no log-in, so it is asked without one first.
+    let mut elapsed = pinged(&ClientArguments { user: None, ..client.clone() })?;
+    if client.user.is_some() {
+        elapsed = pinged(client)?;
+    }
     if client.json {
         output::line(json!({ "address": client.address, "microseconds": elapsed.as_micros() as u64 }))?;
     } else {
         output::line(format_args!("{} answers after {elapsed:.0?}", client.address))?;
     }
     Ok(Outcome::Done)
+}
+
+/// How long the answer to a PING takes.
+fn pinged(client: &ClientArguments) -> anyhow::Result<Duration> {
+    let session = Session::open_within(client, PING_PATIENCE)?;
+    let (runtime, connection) = session.parts();
+    let started = std::time::Instant::now();
+    runtime.block_on(connection.ping()).map_err(|error| match error.kind() {
+        Some(Kind::NoLeader) => {
+            anyhow::Error::new(error).context(format!("{} runs and serves no requests", client.address))
+        }
+        _ => error.into(),
+    })?;
+    Ok(started.elapsed())
 }

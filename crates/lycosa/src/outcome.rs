@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use lycosa_client::Error;
+use lycosa_client::{Error, Kind};
 use lycosa_engine::replay::LoadError;
 use lycosa_journal::decision::Category;
 use lycosa_journal::directory::DirectoryError;
@@ -38,6 +38,7 @@ const EXIT_FAILED: u8 = 1;
 pub(crate) const EXIT_USAGE: u8 = 2;
 const EXIT_NO_TASK: u8 = 3;
 const EXIT_NO_CONNECTION: u8 = 4;
+const EXIT_NO_LEADER: u8 = 5;
 
 /// The exit code of a command; prints what went wrong.
 pub(crate) fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
@@ -74,6 +75,8 @@ pub(crate) fn code_of(error: &anyhow::Error) -> u8 {
         category.exit_code()
     } else if error.is::<Usage>() || is_wrong_flag(error) {
         EXIT_USAGE
+    } else if error.chain().any(has_no_leader) {
+        EXIT_NO_LEADER
     } else if is_no_connection(error) {
         EXIT_NO_CONNECTION
     } else {
@@ -120,6 +123,11 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .chain()
         .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
         .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// The server runs, and its group has no leader.
+fn has_no_leader(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause.downcast_ref::<Error>().and_then(Error::kind) == Some(Kind::NoLeader)
 }
 
 fn is_no_connection(error: &anyhow::Error) -> bool {

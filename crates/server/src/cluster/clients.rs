@@ -11,6 +11,13 @@
 //! client's log-in is repeated at the new leader, and its queue session is joined again: the node has asked for the session
 //! before it passed the first call of the queue on.
 //!
+//! A node that begins to lead serves its earlier clients itself, without its own listener: its published address may be one that
+//! it does not reach, as behind NAT.
+//!
+//! A node that knows no leader takes requests and lets them wait. After [`LEADERLESS`] it answers a PING with the error [`NO_LEADER`], so
+//! that a person hears why nothing else is answered. A PING with the number [`SIGN_OF_LIFE`] waits too: a client asks with it whether
+//! it had better go to another member.
+//!
 //! Absent: clients that are connected to the leader itself, which the loop serves as ever, and `admin.sock`, which is for
 //! this very server.
 
@@ -25,11 +32,13 @@ use lycosa_iproto::frame::{self as iproto, Split};
 use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
 use lycosa_iproto::repeat;
 use lycosa_iproto::reply::{self, Content};
-use lycosa_iproto::request::{self, Body};
+use lycosa_iproto::request::{self, Body, SIGN_OF_LIFE};
 use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::sync::watch;
+use tokio::task::spawn_local;
 
 use super::handshake::{Purpose, frame, next_frame, read_frame};
 use super::member::{Member, Place};
@@ -38,7 +47,7 @@ use crate::connection;
 use crate::early::Early;
 use crate::replication::applier::Stream;
 use crate::serve::fill_randomly;
-use crate::socket::{Reader, Writer};
+use crate::socket::{Reader, Writer, split_unix};
 use crate::turn::Core;
 
 /// Bytes of the beginning that a member sends.
@@ -49,6 +58,10 @@ const MAX_WAITING: usize = 256 << 10;
 const MAX_PENDING: usize = 4096;
 /// Pause before the next attempt to reach a leader.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a node has no leader before it says so.
+pub(crate) const LEADERLESS: Duration = Duration::from_secs(2);
+/// The name of the kind of error (field `name` of the error object) of a request that found no leader.
+pub(crate) const NO_LEADER: &str = "NO_LEADER";
 /// The numbers of requests that the node makes for a client; no connector counts that far.
 const LOG_IN: u64 = u64::MAX - 1;
 const IDENTIFY: u64 = u64::MAX - 2;
@@ -61,9 +74,13 @@ pub(crate) async fn visit(core: Rc<Core>, member: Rc<Member>, visit: Visit) {
     let leads = *member.place().borrow() == Place::Here;
     let answer = if leads { "" } else { "this node does not lead the group" };
     if writer.write_all(&frame(answer.as_bytes())).await.is_ok() && leads {
-        let early = Early { salt, received: Vec::new(), is_forwarded: true };
-        connection::serve_greeted(core, reader, writer, origin, early).await;
+        serve_here(core, reader, writer, origin, salt).await;
     }
+}
+
+async fn serve_here(core: Rc<Core>, reader: Reader, writer: Writer, origin: Origin, salt: [u8; SALT_SIZE]) {
+    let early = Early { salt, received: Vec::new(), is_forwarded: true };
+    connection::serve_greeted(core, reader, writer, origin, early).await;
 }
 
 fn write_head(origin: &Origin, salt: &[u8; SALT_SIZE]) -> Vec<u8> {
@@ -97,6 +114,7 @@ enum End {
 
 /// A client of this node.
 struct Client {
+    core: Rc<Core>,
     member: Rc<Member>,
     place: watch::Receiver<Place>,
     reader: Reader,
@@ -167,6 +185,7 @@ pub(crate) async fn serve(
     let greeting = Greeting { version: PROTOCOL_VERSION.to_owned(), uuid, salt };
     let place = member.place();
     let mut client = Client {
+        core: core.clone(),
         member,
         place,
         reader,
@@ -222,6 +241,12 @@ impl Client {
 
     async fn connect(&mut self, leader: u64) -> io::Result<Stream> {
         let status = self.member.status();
+        if leader == status.identity.node {
+            let (near, far) = UnixStream::pair()?;
+            let (reader, writer) = split_unix(far);
+            spawn_local(serve_here(self.core.clone(), reader, writer, self.origin.clone(), self.salt));
+            return Ok(Box::new(near));
+        }
         let address = status.members.get(leader).map(|member| member.address.clone());
         let address = address.ok_or(io::ErrorKind::NotFound)?;
         let dialer = self.member.links().dialer();
@@ -235,21 +260,64 @@ impl Client {
 
     /// While no leader is known: takes what the client sends, up to a bound, and its end.
     async fn talk_to_client(&mut self) -> End {
+        let mut bytes = vec![0; 16 << 10];
+        let mut refuses = false;
         loop {
-            if !self.replies.is_empty() {
-                let written = self.writer.write_all(&self.replies).await;
-                self.replies.clear();
-                if written.is_err() {
-                    return End::Client;
+            let left = LEADERLESS.saturating_sub(self.member.in_place_for());
+            if left.is_zero() && !refuses {
+                refuses = true;
+                self.refuse_pings(0);
+            }
+            let takes = self.waiting_bytes < MAX_WAITING && self.replies.len() < MAX_WAITING;
+            let has_replies = !self.replies.is_empty() || self.writer.has_backlog();
+            tokio::select! {
+                biased;
+                writable = self.writer.writable(), if has_replies => {
+                    if writable.and_then(|()| self.give()).is_err() {
+                        return End::Client;
+                    }
                 }
+                read = self.reader.read(&mut bytes), if takes => match read {
+                    Ok(count) if count > 0 => {
+                        let known = self.waiting.len();
+                        self.take(&bytes[..count]);
+                        if refuses {
+                            self.refuse_pings(known);
+                        }
+                    }
+                    _ => return End::Client,
+                },
+                () = tokio::time::sleep(left), if !refuses => {}
+                else => return std::future::pending().await,
             }
-            if self.waiting_bytes >= MAX_WAITING {
-                return std::future::pending().await;
-            }
-            let mut bytes = vec![0; 16 << 10];
-            match self.reader.read(&mut bytes).await {
-                Ok(count) if count > 0 => self.take(&bytes[..count]),
-                _ => return End::Client,
+        }
+    }
+
+    /// Writes what the client takes of its replies.
+    fn give(&mut self) -> io::Result<()> {
+        match self.writer.try_write(&self.replies) {
+            Ok(count) => drop(self.replies.drain(..count)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Answers each PING of the frames that wait, from a place on.
+    fn refuse_pings(&mut self, from: usize) {
+        for frame in self.waiting.split_off(from) {
+            let content = iproto::split(&frame, self.limit).ok().and_then(|split| match split {
+                Split::Frame { content, .. } => request::decode(content).ok(),
+                Split::NeedMore(_) => None,
+            });
+            match content {
+                Some(request)
+                    if matches!(request.body, Body::Ping) && request.header.sync != SIGN_OF_LIFE =>
+                {
+                    self.waiting_bytes -= frame.len();
+                    reply::error(&mut self.replies, request.header.sync, 0, &no_leader());
+                }
+                _ => self.waiting.push_back(frame),
             }
         }
     }
@@ -443,11 +511,8 @@ impl Client {
                     return End::Leader;
                 }
                 writable = self.writer.writable(), if has_replies => {
-                    let written = writable.and_then(|()| self.writer.try_write(&self.replies));
-                    match written {
-                        Ok(count) => drop(self.replies.drain(..count)),
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                        Err(_) => return End::Client,
+                    if writable.and_then(|()| self.give()).is_err() {
+                        return End::Client;
                     }
                 }
                 read = reading.read(&mut from_leader), if gives => match read {
@@ -547,5 +612,14 @@ pub(crate) fn outcome_unknown() -> ErrorObject {
                    whether it was done before it is repeated";
     let mut error = ErrorObject::client(ErrorCode::SyncRollback, message);
     error.fields.push(("name".into(), OUTCOME_UNKNOWN.to_owned()));
+    error
+}
+
+/// The answer to a request that waited for a leader in vain.
+pub(crate) fn no_leader() -> ErrorObject {
+    let message = "the group has no leader now: a majority of its voters has to run and reach each other. Nothing was done: try \
+                   again";
+    let mut error = ErrorObject::client(ErrorCode::Loading, message);
+    error.fields.push(("name".into(), NO_LEADER.to_owned()));
     error
 }

@@ -78,7 +78,13 @@ pub(crate) enum HandshakeError {
     /// It takes too long.
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Silent,
-    /// The peer does not know the secret, or speaks another protocol.
+    /// The peer speaks another protocol.
+    #[error("it speaks another protocol than members of a group")]
+    Foreign,
+    /// The peer speaks without TLS where this node listens with it.
+    #[error("it speaks without TLS, and cluster.listen begins with tls://")]
+    Plain,
+    /// The peer does not know the secret.
     #[error("it is no member of this group: it does not know the secret (cluster.secret_file)")]
     Stranger,
     /// Newer handshakes took its place.
@@ -87,6 +93,18 @@ pub(crate) enum HandshakeError {
     /// The peer knows the secret and refuses.
     #[error("it refuses: {0}")]
     Refused(String),
+}
+
+impl HandshakeError {
+    /// Whether the peer is at fault, or the settings of one side: the connection has not simply ended.
+    pub(crate) fn is_of_peer(&self) -> bool {
+        match self {
+            Self::Stranger | Self::Foreign | Self::Plain | Self::Refused(_) => true,
+            // The error of TLS.
+            Self::Io(error) => error.kind() == io::ErrorKind::Other,
+            Self::Silent | Self::Crowded => false,
+        }
+    }
 }
 
 /// A peer that knows the secret.
@@ -185,10 +203,10 @@ async fn accept(reader: &mut Reader, writer: &Writer, secret: &Secret) -> Result
     let mut head = [0; HEAD];
     reader.read_exact(&mut head[..MAGIC.len() + 1]).await?;
     if head[..MAGIC.len()] != MAGIC {
-        return Err(HandshakeError::Stranger);
+        return Err(HandshakeError::Foreign);
     }
     let purpose = Purpose::ALL.into_iter().find(|purpose| purpose.code() == head[MAGIC.len()]);
-    let purpose = purpose.ok_or(HandshakeError::Stranger)?;
+    let purpose = purpose.ok_or(HandshakeError::Foreign)?;
     reader.read_exact(&mut head[MAGIC.len() + 1..]).await?;
     let mut nonce = [0; NONCE];
     fill_randomly(&mut nonce);
@@ -342,7 +360,7 @@ mod tests {
                 let door = Doorway::default();
                 client.write_all(first).await.unwrap();
                 let refused = accepted(&door, server).await;
-                assert!(matches!(refused, Err(HandshakeError::Stranger)));
+                assert!(matches!(refused, Err(HandshakeError::Foreign)));
                 drop(refused);
                 let mut got = Vec::new();
                 // Unread bytes reset the connection.

@@ -5,7 +5,7 @@
 //! for the next one. An HTTP client that goes away ends the connection, so that the leader takes a waiting call back; tasks in
 //! an answer that no client reads go back to the leader ([`Forwarder::give_back`]).
 //!
-//! An order that was not sent waits for a leader, at most [`PATIENCE`]. An order that was sent and not answered when the leader
+//! An order that was not sent waits for a leader, at most [`LEADERLESS`]. An order that was sent and not answered when the leader
 //! changes has an unknown outcome.
 //!
 //! Absent: probes, metrics and settings, which each node answers about itself.
@@ -16,21 +16,19 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lycosa_instance::{HANDING_OVER, Once, TokenDigest};
-use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::error::ErrorObject;
 use lycosa_tuple::mp::Reader as Values;
 use lycosa_tuple::value::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::spawn_local;
 
-use super::clients::{LATE_ANSWERS, are_elsewhere, outcome_unknown};
+use super::clients::{LATE_ANSWERS, LEADERLESS, are_elsewhere, no_leader, outcome_unknown};
 use super::handshake::{Purpose, frame, next_frame, read_frame};
 use super::member::{Member, Place};
 use super::port::Visit;
 use crate::http::bridge::{self, Bridge, Call, Order, Outcome};
 use crate::replication::applier::Stream;
 
-/// How long an order waits for a leader.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause before the next attempt to reach a leader.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Bytes of an order or of its outcomes: more than HTTP lets a body have.
@@ -104,7 +102,7 @@ impl Forwarder {
     async fn carry(self: Rc<Self>, mut order: Order) {
         let content = encode(&order);
         let mut place = self.member.place();
-        let until = tokio::time::Instant::now() + PATIENCE;
+        let until = tokio::time::Instant::now() + LEADERLESS;
         let outcome = loop {
             let at = *place.borrow_and_update();
             match at {
@@ -333,12 +331,6 @@ fn answer_of(bytes: &[u8]) -> Option<Option<Vec<Outcome>>> {
         [kind] if kind.as_u64() == Some(NOT_LEADER) => Some(None),
         _ => None,
     }
-}
-
-fn no_leader() -> ErrorObject {
-    let message = "the group has no leader now: a majority of its voters has to run and reach each other. Nothing was done: try \
-                   again";
-    ErrorObject::client(ErrorCode::Loading, message)
 }
 
 #[cfg(test)]

@@ -67,6 +67,8 @@ pub(crate) struct Member {
     /// Asks for a turn.
     pub(crate) wake: Notify,
     place: watch::Sender<Place>,
+    /// When `place` became what it is.
+    placed: Cell<Instant>,
     /// By how many microseconds the leader's time was ahead of this node's, when the leader told it last. `None` where this node
     /// leads, or no leader has told it.
     leader_ahead: Cell<Option<i64>>,
@@ -102,6 +104,7 @@ impl Member {
             news: RefCell::new(news.into_iter().collect()),
             wake: Notify::new(),
             place: watch::channel(Place::Nowhere).0,
+            placed: Cell::new(Instant::now()),
             leader_ahead: Cell::new(None),
             began: Instant::now(),
         };
@@ -143,7 +146,9 @@ impl Member {
             _ => Place::Nowhere,
         };
         drop(journal);
-        self.place.send_if_modified(|known| std::mem::replace(known, place) != place);
+        if self.place.send_if_modified(|known| std::mem::replace(known, place) != place) {
+            self.placed.set(Instant::now());
+        }
         self.wake.notify_one();
     }
 
@@ -245,6 +250,11 @@ impl Member {
     /// Where clients are served, and news of it.
     pub(crate) fn place(&self) -> watch::Receiver<Place> {
         self.place.subscribe()
+    }
+
+    /// How long clients have been served where they are.
+    pub(crate) fn in_place_for(&self) -> Duration {
+        self.placed.get().elapsed()
     }
 
     /// The leader's time is `ahead` microseconds ahead of this node's; `None`: this node leads.

@@ -1,13 +1,16 @@
 //! The port for members, `cluster.listen`, and the node behind it.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use lycosa_engine::group::{self, Identity, NodeId};
 use lycosa_journal::directory::Directory;
+use lycosa_queue::sampled::{Sampled, with_held_back};
 use lycosa_tls::rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -18,8 +21,10 @@ use super::handshake::{Doorway, HandshakeError, Known, Purpose, refuse, welcome}
 use super::links::{Dialer, Links, Owner, prepare};
 use super::member::{self, Member};
 use super::snapshots;
+use crate::clock::now;
 use crate::config::Config;
 use crate::journal::RoomWatch;
+use crate::logging::one_line;
 use crate::socket::{Reader, Writer, split_tcp, split_tls};
 use crate::starting::{Progress, Stage};
 use crate::storage;
@@ -43,8 +48,40 @@ pub(crate) struct Port {
     /// A member has said who this node is.
     joined: Notify,
     door: Doorway,
+    refusals: RefCell<Refusals>,
     tls: Option<Arc<ServerConfig>>,
     progress: Arc<Progress>,
+}
+
+/// The refusals that the log has: each address and cause once, until a member connects from that address.
+#[derive(Default)]
+struct Refusals {
+    told: VecDeque<(IpAddr, String)>,
+    sampled: Sampled,
+}
+
+impl Refusals {
+    /// Refusals that are known, at most: beyond it the oldest is forgotten. A stranger with more addresses fills no log either,
+    /// since lines are [`Sampled`].
+    const MAX_TOLD: usize = 64;
+
+    /// The line for the log, if this refusal is news.
+    fn line(&mut self, peer: SocketAddr, cause: &str, now: u64) -> Option<String> {
+        if self.told.iter().any(|(address, known)| *address == peer.ip() && known == cause) {
+            return None;
+        }
+        let held_back = self.sampled.event(now)?;
+        if self.told.len() >= Self::MAX_TOLD {
+            self.told.pop_front();
+        }
+        self.told.push_back((peer.ip(), cause.to_owned()));
+        Some(with_held_back(format!("connection from {peer} to cluster.listen refused: {cause}"), held_back))
+    }
+
+    /// A member has connected.
+    fn forget(&mut self, peer: SocketAddr) {
+        self.told.retain(|(address, _)| *address != peer.ip());
+    }
 }
 
 impl Port {
@@ -62,6 +99,7 @@ impl Port {
             running: RefCell::default(),
             joined: Notify::new(),
             door: Doorway::default(),
+            refusals: RefCell::default(),
             tls,
             progress,
         });
@@ -146,6 +184,13 @@ impl Port {
         self.running.borrow().as_ref().map(|running| running.member.clone())
     }
 
+    /// Logs that the connection of a peer is refused.
+    fn note_refusal(&self, peer: SocketAddr, cause: &str) {
+        if let Some(line) = self.refusals.borrow_mut().line(peer, &one_line(cause), now()) {
+            tracing::warn!("{line}");
+        }
+    }
+
     /// Ends the node and its links.
     ///
     /// # Errors
@@ -168,10 +213,10 @@ impl Port {
         let mut first = [0];
         stream.peek(&mut first).await?;
         if first != [HANDSHAKE_RECORD] {
-            return Err(HandshakeError::Stranger);
+            return Err(HandshakeError::Plain);
         }
         let accepted = tls::accept(stream, config.clone()).await.map_err(io::Error::other)?;
-        accepted.map(split_tls).ok_or(HandshakeError::Stranger)
+        accepted.map(split_tls).ok_or(HandshakeError::Plain)
     }
 }
 
@@ -219,7 +264,7 @@ pub(crate) async fn accept(port: Rc<Port>, listener: TcpListener, visit: Rc<dyn 
             Ok((stream, peer)) => {
                 let (port, visit) = (port.clone(), visit.clone());
                 spawn_local(async move {
-                    if let Err(cause) = serve(&port, stream, peer.to_string(), &*visit).await {
+                    if let Err(cause) = serve(&port, stream, peer, &*visit).await {
                         tracing::debug!("connection of a member from {peer} ended: {cause}");
                     }
                 });
@@ -235,21 +280,29 @@ pub(crate) async fn accept(port: Rc<Port>, listener: TcpListener, visit: Rc<dyn 
 async fn serve(
     port: &Rc<Port>,
     stream: TcpStream,
-    peer: String,
+    peer: SocketAddr,
     visit: &dyn Fn(Visit),
 ) -> Result<(), String> {
     let secret = port.links().dialer().secret;
     let accepted = port.door.accept(port.prepare(stream), &secret).await;
-    let (Known { purpose, group }, mut reader, writer) = accepted.map_err(|error| error.to_string())?;
+    let (Known { purpose, group }, mut reader, writer) = accepted.map_err(|error| {
+        let cause = error.to_string();
+        if error.is_of_peer() {
+            port.note_refusal(peer, &cause);
+        }
+        cause
+    })?;
     let own = port.links().identity().map(|identity| identity.group);
     if own.is_some_and(|own| own != group) || own.is_none() && purpose != Purpose::Messages {
         let cause = match own {
             Some(own) => format!("this server belongs to group {own}"),
             None => "this server belongs to no group yet".to_owned(),
         };
+        port.note_refusal(peer, &format!("it belongs to group {group}, and {cause}"));
         refuse(&writer, &cause).await;
-        return Err(format!("a member of group {group} came: {cause}"));
+        return Err(cause);
     }
+    port.refusals.borrow_mut().forget(peer);
     welcome(&writer).await.map_err(|error| error.to_string())?;
     match purpose {
         Purpose::Messages => port.links().receive(&mut reader).await,
@@ -258,7 +311,7 @@ async fn serve(
             received.map_err(|error| error.to_string())
         }
         Purpose::Client | Purpose::Order | Purpose::Http => {
-            visit(Visit { purpose, peer, reader, writer });
+            visit(Visit { purpose, peer: peer.to_string(), reader, writer });
             Ok(())
         }
     }

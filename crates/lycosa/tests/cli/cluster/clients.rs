@@ -2,11 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Instant;
 
+use lycosa_client::{ConnectOptions, Connection, Value};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Group, LIMIT, lycosa, text};
@@ -57,7 +62,7 @@ fn until_done(done: &Path, wanted: &BTreeSet<String>) {
             "the worker did not run {:?}",
             wanted.difference(&lines).collect::<Vec<_>>()
         );
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 
@@ -103,4 +108,62 @@ fn a_worker_with_all_addresses_outlives_each_frozen_member() {
         |group, number| group.signal(number, Signal::STOP),
         |group, number| group.signal(number, Signal::CONT),
     );
+}
+
+/// A published address: connections to it reach another one, until it is closed. Those that it has go on.
+struct Forwarder {
+    address: String,
+    is_closed: Arc<AtomicBool>,
+}
+
+impl Forwarder {
+    fn to(target: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (target, is_closed) = (target.to_owned(), Arc::new(AtomicBool::new(false)));
+        let closed = is_closed.clone();
+        thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                if closed.load(Ordering::Relaxed) {
+                    continue;
+                }
+                let Ok(far) = TcpStream::connect(&target) else { continue };
+                for (mut from, mut to) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
+                {
+                    thread::spawn(move || {
+                        let _ = io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(Shutdown::Write);
+                    });
+                }
+            }
+        });
+        Self { address, is_closed }
+    }
+}
+
+#[test]
+fn a_member_that_begins_to_lead_needs_no_way_to_its_own_published_address() {
+    let mut group = Group::planned(2, "", &[]);
+    group.begin_alone();
+    group.start(1);
+    let published = Forwarder::to(&group.members[1].address);
+    group.members[1].address = published.address.clone();
+    group.take_in(0, 1);
+    group.put(0, "first");
+    let options: ConnectOptions = group.members[1].listen.parse().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let connection = Connection::connect(&options.request_timeout(LIMIT)).await.unwrap();
+        connection.call("queue.state", ()).await.unwrap();
+        // The members stay connected, as behind a NAT that lets no member out and in again.
+        published.is_closed.store(true, Ordering::Relaxed);
+        let handed = group.order(0, &["transfer", "2"]);
+        assert!(handed.status.success(), "{}", text(&handed));
+        group.until(1, "it leads", |status| status["leads"] == true);
+        connection
+            .call("queue.tube.mail:put", [Value::from("second")].as_slice())
+            .await
+            .expect("the same connection goes on");
+    });
+    assert_eq!(group.payloads(1).len(), 2);
 }

@@ -1,12 +1,15 @@
-//! Members that freeze, run out of space, or speak TLS.
+//! Members that freeze, run out of space, have no leader, or speak TLS; and strangers at their port.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use rustix::process::Signal;
 
-use super::{Group, ROUNDS, text};
+use super::{Group, LIMIT, ROUNDS, lycosa, text};
 
 #[test]
 fn a_frozen_leader_costs_no_task() {
@@ -128,4 +131,58 @@ fn members_speak_tls() {
     group.kill(leader);
     group.put((leader + 1) % 3, "after");
     assert_eq!(group.payloads((leader + 2) % 3).len(), 4);
+}
+
+#[test]
+fn a_member_without_a_leader_lives_and_says_so() {
+    let mut group = Group::of(3);
+    let folder = group.members[0].folder.to_str().unwrap().to_owned();
+    let password = group.folder.path().join("password");
+    fs::write(&password, "secret").unwrap();
+    let password = ["--password-file", password.to_str().unwrap()];
+    let added = lycosa(&[&["user", "add", "ann", "--data-dir", &folder][..], &password].concat());
+    // Another member may lead by now, and then takes the order.
+    let is_user = added.status.success();
+    (1..3).for_each(|number| group.kill(number));
+    group.until(0, "it knows no leader", |status| status["leader"].is_null());
+    let listen = group.members[0].listen.clone();
+    let ping = ["ping", "--address", &listen];
+    let as_user = [&ping[..], &["--user", "ann"], &password].concat();
+    for ping in [&ping[..], &as_user].iter().take(1 + usize::from(is_user)) {
+        let pinged = lycosa(ping);
+        assert_eq!(pinged.status.code(), Some(5), "{}", text(&pinged));
+        assert!(text(&pinged).contains("the group has no leader now"), "{}", text(&pinged));
+    }
+    group.start(1);
+    let began = Instant::now();
+    while !lycosa(&["ping", "--address", &listen]).status.success() {
+        assert!(began.elapsed() < LIMIT, "no leader: {}", group.log(0));
+    }
+}
+
+/// A peer that knows the protocol of members, and not the secret.
+fn knock(address: &str) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = [&b"lycosa member 1\x01"[..], &[0; 16], &[7; 32]].concat();
+    stream.write_all(&head).unwrap();
+    let mut nonce = [0; 32];
+    stream.read_exact(&mut nonce).unwrap();
+    stream.write_all(&[9; 32]).unwrap();
+    assert_eq!(stream.read(&mut nonce).unwrap_or(0), 0, "a stranger is told nothing");
+}
+
+#[test]
+fn a_peer_with_a_wrong_secret_is_logged_once() {
+    let group = Group::of(1);
+    let address = group.members[0].address.clone();
+    (0..50).for_each(|_| knock(&address));
+    let mut other = TcpStream::connect(&address).unwrap();
+    other.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let _ = other.read(&mut [0; 1]);
+    let count = |cause: &str| group.log(0).lines().filter(|line| line.contains(cause)).count();
+    let began = Instant::now();
+    while count("another protocol") == 0 {
+        assert!(began.elapsed() < LIMIT, "{}", group.log(0));
+    }
+    assert_eq!((count("does not know the secret"), count("another protocol")), (1, 1), "{}", group.log(0));
 }
