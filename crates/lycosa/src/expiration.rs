@@ -24,20 +24,13 @@ pub(crate) fn run(command: ExpirationCommand) -> anyhow::Result<Outcome> {
     }
 }
 
-fn open(arguments: &ServerArguments) -> anyhow::Result<Session> {
-    match &arguments.data_dir {
-        Some(folder) => Session::open_admin(folder),
-        None => Session::open(&arguments.client),
-    }
-}
-
 /// A number, or else a name.
 fn named(text: &str) -> Value {
     text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from)
 }
 
 fn start(arguments: &ExpirationStartArguments) -> anyhow::Result<Outcome> {
-    let session = open(&arguments.access)?;
+    let session = Session::open_server(&arguments.access)?;
     let flag = |is_set: bool| is_set.then_some(Value::Bool(true));
     let text = |value: &Option<String>| value.as_deref().map(Value::from);
     let options = [
@@ -141,7 +134,7 @@ fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
 }
 
 fn list(access: &ServerArguments) -> anyhow::Result<Outcome> {
-    let session = open(access)?;
+    let session = Session::open_server(access)?;
     let values = session.call("expiration.list", Vec::new())?;
     let tasks = values.first().and_then(Value::as_array).unwrap_or_default();
     if access.client.json {
@@ -187,7 +180,7 @@ fn none(text: &str) -> anyhow::Result<Outcome> {
 }
 
 fn stats(name: Option<&str>, access: &ServerArguments) -> anyhow::Result<Outcome> {
-    let session = open(access)?;
+    let session = Session::open_server(access)?;
     let values = session.call("expiration.stats", name.map(Value::from).into_iter().collect())?;
     let statistics = values.first().context("the server answers no statistics")?;
     let tasks: Vec<(String, &Value)> = match (name, statistics) {
@@ -225,7 +218,7 @@ fn stats(name: Option<&str>, access: &ServerArguments) -> anyhow::Result<Outcome
 }
 
 fn stop(name: &str, if_exists: bool, access: &ServerArguments) -> anyhow::Result<Outcome> {
-    let session = open(access)?;
+    let session = Session::open_server(access)?;
     let options = Value::map([("if_exists", if_exists)]);
     let values = session.call("expiration.stop", vec![name.into(), options])?;
     let statistics = values.first().filter(|value| !matches!(value, Value::Nil));

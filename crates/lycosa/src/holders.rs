@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use lycosa_client::Value;
 
-use crate::arguments::{AdminArguments, ClientArguments, SessionCommand};
+use crate::arguments::{AdminArguments, ServerArguments, SessionCommand};
 use crate::listing::{distance, member, natural, one_line};
 use crate::outcome::Outcome;
 use crate::output;
@@ -75,7 +75,7 @@ impl<'a> Holders<'a> {
 /// `lycosa session`
 pub(crate) fn run(command: &SessionCommand) -> anyhow::Result<Outcome> {
     match command {
-        SessionCommand::List { tube, older_than, client } => list(tube.as_deref(), *older_than, client),
+        SessionCommand::List { tube, older_than, server } => list(tube.as_deref(), *older_than, server),
         SessionCommand::Release { connection, reason, admin } => {
             steer("lycosa.session.release", "released", *connection, reason.as_deref(), admin)
         }
@@ -107,9 +107,9 @@ fn steer(
 fn list(
     tube: Option<&str>,
     older_than: Option<Duration>,
-    client: &ClientArguments,
+    server: &ServerArguments,
 ) -> anyhow::Result<Outcome> {
-    let session = Session::open(client)?;
+    let session = Session::open_server(server)?;
     let answer = session.call("queue.sessions", Vec::new())?;
     let answer = answer.first().context("the server returned no sessions")?;
     let is_shown = |session: &&Value| {
@@ -118,7 +118,7 @@ fn list(
         tube.is_none_or(holds) && older_than.is_none_or(|limit| held_for.is_some_and(|held| held >= limit))
     };
     let sessions: Vec<&Value> = array(answer, "sessions").iter().filter(is_shown).collect();
-    if client.json {
+    if server.client.json {
         for session in &sessions {
             output::line(payload::to_json(session))?;
         }

@@ -78,7 +78,10 @@ pub(crate) fn each_chosen(
     let (mut after, mut left) = (None, limit);
     while left > 0 {
         let page = session.call(&method(tube, "list"), vec![choice.options(after, left)])?;
-        let tasks = page.first().and_then(Value::as_array).context("the server returned no tasks")?;
+        let tasks = page
+            .first()
+            .and_then(Value::as_array)
+            .context("the server returned no tasks: its queue does not run (`lycosa stats`: line `role`)")?;
         for task in tasks {
             f(task)?;
         }

@@ -300,7 +300,10 @@ impl<'a> Putter<'a> {
             _ => Task::read_many(first)?.unwrap_or_default(),
         };
         if put.is_empty() {
-            self.tally.refused_for_now(tasks, "the tube is full, or the queue is not running");
+            self.tally.refused_for_now(
+                tasks,
+                "the tube is full, or the queue is not running (`lycosa stats`: line `role`)",
+            );
             return Ok(());
         }
         self.tally.stored(tasks);

@@ -10,7 +10,7 @@ use lycosa_iproto::keys::ballot;
 use lycosa_iproto::request::Body;
 use serde_json::json;
 
-use crate::arguments::{DemoteArguments, PromoteArguments, ServerArguments};
+use crate::arguments::{DemoteArguments, PromoteArguments};
 use crate::explain::{in_ballot, replicas};
 use crate::outcome::Outcome;
 use crate::output;
@@ -31,7 +31,7 @@ type Clock = BTreeMap<u64, u64>;
 
 /// The server takes writes from now on.
 pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
-    let session = open(&arguments.server)?;
+    let session = Session::open_server(&arguments.server)?;
     if arguments.shadow {
         let is_json = arguments.server.client.json;
         return shadow::run(&session, &info(&session)?, arguments.horizon, is_json);
@@ -111,7 +111,8 @@ fn check_hearing(deaf: &[String], is_forced: bool) -> anyhow::Result<()> {
     if !is_forced {
         bail!(
             "{warning}. Nothing was done. Stop the old master, and see that nothing starts it again; then add --force. An \
-             instance that never comes back is forgotten when its row of `_cluster` is deleted"
+             instance that never comes back is forgotten when its row of `_cluster` is deleted: \
+             `echo 'box.space._cluster:delete(NUMBER)' | lycosa console DATA_DIR/admin.sock`"
         );
     }
     eprintln!("lycosa: {warning}");
@@ -193,7 +194,7 @@ fn queue_state(session: &Session) -> anyhow::Result<String> {
 
 /// The server takes no writes from now on. Says up to which vclock its replicas have to be waited for.
 pub(crate) fn demote(arguments: &DemoteArguments) -> anyhow::Result<Outcome> {
-    let session = open(&arguments.server)?;
+    let session = Session::open_server(&arguments.server)?;
     let was_read_only = info(&session)?.get("ro").and_then(Value::as_bool).unwrap_or_default();
     session.call("box.ctl.demote", Vec::new())?;
     let clock = clock_of(&settled(&session)?);
@@ -209,13 +210,6 @@ pub(crate) fn demote(arguments: &DemoteArguments) -> anyhow::Result<Outcome> {
     }
     output::line(format_args!("on the new master: lycosa promote --after '{}'", shown(&clock)))?;
     Ok(Outcome::Done)
-}
-
-fn open(server: &ServerArguments) -> anyhow::Result<Session> {
-    match &server.data_dir {
-        Some(folder) => Session::open_admin(folder),
-        None => Session::open(&server.client),
-    }
 }
 
 pub(crate) fn info(session: &Session) -> anyhow::Result<Value> {

@@ -8,7 +8,7 @@ use lycosa_client::{Array, ConnectOptions, Connection, Error, Response, TlsOptio
 use lycosa_iproto::request::Body;
 use tokio::runtime::Runtime;
 
-use crate::arguments::{ClientArguments, SessionArguments};
+use crate::arguments::{ClientArguments, ServerArguments, SessionArguments};
 use crate::explain;
 use crate::folded;
 
@@ -141,6 +141,14 @@ impl Session {
             error => error.into(),
         })?;
         Ok(Session { runtime, connection, peer: Peer::Admin(path) })
+    }
+
+    /// Connects as administrator if the arguments name a data folder, else as their user.
+    pub(crate) fn open_server(arguments: &ServerArguments) -> anyhow::Result<Session> {
+        match &arguments.data_dir {
+            Some(folder) => Session::open_admin(folder),
+            None => Session::open(&arguments.client),
+        }
     }
 
     /// Acts in the queue session that the arguments name, if they name one.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{AdminArguments, ClientArguments};
+use super::{AdminArguments, ClientArguments, ServerArguments};
 use crate::values::{pause, positive, span};
 
 pub(super) const STATS_EXAMPLES: &str = "\
@@ -26,6 +26,8 @@ Examples:
 
 pub(super) const SESSION_EXAMPLES: &str = "\
 Examples:
+  lycosa session list --data-dir data
+                                      as administrator: every session, of every user
   lycosa session list                 every session: user, addresses, tasks in hand
   lycosa session list mail --older-than 10m
   lycosa session release 17 --reason 'stuck'        its tasks are ready again; it stays connected
@@ -105,7 +107,7 @@ pub(crate) enum SessionCommand {
         #[arg(long, value_name = "TIME", value_parser = span)]
         older_than: Option<Duration>,
         #[command(flatten)]
-        client: ClientArguments,
+        server: ServerArguments,
     },
     /// Release all tasks that a session holds; the session goes on (on the server's machine)
     #[command(after_help = SESSION_LIST_EXAMPLES)]
