@@ -110,7 +110,7 @@ fn a_worker_with_all_addresses_outlives_each_frozen_member() {
     );
 }
 
-/// A published address: connections to it reach another one, until it is closed. Those that it has go on.
+/// A published address: connections to it reach another one, until it is closed. Its existing connections go on.
 struct Forwarder {
     address: String,
     is_closed: Arc<AtomicBool>,
