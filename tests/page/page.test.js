@@ -756,6 +756,7 @@ describe('the page', () => {
     for (const id of [0, 1]) assert.equal((await ask('GET', `v1/tubes/ranked/tasks/${id}`)).pri, 5);
     assert.deepEqual(faults, []);
     await context.close();
+    for (const tube of ['ranked', 'unranked']) await call(`queue.tube.${tube}:drop`);
   });
 
   it('goes through pages of tasks, back and forth', TIMEOUT, async () => {

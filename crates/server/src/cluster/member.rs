@@ -67,7 +67,7 @@ pub(crate) struct Member {
     /// Asks for a turn.
     pub(crate) wake: Notify,
     place: watch::Sender<Place>,
-    /// When `place` became what it is.
+    /// The moment of the last change of `place`.
     placed: Cell<Instant>,
     /// By how many microseconds the leader's time was ahead of this node's, when the leader told it last. `None` where this node
     /// leads, or no leader has told it.

@@ -726,7 +726,7 @@ fn reschedule_back(tube: &mut Tube, (id, former): (u64, &Task), source: &Job, no
 }
 
 impl Tube {
-    /// A task becomes ready at another moment, or gets another priority. Its life is as long as given, or longer by what it waits longer.
+    /// A task becomes ready at another moment, or gets another priority. Its life is as long as given, or grows with its additional wait.
     fn reschedule(
         &mut self,
         id: u64,
