@@ -188,9 +188,19 @@ fn origin(stream: &TcpStream, peer: SocketAddr) -> Option<Origin> {
 /// Lets the system ask a silent peer whether it is still there. A machine that has lost its power or its network closes no
 /// connection, and without this its tasks would stay taken.
 fn keep_alive(stream: &TcpStream) -> rustix::io::Result<()> {
-    sockopt::set_tcp_keepidle(stream, PROBE_AFTER)?;
-    sockopt::set_tcp_keepintvl(stream, PROBE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(stream, PROBES)?;
+    probe(stream, PROBE_AFTER, PROBE_INTERVAL, PROBES)
+}
+
+/// Probes a peer that is silent for `after`, again after each `interval`; after so many `probes` without an answer the connection ends.
+pub(crate) fn probe(
+    stream: &TcpStream,
+    after: Duration,
+    interval: Duration,
+    probes: u32,
+) -> rustix::io::Result<()> {
+    sockopt::set_tcp_keepidle(stream, after)?;
+    sockopt::set_tcp_keepintvl(stream, interval)?;
+    sockopt::set_tcp_keepcnt(stream, probes)?;
     sockopt::set_socket_keepalive(stream, true)
 }
 

@@ -34,6 +34,7 @@ use tokio_rustls::TlsConnector;
 
 use super::handshake::{self, HandshakeError, PATIENCE, Purpose, frame, next_frame};
 use super::secret::Secret;
+use crate::listener::probe;
 use crate::replication::applier::{Duplex, Stream};
 use crate::socket::Reader;
 
@@ -48,6 +49,8 @@ const MAX_MESSAGE: usize = 1 << 30;
 const MAX_HELLO: usize = 2048;
 /// How long sent bytes may stay unconfirmed.
 const UNCONFIRMED: Duration = Duration::from_secs(3);
+/// How long a peer may be silent before the system probes it. Each client that a member forwards has a connection.
+const SILENT: Duration = Duration::from_secs(10);
 
 /// The owner of the links.
 pub(crate) trait Owner {
@@ -107,9 +110,11 @@ impl Dialer {
     }
 }
 
-/// No delay, and an end when the peer's machine confirms nothing.
+/// No delay, and an end when the peer's machine confirms nothing. A silent peer is probed: what it sent while the network was cut, the
+/// end of the connection of a client that it forwards too, never comes again, and the client's tasks would stay taken.
 pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    probe(stream, SILENT, Duration::from_secs(1), 3)?;
     let unconfirmed = u32::try_from(UNCONFIRMED.as_millis()).unwrap_or(u32::MAX);
     Ok(sockopt::set_tcp_user_timeout(stream, unconfirmed)?)
 }
@@ -422,6 +427,19 @@ mod tests {
         fn join(&self, _: Identity) -> Result<(), String> {
             Ok(())
         }
+    }
+
+    /// The end of a forwarded client that was sent while the network was cut is heard of by a probe alone.
+    #[test]
+    fn silent_members_are_probed() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            prepare(&stream).unwrap();
+            assert!(sockopt::socket_keepalive(&stream).unwrap());
+            assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), SILENT);
+        });
     }
 
     #[test]
