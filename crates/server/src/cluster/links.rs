@@ -110,8 +110,8 @@ impl Dialer {
     }
 }
 
-/// No delay, and an end when the peer's machine confirms nothing. A silent peer is probed: what it sent while the network was cut, the
-/// end of the connection of a client that it forwards too, never comes again, and the client's tasks would stay taken.
+/// No delay, and an end when the peer's machine confirms nothing. A silent peer is probed: a cut network swallows the end of a connection,
+/// and the tasks of the client that it belongs to would stay taken.
 pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     probe(stream, SILENT, Duration::from_secs(1), 3)?;
