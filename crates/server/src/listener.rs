@@ -191,7 +191,7 @@ fn keep_alive(stream: &TcpStream) -> rustix::io::Result<()> {
     probe(stream, PROBE_AFTER, PROBE_INTERVAL, PROBES)
 }
 
-/// Probes a peer that is silent for `after`, again after each `interval`; after so many `probes` without an answer the connection ends.
+/// Probes a peer that is silent for `after`, again after each `interval`. After `probes` unanswered ones the connection ends.
 pub(crate) fn probe(
     stream: &TcpStream,
     after: Duration,
