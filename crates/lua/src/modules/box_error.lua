@@ -63,7 +63,6 @@ local function set_last(object)
     lasts[id] = object
 end
 
-
 local function make(of)
     local number = next_number
     next_number = next_number + 1

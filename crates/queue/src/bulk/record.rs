@@ -46,7 +46,8 @@ pub(crate) static JOBS: SystemSpace = SystemSpace {
     indexes: &[("pk", true, &[0])],
 };
 
-/// Fields of a row of [`JOBS`] without a schedule, whose two fields follow those of the format: the space may be older than they.
+/// Fields of a row of [`JOBS`] without a schedule. The two fields of a schedule follow those of the format, because an older version
+/// may have made the space.
 const FIELDS: u32 = JOBS.fields.len() as u32;
 
 /// The action of a job on the tasks that its filter admits.
