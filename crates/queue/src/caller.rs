@@ -10,6 +10,7 @@ use lycosa_store::{UserId, user};
 use crate::error::Error;
 use crate::grant::gives_rights;
 use crate::procedure::Procedure;
+use crate::right::Right;
 
 /// What stands behind a caller: where answers go that come later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,16 +99,6 @@ impl Caller {
 pub(crate) struct Client {
     pub(crate) connection: u64,
     pub(crate) user: UserId,
-}
-
-/// Why a user may call a procedure, beside rights to its spaces.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Right {
-    /// The user was granted to execute the called function itself, so the spaces that it touches need no right of their own. A
-    /// right to execute everything is not enough for that.
-    pub granted: bool,
-    /// The user has every tube ([`EVERY_TUBE`](crate::EVERY_TUBE)).
-    pub every_tube: bool,
 }
 
 /// One call of a procedure.

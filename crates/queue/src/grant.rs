@@ -61,12 +61,6 @@ const FORMER_ACCESS: Access = Access(1 | 2 | 4 | 32 | 64 | 128);
 /// The grant of every user on the universe, needed to log in and to do anything at all.
 const OF_EVERY_USER: Access = Access(Access::SESSION.0 | Access::USAGE.0);
 
-/// Whether the role [`EVERY_TUBE`] reaches a procedure: it changes no rights and no configuration.
-#[must_use]
-pub fn is_of_every_tube(procedure: &Procedure) -> bool {
-    !gives_rights(procedure) && procedure.queue_method() != Some(QueueMethod::Cfg)
-}
-
 /// Whether the procedure writes privileges.
 #[must_use]
 pub fn gives_rights(procedure: &Procedure) -> bool {

@@ -286,11 +286,24 @@ impl Procedure {
         }
     }
 
+    /// `queue.state`.
+    #[cfg(test)]
+    pub(crate) const fn of_state() -> Self {
+        Self(ProcedureKind::Queue(QueueMethod::State))
+    }
+
     /// Whether the method works on a single task, so that its call is short.
     #[must_use]
     pub fn is_of_one_task(&self) -> bool {
         use TubeMethod::{Ack, Bury, Delete, Peek, Put, Release, Take, Touch};
         matches!(self.0, ProcedureKind::Tube(_, Put | Take | Touch | Ack | Release | Peek | Bury | Delete))
+    }
+
+    /// The name of the function for one task, if `name` is that of a tube's method for many.
+    pub(crate) fn single_name(&self, name: &str) -> Option<String> {
+        let method = self.tube_method()?;
+        let tube = name.strip_suffix(method.name())?;
+        Some(format!("{tube}{}", method.single()?.name()))
     }
 
     /// The method, if it is one of the queue itself.
@@ -366,12 +379,12 @@ impl Queue {
     ) -> Result<Answer, Error> {
         let start = out.len();
         let Command { procedure, right, arguments, .. } = *command;
-        let trusted = caller.is_trusted_for(Some(procedure)) || right.every_tube;
+        let (asker, trusted) = (caller, right.makes_trusted(caller, procedure));
         let adjusted;
-        let caller = if trusted == caller.trusted {
-            caller
+        let caller = if trusted == asker.trusted {
+            asker
         } else {
-            adjusted = Caller { trusted, ..*caller };
+            adjusted = Caller { trusted, ..*asker };
             &adjusted
         };
         let is_current = self.is_current(procedure);
@@ -379,7 +392,7 @@ impl Queue {
         let answer = match procedure.0 {
             _ if !is_current => Err(Error::Stale),
             ProcedureKind::Tube(handle, method) => {
-                TubeCall::make(turn.reborrow(), caller, (handle.index, method), command, out)
+                TubeCall::make(turn.reborrow(), (caller, asker), (handle.index, method), command, out)
             }
             ProcedureKind::Queue(method) => turn.call_queue(caller, method, arguments, out),
             ProcedureKind::TubeItself(_) => Err(Error::CallTable),

@@ -9,8 +9,9 @@ use crate::arguments::Arguments;
 use crate::caller::Concern;
 use crate::error::Error;
 use crate::grant::Grantee;
-use crate::procedure::TubeMethod;
+use crate::procedure::{Procedure, TubeMethod};
 use crate::repeat::is_take_again;
+use crate::right::Right;
 use crate::tube::TubeIndex;
 use crate::turn::{TubeTurn, Turn};
 use crate::{Answer, Caller, Command};
@@ -18,7 +19,12 @@ use crate::{Answer, Caller, Command};
 /// One call of a tube's method, as it came.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {
+    /// With the trust that comes with every tube.
     pub(crate) caller: &'a Caller,
+    /// The caller without that trust.
+    pub(crate) asker: &'a Caller,
+    pub(crate) procedure: &'a Procedure,
+    pub(crate) right: Right,
     /// Number of the request.
     pub(crate) request: u64,
     /// The tube.
@@ -39,7 +45,7 @@ impl<'a> TubeCall<'a> {
     /// Makes a call of a tube's method.
     pub(crate) fn make(
         mut turn: Turn<'a>,
-        caller: &'a Caller,
+        (caller, asker): (&'a Caller, &'a Caller),
         (index, method): (TubeIndex, TubeMethod),
         command: &Command<'a>,
         out: &mut Vec<u8>,
@@ -50,10 +56,10 @@ impl<'a> TubeCall<'a> {
             }
             return Ok(turn.refuse_quietly(method.logged_name(), method.answers_null(), out));
         }
-        let Command { right, request, arguments: raw, concern, .. } = *command;
+        let Command { procedure, right, request, arguments: raw, concern } = *command;
         turn.tube(index)?.check_access(caller, method, right.granted)?;
         let arguments = Arguments::parse(raw)?;
-        let call = Call { caller, request, index, arguments, raw, concern };
+        let call = Call { caller, asker, procedure, right, request, index, arguments, raw, concern };
         Self { turn, call }.run(method, out)
     }
 

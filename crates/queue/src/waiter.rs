@@ -11,12 +11,11 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use lycosa_store::UserId;
-
 use crate::consumers::{CallKey, ConsumerRows};
 use crate::integer_map::IntegerMap;
 use crate::leases::Form;
 use crate::repeat::TakeName;
+use crate::right::Claim;
 use crate::time::NEVER;
 use crate::tube::TubeIndex;
 
@@ -57,8 +56,8 @@ impl Wanted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(crate) connection: u64,
-    /// The user that called.
-    pub(crate) user: UserId,
+    /// By what right it waits.
+    pub(crate) claim: Claim,
     /// Number of the request, for the answer; larger than those of requests before it.
     pub(crate) request: u64,
     pub(crate) wanted: Wanted,
@@ -196,7 +195,8 @@ mod tests {
 
     fn take(connection: u64, request: u64, deadline: u64) -> Waiter {
         let wanted = Wanted::Task(Form::Plain);
-        Waiter { connection, user: 1, request, wanted, name: None, since: 0, deadline }
+        let claim = Claim::of_instance();
+        Waiter { connection, claim, request, wanted, name: None, since: 0, deadline }
     }
 
     #[test]

@@ -9,11 +9,12 @@ use lycosa_tuple::mp;
 
 use crate::error::Error;
 use crate::repeat::TakeName;
+use crate::right::Claim;
 use crate::tube::TubeIndex;
 use crate::tube_call::Call;
 use crate::turn::WaitersTurn;
 use crate::waiter::{Line, Waiter, Wanted};
-use crate::{Answer, Caller, Client, Woken};
+use crate::{Answer, Caller, Woken};
 
 /// Refuses a call that would have to be parked and may not.
 pub(crate) fn check_may_wait(caller: &Caller) -> Result<(), Error> {
@@ -30,9 +31,10 @@ impl WaitersTurn<'_> {
         deadline: u64,
     ) -> Result<Answer, Error> {
         let Call { index, caller, request, .. } = *call;
-        let Client { connection, user } = caller.client();
         check_may_wait(caller)?;
-        let waiter = Waiter { connection, user, request, wanted, name, since: self.turn.now, deadline };
+        let (connection, since) = (caller.session, self.turn.now);
+        let claim = Claim::of_call(call, self.turn.store);
+        let waiter = Waiter { connection, claim, request, wanted, name, since, deadline };
         self.turn.common.waiters.push(index, waiter);
         self.bound_rows();
         Ok(Answer::Parked)
@@ -64,8 +66,12 @@ impl WaitersTurn<'_> {
     /// Serves the first call of a line. False if there is none, or nothing for it.
     fn serve_first(&mut self, index: TubeIndex, line: Line) -> bool {
         let Some((request, waiter)) = self.turn.common.waiters.first(index, line) else { return false };
-        let Waiter { connection, user, wanted, name, .. } = waiter.clone();
-        let client = Client { connection, user };
+        let Waiter { connection, claim, wanted, name, .. } = waiter.clone();
+        if let Err(error) = self.turn.check_claim(index, &claim) {
+            self.wake(connection, request, Err(error));
+            return true;
+        }
+        let client = claim.client();
         let mut values = Vec::new();
         self.turn.common.take_name = name;
         let served = self.turn.transact_at(index, |tube| match &wanted {

@@ -404,7 +404,8 @@ impl Store {
     }
 
     /// Takes the place of `former`, whose last changes are void: takes over its settings, its check of bodies, and the hooks of
-    /// its spaces that this store has too, under the same number and name. The schema gets a version that no client has seen.
+    /// its spaces that this store has too, under the same number and name. The schema and the rights get
+    /// versions that nothing has seen.
     pub fn succeed(&mut self, former: &Store) {
         self.settings = former.settings;
         self.check_body = former.check_body;
@@ -412,6 +413,8 @@ impl Store {
         self.transaction.count_on_from(&former.transaction);
         self.catalog.set_privacy(former.catalog.privacy());
         self.schema.version = self.schema.version.max(former.schema.version) + 1;
+        let access = &mut self.schema.users.version;
+        *access = (*access).max(former.schema.users.version) + 1;
         for space in former.catalog.iter().filter(|space| space.hooks.any()) {
             if self.space(space.id()).is_ok_and(|own| own.name() == space.name()) {
                 let hooked = self.set_hooks(space.id(), space.hooks);

@@ -15,7 +15,7 @@ use crate::front::call_16::to_call_16;
 use crate::front::callee::Callee;
 use crate::front::caller::{ParkedCall, ReplyTo};
 use crate::front::loop_time::Outside;
-use crate::front::names::{MAX_NAME, name_too_long, not_defined};
+use crate::front::names::{MAX_NAME, name_too_long, not_defined, right_by_name};
 use crate::shard::Refusal;
 use crate::shard::admission::Need;
 use crate::shard::checkpoint::Snapshot;
@@ -108,7 +108,7 @@ impl Instance {
     ) -> Result<Called, ErrorObject> {
         match target {
             Some(Callee::Queue(procedure, _)) => {
-                let right = self.front.right(&self.shard, caller.effective, name, target);
+                let right = right_by_name(&self.shard, caller.effective, &procedure, name);
                 self.call_resolved(caller, (&procedure, right), args, out)
             }
             target => self.settle(|instance| {
@@ -170,8 +170,8 @@ impl Instance {
         args: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Called, ErrorObject> {
-        let every_tube = self.front.has_every_tube(&self.shard, caller.effective, procedure);
-        self.call_resolved(caller, (procedure, Right { granted: false, every_tube }), args, out)
+        let right = Right::inside(self.shard.store(), caller.effective, procedure);
+        self.call_resolved(caller, (procedure, right), args, out)
     }
 
     fn call_resolved(

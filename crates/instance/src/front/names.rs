@@ -6,9 +6,9 @@
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_queue::{
-    EVERY_TUBE, Procedure, QueueMethod, QueueState, Right, TubeMethod, is_of_every_tube, misspelt,
+    Procedure, QueueState, Right, TubeMethod, check_execute, misspelt,
 };
-use lycosa_store::{Access, Object, UserId, user};
+use lycosa_store::{Access, Object, UserId};
 
 use crate::front::Front;
 use crate::front::boxes::{self, Function};
@@ -64,7 +64,8 @@ impl Front {
         if let Some(caller) = self.caller(slot) {
             self.check_execute(shard, &caller, name, target)?;
             if let Some(Callee::Queue(procedure, _)) = target {
-                target = Some(Callee::Queue(procedure, self.right(shard, caller.effective, name, target)));
+                let right = right_by_name(shard, caller.effective, &procedure, name);
+                target = Some(Callee::Queue(procedure, right));
             }
         }
         if self.settings.lua && self.own_functions.iter().any(|own| own.as_bytes() == name) {
@@ -94,9 +95,7 @@ impl Front {
         }
     }
 
-    /// The right to execute comes before the question whether the function exists, as in Tarantool. Who may put one task
-    /// may put many: grants know only the Lua module's functions. What the rule for `guest` allows ends with the rule: it
-    /// gives no rights that outlast it.
+    /// The right to execute comes before the question whether the function exists, as in Tarantool.
     pub(super) fn check_execute(
         &self,
         shard: &Shard,
@@ -117,45 +116,16 @@ impl Front {
         if is_of_queue && caller.is_trusted_for(procedure) {
             return Ok(());
         }
-        if matches!(target, Some(Callee::Queue(procedure, _)) if self.has_every_tube(shard, caller.effective, &procedure))
-        {
+        // It shows each caller the sessions that the caller may look at.
+        if matches!(target, Some(Callee::Box(Function::Sessions | Function::QueueStatus))) {
             return Ok(());
         }
-        // They show each caller the tubes and sessions that the caller may look at.
-        match target {
-            Some(Callee::Queue(procedure, _))
-                if matches!(
-                    procedure.queue_method(),
-                    Some(QueueMethod::Tubes | QueueMethod::Audit | QueueMethod::Jobs)
-                ) =>
-            {
-                return Ok(());
-            }
-            Some(Callee::Box(Function::Sessions | Function::QueueStatus)) => return Ok(()),
-            _ => {}
+        let name = String::from_utf8_lossy(name);
+        match procedure {
+            Some(procedure) => check_execute(shard.store(), caller, procedure, &name),
+            None => shard.store().check_access(caller.effective, Object::Function(&name), Access::EXECUTE),
         }
-        let store = shard.store();
-        let may_execute =
-            |name: &str| store.check_access(caller.effective, Object::Function(name), Access::EXECUTE);
-        may_execute(&String::from_utf8_lossy(name)).or_else(|error| match single_name(name, target) {
-            Some(single) if may_execute(&single).is_ok() => Ok(()),
-            _ => Err(wire_error::of_store(&error)),
-        })
-    }
-
-    /// Whether the user was granted to execute just this function, or for many tasks the one for a single task; and whether
-    /// the function goes with every tube, which the user has.
-    pub(super) fn right(&self, shard: &Shard, user: UserId, name: &[u8], target: Option<Callee>) -> Right {
-        let single = single_name(name, target);
-        let mut names = str::from_utf8(name).ok().into_iter().chain(single.as_deref());
-        let granted = names.any(|name| shard.store().is_granted_function(user, name));
-        let every_tube = matches!(target, Some(Callee::Queue(procedure, _)) if self.has_every_tube(shard, user, &procedure));
-        Right { granted, every_tube }
-    }
-
-    /// Whether the user may call the procedure because every tube is the user's.
-    pub(super) fn has_every_tube(&self, shard: &Shard, user: UserId, procedure: &Procedure) -> bool {
-        is_of_every_tube(procedure) && shard.store().has_role(user, EVERY_TUBE, user::ADMIN)
+        .map_err(|error| wire_error::of_store(&error))
     }
 
     /// Why a name of the native queue stands for nothing, where asking a program for it would lead astray: the queue has not
@@ -190,6 +160,11 @@ impl Front {
     }
 }
 
+/// What the right to call a procedure by its name spares the user.
+pub(super) fn right_by_name(shard: &Shard, user: UserId, procedure: &Procedure, name: &[u8]) -> Right {
+    Right::by_name(shard.store(), user, procedure, &String::from_utf8_lossy(name))
+}
+
 /// Whether a name is that of a function that makes, lists or counts tubes of all types.
 fn is_about_all_tubes(name: &[u8]) -> bool {
     matches!(name, b"queue.create_tube" | b"queue.statistics" | b"queue.stats" | b"queue.tube")
@@ -217,14 +192,6 @@ fn meant_method(name: &[u8]) -> Option<String> {
     let (tube, method) = name.strip_prefix("queue.tube.")?.rsplit_once(':')?;
     let nearest = misspelt(method.as_bytes(), TubeMethod::ALL.iter().map(|known| known.name()))?;
     Some(format!("queue.tube.{tube}:{nearest}"))
-}
-
-/// The name of the function for one task, if `name` is that of a tube's method for many.
-fn single_name(name: &[u8], target: Option<Callee>) -> Option<String> {
-    let Some(Callee::Queue(procedure, _)) = target else { return None };
-    let method = procedure.tube_method()?;
-    let tube = str::from_utf8(name).ok()?.strip_suffix(method.name())?;
-    Some(format!("{tube}{}", method.single()?.name()))
 }
 
 /// The error of a function that does not exist, with the one that may have been meant.

@@ -416,6 +416,61 @@ fn a_grant_on_one_tube_reaches_nobody_else() {
     assert_eq!(rig.call(&mut bob, "queue.tube.other:ack", &values![0]), Ok(task(0, "-", "a")));
 }
 
+/// A right that went while a call waited is missed when the call is served, whichever right it was; the next call gets the task.
+#[test]
+fn a_call_that_waits_needs_its_right_when_it_is_served() {
+    type Loss = fn(&mut Rig, &mut Client);
+    let tube: Loss = |rig, admin| {
+        let revoked = rig.call(admin, "queue.revoke", &values!["ann", "mail"]);
+        assert_eq!(revoked, Ok(vec![true.into()]));
+    };
+    let function: Loss = |rig, admin| {
+        for function in ["take", "put"] {
+            let function = format!("queue.tube.mail:{function}");
+            let arguments = values!["ann", "execute", "function", function];
+            rig.call(admin, "box.schema.user.revoke", &arguments).expect("a right less");
+        }
+    };
+    let user: Loss = |rig, admin| {
+        rig.call(admin, "box.schema.user.drop", &values!["ann"]).expect("a user less");
+    };
+    for (lose, told) in [(tube, "Execute"), (function, "Execute"), (user, "Usage")] {
+        let mut rig = Rig::new();
+        rig.create_tube("mail", "fifo");
+        let (mut ann, mut admin) = (with_tube(&mut rig, "ann", "mail"), rig.admin());
+        let mut bob = with_tube(&mut rig, "bob", "mail");
+        rig.start_call(&mut ann, "queue.tube.mail:take", &values![]);
+        rig.start_call(&mut bob, "queue.tube.mail:take", &values![]);
+        lose(&mut rig, &mut admin);
+        assert_eq!(rig.replies(&ann), [], "the call waits on");
+        rig.call(&mut admin, "queue.tube.mail:put", &values!["a"]).expect("a task");
+        let (code, text) = refused(rig.replies(&ann).remove(0).answer);
+        assert_eq!(code, ErrorCode::AccessDenied);
+        assert!(text.starts_with(told), "{text}");
+        assert_eq!(rig.replies(&bob)[0].answer, Ok(task(0, "t", "a")));
+    }
+}
+
+/// A grant that comes while a call waits, and the loss of another user's, change nothing for the call.
+#[test]
+fn a_call_that_waits_keeps_the_right_that_it_has() {
+    let mut rig = Rig::new();
+    rig.create_tube("mail", "fifo");
+    rig.create_user("dan", "secret");
+    let (mut ann, mut admin) = (with_tube(&mut rig, "ann", "mail"), rig.admin());
+    rig.call(&mut admin, "queue.grant", &values!["dan", "*"]).expect("a grant");
+    let (mut guest, mut dan) = (rig.guest(), rig.login("dan", "secret"));
+    for client in [&mut ann, &mut guest, &mut dan] {
+        rig.start_call(client, "queue.tube.mail:take", &values![]);
+    }
+    with_tube(&mut rig, "bob", "mail");
+    rig.call(&mut admin, "queue.revoke", &values!["bob", "mail"]).expect("a right less");
+    for (id, client) in [&ann, &guest, &dan].into_iter().enumerate() {
+        rig.call(&mut admin, "queue.tube.mail:put", &values!["a"]).expect("a task");
+        assert_eq!(rig.replies(client)[0].answer, Ok(task(id as u64, "t", "a")));
+    }
+}
+
 #[test]
 fn a_grant_on_one_tube_tells_no_name_of_another() {
     let mut rig = Rig::new();

@@ -139,7 +139,7 @@ impl Store {
             system::PRIV => self.schema.users.apply_privilege(old, new),
             _ => return,
         }
-        if matches!(space, system::USER | system::PRIV) && !self.is_loading() {
+        if matches!(space, system::USER | system::PRIV | system::FUNC) && !self.is_loading() {
             self.schema.users.refresh();
         }
     }
@@ -182,6 +182,13 @@ impl Store {
     ) -> Error {
         let user = self.schema.users.get(user).map_or_else(|| user.to_string(), |user| user.name.clone());
         Error::AccessDenied { access, object_type, object_name, user }
+    }
+
+    /// Grows whenever an answer of [`Self::check_access`] may have changed because of users, roles, privileges or functions, and
+    /// when such a change is undone.
+    #[must_use]
+    pub fn access_version(&self) -> u64 {
+        self.schema.users.version
     }
 
     /// Whether the user, or a role that the user has, was granted to execute just this function: a privilege on all

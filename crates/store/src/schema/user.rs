@@ -152,6 +152,8 @@ pub(crate) struct Users {
     /// Rows of `_priv` by grantee.
     privileges: BTreeMap<UserId, Vec<Privilege>>,
     effective: BTreeMap<UserId, Effective>,
+    /// Grows when `effective` is worked out anew.
+    pub(crate) version: u64,
 }
 
 impl Users {
@@ -185,6 +187,7 @@ impl Users {
 
     /// Recomputes the access of every user.
     pub(crate) fn refresh(&mut self) {
+        self.version += 1;
         self.effective = self.by_id.keys().map(|&id| (id, self.effective_of(id))).collect();
     }
 
