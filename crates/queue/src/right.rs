@@ -62,17 +62,16 @@ pub fn check_execute(
     name: &str,
 ) -> Result<(), StoreError> {
     // They show each caller the tubes and sessions that the caller may look at.
-    let is_for_all = matches!(
-        procedure.queue_method(),
-        Some(QueueMethod::Tubes | QueueMethod::Audit | QueueMethod::Jobs)
-    );
+    let is_for_all =
+        matches!(procedure.queue_method(), Some(QueueMethod::Tubes | QueueMethod::Audit | QueueMethod::Jobs));
     if is_for_all
         || caller.is_trusted_for(Some(procedure))
         || has_every_tube(store, caller.effective, procedure)
     {
         return Ok(());
     }
-    let may_execute = |name: &str| store.check_access(caller.effective, Object::Function(name), Access::EXECUTE);
+    let may_execute =
+        |name: &str| store.check_access(caller.effective, Object::Function(name), Access::EXECUTE);
     may_execute(name).or_else(|error| match procedure.single_name(name) {
         Some(single) if may_execute(&single).is_ok() => Ok(()),
         _ => Err(error),
@@ -113,7 +112,11 @@ impl Turn<'_> {
     /// Refuses a call that waited, if its caller has lost the right to it.
     #[inline]
     pub(crate) fn check_claim(&mut self, index: TubeIndex, claim: &Claim) -> Result<(), Error> {
-        if claim.version == self.store.access_version() { Ok(()) } else { self.check_claim_anew(index, claim) }
+        if claim.version == self.store.access_version() {
+            Ok(())
+        } else {
+            self.check_claim_anew(index, claim)
+        }
     }
 
     #[cold]

@@ -5,9 +5,7 @@
 //! meant. Absent: running the function (`front/call.rs`).
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
-use lycosa_queue::{
-    Procedure, QueueState, Right, TubeMethod, check_execute, misspelt,
-};
+use lycosa_queue::{Procedure, QueueState, Right, TubeMethod, check_execute, misspelt};
 use lycosa_store::{Access, Object, UserId};
 
 use crate::front::Front;
