@@ -50,15 +50,19 @@ pub use lycosa_queue::{Caller, CallerKind, Proposal, Savepoint, TokenId};
 pub use settings::Settings;
 pub use shard::admission::HANDING_OVER;
 pub use shard::batch::{Batch, Buffers, statement};
-pub use shard::checkpoint::{CheckpointOrder, CheckpointStatus, Chunk, Files, Keep, LastCheckpoint, Written};
+pub use shard::checkpoint::LastCheckpoint;
+pub use shard::checkpoint::disk::Files;
+pub use shard::checkpoint::order::{CheckpointOrder, Chunk, Keep, Written};
+pub use shard::checkpoint::status::CheckpointStatus;
 pub use shard::data::{Confirmed, Lsn, Select, WalkError};
 pub use shard::disk_space::FreeSpace;
 pub use shard::expiration_tasks::DeclaredExpiration;
 pub use shard::group::{Election, Followed, GroupMember, MemberProgress};
 pub use shard::replication::Upstream;
+pub use shard::request::RequestId;
 pub use shard::tokens::{Token, TokenDigest, TokenRole};
 pub use shard::wire_error::OUTCOME_UNKNOWN;
-pub use shard::{Identity, Lag, RequestId};
+pub use shard::{Identity, Lag};
 
 use shard::wire_error;
 

@@ -1,6 +1,6 @@
 //! Settings: the operator's choices for an instance. Every bound is named here once.
 
-use crate::shard::Rules;
+use crate::shard::rules::Rules;
 
 /// Limits and rules of the running process; all may change while it runs.
 #[derive(Debug, Clone)]

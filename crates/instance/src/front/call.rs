@@ -16,9 +16,9 @@ use crate::front::callee::Callee;
 use crate::front::caller::{ParkedCall, ReplyTo};
 use crate::front::loop_time::Outside;
 use crate::front::names::{MAX_NAME, name_too_long, not_defined, right_by_name};
-use crate::shard::Refusal;
 use crate::shard::admission::Need;
 use crate::shard::checkpoint::Snapshot;
+use crate::shard::request::Refusal;
 use crate::{Called, ConnectionSlot, Instance, InvokeKind, RequestId};
 
 /// Functions that read and change no data.
@@ -367,7 +367,7 @@ impl Instance {
     /// Evaluates an expression on behalf of any caller; the answer comes later.
     ///
     /// # Errors
-    /// No right to execute everything; there are no programs ([`Settings::lua`]).
+    /// No right to execute everything; there are no programs ([`Settings::lua`](crate::Settings::lua)).
     pub fn eval(
         &mut self,
         caller: &Caller,

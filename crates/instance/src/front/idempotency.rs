@@ -8,7 +8,8 @@ use sha2::{Digest, Sha256};
 use crate::front::callee::Callee;
 use crate::front::names::not_defined;
 use crate::shard::idempotency::{self, Kept};
-use crate::shard::{NULL, wire_error};
+use crate::shard::request::NULL;
+use crate::shard::wire_error;
 use crate::{Called, Caller, Instance};
 
 /// The key of a call, chosen by its client.

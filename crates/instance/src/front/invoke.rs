@@ -1,21 +1,18 @@
 //! Programs: CALL of names that are not native, and EVAL.
 //!
-//! The instance runs no programs. With [`Settings::lua`](crate::Settings::lua) it hands out an [`Invoke`] for each such
-//! request ([`Instance::poll_invoke`]), after it has checked the right to execute, and parks the request until
-//! [`Instance::finish_invoke`]. The program's statements and calls come back through the functions that connections
-//! use, with [`Invoke::caller`]'s rights.
+//! The instance runs no programs. With [`Settings::lua`](crate::Settings::lua) it hands out an [`Invoke`] for each such request
+//! ([`Instance::poll_invoke`](crate::Instance::poll_invoke)), after it has checked the right to execute, and parks the request until
+//! [`Instance::finish_invoke`](crate::Instance::finish_invoke). The program's statements and calls come back through the functions
+//! that connections use, with [`Invoke::caller`]'s rights.
+
+mod requests;
 
 use std::collections::VecDeque;
 
-use lycosa_iproto::error::{ErrorCode, ErrorObject};
-use lycosa_iproto::reply;
+use lycosa_iproto::error::ErrorObject;
 use lycosa_store::Statement;
 
-use crate::front::Front;
-use crate::front::caller::{ParkedCall, ReplyTo};
-use crate::front::names::refined;
-use crate::shard::Shard;
-use crate::{Caller, ConnectionSlot, Instance, RequestId};
+use crate::{Caller, RequestId};
 
 /// A statement with copies of its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +89,7 @@ pub enum InvokeKind {
     /// A SELECT from `_session_settings`. Its arguments are the numbers of the iterator, the offset and the limit, and the key.
     Settings,
     /// An SQL statement, to be run with the arguments, prepared or forgotten. The answer is a whole body
-    /// ([`Instance::finish_invoke_with_body`]).
+    /// ([`Instance::finish_invoke_with_body`](crate::Instance::finish_invoke_with_body)).
     Sql {
         /// It is to be prepared, or forgotten if it is given by its number.
         prepare: bool,
@@ -104,7 +101,7 @@ pub enum InvokeKind {
 /// A request for a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invoke {
-    /// To be given to [`Instance::finish_invoke`] and [`Instance::push`].
+    /// To be given to [`Instance::finish_invoke`](crate::Instance::finish_invoke) and [`Instance::push`](crate::Instance::push).
     pub request: RequestId,
     /// The caller. Its effective user is the owner of the function if that runs with its owner's rights.
     pub caller: Caller,
@@ -122,93 +119,4 @@ const MAX_DENIED: usize = 1024;
 pub(crate) struct Denied {
     watched: bool,
     queue: VecDeque<(Caller, ErrorObject)>,
-}
-
-impl Instance {
-    /// Whether refused accesses of clients are kept for [`Self::poll_denied`].
-    pub fn watch_denied(&mut self, watched: bool) {
-        self.front.denied.watched = watched;
-        if !watched {
-            self.front.denied.queue.clear();
-        }
-    }
-
-    /// The next refused access of a client: the caller, and the error object.
-    pub fn poll_denied(&mut self) -> Option<(Caller, ErrorObject)> {
-        self.front.denied.queue.pop_front()
-    }
-
-    /// The next request for a program.
-    pub fn poll_invoke(&mut self) -> Option<Invoke> {
-        self.front.invokes.pop_front()
-    }
-
-    /// A program has ended: answers the request with the number of its values and the values back to back. Nothing if
-    /// the caller is gone.
-    pub fn finish_invoke(&mut self, request: RequestId, result: Result<(u32, &[u8]), ErrorObject>) {
-        self.front.answer(&self.shard, request, result.map_err(refined));
-    }
-
-    /// As [`Self::finish_invoke`], for an answer that is no list of values: `body` is the MessagePack map of the reply.
-    pub fn finish_invoke_with_body(&mut self, request: RequestId, body: &[u8]) {
-        self.front.answer_with_body(&self.shard, request, body);
-    }
-
-    /// Sends a value to the caller of a program before its answer (`box.session.push`). `value` is one MessagePack value.
-    ///
-    /// # Errors
-    /// The caller is no connection, or is gone.
-    pub fn push(&mut self, request: RequestId, value: &[u8]) -> Result<(), ErrorObject> {
-        let reply = self.front.parked.get(request).map(|call| call.reply);
-        let Some(ReplyTo::Frame { slot, sync, .. }) = reply else {
-            let message = "Session of the caller does not support push()";
-            return Err(ErrorObject::client(ErrorCode::Unsupported, message));
-        };
-        let schema_version = self.shard.store().schema_version();
-        if let Some(connection) = self.front.connections.get_mut(slot) {
-            reply::push(connection.replies.buffer(), sync, schema_version, value);
-            self.front.finish_reply(&self.shard, slot);
-            self.front.account_output(slot);
-        }
-        Ok(())
-    }
-}
-
-impl Front {
-    /// Answers a request that is refused before any program has run for it.
-    pub(crate) fn refuse_request(
-        &mut self,
-        shard: &Shard,
-        slot: ConnectionSlot,
-        sync: u64,
-        error: &ErrorObject,
-    ) {
-        self.note_denied(slot, error);
-        self.reply_error(shard, slot, sync, error);
-    }
-
-    /// Tells programs of a refusal for want of a privilege, if they watch for those.
-    pub(crate) fn note_denied(&mut self, slot: ConnectionSlot, error: &ErrorObject) {
-        if self.denied.watched
-            && error.code == u32::from(ErrorCode::AccessDenied)
-            && self.denied.queue.len() < MAX_DENIED
-            && let Some(caller) = self.caller(slot)
-        {
-            self.denied.queue.push_back((caller, error.clone()));
-        }
-    }
-
-    /// Parks a request until a program has run.
-    pub(crate) fn invoke(
-        &mut self,
-        caller: Caller,
-        kind: InvokeKind,
-        args: &[u8],
-        reply: ReplyTo,
-    ) -> RequestId {
-        let request = self.parked.next_request(caller.session);
-        self.park(request, ParkedCall { reply, is_invoke: true });
-        self.invokes.push_back(Invoke { request, caller, kind, args: args.to_vec() });
-        request
-    }
 }

@@ -6,7 +6,7 @@
 //!
 //! | what | after a loss |
 //! |---|---|
-//! | replies that wait for a lost row, answers that no fiber has taken | the error [`OUTCOME_UNKNOWN`]: the request may have been done or not |
+//! | replies that wait for a lost row, answers that no fiber has taken | the error [`OUTCOME_UNKNOWN`](crate::shard::wire_error::OUTCOME_UNKNOWN): the request may have been done or not |
 //! | fibers that wait until a lost row is durable | the same error, from [`Instance::is_durable`](crate::Instance::is_durable) |
 //! | replies that wait for confirmed rows | leave as before, with what they say |
 //! | connections, their log-ins and their queue sessions | stay. A connection whose user is not what it was (the user was made or changed by a lost row) is closed |

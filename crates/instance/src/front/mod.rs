@@ -59,9 +59,10 @@ use crate::front::loop_time::LoopTime;
 use crate::front::output::Output;
 use crate::front::selects::LongSelects;
 use crate::front::share::Share;
+use crate::shard::Shard;
 use crate::shard::batch::{Batch, Buffers};
 use crate::shard::disk_space::FreeSpace;
-use crate::shard::{Answer, Shard};
+use crate::shard::request::Answer;
 use crate::{
     ADMIN_CONNECTIONS, Broken, Identity, PROTOCOL_VERSION, Process, Refused, RequestCounts, Settings,
 };

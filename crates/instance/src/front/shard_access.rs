@@ -6,7 +6,9 @@ use lycosa_replication::relay::Replicas;
 use lycosa_store::Budget;
 use uuid::Uuid;
 
-use crate::shard::checkpoint::{CheckpointOrder, CheckpointStatus, Chunk, Files, Written};
+use crate::shard::checkpoint::disk::Files;
+use crate::shard::checkpoint::order::{CheckpointOrder, Chunk, Written};
+use crate::shard::checkpoint::status::CheckpointStatus;
 use crate::shard::expiration_tasks::DeclaredExpiration;
 use crate::shard::replication::Upstream;
 use crate::{Identity, Instance};

@@ -9,8 +9,9 @@ use std::cell::RefCell;
 use lycosa_queue::{Answer, Caller, Command, Concern, Error};
 
 use crate::shard::data::Data;
+use crate::shard::request::{NULL, Refusal, RequestId};
 use crate::shard::write_concern::{self, ConcernBounds};
-use crate::shard::{NULL, Refusal, RequestId, Shard, wire_error};
+use crate::shard::{Shard, wire_error};
 
 impl Shard {
     /// Calls a procedure of the queue, in transactions of its own or in the open one. Appends its values to `out`, or parks its

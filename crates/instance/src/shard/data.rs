@@ -28,7 +28,8 @@ use lycosa_store::{
 
 use crate::shard::admission::{Admitted, Conditions, Growth, Need, Upkeep, Vault};
 use crate::shard::batch::{Journaling, statement};
-use crate::shard::{RequestId, wire_error};
+use crate::shard::request::RequestId;
+use crate::shard::wire_error;
 
 /// The number of a row: the sum of the vclock's components, and the number of rows that were lost
 /// ([`Instance::handle_lost`](crate::Instance::handle_lost)). None is given twice. See

@@ -8,9 +8,10 @@ use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_queue::Rebuilt;
 use lycosa_store::{Store, UserId, user};
 
+use crate::shard::Shard;
 use crate::shard::data::{Confirmed, Lsn};
+use crate::shard::request::{Answer, RequestId};
 use crate::shard::wire_error::{OUTCOME_UNKNOWN, named};
-use crate::shard::{Answer, RequestId, Shard};
 
 /// The answer to a request whose rows were lost.
 pub(crate) fn outcome_unknown() -> ErrorObject {

@@ -21,12 +21,14 @@ pub(crate) mod lineage;
 pub(crate) mod loss;
 pub(crate) mod queries;
 pub(crate) mod replication;
+pub(crate) mod request;
 pub(crate) mod role;
+pub(crate) mod rules;
 pub(crate) mod tokens;
 pub(crate) mod wire_error;
 pub(crate) mod write_concern;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::vclock::Vclock;
@@ -44,16 +46,9 @@ use crate::shard::disk_space::FreeSpace;
 use crate::shard::expiration_tasks::Expiring;
 use crate::shard::lineage::Roles;
 use crate::shard::replication::Replication;
+use crate::shard::request::{Answer, NULL, RequestId};
 use crate::shard::role::RoleDeadlines;
-
-/// A request that may be parked, in the order of sessions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestId {
-    /// The session that makes it.
-    pub session: u64,
-    /// Its number among all requests; never used twice in a process.
-    pub number: u64,
-}
+use crate::shard::rules::Rules;
 
 /// The identity of this instance in its replica set.
 #[derive(Debug, Clone, Copy)]
@@ -80,56 +75,6 @@ impl Lag {
         self.last = lag;
         self.longest = self.longest.max(lag);
     }
-}
-
-/// Null, as a value of a reply.
-pub(crate) const NULL: &[u8] = &[0xc0];
-
-/// The operator's settings of a shard.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Rules {
-    /// Bytes of rows that may wait for the journal before nothing more is taken.
-    pub(crate) max_journal_backlog: usize,
-    /// See [`Settings`](crate::Settings).
-    pub(crate) checkpoint_interval: u64,
-    /// See [`Settings`](crate::Settings).
-    pub(crate) checkpoint_wal_threshold: u64,
-    /// See [`Settings`](crate::Settings).
-    pub(crate) checkpoint_count: usize,
-    /// See [`Settings`](crate::Settings).
-    pub(crate) replica_journal_limit: u64,
-    /// See [`Settings`](crate::Settings).
-    pub(crate) replicas_before_reply: usize,
-    /// See [`Settings`](crate::Settings).
-    pub(crate) refuses_without_replicas: bool,
-    /// See [`Settings`](crate::Settings).
-    pub(crate) native_queue: bool,
-    /// See [`Settings`](crate::Settings).
-    pub(crate) queue_on_demand: bool,
-}
-
-/// Why a call was not done.
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    /// It would have to wait, and its caller may not.
-    MayNotWait,
-    /// Another reason, in a client's words.
-    Error(ErrorObject),
-}
-
-impl From<ErrorObject> for Refusal {
-    fn from(error: ErrorObject) -> Self {
-        Self::Error(error)
-    }
-}
-
-/// Something for the callers of parked calls.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    /// The answer of one call: the number of its values, and the values back to back.
-    To(RequestId, Result<(u32, Vec<u8>), ErrorObject>),
-    /// Calls that waited for lost rows have an unknown outcome: all parked calls but these.
-    AllBut(HashSet<RequestId>),
 }
 
 /// Data and everything that changes them.

@@ -13,7 +13,8 @@ use crate::shard::batch::Journaling;
 use crate::shard::data::{Data, Lsn};
 use crate::shard::group::Election;
 use crate::shard::replication::Upstream;
-use crate::shard::{Identity, Lag, Rules, Shard};
+use crate::shard::rules::Rules;
+use crate::shard::{Identity, Lag, Shard};
 
 impl Shard {
     /// The commit door.

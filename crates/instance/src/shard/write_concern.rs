@@ -7,6 +7,8 @@
 //!
 //! Invariant: a parked answer leaves when the rows are durable here and on N replicas, and not before.
 
+mod answers;
+
 use std::collections::{HashMap, HashSet};
 
 use lycosa_iproto::error::ErrorObject;
@@ -16,7 +18,8 @@ use lycosa_replication::relay::Replicas;
 use lycosa_tuple::mp::Reader;
 
 use crate::shard::admission::missing_replicas_error;
-use crate::shard::{Refusal, RequestId, Rules, Shard};
+use crate::shard::request::{Refusal, RequestId};
+use crate::shard::rules::Rules;
 
 /// Most replicas that a replica set can have beside its master.
 const MOST: u64 = VCLOCK_MAX as u64 - 1;
@@ -117,41 +120,6 @@ impl ConcernBounds<'_> {
             return Err(missing_replicas_error(following, wanted, "the put asks for").into());
         }
         if self.may_wait { Ok(Some(wanted)) } else { Err(Refusal::MayNotWait) }
-    }
-}
-
-impl Shard {
-    /// The call waits for something else first, and wants replicas after that.
-    pub(super) fn defer_concern(&mut self, request: RequestId, wanted: usize) {
-        self.replication.write_concerns.waiting.insert(request, wanted);
-    }
-
-    /// The call waited for something, and is done: how many replicas it wants.
-    pub(super) fn take_concern(&mut self, request: RequestId) -> Option<usize> {
-        self.replication.write_concerns.waiting.remove(&request)
-    }
-
-    /// The parked call is answered when the replicas that it wants have everything that there is now.
-    pub(super) fn park_concern(&mut self, request: RequestId, wanted: usize, count: u32, values: Vec<u8>) {
-        let vclock = self.data.journaling.vclock().clone();
-        self.replication.write_concerns.parked.push(ParkedAnswer { request, wanted, vclock, count, values });
-    }
-
-    /// Answers the calls whose write concerns are met.
-    pub(crate) fn answer_concerns(&mut self) {
-        if self.replication.write_concerns.is_empty() {
-            return;
-        }
-        let parked = std::mem::take(&mut self.replication.write_concerns.parked);
-        for answer in parked {
-            let durable = self.data.journaling.durable_vclock();
-            let is_here = answer.vclock.iter().all(|(id, lsn)| lsn <= durable.get(id));
-            if is_here && self.replication.replicas.count_with(&answer.vclock) >= answer.wanted {
-                self.answer(answer.request, Ok((answer.count, answer.values)));
-            } else {
-                self.replication.write_concerns.parked.push(answer);
-            }
-        }
     }
 }
 

@@ -8,7 +8,8 @@
 use lycosa_iproto::vclock::Vclock;
 
 use super::disk::Bound;
-use super::{Base, Checkpoints, Keep};
+use super::order::Keep;
+use super::{Base, Checkpoints, Look};
 use crate::shard::Shard;
 
 /// Pause after a failure before the next scheduled checkpoint, in microseconds.
@@ -19,13 +20,6 @@ const LOOK_EVERY: u64 = 1_000_000;
 
 /// Share of the threshold after which sizes are looked at again.
 const LOOKS_PER_THRESHOLD: u64 = 64;
-
-/// When to look at sizes: at a time, or at a count of journaled bytes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Look {
-    at: u64,
-    journaled: u64,
-}
 
 impl Checkpoints {
     /// Bytes journaled since the last snapshot.

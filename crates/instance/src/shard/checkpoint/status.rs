@@ -1,24 +1,8 @@
 //! The status of checkpoints, for operators.
 
-use lycosa_iproto::vclock::Vclock;
-
+use super::LastCheckpoint;
 use super::disk::Bound;
 use crate::shard::Shard;
-
-/// The last checkpoint that was completed.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LastCheckpoint {
-    /// Its moment.
-    pub vclock: Vclock,
-    /// The same in microseconds since the epoch.
-    pub at: u64,
-    /// Rows of the snapshot.
-    pub rows: u64,
-    /// Bytes of its file.
-    pub bytes: u64,
-    /// How long it took, in microseconds.
-    pub duration: u64,
-}
 
 /// Checkpoints at one moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +18,7 @@ pub struct CheckpointStatus {
     /// Given up since the start.
     pub failures: u64,
     /// The longest that the caller's loop was held by one step, in microseconds, as it has measured
-    /// ([`Instance::set_elapsed`]).
+    /// ([`Instance::set_elapsed`](crate::Instance::set_elapsed)).
     pub longest_pause: u64,
     /// Bytes that the read view takes beside the data.
     pub memory: u64,

@@ -1,0 +1,142 @@
+//! Authentication: the AUTH of a connection, which is answered at once or at the pace of its place.
+
+use super::{Delayed, Outcome, WaitingLine, shown};
+use crate::ConnectionSlot;
+use crate::front::Front;
+use crate::shard::Shard;
+use lycosa_iproto::auth::{self, Hash};
+use lycosa_iproto::error::{ErrorCode, ErrorObject};
+use lycosa_iproto::greeting::SALT_SIZE;
+use lycosa_iproto::request::{AuthTuple, Header};
+use lycosa_store::{Access, UserId, UserKind, user};
+
+/// Longest name of a user, in bytes. A client may send a longer one, as long as a frame.
+const MAX_NAME: usize = 65_000;
+
+impl Front {
+    /// AUTH: finds out who it is and answers, now or later.
+    pub(crate) fn authenticate(
+        &mut self,
+        shard: &Shard,
+        slot: ConnectionSlot,
+        header: &Header,
+        name: &[u8],
+        scramble: AuthTuple<'_>,
+    ) -> Result<(), ErrorObject> {
+        let Some(connection) = self.connections.get(slot) else { return Ok(()) };
+        let (id, salt, peer) = (connection.id, connection.salt, connection.origin.peer.clone());
+        let line = if connection.has_failed_login { WaitingLine::Failed } else { WaitingLine::New };
+        let now = shard.now();
+        let Some(delay) = self.logins.delay(&peer, name, line, now) else {
+            self.counts.failed_logins += 1;
+            return Err(too_many_waiting(name));
+        };
+        let outcome = match self.identify(shard, name, scramble, &salt)? {
+            Some(user) => Ok(user),
+            None => Err(wrong_credentials(name)),
+        };
+        if outcome.is_err() {
+            self.counts.failed_logins += 1;
+            self.logins.failed(&peer, name, now);
+            if let Some(connection) = self.connections.get_mut(slot) {
+                connection.has_failed_login = true;
+            }
+        }
+        if delay == 0 {
+            return self.conclude(shard, slot, header.sync, &shown(name), outcome);
+        }
+        if let Some(connection) = self.connections.get_mut(slot) {
+            connection.is_logging_in = true;
+        }
+        let delayed = Delayed { slot, connection: id, sync: header.sync, name: shown(name), outcome };
+        self.logins.hold(now + delay, delayed);
+        Ok(())
+    }
+
+    /// The user with that name and password, if there is one. It takes the same time if there is none.
+    fn identify(
+        &self,
+        shard: &Shard,
+        name: &[u8],
+        scramble: AuthTuple<'_>,
+        salt: &[u8; SALT_SIZE],
+    ) -> Result<Option<UserId>, ErrorObject> {
+        let name = if name.len() <= MAX_NAME { name } else { &[] };
+        let known = std::str::from_utf8(name).ok().and_then(|name| shard.store().user_by_name(name));
+        let account = known.filter(|account| account.kind == UserKind::User);
+        if matches!(scramble, AuthTuple::Empty) && account.is_some_and(|account| account.id == user::GUEST) {
+            return Ok(Some(user::GUEST));
+        }
+        let scramble: &Hash =
+            scramble.scramble().map_err(|reason| ErrorObject::client(ErrorCode::InvalidMsgpack, reason))?;
+        let hash2 = account.and_then(|account| account.hash2);
+        let is_right = auth::check(scramble, salt, &hash2.unwrap_or_default());
+        Ok(account.filter(|_| is_right && hash2.is_some()).map(|account| account.id))
+    }
+
+    /// Answers a log-in, unless triggers are to run first.
+    fn conclude(
+        &mut self,
+        shard: &Shard,
+        slot: ConnectionSlot,
+        sync: u64,
+        name: &str,
+        outcome: Outcome,
+    ) -> Result<(), ErrorObject> {
+        if self.hold_login(slot, sync, name, &outcome) {
+            Ok(())
+        } else {
+            self.admit_as(shard, slot, sync, outcome)
+        }
+    }
+
+    pub(crate) fn admit_as(
+        &mut self,
+        shard: &Shard,
+        slot: ConnectionSlot,
+        sync: u64,
+        outcome: Outcome,
+    ) -> Result<(), ErrorObject> {
+        let user = outcome?;
+        shard.check_universe(user, Access::SESSION)?;
+        if let Some(connection) = self.connections.get_mut(slot) {
+            connection.user = user;
+            connection.forget_names();
+        }
+        self.reply_empty(shard, slot, sync)
+    }
+
+    /// Answers the log-ins whose delay is over. When the next one is due.
+    pub(crate) fn finish_logins(&mut self, shard: &Shard) -> Option<u64> {
+        let now = shard.now();
+        if let Some(count) = self.logins.sampled.overdue(now) {
+            self.logins.log(format!("{count} more log-ins failed"));
+        }
+        while let Some(Delayed { slot, connection, sync, name, outcome, .. }) = self.logins.take_due(now) {
+            let Some(waiting) = self.connections.get_mut(slot).filter(|waiting| waiting.id == connection)
+            else {
+                continue;
+            };
+            waiting.is_logging_in = false;
+            if let Err(error) = self.conclude(shard, slot, sync, &name, outcome) {
+                self.reply_error(shard, slot, sync, &error);
+            }
+        }
+        self.logins.next()
+    }
+}
+
+/// The error for a wrong user, a wrong password, or both.
+pub(super) fn wrong_credentials(name: &[u8]) -> ErrorObject {
+    let message = format!("Incorrect password supplied for user '{}'", shown(name));
+    ErrorObject::client(ErrorCode::PasswordMismatch, message)
+}
+
+/// The error for a log-in that would wait too long. It says nothing of the password.
+fn too_many_waiting(name: &[u8]) -> ErrorObject {
+    let message = format!(
+        "Too many log-ins as user '{}' from this address have failed, and others wait: try again in a few seconds",
+        shown(name)
+    );
+    ErrorObject::client(ErrorCode::PasswordMismatch, message)
+}
