@@ -9,9 +9,10 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lycosa_instance::{Broken, Caller, ConnectionSlot, Instance, Origin, Refused, Trust};
 use lycosa_iproto::frame;
@@ -21,6 +22,7 @@ use crate::clock::now;
 use crate::cluster::clients;
 use crate::early::Early;
 use crate::replication::Replica;
+use crate::slow_lane::Quantum;
 use crate::socket::{Reader, Writer};
 use crate::strangers::{Protocol, http_refusal};
 use crate::turn::{Core, Link};
@@ -89,7 +91,9 @@ async fn serve_connected(
     let peer = peer.to_owned();
     let is_early = early.is_some();
     let partial = early.unwrap_or_default();
-    let mut connection = Connection { core, slot, peer, link, reader, is_early, partial, accounted: 0 };
+    let slow_until = None;
+    let mut connection =
+        Connection { core, slot, peer, link, reader, is_early, partial, accounted: 0, slow_until };
     connection.run().await;
     connection.linger().await;
     connection.discard().await;
@@ -118,6 +122,8 @@ struct Connection {
     partial: Vec<u8>,
     /// Bytes of `partial` as the instance knows them.
     accounted: usize,
+    /// Until when its requests go through the slow lane.
+    slow_until: Option<Instant>,
 }
 
 /// The next step of a connection.
@@ -126,18 +132,26 @@ enum Phase {
     Read,
     /// The instance wants no more requests for the moment.
     Pause,
+    /// What was read waits for admission to the slow lane.
+    Queue,
     /// The client is gone or must go.
     End,
 }
 
 impl Connection {
     async fn run(&mut self) {
+        let (core, link) = (self.core.clone(), self.link.clone());
         let mut step = if self.partial.is_empty() { Phase::Read } else { self.resume() };
+        let mut place = None;
         loop {
             let reads = matches!(step, Phase::Read);
-            let link = self.link.clone();
-            if !reads {
+            let queues = matches!(step, Phase::Queue);
+            if matches!(step, Phase::Pause) {
                 self.core.pause(self.slot, &link);
+            }
+            // What wakes the task meanwhile does not cost it its place.
+            if queues && place.is_none() {
+                place = Some(Box::pin(core.slow_lane.admission()));
             }
             let next = tokio::select! {
                 biased;
@@ -150,6 +164,10 @@ impl Connection {
                     None
                 }
                 next = self.read(), if reads => Some(next),
+                () = reached(&mut place), if queues => {
+                    place = None;
+                    Some((self.handle_partial(), false))
+                }
             };
             if link.closing.get() || link.dismissed.get() {
                 return;
@@ -162,6 +180,7 @@ impl Connection {
                     next
                 }
                 None if reads => Phase::Read,
+                None if queues => Phase::Queue,
                 None => self.resume(),
             };
             if matches!(step, Phase::Pause) && self.core.instance.borrow().is_replica(self.slot) {
@@ -208,13 +227,14 @@ impl Connection {
                 Poll::Ready(Ok(())) if buffer.filled().is_empty() => Poll::Ready(Ok((Phase::End, false))),
                 Poll::Ready(Ok(())) => {
                     let full = buffer.remaining() == 0;
-                    let step = if self.partial.is_empty() {
-                        let (step, rest) = handle(&core, self.slot, &self.peer, buffer.filled());
+                    let step = if self.partial.is_empty() && !self.is_slow() {
+                        let (step, rest, debt) = handle(&core, self.slot, &self.peer, buffer.filled());
                         self.partial.extend_from_slice(rest);
+                        self.owe(debt);
                         step
                     } else {
                         self.partial.extend_from_slice(buffer.filled());
-                        self.handle_partial()
+                        if self.is_slow() { Phase::Queue } else { self.handle_partial() }
                     };
                     Poll::Ready(Ok((step, full)))
                 }
@@ -227,10 +247,25 @@ impl Connection {
     }
 
     fn resume(&mut self) -> Phase {
-        let step = self.handle_partial();
-        self.account_input();
-        self.core.end.notify_one();
-        step
+        if self.is_slow() {
+            return Phase::Queue;
+        }
+        self.handle_partial()
+    }
+
+    /// Whether its requests go through the slow lane.
+    fn is_slow(&mut self) -> bool {
+        let is_slow = self.slow_until.is_some_and(|until| Instant::now() < until);
+        if !is_slow {
+            self.slow_until = None;
+        }
+        is_slow
+    }
+
+    fn owe(&mut self, debt: Option<Duration>) {
+        if let Some(debt) = debt {
+            self.slow_until = Some(Instant::now() + debt);
+        }
     }
 
     /// Tells the instance how many bytes wait here for the rest of their request.
@@ -250,14 +285,17 @@ impl Connection {
     }
 
     fn handle_partial(&mut self) -> Phase {
-        let (step, rest) = handle(&self.core, self.slot, &self.peer, &self.partial);
+        let (step, rest, debt) = handle(&self.core, self.slot, &self.peer, &self.partial);
         let done = self.partial.len() - rest.len();
         self.partial.drain(..done);
+        self.owe(debt);
         if self.partial.is_empty() {
             self.partial = Vec::new();
         } else if self.partial.capacity() / 4 > self.partial.len() {
             self.partial.shrink_to_fit();
         }
+        self.account_input();
+        self.core.end.notify_one();
         step
     }
 
@@ -309,13 +347,27 @@ impl Connection {
     }
 }
 
-/// Handles the whole frames at the start of `bytes`; returns the rest.
-fn handle<'a>(core: &Core, slot: ConnectionSlot, peer: &str, bytes: &'a [u8]) -> (Phase, &'a [u8]) {
+/// Resolves when a place in the slow lane has its turn.
+async fn reached(place: &mut Option<Pin<Box<impl Future<Output = ()>>>>) {
+    if let Some(place) = place {
+        place.as_mut().await;
+    }
+}
+
+/// Handles whole frames at the start of `bytes`, until a quantum of the loop's time is over; returns the rest, and what the connection
+/// owes the others.
+fn handle<'a>(
+    core: &Core,
+    slot: ConnectionSlot,
+    peer: &str,
+    bytes: &'a [u8],
+) -> (Phase, &'a [u8], Option<Duration>) {
     let mut instance = core.instance.borrow_mut();
     let limit = instance.max_frame_size();
     let now = now();
     let mut rest = bytes;
     let mut requests = 0;
+    let mut quantum = Quantum::begin(&mut instance);
     let step = loop {
         if instance.is_paused(slot) {
             break Phase::Pause;
@@ -326,6 +378,9 @@ fn handle<'a>(core: &Core, slot: ConnectionSlot, peer: &str, bytes: &'a [u8]) ->
                     Ok(()) => {
                         requests += 1;
                         rest = &rest[consumed..];
+                        if quantum.is_over(&mut instance, consumed) && !rest.is_empty() {
+                            break Phase::Queue;
+                        }
                         continue;
                     }
                     Err(broken) => broken,
@@ -340,7 +395,7 @@ fn handle<'a>(core: &Core, slot: ConnectionSlot, peer: &str, bytes: &'a [u8]) ->
     };
     instance.account_output(slot);
     core.received(requests);
-    (step, rest)
+    (step, rest, quantum.debt())
 }
 
 /// Answers a stream that cannot be followed, in the protocol that it seems to be. `bytes` begins where it cannot be

@@ -29,6 +29,7 @@ mod program_options;
 mod replication;
 pub mod script;
 pub mod serve;
+mod slow_lane;
 mod socket;
 mod starting;
 mod startup;

@@ -64,7 +64,7 @@ use crate::logging::LogHandle;
 use crate::replication::{Hub, rejoin};
 use crate::starting::{Keeper, Kept, Progress, Stage};
 use crate::turn::Core;
-use crate::{cluster, listener, notify, program, replication, startup, storage};
+use crate::{cluster, listener, notify, program, replication, slow_lane, startup, storage};
 
 /// The arguments of `lycosa serve` besides the configuration's values: how to read it again.
 #[derive(Debug, Clone)]
@@ -270,7 +270,8 @@ pub(crate) struct Running {
     pub(crate) addresses: Vec<String>,
     /// It has begun a replica set just now: its masters can only join it.
     pub(crate) is_begun: bool,
-    turns: JoinHandle<()>,
+    /// Ends turns; admits connections to the slow lane.
+    turns: [JoinHandle<()>; 2],
     accepting: Vec<JoinHandle<()>>,
     /// Handles calls over HTTP, if it is served.
     bridge: Option<JoinHandle<()>>,
@@ -360,7 +361,8 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
     });
     let bridge = has_callers.then(|| spawn_local(http::bridge::serve(core.clone(), calls, inbox)));
 
-    let turns = spawn_local(core.clone().run(done, checkpoint_news));
+    let turns = core.clone().run(done, checkpoint_news);
+    let turns = [spawn_local(turns), spawn_local(slow_lane::admit(core.clone()))];
     let Accepting { addresses, tasks: accepting, admin_path } =
         accept(&core, &config.data_dir, bound.plain, bound.tls, keeper)?;
     core.end.notify_one();
@@ -511,7 +513,7 @@ impl Running {
         });
         let _ = closed.await;
         let kept = if config.wal_mode == WalMode::None { take_last_checkpoint(core).await } else { Ok(()) };
-        self.turns.abort();
+        self.turns.iter().for_each(JoinHandle::abort);
         let closed = match (self.journal_thread, self.cluster) {
             (Some(thread), _) => thread.close(),
             (None, Some(cluster)) => cluster.close(),

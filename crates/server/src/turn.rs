@@ -37,6 +37,7 @@ use crate::journal::{ServerJournal, Unclosed};
 use crate::logging::one_line;
 use crate::replication::Hub;
 use crate::replication::fence;
+use crate::slow_lane::SlowLane;
 use crate::socket::Writer;
 
 /// The longest sleep without a deadline; bounds how late a step of the system's clock is noticed.
@@ -91,6 +92,8 @@ pub(crate) struct Core {
     /// When [`Core::run`] ends a turn though nothing happens.
     planned: Cell<Option<tokio::time::Instant>>,
     pub(crate) scratch: RefCell<Vec<u8>>,
+    /// Where connections wait whose requests hold the loop.
+    pub(crate) slow_lane: SlowLane,
     links: RefCell<Vec<Option<Rc<Link>>>>,
     /// Connections whose tasks have stopped reading.
     paused: RefCell<Vec<ConnectionSlot>>,
@@ -175,6 +178,7 @@ impl Core {
             end: Notify::new(),
             planned: Cell::new(None),
             scratch: RefCell::new(vec![0; READ_SIZE]),
+            slow_lane: SlowLane::default(),
             links: RefCell::default(),
             paused: RefCell::default(),
             turn: RefCell::default(),

@@ -11,6 +11,8 @@
 //! Invariants: without clocks every number is 0, so that a simulation is repeatable; the parts of a turn add up to the
 //! turn. Absent: requests that a connection's task handles between two turns, except kinds that may take long.
 
+use std::time::Duration;
+
 use lycosa_queue::status::Histogram;
 use lycosa_tuple::value::Value;
 
@@ -133,6 +135,8 @@ pub(crate) struct LoopTime {
     pub(crate) clocks: Clocks,
     /// Its value at the last request for it.
     last_processor: u64,
+    /// How long requests have held the loop since the last question, in microseconds.
+    held: u64,
     /// The longest that each part of a turn, then each of [`Outside`], has held the loop, in microseconds.
     longest: [u64; NAMES],
     /// The same by the processor's time.
@@ -155,6 +159,7 @@ impl Default for LoopTime {
         Self {
             clocks: Clocks::none(),
             last_processor: 0,
+            held: 0,
             longest: [0; NAMES],
             longest_cpu: [0; NAMES],
             in_turn: false,
@@ -288,7 +293,13 @@ impl Instance {
         let result = work(self);
         let elapsed = self.loop_time.elapsed().saturating_sub(began);
         self.loop_time.note(what.place(), elapsed);
+        self.loop_time.held += elapsed;
         result
+    }
+
+    /// How long requests have held the loop since the last call of this function: those of the kinds that may take long.
+    pub fn take_held(&mut self) -> Duration {
+        Duration::from_micros(std::mem::take(&mut self.loop_time.held))
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! Calls of one token share a session. When a token ends, its session is closed and its waiting calls are refused.
 //!
-//! Invariants: a pass handles at most [`SHARE`] jobs before the loop serves its other tasks; the loop never waits for the
+//! Invariants: a pass handles at most [`SHARE`] jobs, and holds the loop for about [`QUANTUM`], before the loop serves its other tasks; the loop never waits for the
 //! HTTP thread; without a listener for HTTP this task exists in members of a group alone, whose leader makes the calls of the
 //! other members' clients ([`crate::cluster::http`]).
 
@@ -17,7 +17,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lycosa_instance::{Called, Caller, Instance, Lsn, Once, RequestId, TokenDigest, TokenId};
 use lycosa_iproto::error::ErrorObject;
@@ -29,6 +29,7 @@ use super::access::Access;
 use super::problem::{Kind, Problem};
 use crate::clock::now;
 use crate::cluster::http::Forwarder;
+use crate::slow_lane::QUANTUM;
 use crate::turn::Core;
 
 /// Jobs that wait for the loop; further ones are refused with 429.
@@ -354,10 +355,13 @@ pub(crate) async fn serve(core: Rc<Core>, bridge: Bridge, mut inbox: Inbox) {
                     let orders = jobs.extract_if(.., |job| matches!(job, Job::Order(_)));
                     orders.for_each(|job| if let Job::Order(order) = job { forwarder.forward(order) });
                 }
-                desk.handle_all(&mut core.instance.borrow_mut(), &mut jobs);
-                core.received(count as u64);
-                core.end.notify_one();
-                yield_now().await;
+                let mut jobs: VecDeque<Job> = jobs.drain(..).collect();
+                while !jobs.is_empty() {
+                    let handled = desk.handle_some(&mut core.instance.borrow_mut(), &mut jobs);
+                    core.received(handled);
+                    core.end.notify_one();
+                    yield_now().await;
+                }
             }
         }
     }
@@ -369,8 +373,18 @@ impl Desk {
         !self.waiting.is_empty() || !self.held.is_empty() || !self.sessions.is_empty()
     }
 
-    fn handle_all(&mut self, instance: &mut Instance, jobs: &mut Vec<Job>) {
-        jobs.drain(..).for_each(|job| self.handle(instance, job));
+    /// Handles jobs until they have held the loop for a quantum; returns their number.
+    fn handle_some(&mut self, instance: &mut Instance, jobs: &mut VecDeque<Job>) -> u64 {
+        let began = Instant::now();
+        let mut handled = 0;
+        while let Some(job) = jobs.pop_front() {
+            self.handle(instance, job);
+            handled += 1;
+            if began.elapsed() >= QUANTUM {
+                break;
+            }
+        }
+        handled
     }
 
     fn handle(&mut self, instance: &mut Instance, job: Job) {
