@@ -129,6 +129,7 @@ class Server:
 
     def resident_bytes(self):
         """The memory of the process that is in RAM."""
+        self.check_alive()
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
         return int(line.split()[1]) * 1024

@@ -184,7 +184,6 @@ def measure(kind, seconds, attackers):
             process.start()
         most = 0
         while any(process.is_alive() for process in work[:-1]):
-            server.check_alive()
             most = max(most, server.resident_bytes())
             time.sleep(0.05)
         times = out.get(timeout=120)

@@ -8,6 +8,8 @@
 //! LuaJIT keeps some state of the running coroutine globally; both sides of a switch save and restore it
 //! (`shim.c`, `lycosa_switch_save`). A switch is refused while compiled code, a hook or a finalizer runs.
 
+mod stacks;
+
 use std::any::Any;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -20,6 +22,7 @@ use std::time::{Duration, Instant};
 use corosensei::stack::{DefaultStack, Stack};
 use corosensei::{Coroutine, Yielder};
 
+use self::stacks::{Counted, Stacks};
 use crate::api::{Lua, Ref, panic_text};
 use crate::error::Error;
 use crate::host::Session;
@@ -128,6 +131,7 @@ struct Worker {
     raw: *mut lua_State,
     /// Keeps the coroutine from the collector.
     _anchor: Ref,
+    _counted: Counted,
     floor: usize,
 }
 
@@ -196,6 +200,7 @@ pub(crate) struct Scheduler {
     timers: RefCell<BinaryHeap<Reverse<(u64, Ticket)>>>,
     current: RefCell<Option<Rc<Fiber>>>,
     idle: RefCell<Vec<Worker>>,
+    pub(crate) stacks: Stacks,
     next_id: Cell<FiberId>,
     /// Microseconds since the epoch when the present round began.
     now: Cell<u64>,
@@ -212,6 +217,7 @@ impl Default for Scheduler {
             timers: RefCell::default(),
             current: RefCell::default(),
             idle: RefCell::default(),
+            stacks: Stacks::default(),
             next_id: Cell::new(101),
             now: Cell::new(0),
             waiting: Cell::new(0),
@@ -261,7 +267,7 @@ impl Scheduler {
         let worker = self.idle.borrow_mut().pop();
         let worker = match worker {
             Some(worker) => worker,
-            None => new_worker(shared)?,
+            None => new_worker(shared, self.stacks.take()?)?,
         };
         let id = self.next_id.get();
         self.next_id.set(id + 1);
@@ -545,10 +551,9 @@ impl Scheduler {
     }
 }
 
-fn new_worker(shared: &'static Shared) -> Result<Worker, Error> {
-    let stack = DefaultStack::new(STACK_SIZE).map_err(|error| {
-        Error::text(format!("no stack for another fiber ({error}); the limit is vm.max_map_count or memory"))
-    })?;
+fn new_worker(shared: &'static Shared, counted: Counted) -> Result<Worker, Error> {
+    let stack = DefaultStack::new(STACK_SIZE)
+        .map_err(|error| Error::text(format!("no stack for another fiber: {error}")))?;
     let floor = stack.limit().get() + STACK_RESERVE;
     // SAFETY: the main coroutine is live; the new one is anchored at once.
     let (raw, anchor) = unsafe {
@@ -567,7 +572,7 @@ fn new_worker(shared: &'static Shared) -> Result<Worker, Error> {
             fiber = yielder.suspend(());
         }
     });
-    Ok(Worker { coroutine, raw, _anchor: anchor, floor })
+    Ok(Worker { coroutine, raw, _anchor: anchor, _counted: counted, floor })
 }
 
 /// Runs a fiber from its begin to its end, on its stack.

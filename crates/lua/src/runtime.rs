@@ -265,7 +265,18 @@ impl Runtime {
         let request = invoke.request;
         let caller = invoke.caller.in_fiber();
         let session = Rc::new(Session { caller, peer, request: Some(request) });
-        self.spawn_with("main", session, move |lua| modules::run_invoke(lua, &invoke)).map(drop)
+        let counted = self.shared.scheduler.stacks.begin_request();
+        let entry = move |lua| {
+            let _counted = counted;
+            modules::run_invoke(lua, &invoke)
+        };
+        self.spawn_with("main", session, entry).map(drop)
+    }
+
+    /// Whether there may be a fiber for another request of a client.
+    #[must_use]
+    pub fn may_begin_request(&self) -> bool {
+        self.shared.scheduler.stacks.may_begin_request()
     }
 
     /// Runs the triggers of a session's begin or end, or of a log-in.

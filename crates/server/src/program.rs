@@ -4,6 +4,8 @@
 //! answers or durable rows, at a deadline, when standard input has a line. The instance is lent to a fiber for
 //! the moment of a call ([`Host::instance`]); the task never holds it while fibers run.
 
+mod delivery;
+
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
 use std::process::ExitCode;
@@ -24,6 +26,7 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 use uuid::Uuid;
 
+use self::delivery::deliver;
 use crate::clock::now;
 use crate::config::{Config, WalMode};
 use crate::early::Awaited;
@@ -714,6 +717,10 @@ fn work(program: &Program, runtime: &Runtime) -> Option<u64> {
             !is_asked && elapsed.as_micros() < u128::from(left)
         });
         program.waits.set(runtime.waits_for_instance());
+        // More may begin once others have ended.
+        if !program.invokes.borrow().is_empty() && runtime.may_begin_request() {
+            program.has_news.set(true);
+        }
         if program.touched.replace(false)
             && let Some(core) = program.core.get()
         {
@@ -760,59 +767,5 @@ fn reload(runtime: &Runtime) {
     });
     if let Err(error) = started {
         tracing::error!("the program was not loaded again: {}", error.message(runtime.main()));
-    }
-}
-
-/// Starts fibers for what clients ask and for the triggers of sessions.
-fn deliver(program: &Program, runtime: &Runtime) {
-    loop {
-        let session = program.sessions.borrow_mut().pop_front();
-        let Some((caller, peer, event)) = session else { break };
-        if let Err(error) = runtime.run_session_triggers(caller, peer, event.clone()) {
-            let text = error.message(runtime.main());
-            tracing::error!("session triggers did not run: {text}");
-            if let Some(core) = program.core.get() {
-                let (mut instance, refusal) = (core.instance.borrow_mut(), Err(ErrorObject::lua(text)));
-                match event {
-                    SessionEvent::Begin => instance.finish_begin(caller.session, refusal),
-                    SessionEvent::Login { .. } => instance.finish_login(caller.session, refusal),
-                    SessionEvent::End => {}
-                }
-                core.end.notify_one();
-            }
-        }
-    }
-    for (caller, error) in program.denied.take() {
-        let peer = program.peers.borrow().get(&caller.session).cloned().unwrap_or_default();
-        if let Err(error) = runtime.run_denied(caller, peer, error) {
-            tracing::error!("on_access_denied triggers did not run: {}", error.message(runtime.main()));
-        }
-    }
-    let changes = program.changes.take();
-    if !changes.is_empty()
-        && let Err(error) = runtime.run_replaced(changes)
-    {
-        tracing::error!("on_replace triggers did not run: {}", error.message(runtime.main()));
-    }
-    loop {
-        let event = program.events.borrow_mut().pop_front();
-        let Some(TaskEvent { tube, operation, tuple }) = event else { break };
-        if let Err(error) = runtime.run_task_callback(tube, operation.name().to_owned(), tuple) {
-            tracing::error!("on_task_change did not run: {}", error.message(runtime.main()));
-        }
-    }
-    loop {
-        let invoke = program.invokes.borrow_mut().pop_front();
-        let Some(invoke) = invoke else { break };
-        let (request, session) = (invoke.request, invoke.caller.session);
-        let peer = program.peers.borrow().get(&session).cloned().unwrap_or_default();
-        if let Err(error) = runtime.run_invoke(invoke, peer) {
-            let text = error.message(runtime.main());
-            if let Some(core) = program.core.get() {
-                let error = ErrorObject::lua(text);
-                core.instance.borrow_mut().finish_invoke(request, Err(error));
-                core.end.notify_one();
-            }
-        }
     }
 }

@@ -64,7 +64,7 @@ use crate::logging::LogHandle;
 use crate::replication::{Hub, rejoin};
 use crate::starting::{Keeper, Kept, Progress, Stage};
 use crate::turn::Core;
-use crate::{cluster, listener, notify, program, replication, slow_lane, startup, storage};
+use crate::{cluster, listener, notify, program, replication, startup, storage};
 
 /// The arguments of `lycosa serve` besides the configuration's values: how to read it again.
 #[derive(Debug, Clone)]
@@ -361,8 +361,7 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
     });
     let bridge = has_callers.then(|| spawn_local(http::bridge::serve(core.clone(), calls, inbox)));
 
-    let turns = core.clone().run(done, checkpoint_news);
-    let turns = [spawn_local(turns), spawn_local(slow_lane::admit(core.clone()))];
+    let turns = core.spawn(done, checkpoint_news);
     let Accepting { addresses, tasks: accepting, admin_path } =
         accept(&core, &config.data_dir, bound.plain, bound.tls, keeper)?;
     core.end.notify_one();

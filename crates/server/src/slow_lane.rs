@@ -10,14 +10,11 @@
 //! Absent: a bound for one request (each kind has its own), and for connections that come for their first long request.
 
 use std::cell::Cell;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use lycosa_instance::Instance;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::yield_now;
-
-use crate::turn::Core;
 
 /// How long a connection, or HTTP as a whole, holds the loop before the others have their turn.
 pub(crate) const QUANTUM: Duration = Duration::from_millis(1);
@@ -39,11 +36,6 @@ pub(crate) struct SlowLane {
     arrival: Notify,
 }
 
-/// Admits connections to the lane of a server until the task is dropped.
-pub(crate) async fn admit(core: Rc<Core>) {
-    core.slow_lane.admit().await;
-}
-
 impl Default for SlowLane {
     fn default() -> Self {
         Self { admissions: Semaphore::new(0), waiting: Cell::new(0), arrival: Notify::new() }
@@ -61,7 +53,8 @@ impl SlowLane {
         }
     }
 
-    async fn admit(&self) {
+    /// Admits connections until the task is dropped.
+    pub(crate) async fn admit(&self) {
         loop {
             self.arrival.notified().await;
             while self.waiting.get() > 0 {
@@ -128,6 +121,7 @@ impl Quantum {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::rc::Rc;
 
     use tokio::task::{LocalSet, spawn_local};
 

@@ -28,6 +28,7 @@ use lycosa_tls::rustls::ServerConfig;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::{JoinHandle, spawn_local};
 
 use crate::checkpoint_thread::CheckpointSender;
 use crate::clock::{self, now};
@@ -268,8 +269,19 @@ impl Core {
         self.journal.borrow_mut().close()
     }
 
+    /// Spawns the tasks of the loop itself: one ends turns, one admits connections to the slow lane. `done` as for [`Self::run`].
+    pub(crate) fn spawn(
+        self: &Rc<Self>,
+        done: Option<UnboundedReceiver<JournalNews>>,
+        checkpoint_news: UnboundedReceiver<snapshots::News>,
+    ) -> [JoinHandle<()>; 2] {
+        let core = self.clone();
+        let admissions = async move { core.slow_lane.admit().await };
+        [spawn_local(self.clone().run(done, checkpoint_news)), spawn_local(admissions)]
+    }
+
     /// Ends turns until the task is dropped. `done` is what the journal thread says, if there is one.
-    pub(crate) async fn run(
+    async fn run(
         self: Rc<Self>,
         mut done: Option<UnboundedReceiver<JournalNews>>,
         mut checkpoint_news: UnboundedReceiver<snapshots::News>,

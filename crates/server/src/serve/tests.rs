@@ -46,8 +46,9 @@ fn a_turn_follows_whenever_a_socket_takes_bytes_again() {
         config.wal_mode = WalMode::Write;
         let running = start_with(&config, None, Bound::default()).await.unwrap();
         let core = running.core.clone();
-        running.turns.abort();
-        assert!(running.turns.await.unwrap_err().is_cancelled());
+        let [turns, _] = running.turns;
+        turns.abort();
+        assert!(turns.await.unwrap_err().is_cancelled());
 
         let (mut peer, socket) = Peer::pair().unwrap();
         peer.set_nonblocking(true).unwrap();
