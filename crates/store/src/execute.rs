@@ -152,7 +152,7 @@ impl Store {
                 space.check(tuple)?;
                 let (temporary, local) = (space.def.temporary, space.def.local);
                 let handle = self.allocate(statement.space(), tuple, None)?;
-                self.record_shown(handle);
+                self.record_shown(statement.space(), statement.kind(), handle);
                 if !temporary {
                     self.log(statement, local);
                 }

@@ -18,9 +18,10 @@
 //! What a decision means was observed on Tarantool 2.6. One difference: a statement that is given up also takes back
 //! the numbers that it had from a sequence.
 
-use std::cmp::Ordering;
-
-use lycosa_tuple::mp;
+use lycosa_tuple::field::FieldType;
+use lycosa_tuple::key::KeyDef;
+use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::scalar;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::update;
 
@@ -28,7 +29,7 @@ use crate::access::{Access, Object};
 use crate::arena::Handle;
 use crate::error::Error;
 use crate::execute::check_is_array;
-use crate::space::PutMode;
+use crate::space::Engine;
 use crate::statement::{Statement, StatementKind};
 use crate::transaction::{Change, OwnedChange, Savepoint};
 use crate::{SpaceId, Store, user};
@@ -101,9 +102,10 @@ impl Store {
     /// Says which hooks a space has from now on.
     ///
     /// # Errors
-    /// No such space; [`Error::Unsupported`] for spaces that never have tuples.
+    /// No such space; [`Error::Unsupported`] for views, and for what a session keeps.
     pub fn set_hooks(&mut self, space: SpaceId, hooks: Hooks) -> Result<(), Error> {
-        if !self.space(space)?.def.engine.has_tuples() {
+        let engine = self.space(space)?.def.engine;
+        if !engine.has_tuples() && engine != Engine::Blackhole {
             let object = format!("Space '{}'", self.space(space)?.name());
             return Err(Error::Unsupported { object, feature: "triggers".to_owned() });
         }
@@ -292,27 +294,25 @@ impl Store {
         match (decision, statement) {
             (Decision::Skip, _) => Ok(None),
             (Decision::Proceed, Statement::Insert { .. } | Statement::Replace { .. }) => {
-                let mode = match proposal.kind {
-                    StatementKind::Insert => PutMode::Insert,
-                    _ => PutMode::Replace,
-                };
                 let tuple = proposal.new.as_deref().unwrap_or_default();
-                self.put(id, tuple, mode, &mut Vec::new()).map(Some)
+                self.apply_rarely(&match proposal.kind {
+                    StatementKind::Insert => Statement::Insert { space: id, tuple },
+                    _ => Statement::Replace { space: id, tuple },
+                })
             }
             (Decision::Proceed, _) => self.apply_rarely(statement),
             (Decision::Put(tuple), _) => {
                 check_is_array(tuple)?;
-                let space = self.space(id)?;
-                let primary = space.primary()?;
-                // The keys are compared before the format is checked: a value of another type is another key.
-                if let Some(old) = &proposal.old
-                    && (primary.index.compare_tuples(old, tuple) != Ordering::Equal
-                        || primary.def.key.check_extracted(tuple).is_err())
-                {
-                    let (index, space) = (primary.def.name.clone(), space.def.name.clone());
-                    return Err(Error::CantUpdatePrimaryKey { index, space });
+                if let Some(old) = &proposal.old {
+                    let space = self.space(id)?;
+                    let primary = space.primary()?;
+                    // The keys are compared before the format is checked.
+                    if !has_key_of(&primary.def.key, old, tuple) {
+                        let (index, space) = (primary.def.name.clone(), space.def.name.clone());
+                        return Err(Error::CantUpdatePrimaryKey { index, space });
+                    }
                 }
-                self.put(id, tuple, PutMode::Replace, &mut Vec::new()).map(Some)
+                self.apply_rarely(&Statement::Replace { space: id, tuple })
             }
             (Decision::Remove, _) => {
                 let Some(old) = &proposal.old else { return Ok(None) };
@@ -324,4 +324,18 @@ impl Store {
             }
         }
     }
+}
+
+/// Whether a tuple has the key of another one, as in Tarantool before it checks the format: a value of another type is another
+/// value, but passes for `true` in a boolean part and for the old value in a decimal one. It is left to the format then.
+fn has_key_of(key: &KeyDef, old: &[u8], new: &[u8]) -> bool {
+    const TRUE: &[u8] = &[0xc3];
+    let (mut olds, mut news) = (Vec::new(), Vec::new());
+    key.extract(old, &mut olds);
+    key.extract(new, &mut news);
+    let (mut olds, mut news) = (Reader::new(&olds), Reader::new(&news));
+    key.parts().iter().all(|part| match (olds.raw(), news.raw()) {
+        (Ok(old), Ok(new)) if part.ty.accepts(new) => scalar::compare(old, new, &part.collation).is_eq(),
+        (old, _) => part.ty == FieldType::Decimal || part.ty == FieldType::Boolean && old == Ok(TRUE),
+    })
 }

@@ -123,7 +123,7 @@ pub(crate) enum Undo {
     /// A DELETE by the primary key of a space of vinyl found nothing, see [`crate::vinyl`].
     Missed(SpaceId),
     /// A tuple that no space holds; it lives until the transaction ends because a reply shows it.
-    Shown(Handle),
+    Shown { space: SpaceId, kind: StatementKind, handle: Handle },
     /// A sequence moved; this was its last value.
     Sequence { id: u32, value: Option<i64> },
     /// A space or index changed: the last of [`Transaction::schema`] that has not been undone.
@@ -417,6 +417,14 @@ impl Store {
                 new: Some(handle),
                 overwritten: Some((offset, &self.transaction.saved[begin..end])),
             }),
+            Undo::Shown { space, kind, handle } => Some(Change {
+                space,
+                kind,
+                arena: &self.arena,
+                old: None,
+                new: Some(handle),
+                overwritten: None,
+            }),
             _ => None,
         })
     }
@@ -437,7 +445,9 @@ impl Store {
         }
         for undo in &self.transaction.undo {
             match *undo {
-                Undo::Row { old: Some(gone), .. } | Undo::Shown(gone) => self.arena.remove(gone),
+                Undo::Row { old: Some(gone), .. } | Undo::Shown { handle: gone, .. } => {
+                    self.arena.remove(gone);
+                }
                 Undo::Row { .. }
                 | Undo::Overwritten { .. }
                 | Undo::Missed(_)
@@ -534,7 +544,7 @@ impl Store {
                 assert!(overwritten.is_ok(), "what is taken back was there before");
             }
             Undo::Missed(_) => {}
-            Undo::Shown(handle) => self.arena.remove(handle),
+            Undo::Shown { handle, .. } => self.arena.remove(handle),
             Undo::Sequence { id, value } => self.schema.sequences.undo(id, value),
             Undo::Schema => {
                 let change = self.transaction.schema.pop();
@@ -635,8 +645,8 @@ impl Store {
         self.transaction.undo.push(Undo::Missed(space));
     }
 
-    pub(crate) fn record_shown(&mut self, handle: Handle) {
-        self.transaction.undo.push(Undo::Shown(handle));
+    pub(crate) fn record_shown(&mut self, space: SpaceId, kind: StatementKind, handle: Handle) {
+        self.transaction.undo.push(Undo::Shown { space, kind, handle });
     }
 
     /// Marks the record of a row as applied to the schema's caches.

@@ -78,7 +78,7 @@ impl Store {
         for undo in undo {
             let space: SpaceId = match *undo {
                 Undo::Row { space, .. } | Undo::Overwritten { space, .. } | Undo::Missed(space) => space,
-                Undo::Shown(_) | Undo::Sequence { .. } | Undo::Schema => continue,
+                Undo::Shown { .. } | Undo::Sequence { .. } | Undo::Schema => continue,
             };
             if last.replace(space) != Some(space)
                 && let Some(space) = self.catalog.get_mut(space)

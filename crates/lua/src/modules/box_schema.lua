@@ -288,8 +288,12 @@ function space_methods.replace(space, tuple)
 end
 space_methods.put = space_methods.replace
 
+-- The engine, which never has an index, refuses a client's UPDATE and DELETE in other words.
+local function check_has_index(space) return space.engine == 'blackhole' and primary(space) end
+
 function space_methods.update(space, key, operations)
     check_space(space, 'update')
+    check_has_index(space)
     if not is_list(operations) then error('Usage index:update(key, ops)', 2) end
     return change('update', space.id, 0, key, operations_of(operations))
 end
@@ -306,6 +310,7 @@ end
 
 function space_methods.delete(space, key)
     check_space(space, 'delete')
+    check_has_index(space)
     return change('delete', space.id, 0, key)
 end
 

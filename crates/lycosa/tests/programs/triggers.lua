@@ -46,4 +46,33 @@ s:insert{50} s:replace{50,1} s:delete{50} box.commit()
 box.begin()
 box.on_rollback(function(it) print('rb') for i,o,n,sp in it() do print('r',i,o,n,sp==s.id) end end)
 s:insert{51} s:insert{52} box.rollback()
+-- A blackhole keeps no tuple, but its triggers run.
+local hole = box.schema.space.create('hole', {engine = 'blackhole'})
+print(type(hole:on_replace(function(o,n,name,op) print('on',o,n,name,op) end)))
+print(pcall(hole.insert, hole, {1,2})) print(pcall(hole.replace, hole, {1,2})) print(pcall(hole.upsert, hole, {1}, {})) print(pcall(hole.delete, hole, 1))
+box.begin() hole:insert{5} hole:insert{6} print('in') box.commit()
+local before = hole:before_replace(function(o,n,name,op) print('before',o,n,name,op) if n[1]==9 then return nil end return box.tuple.new{n[1],'x'} end)
+print(pcall(hole.insert, hole, {1,2})) print(pcall(hole.replace, hole, {1,2})) print(pcall(hole.insert, hole, {9}))
+print(pcall(hole.upsert, hole, {1}, {})) print(pcall(hole.upsert, hole, {9}, {})) print(pcall(hole.update, hole, 1, {}))
+hole:before_replace(nil, before)
+hole:before_replace(function(o,n) return n end)
+print(pcall(hole.upsert, hole, {1}, {})) print(pcall(hole.insert, hole, {1,2}))
+hole:on_replace(function() error('no') end)
+print(pcall(hole.insert, hole, {1}))
+-- What a trigger leaves in a part of the key that is a decimal or a boolean.
+local given
+local first = {require('decimal').new(1), require('decimal').new(1), 1, true, false}
+for number, parts in pairs({{{1,'decimal'}}, {{1,'decimal'},{2,'unsigned'}}, {{1,'unsigned'}}, {{1,'boolean'}}, {{1,'boolean'}}}) do
+    local kept = box.schema.space.create('kept' .. number)
+    kept:create_index('pk', {parts = parts})
+    local old = {first[number], 1}
+    kept:insert(old)
+    kept:before_replace(function() return box.tuple.new{given, 1} end)
+    for _, value in ipairs({'a', number < 4, {1}, number == 3 and 2 or 3}) do
+        given = value
+        print(number, select(2, pcall(kept.replace, kept, old)))
+        -- A comparison that failed there makes the next conversion fail, too.
+        pcall(require('decimal').new, 1)
+    end
+end
 os.exit(0)

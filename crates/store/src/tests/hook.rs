@@ -218,6 +218,38 @@ fn hooks_end_with_their_space_and_need_one_that_has_tuples() {
     assert_eq!(StatementKind::Upsert.name(), "UPSERT");
 }
 
+/// A blackhole keeps no tuple; its hooks see each INSERT and REPLACE, and may give another tuple.
+#[test]
+fn hooks_see_what_a_blackhole_swallows() {
+    let mut store = new_store();
+    let space = commit(&mut store, |s| {
+        ddl::create_space(s, &SpaceSpec { engine: "blackhole", ..SpaceSpec::new("hole", &[]) })
+    });
+    store.set_hooks(space, Hooks { before: true, after: true }).unwrap();
+    store.begin(user::ADMIN);
+    let (tuple, other, operations) = (row("[1]"), row("[2, 3]"), row("[]"));
+    for statement in [Statement::Insert { space, tuple: &tuple }, Statement::Replace { space, tuple: &tuple }]
+    {
+        for (decision, left) in [(Decision::Proceed, "[1]"), (Decision::Put(&other), "[2, 3]")] {
+            let since = store.savepoint();
+            assert_eq!(decided(&mut store, &statement, decision).unwrap().as_deref(), Some(left));
+            let kind = if decision == Decision::Proceed { statement.kind() } else { StatementKind::Replace };
+            assert_eq!(changes(&store, Some(since)), [format!("{} - {left}", kind.name())]);
+        }
+        for decision in [Decision::Skip, Decision::Remove] {
+            let since = store.savepoint();
+            assert_eq!(decided(&mut store, &statement, decision).unwrap(), None);
+            assert!(changes(&store, Some(since)).is_empty());
+        }
+    }
+    let upsert = Statement::Upsert { space, tuple: &tuple, operations: &operations, base: 0 };
+    let refused = decided(&mut store, &upsert, Decision::Proceed).map(drop).unwrap_err();
+    assert_eq!(refused.to_string(), "Blackhole does not support upsert()");
+    assert_eq!(decided(&mut store, &upsert, Decision::Put(&other)).unwrap().as_deref(), Some("[2, 3]"));
+    let refused = store.submit(&Statement::Delete { space, index: 0, key: &tuple }).map(drop).unwrap_err();
+    assert!(refused.to_string().starts_with("No index #0 is defined in space"), "{refused}");
+}
+
 #[test]
 fn rights_are_checked_before_hooks_are_asked() {
     let (mut store, space) = hooked_space();
