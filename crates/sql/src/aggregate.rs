@@ -7,7 +7,7 @@ use lycosa_tuple::value::Value;
 use crate::Failure;
 use crate::effort::weight;
 use crate::eval::Row;
-use crate::tree::{Aggregate, AggregateKind};
+use crate::tree::{Aggregate, AggregateKind, Select};
 use crate::value::{self, Number};
 
 /// What an aggregate function has seen.
@@ -80,5 +80,42 @@ impl Seen {
             AggregateKind::Sum if self.has_double => Value::Double(all),
             AggregateKind::Sum => Number::Int(self.whole).into_value()?,
         })
+    }
+}
+
+/// The aggregate functions of a group of rows.
+#[derive(Debug)]
+pub(crate) struct Group {
+    seen: Vec<Seen>,
+    /// The tuple that plain columns beside aggregate functions are of; empty before the first row.
+    pub(crate) tuple: Vec<u8>,
+}
+
+impl Group {
+    pub(crate) fn of(select: &Select) -> Group {
+        Group { seen: select.aggregates.iter().map(|_| Seen::default()).collect(), tuple: Vec::new() }
+    }
+
+    /// Adds a row. Returns by how many bytes the group has grown.
+    pub(crate) fn add(&mut self, select: &Select, row: &Row<'_>, tuple: &[u8]) -> Result<usize, Failure> {
+        let (mut chosen, mut grown, mut picks) = (false, 0, false);
+        for (aggregate, seen) in select.aggregates.iter().zip(&mut self.seen) {
+            let before = seen.bytes();
+            chosen |= seen.add(aggregate, row)?;
+            grown += seen.bytes().saturating_sub(before);
+            picks |= matches!(aggregate.kind, AggregateKind::Min | AggregateKind::Max);
+        }
+        if chosen || !picks || self.tuple.is_empty() {
+            row.effort.spend((tuple.len() / 128) as u64)?;
+            grown += tuple.len().saturating_sub(self.tuple.len());
+            self.tuple.clear();
+            self.tuple.extend_from_slice(tuple);
+        }
+        Ok(grown)
+    }
+
+    /// The results of the aggregate functions.
+    pub(crate) fn results(&self, select: &Select) -> Result<Vec<Value>, Failure> {
+        select.aggregates.iter().zip(&self.seen).map(|(aggregate, seen)| seen.result(aggregate)).collect()
     }
 }

@@ -1,11 +1,13 @@
-//! CREATE TABLE and DROP TABLE: columns with types, primary and unique keys, AUTOINCREMENT.
+//! CREATE TABLE, CREATE INDEX and their DROP: columns with types, primary and unique keys, AUTOINCREMENT; steps of a transaction.
 //!
 //! The statement becomes a [`Definition`]; the module `box.sql` makes the space and its indexes of it, by the functions of
 //! `box.schema`. What a definition does not have (CHECK, FOREIGN KEY, DEFAULT, COLLATE, names of constraints) is refused:
 //! a constraint that is never enforced must not be accepted.
 
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
-use sqlparser::ast::{ColumnDef, CreateTable, Expr, IndexColumn, ObjectType, Statement, TableConstraint};
+use sqlparser::ast::{
+    ColumnDef, CreateIndex, CreateTable, Expr, IndexColumn, ObjectType, Statement, TableConstraint,
+};
 
 use crate::Failure;
 use crate::resolve::{MAX_COLUMNS, at_most, generic, name, none, simple_name, unsupported};
@@ -49,6 +51,30 @@ pub enum Definition {
         /// IF EXISTS.
         is_optional: bool,
     },
+    /// A new index of a space.
+    CreateIndex {
+        /// Its name.
+        name: String,
+        /// The name of the space.
+        space: String,
+        /// IF NOT EXISTS.
+        is_optional: bool,
+        /// UNIQUE.
+        is_unique: bool,
+        /// The names of its fields.
+        columns: Vec<String>,
+    },
+    /// An index that goes.
+    DropIndex {
+        /// Its name.
+        name: String,
+        /// The name of the space.
+        space: String,
+        /// IF EXISTS.
+        is_optional: bool,
+    },
+    /// A step of a transaction: `begin`, `commit`, `rollback`; of its savepoint with this name: `savepoint`, `release`, `rollback to`.
+    Transaction(&'static str, Option<String>),
 }
 
 /// The definition that a statement is; `None` for any other statement.
@@ -58,6 +84,36 @@ pub enum Definition {
 pub(crate) fn definition_of(statement: Statement) -> Result<Option<Definition>, Failure> {
     match statement {
         Statement::CreateTable(table) => create_of(&table).map(Some),
+        Statement::CreateIndex(index) => create_index_of(&index).map(Some),
+        Statement::Drop {
+            object_type: ObjectType::Index,
+            if_exists,
+            names,
+            cascade: false,
+            restrict: false,
+            purge: false,
+            temporary: false,
+            table: Some(space),
+        } if names.len() == 1 => {
+            let (name, space) = (simple_name(&names[0])?, simple_name(&space)?);
+            Ok(Some(Definition::DropIndex { name, space, is_optional: if_exists }))
+        }
+        Statement::StartTransaction { .. } | Statement::Commit { .. } => match statement.to_string().as_str()
+        {
+            "START TRANSACTION" => Ok(Some(Definition::Transaction("begin", None))),
+            "COMMIT" => Ok(Some(Definition::Transaction("commit", None))),
+            other => Err(unsupported(other)),
+        },
+        Statement::Rollback { chain: false, savepoint } => Ok(Some(match savepoint {
+            Some(savepoint) => Definition::Transaction("rollback to", Some(name(&savepoint))),
+            None => Definition::Transaction("rollback", None),
+        })),
+        Statement::Savepoint { name: ident } => {
+            Ok(Some(Definition::Transaction("savepoint", Some(name(&ident)))))
+        }
+        Statement::ReleaseSavepoint { name: ident } => {
+            Ok(Some(Definition::Transaction("release", Some(name(&ident)))))
+        }
         Statement::Drop {
             object_type: ObjectType::Table,
             if_exists,
@@ -79,7 +135,7 @@ pub(crate) fn definition_of(statement: Statement) -> Result<Option<Definition>, 
 }
 
 /// A type's name in SQL to that of fields.
-fn type_of(text: &str) -> Result<&'static str, Failure> {
+pub(crate) fn type_of(text: &str) -> Result<&'static str, Failure> {
     let upper = text.to_uppercase();
     let plain = upper.split('(').next().unwrap_or_default().trim();
     Ok(match plain {
@@ -128,6 +184,34 @@ fn check_clauses(table: &CreateTable) -> Result<(), Failure> {
         .if_not_exists(table.if_not_exists)
         .build();
     none(plain == *table, "this clause of CREATE TABLE")
+}
+
+/// ASC and DESC mean nothing in an index, as in Tarantool.
+fn create_index_of(index: &CreateIndex) -> Result<Definition, Failure> {
+    at_most(MAX_COLUMNS, "The number of columns in keys", index.columns.len())?;
+    let column_of = |column: &IndexColumn| {
+        let is_plain = column.operator_class.is_none() && column.column.with_fill.is_none();
+        none(is_plain && column.column.options.nulls_first.is_none(), "an order in an index")?;
+        match &column.column.expr {
+            Expr::Identifier(ident) => Ok(name(ident)),
+            _ => Err(unsupported("an expression in an index")),
+        }
+    };
+    let columns = index.columns.iter().map(column_of).collect::<Result<_, _>>()?;
+    let Some(own) = &index.name else { return Err(unsupported("an index without a name")) };
+    // An index of these four alone has no further clause.
+    let list = index.columns.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let unique = if index.unique { "UNIQUE " } else { "" };
+    let optional = if index.if_not_exists { "IF NOT EXISTS " } else { "" };
+    let plain = format!("CREATE {unique}INDEX {optional}{own} ON {}({list})", index.table_name);
+    none(plain == index.to_string(), "this clause of CREATE INDEX")?;
+    Ok(Definition::CreateIndex {
+        name: simple_name(own)?,
+        space: simple_name(&index.table_name)?,
+        is_optional: index.if_not_exists,
+        is_unique: index.unique,
+        columns,
+    })
 }
 
 fn create_of(table: &CreateTable) -> Result<Definition, Failure> {

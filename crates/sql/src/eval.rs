@@ -7,7 +7,8 @@ use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 
 use crate::Failure;
-use crate::effort::{Effort, weight, weight_of_encoded, weight_of_text};
+use crate::effort::{Effort, weight, weight_of_encoded};
+use crate::functions;
 use crate::tree::{Comparison, Expr};
 use crate::value::{self, Number};
 
@@ -21,7 +22,7 @@ pub(crate) struct Row<'a> {
 }
 
 /// Bytes of a text that an expression makes.
-const MAX_MADE: usize = 16 << 20;
+pub(crate) const MAX_MADE: usize = 16 << 20;
 
 impl<'a> Row<'a> {
     pub(crate) fn of(tuple: &'a [u8], parameters: &'a [Value], effort: &'a Effort) -> Row<'a> {
@@ -112,13 +113,33 @@ impl<'a> Row<'a> {
             Expr::Call(function, arguments) => {
                 let values: Result<Vec<Value>, Failure> =
                     arguments.iter().map(|argument| self.evaluate(argument)).collect();
-                let values = values?;
-                if let Some(Value::Str(text)) = values.first() {
-                    self.effort.spend(weight_of_text(text.len()))?;
-                }
-                value::call(*function, &values)?
+                functions::call(*function, &values?, self.effort)?
+            }
+            Expr::Cast(inner, ty) => functions::cast(self.evaluate(inner)?, *ty, self.effort)?,
+            Expr::Case(operand, branches, otherwise) => {
+                self.case(operand.as_deref(), branches, otherwise.as_deref())?
             }
         })
+    }
+
+    /// The result of the first branch whose condition holds, or equals the operand if there is one.
+    fn case(
+        &self,
+        operand: Option<&Expr>,
+        branches: &[(Expr, Expr)],
+        otherwise: Option<&Expr>,
+    ) -> Result<Value, Failure> {
+        let operand = operand.map(|operand| self.evaluate(operand)).transpose()?;
+        for (condition, result) in branches {
+            let holds = match &operand {
+                None => self.condition(condition)? == Some(true),
+                Some(operand) => self.compare(operand, &self.evaluate(condition)?)? == Some(Ordering::Equal),
+            };
+            if holds {
+                return self.evaluate(result);
+            }
+        }
+        otherwise.map_or(Ok(Value::Nil), |otherwise| self.evaluate(otherwise))
     }
 
     fn is_between(&self, value: &Value, low: &Expr, high: &Expr) -> Result<Option<bool>, Failure> {
@@ -171,7 +192,7 @@ fn holds(comparison: Comparison, order: Ordering) -> bool {
 pub(crate) fn is_constant(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(_) | Expr::Parameter(_) => true,
-        Expr::Minus(inner) | Expr::Invert(inner) => is_constant(inner),
+        Expr::Minus(inner) | Expr::Invert(inner) | Expr::Cast(inner, _) => is_constant(inner),
         Expr::Arithmetic(_, left, right) | Expr::Concat(left, right) => {
             is_constant(left) && is_constant(right)
         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sqlparser::ast::Statement;
 use sqlparser::dialect::SQLiteDialect;
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use crate::Failure;
 
@@ -28,10 +28,12 @@ const MAX_DEPTH: usize = 1000;
 /// Levels of the parser's own recursion.
 const MAX_RECURSION: usize = 50;
 
-/// `ER_SQL_SYNTAX_NEAR_TOKEN`, `ER_SQL_UNKNOWN_TOKEN`, `ER_SQL_STATEMENT_EMPTY`, `ER_SQL_PARSER_GENERIC` of Tarantool 2.6.
+/// `ER_SQL_SYNTAX_NEAR_TOKEN`, `ER_SQL_UNKNOWN_TOKEN`, `ER_SQL_STATEMENT_EMPTY`, `ER_HEX_LITERAL_MAX`, `ER_SQL_PARSER_GENERIC` of
+/// Tarantool 2.6.
 const SYNTAX_NEAR: u32 = 184;
 const UNKNOWN_TOKEN: u32 = 185;
 const EMPTY: u32 = 182;
+const HEX_LITERAL_MAX: u32 = 189;
 const GENERIC: u32 = 186;
 
 fn near(line: u64, token: impl std::fmt::Display) -> Failure {
@@ -79,11 +81,9 @@ pub(crate) fn parse(text: &str) -> Result<(Statement, Vec<String>), Failure> {
     let dialect = SQLiteDialect {};
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|error| {
         let at = error.location;
-        let (line, column) = (at.line.max(1), at.column.max(1));
-        let rest = text.lines().nth(line as usize - 1).unwrap_or_default();
-        let token: String = rest.chars().skip(column as usize - 1).take(SHOWN).collect();
-        let message = format!("At line {line} at or near position {column}: unrecognized token '{token}'");
-        Failure::new(UNKNOWN_TOKEN, message)
+        let rest = text.lines().nth(at.line.max(1) as usize - 1).unwrap_or_default();
+        let token: String = rest.chars().skip(at.column.max(1) as usize - 1).take(SHOWN).collect();
+        unknown_token(at, &token)
     })?;
     let mut names = Vec::new();
     let mut tokens = number_parameters(tokens, &mut names)?;
@@ -110,6 +110,33 @@ pub(crate) fn parse(text: &str) -> Result<(Statement, Vec<String>), Failure> {
     }
 }
 
+fn unknown_token(at: Location, token: &str) -> Failure {
+    let (line, column) = (at.line.max(1), at.column.max(1));
+    let message =
+        format!("At line {line} at or near position {column}: unrecognized token '{}'", shown(token));
+    Failure::new(UNKNOWN_TOKEN, message)
+}
+
+/// The decimal digits of a hexadecimal number, of which the tokenizer makes a number and a word: `0` and `XFF`.
+///
+/// # Errors
+/// A number of more than 64 bits.
+fn number_of_hex(number: &str, word: &str) -> Result<Option<String>, Failure> {
+    let Some(digits) = word.strip_prefix(['x', 'X']).filter(|_| number == "0") else { return Ok(None) };
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(None);
+    }
+    match u64::from_str_radix(digits, 16) {
+        Ok(number) => Ok(Some(number.to_string())),
+        Err(_) => {
+            let length = digits.trim_start_matches('0').len();
+            let text =
+                format!("Hex literal 0{} length {length} exceeds the supported limit (16)", shown(word));
+            Err(Failure::new(HEX_LITERAL_MAX, text))
+        }
+    }
+}
+
 /// `?`, `:name`, `@name` and `$1` become placeholders with a number from 0.
 fn number_parameters(
     tokens: Vec<TokenWithSpan>,
@@ -120,12 +147,26 @@ fn number_parameters(
     let mut tokens = tokens.into_iter().peekable();
     while let Some(mut token) = tokens.next() {
         let line = token.span.start.line;
+        if let Token::Number(number, _) = &token.token
+            && let Some(next) = tokens.peek().filter(|next| next.span.start == token.span.end)
+            && let Token::Word(word) = &next.token
+            && word.quote_style.is_none()
+        {
+            let Some(hex) = number_of_hex(number, &word.value)? else {
+                return Err(unknown_token(token.span.start, &format!("{number}{}", word.value)));
+            };
+            token.token = Token::Number(hex, false);
+            tokens.next();
+        }
         // `0x10` is a number and `x'10'` is a string of bytes; the parser has one token for both.
         if let Token::HexStringLiteral(digits) = &token.token
             && token.span.end.column.saturating_sub(token.span.start.column) == digits.len() as u64 + 2
-            && let Ok(number) = u64::from_str_radix(digits, 16)
         {
-            token.token = Token::Number(number.to_string(), false);
+            let digits = format!("x{digits}");
+            let Some(number) = number_of_hex("0", &digits)? else {
+                return Err(unknown_token(token.span.start, &format!("0{digits}")));
+            };
+            token.token = Token::Number(number, false);
         }
         let name = match &token.token {
             Token::Placeholder(name) => Some(name.clone()),

@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use lycosa_store::{Access, Space, Store, system};
+use lycosa_tuple::field::FieldType;
 use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
@@ -14,8 +15,10 @@ use sqlparser::ast::{self, BinaryOperator, Ident, ObjectName, SelectItem, SetExp
 
 use crate::Failure;
 use crate::changes::{insert_of, update_of};
+use crate::define;
+use crate::functions::Function;
 use crate::tree::{Aggregate, AggregateKind, Body, Column, Comparison, Expr, Order, Plan, Select, Target};
-use crate::value::{Function, Number, parse_number};
+use crate::value::{Number, parse_number};
 
 /// Codes of Tarantool 2.6.
 const UNSUPPORTED: u32 = 5;
@@ -43,8 +46,9 @@ pub(crate) fn unsupported(what: &str) -> Failure {
     Failure::new(
         UNSUPPORTED,
         format!(
-            "Lycosa does not support {what} in SQL: it supports SELECT from one space (WHERE, ORDER BY, LIMIT, \
-             OFFSET, COUNT, SUM, MIN, MAX, AVG, TOTAL), INSERT, UPDATE, DELETE, CREATE TABLE and DROP TABLE"
+            "Lycosa does not support {what} in SQL: it supports SELECT from one space (WHERE, GROUP BY, ORDER BY, \
+             LIMIT, OFFSET, COUNT, SUM, MIN, MAX, AVG, TOTAL), INSERT, UPDATE, DELETE, CREATE and DROP of a TABLE and of an \
+             INDEX, START TRANSACTION, COMMIT, ROLLBACK, SAVEPOINT and RELEASE"
         ),
     )
 }
@@ -354,8 +358,55 @@ impl<'a> Context<'a> {
                 Context::negated(Expr::Like(text, pattern, escape), negated)
             }
             Ast::Function(function) => return self.function(function),
+            Ast::Substring { expr, substring_from, substring_for, special: _, shorthand } => {
+                let name = if shorthand { "SUBSTR" } else { "SUBSTRING" };
+                let parts = std::iter::once(expr).chain(substring_from).chain(substring_for);
+                call_of(name, parts.map(|part| self.expression(*part)).collect::<Result<_, _>>()?, self)?
+            }
+            Ast::Trim { trim_where, trim_what, expr, trim_characters } => {
+                self.trim(trim_where, trim_what, *expr, trim_characters.as_deref())?
+            }
+            Ast::Cast { kind, expr, data_type, format } => {
+                none(kind == ast::CastKind::Cast && format.is_none(), "such a CAST")?;
+                let ty = FieldType::parse(define::type_of(&data_type.to_string())?);
+                Expr::Cast(self.boxed(*expr)?, ty.ok_or_else(|| unsupported("such a CAST"))?)
+            }
+            Ast::Case { case_token: _, end_token: _, operand, conditions, else_result } => {
+                self.case(operand, conditions, else_result)?
+            }
             other => return Err(unsupported(&format!("the expression {}", shortened(&other.to_string())))),
         })
+    }
+
+    fn trim(
+        &mut self,
+        side: Option<ast::TrimWhereField>,
+        what: Option<Box<ast::Expr>>,
+        text: ast::Expr,
+        list: Option<&[ast::Expr]>,
+    ) -> Result<Expr, Failure> {
+        none(list.is_none(), "TRIM with a list of characters")?;
+        let (text, what) = (self.expression(text)?, what.map(|what| self.expression(*what)).transpose()?);
+        let default = if matches!(text, Expr::Literal(Value::Bin(_))) { "\0" } else { " " };
+        let what = what.unwrap_or_else(|| Expr::Literal(Value::str(default)));
+        let trims = |other| Expr::Literal(Value::Bool(side != Some(other)));
+        let sides = [trims(ast::TrimWhereField::Trailing), trims(ast::TrimWhereField::Leading)];
+        Ok(Expr::Call(Function::Trim, [text, what].into_iter().chain(sides).collect()))
+    }
+
+    fn case(
+        &mut self,
+        operand: Option<Box<ast::Expr>>,
+        conditions: Vec<ast::CaseWhen>,
+        otherwise: Option<Box<ast::Expr>>,
+    ) -> Result<Expr, Failure> {
+        let operand = operand.map(|operand| self.boxed(*operand)).transpose()?;
+        let mut branches = Vec::with_capacity(conditions.len());
+        for ast::CaseWhen { condition, result } in conditions {
+            branches.push((self.expression(condition)?, self.any(result)?));
+        }
+        let otherwise = otherwise.map(|result| self.any(*result).map(Box::new)).transpose()?;
+        Ok(Expr::Case(operand, branches, otherwise))
     }
 
     fn function(&mut self, function: ast::Function) -> Result<Expr, Failure> {
@@ -394,31 +445,43 @@ impl<'a> Context<'a> {
             }
         }
         self.may_aggregate = may_aggregate;
-        let count_error = |expected: &str| {
-            let text = format!(
-                "Wrong number of arguments is passed to {name}(): expected {expected}, got {}",
-                arguments.len()
-            );
-            Failure::new(FUNC_WRONG_ARG_COUNT, text)
-        };
         if let Some(kind) = aggregate {
             if !self.may_aggregate {
                 return Err(generic(format!("misuse of aggregate function {name}()")));
             }
             if is_all && kind != AggregateKind::Count || arguments.len() > 1 {
-                return Err(count_error("1"));
+                return Err(wrong_count(&name, "1", arguments.len()));
             }
             self.aggregates.push(Aggregate { kind, argument: arguments.pop() });
             return Ok(Expr::Aggregate(self.aggregates.len() - 1));
         }
-        let (function, expected) = function_of(&name)?;
-        if !expected.contains(&arguments.len()) {
-            let bounds =
-                if expected.end() == expected.start() { String::new() } else { "at least ".to_owned() };
-            return Err(count_error(&format!("{bounds}{}", expected.start())));
-        }
-        Ok(Expr::Call(function, arguments))
+        call_of(&name, arguments, self)
     }
+}
+
+fn wrong_count(name: &str, expected: &str, count: usize) -> Failure {
+    let text = format!("Wrong number of arguments is passed to {name}(): expected {expected}, got {count}");
+    Failure::new(FUNC_WRONG_ARG_COUNT, text)
+}
+
+fn call_of(name: &str, mut arguments: Vec<Expr>, context: &Context<'_>) -> Result<Expr, Failure> {
+    let (function, expected) = function_of(name)?;
+    if !expected.contains(&arguments.len()) {
+        let expected = match function {
+            Function::Round | Function::Substr => "1 or 2".to_owned(),
+            Function::Greatest | Function::Least => "at least two".to_owned(),
+            _ if expected.end() == expected.start() => expected.start().to_string(),
+            _ => format!("at least {}", expected.start()),
+        };
+        return Err(wrong_count(name, &expected, arguments.len()));
+    }
+    if function == Function::Typeof
+        && let Some(argument @ (Expr::Column(_) | Expr::Cast(..) | Expr::Concat(..))) = arguments.first()
+        && let Some(ty) = type_of(argument, context).filter(|ty| *ty != FieldType::Scalar.name())
+    {
+        arguments.push(Expr::Literal(Value::str(ty)));
+    }
+    Ok(Expr::Call(function, arguments))
 }
 
 fn aggregate_of(name: &str) -> Option<AggregateKind> {
@@ -437,16 +500,31 @@ fn aggregate_of(name: &str) -> Option<AggregateKind> {
 fn function_of(name: &str) -> Result<(Function, RangeInclusive<usize>), Failure> {
     Ok(match name {
         "ABS" => (Function::Abs, 1..=1),
+        "CHAR" => (Function::Char, 0..=usize::MAX),
         "COALESCE" => (Function::Coalesce, 2..=usize::MAX),
-        "IFNULL" => (Function::Coalesce, 2..=2),
+        "GREATEST" => (Function::Greatest, 2..=usize::MAX),
+        "HEX" => (Function::Hex, 1..=1),
+        "IFNULL" => (Function::Ifnull, 2..=2),
+        "LEAST" => (Function::Least, 2..=usize::MAX),
         "LENGTH" | "CHAR_LENGTH" | "CHARACTER_LENGTH" => (Function::Length, 1..=1),
+        "LIKELY" | "UNLIKELY" => (Function::Likely, 1..=1),
         "LOWER" => (Function::Lower, 1..=1),
+        "NULLIF" => (Function::Nullif, 2..=2),
+        "POSITION" => (Function::Position, 2..=2),
+        "QUOTE" => (Function::Quote, 1..=1),
+        "REPLACE" => (Function::Replace, 3..=3),
+        "ROUND" => (Function::Round, 1..=2),
+        "SOUNDEX" => (Function::Soundex, 1..=1),
+        "SUBSTR" => (Function::Substr, 2..=3),
         "TYPEOF" => (Function::Typeof, 1..=1),
+        "UNICODE" => (Function::Unicode, 1..=1),
         "UPPER" => (Function::Upper, 1..=1),
+        "ZEROBLOB" => (Function::Zeroblob, 1..=1),
         _ => {
             let text = format!(
-                "Function '{name}' does not exist in Lycosa: it has ABS, COALESCE, IFNULL, LENGTH, LOWER, TYPEOF, \
-                 UPPER, and COUNT, SUM, TOTAL, MIN, MAX, AVG of a whole result"
+                "Function '{name}' does not exist in Lycosa: it has ABS, CHAR, COALESCE, GREATEST, HEX, IFNULL, LEAST, \
+                 LENGTH, LIKELY, LOWER, NULLIF, POSITION, QUOTE, REPLACE, ROUND, SOUNDEX, SUBSTR, TRIM, TYPEOF, \
+                 UNICODE, UPPER, ZEROBLOB, and COUNT, SUM, TOTAL, MIN, MAX, AVG of a whole result"
             );
             return Err(Failure::new(NO_SUCH_FUNCTION, text));
         }
@@ -575,11 +653,19 @@ fn type_of(expr: &Expr, context: &Context<'_>) -> Option<&'static str> {
         Expr::Minus(inner) => return type_of(inner, context),
         Expr::Invert(_) => "integer",
         Expr::Concat(..) => "string",
+        Expr::Cast(_, ty) => ty.name(),
+        Expr::Case(_, branches, otherwise) => {
+            let mut types = branches.iter().map(|(_, result)| result).chain(otherwise.as_deref()).map(of);
+            let first = types.next().unwrap_or_default();
+            if types.all(|ty| ty == first) { first } else { "scalar" }
+        }
+        Expr::Call(Function::Likely, arguments) => return type_of(arguments.first()?, context),
         Expr::Call(function, _) => match function {
             Function::Abs => "number",
-            Function::Coalesce => "scalar",
-            Function::Length => "integer",
-            Function::Lower | Function::Typeof | Function::Upper => "string",
+            Function::Coalesce | Function::Greatest | Function::Least | Function::Nullif => "scalar",
+            Function::Ifnull | Function::Length | Function::Position | Function::Round => "integer",
+            Function::Zeroblob => "varbinary",
+            _ => "string",
         },
     })
 }
@@ -603,7 +689,7 @@ fn query_of(query: ast::Query, store: &Store) -> Result<(Context<'_>, Option<Exp
     let SetExpr::Select(select) = *body else {
         return Err(unsupported("UNION, VALUES and queries of queries"));
     };
-    let (mut context, selection, projection, distinct) = select_of(*select, store)?;
+    let Parts { mut context, selection, projection, distinct, groups, having } = select_of(*select, store)?;
     context.may_aggregate = true;
     let mut columns = Columns::default();
     for item in projection {
@@ -619,6 +705,11 @@ fn query_of(query: ast::Query, store: &Store) -> Result<(Context<'_>, Option<Exp
             order.push(order_of(place, term, (&columns, &by_name), &mut context)?);
         }
     }
+    let having = having.map(|having| context.expression(having)).transpose()?;
+    at_most(MAX_COLUMNS, "The number of terms in GROUP BY clause", groups.len())?;
+    let groups = (groups.into_iter().enumerate())
+        .map(|(place, term)| group_of(place, term, (&columns, &by_name), &mut context))
+        .collect::<Result<_, _>>()?;
     context.may_aggregate = false;
     let (limit, offset) = match limit_clause {
         None => (None, None),
@@ -638,13 +729,18 @@ fn query_of(query: ast::Query, store: &Store) -> Result<(Context<'_>, Option<Exp
     let (limit, offset) = (constant(limit)?, constant(offset)?);
     let filter = selection.map(|filter| context.expression(filter)).transpose()?;
     let aggregates = std::mem::take(&mut context.aggregates);
-    if distinct && !aggregates.is_empty() {
-        return Err(unsupported("DISTINCT with functions of a whole result"));
-    }
-    Ok((context, filter, Select { columns, aggregates, distinct, order, limit, offset }))
+    Ok((context, filter, Select { columns, aggregates, distinct, groups, having, order, limit, offset }))
 }
 
-type Parts<'a> = (Context<'a>, Option<ast::Expr>, Vec<SelectItem>, bool);
+/// The parts of a SELECT that are not refused.
+struct Parts<'a> {
+    context: Context<'a>,
+    selection: Option<ast::Expr>,
+    projection: Vec<SelectItem>,
+    distinct: bool,
+    groups: Vec<ast::Expr>,
+    having: Option<ast::Expr>,
+}
 
 fn select_of(select: ast::Select, store: &Store) -> Result<Parts<'_>, Failure> {
     let ast::Select {
@@ -678,11 +774,11 @@ fn select_of(select: ast::Select, store: &Store) -> Result<Parts<'_>, Failure> {
         Some(ast::Distinct::Distinct) => true,
         Some(ast::Distinct::On(_)) => return Err(unsupported("DISTINCT ON")),
     };
-    let is_grouped = match group_by {
-        ast::GroupByExpr::Expressions(terms, modifiers) => !terms.is_empty() || !modifiers.is_empty(),
-        ast::GroupByExpr::All(_) => true,
+    let groups = match group_by {
+        ast::GroupByExpr::Expressions(terms, modifiers) if modifiers.is_empty() => terms,
+        _ => return Err(unsupported("such a GROUP BY")),
     };
-    none(!is_grouped && having.is_none(), "GROUP BY and HAVING")?;
+    none(having.is_none() || !groups.is_empty(), "HAVING without GROUP BY")?;
     none(named_window.is_empty() && qualify.is_none(), "WINDOW")?;
     none(optimizer_hints.is_empty() && select_modifiers.is_none() && top.is_none(), "such a SELECT")?;
     none(
@@ -693,7 +789,7 @@ fn select_of(select: ast::Select, store: &Store) -> Result<Parts<'_>, Failure> {
     none(sort_by.is_empty() && value_table_mode.is_none(), "such a SELECT")?;
     none(matches!(flavor, ast::SelectFlavor::Standard), "FROM before SELECT")?;
     let context = if from.is_empty() { Context::nothing() } else { Context::of_table(from, store)? };
-    Ok((context, selection, projection, is_distinct))
+    Ok(Parts { context, selection, projection, distinct: is_distinct, groups, having })
 }
 
 /// The columns of a result, as they are found.
@@ -707,11 +803,11 @@ struct Columns {
 }
 
 impl Columns {
-    fn add(&mut self, name: String, ty: Option<&'static str>, expr: Expr) -> Result<(), Failure> {
+    fn add(&mut self, column: Column) -> Result<(), Failure> {
         at_most(MAX_COLUMNS, "The number of columns in result set", self.list.len() + 1)?;
-        self.unnamed += usize::from(name.starts_with("COLUMN_"));
-        self.by_name.entry(name.clone()).or_insert(self.list.len());
-        self.list.push(Column { name, ty, expr: Rc::new(expr) });
+        self.unnamed += usize::from(column.name.starts_with("COLUMN_"));
+        self.by_name.entry(column.name.clone()).or_insert(self.list.len());
+        self.list.push(column);
         Ok(())
     }
 }
@@ -734,7 +830,9 @@ fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Columns
         }
         _ => return Err(unsupported("such a column")),
     };
+    let known = context.aggregates.len();
     let expr = context.any(expr)?;
+    let is_aggregate = context.aggregates.len() > known;
     let own_name = match &expr {
         Expr::Column(field) => {
             context.space.and_then(|space| Some(space.format().fields().get(*field as usize)?.name.clone()))
@@ -743,7 +841,7 @@ fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Columns
     };
     let name = alias.or(own_name).unwrap_or_else(|| format!("COLUMN_{}", columns.unnamed + 1));
     let ty = type_of(&expr, context);
-    columns.add(name, ty, expr)
+    columns.add(Column { name, ty, is_aggregate, expr: Rc::new(expr) })
 }
 
 fn add_all(context: &Context<'_>, columns: &mut Columns) -> Result<(), Failure> {
@@ -751,9 +849,65 @@ fn add_all(context: &Context<'_>, columns: &mut Columns) -> Result<(), Failure> 
         return Err(Failure::new(181, "Failed to expand '*' in SELECT statement without FROM clause"));
     };
     for (number, field) in (0..).zip(space.format().fields()) {
-        columns.add(field.name.clone(), Some(field.ty.name()), Expr::Column(number))?;
+        columns.add(Column {
+            name: field.name.clone(),
+            ty: Some(field.ty.name()),
+            is_aggregate: false,
+            expr: Rc::new(Expr::Column(number)),
+        })?;
     }
     Ok(())
+}
+
+/// The column that a term of ORDER BY or GROUP BY names by its number.
+fn column_at<'a>(
+    clause: &str,
+    place: usize,
+    number: u64,
+    columns: &'a [Column],
+) -> Result<&'a Column, Failure> {
+    let column = usize::try_from(number).ok().and_then(|number| columns.get(number.checked_sub(1)?));
+    column.ok_or_else(|| {
+        generic(format!(
+            "Error at {clause} BY in place {}: term out of range - should be between 1 and {}",
+            place + 1,
+            columns.len()
+        ))
+    })
+}
+
+/// A term of GROUP BY: an expression, the number of a column, or its name where no field has it.
+fn group_of(
+    place: usize,
+    term: ast::Expr,
+    (columns, by_name): (&[Column], &HashMap<String, usize>),
+    context: &mut Context<'_>,
+) -> Result<Rc<Expr>, Failure> {
+    let refused = || generic("aggregate functions are not allowed in the GROUP BY clause");
+    let by_alias = match &term {
+        ast::Expr::Identifier(ident) if context.field(ident).is_err() => {
+            by_name.get(&name(ident)).and_then(|place| columns.get(*place))
+        }
+        _ => None,
+    };
+    let column = match by_alias {
+        Some(column) => column,
+        None => {
+            let known = context.aggregates.len();
+            match context.expression(term)? {
+                Expr::Literal(Value::Uint(number)) => column_at("GROUP", place, number, columns)?,
+                _ if context.aggregates.len() > known => return Err(refused()),
+                other => return Ok(Rc::new(other)),
+            }
+        }
+    };
+    match &*column.expr {
+        Expr::Column(field) if context.collated.contains(field) => {
+            Err(unsupported("GROUP BY a column that has a collation"))
+        }
+        _ if column.is_aggregate => Err(refused()),
+        _ => Ok(Rc::clone(&column.expr)),
+    }
 }
 
 fn order_of(
@@ -777,16 +931,7 @@ fn order_of(
         Some(column) => Rc::clone(&column.expr),
         None => match context.expression(expr)? {
             Expr::Literal(Value::Uint(number)) => {
-                let column =
-                    usize::try_from(number).ok().and_then(|number| columns.get(number.checked_sub(1)?));
-                let count = columns.len();
-                let text = || {
-                    format!(
-                        "Error at ORDER BY in place {}: term out of range - should be between 1 and {count}",
-                        place + 1
-                    )
-                };
-                Rc::clone(&column.ok_or_else(|| generic(text()))?.expr)
+                Rc::clone(&column_at("ORDER", place, number, columns)?.expr)
             }
             other => Rc::new(other),
         },

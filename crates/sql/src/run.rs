@@ -4,9 +4,10 @@
 //! between. A step ends after [`SLICE`] tuples or after [`effort::STEP`] units of work, whichever comes first; so does the
 //! collection of a sorted result.
 //!
-//! Bounds: a result has at most [`Limits::bytes`], with sort keys, changes and what DISTINCT and aggregates remember.
+//! Bounds: a result has at most [`Limits::bytes`], with sort keys, changes and what DISTINCT and groups remember.
 
 use std::cmp::Ordering;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -18,11 +19,11 @@ use lycosa_tuple::scalar;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 
-use crate::aggregate::Seen;
+use crate::aggregate::Group;
 use crate::effort::{self, Effort};
 use crate::eval::Row;
-use crate::limits::{Limits, MEMORY_ISSUE, OVERHEAD, Share, check_changes};
-use crate::tree::{AggregateKind, Body, Expr, Plan, Select, Target};
+use crate::limits::{Limits, OVERHEAD, Share, check_changes};
+use crate::tree::{Body, Expr, Plan, Select, Target};
 use crate::walk::{Ends, Walk};
 use crate::{Advance, Error, Failure, Rows, value};
 
@@ -50,6 +51,13 @@ struct SortKey {
     values: Vec<u8>,
     descending: Rc<[bool]>,
     number: u64,
+}
+
+impl SortKey {
+    /// The place of a group: the values of the terms of GROUP BY.
+    fn of_group(values: Vec<u8>, select: &Select) -> SortKey {
+        SortKey { values, descending: select.groups.iter().map(|_| false).collect(), number: 0 }
+    }
 }
 
 impl Ord for SortKey {
@@ -96,9 +104,7 @@ pub struct Run {
     skipped: u64,
     seen: HashSet<Vec<u8>>,
     changes: Vec<Change>,
-    aggregates: Vec<Seen>,
-    /// The tuple that plain columns beside aggregate functions are of.
-    chosen: Vec<u8>,
+    groups: BTreeMap<SortKey, Group>,
     share: Share,
 }
 
@@ -138,20 +144,24 @@ impl Run {
             skipped: 0,
             seen: HashSet::new(),
             changes: Vec::new(),
-            aggregates: Vec::new(),
-            chosen: Vec::new(),
+            groups: BTreeMap::new(),
             share: Share::default(),
         };
         if let Body::Select(select) = &plan.body {
-            run.aggregates = select.aggregates.iter().map(|_| Seen::default()).collect();
             run.descending = select.order.iter().map(|order| order.descending).collect();
         }
+        run.begin_groups(plan);
         if plan.space != 0 {
             let space = store.space(plan.space)?;
             let walk = Walk::choose(plan, space, &run.parameters)?;
             run.is_ordered = walk.is_ordered;
             run.cursor = Some(Cursor::new(user, plan.space, walk.index, walk.iterator, &walk.encoded_key()));
             run.ends = walk.ends;
+        }
+        if let Body::Select(select) = &plan.body
+            && select.is_grouped()
+        {
+            run.is_ordered = select.order.is_empty();
         }
         Ok(run)
     }
@@ -198,7 +208,7 @@ impl Run {
             Ok(progress) => progress,
             Err(Advance::IndexAltered) => {
                 cursor.rewind();
-                self.restart();
+                self.restart(plan);
                 Progress::More
             }
             Err(Advance::Refused(refusal)) => return Err(refusal),
@@ -213,12 +223,12 @@ impl Run {
     /// The tuples were read: the sorted result has to be collected, a part in each step.
     fn finish_walk(&mut self, plan: &Plan) -> Result<Progress, Failure> {
         let Body::Select(select) = &plan.body else { return Ok(Progress::End) };
-        if !select.aggregates.is_empty() {
-            if self.offset == 0 && self.limit > 0 {
-                self.rows = self.aggregated(select)?;
-                self.count = 1;
-            }
-            return Ok(Progress::End);
+        for _ in 0..COLLECTED {
+            let Some((_, group)) = self.groups.pop_first() else { break };
+            self.take_group(select, &group)?;
+        }
+        if !self.groups.is_empty() {
+            return Ok(Progress::More);
         }
         for _ in 0..COLLECTED {
             let Some((key, row)) = self.sorted.pop_first() else { return Ok(Progress::End) };
@@ -232,13 +242,23 @@ impl Run {
         Ok(if self.sorted.is_empty() { Progress::End } else { Progress::More })
     }
 
-    fn restart(&mut self) {
+    /// The group of all rows exists without a row, too.
+    fn begin_groups(&mut self, plan: &Plan) {
+        self.groups.clear();
+        if let Body::Select(select) = &plan.body
+            && select.is_grouped()
+            && select.groups.is_empty()
+        {
+            self.groups.insert(SortKey::of_group(Vec::new(), select), Group::of(select));
+        }
+    }
+
+    fn restart(&mut self, plan: &Plan) {
         self.rows.clear();
         self.sorted.clear();
         self.seen.clear();
         self.changes.clear();
-        self.chosen.clear();
-        self.aggregates.iter_mut().for_each(|state| *state = Seen::default());
+        self.begin_groups(plan);
         (self.count, self.passed) = (0, 0);
         self.share = Share::default();
     }
@@ -246,7 +266,7 @@ impl Run {
     /// Whether no further row can change the result.
     fn has_enough(&self, plan: &Plan) -> bool {
         match &plan.body {
-            Body::Select(select) if select.aggregates.is_empty() => {
+            Body::Select(select) if !select.is_grouped() => {
                 self.limit == 0 || self.is_ordered && self.passed >= self.offset.saturating_add(self.limit)
             }
             _ => false,
@@ -280,20 +300,20 @@ impl Run {
     /// Takes a row that passes the filter.
     fn take(&mut self, plan: &Plan, row: &Row<'_>, tuple: &[u8], own_key: &[u8]) -> Result<(), Failure> {
         match &plan.body {
-            Body::Select(select) if !select.aggregates.is_empty() => {
-                let (mut chosen, mut grown, mut picks) = (false, 0, false);
-                for (aggregate, state) in select.aggregates.iter().zip(&mut self.aggregates) {
-                    let before = state.bytes();
-                    chosen |= state.add(aggregate, row)?;
-                    grown += state.bytes().saturating_sub(before);
-                    picks |= matches!(aggregate.kind, AggregateKind::Min | AggregateKind::Max);
+            Body::Select(select) if select.is_grouped() => {
+                let mut keys = Vec::new();
+                for term in &select.groups {
+                    row.evaluate(term)?.write(&mut keys);
+                    self.check_free(keys.len())?;
                 }
-                if chosen || !picks {
-                    row.effort.spend((tuple.len() / 128) as u64)?;
-                    grown += tuple.len().saturating_sub(self.chosen.len());
-                    self.chosen.clear();
-                    self.chosen.extend_from_slice(tuple);
-                }
+                row.effort.spend(DEPTH * (select.groups.len() + keys.len() / 256) as u64)?;
+                let weight = keys.len() + OVERHEAD * (1 + select.aggregates.len());
+                let key = SortKey::of_group(keys, select);
+                let (group, mut grown) = match self.groups.entry(key) {
+                    Entry::Occupied(known) => (known.into_mut(), 0),
+                    Entry::Vacant(free) => (free.insert(Group::of(select)), weight),
+                };
+                grown += group.add(select, row, tuple)?;
                 self.grow(grown)?;
             }
             Body::Select(select) => self.take_row(select, row)?,
@@ -349,6 +369,21 @@ impl Run {
         Ok(())
     }
 
+    /// Takes a group as a row of the result.
+    fn take_group(&mut self, select: &Select, group: &Group) -> Result<(), Failure> {
+        let (results, effort) = (group.results(select)?, Effort::default());
+        let parameters = std::mem::take(&mut self.parameters);
+        let tuple = (!group.tuple.is_empty()).then(|| TupleRef::trusted(&group.tuple));
+        let row = Row { tuple, parameters: &parameters, aggregates: &results, effort: &effort };
+        let is_over = self.is_ordered && self.passed >= self.offset.saturating_add(self.limit);
+        let taken = row.passes(select.having.as_ref().filter(|_| !is_over)).and_then(|passes| match passes {
+            true if !is_over => self.take_row(select, &row),
+            _ => Ok(()),
+        });
+        self.parameters = parameters;
+        taken
+    }
+
     fn append(&mut self, row: &[u8]) -> Result<(), Failure> {
         self.grow(row.len())?;
         self.rows.extend_from_slice(row);
@@ -386,30 +421,6 @@ impl Run {
     /// The rows of a SELECT that has ended: their number, and MessagePack arrays back to back.
     pub fn rows(&self) -> (u32, &[u8]) {
         (self.count, &self.rows)
-    }
-
-    fn aggregated(&self, select: &Select) -> Result<Vec<u8>, Failure> {
-        let results: Result<Vec<Value>, Failure> = select
-            .aggregates
-            .iter()
-            .zip(&self.aggregates)
-            .map(|(aggregate, state)| state.result(aggregate))
-            .collect();
-        let (results, effort) = (results?, Effort::default());
-        let tuple = (!self.chosen.is_empty()).then(|| TupleRef::trusted(&self.chosen));
-        let row = Row { tuple, parameters: &self.parameters, aggregates: &results, effort: &effort };
-        let mut values = Vec::new();
-        mp::write_array(&mut values, u32::try_from(select.columns.len()).unwrap_or(0));
-        for column in &select.columns {
-            write_column(&row, &column.expr, &mut values)?;
-            if values.len() > self.limits.bytes {
-                return Err(Failure::new(
-                    MEMORY_ISSUE,
-                    "Failed to allocate a result of SQL: it has too many bytes",
-                ));
-            }
-        }
-        Ok(values)
     }
 }
 

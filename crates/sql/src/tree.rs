@@ -6,7 +6,7 @@ use lycosa_store::StatementKind;
 use lycosa_tuple::field::FieldType;
 use lycosa_tuple::value::Value;
 
-use crate::value::Function;
+use crate::functions::Function;
 
 /// A comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +55,9 @@ pub(crate) enum Expr {
     In(Box<Expr>, Vec<Expr>),
     Like(Box<Expr>, Box<Expr>, Option<char>),
     Call(Function, Vec<Expr>),
+    Cast(Box<Expr>, FieldType),
+    /// The value that is compared, conditions with their results, and the result of ELSE.
+    Case(Option<Box<Expr>>, Vec<(Expr, Expr)>, Option<Box<Expr>>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +83,9 @@ pub(crate) struct Column {
     pub(crate) name: String,
     /// `None`: the type of the parameter that it is.
     pub(crate) ty: Option<&'static str>,
-    /// Shared with the terms of ORDER BY that name the column.
+    /// It has an aggregate function.
+    pub(crate) is_aggregate: bool,
+    /// Shared with the terms of ORDER BY and GROUP BY that name the column.
     pub(crate) expr: Rc<Expr>,
 }
 
@@ -96,6 +101,9 @@ pub(crate) struct Select {
     pub(crate) columns: Vec<Column>,
     pub(crate) aggregates: Vec<Aggregate>,
     pub(crate) distinct: bool,
+    /// The terms of GROUP BY.
+    pub(crate) groups: Vec<Rc<Expr>>,
+    pub(crate) having: Option<Expr>,
     pub(crate) order: Vec<Order>,
     pub(crate) limit: Option<Expr>,
     pub(crate) offset: Option<Expr>,
@@ -145,6 +153,13 @@ pub struct Plan {
     pub schema_version: u32,
     /// Parts of its expressions, its columns and its parameters: what it takes to keep it.
     pub weight: usize,
+}
+
+impl Select {
+    /// Whether its rows are groups of rows: one of all rows, or those of GROUP BY.
+    pub(crate) fn is_grouped(&self) -> bool {
+        !self.aggregates.is_empty() || !self.groups.is_empty()
+    }
 }
 
 impl Plan {

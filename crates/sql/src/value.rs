@@ -12,6 +12,7 @@ use lycosa_tuple::value::Value;
 
 use crate::Failure;
 use crate::effort::{Effort, weight_of_text};
+use crate::functions::double_text;
 
 /// `ER_SQL_EXECUTE`, `ER_SQL_TYPE_MISMATCH` and `ER_INCONSISTENT_TYPES` of Tarantool 2.6.
 const EXECUTE: u32 = 159;
@@ -22,11 +23,11 @@ pub(crate) fn execution(text: &str) -> Failure {
     Failure::new(EXECUTE, format!("Failed to execute SQL statement: {text}"))
 }
 
-fn mismatch(value: &Value, wanted: &str) -> Failure {
+pub(crate) fn mismatch(value: &Value, wanted: &str) -> Failure {
     Failure::new(TYPE_MISMATCH, format!("Type mismatch: can not convert {} to {wanted}", shown(value)))
 }
 
-fn inconsistent(value: &Value, wanted: &str) -> Failure {
+pub(crate) fn inconsistent(value: &Value, wanted: &str) -> Failure {
     let text = format!("Inconsistent types: expected {wanted} got {}", kind_name(value));
     Failure::new(INCONSISTENT_TYPES, text)
 }
@@ -47,8 +48,8 @@ fn shown(value: &Value) -> String {
         Value::Bool(value) => if *value { "TRUE" } else { "FALSE" }.to_owned(),
         Value::Uint(value) => value.to_string(),
         Value::Int(value) => value.to_string(),
-        Value::Float(value) => value.to_string(),
-        Value::Double(value) => value.to_string(),
+        Value::Float(value) => double_text((*value).into()),
+        Value::Double(value) => double_text(*value),
         Value::Str(text) => {
             String::from_utf8_lossy(&text[..text.len().min(4 * SHOWN)]).chars().take(SHOWN).collect()
         }
@@ -59,7 +60,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-fn kind_name(value: &Value) -> &'static str {
+pub(crate) fn kind_name(value: &Value) -> &'static str {
     match value {
         Value::Nil => "NULL",
         Value::Bool(_) => "boolean",
@@ -100,7 +101,7 @@ impl Number {
     }
 }
 
-fn number_of(value: &Value) -> Option<Number> {
+pub(crate) fn number_of(value: &Value) -> Option<Number> {
     Some(match *value {
         Value::Uint(value) => Number::Int(value.into()),
         Value::Int(value) => Number::Int(value.into()),
@@ -302,51 +303,6 @@ fn matches(text: &[char], wanted: &[Wanted], effort: &Effort) -> Result<bool, Fa
         (at, place) = (at + 1, place + 1);
     }
     Ok(wanted[place..].iter().all(|part| matches!(part, Wanted::Any)))
-}
-
-/// The functions of one value and more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Function {
-    Abs,
-    Coalesce,
-    Length,
-    Lower,
-    Typeof,
-    Upper,
-}
-
-pub(crate) fn call(function: Function, arguments: &[Value]) -> Result<Value, Failure> {
-    let first = arguments.first().unwrap_or(&Value::Nil);
-    let text = || match first {
-        Value::Str(text) => Ok(String::from_utf8_lossy(text)),
-        other => Err(inconsistent(other, "text")),
-    };
-    if function == Function::Coalesce {
-        return Ok(arguments.iter().find(|value| **value != Value::Nil).unwrap_or(&Value::Nil).clone());
-    }
-    if function == Function::Typeof {
-        return Ok(Value::str(match first {
-            Value::Nil => "NULL",
-            Value::Bool(_) => "boolean",
-            Value::Uint(_) | Value::Int(_) => "integer",
-            Value::Float(_) | Value::Double(_) => "double",
-            Value::Str(_) => "string",
-            _ => "varbinary",
-        }));
-    }
-    if *first == Value::Nil {
-        return Ok(Value::Nil);
-    }
-    match (function, first) {
-        (Function::Abs, _) => match numeric(first)? {
-            Number::Int(value) => Number::Int(value.abs()).into_value(),
-            Number::Double(value) => Ok(Value::Double(value.abs())),
-        },
-        (Function::Length, Value::Bin(bytes)) => Ok(Value::Uint(bytes.len() as u64)),
-        (Function::Length, _) => Ok(Value::Uint(text()?.chars().count() as u64)),
-        (Function::Lower, _) => Ok(Value::str(text()?.to_lowercase())),
-        _ => Ok(Value::str(text()?.to_uppercase())),
-    }
 }
 
 /// The value as a field of that type takes it.

@@ -41,12 +41,18 @@ impl Instance {
         self.shard.savepoint()
     }
 
+    /// Whether a savepoint is of the open transaction, which has not gone back before it.
+    #[must_use]
+    pub fn is_live(&self, savepoint: Savepoint) -> bool {
+        self.shard.store().is_live(savepoint.in_store())
+    }
+
     /// Undoes everything since a savepoint of the open transaction.
     ///
     /// # Errors
     /// The savepoint is of another transaction, or was undone itself by a rollback to an older one. Nothing changes then.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), ErrorObject> {
-        if !self.shard.store().is_live(savepoint.in_store()) {
+        if !self.is_live(savepoint) {
             return Err(wire_error::of_store(&lycosa_store::Error::NoSuchSavepoint));
         }
         self.shard.data().rollback_to(savepoint);

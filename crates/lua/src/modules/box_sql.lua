@@ -8,8 +8,11 @@ local int64_t, uint64_t = ffi.typeof('int64_t'), ffi.typeof('uint64_t')
 
 -- `ER_SQL_EXECUTE`, `ER_SQL_BIND_TYPE`, `ER_SQL_BIND_NOT_FOUND`, `ER_WRONG_QUERY_ID`, `ER_SQL_PREPARE`.
 local SQL_EXECUTE, BIND_TYPE, BIND_NOT_FOUND, WRONG_QUERY_ID, SQL_PREPARE = 159, 157, 161, 211, 210
--- `ER_SQL_SYNTAX_NEAR_TOKEN`.
-local SQL_SYNTAX = 184
+-- `ER_SQL_SYNTAX_NEAR_TOKEN`, `ER_SQL_CANT_RESOLVE_FIELD`, `ER_INDEX_EXISTS_IN_SPACE`.
+local SQL_SYNTAX, CANT_RESOLVE_FIELD, INDEX_EXISTS = 184, 176, 177
+
+-- Named savepoints of a transaction.
+local MAX_SAVEPOINTS = 1024
 
 -- Plans that are kept, and how heavy one may be for that: parts of expressions, columns and parameters.
 local MAX_PLANS, MAX_WEIGHT = 256, 256
@@ -52,7 +55,7 @@ local function new_plan(text)
     local kind, name, is_optional, fields, keys, sequence = internal.sql_definition(text)
     if kind then
         return {
-            kind = kind, name = name, is_optional = is_optional, fields = fields, keys = keys, sequence = sequence,
+            kind = kind, name = name, is_optional = is_optional, fields = fields, keys = keys, sequence = sequence, is_definition = true,
             parameters = {}, version = internal.schema_version(),
         }
     end
@@ -175,7 +178,95 @@ local function create_table(plan)
     end
 end
 
+local function no_such_space(name) internal.client_error('NO_SUCH_SPACE', ("Space '%s' does not exist"):format(name)) end
+
+-- CREATE INDEX and DROP INDEX. `plan.fields` is the name of the space, `plan.keys` are names of fields.
+local function define_index(plan)
+    local space, creates = box.space[plan.fields], plan.kind == 'create index'
+    if internal.sql_hides(plan.fields, false) then space = nil end
+    if space == nil then
+        if plan.is_optional and not creates then return 0 end
+        no_such_space(plan.fields)
+    end
+    local index = space.index[plan.name]
+    if creates then
+        if index ~= nil and plan.is_optional then return 0 end
+        if index ~= nil then fail(INDEX_EXISTS, ("Index '%s' already exists in space '%s'"):format(plan.name, space.name)) end
+        local parts, known = {}, {}
+        for _, field in ipairs(plan.keys) do
+            local found
+            for _, own in ipairs(space:format()) do if own.name == field then found = own end end
+            if not found then fail(CANT_RESOLVE_FIELD, ("Can’t resolve field '%s'"):format(field)) end
+            if not known[field] then
+                parts[#parts + 1] = { field = field, type = found.type, is_nullable = found.is_nullable, collation = found.collation }
+            end
+            known[field] = true
+        end
+        atomically(space.create_index, space, plan.name, { unique = plan.sequence, parts = parts })
+    else
+        if index == nil and plan.is_optional then return 0 end
+        if index == nil then
+            internal.client_error('NO_SUCH_INDEX_NAME', ("No index '%s' is defined in space '%s'"):format(plan.name, space.name))
+        end
+        atomically(index.drop, index)
+    end
+    return 1
+end
+
+-- Savepoints of the open transaction by name, the oldest first: one transaction is open at a time.
+local savepoints = {}
+
+local function find_savepoint(name)
+    if not box.is_in_txn() then internal.client_error('NO_TRANSACTION', 'No active transaction') end
+    for place = #savepoints, 1, -1 do
+        local known = savepoints[place]
+        if known.name == name and internal.is_live(known.place) then return place end
+    end
+    internal.client_error('NO_SUCH_SAVEPOINT', 'Can not rollback to savepoint: the savepoint does not exist')
+end
+local function forget_savepoints(from)
+    for place = #savepoints, from, -1 do savepoints[place] = nil end
+end
+
+local steps = {}
+function steps.begin()
+    box.begin()
+    forget_savepoints(1)
+end
+steps['savepoint'] = function(name)
+    local place = box.savepoint()
+    if savepoints[1] and not internal.is_live(savepoints[1].place) then forget_savepoints(1) end
+    if #savepoints >= MAX_SAVEPOINTS then
+        fail(SQL_EXECUTE, ('Failed to execute SQL statement: a transaction may have %d savepoints'):format(MAX_SAVEPOINTS))
+    end
+    -- A name is of its last place alone.
+    for number, known in ipairs(savepoints) do
+        if known.name == name then table.remove(savepoints, number) break end
+    end
+    savepoints[#savepoints + 1] = { name = name, place = place }
+end
+function steps.release(name) forget_savepoints(find_savepoint(name)) end
+steps['rollback to'] = function(name)
+    local place = find_savepoint(name)
+    box.rollback_to_savepoint(savepoints[place].place)
+    forget_savepoints(place + 1)
+end
+for _, step in ipairs({ 'commit', 'rollback' }) do
+    steps[step] = function()
+        if not box.is_in_txn() then
+            fail(SQL_EXECUTE, ('Failed to execute SQL statement: cannot %s - no transaction is active'):format(step))
+        end
+        box[step]()
+        forget_savepoints(1)
+    end
+end
+
 local function define(plan)
+    if steps[plan.kind] then
+        steps[plan.kind](plan.name)
+        return 0
+    end
+    if plan.kind:match(' index$') then return define_index(plan) end
     local space = box.space[plan.name]
     if internal.sql_hides(plan.name, plan.kind == 'create') then space = nil end
     if plan.kind == 'create' then
@@ -183,9 +274,7 @@ local function define(plan)
         atomically(create_table, plan)
     else
         if space == nil and plan.is_optional then return 0 end
-        if space == nil then
-            internal.client_error('NO_SUCH_SPACE', ("Space '%s' does not exist"):format(plan.name))
-        end
+        if space == nil then no_such_space(plan.name) end
         atomically(space.drop, space)
     end
     return 1
@@ -198,7 +287,7 @@ local function run(plan, given, of_client)
         internal.set_setting(plan.name, plan.value)
         return { row_count = 1 }
     end
-    if plan.fields or plan.kind == 'drop' then return { row_count = define(plan) } end
+    if plan.is_definition then return { row_count = define(plan) } end
     if plan.kind == 'select' then
         if of_client then return internal.sql_body(plan.plan, values, true) end
         local metadata, rows = internal.sql_select(plan.plan, values)

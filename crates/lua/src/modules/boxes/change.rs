@@ -29,6 +29,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("commit", commit),
     ("rollback", rollback),
     ("savepoint", savepoint),
+    ("is_live", is_live),
     ("rollback_to", rollback_to),
     ("in_txn", in_txn),
     ("wait_durable", wait_durable),
@@ -431,6 +432,15 @@ fn rollback_to(lua: Lua) -> Result<i32, Error> {
     }
     lua.with_instance(|instance| instance.rollback_to(place))?;
     Ok(0)
+}
+
+/// `is_live(savepoint)`: whether its transaction is open, and has not gone back before it.
+fn is_live(lua: Lua) -> Result<i32, Error> {
+    let place = lua.userdata::<SavepointHandle>(1).map(|place| place.0);
+    let Some(place) = place else { return Err(Error::here("usage: is_live(savepoint)")) };
+    let is_live = lua.with_instance(|instance| Ok(instance.is_live(place)))?;
+    lua.push_bool(is_live);
+    Ok(1)
 }
 
 fn in_txn(lua: Lua) -> Result<i32, Error> {

@@ -85,7 +85,9 @@ impl Rows for OfInstance<'_> {
 pub(super) struct SqlBody(pub(super) RefCell<Vec<u8>>);
 
 /// `sql_definition(text)`: `create`, the name, whether the space may exist, the fields, the keys and the field that a sequence
-/// fills; or `drop`, the name and whether the space may be absent. Nothing for any other statement.
+/// fills; `drop`, the name and whether the space may be absent; `create index` and `drop index`, the name, whether the index
+/// may exist or be absent, the space, and of a new one the fields and whether it is unique; a step of a transaction, and
+/// the name of its savepoint. Nothing for any other statement.
 fn definition(lua: Lua) -> Result<i32, Error> {
     let text = lua.text(1).ok_or_else(|| Error::here("usage: sql_definition(text)"))?;
     match on_big_stack(|| sql::definition(&text))? {
@@ -95,6 +97,34 @@ fn definition(lua: Lua) -> Result<i32, Error> {
             lua.push_str(&name);
             lua.push_bool(is_optional);
             Ok(3)
+        }
+        Some(Definition::DropIndex { name, space, is_optional }) => {
+            lua.push_str("drop index");
+            lua.push_str(&name);
+            lua.push_bool(is_optional);
+            lua.push_str(&space);
+            Ok(4)
+        }
+        Some(Definition::CreateIndex { name, space, is_optional, is_unique, columns }) => {
+            lua.push_str("create index");
+            lua.push_str(&name);
+            lua.push_bool(is_optional);
+            lua.push_str(&space);
+            lua.new_table(columns.len(), 0);
+            for (place, column) in (1..).zip(&columns) {
+                lua.push_str(column);
+                lua.raw_set_item(-2, place);
+            }
+            lua.push_bool(is_unique);
+            Ok(6)
+        }
+        Some(Definition::Transaction(step, name)) => {
+            lua.push_str(step);
+            match name {
+                Some(name) => lua.push_str(&name),
+                None => lua.push_nil(),
+            }
+            Ok(2)
         }
         Some(Definition::Create { name, is_optional, fields, keys, sequence }) => {
             lua.push_str("create");
