@@ -5,7 +5,7 @@ import struct
 
 import msgpack
 
-SELECT, CALL, PING = 1, 10, 64
+SELECT, EVAL, CALL, PING = 1, 8, 10, 64
 
 
 def frame(kind, sync, body=None):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from protocol import PING, ask, call, frame, read_reply
+from protocol import EVAL, PING, ask, call, frame, read_reply
 
 IDLE_CONNECTIONS = int(os.environ.get("LYCOSA_TEST_CONNECTIONS", 1000))
 MIB = 1 << 20
@@ -202,3 +202,29 @@ def test_clients_that_do_not_read_share_one_bound(start_server):
         for sock in socks:
             sock.close()
     ask(worker, call(5, "queue.tube.t:peek", 0))
+
+
+def test_more_requests_than_fibers(server):
+    """Requests of programs that wait, more than the system has mappings for fibers: each is answered, and others are served."""
+    each, count = 3_300, 10
+    request = frame(EVAL, 7, {0x27: "require('fiber').sleep(1) return ...", 0x21: [1]})
+    socks = [server.connect() for _ in range(count)]
+    answers = [[] for _ in socks]
+
+    def work(sock, answered):
+        threading.Thread(target=sock.sendall, args=(request * each,), daemon=True).start()
+        answered.extend(read_reply(sock) for _ in range(each))
+
+    threads = [threading.Thread(target=work, args=pair, daemon=True) for pair in zip(socks, answers)]
+    try:
+        for thread in threads:
+            thread.start()
+        with server.connect() as other:
+            while any(thread.is_alive() for thread in threads):
+                ask(other, frame(PING, 1))
+                time.sleep(0.01)
+        wrong = [answer for answered in answers for answer in answered if answer != (0, 7, {0x30: [1]})]
+        assert (wrong[:3], sum(map(len, answers))) == ([], each * count)
+    finally:
+        for sock in socks:
+            sock.close()
