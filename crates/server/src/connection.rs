@@ -132,7 +132,7 @@ enum Phase {
     Read,
     /// The instance wants no more requests for the moment.
     Pause,
-    /// What was read waits for admission to the slow lane.
+    /// The bytes that were read wait for admission to the slow lane.
     Queue,
     /// The client is gone or must go.
     End,
@@ -354,8 +354,8 @@ async fn reached(place: &mut Option<Pin<Box<impl Future<Output = ()>>>>) {
     }
 }
 
-/// Handles whole frames at the start of `bytes`, until a quantum of the loop's time is over; returns the rest, and what the connection
-/// owes the others.
+/// Handles whole frames at the start of `bytes`, until a quantum of the loop's time is over. Returns the rest, and how long the
+/// connection stays in the slow lane.
 fn handle<'a>(
     core: &Core,
     slot: ConnectionSlot,

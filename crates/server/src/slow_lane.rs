@@ -1,12 +1,12 @@
 //! The slow lane: connections whose requests hold the loop wait in one line.
 //!
 //! All connections share the loop, and the sockets that are readable are served one after the other. A connection is served for
-//! [`QUANTUM`] at a time. If its requests take longer (a batch of 10 000 tasks, thousands of requests in one read), what is left
-//! waits in the slow lane, and for [`DEBT`] times as long as it has held the loop the connection waits there with all that it
-//! sends. The lane admits one connection after the other, and looks at all sockets in between. So a client that sends little waits
-//! for one of the connections in the lane, however many there are.
+//! [`QUANTUM`] at a time. If its requests take longer (a batch of 10 000 tasks, thousands of requests in one read), the rest waits
+//! in the slow lane. For [`DEBT`] times as long as it has held the loop, all further requests of the connection go through the
+//! lane. The lane admits one connection after the other, and the server looks at all sockets in between. So a client of few
+//! requests waits for one connection of the lane, however long the lane is.
 //!
-//! Invariants: the lane is first come, first served; a connection in the lane that nothing else competes with goes on at once.
+//! Invariants: the lane is first come, first served; a connection that is alone in the lane goes on at once.
 //! Absent: a bound for one request (each kind has its own), and for connections that come for their first long request.
 
 use std::cell::Cell;
@@ -16,7 +16,7 @@ use lycosa_instance::Instance;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::yield_now;
 
-/// How long a connection, or HTTP as a whole, holds the loop before the others have their turn.
+/// The longest time for which a connection, or HTTP as a whole, holds the loop before other connections have their turn.
 pub(crate) const QUANTUM: Duration = Duration::from_millis(1);
 
 /// How many times as long as it has held the loop a connection stays in the lane.
@@ -58,7 +58,7 @@ impl SlowLane {
         loop {
             self.arrival.notified().await;
             while self.waiting.get() > 0 {
-                // Behind this the runtime looks at all sockets, and the tasks of those that are readable run first.
+                // Behind this the runtime looks at all sockets, and the tasks of readable sockets run first.
                 yield_now().await;
                 if self.admissions.available_permits() == 0 {
                     self.admissions.add_permits(1);
@@ -98,7 +98,7 @@ impl Quantum {
         Self { began: Instant::now(), requests: 0, bytes: 0 }
     }
 
-    /// A request of so many bytes was handled: whether the quantum is over. The clock is asked rarely, but for requests of the
+    /// A request of `bytes` was handled: whether the quantum is over. The clock is asked rarely, but for requests of the
     /// kinds that may take long, which the instance measures.
     pub(crate) fn is_over(&mut self, instance: &mut Instance, bytes: usize) -> bool {
         self.requests += 1;

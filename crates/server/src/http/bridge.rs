@@ -9,7 +9,7 @@
 //!
 //! Calls of one token share a session. When a token ends, its session is closed and its waiting calls are refused.
 //!
-//! Invariants: a pass handles at most [`SHARE`] jobs, and holds the loop for about [`QUANTUM`], before the loop serves its other tasks; the loop never waits for the
+//! Invariants: a pass handles at most [`SHARE`] jobs, and ends when it has held the loop for [`QUANTUM`]; the loop never waits for the
 //! HTTP thread; without a listener for HTTP this task exists in members of a group alone, whose leader makes the calls of the
 //! other members' clients ([`crate::cluster::http`]).
 

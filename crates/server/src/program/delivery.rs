@@ -50,7 +50,7 @@ pub(super) fn deliver(program: &Program, runtime: &Runtime) {
     begin_requests(program, runtime);
 }
 
-/// Starts fibers for requests of clients, for a millisecond at most; the others stay in their line. A stack that is new takes
+/// Starts fibers for requests of clients, for a millisecond at most; further requests stay in their line. A stack that is new takes
 /// some 50 µs.
 fn begin_requests(program: &Program, runtime: &Runtime) {
     let began = Instant::now();
