@@ -158,6 +158,11 @@ pub const ALL: &[Kept] = &[
         3_000,
         "the last client stayed with a leader that had handed over; a checker was wrong",
     ),
+    members(
+        2_393_841_535,
+        2_912,
+        "a former holder's refused ack made a task that another client had finished count as stored; a checker was wrong",
+    ),
     members(20, 3_000, "a snapshot had the owners of tasks in a temporary tube, which no other member has"),
 ];
 

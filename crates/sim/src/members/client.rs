@@ -280,7 +280,7 @@ impl Client {
             }
             Ask::Ack(place) => {
                 self.held.retain(|other| *other != place);
-                ledger.update(place.payload, |entry| entry.state = State::Finishing);
+                ledger.begin_finish(place.payload);
                 (method(place.tube, "ack"), vec![Value::from(place.id)])
             }
             Ask::Release(place) => {
@@ -402,7 +402,7 @@ impl Client {
                 self.held.push(Place { tube, id, payload });
             }
             Ask::Ack(place) if nothing => {
-                ledger.update(place.payload, |entry| entry.state = State::Stored);
+                ledger.give_finish_up(place.payload, number);
                 self.held.push(place);
             }
             Ask::Release(place) if nothing => {
@@ -444,7 +444,7 @@ impl Client {
         match ask {
             Ask::Put { payload, .. } if has_not_happened => _ = ledger.entries.remove(&payload),
             Ask::Ack(place) if has_not_happened => {
-                ledger.update(place.payload, |entry| entry.state = State::Stored);
+                ledger.give_finish_up(place.payload, number);
                 self.held.push(place);
             }
             Ask::Release(place) if has_not_happened => {
@@ -539,6 +539,24 @@ impl Ledger {
             }
         });
         Ok(())
+    }
+
+    /// A client that may hold the task no longer sends an `ack`: another one may have finished it.
+    fn begin_finish(&mut self, payload: u64) {
+        self.update(payload, |entry| {
+            if entry.state != State::Finished {
+                entry.state = State::Finishing;
+            }
+        });
+    }
+
+    /// The `ack` of a client has not happened. That of a former holder tells nothing about the task.
+    fn give_finish_up(&mut self, payload: u64, client: usize) {
+        self.update(payload, |entry| {
+            if entry.state == State::Finishing && entry.holder == Some(client) {
+                entry.state = State::Stored;
+            }
+        });
     }
 
     fn finish(&mut self, payload: u64) -> Checked {
