@@ -164,11 +164,11 @@ fn of_element(element: impl FnOnce() -> String, error: Error) -> Error {
 impl TubeCall<'_> {
     /// `put_many(array of data[, options or array of options])`
     pub(crate) fn put_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let Call { arguments, raw, concern, .. } = self.call;
+        let Call { arguments, command, .. } = self.call;
         let tube = self.tube()?;
         let driver = &*tube.tube.driver;
         let new = NewTasks::parse(arguments, driver)?;
-        new.admit(concern)?;
+        new.admit(command.concern)?;
         if driver.waits_for_capacity() && new.count() > 0 {
             let timeout = new.timeout()?;
             let capacity = driver.capacity_left(0);
@@ -182,12 +182,13 @@ impl TubeCall<'_> {
                     })
                     .map_err(|error| in_batch(place, error))?;
                 }
-                let wanted = Wanted::CapacityForMany { tasks: new.count(), arguments: raw.into() };
+                let wanted =
+                    Wanted::CapacityForMany { tasks: new.count(), arguments: command.arguments.into() };
                 return self.wait_for_capacity(wanted, timeout, out);
             }
         }
         // The payloads come back.
-        out.reserve(raw.len());
+        out.reserve(command.arguments.len());
         self.transact(|tube| tube.put_all(&new, out))?;
         Ok(Answer::one())
     }

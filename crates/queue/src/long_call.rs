@@ -108,7 +108,8 @@ impl LongCallsTurn<'_> {
         (tasks, work): (u64, Work),
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        let Call { index, caller, request, .. } = *call;
+        let Call { index, caller, command, .. } = *call;
+        let request = command.request;
         let handle = self.turn.tubes.handle(index);
         // A call that is done at once meets no task that was taken after the call, so `since` is no bound: the clock may have jumped.
         let mut long = LongCall { handle, connection: caller.session, request, since: u64::MAX, work };
@@ -124,7 +125,8 @@ impl LongCallsTurn<'_> {
 
     /// Looks at a page's first tasks at once, and goes on with the rest among the long calls.
     pub(crate) fn find(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
-        let Call { index, caller, request, .. } = *call;
+        let Call { index, caller, command, .. } = *call;
+        let request = command.request;
         let tube = self.turn.tube(index)?;
         let mut search = Box::new(tube.search(call)?);
         let may_wait = caller.may_wait && !tube.store.in_transaction();

@@ -39,7 +39,7 @@ impl<'a> TubeCall<'a> {
         ignored: &mut Option<Ignored<'a>>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
-        let Call { arguments, raw, concern, .. } = self.call;
+        let Call { arguments, command, .. } = self.call;
         let Tube { driver, kind, .. } = &*self.tube()?.tube;
         let (options, are_heeded) = match arguments.get(1) {
             None => (PutOptions::default(), true),
@@ -51,12 +51,12 @@ impl<'a> TubeCall<'a> {
         if !are_heeded {
             *ignored = self.ignored(TubeMethod::Put)?;
         }
-        concern.admit(options.replicas)?;
+        command.concern.admit(options.replicas)?;
         let (data, tube) = (arguments.get(0), self.tube()?);
         if tube.tube.driver.waits_for_capacity() && !tube.may_put(1)? {
             let timeout = seconds_or(options.timeout, Seconds::from_int(0))?;
             tube.check(&NewTask { id: 0, data, options })?;
-            return self.wait_for_capacity(Wanted::Capacity(raw.into()), timeout, out);
+            return self.wait_for_capacity(Wanted::Capacity(command.arguments.into()), timeout, out);
         }
         self.transact(|tube| tube.put(data, options, out))?;
         Ok(Answer::one())

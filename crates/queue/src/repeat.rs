@@ -202,7 +202,7 @@ impl TubeCall<'_> {
         let lost = self.turn.common.waiters.of_tube(call.index).find(|(request, waiter)| {
             waiter.name.as_ref() == Some(name)
                 && waiter.wanted.line() == Line::Takes
-                && *request != call.request
+                && *request != call.command.request
                 && self.turn.common.sessions.of(waiter.connection) == session
         });
         if let Some((request, waiter)) = lost {

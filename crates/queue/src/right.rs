@@ -98,9 +98,15 @@ pub(crate) struct Claim {
 
 impl Claim {
     pub(crate) fn of_call(call: &Call<'_>, store: &Store) -> Self {
-        let Call { asker, procedure, right, .. } = *call;
-        let version = store.access_version();
-        Self { caller: *asker, procedure: *procedure, by_name: right.by_name, version }
+        let (caller, command) = (*call.asker, call.command);
+        let (procedure, by_name) = (*command.procedure, command.right.by_name);
+        Self { caller, procedure, by_name, version: store.access_version() }
+    }
+
+    /// Whether no right has changed since the call began to wait.
+    #[inline]
+    pub(crate) fn is_current(&self, store: &Store) -> bool {
+        self.version == store.access_version()
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -109,18 +115,9 @@ impl Claim {
 }
 
 impl Turn<'_> {
-    /// Refuses a call that waited, if its caller has lost the right to it.
-    #[inline]
-    pub(crate) fn check_claim(&mut self, index: TubeIndex, claim: &Claim) -> Result<(), Error> {
-        if claim.version == self.store.access_version() {
-            Ok(())
-        } else {
-            self.check_claim_anew(index, claim)
-        }
-    }
-
+    /// Refuses a call that waited, if its caller has lost the right to it. To be asked where [`Claim::is_current`] says no.
     #[cold]
-    fn check_claim_anew(&mut self, index: TubeIndex, claim: &Claim) -> Result<(), Error> {
+    pub(crate) fn check_claim(&mut self, index: TubeIndex, claim: &Claim) -> Result<(), Error> {
         let Claim { caller, procedure, by_name, .. } = claim;
         let Some(method) = procedure.tube_method() else { return Ok(()) };
         let tube = self.tube(index)?;

@@ -6,12 +6,10 @@
 
 use crate::argument_faults::explain;
 use crate::arguments::Arguments;
-use crate::caller::Concern;
 use crate::error::Error;
 use crate::grant::Grantee;
-use crate::procedure::{Procedure, TubeMethod};
+use crate::procedure::TubeMethod;
 use crate::repeat::is_take_again;
-use crate::right::Right;
 use crate::tube::TubeIndex;
 use crate::turn::{TubeTurn, Turn};
 use crate::{Answer, Caller, Command};
@@ -23,16 +21,11 @@ pub(crate) struct Call<'a> {
     pub(crate) caller: &'a Caller,
     /// The caller without that trust.
     pub(crate) asker: &'a Caller,
-    pub(crate) procedure: &'a Procedure,
-    pub(crate) right: Right,
-    /// Number of the request.
-    pub(crate) request: u64,
     /// The tube.
     pub(crate) index: TubeIndex,
     pub(crate) arguments: Arguments<'a>,
-    /// The arguments as they came: a MessagePack array.
-    pub(crate) raw: &'a [u8],
-    pub(crate) concern: Concern<'a>,
+    /// The procedure, and all that came with its call.
+    pub(crate) command: &'a Command<'a>,
 }
 
 /// One call of a tube's method, and the turn around it.
@@ -47,7 +40,7 @@ impl<'a> TubeCall<'a> {
         mut turn: Turn<'a>,
         (caller, asker): (&'a Caller, &'a Caller),
         (index, method): (TubeIndex, TubeMethod),
-        command: &Command<'a>,
+        command: &'a Command<'a>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Error> {
         if !turn.common.is_running() {
@@ -56,10 +49,9 @@ impl<'a> TubeCall<'a> {
             }
             return Ok(turn.refuse_quietly(method.logged_name(), method.answers_null(), out));
         }
-        let Command { procedure, right, request, arguments: raw, concern } = *command;
-        turn.tube(index)?.check_access(caller, method, right.granted)?;
-        let arguments = Arguments::parse(raw)?;
-        let call = Call { caller, asker, procedure, right, request, index, arguments, raw, concern };
+        turn.tube(index)?.check_access(caller, method, command.right.granted)?;
+        let arguments = Arguments::parse(command.arguments)?;
+        let call = Call { caller, asker, index, arguments, command };
         Self { turn, call }.run(method, out)
     }
 

@@ -30,7 +30,8 @@ impl WaitersTurn<'_> {
         name: Option<TakeName>,
         deadline: u64,
     ) -> Result<Answer, Error> {
-        let Call { index, caller, request, .. } = *call;
+        let Call { index, caller, command, .. } = *call;
+        let request = command.request;
         check_may_wait(caller)?;
         let (connection, since) = (caller.session, self.turn.now);
         let claim = Claim::of_call(call, self.turn.store);
@@ -66,12 +67,15 @@ impl WaitersTurn<'_> {
     /// Serves the first call of a line. False if there is none, or nothing for it.
     fn serve_first(&mut self, index: TubeIndex, line: Line) -> bool {
         let Some((request, waiter)) = self.turn.common.waiters.first(index, line) else { return false };
-        let Waiter { connection, claim, wanted, name, .. } = waiter.clone();
-        if let Err(error) = self.turn.check_claim(index, &claim) {
-            self.wake(connection, request, Err(error));
-            return true;
+        let (client, wanted, name) = (waiter.claim.client(), waiter.wanted.clone(), waiter.name);
+        let connection = client.connection;
+        if !waiter.claim.is_current(self.turn.store) {
+            let claim = waiter.claim;
+            if let Err(error) = self.turn.check_claim(index, &claim) {
+                self.wake(connection, request, Err(error));
+                return true;
+            }
         }
-        let client = claim.client();
         let mut values = Vec::new();
         self.turn.common.take_name = name;
         let served = self.turn.transact_at(index, |tube| match &wanted {
