@@ -12,7 +12,7 @@ use crate::procedure::{Procedure, QueueMethod};
 use crate::tube::TubeIndex;
 use crate::tube_call::Call;
 use crate::turn::Turn;
-use crate::{Caller, Client};
+use crate::{Caller, Command};
 
 /// Why a user may call a procedure, beside rights to its spaces.
 #[derive(Debug, Clone, Copy, Default)]
@@ -88,19 +88,22 @@ fn has_every_tube(store: &Store, user: UserId, procedure: &Procedure) -> bool {
 /// By what right a call waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// The caller, without the trust that comes with every tube.
-    caller: Caller,
-    procedure: Procedure,
+    /// The user whose rights count.
+    pub(crate) user: UserId,
+    /// The caller is trusted, and not because of a right to every tube.
+    trusted: bool,
     by_name: bool,
+    procedure: Procedure,
     /// When the right was asked for, by [`Store::access_version`].
     version: u64,
 }
 
 impl Claim {
     pub(crate) fn of_call(call: &Call<'_>, store: &Store) -> Self {
-        let (caller, command) = (*call.asker, call.command);
-        let (procedure, by_name) = (*command.procedure, command.right.by_name);
-        Self { caller, procedure, by_name, version: store.access_version() }
+        let Command { procedure, right, .. } = *call.command;
+        let Caller { effective: user, trusted, .. } = *call.asker;
+        let version = store.access_version();
+        Self { user, trusted, by_name: right.by_name, procedure: *procedure, version }
     }
 
     /// Whether no right has changed since the call began to wait.
@@ -108,17 +111,14 @@ impl Claim {
     pub(crate) fn is_current(&self, store: &Store) -> bool {
         self.version == store.access_version()
     }
-
-    pub(crate) fn client(&self) -> Client {
-        self.caller.client()
-    }
 }
 
 impl Turn<'_> {
     /// Refuses a call that waited, if its caller has lost the right to it. To be asked where [`Claim::is_current`] says no.
     #[cold]
     pub(crate) fn check_claim(&mut self, index: TubeIndex, claim: &Claim) -> Result<(), Error> {
-        let Claim { caller, procedure, by_name, .. } = claim;
+        let Claim { user, trusted, by_name, procedure, .. } = claim;
+        let caller = &Caller { effective: *user, trusted: *trusted, ..Caller::internal() };
         let Some(method) = procedure.tube_method() else { return Ok(()) };
         let tube = self.tube(index)?;
         let right = if *by_name {
@@ -137,6 +137,6 @@ impl Turn<'_> {
 impl Claim {
     pub(crate) fn of_instance() -> Self {
         let procedure = Procedure::of_state();
-        Self { caller: Caller::internal(), procedure, by_name: false, version: 0 }
+        Self { user: user::ADMIN, trusted: true, by_name: false, procedure, version: 0 }
     }
 }

@@ -14,7 +14,7 @@ use crate::tube::TubeIndex;
 use crate::tube_call::Call;
 use crate::turn::WaitersTurn;
 use crate::waiter::{Line, Waiter, Wanted};
-use crate::{Answer, Caller, Woken};
+use crate::{Answer, Caller, Client, Woken};
 
 /// Refuses a call that would have to be parked and may not.
 pub(crate) fn check_may_wait(caller: &Caller) -> Result<(), Error> {
@@ -67,8 +67,8 @@ impl WaitersTurn<'_> {
     /// Serves the first call of a line. False if there is none, or nothing for it.
     fn serve_first(&mut self, index: TubeIndex, line: Line) -> bool {
         let Some((request, waiter)) = self.turn.common.waiters.first(index, line) else { return false };
-        let (client, wanted, name) = (waiter.claim.client(), waiter.wanted.clone(), waiter.name);
-        let connection = client.connection;
+        let (connection, wanted, name) = (waiter.connection, waiter.wanted.clone(), waiter.name);
+        let client = Client { connection, user: waiter.claim.user };
         if !waiter.claim.is_current(self.turn.store) {
             let claim = waiter.claim;
             if let Err(error) = self.turn.check_claim(index, &claim) {
