@@ -98,7 +98,8 @@ fn recover(arguments: &ClusterInitArguments, force: bool) -> anyhow::Result<Outc
         bail!(
             "recover gives the other members up: tasks that they have confirmed and this one does not have are lost, and tasks that \
              this one has and they did not confirm come back. Nothing was done. See that no other member is ever started again; \
-             then add --force. On several members, take the one whose `committed` was the greatest"
+             then add --force. Of several members take the one whose last entry has the \
+             highest term, and of equal terms the greatest number: the last line `entry` of `lycosa cat DIR/*.grouplog`"
         );
     }
     let config = config(arguments.config.as_deref(), &arguments.at.data_dir)?;

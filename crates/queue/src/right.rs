@@ -61,7 +61,7 @@ pub fn check_execute(
     procedure: &Procedure,
     name: &str,
 ) -> Result<(), StoreError> {
-    // They show each caller the tubes and sessions that the caller may look at.
+    // These lists show each caller the tubes and sessions that the caller may look at.
     let is_for_all =
         matches!(procedure.queue_method(), Some(QueueMethod::Tubes | QueueMethod::Audit | QueueMethod::Jobs));
     if is_for_all

@@ -166,7 +166,7 @@ impl Connection {
                 next = self.read(), if reads => Some(next),
                 () = reached(&mut place), if queues => {
                     place = None;
-                    Some((self.handle_partial(), false))
+                    Some((self.go_on(), false))
                 }
             };
             if link.closing.get() || link.dismissed.get() {
@@ -250,7 +250,15 @@ impl Connection {
         if self.is_slow() {
             return Phase::Queue;
         }
-        self.handle_partial()
+        self.go_on()
+    }
+
+    /// Handles the bytes of earlier reads.
+    fn go_on(&mut self) -> Phase {
+        let step = self.handle_partial();
+        self.account_input();
+        self.core.end.notify_one();
+        step
     }
 
     /// Whether its requests go through the slow lane.
@@ -294,8 +302,6 @@ impl Connection {
         } else if self.partial.capacity() / 4 > self.partial.len() {
             self.partial.shrink_to_fit();
         }
-        self.account_input();
-        self.core.end.notify_one();
         step
     }
 

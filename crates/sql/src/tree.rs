@@ -156,7 +156,7 @@ pub struct Plan {
 }
 
 impl Select {
-    /// Whether its rows are groups of rows: one of all rows, or those of GROUP BY.
+    /// Whether each result row is a group of rows: the groups of GROUP BY, or all rows as one group.
     pub(crate) fn is_grouped(&self) -> bool {
         !self.aggregates.is_empty() || !self.groups.is_empty()
     }

@@ -297,7 +297,7 @@ impl Instance {
         result
     }
 
-    /// How long requests have held the loop since the last call of this function: those of the kinds that may take long.
+    /// How long requests of the kinds that may take long have held the loop since the last call of this function.
     pub fn take_held(&mut self) -> Duration {
         Duration::from_micros(std::mem::take(&mut self.loop_time.held))
     }

@@ -114,7 +114,7 @@ impl Front {
         if is_of_queue && caller.is_trusted_for(procedure) {
             return Ok(());
         }
-        // It shows each caller the sessions that the caller may look at.
+        // These functions show each caller the sessions that the caller may look at.
         if matches!(target, Some(Callee::Box(Function::Sessions | Function::QueueStatus))) {
             return Ok(());
         }

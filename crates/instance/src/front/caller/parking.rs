@@ -23,14 +23,14 @@ impl Instance {
         self.front.connections.next_id()
     }
 
-    /// Ends a session of [`Self::open_session`]: its parked calls are forgotten, its tasks are released as those of a
-    /// connection that has closed.
+    /// Ends a session of [`Self::open_session`]: its parked calls are forgotten, and its tasks are released, as when a
+    /// connection closes.
     pub fn close_session(&mut self, session: u64, now: u64) {
         self.input(now, |instance| instance.end_session(session));
     }
 
-    /// The queue takes a session for ended that goes on: its tasks are released as those of a connection that has closed,
-    /// and its calls that wait are answered with null.
+    /// Ends a session for the queue alone: its tasks are released, as when a connection closes, and its waiting calls are
+    /// answered with null. The session goes on.
     pub fn disconnect_session(&mut self, session: u64, now: u64) {
         self.input(now, |instance| {
             for request in instance.front.parked.waiting_of(session) {

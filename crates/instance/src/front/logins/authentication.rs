@@ -53,7 +53,7 @@ impl Front {
         Ok(())
     }
 
-    /// The user with that name and password, if there is one. It takes the same time if there is none.
+    /// The user with that name and password, if there is one. The look-up takes the same time without such a user.
     fn identify(
         &self,
         shard: &Shard,

@@ -84,10 +84,13 @@ impl Rows for OfInstance<'_> {
 /// The body of a reply: a MessagePack map.
 pub(super) struct SqlBody(pub(super) RefCell<Vec<u8>>);
 
-/// `sql_definition(text)`: `create`, the name, whether the space may exist, the fields, the keys and the field that a sequence
-/// fills; `drop`, the name and whether the space may be absent; `create index` and `drop index`, the name, whether the index
-/// may exist or be absent, the space, and of a new one the fields and whether it is unique; a step of a transaction, and
-/// the name of its savepoint. Nothing for any other statement.
+/// `sql_definition(text)`: the words of a definition or of a step of a transaction, and nothing for any other statement.
+///
+/// - `create`: the name, whether the space may exist, the fields, the keys, and the field that a sequence fills;
+/// - `drop`: the name, and whether the space may be absent;
+/// - `create index`, `drop index`: the name, whether the index may exist or be absent, and the space; then the fields of a new
+///   index, and whether it is unique;
+/// - a step of a transaction: the name of its savepoint.
 fn definition(lua: Lua) -> Result<i32, Error> {
     let text = lua.text(1).ok_or_else(|| Error::here("usage: sql_definition(text)"))?;
     match on_big_stack(|| sql::definition(&text))? {

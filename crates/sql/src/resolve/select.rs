@@ -1,0 +1,289 @@
+//! SELECT to a plan: its columns, groups and order.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use lycosa_store::Store;
+use lycosa_tuple::value::Value;
+use sqlparser::ast::{self, SelectItem, SetExpr};
+
+use super::{
+    Context, MAX_COLUMNS, at_most, generic, name, no_such_space, none, simple_name, type_of, unsupported,
+};
+use crate::Failure;
+use crate::tree::{Column, Expr, Order, Select};
+
+pub(super) fn query_of(
+    query: ast::Query,
+    store: &Store,
+) -> Result<(Context<'_>, Option<Expr>, Select), Failure> {
+    let ast::Query {
+        with,
+        body,
+        order_by,
+        limit_clause,
+        fetch,
+        locks,
+        for_clause,
+        settings,
+        format_clause,
+        pipe_operators,
+    } = query;
+    none(with.is_none(), "WITH")?;
+    none(fetch.is_none() && locks.is_empty() && for_clause.is_none(), "FETCH and FOR")?;
+    none(settings.is_none() && format_clause.is_none() && pipe_operators.is_empty(), "such a clause")?;
+    let SetExpr::Select(select) = *body else {
+        return Err(unsupported("UNION, VALUES and queries of queries"));
+    };
+    let Parts { mut context, selection, projection, distinct, groups, having } = select_of(*select, store)?;
+    context.may_aggregate = true;
+    let mut columns = Columns::default();
+    for item in projection {
+        add_column(item, &mut context, &mut columns)?;
+    }
+    let Columns { list: columns, by_name, .. } = columns;
+    let mut order = Vec::new();
+    if let Some(ast::OrderBy { kind, interpolate }) = order_by {
+        none(interpolate.is_none(), "INTERPOLATE")?;
+        let ast::OrderByKind::Expressions(terms) = kind else { return Err(unsupported("ORDER BY ALL")) };
+        at_most(MAX_COLUMNS, "The number of terms in ORDER BY clause", terms.len())?;
+        for (place, term) in terms.into_iter().enumerate() {
+            order.push(order_of(place, term, (&columns, &by_name), &mut context)?);
+        }
+    }
+    let having = having.map(|having| context.expression(having)).transpose()?;
+    at_most(MAX_COLUMNS, "The number of terms in GROUP BY clause", groups.len())?;
+    let groups = (groups.into_iter().enumerate())
+        .map(|(place, term)| group_of(place, term, (&columns, &by_name), &mut context))
+        .collect::<Result<_, _>>()?;
+    context.may_aggregate = false;
+    let (limit, offset) = match limit_clause {
+        None => (None, None),
+        Some(ast::LimitClause::OffsetCommaLimit { offset, limit }) => (Some(limit), Some(offset)),
+        Some(ast::LimitClause::LimitOffset { limit, offset, limit_by }) => {
+            none(limit_by.is_empty(), "LIMIT BY")?;
+            let rows_are_plain =
+                offset.as_ref().is_none_or(|offset| matches!(offset.rows, ast::OffsetRows::None));
+            none(rows_are_plain && (limit.is_some() || offset.is_none()), "OFFSET without LIMIT")?;
+            (limit, offset.map(|offset| offset.value))
+        }
+    };
+    let constant = |expr: Option<ast::Expr>| {
+        let mut nothing = Context::nothing();
+        expr.map(|expr| nothing.expression(expr)).transpose()
+    };
+    let (limit, offset) = (constant(limit)?, constant(offset)?);
+    let filter = selection.map(|filter| context.expression(filter)).transpose()?;
+    let aggregates = std::mem::take(&mut context.aggregates);
+    Ok((context, filter, Select { columns, aggregates, distinct, groups, having, order, limit, offset }))
+}
+
+/// The parts of a SELECT that are not refused.
+struct Parts<'a> {
+    context: Context<'a>,
+    selection: Option<ast::Expr>,
+    projection: Vec<SelectItem>,
+    distinct: bool,
+    groups: Vec<ast::Expr>,
+    having: Option<ast::Expr>,
+}
+
+fn select_of(select: ast::Select, store: &Store) -> Result<Parts<'_>, Failure> {
+    let ast::Select {
+        select_token: _,
+        optimizer_hints,
+        distinct,
+        select_modifiers,
+        top,
+        top_before_distinct: _,
+        projection,
+        exclude,
+        into,
+        from,
+        lateral_views,
+        prewhere,
+        selection,
+        connect_by,
+        group_by,
+        cluster_by,
+        distribute_by,
+        sort_by,
+        having,
+        named_window,
+        qualify,
+        window_before_qualify: _,
+        value_table_mode,
+        flavor,
+    } = select;
+    let is_distinct = match distinct {
+        None | Some(ast::Distinct::All) => false,
+        Some(ast::Distinct::Distinct) => true,
+        Some(ast::Distinct::On(_)) => return Err(unsupported("DISTINCT ON")),
+    };
+    let groups = match group_by {
+        ast::GroupByExpr::Expressions(terms, modifiers) if modifiers.is_empty() => terms,
+        _ => return Err(unsupported("such a GROUP BY")),
+    };
+    none(having.is_none() || !groups.is_empty(), "HAVING without GROUP BY")?;
+    none(named_window.is_empty() && qualify.is_none(), "WINDOW")?;
+    none(optimizer_hints.is_empty() && select_modifiers.is_none() && top.is_none(), "such a SELECT")?;
+    none(
+        exclude.is_none() && into.is_none() && lateral_views.is_empty() && prewhere.is_none(),
+        "such a SELECT",
+    )?;
+    none(connect_by.is_empty() && cluster_by.is_empty() && distribute_by.is_empty(), "such a SELECT")?;
+    none(sort_by.is_empty() && value_table_mode.is_none(), "such a SELECT")?;
+    none(matches!(flavor, ast::SelectFlavor::Standard), "FROM before SELECT")?;
+    let context = if from.is_empty() { Context::nothing() } else { Context::of_table(from, store)? };
+    Ok(Parts { context, selection, projection, distinct: is_distinct, groups, having })
+}
+
+/// The columns of a result, as they are found.
+#[derive(Default)]
+struct Columns {
+    list: Vec<Column>,
+    /// The first column of each name.
+    by_name: HashMap<String, usize>,
+    /// Columns that were called by their number.
+    unnamed: usize,
+}
+
+impl Columns {
+    fn add(&mut self, column: Column) -> Result<(), Failure> {
+        at_most(MAX_COLUMNS, "The number of columns in result set", self.list.len() + 1)?;
+        self.unnamed += usize::from(column.name.starts_with("COLUMN_"));
+        self.by_name.entry(column.name.clone()).or_insert(self.list.len());
+        self.list.push(column);
+        Ok(())
+    }
+}
+
+fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Columns) -> Result<(), Failure> {
+    let (expr, alias) = match item {
+        SelectItem::UnnamedExpr(expr) => (expr, None),
+        SelectItem::ExprWithAlias { expr, alias } => (expr, Some(name(&alias))),
+        SelectItem::Wildcard(options) => {
+            none(options == ast::WildcardAdditionalOptions::default(), "such a *")?;
+            return add_all(context, columns);
+        }
+        SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(of), options) => {
+            none(options == ast::WildcardAdditionalOptions::default(), "such a *")?;
+            let wanted = simple_name(&of)?;
+            if wanted != context.alias {
+                return Err(no_such_space(&wanted));
+            }
+            return add_all(context, columns);
+        }
+        _ => return Err(unsupported("such a column")),
+    };
+    let known = context.aggregates.len();
+    let expr = context.any(expr)?;
+    let is_aggregate = context.aggregates.len() > known;
+    let own_name = match &expr {
+        Expr::Column(field) => {
+            context.space.and_then(|space| Some(space.format().fields().get(*field as usize)?.name.clone()))
+        }
+        _ => None,
+    };
+    let name = alias.or(own_name).unwrap_or_else(|| format!("COLUMN_{}", columns.unnamed + 1));
+    let ty = type_of(&expr, context);
+    columns.add(Column { name, ty, is_aggregate, expr: Rc::new(expr) })
+}
+
+fn add_all(context: &Context<'_>, columns: &mut Columns) -> Result<(), Failure> {
+    let Some(space) = context.space else {
+        return Err(Failure::new(181, "Failed to expand '*' in SELECT statement without FROM clause"));
+    };
+    for (number, field) in (0..).zip(space.format().fields()) {
+        columns.add(Column {
+            name: field.name.clone(),
+            ty: Some(field.ty.name()),
+            is_aggregate: false,
+            expr: Rc::new(Expr::Column(number)),
+        })?;
+    }
+    Ok(())
+}
+
+/// The column that a term of ORDER BY or GROUP BY names by its number.
+fn column_at<'a>(
+    clause: &str,
+    place: usize,
+    number: u64,
+    columns: &'a [Column],
+) -> Result<&'a Column, Failure> {
+    let column = usize::try_from(number).ok().and_then(|number| columns.get(number.checked_sub(1)?));
+    column.ok_or_else(|| {
+        generic(format!(
+            "Error at {clause} BY in place {}: term out of range - should be between 1 and {}",
+            place + 1,
+            columns.len()
+        ))
+    })
+}
+
+/// A term of GROUP BY: an expression, the number of a column, or its name where no field has it.
+fn group_of(
+    place: usize,
+    term: ast::Expr,
+    (columns, by_name): (&[Column], &HashMap<String, usize>),
+    context: &mut Context<'_>,
+) -> Result<Rc<Expr>, Failure> {
+    let refused = || generic("aggregate functions are not allowed in the GROUP BY clause");
+    let by_alias = match &term {
+        ast::Expr::Identifier(ident) if context.field(ident).is_err() => {
+            by_name.get(&name(ident)).and_then(|place| columns.get(*place))
+        }
+        _ => None,
+    };
+    let column = match by_alias {
+        Some(column) => column,
+        None => {
+            let known = context.aggregates.len();
+            match context.expression(term)? {
+                Expr::Literal(Value::Uint(number)) => column_at("GROUP", place, number, columns)?,
+                _ if context.aggregates.len() > known => return Err(refused()),
+                other => return Ok(Rc::new(other)),
+            }
+        }
+    };
+    match &*column.expr {
+        Expr::Column(field) if context.collated.contains(field) => {
+            Err(unsupported("GROUP BY a column that has a collation"))
+        }
+        _ if column.is_aggregate => Err(refused()),
+        _ => Ok(Rc::clone(&column.expr)),
+    }
+}
+
+fn order_of(
+    place: usize,
+    term: ast::OrderByExpr,
+    (columns, by_name): (&[Column], &HashMap<String, usize>),
+    context: &mut Context<'_>,
+) -> Result<Order, Failure> {
+    let ast::OrderByExpr { expr, options: ast::OrderByOptions { sort, nulls_first }, with_fill } = term;
+    none(with_fill.is_none() && nulls_first.is_none(), "NULLS FIRST and NULLS LAST")?;
+    let descending = match sort {
+        None | Some(ast::OrderBySort::Asc) => false,
+        Some(ast::OrderBySort::Desc) => true,
+        Some(ast::OrderBySort::Using(_)) => return Err(unsupported("ORDER BY USING")),
+    };
+    let by_alias = match &expr {
+        ast::Expr::Identifier(ident) => by_name.get(&name(ident)).and_then(|place| columns.get(*place)),
+        _ => None,
+    };
+    let expr = match by_alias {
+        Some(column) => Rc::clone(&column.expr),
+        None => match context.expression(expr)? {
+            Expr::Literal(Value::Uint(number)) => {
+                Rc::clone(&column_at("ORDER", place, number, columns)?.expr)
+            }
+            other => Rc::new(other),
+        },
+    };
+    if matches!(*expr, Expr::Column(field) if context.collated.contains(&field)) {
+        return Err(unsupported("ORDER BY a column that has a collation"));
+    }
+    Ok(Order { expr, descending })
+}
