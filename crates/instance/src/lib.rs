@@ -38,6 +38,7 @@ pub use front::Instance;
 pub use front::caller::{Answered, Called};
 pub use front::connection::{ConnectionSlot, Origin, Released, Trust};
 pub use front::declare::{Declared, DeclaredTube, DeclaredUser};
+pub use front::deferral::Handled;
 pub use front::idempotency::Once;
 pub use front::invoke::{Invoke, InvokeKind, OwnedStatement};
 pub use front::loop_time::{LongestTurn, TurnPart};

@@ -153,7 +153,7 @@ impl<'a> NewTasks<'a> {
 }
 
 /// An element that was refused, by its place from 0. What the store says keeps its own code.
-fn in_batch(place: usize, error: Error) -> Error {
+pub(crate) fn in_batch(place: usize, error: Error) -> Error {
     of_element(|| format!("#{}", place + 1), error)
 }
 

@@ -110,7 +110,7 @@ impl CatalogTurn<'_> {
         let kind = self.turn.common.types.get(tube_type).cloned();
         let timed = kind.as_ref().is_some_and(|kind| kind.layout().timed);
         let options = TubeOptions::parse(given, timed)?;
-        let ignored = Self::ignored(arguments)?;
+        let ignored = Self::ignored(caller, arguments)?;
         let name = arguments.get(0).and_then(string);
         let existing = name.and_then(|name| self.turn.tubes.by_name(str::from_utf8(name).ok()?));
         if let Some(handle) = existing

@@ -4,6 +4,11 @@
 //! error would break programs that work with the module, so a call succeeds here, too. But a `delay` that a `fifo`
 //! ignores is a mistake: the log names it, sampled. A name that is one slip away from an option's, `dealy`, is no option of
 //! a program that works: the call is refused before it has done anything.
+//!
+//! HTTP has no such programs: its requests are written for this server. There each ignored option refuses the call, as the command
+//! line refuses it, and the error names the types of tubes that heed the option. The options of each task of a batch are looked at.
+//!
+//! Absent: refusals by the types of a program, whose drivers heed the options that they like.
 
 use std::fmt;
 
@@ -11,13 +16,14 @@ use lycosa_tuple::mp::{Kind, Reader};
 
 use crate::argument_faults::misspelt;
 use crate::arguments::{Arguments, Table, is_nil, kind};
+use crate::batch::in_batch;
 use crate::driver::options::{OPTIONS, heeds};
 use crate::driver::{BUILT_IN, Driver, TubeType};
 use crate::error::Error;
 use crate::procedure::TubeMethod;
 use crate::tube_call::TubeCall;
 use crate::turn::{CatalogTurn, Turn};
-use crate::{Caller, lua_text};
+use crate::{Caller, CallerKind, lua_text};
 
 /// An ignored option.
 #[derive(Debug, PartialEq, Eq)]
@@ -93,11 +99,37 @@ fn check_spelling<'a>(
     Ok(ignored)
 }
 
-/// Of a batch with options for each task the first ones stand for all.
-fn first_of_each(options: &[u8]) -> Option<&[u8]> {
+/// The options of each task of a batch: place from 0, and options that are not null.
+fn of_each(options: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut reader = Reader::new(options);
-    let count = reader.array().ok()?;
-    (0..count).map_while(|_| reader.raw().ok()).find(|options| !is_nil(options))
+    let count = reader.array().unwrap_or(0);
+    (0..count).map_while(move |_| reader.raw().ok()).enumerate().filter(|(_, options)| !is_nil(options))
+}
+
+/// Refuses what the call would ignore, if its caller's door wants that.
+fn check_door<'a>(
+    caller: &Caller,
+    method: &'static str,
+    tube_type: &str,
+    ignored: Option<Ignored<'a>>,
+) -> Result<Option<Ignored<'a>>, Error> {
+    match &ignored {
+        Some(option) if caller.kind == CallerKind::Http && BUILT_IN.contains(&tube_type) => {
+            Err(Error::Unfit { method, what: option.refusal(tube_type) })
+        }
+        _ => Ok(ignored),
+    }
+}
+
+/// The built-in types whose tubes heed an option of a task or of `create_tube`.
+fn heeding(option: &[u8]) -> Vec<&'static str> {
+    let option = match option {
+        b"delay" => "ttl",
+        b"utube" => "storage_mode",
+        b"timeout" => "capacity",
+        option => str::from_utf8(option).unwrap_or_default(),
+    };
+    BUILT_IN.into_iter().filter(|tube_type| heeds(tube_type, option) == Some(true)).collect()
 }
 
 impl<'a> TubeCall<'a> {
@@ -122,13 +154,22 @@ impl<'a> TubeCall<'a> {
         known: &'static [&'static str],
     ) -> Result<Option<Ignored<'a>>, Error> {
         let Some(tube) = self.turn.tubes.at(self.call.index) else { return Ok(None) };
-        let options = match kind(options) {
-            Kind::Array if method == TubeMethod::PutMany => first_of_each(options),
-            _ => Some(options),
+        let (caller, name) = (self.call.caller, method.name());
+        let ignored = |options| {
+            check_spelling(name, first(options, known, |option| is_heeded(option, &tube.kind, &*tube.driver)))
         };
-        let ignored = options
-            .and_then(|options| first(options, known, |option| is_heeded(option, &tube.kind, &*tube.driver)));
-        check_spelling(method.name(), ignored)
+        let check_door = |ignored| check_door(caller, name, tube.kind.name(), ignored);
+        if kind(options) != Kind::Array || method != TubeMethod::PutMany {
+            return ignored(options).and_then(check_door);
+        }
+        // The log names one option of a call, so the first task's stand for all; a door that refuses them looks at each.
+        let looked_at = if caller.kind == CallerKind::Http { usize::MAX } else { 1 };
+        for (place, options) in of_each(options).take(looked_at) {
+            if let Some(ignored) = check_door(ignored(options)?).map_err(|error| in_batch(place, error))? {
+                return Ok(Some(ignored));
+            }
+        }
+        Ok(None)
     }
 
     /// Logs an option of a call that has succeeded and was ignored.
@@ -146,7 +187,10 @@ impl CatalogTurn<'_> {
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn ignored<'a>(arguments: Arguments<'a>) -> Result<Option<Ignored<'a>>, Error> {
+    pub(crate) fn ignored<'a>(
+        caller: &Caller,
+        arguments: Arguments<'a>,
+    ) -> Result<Option<Ignored<'a>>, Error> {
         let Some(options) = arguments.present(2) else { return Ok(None) };
         let kind = lua_text::text(arguments.get(1));
         if !BUILT_IN.contains(&kind.as_str()) {
@@ -154,10 +198,13 @@ impl CatalogTurn<'_> {
         }
         let heeded =
             |option: &[u8]| str::from_utf8(option).ok().and_then(|option| heeds(&kind, option)) == Some(true);
-        // A callback is no option of the list, as it cannot come over the wire.
-        let ignored = first(options, &OPTIONS, heeded)
-            .filter(|ignored| *ignored != Ignored::Unknown { option: b"on_task_change", known: &OPTIONS });
-        check_spelling("create_tube", ignored)
+        // A callback is no option of the list, as it cannot come over the wire: programs pass one, and no request over HTTP does.
+        let is_callback = |ignored: &Ignored<'_>| {
+            caller.kind != CallerKind::Http
+                && *ignored == Ignored::Unknown { option: b"on_task_change", known: &OPTIONS }
+        };
+        let ignored = first(options, &OPTIONS, heeded).filter(|ignored| !is_callback(ignored));
+        check_door(caller, "create_tube", &kind, check_spelling("create_tube", ignored)?)
     }
 
     /// As [`TubeCall::note_ignored`], for the tube that was just created.
@@ -175,6 +222,24 @@ impl Turn<'_> {
 }
 
 impl Ignored<'_> {
+    /// What a call is refused with, where nothing is ignored.
+    fn refusal(&self, tube_type: &str) -> String {
+        match self {
+            Self::Unknown { option, known } => {
+                let (option, known) = (String::from_utf8_lossy(option), known.join(", "));
+                format!("option {} does not exist; the options are {known}", Quoted(&option))
+            }
+            Self::Unheeded { option } => {
+                let (option, types) = (String::from_utf8_lossy(option), heeding(option).join(", "));
+                format!(
+                    "tubes of type {tube_type} ignore option {}: only tubes of these types heed it: {types}",
+                    Quoted(&option)
+                )
+            }
+            Self::Array => "the options are an array and not a map".to_owned(),
+        }
+    }
+
     /// The line of the log.
     fn line(&self, method: &str, (tube, tube_type): (&str, &str), user: &str) -> String {
         let head = format!("{method} by user {} in tube {} ({tube_type})", Quoted(user), Quoted(tube));

@@ -5,9 +5,10 @@
 //! [`Procedure`] is small and may be kept; one of a tube that is gone says [`Error::Stale`] when it is called.
 
 use lycosa_store::Store;
-use lycosa_tuple::mp;
+use lycosa_tuple::mp::{self, Reader};
 
-use crate::arguments::{Arguments, string};
+use crate::arguments::{Arguments, Number, string};
+use crate::batch::MAX_BATCH;
 use crate::error::Error;
 use crate::grant::check_readable;
 use crate::listing::may_look;
@@ -297,6 +298,25 @@ impl Procedure {
     pub fn is_of_one_task(&self) -> bool {
         use TubeMethod::{Ack, Bury, Delete, Peek, Put, Release, Take, Touch};
         matches!(self.0, ProcedureKind::Tube(_, Put | Take | Touch | Ack | Release | Peek | Bury | Delete))
+    }
+
+    /// How many tasks a call of a method for many names or asks for, without a look at any of them: 10 000 at most. 0 for all other
+    /// procedures, and for arguments that the method refuses.
+    #[must_use]
+    pub fn tasks_asked(&self, arguments: &[u8]) -> u32 {
+        use TubeMethod::{AckMany, BuryMany, DeleteMany, KickMany, PutMany, ReleaseMany, TakeMany};
+        let mut arguments = Reader::new(arguments);
+        if arguments.array().unwrap_or(0) == 0 {
+            return 0;
+        }
+        let asked = match self.tube_method() {
+            Some(PutMany | AckMany | ReleaseMany | BuryMany | KickMany | DeleteMany) => {
+                arguments.array().map_or(0, u64::from)
+            }
+            Some(TakeMany) => arguments.raw().ok().and_then(Number::parse).map_or(0, Number::count),
+            _ => 0,
+        };
+        u32::try_from(asked).map_or(MAX_BATCH, |asked| asked.min(MAX_BATCH))
     }
 
     /// The name of the function for one task, if `name` is that of a tube's method for many.

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use lycosa_instance::{Broken, Caller, ConnectionSlot, Instance, Origin, Refused, Trust};
+use lycosa_instance::{Broken, Caller, ConnectionSlot, Handled, Instance, Origin, Refused, Trust};
 use lycosa_iproto::frame;
 use tokio::io::ReadBuf;
 
@@ -126,6 +126,15 @@ struct Connection {
     slow_until: Option<Instant>,
 }
 
+/// How the bytes of a connection come to be handled.
+#[derive(Clone, Copy)]
+enum Way {
+    /// As its socket becomes readable.
+    Straight,
+    /// As the slow lane admits it.
+    SlowLane,
+}
+
 /// The next step of a connection.
 enum Phase {
     /// More bytes are needed.
@@ -166,7 +175,7 @@ impl Connection {
                 next = self.read(), if reads => Some(next),
                 () = reached(&mut place), if queues => {
                     place = None;
-                    Some((self.go_on(), false))
+                    Some((self.go_on(Way::SlowLane), false))
                 }
             };
             if link.closing.get() || link.dismissed.get() {
@@ -228,13 +237,14 @@ impl Connection {
                 Poll::Ready(Ok(())) => {
                     let full = buffer.remaining() == 0;
                     let step = if self.partial.is_empty() && !self.is_slow() {
-                        let (step, rest, debt) = handle(&core, self.slot, &self.peer, buffer.filled());
+                        let (step, rest, debt) =
+                            handle(&core, (self.slot, &self.peer), Way::Straight, buffer.filled());
                         self.partial.extend_from_slice(rest);
                         self.owe(debt);
                         step
                     } else {
                         self.partial.extend_from_slice(buffer.filled());
-                        if self.is_slow() { Phase::Queue } else { self.handle_partial() }
+                        if self.is_slow() { Phase::Queue } else { self.handle_partial(Way::Straight) }
                     };
                     Poll::Ready(Ok((step, full)))
                 }
@@ -250,12 +260,12 @@ impl Connection {
         if self.is_slow() {
             return Phase::Queue;
         }
-        self.go_on()
+        self.go_on(Way::Straight)
     }
 
     /// Handles the bytes of earlier reads.
-    fn go_on(&mut self) -> Phase {
-        let step = self.handle_partial();
+    fn go_on(&mut self, way: Way) -> Phase {
+        let step = self.handle_partial(way);
         self.account_input();
         self.core.end.notify_one();
         step
@@ -292,8 +302,8 @@ impl Connection {
         }
     }
 
-    fn handle_partial(&mut self) -> Phase {
-        let (step, rest, debt) = handle(&self.core, self.slot, &self.peer, &self.partial);
+    fn handle_partial(&mut self, way: Way) -> Phase {
+        let (step, rest, debt) = handle(&self.core, (self.slot, &self.peer), way, &self.partial);
         let done = self.partial.len() - rest.len();
         self.partial.drain(..done);
         self.owe(debt);
@@ -360,12 +370,12 @@ async fn reached(place: &mut Option<Pin<Box<impl Future<Output = ()>>>>) {
     }
 }
 
-/// Handles whole frames at the start of `bytes`, until a quantum of the loop's time is over. Returns the rest, and how long the
-/// connection stays in the slow lane.
+/// Handles whole frames at the start of `bytes`, until a quantum of the loop's time is over, or until a large batch that has to take
+/// the slow lane. Returns the rest, and how long the connection stays in the slow lane.
 fn handle<'a>(
     core: &Core,
-    slot: ConnectionSlot,
-    peer: &str,
+    (slot, peer): (ConnectionSlot, &str),
+    way: Way,
     bytes: &'a [u8],
 ) -> (Phase, &'a [u8], Option<Duration>) {
     let mut instance = core.instance.borrow_mut();
@@ -380,8 +390,13 @@ fn handle<'a>(
         }
         let broken = match frame::split(rest, limit) {
             Ok(frame::Split::Frame { content, consumed }) => {
-                match instance.handle_frame(slot, content, now) {
-                    Ok(()) => {
+                let handled = match way {
+                    Way::Straight => instance.handle_short_frame(slot, content, now),
+                    Way::SlowLane => instance.handle_frame(slot, content, now).map(|()| Handled::Done),
+                };
+                match handled {
+                    Ok(Handled::Deferred) => break Phase::Queue,
+                    Ok(Handled::Done) => {
                         requests += 1;
                         rest = &rest[consumed..];
                         if quantum.is_over(&mut instance, consumed) && !rest.is_empty() {

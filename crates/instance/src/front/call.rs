@@ -68,6 +68,7 @@ impl Instance {
             Some(Callee::Queue(procedure, right)) if procedure.is_of_one_task() => {
                 self.call_rarely(slot, sync, &procedure, right, args, is_call_16)
             }
+            Some(Callee::Queue(procedure, _)) if self.front.defers(&procedure, args) => Ok(()),
             target => self.measured(Outside::Request, |instance| match target {
                 Some(Callee::Queue(procedure, right)) => {
                     instance.call_rarely(slot, sync, &procedure, right, args, is_call_16)

@@ -15,6 +15,7 @@ pub(crate) mod caller;
 pub(crate) mod connection;
 pub(crate) mod deadlines;
 pub(crate) mod declare;
+pub(crate) mod deferral;
 pub(crate) mod group;
 pub(crate) mod idempotency;
 pub(crate) mod input;
@@ -53,6 +54,7 @@ use lycosa_tuple::value::Value;
 
 use crate::front::caller::Parked;
 use crate::front::connection::{ConnectionSlot, Connections, Origin, Released, Trust};
+use crate::front::deferral::Deferral;
 use crate::front::invoke::Invoke;
 use crate::front::logins::Logins;
 use crate::front::loop_time::LoopTime;
@@ -98,6 +100,7 @@ pub(crate) struct Front {
     /// Native functions that a program has replaced by its own, for connections.
     own_functions: Vec<String>,
     hand_over: Option<HandOver>,
+    deferral: Deferral,
 }
 
 impl Front {
@@ -117,6 +120,7 @@ impl Front {
             gates: trigger_gates::Gates::default(),
             own_functions: Vec::new(),
             hand_over: None,
+            deferral: Deferral::default(),
         }
     }
 }

@@ -61,6 +61,11 @@ impl RequestCounts {
         self.by_type[kind as usize % TYPES] += 1;
     }
 
+    /// The request that was counted last was deferred, and comes again.
+    pub(crate) fn take_back(&mut self) {
+        self.by_type[usize::from(self.present) % TYPES] -= 1;
+    }
+
     /// The next reply is to a request of that type.
     pub(crate) fn set_type(&mut self, kind: RequestType) {
         self.present = kind as u8;

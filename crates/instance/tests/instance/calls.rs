@@ -1,7 +1,10 @@
 //! CALL and CALL_16: names, shapes, and the cache of resolved names.
 
+use lycosa_instance::Handled;
 use lycosa_iproto::error::ErrorCode;
-use lycosa_iproto::request::Body;
+use lycosa_iproto::frame::{DEFAULT_LIMIT, Split, split};
+use lycosa_iproto::keys::RequestType;
+use lycosa_iproto::request::{self, Body};
 use lycosa_tuple::value::Value;
 
 use crate::rig::{Client, Rig, options, refused, task, values};
@@ -246,4 +249,53 @@ fn a_call_that_fails_leaves_nothing_behind() {
     assert_eq!(refusal, (ErrorCode::ProcLua, "Task was not taken".to_owned()));
     assert_eq!(rig.instance.pending_bytes(client.slot), 0);
     assert_eq!(rig.call(&mut client, "queue.tube.t:put", &values!["a"]), Ok(task(0, "r", "a")));
+}
+
+/// The frame of a CALL, without its length.
+fn frame(name: &str, args: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    request::encode(&mut bytes, 1, &Body::Call { name: name.as_bytes(), args: &args.encode() });
+    match split(&bytes, DEFAULT_LIMIT) {
+        Ok(Split::Frame { content, .. }) => content.to_vec(),
+        other => panic!("no frame: {other:?}"),
+    }
+}
+
+#[test]
+fn a_large_batch_is_deferred_untouched_and_done_when_it_comes_again() {
+    let mut rig = Rig::new();
+    rig.create_tube("t", "fifo");
+    let admin = rig.admin();
+    let numbers = |count: u64| Value::Array((0..count).map(Value::from).collect());
+    let put = |count| frame("queue.tube.t:put_many", &values![numbers(count)].into());
+    let calls = |rig: &Rig| rig.instance.status().requests.of(RequestType::Call);
+    let before = calls(&rig);
+    let short = |rig: &mut Rig, frame: &[u8]| rig.instance.handle_short_frame(admin.slot, frame, rig.now);
+    for (name, args) in [
+        ("queue.tube.t:put_many", values![numbers(128)]),
+        ("queue.tube.t:take_many", values![128, 0]),
+        ("queue.tube.t:delete_many", values![numbers(10_000)]),
+    ] {
+        assert_eq!(short(&mut rig, &frame(name, &args.into())).unwrap(), Handled::Deferred, "{name}");
+    }
+    assert_eq!(calls(&rig), before, "what is deferred is not counted");
+    assert_eq!(rig.replies(&admin), []);
+    // Small batches, and calls that are refused, are not.
+    for (name, args) in [
+        ("queue.tube.t:put_many", values![numbers(127)]),
+        ("queue.tube.t:take_many", values!["many"]),
+        ("queue.tube.none:put_many", values![numbers(10_000)]),
+        ("queue.tube.t:put", values![numbers(10_000)]),
+    ] {
+        assert_eq!(short(&mut rig, &frame(name, &args.into())).unwrap(), Handled::Done, "{name}");
+    }
+    rig.handle_frame(&admin, &put(128));
+    rig.sync_journal();
+    assert_eq!(calls(&rig), before + 5);
+    let mut asker = rig.admin();
+    let statistics = rig.call(&mut asker, "queue.statistics", &values!["t"].into()).unwrap();
+    assert_eq!(
+        statistics[0].get("tasks").and_then(|tasks| tasks.get("total")),
+        Some(&Value::from(127 + 1 + 128))
+    );
 }

@@ -1,6 +1,6 @@
 //! Options that a call brings and its tube ignores are named in the log; the call does what it does.
 
-use lycosa_queue::Error;
+use lycosa_queue::{Answer, Caller, CallerKind, Error};
 use lycosa_tuple::value::Value;
 
 use crate::rig::{Reply, Rig, SECOND, args, options};
@@ -119,6 +119,67 @@ fn a_tube_is_created_with_options_that_it_ignores_and_the_log_names_them() {
     let heeded = [("ttl", number(5)), ("capacity", number(5)), ("if_not_exists", Value::from(true))];
     rig.create("c", "limfifottl", options(heeded));
     assert_eq!(lines(&mut rig), Vec::<String>::new());
+}
+
+/// A call as it comes over HTTP.
+fn over_http(rig: &mut Rig, name: &str, arguments: Vec<Value>) -> Result<Answer, Error> {
+    let caller = Caller { kind: CallerKind::Http, ..rig.caller(1) };
+    let procedure = rig.queue.resolve(name.as_bytes()).expect("the procedure");
+    let answer = rig.call_as(&caller, &procedure, &Value::from(arguments).encode(), &mut Vec::new());
+    rig.collect_committed();
+    answer
+}
+
+#[test]
+fn http_ignores_no_option() {
+    let mut rig = Rig::new();
+    rig.create("t", "fifo", Value::Nil);
+    rig.create("u", "utube", Value::Nil);
+    rig.t(1, "put", args!["held"]).values();
+    rig.t(1, "take", args![0]).values();
+    lines(&mut rig);
+    let timed = "fifottl, limfifottl, utubettl";
+    let unheeded = |method: &str, tube_type: &str, option: &str, types: &str| {
+        format!(
+            "{method}: tubes of type {tube_type} ignore option '{option}': only tubes of these types heed it: {types}"
+        )
+    };
+    for (option, types) in [
+        ("ttl", timed),
+        ("ttr", timed),
+        ("pri", timed),
+        ("delay", timed),
+        ("utube", "utube, utubettl"),
+        ("timeout", "limfifottl"),
+    ] {
+        let refused = over_http(&mut rig, "queue.tube.t:put", args!["a", options([(option, number(5))])]);
+        assert_eq!(refused.unwrap_err().to_string(), unheeded("put", "fifo", option, types));
+    }
+    over_http(&mut rig, "queue.tube.u:put", args!["a", options([("utube", Value::str("x"))])]).unwrap();
+    // One task of a batch is enough, wherever it stands.
+    let each = Value::Array(vec![options([]), options([("delay", number(5))])]);
+    let batch = Value::Array(vec![number(1), number(2)]);
+    let refused = over_http(&mut rig, "queue.tube.t:put_many", vec![batch, each]).unwrap_err();
+    assert_eq!(refused.to_string(), format!("#2: {}", unheeded("put_many", "fifo", "delay", timed)));
+    let refused = over_http(&mut rig, "queue.tube.t:release", args![0, options([("delay", number(5))])]);
+    assert_eq!(refused.unwrap_err().to_string(), unheeded("release", "fifo", "delay", timed));
+    let create = |rig: &mut Rig, name: &str, tube_type: &str, option: &str| {
+        let options = options([(option, number(5))]);
+        over_http(rig, "queue.create_tube", args![name, tube_type, options])
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        create(&mut rig, "a", "utube", "capacity"),
+        Err(unheeded("create_tube", "utube", "capacity", "limfifottl"))
+    );
+    let known = "capacity, engine, if_not_exists, pri, storage_mode, temporary, ttl, ttr";
+    for option in ["lifetime", "on_task_change"] {
+        let text = format!("create_tube: option '{option}' does not exist; the options are {known}");
+        assert_eq!(create(&mut rig, "a", "utube", option), Err(text));
+    }
+    assert_eq!(create(&mut rig, "a", "fifottl", "ttl"), Ok(Answer::Done { count: 1 }));
+    assert_eq!(lines(&mut rig), Vec::<String>::new(), "what is refused is not logged");
+    assert_eq!(rig.status().tasks.total(), 1, "nothing was put");
 }
 
 #[test]

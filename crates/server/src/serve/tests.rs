@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as Peer;
 
 use lycosa_instance::{Origin, Trust};
@@ -8,10 +8,11 @@ use lycosa_iproto::frame::{self, Split};
 use lycosa_iproto::request::{Body, encode};
 use lycosa_tuple::value::Value;
 use tokio::net::UnixStream;
-use tokio::task::LocalSet;
+use tokio::task::{LocalSet, spawn_local};
 
 use super::*;
 use crate::config::Flags;
+use crate::connection;
 use crate::socket::split_unix;
 use crate::turn::Link;
 
@@ -94,6 +95,62 @@ fn a_turn_follows_whenever_a_socket_takes_bytes_again() {
             core.writable(slot, &link);
         }
         assert!(stalls > 5, "{total} bytes came with {stalls} stalls");
+        running.checkpoints.close();
+    });
+}
+
+/// Eight clients that come with a large batch each, and one with a PING behind them: all have been sent before the loop looks.
+#[test]
+fn a_ping_waits_for_one_large_batch_and_not_for_all_of_them() {
+    const BATCH: u64 = 1_000;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, async {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = Config::load(None, std::iter::empty(), &Flags::default()).unwrap();
+        config.data_dir = folder.path().to_owned();
+        config.wal_mode = WalMode::Write;
+        let running = start_with(&config, None, Bound::default()).await.unwrap();
+        let core = running.core.clone();
+        let call = |name: &[u8], args: Value| {
+            let mut bytes = Vec::new();
+            encode(&mut bytes, 1, &Body::Call { name, args: &args.encode() });
+            bytes
+        };
+        let mut peers = Vec::new();
+        let mut connect = |request: &[u8]| {
+            let (mut peer, socket) = Peer::pair().unwrap();
+            peer.write_all(request).unwrap();
+            peer.set_nonblocking(true).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let (reader, writer) = split_unix(UnixStream::from_std(socket).unwrap());
+            let origin = Origin { peer: "a client".to_owned(), trust: Trust::Admin };
+            spawn_local(connection::serve(core.clone(), reader, writer, origin));
+            peers.push(peer);
+        };
+        connect(&call(b"queue.create_tube", Value::array([Value::from("t"), "fifo".into()])));
+        let tasks = || core.instance.borrow().store().space_by_name("t").map(|space| space.len());
+        while tasks().is_none() {
+            tokio::task::yield_now().await;
+        }
+        let batch = Value::Array((0..BATCH).map(Value::from).collect());
+        for _ in 0..8 {
+            connect(&call(b"queue.tube.t:put_many", Value::array([batch.clone()])));
+        }
+        let mut ping = Vec::new();
+        encode(&mut ping, 1, &Body::Ping);
+        connect(&ping);
+        let mut pinging = peers.pop().unwrap();
+        // The greeting comes first.
+        let mut received = 0;
+        while received <= 128 {
+            tokio::task::yield_now().await;
+            received += read_all(&mut pinging);
+        }
+        let before = tasks().unwrap() as u64;
+        assert!(before <= 2 * BATCH, "{before} tasks were put before the PING was answered");
+        while (tasks().unwrap() as u64) < 8 * BATCH {
+            tokio::task::yield_now().await;
+        }
         running.checkpoints.close();
     });
 }

@@ -29,6 +29,40 @@ fn a_task_is_put_looked_at_and_deleted() {
 }
 
 #[test]
+fn an_option_that_the_tube_would_ignore_refuses_the_request() {
+    let (door, token) = door();
+    door.server.run(&["tube", "create", "plain", "--type", "fifo"]);
+    let put = |tube: &str, body: &serde_json::Value| {
+        door.ask_json(&format!("POST /v1/tubes/{tube}/tasks"), &token, body)
+    };
+    for (tube, body, place) in [
+        ("mail", json!({"payload": 1, "utube": "ann"}), "put: tubes of type fifottl ignore option 'utube'"),
+        ("plain", json!({"payload": 1, "delay": 5}), "put: tubes of type fifo ignore option 'delay'"),
+        (
+            "plain",
+            json!([{"payload": 1}, {"payload": 2, "ttl": 5}]),
+            "#2: put_many: tubes of type fifo ignore option 'ttl'",
+        ),
+    ] {
+        let refused = put(tube, &body);
+        assert_eq!((refused.status, refused.problem().as_str()), (400, "refused"), "{body}");
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.starts_with(place), "{detail}");
+    }
+    assert_eq!(put("plain", &json!({"payload": 1})).status, 201);
+    let taken = door.ask("POST /v1/tubes/plain/take", &token, "", b"").json();
+    let lease = taken["tasks"][0]["lease"].as_str().expect("a token").to_owned();
+    let release = json!({"releases": [{"lease": lease, "delay": 5}]});
+    let settled = door.ask_json("POST /v1/tubes/plain/settle", &token, &release).json();
+    assert!(settled.to_string().contains("tubes of type fifo ignore option 'delay'"), "{settled}");
+    let administrator = door.token("boss", "administrator", "*");
+    let tube = json!({"type": "fifo", "options": {"capacity": 5}});
+    let refused = door.ask_json("PUT /v1/tubes/new", &administrator, &tube);
+    assert_eq!((refused.status, refused.problem().as_str()), (400, "refused"));
+    assert_eq!(door.ask("GET /v1/tubes/new", &administrator, "", b"").problem(), "no-such-tube");
+}
+
+#[test]
 fn headers_come_back_with_the_task_that_is_taken() {
     let (door, token) = door();
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
