@@ -4,7 +4,11 @@
 //! line that Lua puts in front: those errors have code 32 (`PROC_LUA`). What the module meets in `box` is passed
 //! through as [`Error::Store`] with its own code and text.
 
+use lycosa_store::SpaceId;
+use lycosa_tuple::mp::MpError;
+
 use crate::state::QueueState;
+use crate::time::MAX_LEASE_SECONDS;
 
 /// Why a call failed. `Display` is the text that the client sees.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -19,7 +23,7 @@ pub enum Error {
     #[error("Lease {0} is stale: it ended, or its task was settled")]
     StaleLease(String),
     /// A lease, or a renewal, of no time or too much of it.
-    #[error("a lease should be a number of seconds, more than 0 and at most {}", crate::MAX_LEASE_SECONDS)]
+    #[error("a lease should be a number of seconds, more than 0 and at most {}", MAX_LEASE_SECONDS)]
     LeaseSpan,
     /// `take` with a `request` that is no name of a take.
     #[error(
@@ -57,7 +61,7 @@ pub enum Error {
     },
     /// The leader's changes of owners do not fit.
     #[error(transparent)]
-    OwnerChange(#[from] crate::owner_changes::OwnerChangeError),
+    OwnerChange(#[from] OwnerChangeError),
     /// A row of `_queue` whose space is gone.
     #[error("Space '{0}' doesn't exists")]
     SpaceMissing(String),
@@ -253,4 +257,21 @@ impl Error {
             ),
         }
     }
+}
+
+/// Why changes of owners cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OwnerChangeError {
+    /// They are not as they were written.
+    #[error("changes of owners cannot be read: {0}")]
+    MessagePack(#[from] MpError),
+    /// A number of a space that no space has, or none before the first change.
+    #[error("changes of owners name no space")]
+    Space,
+    /// The space is not that of owners.
+    #[error("changes of owners are about space {0}, which is not `_queue_taken_2`")]
+    Other(SpaceId),
+    /// A row or a key without a task.
+    #[error("a change of an owner names no task")]
+    Task,
 }

@@ -41,13 +41,10 @@ use crate::session::taken_key;
 use crate::statistics::Operation;
 use crate::system::{LEASES_NAME, SystemSpace, delete_row, each_row, rows, tasks_after};
 use crate::task::{ShortKey, State, Task};
-use crate::time::{MICROSECONDS, NEVER};
+use crate::time::{MAX_LEASE_SECONDS, MICROSECONDS, NEVER};
 use crate::tube_call::TubeCall;
 use crate::turn::{LeasesTurn, TubeTurn, Turn};
 use crate::{Answer, Client};
-
-/// The longest lease, and the longest renewal, in seconds: a day. A worker that needs more renews.
-pub const MAX_LEASE_SECONDS: u64 = 86_400;
 
 /// The reason of a task's last failure when its lease has ended.
 pub(crate) const ENDED: &[u8] = b"the lease ended";

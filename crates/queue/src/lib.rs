@@ -66,6 +66,7 @@ mod listing;
 mod long_call;
 mod lua_text;
 mod operation;
+mod output;
 mod owner_changes;
 mod owners;
 mod pause;
@@ -94,92 +95,24 @@ pub use argument_faults::misspelt;
 pub use batch::{MAX_BATCH, MAX_TAKEN_BYTES};
 pub use caller::{Caller, CallerKind, Command, Concern, TokenId};
 pub use create::{finish_recovery, finish_recovery_with};
-pub use error::Error;
+pub use error::{Error, OwnerChangeError};
 pub use grant::{ALL_TUBES, EVERY_TUBE, gives_rights, grant_tubes, revoke_tubes};
-pub use leases::MAX_LEASE_SECONDS;
 pub use listing::{MAX_OWNERS, SessionView};
-pub use owner_changes::{OwnerChange, OwnerChangeError, OwnerChanges};
+pub use output::{Answer, LogLevel, LogLine, TaskEvent, Woken};
+pub use owner_changes::{OwnerChange, OwnerChanges};
 pub use procedure::{Procedure, QueueMethod, TubeMethod};
 pub use right::{Right, check_execute};
-pub use session::SessionId;
+pub use session::{NewSessionId, SessionId};
 pub use start::{Rebuilt, StartReport};
 pub use state::{Configuration, QueueState};
 pub use statistics::{Counters, Operation, Redelivery, TaskCounts, TubeStatistics};
-pub use time::Seconds;
+pub use time::{MAX_LEASE_SECONDS, Seconds};
 pub use timer::Tick;
 pub use transaction::{Proposal, Savepoint};
 
 use caller::{Actor, Client};
 use tube::Tubes;
 use turn::{Common, Turn};
-
-/// The answer of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// Values were appended.
-    Done {
-        /// Number of values.
-        count: u32,
-    },
-    /// Nothing yet: [`Queue::poll_woken`] will have the answer.
-    Parked,
-}
-
-impl Answer {
-    pub(crate) const fn one() -> Self {
-        Self::Done { count: 1 }
-    }
-
-    pub(crate) const fn none() -> Self {
-        Self::Done { count: 0 }
-    }
-}
-
-/// The answer of a call that was parked.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Woken {
-    /// The caller's connection.
-    pub connection: u64,
-    /// The caller's request.
-    pub request: u64,
-    /// Number of values and the values back to back.
-    pub result: Result<(u32, Vec<u8>), Error>,
-}
-
-/// A change of a task of a tube that is observed (see [`Queue::observe`]), after its commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TaskEvent {
-    /// Name of the tube.
-    pub tube: String,
-    /// What happened.
-    pub operation: Operation,
-    /// The stored tuple after it; of a task that is gone, the last one with the status `-`.
-    pub tuple: Vec<u8>,
-}
-
-/// How grave a line of the log is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LogLevel {
-    /// Something went wrong.
-    Error,
-    /// Something that an operator should know.
-    Warning,
-    /// Ordinary.
-    Info,
-}
-
-/// A line for the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogLine {
-    /// How grave it is.
-    pub level: LogLevel,
-    /// The text of the line.
-    pub text: String,
-}
-
-/// Makes ids of sessions. They are secrets, so they must be random where clients are not trusted: a client that knows a
-/// session may finish its tasks.
-pub type NewSessionId = Box<dyn FnMut() -> SessionId + Send>;
 
 /// All tubes of an instance and everything around them. See the crate's documentation for how to drive it.
 pub struct Queue {

@@ -18,8 +18,9 @@
 //! *Absent:* owners of temporary tubes, whose tasks no other member has.
 
 use lycosa_store::SpaceId;
-use lycosa_tuple::mp::{self, MpError, Reader};
+use lycosa_tuple::mp::{self, Reader};
 
+use crate::error::OwnerChangeError;
 use crate::owners::{Owner, TaskKey};
 
 /// The fields of a key.
@@ -42,23 +43,6 @@ pub enum OwnerChange<'a> {
         /// The key of the row: tube and task.
         key: &'a [u8],
     },
-}
-
-/// Why changes of owners cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum OwnerChangeError {
-    /// They are not as they were written.
-    #[error("changes of owners cannot be read: {0}")]
-    MessagePack(#[from] MpError),
-    /// A number of a space that no space has, or none before the first change.
-    #[error("changes of owners name no space")]
-    Space,
-    /// The space is not that of owners.
-    #[error("changes of owners are about space {0}, which is not `_queue_taken_2`")]
-    Other(SpaceId),
-    /// A row or a key without a task.
-    #[error("a change of an owner names no task")]
-    Task,
 }
 
 /// Reads changes of owners, in order. Ends behind the first error.

@@ -24,10 +24,10 @@ use lycosa_store::{IteratorType, SpaceId, Statement, Store, system};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
 
-use crate::error::Error;
+use crate::error::{Error, OwnerChangeError};
 use crate::integer_map::IntegerMap;
 use crate::leases::Leases;
-use crate::owner_changes::{OwnerChange, OwnerChangeError};
+use crate::owner_changes::OwnerChange;
 use crate::repeat::TakeName;
 use crate::session::{SessionId, session_field, taken_key};
 use crate::system::{TAKEN, TAKEN_BY_SESSION, each_row, rows, tasks_after};

@@ -43,6 +43,10 @@ use crate::{Caller, Client};
 /// The bytes that identify a session.
 pub type SessionId = [u8; 16];
 
+/// Makes ids of sessions. They are secrets, so they must be random where clients are not trusted: a client that knows a
+/// session may finish its tasks.
+pub type NewSessionId = Box<dyn FnMut() -> SessionId + Send>;
+
 /// The session's id as the module prints it: the bytes are a UUID in the order of a little-endian machine.
 pub(crate) fn text(session: &SessionId) -> String {
     Uuid::from_bytes_le(*session).hyphenated().to_string()

@@ -10,6 +10,9 @@ pub const MAX_TIMEOUT_SECONDS: u64 = 3_153_600_000;
 /// [`MAX_TIMEOUT_SECONDS`] in microseconds.
 pub const MAX_TIMEOUT: u64 = MAX_TIMEOUT_SECONDS * MICROSECONDS;
 
+/// The longest lease, and the longest renewal, in seconds: a day. A worker that needs more renews.
+pub const MAX_LEASE_SECONDS: u64 = 86_400;
+
 /// The year 2100, in µs since the epoch. Until then the queue looks for no deadline beyond it: tasks without a ttl or ttr
 /// have deadlines a hundred years after their put.
 pub const BEYOND: u64 = 4_102_444_800 * MICROSECONDS;
