@@ -13,10 +13,8 @@ use lycosa_tuple::mp::{self, Kind, Reader};
 
 use crate::arguments::{Table, kind, string};
 use crate::error::Error;
-use crate::owners::TaskKey;
-use crate::session::taken_key;
 use crate::system::{SystemSpace, delete_row, rows, rows_after};
-use crate::task::ShortKey;
+use crate::task::{ShortKey, TaskKey, taken_key};
 
 /// The longest reason that is kept, in bytes; the rest is cut off at the front.
 const MAX_REASON: usize = 4096;

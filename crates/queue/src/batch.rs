@@ -101,7 +101,7 @@ impl<'a> NewTasks<'a> {
                     _ => ManyOptions::Each(each, driver.first_option()),
                 }
             }
-            Some(given) => ManyOptions::Shared(PutOptions::of(driver, Some(given))?),
+            Some(given) => ManyOptions::Shared(PutOptions::of(driver.first_option(), Some(given))?),
         };
         Ok(Self { payloads, options })
     }

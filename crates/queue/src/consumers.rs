@@ -18,9 +18,8 @@ use lycosa_store::{IteratorType, SpaceId, Statement, Store, system};
 use lycosa_tuple::mp;
 
 use crate::error::Error;
-use crate::session::taken_key;
 use crate::system::CONSUMERS;
-use crate::task::ShortKey;
+use crate::task::{ShortKey, taken_key};
 use crate::transaction::Undo;
 use crate::tube::{TubeIndex, Tubes};
 use crate::turn::{Common, Turn, WaitersTurn};

@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use lycosa_store::ddl;
 use lycosa_store::{
     Access, Deferral, Error as StoreError, IndexBuild, IteratorType, Object, Space, SpaceId, SpaceIndex,
-    Statement, Store, user,
+    Statement, Store, ddl, user,
 };
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;

@@ -44,7 +44,7 @@ impl<'a> TubeCall<'a> {
         let (options, are_heeded) = match arguments.get(1) {
             None => (PutOptions::default(), true),
             given => {
-                let options = PutOptions::of(&**driver, given)?;
+                let options = PutOptions::of(driver.first_option(), given)?;
                 (options, options.are_heeded(kind.layout(), driver.waits_for_capacity()))
             }
         };

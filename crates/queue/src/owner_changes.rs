@@ -21,7 +21,8 @@ use lycosa_store::SpaceId;
 use lycosa_tuple::mp::{self, Reader};
 
 use crate::error::OwnerChangeError;
-use crate::owners::{Owner, TaskKey};
+use crate::owners::Owner;
+use crate::task::TaskKey;
 
 /// The fields of a key.
 const KEY_FIELDS: u32 = 2;
@@ -182,9 +183,9 @@ mod tests {
         let shown = |change| match change {
             OwnerChange::Owned { space, row } => {
                 let owner = Owner::read(row).map(|owner| (owner.connection, owner.name.is_some()));
-                format!("{space}: {:?} {owner:?}", crate::session::taken_key(row))
+                format!("{space}: {:?} {owner:?}", crate::task::taken_key(row))
             }
-            OwnerChange::Free { space, key } => format!("{space}: {:?}", crate::session::taken_key(key)),
+            OwnerChange::Free { space, key } => format!("{space}: {:?}", crate::task::taken_key(key)),
         };
         OwnerChanges::new(&bytes).map(|change| change.map(shown)).collect()
     }

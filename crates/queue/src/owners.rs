@@ -29,9 +29,9 @@ use crate::integer_map::IntegerMap;
 use crate::leases::Leases;
 use crate::owner_changes::OwnerChange;
 use crate::repeat::TakeName;
-use crate::session::{SessionId, session_field, taken_key};
+use crate::session::{SessionId, session_field};
 use crate::system::{TAKEN, TAKEN_BY_SESSION, each_row, rows, tasks_after};
-use crate::task::{ShortKey, string_key};
+use crate::task::{ShortKey, TaskKey, string_key, taken_key};
 use crate::transaction::{Pending, Undo};
 
 /// Owners in the cache at most.
@@ -46,9 +46,6 @@ const SESSION: u32 = 3;
 const MOMENT: u32 = 4;
 /// Number of the field of the take's name, in the rows of takes that have one.
 const NAME: u32 = 5;
-
-/// A task: the id of its tube and its own.
-pub(crate) type TaskKey = (u64, u64);
 
 /// The session that has taken a task, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

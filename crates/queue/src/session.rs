@@ -32,12 +32,11 @@ use crate::arguments::{Arguments, string};
 use crate::audit::Steered;
 use crate::error::Error;
 use crate::integer_map::IntegerMap;
-use crate::owners::{Owner, TaskKey};
+use crate::owners::Owner;
 use crate::system::{SystemSpaces, TAKEN_BY_SESSION, delete_row, rows, rows_after};
-use crate::task::{ShortKey, id_of, string_key};
+use crate::task::{ShortKey, TaskKey, id_of, string_key, taken_key};
 use crate::transaction::Undo;
-use crate::turn::{Common, Turn};
-use crate::turn::{SessionsTurn, TubeTurn};
+use crate::turn::{Common, SessionsTurn, TubeTurn, Turn};
 use crate::{Caller, Client};
 
 /// The bytes that identify a session.
@@ -778,13 +777,6 @@ impl Common {
         }
         Ok(())
     }
-}
-
-/// The key of a row of `_queue_taken_2`: tube and task.
-pub(crate) fn taken_key(tuple: &[u8]) -> Option<(u64, u64)> {
-    let mut reader = Reader::new(tuple);
-    reader.array().ok()?;
-    Some((reader.uint().ok()?, reader.uint().ok()?))
 }
 
 #[cfg(test)]

@@ -26,11 +26,10 @@ use crate::create::{BUFFER_SUFFIX, Missing, TubeRow};
 use crate::derivation::Finding;
 use crate::driver::{TubeOptions, TubeType};
 use crate::error::Error;
-use crate::owners::TaskKey;
 use crate::session::SessionsStart;
 use crate::state::QueueState;
 use crate::system::{QUEUE, SystemSpaces, rows};
-use crate::task::{State, Task, string_key};
+use crate::task::{State, Task, TaskKey, string_key};
 use crate::tube::{TubeIndex, Tubes};
 use crate::turn::{CatalogTurn, TubeTurn, Turn};
 

@@ -17,9 +17,7 @@ use lycosa_store::{
 use lycosa_tuple::mp;
 
 use crate::error::Error;
-use crate::owners::TaskKey;
-use crate::session::taken_key;
-use crate::task::{FieldText, IndexText, ShortKey, SpaceLayout};
+use crate::task::{FieldText, IndexText, ShortKey, SpaceLayout, TaskKey, taken_key};
 
 /// One of the queue's spaces.
 #[derive(Debug)]

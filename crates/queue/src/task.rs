@@ -12,8 +12,6 @@ use lycosa_tuple::field::FieldSet;
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
 
-use crate::driver::Change;
-
 /// Number of the id's field, from 0. Every layout begins with it.
 pub const TASK_ID: u32 = 0;
 /// Number of the status's field.
@@ -401,6 +399,16 @@ pub fn id_of(tuple: &[u8]) -> Option<u64> {
     Reader::new(TupleRef::trusted(tuple).field(TASK_ID)?).uint().ok()
 }
 
+/// A task: the id of its tube and its own.
+pub(crate) type TaskKey = (u64, u64);
+
+/// The key of a row of `_queue_taken_2`: tube and task.
+pub(crate) fn taken_key(tuple: &[u8]) -> Option<TaskKey> {
+    let mut reader = Reader::new(tuple);
+    reader.array().ok()?;
+    Some((reader.uint().ok()?, reader.uint().ok()?))
+}
+
 /// A key of a few short parts, without allocation. Dereferences to its MessagePack array.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ShortKey {
@@ -502,6 +510,27 @@ pub(crate) fn string_key(text: &[u8]) -> Vec<u8> {
     key.push(0x91);
     mp::write_str(&mut key, text);
     key
+}
+
+/// The fields of a task that an event changes; a field that is `None` stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The state after it.
+    pub state: State,
+    /// The next event, µs since the epoch.
+    pub next_event: Option<u64>,
+    /// Time to live, µs.
+    pub ttl: Option<u64>,
+    /// Time to run, µs.
+    pub ttr: Option<u64>,
+}
+
+impl Change {
+    /// Only the state changes.
+    #[must_use]
+    pub const fn to(state: State) -> Self {
+        Self { state, next_event: None, ttl: None, ttr: None }
+    }
 }
 
 /// A change of a task's small fields, as the operations of an UPDATE and, if the new values are as long as the old ones, as

@@ -22,7 +22,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use lycosa_store::IteratorType;
 
-use super::Tasks;
+use super::tasks::Tasks;
 use crate::error::Error;
 use crate::task::{Layout, NameKey, ShortKey, State, Task};
 

@@ -41,29 +41,33 @@
 //!
 //! [`Queue::register`]: crate::Queue::register
 
-use std::fmt;
-use std::sync::Arc;
-
-use lycosa_store::{IndexId, IteratorType, SpaceId, Store};
-use lycosa_tuple::mp;
-
 pub mod candidates;
 pub mod fifo;
 pub mod fifottl;
 pub mod limfifottl;
 pub mod options;
 mod paused;
+mod tasks;
+mod types;
 pub mod utube;
 pub mod utubettl;
 
+use std::fmt;
+
+use lycosa_tuple::mp;
+
+pub use crate::task::Change;
 pub use candidates::Candidates;
 pub use options::{Engine, OPTIONS, PutOptions, TubeOptions, heeds};
+pub use tasks::{Indexes, Tasks};
+pub use types::BUILT_IN;
 
 pub(crate) use paused::Paused;
+pub(crate) use types::TubeTypes;
 
 use crate::error::Error;
 use crate::statistics::Operation;
-use crate::task::{Layout, ShortKey, State, Task};
+use crate::task::{Layout, State, Task};
 use crate::time::Seconds;
 
 /// An event of a stored task, other than its end.
@@ -104,27 +108,6 @@ impl Event {
             Self::DelayOver => Operation::Delay,
             Self::TtrOver => Operation::Ttr,
         }
-    }
-}
-
-/// The fields of a task that an event changes; a field that is `None` stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
-    /// The state after it.
-    pub state: State,
-    /// The next event, µs since the epoch.
-    pub next_event: Option<u64>,
-    /// Time to live, µs.
-    pub ttl: Option<u64>,
-    /// Time to run, µs.
-    pub ttr: Option<u64>,
-}
-
-impl Change {
-    /// Only the state changes.
-    #[must_use]
-    pub const fn to(state: State) -> Self {
-        Self { state, next_event: None, ttl: None, ttr: None }
     }
 }
 
@@ -174,69 +157,6 @@ impl Beginning {
         let end = out.len() + self.length;
         out.extend_from_slice(&self.bytes);
         out.truncate(end);
-    }
-}
-
-/// The ids of a tube's indexes in its space. One that the type of tube lacks is 0.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Indexes {
-    /// (status, \[pri,\] id)
-    pub status: IndexId,
-    /// (status, next event)
-    pub watch: IndexId,
-    /// (status, sub-queue, id)
-    pub utube: IndexId,
-    /// (status, sub-queue, pri, id)
-    pub utube_pri: IndexId,
-}
-
-/// The tasks of one tube, to look at.
-#[derive(Debug, Clone, Copy)]
-pub struct Tasks<'a> {
-    /// The store.
-    pub store: &'a Store,
-    /// The tube's space.
-    pub space: SpaceId,
-    /// Its indexes.
-    pub indexes: Indexes,
-}
-
-impl<'a> Tasks<'a> {
-    /// The task with that id.
-    ///
-    /// # Errors
-    /// The space is gone.
-    pub fn get(self, id: u64) -> Result<Option<&'a [u8]>, Error> {
-        #[cfg(test)]
-        crate::cost::count_look_up();
-        Ok(self.store.get(self.space, 0, &ShortKey::id(id))?)
-    }
-
-    /// The first task of an index whose key begins with `key`.
-    ///
-    /// # Errors
-    /// The space or the index is gone.
-    pub fn first(self, index: IndexId, key: &[u8]) -> Result<Option<&'a [u8]>, Error> {
-        #[cfg(test)]
-        crate::cost::count_look_up();
-        Ok(self.store.first(self.space, index, IteratorType::Eq, key)?)
-    }
-
-    /// The first task of that state in the order in which tasks are taken and kicked.
-    ///
-    /// # Errors
-    /// The space or the index is gone.
-    pub fn first_in_state(self, state: State) -> Result<Option<&'a [u8]>, Error> {
-        self.first(self.indexes.status, &ShortKey::state(state, &[]))
-    }
-
-    /// Number of tasks of that state, in O(log n).
-    ///
-    /// # Errors
-    /// The space or the index is gone.
-    pub fn count(self, state: State) -> Result<u64, Error> {
-        let key = ShortKey::state(state, &[]);
-        Ok(self.store.count(self.space, self.indexes.status, IteratorType::Eq, &key)?)
     }
 }
 
@@ -399,39 +319,6 @@ impl fmt::Debug for TubeType {
     }
 }
 
-/// Names of the types that come with the queue; a program may register more.
-pub const BUILT_IN: [&str; 5] = ["fifo", "fifottl", "limfifottl", "utube", "utubettl"];
-
-/// The types of tubes that there are.
-#[derive(Debug)]
-pub(crate) struct TubeTypes(Vec<Arc<TubeType>>);
-
-impl TubeTypes {
-    pub(crate) fn built_in() -> Self {
-        let all = [
-            fifo::tube_type(),
-            fifottl::tube_type(),
-            limfifottl::tube_type(),
-            utube::tube_type(),
-            utubettl::tube_type(),
-        ];
-        Self(all.into_iter().map(Arc::new).collect())
-    }
-
-    pub(crate) fn get(&self, name: &str) -> Option<&Arc<TubeType>> {
-        self.0.iter().find(|tube_type| tube_type.name == name)
-    }
-
-    /// Adds a type whose name is new.
-    pub(crate) fn add(&mut self, tube_type: TubeType) -> Result<(), Error> {
-        if self.get(&tube_type.name).is_some() {
-            return Err(Error::DriverExists(tube_type.name));
-        }
-        self.0.push(Arc::new(tube_type));
-        Ok(())
-    }
-}
-
 /// The state table of tubes without deadlines.
 fn change_without_deadlines(event: Event, type_name: &str) -> Result<Change, Error> {
     match event {
@@ -448,13 +335,6 @@ fn change_without_deadlines(event: Event, type_name: &str) -> Result<Change, Err
 mod tests {
     use super::*;
     use crate::task::SpaceLayout;
-
-    #[test]
-    fn the_built_in_layouts_are_sound() {
-        for tube_type in &TubeTypes::built_in().0 {
-            assert_eq!(tube_type.layout.check(), Ok(()), "{}", tube_type.name);
-        }
-    }
 
     #[test]
     fn a_layout_that_the_queue_cannot_read_is_refused() {

@@ -10,7 +10,6 @@ use lycosa_store::Error as StoreError;
 use lycosa_tuple::mp::{self, Kind, Reader};
 
 use crate::arguments::{Number, Table, compared, is_nil, kind, string};
-use crate::driver::Driver;
 use crate::error::Error;
 use crate::lua_text;
 use crate::task::Layout;
@@ -70,12 +69,13 @@ impl<'a> PutOptions<'a> {
         Ok(options)
     }
 
-    /// Reads the table for a tube of that driver. Without options of its own, the Lua module does not look at the table.
+    /// Reads the table for a tube whose driver asks for `first_option` first. Without options of its own, the Lua module does not
+    /// look at the table.
     ///
     /// # Errors
     /// As [`Self::parse`].
-    pub(crate) fn of(driver: &dyn Driver, value: Option<&'a [u8]>) -> Result<Self, Error> {
-        match driver.first_option() {
+    pub(crate) fn of(first_option: Option<&'static str>, value: Option<&'a [u8]>) -> Result<Self, Error> {
+        match first_option {
             Some(first) => Self::parse(value, first),
             None => Ok(Self::of_every_tube(value)),
         }
