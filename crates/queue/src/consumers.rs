@@ -21,7 +21,8 @@ use crate::error::Error;
 use crate::system::CONSUMERS;
 use crate::task::{ShortKey, taken_key};
 use crate::transaction::Undo;
-use crate::tube::{TubeIndex, Tubes};
+use crate::tube::Tubes;
+use crate::tube::handle::TubeIndex;
 use crate::turn::{Common, Turn, WaitersTurn};
 use crate::waiter::{Waiter, Waiters};
 

@@ -1,11 +1,11 @@
-//! Correction of wrong rows that the Lua module or a user left in a tube: see [`Amiss`](crate::follower::Amiss).
+//! Correction of wrong rows that the Lua module or a user left in a tube: see [`Amiss`](crate::follower::amiss::Amiss).
 
 use crate::LogLevel;
 use crate::account::show_candidate;
 use crate::error::Error;
-use crate::follower::is_event_amiss;
+use crate::follower::amiss::is_event_amiss;
 use crate::task::Task;
-use crate::tube::TubeIndex;
+use crate::tube::handle::TubeIndex;
 use crate::turn::{CorrectionsTurn, TubeTurn, Turn};
 
 impl CorrectionsTurn<'_> {

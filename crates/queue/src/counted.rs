@@ -13,7 +13,7 @@ use crate::driver::Tasks;
 use crate::error::Error;
 use crate::statistics::{Operation, TaskCounts};
 use crate::task::State;
-use crate::tube::TubeIndex;
+use crate::tube::handle::TubeIndex;
 
 /// Where a task is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

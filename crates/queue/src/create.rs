@@ -17,55 +17,18 @@ use crate::counted::KeptTasks;
 use crate::driver::options::{IfNotExists, TubeOptions};
 use crate::driver::{Driver, Engine, Indexes, Tasks, TubeType, TubeTypes};
 use crate::error::Error;
-use crate::follower::Amiss;
-use crate::lua_text;
+use crate::follower::amiss::Amiss;
 use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence, rows};
 use crate::task::{IndexLayout, Layout, NEXT_EVENT, State, string_key};
 use crate::time::{BEYOND, NEVER};
 use crate::transaction::Undo;
-use crate::tube::{Tube, TubeIndex};
+use crate::tube::Tube;
+use crate::tube::handle::TubeIndex;
 use crate::tube_call::TubeCall;
+use crate::tube_row::{BUFFER_SUFFIX, TubeRow};
 use crate::turn::{CatalogTurn, TubeTurn};
 use crate::waiter::Line;
-use crate::{Answer, Caller};
-
-/// Suffix of the name of a tube's ready buffer.
-pub(crate) const BUFFER_SUFFIX: &str = "_ready_buffer";
-
-/// A row of `_queue`.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct TubeRow<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) id: u64,
-    pub(crate) space: &'a str,
-    pub(crate) tube_type: &'a str,
-    pub(crate) options: &'a [u8],
-}
-
-impl<'a> TubeRow<'a> {
-    pub(crate) fn read(tuple: &'a [u8]) -> Option<Self> {
-        let mut reader = Reader::new(tuple);
-        reader.array().ok()?;
-        Some(Self {
-            name: str::from_utf8(reader.str().ok()?).ok()?,
-            id: reader.uint().ok()?,
-            space: str::from_utf8(reader.str().ok()?).ok()?,
-            tube_type: str::from_utf8(reader.str().ok()?).ok()?,
-            options: reader.raw().ok()?,
-        })
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        let mut row = Vec::new();
-        mp::write_array(&mut row, 5);
-        mp::write_str(&mut row, self.name.as_bytes());
-        mp::write_uint(&mut row, self.id);
-        mp::write_str(&mut row, self.space.as_bytes());
-        mp::write_str(&mut row, self.tube_type.as_bytes());
-        row.extend_from_slice(self.options);
-        row
-    }
-}
+use crate::{Answer, Caller, lua_text};
 
 /// What becomes of the ready buffer and the sequence that a tube of the Lua module lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -341,9 +304,6 @@ impl TubeCall<'_> {
     }
 }
 
-/// Ids of a temporary tube for which its sequence is written once. As many may be left out at a restart.
-const RESERVED_IDS: u64 = 1000;
-
 /// A number for a new tube: one more than the largest of all rows; the first free one if the largest is the maximum.
 fn free_tube_id(store: &Store, queue: SpaceId) -> Result<u64, StoreError> {
     let id = |tuple: &[u8]| TupleRef::trusted(tuple).field(1).and_then(|id| Reader::new(id).uint().ok());
@@ -435,19 +395,6 @@ fn defer_entries(store: &mut Store, space: SpaceId, layout: &Layout, indexes: &I
             store.defer_entries(space, index, Deferral::Parts { cached: None, deferred: &deferred });
         }
     }
-}
-
-/// Makes sure that `id` and those before it are not handed out again after a restart. A durable tube's tasks see to
-/// that themselves; those of a temporary one are not journaled, so the value of its sequence is, for [`RESERVED_IDS`]
-/// ids at once.
-pub(crate) fn reserve_id(store: &mut Store, sequence: u32, id: u64) -> Result<(), StoreError> {
-    let Some(known) = store.sequence(sequence) else { return Ok(()) };
-    let is_reserved = known.value.and_then(|value| u64::try_from(value).ok()).is_some_and(|last| id <= last);
-    if is_reserved {
-        return Ok(());
-    }
-    let last = i64::try_from(id.saturating_add(RESERVED_IDS - 1)).unwrap_or(i64::MAX);
-    store.acting_as(user::ADMIN, |store| store.sequence_set(sequence, last))
 }
 
 /// [`Store::finish_recovery`] of a store that may have tubes: their indexes defer entries from the start.

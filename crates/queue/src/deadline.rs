@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use crate::time::NEVER;
-use crate::tube::TubeIndex;
+use crate::tube::handle::TubeIndex;
 
 /// The tubes by the moment before which nothing is due.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Derivation: reads the rows of a tube with sub-queues or deadlines, a portion at a time, for the queue's memory beside them.
 //!
-//! It finds the candidates of sub-queues, and wrong rows ([`Amiss`](crate::follower::Amiss)). The start of a process
+//! It finds the candidates of sub-queues, and wrong rows ([`Amiss`](crate::follower::amiss::Amiss)). The start of a process
 //! derives both in one go. After a loss of rows ([`Queue::rebuild`](crate::Queue::rebuild)) the derivation takes steps over
 //! many turns, between which the rows must not change.
 
@@ -9,7 +9,8 @@ use lycosa_store::{IteratorType, Store};
 use crate::account::BUFFER_BY_NAME;
 use crate::driver::candidates::{Candidate, Rebuild};
 use crate::error::Error;
-use crate::follower::{buffer_row, is_event_amiss};
+use crate::follower::amiss::is_event_amiss;
+use crate::follower::buffer_row;
 use crate::system::rows_after;
 use crate::task::{ShortKey, Task, string_key};
 use crate::tube::Tube;

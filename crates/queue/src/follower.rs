@@ -11,7 +11,7 @@
 //! |---|---|
 //! | the tubes with their spaces and indexes | each other line |
 //! | the candidates of sub-queues and the numbers of their taken tasks | `take` |
-//! | faults in the rows ([`Amiss`]) | the start, which corrects them |
+//! | faults in the rows ([`amiss`]) | the start, which corrects them |
 //!
 //! The start derives the rest in O(log n) for each tube: next ids, the earliest deadlines, sequences. A tube without
 //! sub-queues costs an applied row one look-up of its space's number, and with deadlines a look at the task's times.
@@ -24,6 +24,9 @@
 //!
 //! [`Candidates::rebuild`]: crate::driver::Candidates::rebuild
 
+pub(crate) mod amiss;
+pub(crate) mod redefined;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -34,68 +37,18 @@ use lycosa_tuple::tuple::TupleRef;
 use crate::LogLevel;
 use crate::account::{Side, Touched, touches};
 use crate::counted::{Counted, Event, Place};
-use crate::create::{BUFFER_SUFFIX, Missing, TubeRow};
+use crate::create::Missing;
 use crate::driver::Candidates;
 use crate::driver::candidates::Candidate;
 use crate::error::Error;
-use crate::pause::PAUSED;
+use crate::follower::amiss::is_event_amiss;
+use crate::follower::redefined::Redefined;
 use crate::system::{QUEUE, QUEUE_BY_ID, rows};
-use crate::task::{State, Task, Times, id_of, string_key};
-use crate::time::{MAX_TIMEOUT, MICROSECONDS, NEVER};
-use crate::tube::{Tube, TubeIndex, Tubes};
+use crate::task::{Task, id_of, string_key};
+use crate::tube::Tube;
+use crate::tube::handle::TubeIndex;
+use crate::tube_row::TubeRow;
 use crate::turn::{CatalogTurn, Turn};
-
-/// Microseconds by which a task's next event may differ from the end of its life: the Lua module asks for the time more
-/// than once.
-const EVENT_TOLERANCE: u64 = MICROSECONDS;
-
-/// Wrong rows of a tube. A running queue writes no such rows; the Lua module did, and users may.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Amiss {
-    /// The sub-queues whose candidate the ready buffer does not show.
-    pub(crate) names: BTreeSet<Box<[u8]>>,
-    /// Ids of tasks whose next event is wrong ([`is_event_amiss`]).
-    pub(crate) events: BTreeSet<u64>,
-}
-
-impl Amiss {
-    pub(crate) fn clear(&mut self) {
-        self.names.clear();
-        self.events.clear();
-    }
-
-    pub(crate) fn note_name(&mut self, name: &[u8], is_amiss: bool) {
-        if is_amiss {
-            self.names.insert(name.into());
-        } else {
-            self.names.remove(name);
-        }
-    }
-
-    pub(crate) fn note_event(&mut self, id: u64, is_amiss: bool) {
-        if is_amiss {
-            self.events.insert(id);
-        } else {
-            self.events.remove(&id);
-        }
-    }
-}
-
-/// Whether a task's next event is wrong. Of a ready or buried task it is the end of its life, of a delayed one not later.
-/// A taken task is not looked at: it ends with its session at the latest, which corrects it.
-///
-/// The Lua module's utubettl stores any number on release, its early versions kept the end of the ttr in a buried task.
-pub(crate) fn is_event_amiss(task: &Task<'_>) -> bool {
-    let Times { next_event, ttl, .. } = task.times;
-    let death = task.times.death();
-    let is_amiss = match task.state() {
-        Some(State::Ready | State::Buried) => next_event.abs_diff(death) > EVENT_TOLERANCE,
-        Some(State::Delayed) => next_event > death.saturating_add(EVENT_TOLERANCE),
-        Some(State::Taken | State::Done) | None => false,
-    };
-    let is_endless = next_event == NEVER && ttl > MAX_TIMEOUT;
-    is_amiss && !is_endless
-}
 
 /// A row of a ready buffer: the task and the sub-queue.
 pub(crate) fn buffer_row(row: &[u8], columns: usize) -> Option<(Candidate, &[u8])> {
@@ -104,66 +57,6 @@ pub(crate) fn buffer_row(row: &[u8], columns: usize) -> Option<(Candidate, &[u8]
     let name = Reader::new(tuple.field(1)?).str().ok()?;
     let pri = if columns > 2 { Reader::new(tuple.field(2)?).uint().ok()? } else { 0 };
     Some((Candidate { pri, id }, name))
-}
-
-/// The definitions that a transaction has changed. It may name more than has changed.
-#[derive(Debug, Default)]
-pub(crate) struct Redefined {
-    /// Names of the tubes that are to be loaded again.
-    tubes: BTreeSet<String>,
-    /// `_queue` was created, dropped or truncated: any tube may have been created or dropped.
-    all: bool,
-    /// A tube may have been paused or resumed.
-    pauses: bool,
-}
-
-impl Redefined {
-    fn is_empty(&self) -> bool {
-        !self.all && !self.pauses && self.tubes.is_empty()
-    }
-
-    /// Notes a change if it is one of a definition.
-    pub(crate) fn note_any(&mut self, change: &Change<'_>, store: &Store, tubes: &Tubes, queue: SpaceId) {
-        if change.space == system::TRUNCATE {
-            self.all |= change.came().and_then(id_of) == Some(queue.into());
-        } else if [queue, system::SPACE, system::INDEX].contains(&change.space) {
-            self.note(change, store, tubes, queue);
-        }
-    }
-
-    /// Notes a change if it is one of a row about a pause.
-    pub(crate) fn note_pause(&mut self, change: &Change<'_>, pauses: SpaceId) {
-        self.pauses |= pauses != 0 && change.space == pauses;
-    }
-
-    /// Notes a change of a row of a system space, or of `_queue`.
-    fn note(&mut self, change: &Change<'_>, store: &Store, tubes: &Tubes, queue: SpaceId) {
-        let gone = change.gone();
-        for row in [gone.as_deref(), change.came()].into_iter().flatten() {
-            if change.space == queue {
-                self.tubes.extend(TubeRow::read(row).map(|row| row.name.to_owned()));
-                continue;
-            }
-            let Some(space) = id_of(row).and_then(|id| SpaceId::try_from(id).ok()) else { continue };
-            self.all |= space == queue;
-            let known = tubes.by_space(space).or(tubes.by_buffer(space)).and_then(|index| tubes.at(index));
-            self.tubes.extend(known.map(|tube| tube.name.clone()));
-            let present = store.space(space).ok().map(|space| space.name().to_owned());
-            let former = if change.space == system::SPACE { name_of_space(row) } else { None };
-            for name in present.into_iter().chain(former) {
-                self.all |= name == QUEUE.name;
-                self.pauses |= name == PAUSED.name;
-                self.tubes.extend(name.strip_suffix(BUFFER_SUFFIX).map(str::to_owned));
-                self.tubes.insert(name);
-            }
-        }
-    }
-}
-
-/// The name in a row of `_space`.
-fn name_of_space(row: &[u8]) -> Option<String> {
-    let name = Reader::new(TupleRef::trusted(row).field(2)?).str().ok()?;
-    str::from_utf8(name).ok().map(str::to_owned)
 }
 
 impl CatalogTurn<'_> {

@@ -16,13 +16,13 @@ use lycosa_store::{
 };
 
 use crate::arguments::{Arguments, Table, string};
-use crate::create::{BUFFER_SUFFIX, TubeRow};
 use crate::error::Error;
 use crate::lua_text;
 use crate::procedure::{Procedure, QueueMethod, TubeMethod};
 use crate::system::{QUEUE, rows};
-use crate::tube::TubeIndex;
+use crate::tube::handle::TubeIndex;
 use crate::tube_call::Call;
+use crate::tube_row::{BUFFER_SUFFIX, TubeRow};
 use crate::turn::{GrantsTurn, TubeTurn, Turn};
 use crate::{Answer, Caller};
 

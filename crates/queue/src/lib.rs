@@ -87,6 +87,7 @@ mod timer;
 mod transaction;
 mod tube;
 mod tube_call;
+mod tube_row;
 mod turn;
 mod waiter;
 mod waiting;

@@ -9,7 +9,7 @@ use lycosa_store::{Access, Error as StoreError, Object, Store, UserId, user};
 use crate::error::Error;
 use crate::grant::{EVERY_TUBE, gives_rights};
 use crate::procedure::{Procedure, QueueMethod};
-use crate::tube::TubeIndex;
+use crate::tube::handle::TubeIndex;
 use crate::tube_call::Call;
 use crate::turn::Turn;
 use crate::{Caller, Command};

@@ -4,7 +4,7 @@
 //! 2. Each row of `_queue` becomes a tube. A tube that the process already knows keeps its counters.
 //! 3. Taken tasks whose owner cannot come back become ready. A lease outlives the process.
 //! 4. Sessions without a connection begin to expire, or end.
-//! 5. Rows that the Lua module left wrong are corrected ([`Amiss`](crate::follower::Amiss)).
+//! 5. Rows that the Lua module left wrong are corrected ([`Amiss`](crate::follower::amiss::Amiss)).
 //! 6. Calls that wait are served.
 //!
 //! After a restart this costs a look at every task of a tube with deadlines, a few look-ups for each sub-queue, and one
@@ -22,7 +22,7 @@ use std::collections::HashSet;
 use lycosa_store::{IteratorType, Space, Store};
 
 use crate::LogLevel;
-use crate::create::{BUFFER_SUFFIX, Missing, TubeRow};
+use crate::create::Missing;
 use crate::derivation::Finding;
 use crate::driver::{TubeOptions, TubeType};
 use crate::error::Error;
@@ -30,7 +30,9 @@ use crate::session::SessionsStart;
 use crate::state::QueueState;
 use crate::system::{QUEUE, SystemSpaces, rows};
 use crate::task::{State, Task, TaskKey, string_key};
-use crate::tube::{TubeIndex, Tubes};
+use crate::tube::Tubes;
+use crate::tube::handle::TubeIndex;
+use crate::tube_row::{BUFFER_SUFFIX, TubeRow};
 use crate::turn::{CatalogTurn, TubeTurn, Turn};
 
 /// The results of a start.

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 
 use lycosa_store::ddl::{self, FieldSpec, IndexSpec, PartSpec, SequenceSpec, SpaceSpec};
 use lycosa_store::{
-    Error as StoreError, IteratorType, Privacy, PrivacyTable, SpaceId, Statement, Store, system,
+    Error as StoreError, IteratorType, Privacy, PrivacyTable, SpaceId, Statement, Store, system, user,
 };
 use lycosa_tuple::mp;
 
@@ -95,6 +95,9 @@ const LEGACY_TAKEN: &str = "_queue_taken";
 pub(crate) const TAKEN_BY_SESSION: u32 = 1;
 /// The index `tube_id` of `_queue`.
 pub(crate) const QUEUE_BY_ID: u32 = 1;
+
+/// Ids of a temporary tube for which its sequence is written once. As many may be left out at a restart.
+const RESERVED_IDS: u64 = 1000;
 
 /// Ids of the queue's spaces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -347,6 +350,19 @@ pub(crate) fn reset_sequence(store: &mut Store, sequence: u32) -> Result<(), Sto
         store.sequence_set(sequence, last)?;
     }
     store.sequence_reset(sequence)
+}
+
+/// Makes sure that `id` and those before it are not handed out again after a restart. A durable tube's tasks see to
+/// that themselves; those of a temporary one are not journaled, so the value of its sequence is, for [`RESERVED_IDS`]
+/// ids at once.
+pub(crate) fn reserve_id(store: &mut Store, sequence: u32, id: u64) -> Result<(), StoreError> {
+    let Some(known) = store.sequence(sequence) else { return Ok(()) };
+    let is_reserved = known.value.and_then(|value| u64::try_from(value).ok()).is_some_and(|last| id <= last);
+    if is_reserved {
+        return Ok(());
+    }
+    let last = i64::try_from(id.saturating_add(RESERVED_IDS - 1)).unwrap_or(i64::MAX);
+    store.acting_as(user::ADMIN, |store| store.sequence_set(sequence, last))
 }
 
 /// Undoes [`attach_sequence`].

@@ -11,7 +11,8 @@ use crate::error::Error;
 use crate::statistics::Operation;
 use crate::task::{NEXT_EVENT, ShortKey, State, Task};
 use crate::time::{BEYOND, MICROSECONDS, NEVER};
-use crate::tube::{Tube, TubeIndex};
+use crate::tube::Tube;
+use crate::tube::handle::TubeIndex;
 use crate::turn::{Common, TubeTurn, Turn};
 use crate::waiter::Line;
 

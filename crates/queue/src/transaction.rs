@@ -19,14 +19,15 @@ use crate::counted::Counted;
 use crate::driver::Candidates;
 use crate::driver::candidates::SubQueue;
 use crate::error::Error;
-use crate::follower::Redefined;
+use crate::follower::redefined::Redefined;
 use crate::owner_changes::OwnerNotes;
 use crate::owners::Owner;
 use crate::session::SessionId;
 use crate::system::SystemSpaces;
 use crate::task::TaskKey;
 use crate::time::NEVER;
-use crate::tube::{TubeIndex, Tubes};
+use crate::tube::Tubes;
+use crate::tube::handle::TubeIndex;
 use crate::turn::{Common, Turn};
 use crate::{Queue, TaskEvent};
 

@@ -7,6 +7,8 @@
 //! A tube has a slot in a table for as long as it exists. A slot is used again after its tube. A [`TubeHandle`] holds
 //! the slot's generation, so a procedure that was resolved for a former tube does not reach the present one.
 
+pub(crate) mod handle;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -14,23 +16,15 @@ use std::sync::Arc;
 use lycosa_store::{SpaceId, Store};
 
 use crate::counted::{Counted, Event, KeptTasks, Place};
-use crate::driver::{Driver, Indexes, Paused, Tasks, TubeOptions, TubeType, fifo::Fifo};
-use crate::follower::Amiss;
+use crate::driver::fifo::Fifo;
+use crate::driver::{Driver, Indexes, Paused, Tasks, TubeOptions, TubeType};
+use crate::follower::amiss::Amiss;
 use crate::integer_map::IntegerMap;
 use crate::recount::Recount;
 use crate::statistics::{Counters, TubeStatistics};
 use crate::status::history::{Claim, Histories};
 use crate::status::meter::{Closed, MAX_METERS, Meter, Totals};
-
-/// Number of a slot in the table of tubes.
-pub(crate) type TubeIndex = u32;
-
-/// Names one tube: its slot, and which of the tubes that have used the slot it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct TubeHandle {
-    pub(crate) index: TubeIndex,
-    generation: u32,
-}
+use crate::tube::handle::{TubeHandle, TubeIndex};
 
 /// A tube in memory: the data derived from its rows.
 #[derive(Debug)]

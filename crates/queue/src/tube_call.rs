@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::grant::Grantee;
 use crate::procedure::TubeMethod;
 use crate::repeat::is_take_again;
-use crate::tube::TubeIndex;
+use crate::tube::handle::TubeIndex;
 use crate::turn::{TubeTurn, Turn};
 use crate::{Answer, Caller, Command};
 

@@ -39,7 +39,8 @@ use crate::status::meter::Totals;
 use crate::system::SystemSpaces;
 use crate::task::{Assignments, TaskKey};
 use crate::transaction::{Mark, Pending};
-use crate::tube::{Tube, TubeIndex, Tubes};
+use crate::tube::handle::TubeIndex;
+use crate::tube::{Tube, Tubes};
 use crate::waiter::{Line, Waiters};
 use crate::{LogLevel, LogLine, NewSessionId, TaskEvent, Woken};
 

@@ -17,7 +17,7 @@ use crate::leases::Form;
 use crate::repeat::TakeName;
 use crate::right::Claim;
 use crate::time::NEVER;
-use crate::tube::TubeIndex;
+use crate::tube::handle::TubeIndex;
 
 /// The event that a call waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]

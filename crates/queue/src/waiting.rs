@@ -10,7 +10,7 @@ use lycosa_tuple::mp;
 use crate::error::Error;
 use crate::repeat::TakeName;
 use crate::right::Claim;
-use crate::tube::TubeIndex;
+use crate::tube::handle::TubeIndex;
 use crate::tube_call::Call;
 use crate::turn::WaitersTurn;
 use crate::waiter::{Line, Waiter, Wanted};

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::statistics::Operation;
 use crate::task::{State, Task};
 use crate::time::{MAX_TIMEOUT, MAX_TIMEOUT_SECONDS, MICROSECONDS};
-use crate::tube::TubeIndex;
+use crate::tube::handle::TubeIndex;
 use crate::turn::{JobsTurn, TubeTurn, Turn};
 
 /// The cost of one change in a slice's budget, in tasks that are looked at.

@@ -9,7 +9,7 @@ use lycosa_tuple::mp;
 
 use super::rates::Counts;
 use crate::statistics::TaskCounts;
-use crate::tube::TubeIndex;
+use crate::tube::handle::TubeIndex;
 
 /// Tubes with a history at most.
 pub const MAX_HISTORIES: usize = 100;

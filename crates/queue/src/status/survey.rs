@@ -10,7 +10,8 @@ use super::issue::{Fault, Gravity, TubeFacts};
 use super::view::{Page, TubeStatus};
 use crate::Queue;
 use crate::error::Error;
-use crate::tube::{Tube, TubeIndex};
+use crate::tube::Tube;
+use crate::tube::handle::TubeIndex;
 use crate::waiter::Line;
 
 /// What the steps of a survey have found. Times are in µs.
