@@ -14,6 +14,7 @@ use lycosa_tuple::mp::{self, Kind, Reader};
 
 use crate::arguments::{Arguments, Id, Number, Table, kind};
 use crate::attempts::reason;
+use crate::command::Call;
 use crate::driver::options::seconds_or;
 use crate::driver::{Driver, Event, NewTask, PutOptions};
 use crate::error::Error;
@@ -24,7 +25,7 @@ use crate::repeat::{Repeat, Repeated};
 use crate::statistics::Operation;
 use crate::task::{Shown, State};
 use crate::time::Seconds;
-use crate::tube_call::{Call, TubeCall};
+use crate::tube_call::TubeCall;
 use crate::turn::TubeTurn;
 use crate::waiter::Wanted;
 use crate::{Answer, Client, Concern};

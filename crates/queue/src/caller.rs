@@ -1,16 +1,11 @@
-//! Callers, and what one call of a procedure says beside its arguments.
+//! Callers: on whose behalf something is done, and where its answers go.
 //!
 //! The connections, fibers and HTTP requests of an instance have the same [`Caller`], and so has the instance itself. The rule
 //! for trusted callers is [`Caller::is_trusted_for`].
 
-use std::fmt;
-
 use lycosa_store::{UserId, user};
 
-use crate::error::Error;
-use crate::grant::gives_rights;
-use crate::procedure::Procedure;
-use crate::right::Right;
+use crate::procedure::{Procedure, gives_rights};
 
 /// What stands behind a caller: where answers go that come later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,54 +94,6 @@ impl Caller {
 pub(crate) struct Client {
     pub(crate) connection: u64,
     pub(crate) user: UserId,
-}
-
-/// One call of a procedure.
-#[derive(Debug, Clone, Copy)]
-pub struct Command<'a> {
-    /// The procedure.
-    pub procedure: &'a Procedure,
-    /// Why the caller may call it.
-    pub right: Right,
-    /// Number of the request, larger than the numbers of earlier calls: a parked call is answered with it.
-    pub request: u64,
-    /// A MessagePack array.
-    pub arguments: &'a [u8],
-    /// What hears of the replicas that a put asks for.
-    pub concern: Concern<'a>,
-}
-
-/// What hears of the option.
-type Hear<'a> = dyn Fn(&[u8]) -> Result<(), Error> + 'a;
-
-/// Hears the option `replicas` of each put as it came, before the put is done, and may refuse the call
-/// ([`Error::ConcernRefused`]). The queue itself knows no replicas.
-#[derive(Clone, Copy)]
-pub struct Concern<'a>(Option<&'a Hear<'a>>);
-
-impl<'a> Concern<'a> {
-    /// Nothing hears of them.
-    pub const NONE: Self = Self(None);
-
-    /// This function hears of them.
-    #[must_use]
-    pub fn new(hear: &'a Hear<'a>) -> Self {
-        Self(Some(hear))
-    }
-
-    #[inline]
-    pub(crate) fn admit(self, replicas: Option<&[u8]>) -> Result<(), Error> {
-        match (self.0, replicas) {
-            (Some(hear), Some(replicas)) => hear(replicas),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl fmt::Debug for Concern<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Concern({})", if self.0.is_some() { "heard" } else { "not heard" })
-    }
 }
 
 /// How logs, lists and the audit log name the callers of a connection that act as a user and are someone else.

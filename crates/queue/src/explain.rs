@@ -8,12 +8,12 @@ use lycosa_tuple::mp::{self, Kind};
 
 use crate::Answer;
 use crate::arguments::{Number, Table, kind, string};
+use crate::command::Call;
 use crate::error::Error;
 use crate::listing::Members;
 use crate::operation::not_found;
 use crate::task::{NameKey, ShortKey, State, Task, id_of};
 use crate::time::{MAX_TIMEOUT, MICROSECONDS};
-use crate::tube_call::Call;
 use crate::turn::TubeTurn;
 use crate::waiter::Line;
 

@@ -16,12 +16,13 @@ use lycosa_store::{
 };
 
 use crate::arguments::{Arguments, Table, string};
+use crate::command::Call;
 use crate::error::Error;
 use crate::lua_text;
-use crate::procedure::{Procedure, QueueMethod, TubeMethod};
+use crate::procedure::TubeMethod;
+use crate::right::EVERY_TUBE;
 use crate::system::{QUEUE, rows};
 use crate::tube::handle::TubeIndex;
-use crate::tube_call::Call;
 use crate::tube_row::{BUFFER_SUFFIX, TubeRow};
 use crate::turn::{GrantsTurn, TubeTurn, Turn};
 use crate::{Answer, Caller};
@@ -48,9 +49,6 @@ const fn needs(method: TubeMethod) -> Access {
 /// Functions of a tube that `call = true` grants. Those for many tasks go with those for one ([`TubeMethod::single`]).
 const GRANTED_METHODS: [&str; 8] = ["put", "take", "touch", "ack", "release", "peek", "bury", "kick"];
 
-/// The role of users who may use every tube, create tubes and drop them, and nothing else. It counts if `admin` owns it.
-pub const EVERY_TUBE: &str = "lycosa_tubes";
-
 /// The name that means every tube in [`grant_tubes`] and [`revoke_tubes`].
 pub const ALL_TUBES: &str = "*";
 
@@ -60,13 +58,6 @@ const FORMER_ACCESS: Access = Access(1 | 2 | 4 | 32 | 64 | 128);
 
 /// The grant of every user on the universe, needed to log in and to do anything at all.
 const OF_EVERY_USER: Access = Access(Access::SESSION.0 | Access::USAGE.0);
-
-/// Whether the procedure writes privileges.
-#[must_use]
-pub fn gives_rights(procedure: &Procedure) -> bool {
-    matches!(procedure.tube_method(), Some(TubeMethod::Grant | TubeMethod::GrantRole))
-        || matches!(procedure.queue_method(), Some(QueueMethod::Grant | QueueMethod::Revoke))
-}
 
 /// Gives a user or role every tube, those to come included. Rights to everything that an older version has granted in its
 /// place are taken away; returns whether there were any. In the open transaction, as `admin`.

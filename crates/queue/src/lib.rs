@@ -45,6 +45,7 @@ mod background;
 mod batch;
 mod bulk;
 mod caller;
+mod command;
 mod consumers;
 mod correction;
 #[cfg(test)]
@@ -94,15 +95,16 @@ mod waiting;
 
 pub use argument_faults::misspelt;
 pub use batch::{MAX_BATCH, MAX_TAKEN_BYTES};
-pub use caller::{Caller, CallerKind, Command, Concern, TokenId};
+pub use caller::{Caller, CallerKind, TokenId};
+pub use command::{Command, Concern};
 pub use create::{finish_recovery, finish_recovery_with};
 pub use error::{Error, OwnerChangeError};
-pub use grant::{ALL_TUBES, EVERY_TUBE, gives_rights, grant_tubes, revoke_tubes};
+pub use grant::{ALL_TUBES, grant_tubes, revoke_tubes};
 pub use listing::{MAX_OWNERS, SessionView};
 pub use output::{Answer, LogLevel, LogLine, TaskEvent, Woken};
 pub use owner_changes::{OwnerChange, OwnerChanges};
-pub use procedure::{Procedure, QueueMethod, TubeMethod};
-pub use right::{Right, check_execute};
+pub use procedure::{Procedure, QueueMethod, TubeMethod, gives_rights};
+pub use right::{EVERY_TUBE, Right, check_execute};
 pub use session::{NewSessionId, SessionId};
 pub use start::{Rebuilt, StartReport};
 pub use state::{Configuration, QueueState};

@@ -13,6 +13,7 @@ use lycosa_tuple::mp::{self, Kind};
 
 use crate::arguments::{Number, Table, is_nil, kind, string};
 use crate::bulk::Filter;
+use crate::command::Call;
 use crate::error::Error;
 use crate::leases::{Lease, Token};
 use crate::procedure::TubeMethod;
@@ -21,7 +22,6 @@ use crate::system::SHARED_SESSIONS;
 use crate::task::{ShortKey, State, Task, id_of};
 use crate::time::{MAX_TIMEOUT, MICROSECONDS};
 use crate::tube::Tube;
-use crate::tube_call::Call;
 use crate::turn::{CatalogTurn, TubeTurn, Turn};
 use crate::{Answer, Caller, Queue};
 

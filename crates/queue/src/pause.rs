@@ -9,10 +9,11 @@ use lycosa_tuple::mp::{self, Reader};
 
 use crate::Answer;
 use crate::audit::{Steered, reason};
+use crate::command::Call;
 use crate::error::Error;
 use crate::system::{LateSpace, SystemSpace};
 use crate::task::ShortKey;
-use crate::tube_call::{Call, TubeCall};
+use crate::tube_call::TubeCall;
 use crate::turn::{CatalogTurn, Turn};
 
 pub(crate) static PAUSED: SystemSpace = SystemSpace {

@@ -10,13 +10,13 @@ use lycosa_store::{IteratorType, Store};
 use lycosa_tuple::mp;
 
 use crate::account::Side;
+use crate::command::Call;
 use crate::counted::{Counted, KeptTasks, Place};
 use crate::error::Error;
 use crate::long_call::Work;
 use crate::statistics::TaskCounts;
 use crate::task::{ShortKey, id_of};
 use crate::tube::Tube;
-use crate::tube_call::Call;
 use crate::turn::{LongCallsTurn, TubeTurn};
 use crate::waiter::Line;
 use crate::{Answer, Queue};

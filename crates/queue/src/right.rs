@@ -4,15 +4,15 @@
 //! asked again when it is served, if that version has changed: a user whose right was revoked in between gets the refusal, and
 //! the task stays. Rights to spaces are checked in [`crate::grant`].
 
+pub(crate) mod claim;
+
 use lycosa_store::{Access, Error as StoreError, Object, Store, UserId, user};
 
-use crate::error::Error;
-use crate::grant::{EVERY_TUBE, gives_rights};
-use crate::procedure::{Procedure, QueueMethod};
-use crate::tube::handle::TubeIndex;
-use crate::tube_call::Call;
-use crate::turn::Turn;
-use crate::{Caller, Command};
+use crate::Caller;
+use crate::procedure::{Procedure, QueueMethod, gives_rights};
+
+/// The role of users who may use every tube, create tubes and drop them, and nothing else. It counts if `admin` owns it.
+pub const EVERY_TUBE: &str = "lycosa_tubes";
 
 /// Why a user may call a procedure, beside rights to its spaces.
 #[derive(Debug, Clone, Copy, Default)]
@@ -83,60 +83,4 @@ fn has_every_tube(store: &Store, user: UserId, procedure: &Procedure) -> bool {
     !gives_rights(procedure)
         && procedure.queue_method() != Some(QueueMethod::Cfg)
         && store.has_role(user, EVERY_TUBE, user::ADMIN)
-}
-
-/// By what right a call waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Claim {
-    /// The user whose rights count.
-    pub(crate) user: UserId,
-    /// The caller is trusted, and not because of a right to every tube.
-    trusted: bool,
-    by_name: bool,
-    procedure: Procedure,
-    /// When the right was asked for, by [`Store::access_version`].
-    version: u64,
-}
-
-impl Claim {
-    pub(crate) fn of_call(call: &Call<'_>, store: &Store) -> Self {
-        let Command { procedure, right, .. } = *call.command;
-        let Caller { effective: user, trusted, .. } = *call.asker;
-        let version = store.access_version();
-        Self { user, trusted, by_name: right.by_name, procedure: *procedure, version }
-    }
-
-    /// Whether no right has changed since the call began to wait.
-    #[inline]
-    pub(crate) fn is_current(&self, store: &Store) -> bool {
-        self.version == store.access_version()
-    }
-}
-
-impl Turn<'_> {
-    /// Refuses a call that waited, if its caller has lost the right to it. To be asked where [`Claim::is_current`] says no.
-    #[cold]
-    pub(crate) fn check_claim(&mut self, index: TubeIndex, claim: &Claim) -> Result<(), Error> {
-        let Claim { user, trusted, by_name, procedure, .. } = claim;
-        let caller = &Caller { effective: *user, trusted: *trusted, ..Caller::internal() };
-        let Some(method) = procedure.tube_method() else { return Ok(()) };
-        let tube = self.tube(index)?;
-        let right = if *by_name {
-            let name = format!("queue.tube.{}:{}", tube.tube.name, method.name());
-            check_execute(tube.store, caller, procedure, &name)?;
-            Right::by_name(tube.store, caller.effective, procedure, &name)
-        } else {
-            Right::inside(tube.store, caller.effective, procedure)
-        };
-        let caller = Caller { trusted: right.makes_trusted(caller, procedure), ..*caller };
-        tube.check_access(&caller, method, right.granted)
-    }
-}
-
-#[cfg(test)]
-impl Claim {
-    pub(crate) fn of_instance() -> Self {
-        let procedure = Procedure::of_state();
-        Self { user: user::ADMIN, trusted: true, by_name: false, procedure, version: 0 }
-    }
 }

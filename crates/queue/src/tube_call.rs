@@ -6,6 +6,7 @@
 
 use crate::argument_faults::explain;
 use crate::arguments::Arguments;
+use crate::command::Call;
 use crate::error::Error;
 use crate::grant::Grantee;
 use crate::procedure::TubeMethod;
@@ -13,20 +14,6 @@ use crate::repeat::is_take_again;
 use crate::tube::handle::TubeIndex;
 use crate::turn::{TubeTurn, Turn};
 use crate::{Answer, Caller, Command};
-
-/// One call of a tube's method, as it came.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Call<'a> {
-    /// With the trust that comes with every tube.
-    pub(crate) caller: &'a Caller,
-    /// The caller without that trust.
-    pub(crate) asker: &'a Caller,
-    /// The tube.
-    pub(crate) index: TubeIndex,
-    pub(crate) arguments: Arguments<'a>,
-    /// The procedure, and all that came with its call.
-    pub(crate) command: &'a Command<'a>,
-}
 
 /// One call of a tube's method, and the turn around it.
 pub(crate) struct TubeCall<'a> {

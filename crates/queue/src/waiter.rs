@@ -15,7 +15,7 @@ use crate::consumers::{CallKey, ConsumerRows};
 use crate::integer_map::IntegerMap;
 use crate::leases::Form;
 use crate::repeat::TakeName;
-use crate::right::Claim;
+use crate::right::claim::Claim;
 use crate::time::NEVER;
 use crate::tube::handle::TubeIndex;
 

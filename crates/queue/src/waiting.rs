@@ -7,12 +7,13 @@
 
 use lycosa_tuple::mp;
 
+use crate::command::Call;
 use crate::error::Error;
 use crate::repeat::TakeName;
-use crate::right::Claim;
+use crate::right::claim::Claim;
+use crate::right::{Right, check_execute};
 use crate::tube::handle::TubeIndex;
-use crate::tube_call::Call;
-use crate::turn::WaitersTurn;
+use crate::turn::{Turn, WaitersTurn};
 use crate::waiter::{Line, Waiter, Wanted};
 use crate::{Answer, Caller, Client, Woken};
 
@@ -177,5 +178,25 @@ impl WaitersTurn<'_> {
             }
         };
         self.turn.common.woken.push_back(Woken { connection, request, result: Ok((count, values)) });
+    }
+}
+
+impl Turn<'_> {
+    /// Refuses a call that waited, if its caller has lost the right to it. To be asked where [`Claim::is_current`] says no.
+    #[cold]
+    fn check_claim(&mut self, index: TubeIndex, claim: &Claim) -> Result<(), Error> {
+        let Claim { user, trusted, by_name, procedure, .. } = claim;
+        let caller = &Caller { effective: *user, trusted: *trusted, ..Caller::internal() };
+        let Some(method) = procedure.tube_method() else { return Ok(()) };
+        let tube = self.tube(index)?;
+        let right = if *by_name {
+            let name = format!("queue.tube.{}:{}", tube.tube.name, method.name());
+            check_execute(tube.store, caller, procedure, &name)?;
+            Right::by_name(tube.store, caller.effective, procedure, &name)
+        } else {
+            Right::inside(tube.store, caller.effective, procedure)
+        };
+        let caller = Caller { trusted: right.makes_trusted(caller, procedure), ..*caller };
+        tube.check_access(&caller, method, right.granted)
     }
 }

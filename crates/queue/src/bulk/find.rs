@@ -13,9 +13,9 @@ use lycosa_tuple::mp;
 use super::filter::{Filter, MAX_TASK_BYTES};
 use crate::arguments::{Number, Table, is_nil, string};
 use crate::background::{PORTION_BYTES, WALK};
+use crate::command::Call;
 use crate::error::Error;
 use crate::listing::{MAX_LISTED_BYTES, MAX_LOOKED_AT, Members};
-use crate::tube_call::Call;
 use crate::turn::TubeTurn;
 
 /// Tasks of a page unless `limit` says otherwise.

@@ -32,13 +32,13 @@ use self::record::{Action, JOBS, JobState, Record};
 use self::reschedule::Schedule;
 use crate::arguments::{Arguments, Number, Table, is_nil, kind, string};
 use crate::audit::reason;
+use crate::command::Call;
 use crate::error::Error;
 use crate::listing::may_look;
 use crate::procedure::TubeMethod;
 use crate::system::{LateSpace, delete_row, write_newest};
 use crate::task::{ShortKey, id_of};
 use crate::time::MICROSECONDS;
-use crate::tube_call::Call;
 use crate::turn::{JobsTurn, Turn};
 use crate::{Answer, Caller};
 
