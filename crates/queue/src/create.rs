@@ -214,6 +214,7 @@ impl CatalogTurn<'_> {
             counters: crate::statistics::Counters::default(),
             counts: KeptTasks::read(Tasks { store: self.turn.store, space: id, indexes })?,
             meter: None,
+            oldest: crate::status::oldest::Oldest::default(),
             recount: None,
             observed: false,
             paused: false,

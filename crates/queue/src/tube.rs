@@ -24,6 +24,7 @@ use crate::recount::Recount;
 use crate::statistics::{Counters, TubeStatistics};
 use crate::status::history::{Claim, Histories};
 use crate::status::meter::{Closed, MAX_METERS, Meter, Totals};
+use crate::status::oldest::Oldest;
 use crate::tube::handle::{TubeHandle, TubeIndex};
 
 /// A tube in memory: the data derived from its rows.
@@ -52,6 +53,8 @@ pub(crate) struct Tube {
     pub(crate) counts: KeptTasks,
     /// Its measures. None: [`MAX_METERS`] other tubes have meters already.
     pub(crate) meter: Option<Box<Meter>>,
+    /// What the last look at its ready tasks found.
+    pub(crate) oldest: Oldest,
     /// A walk over its tasks that counts them again.
     pub(crate) recount: Option<Box<Recount>>,
     /// Whether someone wants to see every change of a task.

@@ -9,6 +9,7 @@ pub mod histogram;
 pub mod history;
 mod issue;
 pub mod meter;
+pub(crate) mod oldest;
 pub(crate) mod rates;
 pub(crate) mod sample;
 pub mod spell;

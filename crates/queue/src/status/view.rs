@@ -283,14 +283,21 @@ impl Turn<'_> {
 impl Tube {
     /// When the oldest ready task was put. Where tasks do not say so, the sample of puts does, as far as it reaches.
     pub(super) fn oldest_ready(&self, store: &Store, budget: &mut Budget<'_>) -> Result<Option<u64>, Error> {
+        let found = self.oldest.find(store.space(self.space)?, || self.look_for_oldest(store, budget))?;
+        if self.kind.layout().timed {
+            return Ok(found);
+        }
+        Ok(found.zip(self.meter.as_deref()).and_then(|(id, meter)| meter.puts.around(id)))
+    }
+
+    /// Where tasks say when they were put: when the oldest ready one was. Elsewhere the id of the first ready task.
+    fn look_for_oldest(&self, store: &Store, budget: &mut Budget<'_>) -> Result<Option<u64>, Error> {
         let layout = self.kind.layout();
-        let tasks = self.tasks(store);
-        let mut first = tasks.first_in_state(State::Ready)?;
+        let mut first = self.tasks(store).first_in_state(State::Ready)?;
         budget.spend_rows(1);
         budget.note_look_up();
         if !layout.timed {
-            let meter = self.meter.as_deref();
-            return Ok(first.and_then(id_of).zip(meter).and_then(|(id, meter)| meter.puts.around(id)));
+            return Ok(first.and_then(id_of));
         }
         let mut oldest = None;
         for _ in 0..MAX_PRIORITIES {

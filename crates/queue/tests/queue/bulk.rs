@@ -291,6 +291,11 @@ fn the_search_for_the_oldest_task_ends_behind_its_look_ups() {
     }
     // A step for each tube, and one that finds the end.
     assert_eq!(steps, 4);
+    // What was found is kept: a tube that has not changed is a row by itself.
+    assert_eq!(rig.queue.oldest_ready(&rig.store, None, Budget::of_rows(17), rig.now).1, None);
+    for tube in ["a", "b", "c"] {
+        rig.call(1, &format!("queue.tube.{tube}:put"), args![1]).values();
+    }
     let (_, next) =
         rig.queue.oldest_ready(&rig.store, None, Budget::of_rows(1_000).within(&|| 1, 0), rig.now);
     assert!(rig.queue.oldest_ready(&rig.store, next, Budget::of_rows(35), rig.now).1.is_some());

@@ -2,7 +2,7 @@
 
 use lycosa_queue::Operation;
 use lycosa_queue::status::{Histogram, MAX_HISTORIES, Page, Survey};
-use lycosa_store::{Budget, user};
+use lycosa_store::{Budget, Statement, user};
 use lycosa_tuple::value::Value;
 
 use crate::rig::{Rig, SECOND, args, options};
@@ -74,6 +74,44 @@ fn the_oldest_of_many_priorities_is_found() {
         rig.advance(SECOND);
     }
     assert_eq!(rig.status().oldest_ready_age, Some(3 * SECOND), "the one with priority 9");
+}
+
+/// A tube keeps what a look at its ready tasks has found: each way in which a task comes, goes or changes makes it look again.
+#[test]
+fn the_oldest_ready_task_is_the_present_one_whatever_has_changed_the_tube() {
+    for tube_type in ["fifo", "fifottl", "limfifottl", "utube", "utubettl"] {
+        let mut rig = Rig::new();
+        rig.create("t", tube_type, Value::Nil);
+        for _ in 0..6 {
+            rig.t(1, "put", args!["x"]).values();
+            rig.advance(SECOND);
+        }
+        let age = |rig: &mut Rig| rig.status().oldest_ready_age.map(|age| age / SECOND);
+        let (space, key) = (rig.space_id("t"), |id: u64| Value::array([id]).encode());
+        assert_eq!(age(&mut rig), Some(6), "{tube_type}");
+        rig.t(1, "take", args![0]).values();
+        assert_eq!(age(&mut rig), Some(5), "taken, {tube_type}");
+        rig.t(1, "release", args![0]).values();
+        assert_eq!(age(&mut rig), Some(6), "released, {tube_type}");
+        rig.t(1, "delete", args![0]).values();
+        assert_eq!(age(&mut rig), Some(5), "deleted, {tube_type}");
+        rig.execute(&Statement::Delete { space, index: 0, key: &key(1) }).expect("a delete");
+        assert_eq!(age(&mut rig), Some(4), "deleted by a client, {tube_type}");
+        rig.begin();
+        rig.t(1, "delete", args![2]).values();
+        assert_eq!(age(&mut rig), Some(3), "inside a transaction, {tube_type}");
+        rig.rollback();
+        assert_eq!(age(&mut rig), Some(4), "rolled back, {tube_type}");
+        rig.t(1, "take", args![0]).values();
+        rig.t(1, "bury", args![2]).values();
+        assert_eq!(age(&mut rig), Some(3), "buried, {tube_type}");
+        rig.t(1, "kick", args![1]).values();
+        assert_eq!(age(&mut rig), Some(4), "kicked, {tube_type}");
+        rig.t(1, "delete_many", args![Value::array([2_u64, 3, 4])]).values();
+        assert_eq!(age(&mut rig), Some(1), "one is left, {tube_type}");
+        rig.t(1, "truncate", args![]).values();
+        assert_eq!(age(&mut rig), None, "none is left, {tube_type}");
+    }
 }
 
 /// After a restart the owners that are kept say since when their tasks are taken.

@@ -4,8 +4,8 @@
 //! second: a hundred open pages then cost the loop little more than one. Any other request gets an answer of its own.
 //!
 //! Invariants:
-//! - A reading is given only to requests with the token that it was made for.
-//! - Before that, the loop says for each request that the token is valid.
+//! - A reading is given only to requests with the token that it was made for. Before that, the loop says for each request that the
+//!   token is valid. The reading of the probe `/health`, which needs no token, is given to all.
 //! - A reading is as old as the moment in which its making began.
 //! - Readings of one kind are made one after the other, and a request that comes meanwhile waits.
 //! - At most [`MAX_KEPT`] readings are kept.
@@ -32,7 +32,8 @@ const MAX_KEPT: usize = 128;
 /// A call of a function, and the token that it is made for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Subject {
-    pub(super) token: TokenDigest,
+    /// None: no token is needed.
+    pub(super) token: Option<TokenDigest>,
     pub(super) function: &'static str,
     /// A MessagePack array.
     pub(super) args: Vec<u8>,
@@ -147,7 +148,11 @@ mod tests {
     use crate::http::problem::Kind;
 
     fn subject(secret: &str, args: &[u8]) -> Subject {
-        Subject { token: TokenDigest::of(secret.as_bytes()), function: "queue.status", args: args.to_vec() }
+        Subject {
+            token: Some(TokenDigest::of(secret.as_bytes())),
+            function: "queue.status",
+            args: args.to_vec(),
+        }
     }
 
     #[test]

@@ -334,7 +334,7 @@ async fn reported(
         instance.token_caller(&digest, 0).map(drop)
     };
     state.bridge.look(limit, look).await?.map_err(Problem::from)?;
-    let subject = Subject { token: access.0.clone(), function, args: args.clone() };
+    let subject = Subject { token: Some(access.0.clone()), function, args: args.clone() };
     let make = async { Ok(shape(report_of(state, &access, function, args, limit).await?)?.to_string()) };
     Ok(state.readings.get(subject, age, make).await?.response())
 }

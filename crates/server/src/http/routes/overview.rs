@@ -42,7 +42,7 @@ async fn overview(
     let Some(age) = readings::accepted_age(&headers) else {
         return Ok(answer(StatusCode::OK, &read(&state, &access).await?));
     };
-    let subject = Subject { token: access.0.clone(), function: NAME, args: Vec::new() };
+    let subject = Subject { token: Some(access.0.clone()), function: NAME, args: Vec::new() };
     Ok(state.readings.get(subject, age, make).await?.response())
 }
 

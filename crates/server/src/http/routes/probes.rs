@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{Request, StatusCode};
+use axum::http::{HeaderMap, Request, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -14,6 +14,7 @@ use serde_json::{Value as Json, json};
 
 use super::{Params, Route, answer};
 use crate::http::problem::{Kind, Problem};
+use crate::http::readings::{self, Subject};
 use crate::http::{Shared, openapi};
 
 /// How long the loop may take to answer a probe.
@@ -125,20 +126,28 @@ async fn readyz(
     Ok(answer(status, &json!({ "ready": reasons.is_empty(), "reasons": reasons })))
 }
 
-async fn health(State(state): State<Shared>) -> Result<Response, Problem> {
-    let look = |instance: &mut Instance| {
-        let reasons = reasons(instance, false);
-        let status = instance.status();
-        json!({
-            "status": status.standing.status,
-            "ready": reasons.is_empty(),
-            "reasons": reasons,
-            "read_only": status.standing.is_read_only,
-            "version": env!("CARGO_PKG_VERSION"),
-            "uptime_seconds": status.standing.uptime as f64 / 1e6,
-        })
+/// The answer is shared, as those with a token are ([`readings`]): each open page asks for it each second.
+async fn health(State(state): State<Shared>, headers: HeaderMap) -> Result<Response, Problem> {
+    let Some(age) = readings::accepted_age(&headers) else {
+        return Ok(answer(StatusCode::OK, &state.bridge.look(LIMIT, standing).await?));
     };
-    Ok(answer(StatusCode::OK, &state.bridge.look(LIMIT, look).await?))
+    let subject = Subject { token: None, function: "health", args: Vec::new() };
+    let make = async { Ok(state.bridge.look(LIMIT, standing).await?.to_string()) };
+    Ok(state.readings.get(subject, age, make).await?.response())
+}
+
+/// How the server stands.
+fn standing(instance: &mut Instance) -> Json {
+    let reasons = reasons(instance, false);
+    let status = instance.status();
+    json!({
+        "status": status.standing.status,
+        "ready": reasons.is_empty(),
+        "reasons": reasons,
+        "read_only": status.standing.is_read_only,
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptime_seconds": status.standing.uptime as f64 / 1e6,
+    })
 }
 
 /// Why tasks cannot be put and taken: names for programs, texts for people.
