@@ -83,7 +83,8 @@ pub enum News {
         /// The data.
         confirmed: Box<Confirmed>,
     },
-    /// A follower needs a snapshot: a new one, or another state of the newest one ([`Membership::restate`]).
+    /// A follower needs a snapshot: a new one, or another state of the newest one ([`Membership::restate`]). Told again until there
+    /// is one for it.
     SnapshotWanted,
     /// The journal has failed for good, for this reason.
     Failed(String),

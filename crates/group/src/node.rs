@@ -807,7 +807,7 @@ impl Node {
             node: *node,
             matched: progress.matched,
             is_active: self.is_active(*node),
-            awaits_snapshot: progress.state == raft::ProgressState::Snapshot,
+            snapshot: (progress.state == raft::ProgressState::Snapshot).then_some(progress.pending_snapshot),
         };
         let mut progress: Vec<Progress> = match self.standing.0 {
             Role::Leader => raft.prs().iter().map(progress).collect(),

@@ -26,7 +26,7 @@ use std::mem::take;
 use lycosa_group::base::Base;
 use lycosa_group::members::{Members, NodeId};
 use lycosa_group::node::{
-    Committed, Event, Incoming, Node, Outgoing, Payload, Refusal, Role, Status, StepError,
+    Committed, Event, Incoming, Node, Outgoing, Payload, Progress, Refusal, Role, Status, StepError,
 };
 use lycosa_group::record::{Identity, Position};
 use lycosa_instance::{Batch, Buffers, Election, Lsn};
@@ -442,10 +442,12 @@ impl GroupJournal {
     }
 
     fn take_snapshot(&mut self, base: Base) {
-        // Members that answer and are a little behind are spared a snapshot, for at most one more.
+        // Members that answer and are a little behind, or load the snapshot before this one, are spared a snapshot, for at most one
+        // more.
         let status = self.node.status();
-        let active = status.progress.iter().filter(|member| member.is_active && !member.awaits_snapshot);
-        let slowest = active.map(|member| member.matched).min().unwrap_or(base.index);
+        let is_near = |member: &&Progress| member.is_active || member.snapshot.is_some();
+        let slowest =
+            status.progress.iter().filter(is_near).map(Progress::reaches).min().unwrap_or(base.index);
         let before = self.snapshot.as_ref().map_or(base.index, |before| before.index);
         let index = base.index.min(slowest.max(before));
         self.node.snapshot_taken(base.clone());

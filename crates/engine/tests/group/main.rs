@@ -319,6 +319,52 @@ fn a_group_whose_members_have_just_started_goes_on_with_their_own_time() {
     assert_eq!(world.running(leader).ahead_by, 0, "the rows of the log are an hour old");
 }
 
+/// Its data are loaded for seconds, in which the leader may take the next snapshot: what comes behind the first one is kept.
+#[test]
+fn a_new_member_gets_one_snapshot_though_the_leader_takes_another_meanwhile() {
+    let mut world = World::of(2);
+    create(&mut world, 1);
+    (0..20).for_each(|payload| put(&mut world, 1, payload));
+    let (sent, taken) = (world.snapshots_sent, world.running(1).snapshots_taken);
+    let member = world.add(1);
+    world.holds_snapshots = true;
+    world.until("the snapshot is on its way", |world| world.snapshots_sent > sent);
+    assert_eq!(world.running(1).snapshots_taken, taken + 1, "one that names the new member");
+    (20..25).for_each(|payload| put(&mut world, 1, payload));
+    assert!(world.running(1).instance.request_checkpoint());
+    world.until("the next snapshot is there", |world| world.running(1).snapshots_taken > taken + 1);
+    world.pass(100);
+    world.holds_snapshots = false;
+    world.until("the new member votes", |world| {
+        let members = world.running(1).journal.members();
+        members.iter().all(|member| member.standing == group::Standing::Voter) && !members.is_joint()
+    });
+    world.until("it has the data", |world| world.digest(member) == world.digest(1));
+    assert_eq!(world.snapshots_sent, sent + 1);
+}
+
+/// A snapshot takes many turns, and in each of them the new member is in need of one.
+#[test]
+fn one_snapshot_is_taken_for_a_new_member() {
+    let mut world = World::of(2);
+    create(&mut world, 1);
+    let payloads = Value::Array((0..10_000_u64).map(Value::from).collect());
+    for _ in 0..3 {
+        world.call(1, "queue.tube.work:put_many", &[payloads.clone()]).unwrap();
+    }
+    let taken = world.running(1).snapshots_taken;
+    let member = world.add(1);
+    for payload in 0..50 {
+        put(&mut world, 1, payload);
+    }
+    world.until("it has the data", |world| {
+        matches!(world.servers[&member].life, world::Life::Running(_))
+            && world.digest(member) == world.digest(1)
+    });
+    world.pass(100);
+    assert_eq!(world.running(1).snapshots_taken, taken + 1);
+}
+
 #[test]
 fn the_last_member_leaves_with_everything() {
     let mut world = World::new();

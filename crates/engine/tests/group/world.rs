@@ -56,6 +56,8 @@ pub(crate) struct Running {
     pub(crate) failure: Option<String>,
     /// By how much the leader before was ahead.
     pub(crate) ahead_by: i64,
+    /// Snapshots that it has taken.
+    pub(crate) snapshots_taken: u64,
     now: u64,
 }
 
@@ -94,6 +96,10 @@ pub(crate) struct World {
     pub(crate) settings: Settings,
     /// For how many seconds a session outlives its last connection.
     pub(crate) session_ttr: Option<f64>,
+    /// Snapshots that members have sent each other.
+    pub(crate) snapshots_sent: u64,
+    /// Snapshots do not arrive. All other messages do.
+    pub(crate) holds_snapshots: bool,
 }
 
 /// What the disk does next.
@@ -141,6 +147,7 @@ impl Running {
             told: Vec::new(),
             failure: None,
             ahead_by: 0,
+            snapshots_taken: 0,
             now,
         }
     }
@@ -174,6 +181,8 @@ impl World {
             sync: 0,
             settings,
             session_ttr: None,
+            snapshots_sent: 0,
+            holds_snapshots: false,
         };
         world
             .servers
@@ -310,12 +319,17 @@ impl World {
 
     fn step(&mut self, node: NodeId) {
         let (now, clock) = (self.now, self.clock);
-        let incoming: Vec<_> = self
+        let incoming = self
             .links
             .iter_mut()
             .filter(|((_, to), _)| *to == node)
-            .flat_map(|(_, link)| link.drain(..).collect::<Vec<_>>())
-            .collect();
+            .flat_map(|(_, link)| {
+                let is_held = |(_, file): &Parcel| self.holds_snapshots && file.is_some();
+                let (held, arriving): (VecDeque<_>, VecDeque<_>) = link.drain(..).partition(is_held);
+                *link = held;
+                arriving
+            })
+            .collect::<Vec<Parcel>>();
         let server = self.servers.get_mut(&node).unwrap();
         let (local, is_slow) = (now + server.ahead, server.is_slow);
         let (journal, disk) = match &mut server.life {
@@ -366,6 +380,7 @@ impl World {
         let directory = disk.directory().clone();
         let is_whole = matches!(&server.life, Life::Joining(joining) if joining.journal.has_snapshot());
         for Outgoing { to, bytes, base } in messages {
+            self.snapshots_sent += u64::from(base.is_some());
             let file = base.map(|base| {
                 let mut file = Vec::new();
                 let mut sender = transfer::Sender::open(&directory, &base).unwrap();
@@ -453,6 +468,7 @@ impl Host for Running {
             assert!(!matches!(outcome, snapshots::Outcome::Failed { .. }), "{outcome:?}");
             if let Some(signature) = signature.filter(|_| is_done) {
                 self.journal.snapshot_taken(signature);
+                self.snapshots_taken += 1;
             }
         }
         Ok(())

@@ -263,8 +263,16 @@ pub struct Progress {
     pub matched: u64,
     /// It has answered within the last election timeout.
     pub is_active: bool,
-    /// It is sent a snapshot.
-    pub awaits_snapshot: bool,
+    /// The last entry of the snapshot that it is being sent, if it is sent one.
+    pub snapshot: Option<u64>,
+}
+
+impl Progress {
+    /// The last entry that it has, or will have with the snapshot that it is being sent.
+    #[must_use]
+    pub fn reaches(&self) -> u64 {
+        self.snapshot.unwrap_or(self.matched)
+    }
 }
 
 /// Where a node stands.

@@ -166,7 +166,7 @@ pub(crate) fn status(member: &Member) -> Json {
             if let Some(progress) = progress {
                 shown["lag"] = status.node.last.saturating_sub(progress.matched).into();
                 shown["is_active"] = progress.is_active.into();
-                shown["awaits_snapshot"] = progress.awaits_snapshot.into();
+                shown["awaits_snapshot"] = progress.snapshot.is_some().into();
             }
             shown
         })

@@ -234,7 +234,7 @@ impl Member {
                         lag,
                         is_close: lag <= MAX_HAND_OVER_LAG,
                         is_active: found.is_active,
-                        awaits_snapshot: found.awaits_snapshot,
+                        awaits_snapshot: found.snapshot.is_some(),
                     }
                 }),
             }

@@ -168,7 +168,7 @@ fn a_snapshot_counts_once_it_is_durable() {
     let leader = world.leader().expect("a leader");
     let status = world.servers[&leader].running.as_ref().expect("it runs").node.status();
     let progress = status.progress.iter().find(|progress| progress.node == follower).expect("a member");
-    assert!(progress.awaits_snapshot && progress.matched < status.committed);
+    assert!(progress.snapshot.is_some() && progress.matched < status.committed);
     world.kill(leader).expect("killed");
     world.quiet_pass(3 * SECOND);
     assert_eq!(world.role(follower), Role::Follower, "no tick");
