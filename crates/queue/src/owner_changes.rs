@@ -21,7 +21,7 @@ use lycosa_store::SpaceId;
 use lycosa_tuple::mp::{self, Reader};
 
 use crate::error::OwnerChangeError;
-use crate::owners::Owner;
+use crate::owners::owner::Owner;
 use crate::task::TaskKey;
 
 /// The fields of a key.

@@ -17,17 +17,18 @@
 //! affair, so what moves between cache and space leaves no effect. A snapshot has them all as rows, but for owners of tasks in
 //! temporary tubes ([`Queue::settle_owners`](crate::Queue::settle_owners)).
 
+pub(crate) mod owner;
+
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::ops::ControlFlow;
 
 use lycosa_store::{IteratorType, SpaceId, Statement, Store, system};
-use lycosa_tuple::mp::{self, Reader};
-use lycosa_tuple::tuple::TupleRef;
 
 use crate::error::{Error, OwnerChangeError};
 use crate::integer_map::IntegerMap;
 use crate::leases::Leases;
 use crate::owner_changes::OwnerChange;
+use crate::owners::owner::{MOMENT, Owner, SESSION, name_field, number};
 use crate::repeat::TakeName;
 use crate::session::{SessionId, session_field};
 use crate::system::{TAKEN, TAKEN_BY_SESSION, each_row, rows, tasks_after};
@@ -38,50 +39,6 @@ use crate::transaction::{Pending, Undo};
 const MAX_CACHED: usize = 4096;
 /// Length of [`Owners::order`], stale entries included, in [`MAX_CACHED`], above which it is swept.
 const SWEEP: usize = 4;
-/// Number of the connection's field in a row.
-const CONNECTION: u32 = 2;
-/// Number of the session's field.
-const SESSION: u32 = 3;
-/// Number of the field of the time of the take.
-const MOMENT: u32 = 4;
-/// Number of the field of the take's name, in the rows of takes that have one.
-const NAME: u32 = 5;
-
-/// The session that has taken a task, and when.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) connection: u64,
-    pub(crate) session: SessionId,
-    /// µs since the epoch.
-    pub(crate) moment: u64,
-    /// The name of the take ([`crate::repeat`]).
-    pub(crate) name: Option<TakeName>,
-}
-
-impl Owner {
-    /// Reads a row of `_queue_taken_2`.
-    pub(crate) fn read(row: &[u8]) -> Option<Self> {
-        Some(Self {
-            connection: number(row, CONNECTION)?,
-            session: session_field(row, SESSION)?,
-            moment: number(row, MOMENT)?,
-            name: name_field(row),
-        })
-    }
-
-    /// Appends the row of `_queue_taken_2`.
-    pub(crate) fn encode(&self, (tube, task): TaskKey, out: &mut Vec<u8>) {
-        mp::write_array(out, 5 + u32::from(self.name.is_some()));
-        mp::write_uint(out, tube);
-        mp::write_uint(out, task);
-        mp::write_uint(out, self.connection);
-        mp::write_str(out, &self.session);
-        mp::write_uint(out, self.moment);
-        if let Some(name) = &self.name {
-            mp::write_bin(out, name);
-        }
-    }
-}
 
 /// The owners of all taken tasks.
 #[derive(Debug, Default)]
@@ -510,16 +467,6 @@ impl Owners {
         }
         Ok(store.get(self.space, 0, &ShortKey::numbers(&[task.0, task.1]))?)
     }
-}
-
-/// Reads the name of the take.
-fn name_field(row: &[u8]) -> Option<TakeName> {
-    Reader::new(TupleRef::trusted(row).field(NAME)?).bin().ok()?.try_into().ok()
-}
-
-/// Reads a number of a row.
-fn number(row: &[u8], field: u32) -> Option<u64> {
-    Reader::new(TupleRef::trusted(row).field(field)?).uint().ok()
 }
 
 #[cfg(test)]
