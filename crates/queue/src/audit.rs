@@ -3,26 +3,20 @@
 //! An entry is a row of [`AUDIT`], written in the transaction of what it tells of. The space holds the newest
 //! [`MAX_ENTRIES`] entries. Puts, takes and the like make no entries.
 
-use std::ops::ControlFlow;
+mod list;
 
 use lycosa_store::{IteratorType, SpaceId, Statement, Store};
-use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::mp;
 
-use crate::arguments::{Arguments, Number, Table, is_nil, string};
+use crate::Caller;
+use crate::arguments::{Table, string};
 use crate::caller::Actor;
 use crate::error::Error;
-use crate::listing::{may_look, write_seconds};
-use crate::system::{LateSpace, SystemSpace, write_newest};
+use crate::system::{LateSpace, SystemSpace};
 use crate::task::{ShortKey, id_of};
-use crate::turn::{AuditTurn, Turn};
-use crate::{Answer, Caller};
 
 /// Entries that the space holds at most. The oldest ones make way.
 pub(crate) const MAX_ENTRIES: u64 = 10_000;
-/// Entries that one `queue.audit` looks at, and returns, at most.
-const MAX_LOOKED_AT: u32 = 1_000;
-/// Entries that one `queue.audit` returns unless `limit` says otherwise.
-const DEFAULT_LIMIT: u32 = 100;
 /// Bytes of a reason that are kept.
 pub(crate) const MAX_REASON: usize = 1024;
 
@@ -42,9 +36,6 @@ pub(crate) static AUDIT: SystemSpace = SystemSpace {
     ],
     indexes: &[("pk", true, &[0])],
 };
-
-/// Fields of an entry that names no token: rows of versions that did not know of tokens here.
-const FIRST_FIELDS: u32 = 8;
 
 /// The subject of an entry.
 #[derive(Debug, Clone, Copy)]
@@ -119,96 +110,4 @@ pub(crate) fn reason(method: &'static str, options: Option<&[u8]>) -> Result<Vec
     let Some(reason) = options.get(b"reason") else { return Ok(Vec::new()) };
     let reason = string(reason).ok_or_else(|| unfit("option reason should be a text"))?;
     Ok(reason[..reason.len().min(MAX_REASON)].to_vec())
-}
-
-/// Appends an entry as a map: the row with names, the time in seconds.
-fn write_entry(row: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    let mut reader = Reader::new(row);
-    let fields = reader.array().ok().filter(|fields| *fields >= FIRST_FIELDS)?;
-    let mut entry = Vec::new();
-    let mut count = 0;
-    for (name, _) in AUDIT.fields.iter().take(fields as usize) {
-        let value = reader.raw().ok()?;
-        if is_nil(value) || string(value).is_some_and(<[u8]>::is_empty) {
-            continue;
-        }
-        count += 1;
-        mp::write_str(&mut entry, name.as_bytes());
-        match *name {
-            "time" => write_seconds(&mut entry, Reader::new(value).uint().ok()?),
-            _ => entry.extend_from_slice(value),
-        }
-    }
-    mp::write_map(out, count);
-    out.extend_from_slice(&entry);
-    Some(())
-}
-
-/// The tube that an entry is about.
-fn tube_of(row: &[u8]) -> Option<&str> {
-    let mut reader = Reader::new(row);
-    reader.array().ok()?;
-    (0..4).try_for_each(|_| reader.skip()).ok()?;
-    str::from_utf8(reader.str().ok()?).ok()
-}
-
-impl AuditTurn<'_> {
-    /// Writes an entry about what the caller does. Inside a transaction.
-    pub(crate) fn note(&mut self, caller: &Caller, entry: &Steered<'_>) -> Result<(), Error> {
-        let Turn { store, common, now, .. } = &mut self.turn;
-        let actor = common.actors.get(&caller.session);
-        common.audit.note(store, (caller, actor), *now, entry)
-    }
-
-    /// `queue.audit([{tube, limit, before}])`: entries about tubes that the caller may look at, the newest first. Of tubes that
-    /// were dropped only `admin` sees entries.
-    pub(crate) fn list(
-        &self,
-        caller: &Caller,
-        arguments: Arguments<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
-        let unfit = |what: &str| Error::Unfit { method: "audit", what: what.into() };
-        let (mut tube, mut limit, mut before) = (None, DEFAULT_LIMIT, None);
-        let options = Table::parse(arguments.present(0)).map_err(|_| unfit("argument #1 should be a map"))?;
-        for (name, value) in options.filter(|(_, value)| !is_nil(value)) {
-            let number = || Number::parse(value).and_then(Number::unsigned);
-            match name {
-                b"tube" => {
-                    tube =
-                        Some(string(value).ok_or_else(|| unfit("option tube should be the name of a tube"))?);
-                }
-                b"limit" => {
-                    let given =
-                        number().ok_or_else(|| unfit("option limit should be a number of entries"))?;
-                    limit = u32::try_from(given).unwrap_or(MAX_LOOKED_AT).min(MAX_LOOKED_AT);
-                }
-                b"before" => {
-                    let id = number().ok_or_else(|| unfit("option before should be the id of an entry"))?;
-                    before = Some(id);
-                }
-                _ => return Err(unfit("the options are tube, limit and before")),
-            }
-        }
-        let Turn { store, tubes, common, .. } = &self.turn;
-        let is_admin = caller.trusted || caller.effective == lycosa_store::user::ADMIN;
-        let is_seen = |name: &str| {
-            is_admin
-                || tubes
-                    .by_name(name)
-                    .and_then(|handle| tubes.get(handle))
-                    .is_some_and(|tube| may_look(store, caller, tube))
-        };
-        let mut looked_at = 0;
-        write_newest(store, common.audit.existing(store), (before, limit), out, |row, out| {
-            if looked_at == MAX_ENTRIES {
-                return ControlFlow::Break(());
-            }
-            looked_at += 1;
-            let name = tube_of(row).unwrap_or_default();
-            let is_wanted = tube.is_none_or(|tube| tube == name.as_bytes()) && is_seen(name);
-            ControlFlow::Continue(is_wanted && write_entry(row, out).is_some())
-        })?;
-        Ok(Answer::one())
-    }
 }

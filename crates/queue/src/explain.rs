@@ -10,23 +10,15 @@ use crate::Answer;
 use crate::arguments::{Number, Table, kind, string};
 use crate::command::Call;
 use crate::error::Error;
-use crate::listing::Members;
+use crate::members::Members;
 use crate::operation::not_found;
-use crate::task::{NameKey, ShortKey, State, Task, id_of};
+use crate::task::{NameKey, STATES, ShortKey, State, Task, id_of};
 use crate::time::{MAX_TIMEOUT, MICROSECONDS};
 use crate::turn::TubeTurn;
 use crate::waiter::Line;
 
 /// Sub-queues whose next task comes first that are counted, at most.
 const MAX_AHEAD: usize = 1_000;
-
-/// The states of stored tasks and their names.
-pub(crate) const STATES: [(State, &str); 4] = [
-    (State::Ready, "ready"),
-    (State::Taken, "taken"),
-    (State::Delayed, "delayed"),
-    (State::Buried, "buried"),
-];
 
 /// The subject of the question.
 enum Subject<'a> {

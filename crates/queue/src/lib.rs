@@ -66,6 +66,7 @@ mod leases;
 mod listing;
 mod long_call;
 mod lua_text;
+mod members;
 mod operation;
 mod output;
 mod owner_changes;

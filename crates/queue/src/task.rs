@@ -84,6 +84,14 @@ impl State {
     }
 }
 
+/// The states of stored tasks and their names.
+pub(crate) const STATES: [(State, &str); 4] = [
+    (State::Ready, "ready"),
+    (State::Taken, "taken"),
+    (State::Delayed, "delayed"),
+    (State::Buried, "buried"),
+];
+
 /// A field of a space as the code writes it: its name and the name of its type.
 pub type FieldText = (&'static str, &'static str);
 

@@ -14,8 +14,7 @@ use memchr::memmem;
 use crate::arguments::{Number, Table, is_nil, kind, string};
 use crate::background::PORTION_BYTES;
 use crate::error::Error;
-use crate::explain::STATES;
-use crate::task::{Layout, NameKey, ShortKey, State, Task, id_of};
+use crate::task::{Layout, NameKey, STATES, ShortKey, State, Task, id_of};
 use crate::tube::Tube;
 use crate::turn::TubeTurn;
 

@@ -15,7 +15,8 @@ use crate::arguments::{Number, Table, is_nil, string};
 use crate::background::{PORTION_BYTES, WALK};
 use crate::command::Call;
 use crate::error::Error;
-use crate::listing::{MAX_LISTED_BYTES, MAX_LOOKED_AT, Members};
+use crate::listing::{MAX_LISTED_BYTES, MAX_LOOKED_AT};
+use crate::members::Members;
 use crate::turn::TubeTurn;
 
 /// Tasks of a page unless `limit` says otherwise.

@@ -5,7 +5,7 @@ use lycosa_tuple::mp::{self, Reader};
 use super::reschedule::Schedule;
 use crate::arguments::is_nil;
 use crate::audit::Steered;
-use crate::listing::Members;
+use crate::members::Members;
 use crate::system::SystemSpace;
 
 /// How long a job can be undone after its end, µs.
