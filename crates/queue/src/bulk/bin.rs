@@ -5,28 +5,20 @@
 //! Tasks of temporary tubes and released tasks are not kept.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
-use lycosa_store::{Budget, IteratorType, Statement, Store};
+use lycosa_store::{IteratorType, Statement, Store};
 use lycosa_tuple::mp::{self, Reader};
 
-use super::filter::MAX_TASK_BYTES;
-use super::record::{Action, JobState, Record};
-use super::work::Slice;
-use crate::account::Side;
+use super::record::Record;
 use crate::arguments::is_nil;
 use crate::attempts::Record as Attempts;
 use crate::background::{PORTION, PORTION_BYTES};
 use crate::error::Error;
-use crate::statistics::Operation;
 use crate::system::{LateSpace, SystemSpace, delete_row};
-use crate::task::{NEXT_EVENT, ShortKey, State, Task};
-use crate::turn::{JobsTurn, TubeTurn};
+use crate::task::ShortKey;
 
 /// Bytes of all kept tasks at most.
 pub(crate) const MAX_BYTES: u64 = 64 << 20;
-/// The cost of one task that is brought back or forgotten in a slice's budget, in tasks that are looked at.
-const CHANGE: u32 = 4;
 
 static BIN: SystemSpace = SystemSpace {
     name: "_lycosa_bin",
@@ -51,13 +43,13 @@ pub(super) struct Kept<'a> {
     pub(super) id: u64,
     /// The task as it was.
     pub(super) tuple: &'a [u8],
-    attempts: Attempts,
+    pub(super) attempts: Attempts,
     /// Its id in the tube to which it was moved.
-    moved_to: Option<u64>,
+    pub(super) moved_to: Option<u64>,
 }
 
 impl<'a> Kept<'a> {
-    fn read(row: &'a [u8]) -> Option<Self> {
+    pub(super) fn read(row: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(row);
         let count = reader.array().ok().filter(|count| *count >= FIELDS)?;
         let (job, id) = (reader.uint().ok()?, reader.uint().ok()?);
@@ -130,7 +122,7 @@ impl Bin {
     }
 
     /// The first rows of a job, up to [`PORTION`] of them and [`PORTION_BYTES`], and whether they are all.
-    fn first_of(&self, store: &Store, job: u64) -> Result<(Vec<Vec<u8>>, bool), Error> {
+    pub(super) fn first_of(&self, store: &Store, job: u64) -> Result<(Vec<Vec<u8>>, bool), Error> {
         let (mut rows, mut bytes, mut is_all) = (Vec::new(), 0, true);
         let Some(space) = self.0.existing(store) else { return Ok((rows, is_all)) };
         store.scan(space, 0, IteratorType::Ge, &ShortKey::numbers(&[job]), &mut |row| {
@@ -149,215 +141,17 @@ impl Bin {
     }
 
     /// Removes the row of a task; `bytes` is its size.
-    fn forget(&self, store: &mut Store, source: &mut Record, (id, bytes): (u64, usize)) -> Result<(), Error> {
+    pub(super) fn forget(
+        &self,
+        store: &mut Store,
+        source: &mut Record,
+        (id, bytes): (u64, usize),
+    ) -> Result<(), Error> {
         if let Some(space) = self.0.existing(store) {
             delete_row(store, space, &[source.id, id])?;
         }
         source.kept = source.kept.saturating_sub(1);
         source.kept_bytes = source.kept_bytes.saturating_sub(bytes as u64);
         Ok(())
-    }
-}
-
-impl Slice<'_, '_> {
-    /// Brings tasks back until the budget is spent. Returns the job that is undone.
-    pub(super) fn undo(&mut self) -> Result<Option<Record>, Error> {
-        let source = match self.job.undoes {
-            Some(undoes) => self.turn.common.bulk.read(self.turn.store, undoes)?,
-            None => None,
-        };
-        let Some(mut source) = source else {
-            self.job.void("the job that it undoes is not known any more", self.turn.now);
-            return Ok(None);
-        };
-        let (mut is_first, mut bytes) = (true, 0);
-        let is_end = loop {
-            let (rows, is_all) = self.turn.common.bulk.bin.first_of(self.turn.store, source.id)?;
-            let mut is_full = false;
-            for row in &rows {
-                let Some(kept) = Kept::read(row) else { continue };
-                let waits_for_capacity = matches!(source.action, Action::Delete | Action::Move);
-                if waits_for_capacity && self.turn.tube(self.index)?.capacity_left()? == 0 {
-                    if is_first {
-                        let what = format!("tube \"{}\" is full", self.job.tube);
-                        return Err(Error::Unfit { method: "undo", what });
-                    }
-                    is_full = true;
-                    break;
-                }
-                is_first = false;
-                bytes += row.len();
-                let outcome = self.bring_back(&source, &kept)?;
-                let Self { turn, job, budget, .. } = self;
-                match outcome {
-                    Outcome::Undone => job.undone += 1,
-                    Outcome::Touched => job.touched_since += 1,
-                    Outcome::Gone => job.gone += 1,
-                }
-                job.scanned += 1;
-                turn.common.bulk.bin.forget(turn.store, &mut source, (kept.id, row.len()))?;
-                budget.spend_rows(CHANGE);
-                budget.note_bytes(row.len());
-            }
-            if is_full || is_all {
-                break !is_full;
-            }
-            if self.budget.is_spent() || bytes >= MAX_TASK_BYTES {
-                break false;
-            }
-        };
-        self.turn.common.bulk.write(self.turn.store, &source)?;
-        if is_end {
-            self.job.end(JobState::Done, self.turn.now);
-        }
-        Ok(Some(source))
-    }
-
-    fn bring_back(&mut self, source: &Record, kept: &Kept<'_>) -> Result<Outcome, Error> {
-        match source.action {
-            Action::Kick => self.turn.tube(self.index)?.turn_back(kept, State::Ready, Some(Operation::Bury)),
-            Action::Run => self.turn.tube(self.index)?.turn_back(kept, State::Ready, None),
-            Action::Bury => self.turn.tube(self.index)?.turn_back(kept, State::Buried, Some(Operation::Kick)),
-            Action::Reschedule => self.turn.tube(self.index)?.reschedule_back(source, kept),
-            Action::Delete => self.turn.tube(self.index)?.put_back(kept),
-            Action::Move => {
-                let to = source.to_id.and_then(|to| self.turn.tubes.by_id_and_name(to, &source.to));
-                let (Some(to), Some(moved_to)) = (to, kept.moved_to) else { return Ok(Outcome::Gone) };
-                let mut destination = self.turn.tube(to)?;
-                let layout = destination.tube.kind.layout();
-                let moved = destination.tasks().get(moved_to)?.and_then(|tuple| Task::read(tuple, layout));
-                match moved.map(|task| task.state()) {
-                    None => return Ok(Outcome::Gone),
-                    Some(Some(State::Ready | State::Delayed)) => {}
-                    Some(_) => return Ok(Outcome::Touched),
-                }
-                destination.remove(moved_to, Operation::Delete, None)?;
-                self.turn.tube(self.index)?.put_back(kept)
-            }
-            Action::Count | Action::Release | Action::Undo => Ok(Outcome::Gone),
-        }
-    }
-}
-
-impl JobsTurn<'_> {
-    /// Forgets a part of what cannot be undone any more.
-    pub(super) fn expire_kept(&mut self, budget: &mut Budget<'_>) {
-        let due = self.turn.common.bulk.expiring.first().copied();
-        let Some((_, id)) = due.filter(|(until, _)| *until <= self.turn.now) else { return };
-        let expired = self.turn.transact(|turn| {
-            let Some(mut source) = turn.common.bulk.read(turn.store, id)? else { return Ok(None) };
-            if source.undo_until > turn.now {
-                return Ok(Some(source));
-            }
-            if turn.common.bulk.is_being_undone(turn.store, id)? {
-                source.undo_until = turn.now + super::record::UNDO_TIME;
-                turn.common.bulk.write(turn.store, &source)?;
-                return Ok(Some(source));
-            }
-            let mut bytes = 0;
-            loop {
-                let (rows, is_all) = turn.common.bulk.bin.first_of(turn.store, id)?;
-                for row in &rows {
-                    if let Some(kept) = Kept::read(row) {
-                        turn.common.bulk.bin.forget(turn.store, &mut source, (kept.id, row.len()))?;
-                    }
-                    bytes += row.len();
-                    budget.spend_rows(CHANGE);
-                    budget.note_bytes(row.len());
-                }
-                if is_all {
-                    (source.kept, source.kept_bytes, source.undo_until) = (0, 0, 0);
-                    break;
-                }
-                if budget.is_spent() || bytes >= MAX_TASK_BYTES {
-                    break;
-                }
-            }
-            turn.common.bulk.write(turn.store, &source)?;
-            Ok(Some(source))
-        });
-        match expired {
-            Ok(Some(source)) => self.turn.common.bulk.note(&source, 0),
-            Ok(None) => self.turn.common.bulk.forget(id),
-            Err(error) => {
-                self.turn.common.bulk.forget(id);
-                self.turn.common.log_failure("the end of the time to undo a job", &error);
-            }
-        }
-    }
-}
-
-impl TubeTurn<'_> {
-    /// Gives a task that is still in the state in which the job left it its former state, and that state's deadline. It counts as the
-    /// operation that has the same effect; to delay a task again is none.
-    fn turn_back(
-        &mut self,
-        kept: &Kept<'_>,
-        left_in: State,
-        operation: Option<Operation>,
-    ) -> Result<Outcome, Error> {
-        let kind = Arc::clone(&self.tube.kind);
-        let layout = kind.layout();
-        let Some(present) = self.tasks().get(kept.id)?.and_then(|tuple| Task::read(tuple, layout)) else {
-            return Ok(Outcome::Gone);
-        };
-        if present.state() != Some(left_in) {
-            return Ok(Outcome::Touched);
-        }
-        let Some(former) = Task::read(kept.tuple, layout) else { return Ok(Outcome::Gone) };
-        // Its session is not its owner any more.
-        let state = match former.state() {
-            Some(State::Taken) | None => State::Ready,
-            Some(state) => state,
-        };
-        let next_event = match state {
-            State::Delayed => former.times.next_event,
-            _ => present.times.death(),
-        };
-        let (name, pri, old_event) = (present.utube.to_vec(), present.pri, present.times.next_event);
-        let side = |state, next_event| Some(Side { state: Some(state), next_event, pri, utube: &name });
-        let (old, new) = (side(left_in, old_event), side(state, next_event));
-        let Self { store, tube, common, .. } = self;
-        let numbers: &[_] = if layout.timed { &[(NEXT_EVENT, next_event)] } else { &[] };
-        common.assignments.set_unread(Some(state), numbers);
-        let changed = common.assignments.carry_out(store, tube.space, kept.id)?;
-        let tuple = changed.filter(|_| tube.observed).map(<[u8]>::to_vec);
-        self.account_rarely(kept.id, (old, new), operation, tuple)?;
-        self.restore_attempts(kept)?;
-        Ok(Outcome::Undone)
-    }
-
-    /// Puts a task that was removed into the tube again, under its id. One that was taken is ready.
-    fn put_back(&mut self, kept: &Kept<'_>) -> Result<Outcome, Error> {
-        let kind = Arc::clone(&self.tube.kind);
-        let layout = kind.layout();
-        let Some(former) = Task::read(kept.tuple, layout) else { return Ok(Outcome::Gone) };
-        if former.is_expired(layout, self.now) {
-            return Ok(Outcome::Gone);
-        }
-        if self.tasks().get(kept.id)?.is_some() {
-            return Ok(Outcome::Touched);
-        }
-        let mut tuple = kept.tuple.to_vec();
-        if former.state() == Some(State::Taken) {
-            let mut reader = Reader::new(&tuple);
-            if reader.array().is_ok() && reader.skip().is_ok() {
-                let status = reader.position() + 1;
-                tuple[status] = State::Ready.byte();
-            }
-        }
-        let Self { store, tube, .. } = self;
-        let stored = store.execute(&Statement::Insert { space: tube.space, tuple: &tuple })?;
-        let stored = stored.filter(|_| tube.observed).map(<[u8]>::to_vec);
-        let new = Side::read(&tuple, layout);
-        let operation = Some(Operation::Put);
-        self.account_rarely(kept.id, (None, new), operation, stored)?;
-        self.restore_attempts(kept)?;
-        Ok(Outcome::Undone)
-    }
-
-    fn restore_attempts(&mut self, kept: &Kept<'_>) -> Result<(), Error> {
-        let key = self.key(kept.id);
-        self.common.attempts.restore(self.store, key, kept.attempts.clone())
     }
 }

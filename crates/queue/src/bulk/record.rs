@@ -2,9 +2,9 @@
 
 use lycosa_tuple::mp::{self, Reader};
 
-use super::reschedule::Schedule;
 use crate::arguments::is_nil;
 use crate::audit::Steered;
+use crate::bulk::schedule::Schedule;
 use crate::members::Members;
 use crate::system::SystemSpace;
 

@@ -6,37 +6,14 @@ use std::sync::Arc;
 
 use super::bin::{Kept, Outcome};
 use super::record::Record;
+use super::schedule::Schedule;
 use crate::account::Side;
-use crate::arguments::Number;
 use crate::error::Error;
 use crate::statistics::Operation;
 use crate::task::{NEXT_EVENT, PRI, State, TTL, Task};
-use crate::time::MAX_TIMEOUT_SECONDS;
 use crate::turn::TubeTurn;
 
-/// The new delay and priority of a job's tasks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Schedule {
-    /// µs; 0: the tasks become ready at once.
-    pub(crate) delay: Option<u64>,
-    pub(crate) pri: Option<u64>,
-}
-
 impl Schedule {
-    pub(super) fn is_empty(self) -> bool {
-        self == Self::default()
-    }
-
-    /// Whether the task is ready or delayed, and has another priority or another delay.
-    pub(super) fn changes(self, task: &Task<'_>) -> bool {
-        let is_delayed = match task.state() {
-            Some(State::Ready) => false,
-            Some(State::Delayed) => true,
-            Some(State::Taken | State::Buried | State::Done) | None => return false,
-        };
-        self.pri.is_some_and(|pri| pri != task.pri) || self.delay.is_some_and(|delay| delay > 0 || is_delayed)
-    }
-
     /// Whether a task has the priority that the job gave it, and its delay or the end of that delay.
     fn has_left(self, task: &Task<'_>, job: &Record, now: u64) -> bool {
         let is_due_as_left = |delay: u64| match task.state() {
@@ -50,12 +27,6 @@ impl Schedule {
             && self.pri.is_none_or(|pri| pri == task.pri)
             && self.delay.is_none_or(is_due_as_left)
     }
-}
-
-/// The option `delay`, in µs.
-pub(super) fn delay(value: &[u8]) -> Option<u64> {
-    let delay = Number::parse(value).filter(|number| !number.is_negative())?.seconds();
-    Some(delay.duration()).filter(|_| delay.to_double() <= MAX_TIMEOUT_SECONDS as f64)
 }
 
 /// New values of a task's fields. `None`: the field keeps its value.
