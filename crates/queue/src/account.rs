@@ -5,7 +5,9 @@
 //! [`TubeTurn::account`]: next ids, counters, events, deadlines, candidates of sub-queues, calls that wait, owners.
 //!
 //! Counters and events wait in [`Pending`](crate::transaction::Pending) for the commit. What changes at once is taken back
-//! by [`Undo`]; deadlines and the list of tubes to serve may say too much after a rollback, never too little.
+//! by [`Undo`](crate::transaction::Undo); deadlines and the list of tubes to serve may say too much after a rollback, never too little.
+//!
+//! [`TubeTurn::account`]: crate::turn::TubeTurn::account
 
 mod apply;
 

@@ -9,7 +9,7 @@
 //! - The space has the rows of all waiting takes without the missing ones, and the surplus ones.
 //! - At most [`MAX_NOTED`] rows are missing and as many are surplus, so that a reader does not hold up the loop. A rebuild of the
 //!   queue leaves all rows missing; then each take that begins or ends brings two rows nearer to the bound.
-//! - [`Undo::Consumers`] takes back what a transaction notes as written that is rolled back.
+//! - [`Undo::Consumers`](crate::transaction::Undo::Consumers) takes back what a transaction notes as written that is rolled back.
 
 mod write;
 

@@ -172,7 +172,7 @@ impl CatalogTurn<'_> {
     }
 
     /// Loads a tube whose space and row exist: finds its indexes, its ready buffer and its next id. What
-    /// derives from its tasks is kept if it has followed the rows, and else is to be found ([`Turn::derive`]).
+    /// derives from its tasks is kept if it has followed the rows, and else is to be found ([`TubeTurn::derive`]).
     pub(crate) fn load(
         &mut self,
         row: &TubeRow<'_>,

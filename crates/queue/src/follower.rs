@@ -1,7 +1,7 @@
 //! Following: keeps the queue's memory up to date with applied rows of other masters and programs.
 //!
 //! A queue that runs follows the definitions: a tube that another master creates or drops, or a program by rows, comes or
-//! goes with the commit of its row ([`Turn::adopt`]). Changes of tasks are accounted for inside the transaction
+//! goes with the commit of its row ([`CatalogTurn::adopt`]). Changes of tasks are accounted for inside the transaction
 //! (`account.rs`). The rest of this module is about a queue that does not run.
 //!
 //! A replica's queue starts when the replica becomes the master, and clients wait for that. What takes a look at every task

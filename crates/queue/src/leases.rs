@@ -14,7 +14,7 @@
 //! rows of the former one repeats no token.
 //!
 //! In tubes with deadlines the end of a lease takes the place of the ttr: it is the task's next event, and not later than the
-//! end of the task's life. [`Turn::expire_leases`] finds the ends of all tubes in one index.
+//! end of the task's life. [`LeasesTurn::expire`](crate::turn::LeasesTurn::expire) finds the ends of all tubes in one index.
 //!
 //! Invariants:
 //! - a lease's task is taken, and has neither a cached owner nor a row of `_queue_taken_2`;

@@ -10,6 +10,8 @@
 //! number of tasks that were buried then; `release_all` passes once over the tasks that were taken then, and leaves tasks
 //! alone that were taken since. A long call outlives its connection; it ends with an error when its tube is dropped or the queue
 //! stops.
+//!
+//! [`Turn::BATCH`]: crate::turn::Turn::BATCH
 
 mod work;
 

@@ -14,7 +14,7 @@ pub enum Answer {
         /// Number of values.
         count: u32,
     },
-    /// Nothing yet: [`Queue::poll_woken`] will have the answer.
+    /// Nothing yet: [`Queue::poll_woken`](crate::Queue::poll_woken) will have the answer.
     Parked,
 }
 
@@ -39,7 +39,7 @@ pub struct Woken {
     pub result: Result<(u32, Vec<u8>), Error>,
 }
 
-/// A change of a task of a tube that is observed (see [`Queue::observe`]), after its commit.
+/// A change of a task of a tube that is observed (see [`Queue::observe`](crate::Queue::observe)), after its commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskEvent {
     /// Name of the tube.

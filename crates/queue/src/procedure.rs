@@ -2,7 +2,7 @@
 //!
 //! A CALL names `queue.METHOD` or `queue.tube.NAME:METHOD`. Names are resolved as Tarantool does: what stands behind the
 //! last colon is a method, the rest is split at dots; so a tube whose name has a dot or a colon cannot be reached. A
-//! [`Procedure`] is small and may be kept; one of a tube that is gone says [`Error::Stale`] when it is called.
+//! [`Procedure`] is small and may be kept; one of a tube that is gone says [`Error::Stale`](crate::Error::Stale) when it is called.
 
 mod call;
 

@@ -4,7 +4,7 @@
 //! numbers if the walk has passed the task's id, and is found by the walk otherwise. So the result is exact at the end of the
 //! last portion, and no other call waits for it. A tube has one walk at a time; the next call begins when it has ended.
 //!
-//! [`Queue::verify`] is the same for all tubes at once, for tests: it also adds bytes and waiting calls again.
+//! [`Queue::verify`](crate::Queue::verify) is the same for all tubes at once, for tests: it also adds bytes and waiting calls again.
 
 mod walk;
 

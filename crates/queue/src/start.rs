@@ -16,6 +16,8 @@
 //!
 //! A row of `_queue` that cannot become a tube (an unknown type, a space without an index) stays, without a tube, and
 //! the log says why: one broken tube must not keep further tubes down.
+//!
+//! [`Turn::BATCH`]: crate::turn::Turn::BATCH
 
 mod stages;
 

@@ -11,6 +11,9 @@
 //! Connections keep their sessions throughout.
 //!
 //! Absent: the pause of twice the replication lag in STARTUP, which is the instance's to make ([`Queue::begin_startup`]).
+//!
+//! [`Queue::refuse_waiting`]: crate::Queue::refuse_waiting
+//! [`Queue::begin_startup`]: crate::Queue::begin_startup
 
 mod change;
 

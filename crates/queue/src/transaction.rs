@@ -8,7 +8,7 @@
 //! - *deferred*: counters, events, closing sessions, dropped tubes. They wait in [`Pending`] for the commit.
 //!
 //! A transaction may be the queue's own, of one operation, or one that a program has opened around several
-//! ([`Queue::begin`]). In the latter case the operation is a savepoint's worth of it and fails alone.
+//! ([`Queue::begin`](crate::Queue::begin)). In the latter case the operation is a savepoint's worth of it and fails alone.
 
 mod end;
 
@@ -114,7 +114,7 @@ impl Pending {
 }
 
 /// A statement about which hooks have to decide, and the place to which store and queue return if it is refused. See
-/// [`Queue::submit`].
+/// [`Queue::submit`](crate::Queue::submit).
 #[derive(Debug)]
 #[must_use = "the statement is executed by Queue::decide"]
 pub struct Proposal {
@@ -136,7 +136,7 @@ impl Proposal {
     }
 }
 
-/// A place in the open transaction to which store and queue can return together. See [`Queue::savepoint`].
+/// A place in the open transaction to which store and queue can return together. See [`Queue::savepoint`](crate::Queue::savepoint).
 #[derive(Debug, Clone, Copy)]
 pub struct Savepoint {
     store: lycosa_store::Savepoint,

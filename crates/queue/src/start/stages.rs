@@ -428,7 +428,7 @@ impl CatalogTurn<'_> {
         Ok(up.report)
     }
 
-    /// Makes a tube of a row of `_queue`. What derives from its tasks is to be found next ([`Turn::derive`]).
+    /// Makes a tube of a row of `_queue`. What derives from its tasks is to be found next ([`TubeTurn::derive`]).
     pub(crate) fn load_stored(&mut self, row: &TubeRow<'_>, missing: Missing) -> Result<TubeIndex, Error> {
         let kind = self.turn.common.types.get(row.tube_type).cloned();
         let kind = kind.ok_or_else(|| Error::UnknownTubeType(row.tube_type.into()))?;
