@@ -10,7 +10,7 @@
 //! A transaction may be the queue's own, of one operation, or one that a program has opened around several
 //! ([`Queue::begin`](crate::Queue::begin)). In the latter case the operation is a savepoint's worth of it and fails alone.
 
-mod end;
+mod steps;
 
 use std::ops::Range;
 

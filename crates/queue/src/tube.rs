@@ -3,9 +3,6 @@
 //! The durable part of a tube lies in the store: its row in `_queue`, its space, its tasks. A [`Tube`] is what the
 //! process knows beside it, all of it derived from the store at start: the driver, the ids of space and indexes, the
 //! next id, the counters.
-//!
-//! A tube has a slot in a table for as long as it exists. A slot is used again after its tube. A [`TubeHandle`] holds
-//! the slot's generation, so a procedure that was resolved for a former tube does not reach the present one.
 
 pub(crate) mod handle;
 

@@ -12,6 +12,10 @@
 //!
 //! A method of a [`TubeTurn`] is a part of the open transaction. [`Turn::transact`] and [`Turn::transact_at`] open and end
 //! transactions, and nothing else does.
+//!
+//! Files import each other in one direction. Values, and what [`Common`] keeps of them, stand above this file and know no turn.
+//! Methods of turns and nouns stand below it, many in a file under that of their value, such as `session/release.rs`; no file above
+//! imports one of these.
 
 use std::collections::VecDeque;
 

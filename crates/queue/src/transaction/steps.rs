@@ -1,5 +1,5 @@
-//! Begins, parts and ends of transactions: a commit applies what waits in [`Pending`](super::Pending), a rollback takes back the
-//! changes that [`Undo`] notes.
+//! The steps of a transaction: it begins, takes statements, and ends. A commit applies the effects that wait in
+//! [`Pending`](super::Pending); a rollback takes back the changes that [`Undo`] notes.
 
 use lycosa_store::{Decision, SpaceId, Statement, Store, Submitted, UserId};
 
