@@ -60,6 +60,11 @@ fn an_option_that_the_tube_would_ignore_refuses_the_request() {
     let refused = door.ask_json("PUT /v1/tubes/new", &administrator, &tube);
     assert_eq!((refused.status, refused.problem().as_str()), (400, "refused"));
     assert_eq!(door.ask("GET /v1/tubes/new", &administrator, "", b"").problem(), "no-such-tube");
+    let existing = |kind: &str| door.ask_json("PUT /v1/tubes/plain", &administrator, &json!({"type": kind}));
+    assert_eq!(existing("fifo").status, 200);
+    let refused = existing("fifottl");
+    assert_eq!((refused.status, refused.problem().as_str()), (409, "conflict"));
+    assert_eq!(refused.json()["detail"], "tube \"plain\" exists, and its type is fifo, not fifottl");
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub(super) const ROUTES: &[Route] = &[
         method: "put",
         path: "/v1/tubes/{tube}",
         operation: "createTube",
-        summary: "Creates a tube; one that exists stays as it is",
+        summary: "Creates a tube; one of the same type that exists stays as it is",
         role: ADMINISTRATOR,
         query: &[],
         headers: &[],
@@ -396,8 +396,13 @@ async fn create(
 ) -> Result<Response, Problem> {
     let NewTube { r#type, mut options } = read_json(&state, &headers, body).await?;
     options.insert("if_not_exists".to_owned(), true.into());
-    let args = Args::new().json(&tube.as_str().into()).json(&r#type.into()).json(&options.into());
-    report(&state, &access, "queue.create_tube", args, state.limits.timeout).await?;
+    let args = Args::new().json(&tube.as_str().into()).json(&r#type.as_str().into()).json(&options.into());
+    let made = report(&state, &access, "queue.create_tube", args, state.limits.timeout).await?;
+    if made["type"] != r#type {
+        let present = made["type"].as_str().unwrap_or_default();
+        let detail = format!("tube {tube:?} exists, and its type is {present}, not {}", r#type);
+        return Err(Problem::new(Kind::Conflict, detail));
+    }
     Ok(answer(StatusCode::OK, &json!({ "name": tube })))
 }
 
