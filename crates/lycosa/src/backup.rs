@@ -16,7 +16,7 @@ use lycosa_iproto::vclock::Vclock;
 use serde_json::{Value as Json, json};
 
 use crate::arguments::{BackupArguments, RestoreArguments};
-use crate::commands::progress_bar;
+use crate::commands::bytes_bar;
 use crate::outcome::Outcome;
 use crate::output::{self, line};
 use crate::session::Session;
@@ -182,7 +182,7 @@ fn with_bar<T>(what: &'static str, step: impl FnOnce(&mut dyn FnMut(u64, u64)) -
     let mut bar: Option<ProgressBar> = None;
     let result = step(&mut |done, total| {
         let bar = bar.get_or_insert_with(|| {
-            let bar = progress_bar(Some(total));
+            let bar = bytes_bar(Some(total));
             bar.set_message(what);
             bar
         });

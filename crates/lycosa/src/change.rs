@@ -18,7 +18,7 @@ use crate::outcome::{Outcome, Usage};
 use crate::output::{self, Task};
 use crate::session::Session;
 use crate::tube_options::{self, Needs};
-use crate::values::{counted, seconds};
+use crate::values::{counted, name_of, seconds};
 
 /// Tasks of one call.
 const BATCH: usize = 500;
@@ -80,11 +80,8 @@ pub(crate) fn bury(arguments: &BuryArguments) -> anyhow::Result<Outcome> {
     let BuryArguments { chosen, reason } = arguments;
     let given = reason.as_deref().map(|reason| Value::map([("reason", reason)]));
     let session = open(chosen)?;
-    if !chosen.token.is_empty() {
-        return for_each_id(&session, &chosen.client, &chosen.tube, "bury", &chosen.token, given.as_ref());
-    }
-    if !chosen.ids.is_empty() {
-        return for_each_id(&session, &chosen.client, &chosen.tube, "bury", &chosen.ids, given.as_ref());
+    if let Some(outcome) = for_named(&session, chosen, "bury", given.as_ref())? {
+        return Ok(outcome);
     }
     let change = Change::new("bury", "bury_many", "buried", given, None, chosen);
     change.run(&session, &chosen.tube, &chosen.client)
@@ -93,11 +90,8 @@ pub(crate) fn bury(arguments: &BuryArguments) -> anyhow::Result<Outcome> {
 /// `lycosa delete`
 pub(crate) fn delete(chosen: &ChosenArguments) -> anyhow::Result<Outcome> {
     let session = open(chosen)?;
-    if !chosen.token.is_empty() {
-        return for_each_id(&session, &chosen.client, &chosen.tube, "delete", &chosen.token, None);
-    }
-    if !chosen.ids.is_empty() {
-        return for_each_id(&session, &chosen.client, &chosen.tube, "delete", &chosen.ids, None);
+    if let Some(outcome) = for_named(&session, chosen, "delete", None)? {
+        return Ok(outcome);
     }
     let change = Change::new("delete", "delete_many", "deleted", None, None, chosen);
     change.run(&session, &chosen.tube, &chosen.client)
@@ -132,6 +126,21 @@ fn open(chosen: &ChosenArguments) -> anyhow::Result<Session> {
     let session = Session::open(&chosen.client)?;
     session.join(&chosen.session)?;
     Ok(session)
+}
+
+/// Calls a method for each task that a token or an id names. `None`: a filter chooses the tasks.
+fn for_named(
+    session: &Session,
+    chosen: &ChosenArguments,
+    name: &str,
+    options: Option<&Value>,
+) -> anyhow::Result<Option<Outcome>> {
+    let ChosenArguments { tube, ids, token, client, .. } = chosen;
+    match (token.is_empty(), ids.is_empty()) {
+        (false, _) => for_each_id(session, client, tube, name, token, options).map(Some),
+        (true, false) => for_each_id(session, client, tube, name, ids, options).map(Some),
+        (true, true) => Ok(None),
+    }
 }
 
 fn said(client: &ClientArguments, tube: &str, done: &str, count: u64) -> anyhow::Result<Outcome> {
@@ -263,7 +272,7 @@ impl<'a> Change<'a> {
         let mut choice = self.filter.choice.clone();
         if let Some(only) = self.only {
             if choice.state.is_some_and(|state| state != only) {
-                let (verb, state) = (self.verb, listing::state_name(only));
+                let (verb, state) = (self.verb, name_of(&only));
                 return Err(Usage(format!("{verb} changes {state} tasks only: leave --state out")));
             }
             choice.state = Some(only);

@@ -13,7 +13,7 @@ use lycosa_journal::directory::DirectoryError;
 use serde_json::{Value as Json, json};
 
 use crate::arguments::CheckArguments;
-use crate::commands::progress_bar;
+use crate::commands::bytes_bar;
 use crate::metrics;
 use crate::outcome::Outcome;
 use crate::output::{line, table, vclock};
@@ -64,7 +64,7 @@ impl Meter {
         if self.shown.as_ref().is_none_or(|(shown, _)| *shown != stage) {
             self.finish();
             self.began = self.last;
-            self.shown = Some((stage, progress_bar(Some(bytes_total))));
+            self.shown = Some((stage, bytes_bar(Some(bytes_total))));
         }
         let Some((_, bar)) = &self.shown else { return };
         bar.set_position(bytes_done);

@@ -20,7 +20,7 @@ use crate::output::{self, Task};
 use crate::payload;
 use crate::session::Session;
 use crate::tube_options::{self, Needs};
-use crate::values::seconds;
+use crate::values::{name_of, seconds};
 
 /// The name under which a method of a tube is called.
 pub(crate) fn method(tube: &str, method: &str) -> String {
@@ -43,7 +43,9 @@ pub(crate) fn tube(command: TubeCommand) -> anyhow::Result<Outcome> {
         TubeCommand::List(client) => listing::tube_list(&client),
         TubeCommand::Drop(arguments) => end(&arguments, "drop", "dropped"),
         TubeCommand::Truncate(arguments) => end(&arguments, "truncate", "truncated"),
-        TubeCommand::Stats { tube, client } => tube_stats(tube.as_deref(), &client),
+        TubeCommand::Stats { tube, client } => {
+            tube_stats(&Session::open(&client)?, tube.as_deref(), client.json)
+        }
     }
 }
 
@@ -95,7 +97,8 @@ fn create(arguments: &TubeCreateArguments) -> anyhow::Result<Outcome> {
         ("--pri", Needs::Ttl, arguments.pri.is_some()),
         ("--capacity", Needs::Capacity, arguments.capacity.is_some()),
     ];
-    let (name, kind) = (&arguments.tube, arguments.kind.name());
+    let (name, kind) = (&arguments.tube, name_of(&arguments.kind));
+    let kind = kind.as_str();
     tube_options::check_type(kind, "a tube", &given)?;
     tube_options::check_name(name)?;
     let session = Session::open(&arguments.client)?;
@@ -152,21 +155,26 @@ const STATES: [&str; 6] = ["ready", "taken", "delayed", "buried", "done", "total
 const CALLS: [&str; 11] =
     ["put", "take", "ack", "release", "bury", "kick", "delete", "touch", "ttl", "ttr", "delay"];
 
-pub(crate) fn tube_stats(tube: Option<&str>, client: &ClientArguments) -> anyhow::Result<Outcome> {
-    let session = Session::open(client)?;
+/// Prints the statistics of one tube, or of all tubes.
+pub(crate) fn tube_stats(session: &Session, tube: Option<&str>, as_json: bool) -> anyhow::Result<Outcome> {
     let values = session.statistics(tube)?;
     let statistics = values.first().context("the server answered no statistics")?;
-    let mut tubes: Vec<(String, &Value)> = match (tube, statistics) {
+    let mut tubes = by_name(tube, statistics);
+    tubes.sort_by(|a, b| a.0.cmp(&b.0));
+    print_tubes(&tubes, as_json)?;
+    Ok(Outcome::Done)
+}
+
+/// Statistics with their names: the answer is that of `one`, or a map of all.
+pub(crate) fn by_name<'a>(one: Option<&str>, answer: &'a Value) -> Vec<(String, &'a Value)> {
+    match (one, answer) {
         (Some(name), statistics) => vec![(name.to_owned(), statistics)],
         (None, Value::Map(pairs)) => pairs
             .iter()
             .map(|(name, statistics)| (name.as_str().unwrap_or_default().to_owned(), statistics))
             .collect(),
         (None, _) => Vec::new(),
-    };
-    tubes.sort_by(|a, b| a.0.cmp(&b.0));
-    print_tubes(&tubes, client.json)?;
-    Ok(Outcome::Done)
+    }
 }
 
 fn print_tubes(tubes: &[(String, &Value)], as_json: bool) -> io::Result<()> {
@@ -199,21 +207,21 @@ fn print_tubes(tubes: &[(String, &Value)], as_json: bool) -> io::Result<()> {
     output::table(&heading, &rows)
 }
 
-/// How far the reading of `size` bytes is, for a person at the terminal.
-pub(crate) fn progress_bar(size: Option<u64>) -> ProgressBar {
+/// How far a command is, for a person at the terminal: a bar with the template `counting` if the end is known, else a line of `open`.
+pub(crate) fn progress_bar(end: Option<u64>, counting: &str, open: &str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    match size {
-        Some(size) => {
-            let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {msg}, {eta} left");
-            ProgressBar::new(size).with_style(style.expect("the template is constant"))
-        }
-        None => {
-            let style = ProgressStyle::with_template("{spinner} {bytes} {msg}");
-            ProgressBar::new_spinner().with_style(style.expect("the template is constant"))
-        }
-    }
+    let (bar, template) = match end {
+        Some(end) => (ProgressBar::new(end), counting),
+        None => (ProgressBar::new_spinner(), open),
+    };
+    bar.with_style(ProgressStyle::with_template(template).expect("the template is constant"))
+}
+
+/// How far the reading of `size` bytes is.
+pub(crate) fn bytes_bar(size: Option<u64>) -> ProgressBar {
+    progress_bar(size, "{bar:40} {bytes}/{total_bytes} {msg}, {eta} left", "{spinner} {bytes} {msg}")
 }
 
 pub(crate) fn take(arguments: &TakeArguments) -> anyhow::Result<Outcome> {
@@ -368,18 +376,12 @@ pub(crate) fn ack(arguments: &TaskArguments) -> anyhow::Result<Outcome> {
 pub(crate) fn touch(arguments: &TouchArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(&arguments.client)?;
     session.join(&arguments.session)?;
-    let extra = Some(seconds(arguments.seconds));
-    if !arguments.token.is_empty() {
-        return for_each_id(
-            &session,
-            &arguments.client,
-            &arguments.tube,
-            "touch",
-            &arguments.token,
-            extra.as_ref(),
-        );
+    let TouchArguments { client, tube, ids, token, .. } = arguments;
+    let extra = seconds(arguments.seconds);
+    if !token.is_empty() {
+        return for_each_id(&session, client, tube, "touch", token, Some(&extra));
     }
-    for_each_id(&session, &arguments.client, &arguments.tube, "touch", &arguments.ids, extra.as_ref())
+    for_each_id(&session, client, tube, "touch", ids, Some(&extra))
 }
 
 /// How long `lycosa ping` waits for a greeting before it asks whether the server is starting.

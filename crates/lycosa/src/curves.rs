@@ -127,7 +127,7 @@ pub(crate) fn panels(history: &History, tasks: Tasks, now: f64, span: HistorySpa
 
 /// `lycosa stats --history`
 pub(crate) fn run(arguments: &StatsArguments, span: HistorySpan) -> anyhow::Result<Outcome> {
-    let session = Session::open(&arguments.client)?;
+    let session = Session::open_server(&arguments.server)?;
     let (snapshot, subject) = (ask(&session, arguments.tube.as_deref())?, arguments.tube.as_deref());
     let now = match &snapshot.instance {
         Some(instance) => instance.now,
@@ -147,7 +147,9 @@ pub(crate) fn run(arguments: &StatsArguments, span: HistorySpan) -> anyhow::Resu
     };
     let Some(history) = history else {
         let name = subject.unwrap_or_default();
-        bail!("the server keeps no history of tube {name:?}: it keeps those of the 100 busiest tubes");
+        bail!(
+            "the server has no history of tube {name:?} yet, or keeps none: it keeps those of the 100 busiest tubes"
+        );
     };
     let title = match subject {
         Some(name) => format!("Tube {}", one_line(name, 60)),
@@ -157,7 +159,7 @@ pub(crate) fn run(arguments: &StatsArguments, span: HistorySpan) -> anyhow::Resu
     if let Some(file) = &arguments.svg {
         write_svg(file, &title, &panels)?;
     }
-    if arguments.client.json {
+    if arguments.server.client.json {
         for (number, period) in periods(&history, tasks, now, span).iter().enumerate() {
             let ago = (span.periods() - 1 - number) as u64 * span.period();
             let names = STATES.iter().chain(&FLOW).zip(period);

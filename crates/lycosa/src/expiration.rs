@@ -7,10 +7,12 @@ use lycosa_client::Value;
 use serde_json::json;
 
 use crate::arguments::{ExpirationCommand, ExpirationStartArguments, ServerArguments};
+use crate::commands::by_name;
 use crate::outcome::Outcome;
 use crate::output;
 use crate::payload;
 use crate::session::Session;
+use crate::values::{counted, time};
 
 /// Pause between two questions whether a dry run is over.
 const POLL: Duration = Duration::from_millis(50);
@@ -93,8 +95,11 @@ fn finish_dry_run(
         }
         if Instant::now() >= until {
             stop()?;
-            let limit = arguments.dry_run_timeout;
-            anyhow::bail!("the dry run is not over after {limit:?}; allow it more with --dry-run-timeout");
+            let limit = time(arguments.dry_run_timeout);
+            anyhow::bail!(
+                "the dry run is not over after {limit}, so nothing was counted. It changes nothing: run it again with a longer \
+                 --dry-run-timeout"
+            );
         }
         std::thread::sleep(POLL);
     };
@@ -107,8 +112,7 @@ fn finish_dry_run(
         output::line(json!({ "space": space, "due": due, "oldest_us": oldest, "newest_us": newest }))?;
         return Ok(Outcome::Done);
     }
-    let tuples = if due == 1 { "tuple" } else { "tuples" };
-    output::line(format_args!("{due} {tuples} of {} would be deleted now", arguments.space))?;
+    output::line(format_args!("{} of {} would be deleted now", counted(due, "tuple"), arguments.space))?;
     for (what, moment) in [("oldest", oldest), ("newest", newest)] {
         if let Some(moment) = moment {
             output::line(format_args!("the deadline of the {what} was {}", ago(moment)))?;
@@ -183,14 +187,7 @@ fn stats(name: Option<&str>, access: &ServerArguments) -> anyhow::Result<Outcome
     let session = Session::open_server(access)?;
     let values = session.call("expiration.stats", name.map(Value::from).into_iter().collect())?;
     let statistics = values.first().context("the server answers no statistics")?;
-    let tasks: Vec<(String, &Value)> = match (name, statistics) {
-        (Some(name), statistics) => vec![(name.to_owned(), statistics)],
-        (None, Value::Map(pairs)) => pairs
-            .iter()
-            .map(|(name, statistics)| (name.as_str().unwrap_or_default().to_owned(), statistics))
-            .collect(),
-        (None, _) => Vec::new(),
-    };
+    let tasks = by_name(name, statistics);
     if access.client.json {
         for (name, statistics) in &tasks {
             output::line(json!({ "task": name, "statistics": payload::to_json(statistics) }))?;
@@ -229,11 +226,8 @@ fn stop(name: &str, if_exists: bool, access: &ServerArguments) -> anyhow::Result
     }
     match statistics {
         Some(statistics) => {
-            let expired = number(statistics, "expired");
-            let tuples = if expired == 1 { "tuple" } else { "tuples" };
-            output::line(format_args!(
-                "stopped {name}, which has deleted {expired} {tuples} since it began"
-            ))?;
+            let tuples = counted(number(statistics, "expired"), "tuple");
+            output::line(format_args!("stopped {name}, which has deleted {tuples} since it began"))?;
         }
         None => output::line(format_args!("there is no task {name}"))?,
     }

@@ -257,11 +257,6 @@ pub(crate) fn check_choice(session: &Session, tube: &str, choice: &Choice) -> an
     tube_options::check(session, tube, &given)
 }
 
-/// A state for people.
-pub(crate) fn state_name(state: TaskState) -> &'static str {
-    word(state.letter())
-}
-
 /// A tube that the user may look at.
 pub(crate) struct TubeLine {
     pub(crate) name: String,

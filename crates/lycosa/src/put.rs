@@ -12,7 +12,7 @@ use anyhow::Context;
 use lycosa_client::{Error, Kind, TubeType, Value};
 
 use crate::arguments::{PayloadType, PutArguments};
-use crate::commands::{create_tube, flag, method, options, progress_bar};
+use crate::commands::{bytes_bar, create_tube, flag, method, options};
 use crate::line_tally::Tally;
 use crate::outcome::{Outcome, Usage};
 use crate::output::{self, Task};
@@ -238,7 +238,7 @@ impl<'a> Putter<'a> {
     }
 
     fn add_lines(&mut self, mut input: impl BufRead, size: Option<u64>) -> anyhow::Result<()> {
-        let bar = progress_bar(size);
+        let bar = bytes_bar(size);
         let mut line = Vec::new();
         let mut bytes = 0;
         while !self.has_failed() {

@@ -8,7 +8,7 @@ use anyhow::Context;
 use lycosa_client::{Error, Kind, Value};
 use serde_json::{Value as Json, json};
 
-use crate::arguments::{ClientArguments, StatsArguments};
+use crate::arguments::StatsArguments;
 use crate::commands;
 use crate::curves;
 use crate::listing::{self, TubeLine};
@@ -129,12 +129,15 @@ fn longest_turn(info: &Value) -> String {
 }
 
 /// Whether the server takes writes, and if not, why.
-fn role(info: &Value) -> String {
+pub(crate) fn role(info: &Value) -> String {
     let reason = info.get("ro_reason").and_then(Value::as_str);
-    match (reason, info.get("id").and_then(Value::as_u64)) {
+    let leader = info.get("election").and_then(|election| election.get("leader")).and_then(Value::as_u64);
+    match (reason, leader) {
         (None, _) => "takes writes".to_owned(),
-        (Some("orphan"), _) => "takes no writes: too few of its masters are in sync (orphan)".to_owned(),
-        (Some("fenced"), _) => {
+        (Some(_), Some(0)) => "takes no writes: its group has no leader".to_owned(),
+        (Some(_), Some(leader)) => format!("takes no writes: node {leader} leads its group"),
+        (Some("orphan"), None) => "takes no writes: too few of its masters are in sync (orphan)".to_owned(),
+        (Some("fenced"), None) => {
             let term = |name| info.get("term").and_then(|term| term.get(name)).and_then(Value::as_u64);
             format!(
                 "takes no writes: instance {} was promoted (term {})",
@@ -142,8 +145,10 @@ fn role(info: &Value) -> String {
                 term("number").unwrap_or_default()
             )
         }
-        (Some(_), Some(0)) => "takes no writes: an anonymous replica".to_owned(),
-        (Some(_), _) => "takes no writes: read_only".to_owned(),
+        (Some(_), None) if info.get("id").and_then(Value::as_u64) == Some(0) => {
+            "takes no writes: an anonymous replica".to_owned()
+        }
+        (Some(_), None) => "takes no writes: read_only".to_owned(),
     }
 }
 
@@ -212,17 +217,18 @@ pub(crate) fn run(arguments: &StatsArguments) -> anyhow::Result<Outcome> {
     if let Some(span) = arguments.history {
         return curves::run(arguments, span);
     }
+    let session = Session::open_server(&arguments.server)?;
+    let as_json = arguments.server.client.json;
     if let Some(tube) = &arguments.tube {
-        return commands::tube_stats(Some(tube), &arguments.client);
+        return commands::tube_stats(&session, Some(tube), as_json);
     }
-    let session = Session::open(&arguments.client)?;
     if let Some(pause) = arguments.watch {
-        return watch(&session, pause, arguments.looks, arguments.client.json);
+        return watch(&session, pause, arguments.looks, as_json);
     }
-    once(&session, &arguments.client)
+    once(&session, as_json)
 }
 
-fn once(session: &Session, client: &ClientArguments) -> anyhow::Result<Outcome> {
+fn once(session: &Session, as_json: bool) -> anyhow::Result<Outcome> {
     let server = Server::ask(session)?;
     let has_failed = server.as_ref().is_some_and(Server::has_failed);
     let is_replica = server.as_ref().is_some_and(|server| server.info.get("ro_reason").is_some());
@@ -237,7 +243,7 @@ fn once(session: &Session, client: &ClientArguments) -> anyhow::Result<Outcome> 
         }
         Err(error) => return Err(error),
     };
-    if client.json {
+    if as_json {
         let part =
             |part: fn(&Server) -> &Value| server.as_ref().map_or(Json::Null, |s| payload::to_json(part(s)));
         let tubes = tubes.iter().map(|line| (line.name.clone(), payload::to_json(&line.statistics)));
@@ -386,6 +392,12 @@ mod tests {
         );
         assert!(role(&info).contains("orphan"));
         assert_eq!(role(&Value::Map(Vec::new())), "takes writes");
+        let member = |leader: u64| {
+            let election = Value::map([("leader", leader)]);
+            role(&Value::map([("ro_reason", Value::from("config")), ("election", election)]))
+        };
+        assert_eq!(member(2), "takes no writes: node 2 leads its group");
+        assert_eq!(member(0), "takes no writes: its group has no leader");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::outcome::Outcome;
 use crate::output;
 use crate::payload;
 use crate::session::Session;
+use crate::values::name_of;
 
 pub(crate) fn run(command: TokenCommand) -> anyhow::Result<Outcome> {
     match command {
@@ -18,7 +19,7 @@ pub(crate) fn run(command: TokenCommand) -> anyhow::Result<Outcome> {
             let session = Session::open_admin(&admin.data_dir)?;
             let tubes: Value = tube.into_iter().map(Value::from).collect::<Vec<_>>().into();
             let ttl = ttl.map_or(Value::Nil, |ttl| Value::Double(ttl.as_secs_f64()));
-            let options = Value::map([("role", Value::from(role.name())), ("tubes", tubes), ("ttl", ttl)]);
+            let options = Value::map([("role", Value::from(name_of(&role))), ("tubes", tubes), ("ttl", ttl)]);
             let made = session.call("lycosa.token.add", vec![name.as_str().into(), options])?;
             let made = made.first().context("the server has answered nothing")?;
             if admin.json {

@@ -10,13 +10,8 @@ mod exact_json;
 pub(crate) mod export;
 pub(crate) mod import;
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value as Json};
-
-use crate::arguments::ClientArguments;
-use crate::session::Session;
 
 const MICROSECONDS: u64 = 1_000_000;
 
@@ -112,14 +107,6 @@ fn from_seconds(seconds: &Number) -> Option<u64> {
     }
     let seconds = seconds.as_f64().filter(|seconds| *seconds >= 0.0)?;
     Some((seconds * MICROSECONDS as f64).round() as u64)
-}
-
-/// Connects as administrator over the socket in `data_dir` if one is named, else to the address in `client`.
-fn open(client: &ClientArguments, data_dir: Option<&Path>) -> anyhow::Result<Session> {
-    match data_dir {
-        Some(folder) => Session::open_admin(folder),
-        None => Session::open(client),
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use lycosa_client::{ConnectOptions, Value};
 pub(crate) use lycosa_metrics::spell::{bytes, count};
 use lycosa_server::config::SettingValue;
@@ -48,15 +49,15 @@ pub(crate) fn task_id(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected the id of a task: a whole number, 0 or more".to_owned())
 }
 
-/// A priority.
-/// A name and a text, as `NAME=TEXT`.
+/// A header of a task: its name and its text, as `NAME=TEXT`.
 pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("{text:?} is not NAME=TEXT")),
+        _ => Err("expected NAME=TEXT with a name before the \"=\", such as origin=cron".to_owned()),
     }
 }
 
+/// A priority.
 pub(crate) fn priority(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected a whole number, 0 or more; 0 is taken first".to_owned())
 }
@@ -94,6 +95,12 @@ pub(crate) fn seconds(span: Duration) -> Value {
         0 => Value::Uint(span.as_secs()),
         _ => Value::Double(span.as_secs_f64()),
     }
+}
+
+/// The name of a value on the command line, under which the server knows it too.
+pub(crate) fn name_of(value: &impl ValueEnum) -> String {
+    let known = value.to_possible_value().expect("no variant is `#[value(skip)]`");
+    known.get_name().to_owned()
 }
 
 /// A number with its noun: `1 task`, `2500 tasks`.

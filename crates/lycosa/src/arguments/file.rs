@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use crate::values::positive;
 
-use super::{AdminArguments, ClientArguments};
+use super::{AdminArguments, ServerArguments};
 
 pub(super) const EXPORT_EXAMPLES: &str = "\
 Reading takes the right to read the tubes' spaces. On the server's machine --data-dir needs no rights.
@@ -95,22 +95,16 @@ pub(crate) struct ExportArguments {
     /// File to write; standard output if absent
     #[arg(long, short = 'o', value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// The server's data folder: read as administrator over the socket in it, instead of --address
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) client: ClientArguments,
+    pub(crate) server: ServerArguments,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArguments {
     /// File to read; standard input if absent
     pub(crate) file: Option<PathBuf>,
-    /// The server's data folder: write as administrator over the socket in it, instead of --address
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) client: ClientArguments,
+    pub(crate) server: ServerArguments,
 }
 
 /// What a row does.

@@ -11,6 +11,7 @@ use crate::values::{pause, positive, span};
 pub(super) const STATS_EXAMPLES: &str = "\
 Examples:
   lycosa stats                        the server, then the tubes, the largest backlog first
+  lycosa stats --data-dir data        the same as administrator, on the server's machine
   lycosa stats mail                   one tube: tasks by state, calls by kind
   lycosa stats --watch                tasks a second in and out, every 2 seconds, until Ctrl-C
   lycosa stats --watch=10s --json     one object for each look
@@ -79,7 +80,7 @@ pub(crate) struct StatsArguments {
     #[arg(long, value_name = "FILE", requires = "history")]
     pub(crate) svg: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) client: ClientArguments,
+    pub(crate) server: ServerArguments,
 }
 
 #[derive(Debug, Args)]

@@ -107,20 +107,6 @@ pub(crate) enum Operation {
     Move,
 }
 
-impl Operation {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Kick => "kick",
-            Self::Release => "release",
-            Self::Run => "run",
-            Self::Reschedule => "reschedule",
-            Self::Bury => "bury",
-            Self::Delete => "delete",
-            Self::Move => "move",
-        }
-    }
-}
-
 // Tasks by all that a filter can say. (A doc comment would become the help of the command.)
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TaskFilter {

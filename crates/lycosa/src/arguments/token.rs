@@ -39,17 +39,6 @@ pub(crate) enum TokenRole {
     Administrator,
 }
 
-impl TokenRole {
-    /// As the server names it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Operator => "operator",
-            Self::Administrator => "administrator",
-        }
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
     /// Make a token and print its secret, which is shown once

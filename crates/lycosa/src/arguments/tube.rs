@@ -54,18 +54,6 @@ pub(crate) enum TubeType {
     Utubettl,
 }
 
-impl TubeType {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            TubeType::Fifo => "fifo",
-            TubeType::Fifottl => "fifottl",
-            TubeType::Limfifottl => "limfifottl",
-            TubeType::Utube => "utube",
-            TubeType::Utubettl => "utubettl",
-        }
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum TubeCommand {
     /// Create a tube

@@ -10,6 +10,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::arguments::RowType;
 use crate::payload;
+use crate::values::name_of;
 
 /// Seconds since the epoch at which the year 10000 begins: dates after it have no RFC 3339.
 const LAST_SECOND: f64 = 253_402_300_800.0;
@@ -60,20 +61,6 @@ pub(crate) fn row_type(body: &RowBody<'_>) -> RowType {
     }
 }
 
-fn type_name(body: &RowBody<'_>) -> &'static str {
-    match row_type(body) {
-        RowType::Insert => "insert",
-        RowType::Replace => "replace",
-        RowType::Update => "update",
-        RowType::Delete => "delete",
-        RowType::Upsert => "upsert",
-        RowType::Nop => "nop",
-        RowType::Confirm => "confirm",
-        RowType::Rollback => "rollback",
-        RowType::Unknown => "unknown",
-    }
-}
-
 /// What a row does to its space: names and MessagePack.
 fn parts<'a>(body: &RowBody<'a>) -> Vec<(&'static str, &'a [u8])> {
     match *body {
@@ -118,7 +105,7 @@ pub(crate) fn json(
         add("entry", index.into());
         add("state", state_name(state).into());
     }
-    add("type", type_name(body).into());
+    add("type", name_of(&row_type(body)).into());
     add("replica_id", header.replica_id.into());
     add("lsn", header.lsn.into());
     add("timestamp", header.timestamp.into());
@@ -158,7 +145,13 @@ pub(crate) fn text(
     space_name: Option<&str>,
 ) -> io::Result<()> {
     let lsn = format!("{}:{}", header.replica_id, header.lsn);
-    write!(out, "{lsn:<12} {} {}  {:<8}", place.bracket(), moment(header.timestamp), type_name(body))?;
+    write!(
+        out,
+        "{lsn:<12} {} {}  {:<8}",
+        place.bracket(),
+        moment(header.timestamp),
+        name_of(&row_type(body))
+    )?;
     if let Some(space) = body.space() {
         match space_name {
             Some(name) => write!(out, "  {name} ({space})")?,

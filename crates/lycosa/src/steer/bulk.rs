@@ -1,16 +1,14 @@
 //! `find`, `apply`, `undo` and `job`: many tasks at once, by a filter.
 
-use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
 use lycosa_client::Value;
 use serde_json::json;
 
 use super::ask;
 use crate::arguments::{ApplyArguments, FindArguments, JobArguments, Operation, TaskFilter, UndoArguments};
-use crate::commands::{flag, options};
+use crate::commands::{flag, options, progress_bar};
 use crate::confirm;
 use crate::holders::Holders;
 use crate::listing;
@@ -19,7 +17,7 @@ use crate::output;
 use crate::payload;
 use crate::session::Session;
 use crate::tube_options::{self, Needs};
-use crate::values::{seconds, time};
+use crate::values::{name_of, seconds, time};
 
 /// Time between two looks at a job.
 const LOOK: Duration = Duration::from_millis(100);
@@ -49,7 +47,7 @@ impl TaskFilter {
         let equals = self.equals.as_deref().map(payload::from_argument);
         options([
             ("all", flag(self.all)),
-            ("state", self.choice.state.map(|state| listing::state_name(state).into())),
+            ("state", self.choice.state.map(|state| name_of(&state).into())),
             ("utube", text(&self.choice.utube)),
             ("older_than", self.choice.older_than.map(seconds)),
             ("younger_than", self.younger_than.map(seconds)),
@@ -126,12 +124,11 @@ pub(crate) fn find(arguments: &FindArguments) -> anyhow::Result<Outcome> {
 pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
     let ApplyArguments { tube, operation, filter, to, delay, pri, rate, reason, yes, no_wait, client } =
         arguments;
+    let action = name_of(operation);
     if !filter.is_given() {
-        return Err(Usage(format!(
-            "{} without a filter: --all means every task of tube \"{tube}\"",
-            operation.name()
-        ))
-        .into());
+        return Err(
+            Usage(format!("{action} without a filter: --all means every task of tube \"{tube}\"")).into()
+        );
     }
     if *operation == Operation::Reschedule && delay.is_none() && pri.is_none() {
         return Err(Usage("reschedule needs --delay, --pri or both".to_owned()).into());
@@ -150,7 +147,7 @@ pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
             ("rate", rate.filter(|_| !dry_run).map(Value::from)),
             ("reason", reason.as_deref().map(Value::from)),
         ]);
-        vec![Value::from(operation.name()), filter.value(), more]
+        vec![Value::from(action.as_str()), filter.value(), more]
     };
     // The server asks for the count of everything but all tasks.
     let mut counted = None;
@@ -161,12 +158,12 @@ pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
     if let Some(counted) = counted.as_ref().filter(|_| !yes) {
         let matched = number(counted, "matched");
         if client.json {
-            output::line(json!({ "tube": tube, "operation": operation.name(), "matched": matched }))?;
+            output::line(json!({ "tube": tube, "operation": action, "matched": matched }))?;
         }
         if matched == 0 {
             return Ok(outcome(counted));
         }
-        confirm::may_change(operation.name(), tube, matched)?;
+        confirm::may_change(&action, tube, matched)?;
     }
     let job = ask(&session, tube, "apply", given(false, counted.map(|job| number(&job, "id"))))?;
     if *no_wait {
@@ -250,12 +247,8 @@ fn row(job: &Value) -> Vec<String> {
 
 /// Waits until a job is over or paused, with a bar on a terminal.
 fn wait(session: &Session, tube: &str, mut job: Value) -> anyhow::Result<Value> {
-    let bar = if io::stderr().is_terminal() {
-        let style = ProgressStyle::with_template("{bar:40} {pos}/{len} tasks looked at, {eta} left");
-        ProgressBar::new(number(&job, "total")).with_style(style.expect("the template is constant"))
-    } else {
-        ProgressBar::hidden()
-    };
+    let template = "{bar:40} {pos}/{len} tasks looked at, {eta} left";
+    let bar = progress_bar(Some(number(&job, "total")), template, template);
     while word(&job, "state") == "running" {
         std::thread::sleep(LOOK);
         job = ask(session, tube, "job", vec![Value::from(number(&job, "id"))])?;

@@ -5,19 +5,20 @@
 //! is shown as it was when its page was read.
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use lycosa_client::{Array, Error, Value};
 use lycosa_iproto::error::ErrorCode;
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use serde_json::{Value as Json, json};
 
-use super::{TaskLine, TaskState, TubeLine, exact_json, open, to_seconds};
+use super::{TaskLine, TaskState, TubeLine, exact_json, to_seconds};
 use crate::arguments::ExportArguments;
+use crate::commands::progress_bar;
 use crate::explain::missing_tube;
 use crate::outcome::Outcome;
 use crate::output;
@@ -62,9 +63,10 @@ pub(crate) fn run(arguments: &ExportArguments) -> anyhow::Result<Outcome> {
 }
 
 fn export_all(arguments: &ExportArguments) -> anyhow::Result<Outcome> {
-    let session = open(&arguments.client, arguments.data_dir.as_deref())?;
+    let session = Session::open_server(&arguments.server)?;
     let tubes = choose(tubes(&session)?, &arguments.tubes)?;
-    let bar = progress_bar(total(&session, &tubes));
+    let counting = "{bar:40} {pos}/{len} tasks, {per_sec}, {eta} left  {msg}";
+    let bar = progress_bar(total(&session, &tubes), counting, "{spinner} {pos} tasks, {per_sec}  {msg}");
     let tasks = match &arguments.output {
         Some(path) => {
             let name = || format!("cannot write {}", path.display());
@@ -83,7 +85,7 @@ fn export_all(arguments: &ExportArguments) -> anyhow::Result<Outcome> {
     };
     bar.finish_and_clear();
     if let Some(path) = &arguments.output {
-        say(path, tubes.len(), tasks, arguments.client.json)?;
+        say(path, tubes.len(), tasks, arguments.server.client.json)?;
     }
     Ok(Outcome::Done)
 }
@@ -152,17 +154,6 @@ fn total(session: &Session, tubes: &[Tube]) -> Option<u64> {
     tubes.iter().map(count).sum()
 }
 
-fn progress_bar(total: Option<u64>) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let (bar, template) = match total {
-        Some(total) => (ProgressBar::new(total), "{bar:40} {pos}/{len} tasks, {per_sec}, {eta} left  {msg}"),
-        None => (ProgressBar::new_spinner(), "{spinner} {pos} tasks, {per_sec}  {msg}"),
-    };
-    bar.with_style(ProgressStyle::with_template(template).expect("the template is constant"))
-}
-
 /// Writes the tubes; returns how many tasks there were.
 fn export(session: &Session, tubes: &[Tube], out: &mut impl Write, bar: &ProgressBar) -> anyhow::Result<u64> {
     let mut tasks = 0;
@@ -192,7 +183,12 @@ fn export_tube(
     while let Some(page) = pages.next(session)? {
         for tuple in tuples(&page) {
             let Some(task) = layout.task(&tube.name, tuple) else {
-                anyhow::bail!("{} is not a task", show(tuple));
+                anyhow::bail!(
+                    "the tuple {} of space '{}' is not a task: its id, state, priority or a time is missing or of a wrong type. \
+                     The export ended before it; delete or repair the tuple, and export again",
+                    show(tuple),
+                    tube.space
+                );
             };
             if task.id > Some(last) {
                 return Ok(tasks);

@@ -15,9 +15,9 @@ use lycosa_tuple::mp;
 use serde_json::{Number, Value as Json, json};
 use tokio::task::JoinHandle;
 
-use super::{Line, MICROSECONDS, TaskLine, TaskState, TubeLine, exact_json, from_seconds, open};
+use super::{Line, MICROSECONDS, TaskLine, TaskState, TubeLine, exact_json, from_seconds};
 use crate::arguments::ImportArguments;
-use crate::commands::{create_tube, method, progress_bar};
+use crate::commands::{bytes_bar, create_tube, method};
 use crate::folded;
 use crate::line_tally::Tally;
 use crate::outcome::Outcome;
@@ -34,7 +34,7 @@ const PUTS_IN_FLIGHT: usize = 512;
 const PROGRESS_STEP: u64 = 256;
 
 pub(crate) fn run(arguments: &ImportArguments) -> anyhow::Result<Outcome> {
-    let session = open(&arguments.client, arguments.data_dir.as_deref())?;
+    let session = Session::open_server(&arguments.server)?;
     let mut import = Import::new(&session);
     match &arguments.file {
         Some(path) => {
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &ImportArguments) -> anyhow::Result<Outcome> {
         }
     }
     let input = arguments.file.as_ref().map_or("INPUT".to_owned(), |path| path.display().to_string());
-    import.finish(&input, arguments.client.json)
+    import.finish(&input, arguments.server.client.json)
 }
 
 /// The fault of a line.
@@ -105,7 +105,7 @@ impl<'a> Import<'a> {
     }
 
     fn lines(&mut self, mut input: impl BufRead, size: Option<u64>) -> anyhow::Result<()> {
-        let bar = progress_bar(size);
+        let bar = bytes_bar(size);
         let mut text = Vec::new();
         let mut bytes = 0;
         while self.tally.is_clean() {

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::support::{Server, wait_until};
+use crate::support::{Server, lycosa, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 
@@ -111,6 +111,25 @@ fn tubes_have_types_and_counts_in_the_natural_order_of_their_names() {
     let names: Vec<&str> = of_tubes.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(names, ["tube", "mail10", "t", "mail9"], "the largest backlog first: {stats}");
     assert!(stats.contains(" of 256 MiB"), "{stats}");
+}
+
+/// On the server's machine its data folder is enough: no address, no user.
+#[test]
+fn the_administrator_sees_the_statistics_by_the_data_folder() {
+    let server = with_tasks();
+    let folder = server.data.path().to_str().unwrap();
+    let stats = |arguments: &[&str]| {
+        let run = lycosa(&[&["stats", "--data-dir", folder], arguments].concat());
+        assert_eq!(run.code, 0, "{arguments:?}: {run:?}");
+        run.stdout
+    };
+    let all = stats(&[]);
+    assert!(all.contains("role              takes writes") && all.contains("fifottl"), "{all}");
+    assert_eq!(stats(&["t", "--json"]), server.ok(&["stats", "t", "--json"]));
+    assert!(stats(&["--watch", "--looks", "1"]).contains("in/s"));
+    assert!(stats(&["--history"]).starts_with("All tubes\n"));
+    let elsewhere = lycosa(&["stats", "--data-dir", "/nonexistent"]);
+    assert!(elsewhere.code == 4 && elsewhere.stderr.contains("--data-dir"), "{elsewhere:?}");
 }
 
 #[test]
