@@ -41,7 +41,7 @@ pub enum Finding {
         file: String,
     },
     /// There are xlogs and no snapshot.
-    #[error("there are {xlogs} xlog(s) but no snapshot, and changes without what they change are nothing")]
+    #[error("there are {xlogs} xlog(s) but no snapshot, and an xlog has only the changes since its snapshot")]
     NoSnapshot {
         /// How many xlogs there are.
         xlogs: usize,

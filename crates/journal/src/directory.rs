@@ -27,10 +27,10 @@ const SIGNATURE_DIGITS: usize = 20;
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     /// Another process holds the lock.
-    #[error("the data folder {} is in use by another process", .0.display())]
+    #[error("the data folder {} is in use by another process: stop that server first, or name another folder", .0.display())]
     Locked(PathBuf),
     /// The folder is not there and cannot be made, or cannot be read.
-    #[error("can't open the data folder {}: {cause}", .path.display())]
+    #[error("cannot open the data folder {}: {cause}", .path.display())]
     Io {
         /// The folder.
         path: PathBuf,

@@ -8,6 +8,7 @@ use lycosa_iproto::keys::ballot;
 use lycosa_iproto::request::Body;
 use lycosa_server::config::nearest;
 
+use crate::stats;
 use crate::values;
 
 /// An error of `queue.statistics` of one tube.
@@ -55,7 +56,7 @@ pub(crate) async fn call(connection: &Connection, procedure: &str, error: Error)
                  max_frame_size and, for a single task, max_tuple_size"
             )
         }
-        (Kind::ReadOnly, _) => read_only(&error.to_string()),
+        (Kind::ReadOnly, _) => read_only(connection, &error.to_string()).await,
         (Kind::NotTaken, _) => format!(
             "{error}: this session does not hold it. A task that was taken goes back when the connection ends; to \
              settle it later give the server a queue.ttr and pass --session HEX on (`lycosa take --help`)"
@@ -68,6 +69,10 @@ pub(crate) async fn call(connection: &Connection, procedure: &str, error: Error)
             let user = connection_user(connection).await.or_else(|| user_in(&error.to_string()));
             let user = user.as_deref().unwrap_or("USER");
             match tube.filter(|tube| !tube.is_empty()) {
+                Some(tube) if user == "guest" => format!(
+                    "{error}. --user NAME authenticates as a user; on the server's machine `lycosa user add NAME --tube {tube}` makes \
+                     one that may"
+                ),
                 Some(tube) => format!(
                     "{error}. On the server's machine `lycosa user grant {user} --tube {tube}` allows it; --user NAME \
                      authenticates as another user"
@@ -148,14 +153,22 @@ pub(crate) fn replaced(error: Error, text: String, kind: Kind) -> Error {
     }
 }
 
-/// What a server says that takes no writes; it names its master if it follows one.
-fn read_only(refusal: &str) -> String {
+/// Why a server takes no writes, and which one does, as far as this one knows.
+async fn read_only(connection: &Connection, refusal: &str) -> String {
     const MASTER: &str = "server takes no writes; its master is ";
-    match refusal.split_once(MASTER) {
-        Some((_, master)) => {
-            format!("this server takes no writes; its master is {master} (--address {master})")
-        }
-        None => "the server is read-only and refuses every change (setting read_only)".to_owned(),
+    if let Some((_, master)) = refusal.split_once(MASTER) {
+        return format!(
+            "this server takes no writes; its master is {master}: run the command there, or with --address {master}"
+        );
+    }
+    let info = async { connection.call("box.info", ()).await.ok()?.first_value().ok() };
+    match info.await {
+        Some(info) if info.get("election").is_some() => format!(
+            "this server {}. Run the command on the leader's machine: `lycosa cluster status` shows its address",
+            stats::role(&info)
+        ),
+        Some(info) => format!("this server {}", stats::role(&info)),
+        None => "this server takes no writes: `lycosa stats` says why, in the line `role`".to_owned(),
     }
 }
 
@@ -205,8 +218,9 @@ pub(crate) fn connect(error: Error) -> anyhow::Error {
         }
         (Error::Timeout(waited), _) => {
             let advice = format!(
-                "no connection within {waited:?}: the address is not reachable, the server hangs, or it is not a Lycosa or \
-                 Tarantool (HTTP and TLS wait for the client to begin: with TLS the address begins with tls://)"
+                "no connection within {}: the address is not reachable, the server hangs, or it is not a Lycosa or \
+                 Tarantool (HTTP and TLS wait for the client to begin: with TLS the address begins with tls://)",
+                values::time(*waited)
             );
             anyhow::Error::new(error).context(advice)
         }

@@ -14,6 +14,7 @@ use crate::outcome::Outcome;
 use crate::output::{line, table};
 use crate::payload;
 use crate::session::Session;
+use crate::values::counted;
 
 /// How long a walk over a tube's tasks may take.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
@@ -26,7 +27,7 @@ pub(crate) fn run(arguments: &MetricsArguments) -> anyhow::Result<Outcome> {
         && snapshot.tubes.is_empty()
     {
         bail!(
-            "tube {tube:?} does not exist, or the user may not look at it (`lycosa tube list` shows the others)"
+            "tube {tube:?} does not exist, or the user may not look at it (`lycosa tube list` shows the tubes)"
         );
     }
     let mut text = String::new();
@@ -66,14 +67,14 @@ pub(crate) fn recount(folder: &Path, json: bool) -> anyhow::Result<Outcome> {
     let answer = session.call("queue.tube", Vec::new())?;
     let names = answer.first().and_then(Value::as_array).context("the server returned no tubes")?;
     let mut rows = Vec::new();
-    let mut wrong = 0;
+    let mut wrong = 0_u64;
     for name in names.iter().filter_map(Value::as_str) {
         let answer = session.call_waiting(&format!("queue.tube.{name}:recount"), Vec::new(), LONGEST)?;
         let found = answer.first().filter(|found| found.get("agrees").is_some());
         let found =
             found.with_context(|| format!("tube {name}: the queue does not run, so nothing is counted"))?;
         let agrees = found.get("agrees") == Some(&Value::Bool(true));
-        wrong += usize::from(!agrees);
+        wrong += u64::from(!agrees);
         if json {
             line(json!({ "tube": name, "recount": payload::to_json(found) }))?;
             continue;
@@ -89,11 +90,15 @@ pub(crate) fn recount(folder: &Path, json: bool) -> anyhow::Result<Outcome> {
     }
     if !json {
         table(&["TUBE", "FOUND", "KEPT", "INDEXED", ""], &rows)?;
-        let tubes = names.len();
-        line(format_args!("{tubes} tubes recounted (ready/taken/delayed/buried), {wrong} differ"))?;
+        let tubes = counted(names.len() as u64, "tube");
+        line(format_args!("{tubes} recounted (ready/taken/delayed/buried), {wrong} differ"))?;
     }
     if wrong > 0 {
-        bail!("the numbers of {wrong} tubes are not those of their tasks: please report this");
+        bail!(
+            "{}: the count that the server keeps differs from the tasks. This is a fault of the server: please report it with \
+             the output above and the server's log",
+            counted(wrong, "tube")
+        );
     }
     Ok(Outcome::Done)
 }

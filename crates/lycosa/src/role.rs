@@ -57,7 +57,10 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
         }
         let text = |name| info.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         if info.get("id").and_then(Value::as_u64) == Some(0) {
-            bail!("an anonymous replica (replication_anon) never takes writes");
+            bail!(
+                "this server is an anonymous replica (replication_anon) and never takes writes. To promote it, stop it, move its \
+                 data folder away, and start it without replication_anon: it joins again, with a number"
+            );
         }
         if began.elapsed() > arguments.timeout {
             let advice = if text("ro_reason") == "fenced" {
@@ -89,7 +92,7 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
             began.elapsed().as_secs_f64(),
             shown(&clock)
         ))?;
-        eprintln!("lycosa: the next start reads read_only from the configuration again: change it there too");
+        warn_of_next_start("false");
     } else {
         output::line("the server took writes before")?;
     }
@@ -117,6 +120,13 @@ fn check_hearing(deaf: &[String], is_forced: bool) -> anyhow::Result<()> {
     }
     eprintln!("lycosa: {warning}");
     Ok(())
+}
+
+/// Says that a start does not remember the command.
+fn warn_of_next_start(read_only: &str) {
+    eprintln!(
+        "lycosa: the next start reads read_only from the configuration again: set read_only = {read_only} there too"
+    );
 }
 
 /// Names the surprises of a promotion: another master that takes writes as well, and replies that wait.
@@ -206,9 +216,17 @@ pub(crate) fn demote(arguments: &DemoteArguments) -> anyhow::Result<Outcome> {
         output::line("the server took no writes before")?;
     } else {
         output::line("the server takes no writes any more")?;
-        eprintln!("lycosa: the next start reads read_only from the configuration again: change it there too");
+        warn_of_next_start("true");
     }
-    output::line(format_args!("on the new master: lycosa promote --after '{}'", shown(&clock)))?;
+    // The other server's folder may have another name; that of this server would promote this server again.
+    let (names, folder) = match &arguments.server.data_dir {
+        Some(_) => (", DIR being its data folder", " --data-dir DIR"),
+        None => ("", ""),
+    };
+    output::line(format_args!(
+        "on the new master{names}: lycosa promote{folder} --after '{}'",
+        shown(&clock)
+    ))?;
     Ok(Outcome::Done)
 }
 

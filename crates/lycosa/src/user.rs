@@ -141,26 +141,34 @@ fn revoke(session: &Session, user: &str, roles: &[String], tubes: &[String]) -> 
         let revoked = session.call("queue.revoke", vec![user.into(), tube.as_str().into()]);
         let revoked = revoked.with_context(|| format!("tube {tube}"))?;
         if revoked.first().and_then(Value::as_bool) == Some(false) {
-            let what =
-                if tube == "*" { "every tube".to_owned() } else { format!("tube {tube} by a grant on it") };
-            anyhow::bail!("{user} has not {what}: `lycosa user list` shows what {user} may do");
+            let lacking = match tube.as_str() {
+                "*" => format!("{user} was not granted every tube (--tube '*')"),
+                tube => format!("{user} has no grant on tube \"{tube}\" itself"),
+            };
+            anyhow::bail!(
+                "nothing to revoke: {lacking}; `lycosa user list` shows the grants and roles of {user}"
+            );
         }
     }
     Ok(())
 }
 
+/// The rows of all users and roles.
+fn rows(session: &Session) -> anyhow::Result<Vec<Value>> {
+    let (runtime, connection) = session.parts();
+    Ok(runtime.block_on(connection.select(USER_SPACE, 0, 2, (), 0, u32::MAX))?.values()?)
+}
+
 /// The names of all users, without roles.
 pub(crate) fn names(session: &Session) -> anyhow::Result<Vec<String>> {
-    let (runtime, connection) = session.parts();
-    let users = runtime.block_on(connection.select(USER_SPACE, 0, 2, (), 0, u32::MAX))?.values()?;
+    let users = rows(session)?;
     let fields = users.iter().filter_map(Value::as_array);
     let users = fields.filter(|fields| fields.get(3).and_then(Value::as_str) == Some("user"));
     Ok(users.filter_map(|fields| fields.get(2)?.as_str().map(str::to_owned)).collect())
 }
 
 fn list(session: &Session, as_json: bool) -> anyhow::Result<Outcome> {
-    let (runtime, connection) = session.parts();
-    let users = runtime.block_on(connection.select(USER_SPACE, 0, 2, (), 0, u32::MAX))?.values()?;
+    let users = rows(session)?;
     let mut found = Vec::new();
     for user in &users {
         let fields = user.as_array().unwrap_or_default();

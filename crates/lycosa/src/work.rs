@@ -151,14 +151,16 @@ async fn obey_signals(stop: &StopHandle, state: &State) -> io::Error {
             _ = terminate.recv() => {}
         }
         match (count, state.running.load(Ordering::Relaxed)) {
-            (1, 0) => eprintln!("lycosa: no new tasks; no command is running"),
+            (1, 0) => eprintln!("lycosa: ending: no new tasks are taken, and no command is running"),
             (1, running) => {
                 eprintln!(
-                    "lycosa: no new tasks; running commands: {running}, waiting for them (a second signal kills them)"
+                    "lycosa: ending: no new tasks are taken; waiting for {} to end (a second signal kills them)",
+                    counted(running.into(), "running command")
                 );
             }
             (_, running) => {
-                eprintln!("lycosa: running commands: {running}, killing them and releasing their tasks");
+                let commands = counted(running.into(), "running command");
+                eprintln!("lycosa: killing {commands} and releasing their tasks");
             }
         }
         if count == 1 {
@@ -167,7 +169,7 @@ async fn obey_signals(stop: &StopHandle, state: &State) -> io::Error {
             stop.abort();
         }
     }
-    io::Error::other("signals ended")
+    io::Error::other("the worker receives no more signals, so Ctrl-C and SIGTERM could not end it")
 }
 
 /// Prints the outcome of a task: as JSON for programs, as a line on standard error if a person has to know.

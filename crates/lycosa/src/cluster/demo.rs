@@ -179,7 +179,7 @@ impl Demo {
                     }
                 }
                 if self.servers.iter().all(|server| server.child.is_none()) {
-                    bail!("all servers have ended");
+                    bail!("all servers of the demo have ended, and so does the demo: its data is removed");
                 }
                 tokio::select! {
                     _ = interrupt.recv() => return Ok(Outcome::Done),

@@ -81,7 +81,9 @@ impl Commands {
             }
         };
         let Some(mut group) = Group::new(&child, &self.guard) else {
-            return Err(Failure::retry("the command has no process id"));
+            return Err(Failure::retry(
+                "the command ended before the worker knew its process id, so its exit code is unknown",
+            ));
         };
         let tail = Arc::new(Mutex::new(Vec::new()));
         let reading = child.stderr.take().map(|stderr| tokio::spawn(pass_on(stderr, Arc::clone(&tail))));
