@@ -11,7 +11,8 @@ use unicode_width::UnicodeWidthStr;
 
 use super::change::{Counted, tasks};
 use super::dialog::{Dialog, Stage};
-use super::model::{Model, Place, SAMPLES, SORTS, Span};
+use super::model::{Model, SAMPLES, SORTS, Span};
+use super::place::Place;
 use super::words::{NO_ISSUES, visible};
 use crate::arguments::HistorySpan;
 use crate::curves::{self, FLOW, STATES};

@@ -10,6 +10,7 @@ mod dialog;
 mod draw;
 mod filter;
 mod model;
+mod place;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -35,7 +36,8 @@ use crate::session;
 use crate::terminal;
 use ask::{Answer, Ask};
 use draw::Theme;
-use model::{Model, Place};
+use model::Model;
+use place::Place;
 
 /// Columns and lines of `--once` without a terminal.
 const PIPED: (u16, u16) = (100, 40);

@@ -8,7 +8,8 @@ use ratatui::text::Line;
 use super::{Column, Theme, curves_of, plain, styled, table, wrapped};
 use crate::listing::one_line;
 use crate::top::ask::{SessionLine, TaskDetail, TaskLine, TubeDetail};
-use crate::top::model::{Model, TasksView};
+use crate::top::model::Model;
+use crate::top::place::TasksView;
 use crate::top::words::visible;
 use crate::values::{bytes, count, lapse, rate};
 

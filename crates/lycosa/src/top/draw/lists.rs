@@ -10,7 +10,8 @@ use super::detail::relative;
 use super::{Column, Theme, plain, styled, table};
 use crate::listing::one_line;
 use crate::top::change::{is_dry, result};
-use crate::top::model::{AuditView, Model};
+use crate::top::model::Model;
+use crate::top::place::AuditView;
 use crate::top::words::visible;
 use crate::values::count;
 
