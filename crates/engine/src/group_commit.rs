@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_millis(5);
 const WORTH: f64 = 0.8;
 
 /// The share of the answered that has to be back.
-const MOST: f64 = 0.8;
+const RETURNED_SHARE: f64 = 0.8;
 
 /// By what share of itself an estimate follows a measurement.
 const STEP: f64 = 0.125;
@@ -77,7 +77,7 @@ impl GroupCommit {
             self.note_comeback(away, now);
         }
         if answered > 0 {
-            let most = self.requests + (answered as f64 * MOST).ceil() as u64;
+            let most = self.requests + (answered as f64 * RETURNED_SHARE).ceil() as u64;
             let until = now + self.worth(answered, waiting);
             self.away = Some(Away { since: now, answered, most, until });
         }

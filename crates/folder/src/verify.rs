@@ -22,7 +22,7 @@ use crate::journal_walk::{Walk, WalkEnd};
 mod group;
 
 /// Notes about missing LSNs of one file beyond which they are only counted.
-const MOST_NOTES: usize = 10;
+const MAX_NOTES: usize = 10;
 
 /// How a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -384,8 +384,8 @@ impl Verification<'_> {
 }
 
 fn note_missing(report: &mut FileReport, missing: Vec<String>) {
-    let more = missing.len().saturating_sub(MOST_NOTES);
-    report.notes.extend(missing.into_iter().take(MOST_NOTES));
+    let more = missing.len().saturating_sub(MAX_NOTES);
+    report.notes.extend(missing.into_iter().take(MAX_NOTES));
     if more > 0 {
         report.note(&format_args!("and so on, {more} times"));
     }

@@ -135,9 +135,9 @@ impl Appender {
         [Some(news), self.room.written(bytes).or_else(|| self.look())]
     }
 
-    /// Looks at the folder and at the free space if that has not been done for [`ROOM_INTERVAL`].
+    /// Looks at the folder and at the free space if that has not been done for [`FREE_SPACE_INTERVAL`].
     pub(crate) fn look(&mut self) -> Option<News> {
-        if self.looked.elapsed() < ROOM_INTERVAL {
+        if self.looked.elapsed() < FREE_SPACE_INTERVAL {
             return None;
         }
         self.looked = Instant::now();
@@ -176,10 +176,10 @@ impl Appender {
 pub struct Unclosed(pub(crate) String);
 
 /// How often the free space is looked at when nothing is written.
-pub(crate) const ROOM_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const FREE_SPACE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Bytes of rows after which the free space is looked at again.
-const ROOM_STEP: u64 = 1 << 20;
+const FREE_SPACE_STEP: u64 = 1 << 20;
 
 /// Watches the free space on the disk of the journal.
 pub(crate) struct RoomWatch {
@@ -192,13 +192,13 @@ pub(crate) struct RoomWatch {
 impl RoomWatch {
     /// Space is scarce when fewer than `reserve` bytes are free on the disk of `folder`; 0 never looks.
     pub(crate) fn new(folder: PathBuf, reserve: u64) -> RoomWatch {
-        RoomWatch { folder, reserve, unseen: ROOM_STEP, is_scarce: false }
+        RoomWatch { folder, reserve, unseen: FREE_SPACE_STEP, is_scarce: false }
     }
 
     /// Counts written rows in bytes: looks if it is time to.
     pub(crate) fn written(&mut self, bytes: u64) -> Option<News> {
         self.unseen += bytes;
-        if self.unseen < ROOM_STEP { None } else { self.look() }
+        if self.unseen < FREE_SPACE_STEP { None } else { self.look() }
     }
 
     /// Looks, and returns the free space while it is short, and once when it is enough again. It is enough again once it is
@@ -228,7 +228,7 @@ mod tests {
         assert!(matches!(watch.written(1), Some(News::FreeSpace { is_scarce: true, .. })));
         assert!(matches!(watch.look(), Some(News::FreeSpace { is_scarce: true, .. })));
         watch.reserve = 1;
-        assert!(watch.written(ROOM_STEP - 1).is_none());
+        assert!(watch.written(FREE_SPACE_STEP - 1).is_none());
         assert!(matches!(watch.written(1), Some(News::FreeSpace { is_scarce: false, .. })));
         assert!(watch.look().is_none());
         watch.reserve = 0;

@@ -9,7 +9,7 @@ use lycosa_engine::journal::News;
 use lycosa_instance::Batch;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::journal::{Appender, ROOM_INTERVAL, Unclosed};
+use crate::journal::{Appender, FREE_SPACE_INTERVAL, Unclosed};
 
 /// Messages of the loop to the journal thread.
 enum Job {
@@ -73,7 +73,7 @@ fn run(
     outbox: &UnboundedSender<News>,
 ) -> Result<(), Unclosed> {
     loop {
-        let news = match inbox.recv_timeout(ROOM_INTERVAL) {
+        let news = match inbox.recv_timeout(FREE_SPACE_INTERVAL) {
             Ok(Job::Append(batch)) => appender.append(*batch),
             Ok(Job::Close) => return appender.close(),
             Err(RecvTimeoutError::Timeout) => [None, appender.look()],

@@ -40,7 +40,7 @@ const SHORT_OF_ROOM: FreeSpace = FreeSpace::new(4_096, 8_192);
 const FAR: u64 = 24 * 3_600_000_000;
 
 /// Bytes of rows that no run has under way.
-const MOST_ROWS_UNDER_WAY: usize = 16 << 20;
+const MAX_ROWS_UNDER_WAY: usize = 16 << 20;
 
 /// What a step takes by the clock that never goes back.
 const STEP: Duration = Duration::from_micros(50);
@@ -315,7 +315,7 @@ impl<'a> Simulation<'a> {
     fn is_held_up(&mut self, next: Option<u64>, ticked: &Model) -> bool {
         let (status, store) = (self.life.instance.status(), self.life.instance.store());
         next.is_none()
-            && self.plan.instance.max_journal_backlog < MOST_ROWS_UNDER_WAY
+            && self.plan.instance.max_journal_backlog < MAX_ROWS_UNDER_WAY
             && self.shadow.last() < status.standing.signature
             && (ticked.next_due().is_some()
                 || agreement::jobs_agree(store, ticked, &self.plan.tubes, &mut self.read_jobs).is_err()

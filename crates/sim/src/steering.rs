@@ -10,8 +10,8 @@ use crate::random::Random;
 use crate::request::Span;
 
 /// Unfinished jobs, and jobs at all, after which no further ones are begun: the instance has bounds of its own.
-const MOST_UNFINISHED: usize = 6;
-const MOST_JOBS: usize = 200;
+const MAX_UNFINISHED: usize = 6;
+const MAX_JOBS: usize = 200;
 
 /// What a job does with each task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,7 +235,7 @@ pub(crate) fn draw(random: &mut Random, plan: &Plan, model: &Model, tube: usize)
         _ if random.one_in(15) => random.below(model.jobs.all.len() as u64 + 2),
         recent => *random.pick(recent),
     };
-    let may_begin = unfinished < MOST_UNFINISHED && model.jobs.all.len() < MOST_JOBS;
+    let may_begin = unfinished < MAX_UNFINISHED && model.jobs.all.len() < MAX_JOBS;
     match random.below(10) {
         0 | 1 => Steering::Find { filter: filter(random, plan, model, tube), limit: 1 + random.below(50) },
         2 | 3 => {

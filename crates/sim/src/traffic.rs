@@ -18,7 +18,7 @@ use crate::violation::{Checked, Violation, hold};
 use crate::workload::WorkloadContext;
 
 /// Requests that a client leaves unanswered before it waits.
-const MOST_IN_FLIGHT: usize = 40;
+const MAX_IN_FLIGHT: usize = 40;
 
 impl Simulation<'_> {
     pub(crate) fn any_client(&mut self) -> Option<usize> {
@@ -59,7 +59,7 @@ impl Simulation<'_> {
         let count = self.random.between(1, 4);
         for _ in 0..count {
             let Some(connection) = self.life.connections.get_mut(&client) else { return };
-            if connection.is_broken || connection.in_flight() >= MOST_IN_FLIGHT {
+            if connection.is_broken || connection.in_flight() >= MAX_IN_FLIGHT {
                 return;
             }
             let request = self.workload.request(&WorkloadContext {

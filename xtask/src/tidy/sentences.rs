@@ -7,7 +7,7 @@
 use super::{Fault, Source};
 
 /// The most words of a sentence. Writers aim at 25; this bound finds sentences that no reader takes in at once.
-const MOST: usize = 40;
+const MAX_WORDS: usize = 40;
 /// The most characters of a line of a comment, its indentation included.
 const WIDTH: usize = 140;
 
@@ -50,7 +50,7 @@ pub(super) fn check(source: &Source, faults: &mut Vec<Fault>) {
     }
     paragraph.end();
     for (line, words) in paragraph.long {
-        let what = format!("a sentence of {words} words: cut it (the limit is {MOST})");
+        let what = format!("a sentence of {words} words: cut it (the limit is {MAX_WORDS})");
         faults.push(Fault::at(&source.path, line, what));
     }
 }
@@ -100,7 +100,7 @@ impl Paragraph {
     }
 
     fn finish(&mut self) {
-        if self.words > MOST {
+        if self.words > MAX_WORDS {
             self.long.push((self.line, self.words));
         }
         self.words = 0;
@@ -124,9 +124,9 @@ mod tests {
 
     #[test]
     fn long_sentences_are_found_where_they_begin() {
-        let long = "word ".repeat(MOST + 1);
-        let short = "word ".repeat(MOST);
-        let comment = "/// word word word word\n".repeat(MOST / 4);
+        let long = "word ".repeat(MAX_WORDS + 1);
+        let short = "word ".repeat(MAX_WORDS);
+        let comment = "/// word word word word\n".repeat(MAX_WORDS / 4);
         assert_eq!(lines("a.md", &format!("One.\n{long}")), ["a.md:2"]);
         assert_eq!(lines("a.md", &format!("One.\n{short}.\n\n{short}")), Vec::<String>::new());
         assert_eq!(lines("a.rs", &format!("fn f() {{}}\n{comment}/// more.\n")), ["a.rs:2"]);
@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn code_tables_and_lists_are_no_sentences() {
-        let long = "word ".repeat(MOST + 1);
-        let items = format!("- {}\n", "word ".repeat(MOST)).repeat(3);
+        let long = "word ".repeat(MAX_WORDS + 1);
+        let items = format!("- {}\n", "word ".repeat(MAX_WORDS)).repeat(3);
         for text in [
             format!("```\n{long}\n```\n"),
             format!("| {long} |\n"),

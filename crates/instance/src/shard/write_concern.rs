@@ -22,7 +22,7 @@ use crate::shard::request::{Refusal, RequestId};
 use crate::shard::rules::Rules;
 
 /// Most replicas that a replica set can have beside its master.
-const MOST: u64 = VCLOCK_MAX as u64 - 1;
+const MAX_REPLICAS: u64 = VCLOCK_MAX as u64 - 1;
 
 /// An answer that waits for replicas.
 #[derive(Debug)]
@@ -82,9 +82,9 @@ pub(super) fn may_ask(command: &Command<'_>) -> bool {
 
 /// How many replicas the option asks for.
 fn number_of(option: &[u8]) -> Result<usize, ErrorObject> {
-    let number = Reader::new(option).uint().ok().filter(|number| *number <= MOST);
+    let number = Reader::new(option).uint().ok().filter(|number| *number <= MAX_REPLICAS);
     number.and_then(|number| usize::try_from(number).ok()).ok_or_else(|| {
-        let text = format!("Invalid value of replicas: it should be a whole number from 0 to {MOST}");
+        let text = format!("Invalid value of replicas: it should be a whole number from 0 to {MAX_REPLICAS}");
         ErrorObject::lua(text)
     })
 }

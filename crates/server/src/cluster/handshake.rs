@@ -10,7 +10,7 @@
 //!
 //! Everything before the last frame has a fixed length and is compared, never parsed. The connector proves first: a
 //! stranger gets nothing, or 32 random bytes if it has sent the right head, and holds 64 bytes for at most
-//! [`PATIENCE`]. After [`MOST`] handshakes at a time a new one ends the oldest one, so strangers that hold connections
+//! [`PATIENCE`]. After [`MAX_HANDSHAKES`] handshakes at a time a new one ends the oldest one, so strangers that hold connections
 //! open keep no member out.
 //!
 //! Absent: what a connection is used for ([`Purpose`] names it), and TLS, which begins before this.
@@ -36,7 +36,7 @@ const HEAD: usize = MAGIC.len() + 1 + 16 + NONCE;
 /// How long a handshake may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 /// Handshakes at a time.
-const MOST: usize = 64;
+const MAX_HANDSHAKES: usize = 64;
 /// Bytes of a refusal.
 const MAX_REFUSAL: usize = 1024;
 
@@ -88,7 +88,7 @@ pub(crate) enum HandshakeError {
     #[error("it is no member of this group: it does not know the secret (cluster.secret_file)")]
     Stranger,
     /// Newer handshakes took its place.
-    #[error("more than {MOST} handshakes were under way")]
+    #[error("more than {MAX_HANDSHAKES} handshakes were under way")]
     Crowded,
     /// The peer knows the secret and refuses.
     #[error("it refuses: {0}")]
@@ -161,7 +161,7 @@ pub(crate) struct Doorway(RefCell<VecDeque<Rc<Notify>>>);
 impl Doorway {
     fn enter(&self) -> Rc<Notify> {
         let mut waiting = self.0.borrow_mut();
-        if waiting.len() >= MOST
+        if waiting.len() >= MAX_HANDSHAKES
             && let Some(oldest) = waiting.pop_front()
         {
             oldest.notify_one();
@@ -378,7 +378,7 @@ mod tests {
             let local = tokio::task::LocalSet::new();
             local
                 .run_until(async {
-                    for _ in 0..MOST {
+                    for _ in 0..MAX_HANDSHAKES {
                         let (client, server) = pair().await;
                         let door = door.clone();
                         silent.push((
@@ -388,7 +388,7 @@ mod tests {
                             ),
                         ));
                     }
-                    while door.0.borrow().len() < MOST {
+                    while door.0.borrow().len() < MAX_HANDSHAKES {
                         tokio::task::yield_now().await;
                     }
                     let (mut client, server) = pair().await;

@@ -25,7 +25,7 @@ use tokio::sync::{Notify, watch};
 use super::links::Links;
 use super::snapshots;
 use crate::clock::NOTABLE_DIFFERENCE;
-use crate::journal::{ROOM_INTERVAL, RoomWatch, Unclosed};
+use crate::journal::{FREE_SPACE_INTERVAL, RoomWatch, Unclosed};
 
 /// Messages of the loop to the disk's thread.
 enum Job {
@@ -436,7 +436,7 @@ fn work(
     let mut looked = Instant::now();
     let mut known = disk.status().stored_bytes;
     loop {
-        let first = match inbox.recv_timeout(ROOM_INTERVAL) {
+        let first = match inbox.recv_timeout(FREE_SPACE_INTERVAL) {
             Ok(Job::Order(order)) => Some(order),
             Ok(Job::Close) => return disk.close().map_err(Unclosed),
             Err(RecvTimeoutError::Timeout) => None,
@@ -463,7 +463,7 @@ fn work(
         if closes {
             return disk.close().map_err(Unclosed);
         }
-        if looked.elapsed() >= ROOM_INTERVAL {
+        if looked.elapsed() >= FREE_SPACE_INTERVAL {
             looked = Instant::now();
             let place = disk.directory().disk().check_place().err();
             let found =

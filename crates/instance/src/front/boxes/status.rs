@@ -37,6 +37,13 @@ const TYPES: [(&str, &[RequestType]); 13] = [
     ("other", &[]),
 ];
 
+/// Parts of the instance's status that are large, and so are written on demand.
+#[derive(Debug, Clone, Copy)]
+struct Extras {
+    history: bool,
+    issues: bool,
+}
+
 impl Instance {
     /// `queue.status([{after, limit, tube, history, issues}])`: a map. `tubes` are those behind the id `after`, at most `limit`, or the
     /// one of the name `tube`, as far as the caller may look at them; `next` is the id for the next page or null. Without
@@ -97,7 +104,7 @@ impl Instance {
         }
         if is_first {
             mp::write_str(out, b"instance");
-            self.write_instance(history, issues, out);
+            self.write_instance(Extras { history, issues }, out);
         }
         Ok(next)
     }
@@ -138,11 +145,11 @@ impl Instance {
         mp::write_array(out, tubes.iter().flatten().count() as u32);
         tubes.iter().flatten().for_each(|tube| tube.write(out));
         mp::write_str(out, b"instance");
-        self.write_instance(true, true, out);
+        self.write_instance(Extras { history: true, issues: true }, out);
         Ok(())
     }
 
-    fn write_instance(&self, history: bool, issues: bool, out: &mut Vec<u8>) {
+    fn write_instance(&self, Extras { history, issues }: Extras, out: &mut Vec<u8>) {
         let now = self.shard.now();
         let members = self.instance_members();
         let has_history = history && self.next_pulse().is_some();

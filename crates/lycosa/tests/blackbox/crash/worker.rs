@@ -11,7 +11,7 @@ use crate::value::Value;
 
 const BATCH: u64 = 24;
 /// A worker that holds more than this takes no more.
-const HELD_AT_MOST: usize = 40;
+const MAX_HELD: usize = 40;
 const LANES: u64 = 12;
 
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl Worker {
             self.ledger().before_put(&payload, lane.as_deref());
             return Operation::Put { payload };
         }
-        if roll < 72 && self.held.len() < HELD_AT_MOST {
+        if roll < 72 && self.held.len() < MAX_HELD {
             return Operation::Take;
         }
         let buried = if roll < 76 { self.ledger().before_delete_of_buried() } else { None };
