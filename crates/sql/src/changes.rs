@@ -11,7 +11,19 @@ use crate::Failure;
 use crate::resolve::{Context, MAX_COLUMNS, MAX_VALUES, at_most, generic, none, simple_name, unsupported};
 use crate::tree::{Body, Expr, OnConflict, Target};
 
-pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'_>, Body), Failure> {
+/// The parts of an INSERT.
+pub(crate) struct InsertParts<'a> {
+    /// Of the space that is written.
+    pub(crate) context: Context<'a>,
+    /// The fields that get a value, in the order of the values.
+    pub(crate) written: Vec<u32>,
+    /// The statement names them.
+    pub(crate) has_columns: bool,
+    pub(crate) source: ast::Query,
+    pub(crate) conflict: OnConflict,
+}
+
+pub(crate) fn insert_parts_of(insert: ast::Insert, store: &Store) -> Result<InsertParts<'_>, Failure> {
     let ast::Insert {
         insert_token: _,
         optimizer_hints,
@@ -54,21 +66,43 @@ pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
     let mut context = Context::of_space(&simple_name(&table)?, None, store)?;
     let space = context.space.ok_or_else(|| unsupported("such an INSERT"))?;
     let written = written_fields(&mut context, &columns)?;
-    let fields = space.format().fields();
-    let count = u32::try_from(fields.len()).unwrap_or(u32::MAX);
+    let count = u32::try_from(space.format().fields().len()).unwrap_or(u32::MAX);
     let written = if columns.is_empty() { (0..count).collect() } else { written };
-    let rows = values_of(*source.ok_or_else(|| unsupported("DEFAULT VALUES"))?)?;
-    at_most(MAX_VALUES, "The number of values of an INSERT", rows.len().saturating_mul(fields.len()))?;
+    let source = *source.ok_or_else(|| unsupported("DEFAULT VALUES"))?;
+    Ok(InsertParts { context, written, has_columns: !columns.is_empty(), source, conflict })
+}
+
+/// Refuses rows of another number of values than there are fields to write.
+pub(crate) fn wrong_count(space: &Space, has_columns: bool, wanted: usize, count: usize) -> Failure {
+    generic(if has_columns {
+        format!("{count} values for {wanted} columns")
+    } else {
+        format!("table {} has {wanted} columns but {count} values were supplied", space.name())
+    })
+}
+
+/// All fields of a space as an INSERT writes them, and the field that a sequence fills.
+pub(crate) fn targets_of(
+    context: &Context<'_>,
+    space: &Space,
+    store: &Store,
+) -> Result<(Vec<Target>, Option<u32>), Failure> {
+    let fields = space.format().fields().iter();
+    let targets: Result<Vec<Target>, Failure> = fields.map(|field| context.target(&field.name)).collect();
+    Ok((targets?, sequence_field(space, store)))
+}
+
+pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'_>, Body), Failure> {
+    let InsertParts { mut context, written, has_columns, source, conflict } = insert_parts_of(insert, store)?;
+    let space = context.space.ok_or_else(|| unsupported("such an INSERT"))?;
+    let count = space.format().fields().len();
+    let rows = values_of(source)?;
+    at_most(MAX_VALUES, "The number of values of an INSERT", rows.len().saturating_mul(count))?;
     let mut constants = Context::nothing();
     let mut listed = Vec::new();
     for values in rows {
         if values.len() != written.len() {
-            return Err(generic(if columns.is_empty() {
-                let name = space.name();
-                format!("table {name} has {count} columns but {} values were supplied", values.len())
-            } else {
-                format!("{} values for {} columns", values.len(), written.len())
-            }));
+            return Err(wrong_count(space, has_columns, written.len(), values.len()));
         }
         let mut placed: Vec<Option<Expr>> = (0..count).map(|_| None).collect();
         for (field, value) in written.iter().zip(values) {
@@ -77,10 +111,8 @@ pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
         listed.push(placed);
     }
     context.parts += constants.parts;
-    let targets: Result<Vec<Target>, Failure> =
-        fields.iter().map(|field| context.target(&field.name)).collect();
-    let body =
-        Body::Insert { targets: targets?, rows: listed, conflict, sequence: sequence_field(space, store) };
+    let (targets, sequence) = targets_of(&context, space, store)?;
+    let body = Body::Insert { targets, rows: listed, conflict, sequence };
     Ok((context, body))
 }
 
@@ -130,9 +162,14 @@ fn sequence_field(space: &Space, store: &Store) -> Option<u32> {
 }
 
 /// A context, the changes, and the WHERE.
-type Updated<'a> = (Context<'a>, Body, Option<ast::Expr>);
+type Updated<'a> = (Context<'a>, Vec<(Target, Expr)>, Option<ast::Expr>);
 
-pub(crate) fn update_of(update: ast::Update, store: &Store) -> Result<Updated<'_>, Failure> {
+/// `prepare` sees the context before names are looked up.
+pub(crate) fn update_of<'a>(
+    update: ast::Update,
+    store: &'a Store,
+    prepare: impl FnOnce(&mut Context<'a>) -> Result<(), Failure>,
+) -> Result<Updated<'a>, Failure> {
     let ast::Update {
         update_token: _,
         optimizer_hints,
@@ -151,6 +188,7 @@ pub(crate) fn update_of(update: ast::Update, store: &Store) -> Result<Updated<'_
     none(or.is_none(), "UPDATE OR")?;
     none(order_by.is_empty() && limit.is_none(), "ORDER BY and LIMIT of UPDATE")?;
     let mut context = Context::of_table(vec![table], store)?;
+    prepare(&mut context)?;
     at_most(MAX_COLUMNS, "The number of columns in set list", assignments.len())?;
     // The last assignment to a field counts; earlier ones are evaluated, for their errors.
     let mut written: Vec<(Target, Expr)> = Vec::new();
@@ -161,5 +199,5 @@ pub(crate) fn update_of(update: ast::Update, store: &Store) -> Result<Updated<'_
         let target = context.target(&simple_name(&column)?)?;
         written.push((target, context.any(value)?));
     }
-    Ok((context, Body::Update(written), selection))
+    Ok((context, written, selection))
 }

@@ -5,7 +5,7 @@
 //! that the same statement over the same rows ends in the same place on every machine.
 //!
 //! Bounds: [`MAX_ROW`] for the expressions of one row, [`STEP`] and one row more between two pauses, [`MAX_WHOLE`] for what a
-//! client's UPDATE or DELETE does in one piece.
+//! client's UPDATE or DELETE does in one piece, [`MAX_TOTAL`] for a client's join.
 
 use std::cell::Cell;
 
@@ -22,6 +22,10 @@ pub(crate) const STEP: u64 = 1 << 16;
 /// Units of an UPDATE or DELETE, whose rows are found without a pause, for a client without the right to run programs:
 /// about 40 ms.
 pub(crate) const MAX_WHOLE: u64 = 1 << 21;
+
+/// Units of all steps of a join or of subqueries, for a client without the right to run programs: about 20 s. A join of a few
+/// spaces has more rows than any server reads in a year.
+pub(crate) const MAX_TOTAL: u64 = 1 << 30;
 
 /// What each row costs beside its expressions: the look into the index, the key.
 pub(crate) const ROW: u64 = 16;

@@ -9,6 +9,7 @@ use lycosa_tuple::value::Value;
 use crate::Failure;
 use crate::effort::{Effort, weight, weight_of_encoded};
 use crate::functions;
+use crate::subquery::{Slots, not_answered};
 use crate::tree::{Comparison, Expr};
 use crate::value::{self, Number};
 
@@ -19,6 +20,8 @@ pub(crate) struct Row<'a> {
     pub(crate) parameters: &'a [Value],
     pub(crate) aggregates: &'a [Value],
     pub(crate) effort: &'a Effort,
+    /// The current rows of all sources, in a statement of several.
+    pub(crate) slots: Option<&'a Slots>,
 }
 
 /// Bytes of a text that an expression makes.
@@ -26,16 +29,21 @@ pub(crate) const MAX_MADE: usize = 16 << 20;
 
 impl<'a> Row<'a> {
     pub(crate) fn of(tuple: &'a [u8], parameters: &'a [Value], effort: &'a Effort) -> Row<'a> {
-        Row { tuple: Some(TupleRef::trusted(tuple)), parameters, aggregates: &[], effort }
+        Row { tuple: Some(TupleRef::trusted(tuple)), parameters, aggregates: &[], effort, slots: None }
     }
 
     /// A row of nothing, for constants.
     pub(crate) fn nothing(parameters: &'a [Value], effort: &'a Effort) -> Row<'a> {
-        Row { tuple: None, parameters, aggregates: &[], effort }
+        Row { tuple: None, parameters, aggregates: &[], effort, slots: None }
     }
 
-    fn field(&self, number: u32) -> Result<Value, Failure> {
-        let field = self.tuple.and_then(|tuple| tuple.field(number)).unwrap_or_default();
+    /// The current row of a source; `None` for a row of NULLs.
+    pub(crate) fn slot(&self, number: u32) -> Option<TupleRef<'a>> {
+        self.slots.and_then(|slots| slots.tuple(number))
+    }
+
+    fn field(&self, tuple: Option<TupleRef<'_>>, number: u32) -> Result<Value, Failure> {
+        let field = tuple.and_then(|tuple| tuple.field(number)).unwrap_or_default();
         // The fields before it are passed over.
         self.effort.spend(u64::from(number / 8) + weight_of_encoded(field))?;
         Ok(Value::read(&mut Reader::new(field)).unwrap_or(Value::Nil))
@@ -55,7 +63,10 @@ impl<'a> Row<'a> {
         self.effort.spend(1)?;
         Ok(match expr {
             Expr::Literal(value) => self.effort.copy(value)?,
-            Expr::Column(number) => self.field(*number)?,
+            Expr::Column(number) => self.field(self.tuple, *number)?,
+            Expr::Slot(slot, number) => self.field(self.slot(*slot), *number)?,
+            Expr::Tuple(_) => Value::Nil,
+            Expr::Scalar(_) | Expr::Exists(_) | Expr::InQuery(..) => self.answer(expr)?,
             Expr::Parameter(number) => self.copied(self.parameters, *number)?,
             Expr::Aggregate(number) => self.copied(self.aggregates, *number)?,
             Expr::And(left, right) => value::from_truth(match self.condition(left)? {
@@ -85,20 +96,14 @@ impl<'a> Row<'a> {
             Expr::Arithmetic(operator, left, right) => {
                 value::arithmetic(*operator, &self.evaluate(left)?, &self.evaluate(right)?)?
             }
-            Expr::Minus(inner) => match self.evaluate(inner)? {
-                Value::Nil => Value::Nil,
-                other => match value::numeric(&other)? {
-                    Number::Int(number) => Number::Int(-number).into_value()?,
-                    Number::Double(number) => Value::Double(-number),
-                },
-            },
-            Expr::Invert(inner) => match self.evaluate(inner)? {
-                Value::Nil => Value::Nil,
-                other => match value::numeric(&other)? {
-                    Number::Int(number) => Number::Int(!number).into_value()?,
-                    Number::Double(number) => Number::Int(!(number as i128)).into_value()?,
-                },
-            },
+            Expr::Minus(inner) => self.changed(inner, |number| match number {
+                Number::Int(number) => Number::Int(-number),
+                Number::Double(number) => Number::Double(-number),
+            })?,
+            Expr::Invert(inner) => self.changed(inner, |number| match number {
+                Number::Int(number) => Number::Int(!number),
+                Number::Double(number) => Number::Int(!(number as i128)),
+            })?,
             Expr::Concat(left, right) => {
                 let (left, right) = (self.evaluate(left)?, self.evaluate(right)?);
                 self.effort.spend(weight(&left) + weight(&right))?;
@@ -120,6 +125,28 @@ impl<'a> Row<'a> {
                 self.case(operand.as_deref(), branches, otherwise.as_deref())?
             }
         })
+    }
+
+    /// What a function makes of a number; NULL stays.
+    fn changed(&self, inner: &Expr, change: impl FnOnce(Number) -> Number) -> Result<Value, Failure> {
+        match self.evaluate(inner)? {
+            Value::Nil => Ok(Value::Nil),
+            other => change(value::numeric(&other)?).into_value(),
+        }
+    }
+
+    /// The answer of a subquery.
+    fn answer(&self, expr: &Expr) -> Result<Value, Failure> {
+        let slots = self.slots.ok_or_else(not_answered)?;
+        match expr {
+            Expr::Scalar(number) => self.effort.copy(slots.scalar(*number)?),
+            Expr::Exists(number) => Ok(Value::Bool(slots.exists(*number)?)),
+            Expr::InQuery(inner, number) => {
+                let wanted = self.evaluate(inner)?;
+                Ok(value::from_truth(slots.set(*number)?.has(&wanted, self.effort)?))
+            }
+            _ => Err(not_answered()),
+        }
     }
 
     /// The result of the first branch whose condition holds, or equals the operand if there is one.

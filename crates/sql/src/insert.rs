@@ -1,12 +1,15 @@
 //! The rows of an INSERT.
 
-use lycosa_tuple::mp;
+use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 
 use crate::effort::Effort;
 use crate::eval::Row;
 use crate::limits::{Limits, OVERHEAD, Share, check_changes};
-use crate::tree::{Body, OnConflict, Plan};
+use crate::query::GeneralChange;
+use crate::run::Run;
+use crate::tree::{Body, OnConflict, Plan, Target};
 use crate::{Failure, value};
 
 /// The rows of an INSERT.
@@ -27,11 +30,6 @@ pub fn inserted(plan: &Plan, parameters: &[Value], limits: Limits) -> Result<Ins
     let Body::Insert { targets, rows, conflict, sequence } = &plan.body else {
         return Err(Failure::new(0, "the plan is no INSERT"));
     };
-    let conflict = match conflict {
-        OnConflict::Fail => "fail",
-        OnConflict::Replace => "replace",
-        OnConflict::Ignore => "ignore",
-    };
     check_changes(limits, rows.len() as u64)?;
     let mut share = Share::default();
     // All rows together may take as long as one: nothing pauses between them.
@@ -43,16 +41,67 @@ pub fn inserted(plan: &Plan, parameters: &[Value], limits: Limits) -> Result<Ins
         mp::write_array(&mut tuple, u32::try_from(row.len()).unwrap_or(0));
         for (target, expr) in targets.iter().zip(row) {
             let value = expr.as_ref().map_or(Ok(Value::Nil), |expr| nothing.evaluate(expr))?;
-            let value = value::assigned(value, target.ty)?;
-            if value == Value::Nil && target.required && *sequence != Some(target.field) {
-                return Err(value::execution(&format!("NOT NULL constraint failed: {}", target.name)));
-            }
-            value.write(&mut tuple);
+            write_field(value, target, *sequence, &mut tuple)?;
             share.grow(tuple.len(), limits.bytes)?;
             share.shrink(tuple.len());
         }
         share.grow(tuple.len() + OVERHEAD, limits.bytes)?;
         tuples.push(tuple);
     }
-    Ok(Inserted { tuples, conflict, sequence: *sequence })
+    Ok(Inserted { tuples, conflict: word_of(*conflict), sequence: *sequence })
+}
+
+/// The tuples of an INSERT whose values are the rows of a query that has ended.
+///
+/// # Errors
+/// As [`inserted`].
+pub fn inserted_of_query(plan: &Plan, run: &Run, limits: Limits) -> Result<Inserted, Failure> {
+    let change = match &plan.body {
+        Body::General(general) => general.change.as_ref(),
+        _ => None,
+    };
+    let Some(GeneralChange::Insert { targets, written, conflict, sequence }) = change else {
+        return Err(Failure::new(0, "the plan is no INSERT of a query"));
+    };
+    let (count, rows) = run.rows();
+    check_changes(limits, count.into())?;
+    let (mut share, mut rows, mut tuples) = (Share::default(), Reader::new(rows), Vec::new());
+    while let Ok(row) = rows.raw() {
+        let mut values: Vec<&[u8]> = vec![&[0xc0]; targets.len()];
+        for (field, value) in written.iter().zip(TupleRef::trusted(row).fields()) {
+            values[*field as usize] = value;
+        }
+        let mut tuple = Vec::new();
+        mp::write_array(&mut tuple, u32::try_from(targets.len()).unwrap_or(0));
+        for (target, value) in targets.iter().zip(values) {
+            let value = Value::read(&mut Reader::new(value)).unwrap_or(Value::Nil);
+            write_field(value, target, *sequence, &mut tuple)?;
+        }
+        share.grow(tuple.len() + OVERHEAD, limits.bytes)?;
+        tuples.push(tuple);
+    }
+    Ok(Inserted { tuples, conflict: word_of(*conflict), sequence: *sequence })
+}
+
+fn word_of(conflict: OnConflict) -> &'static str {
+    match conflict {
+        OnConflict::Fail => "fail",
+        OnConflict::Replace => "replace",
+        OnConflict::Ignore => "ignore",
+    }
+}
+
+/// Writes a value as its field takes it.
+fn write_field(
+    value: Value,
+    target: &Target,
+    sequence: Option<u32>,
+    tuple: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    let value = value::assigned(value, target.ty)?;
+    if value == Value::Nil && target.required && sequence != Some(target.field) {
+        return Err(value::execution(&format!("NOT NULL constraint failed: {}", target.name)));
+    }
+    value.write(tuple);
+    Ok(())
 }

@@ -4,6 +4,7 @@
 //! leaves the next as much.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use crate::{Failure, effort, value};
 
@@ -28,17 +29,20 @@ pub struct Limits {
     pub bytes: usize,
     /// Units of work without a pause, and rows that it may change in its one transaction.
     pub whole: Option<(u64, u64)>,
+    /// Units of all steps of a statement of several sources.
+    pub total: Option<u64>,
 }
 
 impl Limits {
     /// For a program, whose time the watchdog looks at.
-    pub const PROGRAM: Limits = Limits { bytes: 512 << 20, whole: None };
+    pub const PROGRAM: Limits = Limits { bytes: 512 << 20, whole: None, total: None };
 
     /// For a client that may run programs.
-    pub const TRUSTED_CLIENT: Limits = Limits { bytes: 32 << 20, whole: None };
+    pub const TRUSTED_CLIENT: Limits = Limits { bytes: 32 << 20, whole: None, total: None };
 
     /// For any other client: it holds the loop for about 40 ms at most.
-    pub const CLIENT: Limits = Limits { bytes: 32 << 20, whole: Some((effort::MAX_WHOLE, 4096)) };
+    pub const CLIENT: Limits =
+        Limits { bytes: 32 << 20, whole: Some((effort::MAX_WHOLE, 4096)), total: Some(effort::MAX_TOTAL) };
 }
 
 /// Refuses this number of changed rows.
@@ -55,34 +59,50 @@ pub(crate) fn check_changes(limits: Limits, count: u64) -> Result<(), Failure> {
     }
 }
 
-/// Bytes that a run has, in the sum of all runs.
+/// Bytes that a part of a run has, in the sum of all runs.
 #[derive(Debug, Default)]
-pub(crate) struct Share(usize);
+pub(crate) struct Share {
+    own: usize,
+    /// Bytes of all parts of the run; `None` if this is the only one.
+    run: Option<Rc<Cell<usize>>>,
+}
 
 impl Share {
+    /// A share of a run of several parts.
+    pub(crate) fn of(run: &Rc<Cell<usize>>) -> Share {
+        Share { own: 0, run: Some(Rc::clone(run)) }
+    }
+
     pub(crate) fn grow(&mut self, bytes: usize, limit: usize) -> Result<(), Failure> {
-        let others = RUNNING.get().saturating_sub(self.0);
+        let of_run = self.run.as_ref().map_or(self.own, |run| run.get());
+        let others = RUNNING.get().saturating_sub(of_run);
         let limit = limit.min(MAX_RUNNING.saturating_sub(others) / 2);
-        if self.0 + bytes > limit {
+        if of_run + bytes > limit {
             let message = format!(
                 "Failed to allocate a result of more than {limit} bytes for SQL: read fewer rows at a time with LIMIT"
             );
             return Err(Failure::new(MEMORY_ISSUE, message));
         }
-        self.0 += bytes;
+        self.own += bytes;
+        if let Some(run) = &self.run {
+            run.set(of_run + bytes);
+        }
         RUNNING.set(RUNNING.get() + bytes);
         Ok(())
     }
 
     pub(crate) fn shrink(&mut self, bytes: usize) {
-        let bytes = bytes.min(self.0);
-        self.0 -= bytes;
+        let bytes = bytes.min(self.own);
+        self.own -= bytes;
+        if let Some(run) = &self.run {
+            run.set(run.get().saturating_sub(bytes));
+        }
         RUNNING.set(RUNNING.get().saturating_sub(bytes));
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.shrink(self.0);
+        self.shrink(self.own);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use sqlparser::ast::Statement;
 use sqlparser::dialect::SQLiteDialect;
+use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
@@ -35,6 +36,34 @@ const UNKNOWN_TOKEN: u32 = 185;
 const EMPTY: u32 = 182;
 const HEX_LITERAL_MAX: u32 = 189;
 const GENERIC: u32 = 186;
+
+/// A statement that is parsed.
+pub(crate) struct Parsed {
+    pub(crate) statement: Statement,
+    /// The names of parameters.
+    pub(crate) parameters: Vec<String>,
+    pub(crate) count: QueryCount,
+}
+
+/// How often the words SELECT and VALUES stand in a statement: at least as often as it has queries.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct QueryCount {
+    pub(crate) selects: usize,
+    pub(crate) values: usize,
+}
+
+impl QueryCount {
+    fn of(tokens: &[TokenWithSpan]) -> QueryCount {
+        let mut count = QueryCount::default();
+        for token in tokens {
+            if let Token::Word(word) = &token.token {
+                count.selects += usize::from(word.keyword == Keyword::SELECT);
+                count.values += usize::from(word.keyword == Keyword::VALUES);
+            }
+        }
+        count
+    }
+}
 
 fn near(line: u64, token: impl std::fmt::Display) -> Failure {
     let token = shown(&token.to_string());
@@ -76,7 +105,7 @@ fn check_length(text: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Text that is no statement, or several; one that is too long or too deep.
-pub(crate) fn parse(text: &str) -> Result<(Statement, Vec<String>), Failure> {
+pub(crate) fn parse(text: &str) -> Result<Parsed, Failure> {
     check_length(text)?;
     let dialect = SQLiteDialect {};
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|error| {
@@ -99,12 +128,13 @@ pub(crate) fn parse(text: &str) -> Result<(Statement, Vec<String>), Failure> {
         return Err(Failure::new(EMPTY, "Failed to execute an empty SQL statement"));
     };
     check_depth(&tokens)?;
+    let count = QueryCount::of(&tokens);
     let mut parser =
         Parser::new(&dialect).with_recursion_limit(MAX_RECURSION).with_tokens_with_locations(tokens);
     let statement = parser.parse_statement().map_err(|error| syntax_error(&error, &last))?;
     let next = parser.next_token();
     if next.token == Token::EOF {
-        Ok((statement, names))
+        Ok(Parsed { statement, parameters: names, count })
     } else {
         Err(near(next.span.start.line, next.token))
     }

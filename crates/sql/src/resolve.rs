@@ -2,6 +2,10 @@
 //!
 //! Every structure of the parser is taken apart whole, so that an unread clause cannot be passed over.
 
+mod from;
+mod general;
+mod names;
+mod queries;
 mod select;
 
 use std::ops::RangeInclusive;
@@ -13,13 +17,15 @@ use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 use sqlparser::ast::{self, BinaryOperator, Ident, ObjectName, SetExpr, Statement, TableFactor};
 
+use self::names::{Catalog, Names};
 use self::select::query_of;
-use crate::Failure;
 use crate::changes::{insert_of, update_of};
 use crate::define;
 use crate::functions::Function;
+use crate::parse::QueryCount;
 use crate::tree::{Aggregate, AggregateKind, Body, Comparison, Expr, Plan, Target};
 use crate::value::{Number, parse_number};
+use crate::{Asker, Error, Failure};
 
 /// Codes of Tarantool 2.6.
 const UNSUPPORTED: u32 = 5;
@@ -47,9 +53,10 @@ pub(crate) fn unsupported(what: &str) -> Failure {
     Failure::new(
         UNSUPPORTED,
         format!(
-            "Lycosa does not support {what} in SQL: it supports SELECT from one space (WHERE, GROUP BY, ORDER BY, \
-             LIMIT, OFFSET, COUNT, SUM, MIN, MAX, AVG, TOTAL), INSERT, UPDATE, DELETE, CREATE and DROP of a TABLE and of an \
-             INDEX, START TRANSACTION, COMMIT, ROLLBACK, SAVEPOINT and RELEASE"
+            "Lycosa does not support {what} in SQL: it supports SELECT (JOIN, LEFT JOIN, subqueries, WHERE, GROUP BY, \
+             HAVING, ORDER BY, LIMIT, OFFSET, COUNT, SUM, MIN, MAX, AVG, TOTAL), UNION, INTERSECT, EXCEPT, VALUES, INSERT, \
+             UPDATE, DELETE, CREATE and DROP of a TABLE and of an INDEX, START TRANSACTION, COMMIT, ROLLBACK, SAVEPOINT and \
+             RELEASE"
         ),
     )
 }
@@ -94,7 +101,28 @@ pub(crate) fn none(is_absent: bool, clause: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Unsupported clauses, and names that do not exist.
-pub(crate) fn resolve(statement: Statement, parameters: &[String], store: &Store) -> Result<Plan, Failure> {
+pub(crate) fn resolve(
+    statement: Statement,
+    parameters: &[String],
+    count: QueryCount,
+    store: &Store,
+    asker: Asker<'_>,
+) -> Result<Plan, Error> {
+    let catalog = Catalog::new(store, asker);
+    let resolved = resolve_by(statement, parameters, &catalog, count);
+    resolved.map_err(|failure| catalog.error(failure))
+}
+
+fn resolve_by(
+    statement: Statement,
+    parameters: &[String],
+    catalog: &Catalog<'_>,
+    count: QueryCount,
+) -> Result<Plan, Failure> {
+    let store = catalog.store;
+    if is_general(&statement, count) {
+        return general::plan_of(statement, parameters, catalog);
+    }
     let plan = |context: &Context<'_>, filter: Option<Expr>, body: Body| Plan {
         parameters: parameters.to_vec(),
         space: context.space.map_or(0, Space::id),
@@ -113,32 +141,12 @@ pub(crate) fn resolve(statement: Statement, parameters: &[String], store: &Store
             Ok(plan(&context, None, body))
         }
         Statement::Update(update) => {
-            let (mut context, body, selection) = update_of(update, store)?;
+            let (mut context, written, selection) = update_of(update, store, |_| Ok(()))?;
             let filter = selection.map(|filter| context.expression(filter)).transpose()?;
-            Ok(plan(&context, filter, body))
+            Ok(plan(&context, filter, Body::Update(written)))
         }
         Statement::Delete(delete) => {
-            let ast::Delete {
-                delete_token: _,
-                optimizer_hints,
-                tables,
-                from,
-                using,
-                selection,
-                returning,
-                output,
-                order_by,
-                limit,
-            } = delete;
-            none(
-                optimizer_hints.is_empty() && tables.is_empty() && using.is_none(),
-                "DELETE of several spaces",
-            )?;
-            none(returning.is_none() && output.is_none(), "RETURNING")?;
-            none(order_by.is_empty() && limit.is_none(), "ORDER BY and LIMIT of DELETE")?;
-            let ast::FromTable::WithFromKeyword(from) = from else {
-                return Err(unsupported("DELETE without FROM"));
-            };
+            let (from, selection) = delete_of(delete)?;
             let mut context = Context::of_table(from, store)?;
             let filter = selection.map(|filter| context.expression(filter)).transpose()?;
             Ok(plan(&context, filter, Body::Delete))
@@ -148,6 +156,51 @@ pub(crate) fn resolve(statement: Statement, parameters: &[String], store: &Store
             let first: String = text.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
             Err(unsupported(&shortened(&first)))
         }
+    }
+}
+
+/// FROM and WHERE of a DELETE.
+pub(crate) fn delete_of(
+    delete: ast::Delete,
+) -> Result<(Vec<ast::TableWithJoins>, Option<ast::Expr>), Failure> {
+    let ast::Delete {
+        delete_token: _,
+        optimizer_hints,
+        tables,
+        from,
+        using,
+        selection,
+        returning,
+        output,
+        order_by,
+        limit,
+    } = delete;
+    none(optimizer_hints.is_empty() && tables.is_empty() && using.is_none(), "DELETE of several spaces")?;
+    none(returning.is_none() && output.is_none(), "RETURNING")?;
+    none(order_by.is_empty() && limit.is_none(), "ORDER BY and LIMIT of DELETE")?;
+    let ast::FromTable::WithFromKeyword(from) = from else {
+        return Err(unsupported("DELETE without FROM"));
+    };
+    Ok((from, selection))
+}
+
+/// Whether a statement has several sources or queries. A statement without is resolved into the plan that runs without
+/// slots.
+fn is_general(statement: &Statement, count: QueryCount) -> bool {
+    match statement {
+        Statement::Query(query) => match &*query.body {
+            SetExpr::Select(select) => {
+                count.selects + count.values > 1
+                    || select.from.len() > 1
+                    || select.from.iter().any(|table| {
+                        !table.joins.is_empty() || !matches!(table.relation, TableFactor::Table { .. })
+                    })
+            }
+            _ => true,
+        },
+        Statement::Insert(_) => count.selects > 0,
+        Statement::Update(_) | Statement::Delete(_) => count.selects + count.values > 0,
+        _ => false,
     }
 }
 
@@ -189,6 +242,8 @@ pub(crate) struct Context<'a> {
     may_aggregate: bool,
     /// Parts of expressions so far.
     pub(crate) parts: usize,
+    /// What names mean in a statement of several sources.
+    pub(crate) names: Option<Names<'a>>,
 }
 
 impl<'a> Context<'a> {
@@ -200,6 +255,7 @@ impl<'a> Context<'a> {
             aggregates: Vec::new(),
             may_aggregate: false,
             parts: 0,
+            names: None,
         }
     }
 
@@ -211,9 +267,7 @@ impl<'a> Context<'a> {
         let Some(space) = store.space_by_name(name) else {
             return Err(no_such_space(name));
         };
-        if space.format().fields().is_empty() {
-            return Err(Failure::new(UNSUPPORTED, "SQL does not support space without format"));
-        }
+        from::check_format(space)?;
         let alias = alias.unwrap_or_else(|| name.to_owned());
         Ok(Context {
             space: Some(space),
@@ -232,32 +286,8 @@ impl<'a> Context<'a> {
             return Err(unsupported("several spaces"));
         };
         none(joins.is_empty(), "JOIN")?;
-        let TableFactor::Table {
-            name,
-            alias,
-            args,
-            with_hints,
-            version,
-            with_ordinality,
-            partitions,
-            json_path,
-            sample,
-            index_hints,
-        } = relation
-        else {
-            return Err(unsupported("a subquery"));
-        };
-        let is_plain = args.is_none() && with_hints.is_empty() && version.is_none() && !with_ordinality;
-        none(is_plain && partitions.is_empty() && json_path.is_none() && sample.is_none(), "such a FROM")?;
-        none(index_hints.is_empty(), "INDEXED BY")?;
-        let alias = match alias {
-            None => None,
-            Some(ast::TableAlias { explicit: _, name: alias, columns, at }) => {
-                none(columns.is_empty() && at.is_none(), "an alias with columns")?;
-                Some(self::name(&alias))
-            }
-        };
-        Context::of_space(&simple_name(&name)?, alias, store)
+        let (name, alias) = from::table_of(relation)?;
+        Context::of_space(&name, alias, store)
     }
 
     fn field(&self, ident: &Ident) -> Result<u32, Failure> {
@@ -274,6 +304,38 @@ impl<'a> Context<'a> {
         }
         let text = format!("Field '{}' was not found in space '{}' format", name(field), name(alias));
         Err(Failure::new(NO_SUCH_FIELD_NAME, text))
+    }
+
+    /// The column that a name means.
+    fn column(&mut self, ident: &Ident) -> Result<Expr, Failure> {
+        match &mut self.names {
+            Some(names) => names.find(None, &name(ident)),
+            None => self.field(ident).map(Expr::Column),
+        }
+    }
+
+    /// The column that `alias.name` means.
+    fn column_of(&mut self, parts: &[Ident]) -> Result<Expr, Failure> {
+        match (&mut self.names, parts) {
+            (Some(names), [alias, field]) => names.find(Some(&name(alias)), &name(field)),
+            _ => self.field_of(parts).map(Expr::Column),
+        }
+    }
+
+    /// Whether an expression is a column whose strings have an order of their own.
+    fn is_collated(&self, expr: &Expr) -> bool {
+        match expr {
+            Expr::Column(field) => self.collated.contains(field),
+            Expr::Slot(slot, field) => {
+                let names = self.names.as_ref();
+                names.and_then(|names| names.field(*slot, *field)).is_some_and(|field| field.is_collated)
+            }
+            Expr::Scalar(query) => {
+                let query = self.names.as_ref().and_then(|names| names.queries.get(*query));
+                query.is_some_and(|query| query.columns.iter().any(|column| column.is_collated))
+            }
+            _ => false,
+        }
     }
 
     pub(crate) fn target(&self, name: &str) -> Result<Target, Failure> {
@@ -294,9 +356,7 @@ impl<'a> Context<'a> {
     /// An expression whose value is compared or computed with.
     pub(crate) fn expression(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
         let resolved = self.any(expr)?;
-        if let Expr::Column(field) = resolved
-            && self.collated.contains(&field)
-        {
+        if self.is_collated(&resolved) {
             return Err(unsupported("a comparison of a column that has a collation"));
         }
         Ok(resolved)
@@ -310,8 +370,9 @@ impl<'a> Context<'a> {
         use ast::Expr as Ast;
         self.parts += 1;
         Ok(match expr {
-            Ast::Identifier(ident) => Expr::Column(self.field(&ident)?),
-            Ast::CompoundIdentifier(parts) => Expr::Column(self.field_of(&parts)?),
+            Ast::Identifier(ident) => self.column(&ident)?,
+            Ast::CompoundIdentifier(parts) => self.column_of(&parts)?,
+            Ast::Subquery(_) | Ast::Exists { .. } | Ast::InSubquery { .. } => return self.queried(expr),
             Ast::Nested(inner) => return self.any(*inner),
             Ast::Value(value) => literal(value.value)?,
             Ast::IsNull(inner) | Ast::IsUnknown(inner) => Expr::IsNull(Box::new(self.any(*inner)?)),
@@ -336,9 +397,8 @@ impl<'a> Context<'a> {
             }
             Ast::InList { expr, list, negated } => {
                 let inner = self.boxed(*expr)?;
-                let list: Result<Vec<Expr>, Failure> =
-                    list.into_iter().map(|item| self.expression(item)).collect();
-                Context::negated(Expr::In(inner, list?), negated)
+                let list = list.into_iter().map(|item| self.expression(item)).collect::<Result<_, _>>()?;
+                Context::negated(Expr::In(inner, list), negated)
             }
             Ast::Between { expr, negated, low, high } => {
                 let (inner, low, high) = (self.boxed(*expr)?, self.boxed(*low)?, self.boxed(*high)?);
@@ -477,7 +537,8 @@ fn call_of(name: &str, mut arguments: Vec<Expr>, context: &Context<'_>) -> Resul
         return Err(wrong_count(name, &expected, arguments.len()));
     }
     if function == Function::Typeof
-        && let Some(argument @ (Expr::Column(_) | Expr::Cast(..) | Expr::Concat(..))) = arguments.first()
+        && let Some(argument @ (Expr::Column(_) | Expr::Slot(..) | Expr::Cast(..) | Expr::Concat(..))) =
+            arguments.first()
         && let Some(ty) = type_of(argument, context).filter(|ty| *ty != FieldType::Scalar.name())
     {
         arguments.push(Expr::Literal(Value::str(ty)));
@@ -572,6 +633,14 @@ fn binary(op: &BinaryOperator, left: Box<Expr>, right: Box<Expr>) -> Result<Expr
     Ok(Expr::Arithmetic(arithmetic, left, right))
 }
 
+/// A literal that stands alone.
+fn literal_of(expr: ast::Expr) -> Result<Expr, Failure> {
+    match expr {
+        ast::Expr::Value(value) => literal(value.value),
+        other => Err(unsupported(&format!("the literal {}", shortened(&other.to_string())))),
+    }
+}
+
 fn literal(value: ast::Value) -> Result<Expr, Failure> {
     Ok(Expr::Literal(match value {
         ast::Value::Null => Value::Nil,
@@ -626,6 +695,16 @@ fn type_of(expr: &Expr, context: &Context<'_>) -> Option<&'static str> {
     Some(match expr {
         Expr::Parameter(_) => return None,
         Expr::Column(field) => context.space.map_or("any", |space| space.format().field_type(*field).name()),
+        Expr::Slot(slot, field) => {
+            let names = context.names.as_ref();
+            names.and_then(|names| names.field(*slot, *field)).map_or("any", |field| field.ty)
+        }
+        Expr::Tuple(_) => "array",
+        Expr::Scalar(query) => {
+            let query = context.names.as_ref().and_then(|names| names.queries.get(*query));
+            return query?.columns.first()?.ty;
+        }
+        Expr::Exists(_) | Expr::InQuery(..) => "boolean",
         Expr::Literal(value) => match value {
             Value::Nil => "scalar",
             Value::Bool(_) => "boolean",

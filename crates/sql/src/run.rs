@@ -6,23 +6,21 @@
 //!
 //! Bounds: a result has at most [`Limits::bytes`], with sort keys, changes and what DISTINCT and groups remember.
 
-use std::cmp::Ordering;
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-use lycosa_store::{Budget, Cursor, Progress, Store};
-use lycosa_tuple::collation::Collation;
+use lycosa_store::{Budget, Cursor, Progress, SpaceIndex, Store};
 use lycosa_tuple::mp::{self, Reader};
-use lycosa_tuple::scalar;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 
-use crate::aggregate::Group;
+use crate::collect::{COLLECTED, Collector, bounds_of};
 use crate::effort::{self, Effort};
 use crate::eval::Row;
 use crate::limits::{Limits, OVERHEAD, Share, check_changes};
+use crate::machine::Machine;
+use crate::query::{General, GeneralChange};
 use crate::tree::{Body, Expr, Plan, Select, Target};
 use crate::walk::{Ends, Walk};
 use crate::{Advance, Error, Failure, Rows, value};
@@ -30,11 +28,10 @@ use crate::{Advance, Error, Failure, Rows, value};
 /// What a statement may read in one step.
 const SLICE: Budget<'static> = Budget::new(512, 256 << 10);
 
-/// Rows of a sorted result that are collected in one step.
-const COLLECTED: usize = 1024;
-
-/// Comparisons of a row with others when it finds its place in a sorted result.
-const DEPTH: u64 = 20;
+/// The error of a client's UPDATE or DELETE that looks at too many rows.
+pub(crate) const TOO_LONG_AT_ONCE: &str = "it looks at too many rows at once, which would keep other clients waiting: \
+                                           narrow it by a key or a range of keys, and change the rest with further \
+                                           statements";
 
 /// A change that a statement asks for: key and operations of an UPDATE, or a key to delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,41 +42,6 @@ pub struct Change {
     pub operations: Vec<u8>,
 }
 
-/// Where a row stands in a sorted result: the values of ORDER BY, encoded back to back, and the row's number.
-#[derive(Debug, PartialEq, Eq)]
-struct SortKey {
-    values: Vec<u8>,
-    descending: Rc<[bool]>,
-    number: u64,
-}
-
-impl SortKey {
-    /// The place of a group: the values of the terms of GROUP BY.
-    fn of_group(values: Vec<u8>, select: &Select) -> SortKey {
-        SortKey { values, descending: select.groups.iter().map(|_| false).collect(), number: 0 }
-    }
-}
-
-impl Ord for SortKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let (mut left, mut right) = (Reader::new(&self.values), Reader::new(&other.values));
-        for descending in &*self.descending {
-            let values = (left.raw().unwrap_or(&[0xc0]), right.raw().unwrap_or(&[0xc0]));
-            let found = scalar::compare(values.0, values.1, &Collation::Binary);
-            if found != Ordering::Equal {
-                return if *descending { found.reverse() } else { found };
-            }
-        }
-        self.number.cmp(&other.number)
-    }
-}
-
-impl PartialOrd for SortKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 /// A SELECT, UPDATE or DELETE under way.
 pub struct Run {
     cursor: Option<Cursor>,
@@ -88,24 +50,10 @@ pub struct Run {
     limits: Limits,
     /// Work that was done without a pause.
     spent: u64,
-    /// The rows come in the order that was asked for.
-    is_ordered: bool,
-    descending: Rc<[bool]>,
-    limit: u64,
-    offset: u64,
-    /// Rows that passed the filter and DISTINCT.
-    passed: u64,
-    /// Rows of the result, back to back, and their number.
-    rows: Vec<u8>,
-    count: u32,
-    /// Rows that wait for their places.
-    sorted: BTreeMap<SortKey, Vec<u8>>,
-    /// Rows of the sorted result that were passed over for OFFSET.
-    skipped: u64,
-    seen: HashSet<Vec<u8>>,
+    collector: Collector,
     changes: Vec<Change>,
-    groups: BTreeMap<SortKey, Group>,
-    share: Share,
+    /// What runs a statement of several sources.
+    machine: Option<Box<Machine>>,
 }
 
 impl Run {
@@ -120,50 +68,46 @@ impl Run {
         parameters: Vec<Value>,
         limits: Limits,
     ) -> Result<Run, Error> {
-        let (limit, offset) = match &plan.body {
-            Body::Select(select) => (
-                count_of(select.limit.as_ref(), "LIMIT", &parameters)?.unwrap_or(u64::MAX),
-                count_of(select.offset.as_ref(), "OFFSET", &parameters)?.unwrap_or(0),
-            ),
-            _ => (u64::MAX, 0),
+        let select = match &plan.body {
+            Body::Select(select) => Some(select),
+            Body::General(general) => return Run::of_general(general, store, user, parameters, limits),
+            _ => None,
         };
-        let mut run = Run {
+        let (limit, offset) = match select {
+            Some(select) => bounds_of(select.limit.as_ref(), select.offset.as_ref(), &parameters)?,
+            None => (u64::MAX, 0),
+        };
+        let (mut is_ordered, mut cursor, mut ends) = (true, None, Ends::default());
+        if plan.space != 0 {
+            let space = store.space(plan.space)?;
+            let walk = Walk::choose(plan, space, &parameters)?;
+            is_ordered = walk.is_ordered;
+            cursor = Some(Cursor::new(user, plan.space, walk.index, walk.iterator, &walk.encoded_key()));
+            ends = walk.ends;
+        }
+        let collector = Collector::new(select, (limit, offset), limits, is_ordered, Share::default());
+        Ok(Run { cursor, ends, parameters, limits, spent: 0, collector, changes: Vec::new(), machine: None })
+    }
+
+    fn of_general(
+        general: &Rc<General>,
+        store: &Store,
+        user: u32,
+        parameters: Vec<Value>,
+        limits: Limits,
+    ) -> Result<Run, Error> {
+        let machine = Machine::new(general, store, user, &parameters, limits)?;
+        let collector = Collector::new(None, (0, 0), limits, true, Share::default());
+        Ok(Run {
             cursor: None,
             ends: Ends::default(),
             parameters,
             limits,
             spent: 0,
-            is_ordered: true,
-            descending: Rc::default(),
-            limit,
-            offset,
-            passed: 0,
-            rows: Vec::new(),
-            count: 0,
-            sorted: BTreeMap::new(),
-            skipped: 0,
-            seen: HashSet::new(),
+            collector,
             changes: Vec::new(),
-            groups: BTreeMap::new(),
-            share: Share::default(),
-        };
-        if let Body::Select(select) = &plan.body {
-            run.descending = select.order.iter().map(|order| order.descending).collect();
-        }
-        run.begin_groups(plan);
-        if plan.space != 0 {
-            let space = store.space(plan.space)?;
-            let walk = Walk::choose(plan, space, &run.parameters)?;
-            run.is_ordered = walk.is_ordered;
-            run.cursor = Some(Cursor::new(user, plan.space, walk.index, walk.iterator, &walk.encoded_key()));
-            run.ends = walk.ends;
-        }
-        if let Body::Select(select) = &plan.body
-            && select.is_grouped()
-        {
-            run.is_ordered = select.order.is_empty();
-        }
-        Ok(run)
+            machine: Some(Box::new(machine)),
+        })
     }
 
     /// Goes on.
@@ -171,6 +115,15 @@ impl Run {
     /// # Errors
     /// What an expression or the process refuses; the statement takes too long or its result too much.
     pub fn step<R: Rows>(&mut self, plan: &Plan, rows: &mut R) -> Result<Progress, R::Refusal> {
+        if let Some(machine) = &mut self.machine {
+            let progress = machine.step(rows)?;
+            if progress == Progress::End
+                && let Body::General(general) = &plan.body
+            {
+                self.take_changes(general, rows.store()).map_err(Error::from)?;
+            }
+            return Ok(progress);
+        }
         let Some(mut cursor) = self.cursor.take() else {
             if plan.space == 0 {
                 self.look(plan, &[0x90], &[]).map_err(Error::from)?;
@@ -224,53 +177,63 @@ impl Run {
     fn finish_walk(&mut self, plan: &Plan) -> Result<Progress, Failure> {
         let Body::Select(select) = &plan.body else { return Ok(Progress::End) };
         for _ in 0..COLLECTED {
-            let Some((_, group)) = self.groups.pop_first() else { break };
-            self.take_group(select, &group)?;
+            let Some(group) = self.collector.pop_group() else { break };
+            let (results, effort) = (group.results(select)?, Effort::default());
+            let tuple = (!group.tuple.is_empty()).then(|| TupleRef::trusted(&group.tuple));
+            let row = Row {
+                tuple,
+                parameters: &self.parameters,
+                aggregates: &results,
+                effort: &effort,
+                slots: None,
+            };
+            self.collector.take_group(select, &row)?;
         }
-        if !self.groups.is_empty() {
+        if self.collector.has_groups() {
             return Ok(Progress::More);
         }
-        for _ in 0..COLLECTED {
-            let Some((key, row)) = self.sorted.pop_first() else { return Ok(Progress::End) };
-            self.share.shrink(key.values.len() + row.len() + 2 * OVERHEAD);
-            if self.skipped < self.offset {
-                self.skipped += 1;
-            } else if u64::from(self.count) < self.limit {
-                self.append(&row)?;
-            }
-        }
-        Ok(if self.sorted.is_empty() { Progress::End } else { Progress::More })
-    }
-
-    /// The group of all rows exists without a row, too.
-    fn begin_groups(&mut self, plan: &Plan) {
-        self.groups.clear();
-        if let Body::Select(select) = &plan.body
-            && select.is_grouped()
-            && select.groups.is_empty()
-        {
-            self.groups.insert(SortKey::of_group(Vec::new(), select), Group::of(select));
-        }
+        Ok(if self.collector.collect()? { Progress::End } else { Progress::More })
     }
 
     fn restart(&mut self, plan: &Plan) {
-        self.rows.clear();
-        self.sorted.clear();
-        self.seen.clear();
         self.changes.clear();
-        self.begin_groups(plan);
-        (self.count, self.passed) = (0, 0);
-        self.share = Share::default();
+        self.collector.restart(select_of(plan));
     }
 
     /// Whether no further row can change the result.
     fn has_enough(&self, plan: &Plan) -> bool {
-        match &plan.body {
-            Body::Select(select) if !select.is_grouped() => {
-                self.limit == 0 || self.is_ordered && self.passed >= self.offset.saturating_add(self.limit)
-            }
-            _ => false,
+        select_of(plan).is_some_and(|select| self.collector.has_enough(select))
+    }
+
+    /// The rows of an UPDATE or DELETE of several sources are the tuples to change, each with the values to write.
+    fn take_changes(&mut self, general: &General, store: &Store) -> Result<(), Failure> {
+        let Some(written) = general.change.as_ref().and_then(GeneralChange::assignments) else {
+            return Ok(());
+        };
+        let space = store.space(general.target).ok();
+        let Some(primary) = space.and_then(|space| space.index(0)).map(SpaceIndex::key) else {
+            return Ok(());
+        };
+        let (_, rows) = self.machine.as_ref().map_or((0, &[][..]), |machine| machine.rows());
+        let mut rows = Reader::new(rows);
+        while let Ok(row) = rows.raw() {
+            let mut fields = TupleRef::trusted(row).fields();
+            let tuple = TupleRef::trusted(fields.next().unwrap_or(&[0x90]));
+            let mut key = Vec::new();
+            mp::write_array(&mut key, primary.part_count());
+            primary.extract(tuple.bytes(), &mut key);
+            let values = written.iter().zip(fields).map(|(target, value)| {
+                Ok((target, Value::read(&mut Reader::new(value)).unwrap_or(Value::Nil)))
+            });
+            let operations = match written {
+                [] => Vec::new(),
+                _ => operations_of(tuple.len(), values)?,
+            };
+            self.collector.grow(key.len() + operations.len() + 2 * OVERHEAD)?;
+            self.changes.push(Change { key, operations });
+            check_changes(self.limits, self.changes.len() as u64)?;
         }
+        Ok(())
     }
 
     /// Looks at a tuple, and takes it if it passes the filter. Returns the units of work.
@@ -288,10 +251,7 @@ impl Run {
         if let Some((limit, _)) = self.limits.whole.filter(|_| plan.kind().is_some()) {
             self.spent += units;
             if self.spent > limit {
-                return Err(value::execution(
-                    "it looks at too many rows at once, which would keep other clients waiting: narrow it by a key \
-                     or a range of keys, and change the rest with further statements",
-                ));
+                return Err(value::execution(TOO_LONG_AT_ONCE));
             }
         }
         Ok(units)
@@ -300,106 +260,19 @@ impl Run {
     /// Takes a row that passes the filter.
     fn take(&mut self, plan: &Plan, row: &Row<'_>, tuple: &[u8], own_key: &[u8]) -> Result<(), Failure> {
         match &plan.body {
-            Body::Select(select) if select.is_grouped() => {
-                let mut keys = Vec::new();
-                for term in &select.groups {
-                    row.evaluate(term)?.write(&mut keys);
-                    self.check_free(keys.len())?;
-                }
-                row.effort.spend(DEPTH * (select.groups.len() + keys.len() / 256) as u64)?;
-                let weight = keys.len() + OVERHEAD * (1 + select.aggregates.len());
-                let key = SortKey::of_group(keys, select);
-                let (group, mut grown) = match self.groups.entry(key) {
-                    Entry::Occupied(known) => (known.into_mut(), 0),
-                    Entry::Vacant(free) => (free.insert(Group::of(select)), weight),
-                };
-                grown += group.add(select, row, tuple)?;
-                self.grow(grown)?;
-            }
-            Body::Select(select) => self.take_row(select, row)?,
+            Body::Select(select) => self.collector.take(select, row, tuple)?,
             Body::Update(assignments) => {
                 let operations = operations(row, assignments)?;
-                self.grow(own_key.len() + operations.len() + 2 * OVERHEAD)?;
+                self.collector.grow(own_key.len() + operations.len() + 2 * OVERHEAD)?;
                 self.changes.push(Change { key: own_key.to_vec(), operations });
             }
             Body::Delete => {
-                self.grow(own_key.len() + 2 * OVERHEAD)?;
+                self.collector.grow(own_key.len() + 2 * OVERHEAD)?;
                 self.changes.push(Change { key: own_key.to_vec(), operations: Vec::new() });
             }
-            Body::Insert { .. } => {}
+            Body::Insert { .. } | Body::General(_) => {}
         }
         check_changes(self.limits, self.changes.len() as u64)
-    }
-
-    fn take_row(&mut self, select: &Select, row: &Row<'_>) -> Result<(), Failure> {
-        let mut values = Vec::new();
-        mp::write_array(&mut values, u32::try_from(select.columns.len()).unwrap_or(0));
-        for column in &select.columns {
-            write_column(row, &column.expr, &mut values)?;
-            self.check_free(values.len())?;
-        }
-        if select.distinct {
-            row.effort.spend(1 + (values.len() / 16) as u64)?;
-            if self.seen.contains(&values) {
-                return Ok(());
-            }
-            self.grow(values.len() + OVERHEAD)?;
-            self.seen.insert(values.clone());
-        }
-        self.passed += 1;
-        if self.is_ordered {
-            return if self.passed > self.offset { self.append(&values) } else { Ok(()) };
-        }
-        let mut keys = Vec::new();
-        for order in &select.order {
-            row.evaluate(&order.expr)?.write(&mut keys);
-            self.check_free(values.len() + keys.len())?;
-        }
-        // It is compared with the keys between it and the root of the tree.
-        row.effort.spend(DEPTH * (select.order.len() + keys.len() / 256) as u64)?;
-        self.grow(keys.len() + values.len() + 2 * OVERHEAD)?;
-        let key = SortKey { values: keys, descending: Rc::clone(&self.descending), number: self.passed };
-        self.sorted.insert(key, values);
-        // Rows behind the last that is wanted are never shown.
-        if self.sorted.len() as u64 > self.offset.saturating_add(self.limit)
-            && let Some((key, row)) = self.sorted.pop_last()
-        {
-            self.share.shrink(key.values.len() + row.len() + 2 * OVERHEAD);
-        }
-        Ok(())
-    }
-
-    /// Takes a group as a row of the result.
-    fn take_group(&mut self, select: &Select, group: &Group) -> Result<(), Failure> {
-        let (results, effort) = (group.results(select)?, Effort::default());
-        let parameters = std::mem::take(&mut self.parameters);
-        let tuple = (!group.tuple.is_empty()).then(|| TupleRef::trusted(&group.tuple));
-        let row = Row { tuple, parameters: &parameters, aggregates: &results, effort: &effort };
-        let is_over = self.is_ordered && self.passed >= self.offset.saturating_add(self.limit);
-        let taken = row.passes(select.having.as_ref().filter(|_| !is_over)).and_then(|passes| match passes {
-            true if !is_over => self.take_row(select, &row),
-            _ => Ok(()),
-        });
-        self.parameters = parameters;
-        taken
-    }
-
-    fn append(&mut self, row: &[u8]) -> Result<(), Failure> {
-        self.grow(row.len())?;
-        self.rows.extend_from_slice(row);
-        self.count += 1;
-        Ok(())
-    }
-
-    fn grow(&mut self, bytes: usize) -> Result<(), Failure> {
-        self.share.grow(bytes, self.limits.bytes)
-    }
-
-    /// Refuses this number of further bytes before they are counted.
-    fn check_free(&mut self, bytes: usize) -> Result<(), Failure> {
-        self.grow(bytes)?;
-        self.share.shrink(bytes);
-        Ok(())
     }
 
     /// Looks at one row of nothing.
@@ -420,43 +293,44 @@ impl Run {
 
     /// The rows of a SELECT that has ended: their number, and MessagePack arrays back to back.
     pub fn rows(&self) -> (u32, &[u8]) {
-        (self.count, &self.rows)
-    }
-}
-
-/// A column of any type is copied as it stands.
-fn write_column(row: &Row<'_>, expr: &Expr, out: &mut Vec<u8>) -> Result<(), Failure> {
-    match expr {
-        Expr::Column(field) => {
-            let bytes = row.tuple.and_then(|tuple| tuple.field(*field)).unwrap_or(&[0xc0]);
-            row.effort.spend(1 + u64::from(*field / 8) + (bytes.len() / 128) as u64)?;
-            out.extend_from_slice(bytes);
+        match &self.machine {
+            Some(machine) => machine.rows(),
+            None => self.collector.rows(),
         }
-        expr => row.evaluate(expr)?.write(out),
-    }
-    Ok(())
-}
-
-/// LIMIT or OFFSET.
-fn count_of(expr: Option<&Expr>, name: &str, parameters: &[Value]) -> Result<Option<u64>, Failure> {
-    let Some(expr) = expr else { return Ok(None) };
-    match Row::nothing(parameters, &Effort::default()).evaluate(expr)? {
-        Value::Uint(count) => Ok(Some(count)),
-        _ => Err(value::execution(&format!("Only positive integers are allowed in the {name} clause"))),
     }
 }
 
-/// The operations of an UPDATE of one tuple; fields in between that the tuple does not have become NULL.
+fn select_of(plan: &Plan) -> Option<&Select> {
+    match &plan.body {
+        Body::Select(select) => Some(select),
+        _ => None,
+    }
+}
+
+/// The operations of an UPDATE of one tuple.
 fn operations(row: &Row<'_>, assignments: &[(Target, Expr)]) -> Result<Vec<u8>, Failure> {
+    let present = row.tuple.map_or(0, TupleRef::len);
+    let values = assignments.iter().map(|(target, expr)| Ok((target, row.evaluate(expr)?)));
+    operations_of(present, values)
+}
+
+/// The operations that write values to fields of a tuple; fields in between that the tuple does not have become NULL.
+///
+/// # Errors
+/// A value that its field does not take.
+pub(crate) fn operations_of<'a>(
+    present: u32,
+    values: impl Iterator<Item = Result<(&'a Target, Value), Failure>>,
+) -> Result<Vec<u8>, Failure> {
     let mut written: BTreeMap<u32, Value> = BTreeMap::new();
-    for (target, expr) in assignments {
-        let value = value::assigned(row.evaluate(expr)?, target.ty)?;
+    for assignment in values {
+        let (target, value) = assignment?;
+        let value = value::assigned(value, target.ty)?;
         if value == Value::Nil && target.required {
             return Err(value::execution(&format!("NOT NULL constraint failed: {}", target.name)));
         }
         written.insert(target.field, value);
     }
-    let present = row.tuple.map_or(0, TupleRef::len);
     let last = written.last_key_value().map_or(0, |(field, _)| *field);
     for field in present..last {
         written.entry(field).or_insert(Value::Nil);
@@ -469,7 +343,11 @@ fn operations(row: &Row<'_>, assignments: &[(Target, Expr)]) -> Result<Vec<u8>, 
 
 /// Names and types of columns. A parameter has the type of its value.
 pub fn metadata(plan: &Plan, parameters: Option<&[Value]>) -> Vec<(String, String)> {
-    let Body::Select(select) = &plan.body else { return Vec::new() };
+    let columns = match &plan.body {
+        Body::Select(select) => &select.columns,
+        Body::General(general) if general.change.is_none() => &general.root.columns,
+        _ => return Vec::new(),
+    };
     let of_parameter = |expr: &Expr| match (expr, parameters) {
         (Expr::Parameter(number), Some(values)) => match values.get(*number) {
             Some(Value::Uint(_) | Value::Int(_)) => "integer",
@@ -480,7 +358,7 @@ pub fn metadata(plan: &Plan, parameters: Option<&[Value]>) -> Vec<(String, Strin
         },
         _ => "ANY",
     };
-    let columns = select.columns.iter().map(|column| {
+    let columns = columns.iter().map(|column| {
         let ty = column.ty.unwrap_or_else(|| of_parameter(&column.expr));
         (column.name.clone(), ty.to_owned())
     });

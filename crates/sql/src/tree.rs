@@ -7,6 +7,7 @@ use lycosa_tuple::field::FieldType;
 use lycosa_tuple::value::Value;
 
 use crate::functions::Function;
+use crate::query::{General, GeneralChange};
 
 /// A comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +38,16 @@ pub(crate) enum Expr {
     Literal(Value),
     /// A field, from 0.
     Column(u32),
+    /// A field of the current row of a source, in a statement of several; both from 0.
+    Slot(u32, u32),
+    /// All of the current row of a source.
+    Tuple(u32),
+    /// The value of a subquery, by its number.
+    Scalar(usize),
+    /// Whether a subquery has a row.
+    Exists(usize),
+    /// Whether a subquery has a row with this value.
+    InQuery(Box<Expr>, usize),
     /// A parameter, from 0.
     Parameter(usize),
     /// A result of an aggregate function, from 0.
@@ -58,6 +69,51 @@ pub(crate) enum Expr {
     Cast(Box<Expr>, FieldType),
     /// The value that is compared, conditions with their results, and the result of ELSE.
     Case(Option<Box<Expr>>, Vec<(Expr, Expr)>, Option<Box<Expr>>),
+}
+
+impl Expr {
+    /// Shows each part of the expression, itself first.
+    pub(crate) fn visit<'a>(&'a self, see: &mut dyn FnMut(&'a Expr)) {
+        see(self);
+        match self {
+            Expr::Literal(_)
+            | Expr::Column(_)
+            | Expr::Slot(..)
+            | Expr::Tuple(_)
+            | Expr::Scalar(_)
+            | Expr::Exists(_)
+            | Expr::Parameter(_)
+            | Expr::Aggregate(_) => {}
+            Expr::Not(inner)
+            | Expr::Minus(inner)
+            | Expr::Invert(inner)
+            | Expr::IsNull(inner)
+            | Expr::Cast(inner, _)
+            | Expr::InQuery(inner, _) => inner.visit(see),
+            Expr::And(left, right)
+            | Expr::Or(left, right)
+            | Expr::Compare(_, left, right)
+            | Expr::Arithmetic(_, left, right)
+            | Expr::Concat(left, right)
+            | Expr::Like(left, right, _) => {
+                left.visit(see);
+                right.visit(see);
+            }
+            Expr::Between(inner, low, high) => [inner, low, high].iter().for_each(|part| part.visit(see)),
+            Expr::In(inner, list) => {
+                inner.visit(see);
+                list.iter().for_each(|item| item.visit(see));
+            }
+            Expr::Call(_, arguments) => arguments.iter().for_each(|argument| argument.visit(see)),
+            Expr::Case(operand, branches, otherwise) => {
+                operand.iter().chain(otherwise).for_each(|part| part.visit(see));
+                for (condition, result) in branches {
+                    condition.visit(see);
+                    result.visit(see);
+                }
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +141,8 @@ pub(crate) struct Column {
     pub(crate) ty: Option<&'static str>,
     /// It has an aggregate function.
     pub(crate) is_aggregate: bool,
+    /// Its strings have an order of their own.
+    pub(crate) is_collated: bool,
     /// Shared with the terms of ORDER BY and GROUP BY that name the column.
     pub(crate) expr: Rc<Expr>,
 }
@@ -139,6 +197,8 @@ pub(crate) enum Body {
     },
     Update(Vec<(Target, Expr)>),
     Delete,
+    /// A statement of several sources or queries.
+    General(Rc<General>),
 }
 
 /// A statement that can run.
@@ -168,6 +228,11 @@ impl Plan {
         self.space
     }
 
+    /// Whether it is an INSERT of the rows of a query, which has to run first.
+    pub fn inserts_query(&self) -> bool {
+        matches!(self.body, Body::General(_)) && self.kind() == Some(StatementKind::Insert)
+    }
+
     /// What it does to rows; `None` for a SELECT.
     pub fn kind(&self) -> Option<StatementKind> {
         match &self.body {
@@ -175,6 +240,11 @@ impl Plan {
             Body::Insert { .. } => Some(StatementKind::Insert),
             Body::Update(_) => Some(StatementKind::Update),
             Body::Delete => Some(StatementKind::Delete),
+            Body::General(general) => match general.change.as_ref()? {
+                GeneralChange::Insert { .. } => Some(StatementKind::Insert),
+                GeneralChange::Update(_) => Some(StatementKind::Update),
+                GeneralChange::Delete => Some(StatementKind::Delete),
+            },
         }
     }
 }
@@ -184,6 +254,7 @@ impl Body {
     pub(crate) fn column_count(&self) -> usize {
         match self {
             Body::Select(select) => select.columns.len(),
+            Body::General(general) => general.root.columns.len(),
             _ => 0,
         }
     }

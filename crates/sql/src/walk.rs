@@ -19,7 +19,7 @@ use crate::tree::{Body, Comparison, Expr, Order, Plan};
 use crate::{Failure, value};
 
 /// A comparison of a field with a constant that every row has to pass.
-type Term = (u32, Comparison, Value);
+pub(crate) type Term = (u32, Comparison, Value);
 
 /// What a walk may stop at.
 #[derive(Debug, Default)]
@@ -31,6 +31,11 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
+    /// Whether the walk ends before its index does.
+    pub(crate) fn is_some(&self) -> bool {
+        self.prefix.is_some() || self.upper.is_some()
+    }
+
     /// Whether the walk has passed its ends with a tuple. `key` is the definition of the walked index.
     pub(crate) fn are_before(&self, key: &KeyDef, tuple: &[u8]) -> bool {
         if let Some((count, values)) = &self.prefix
@@ -87,9 +92,7 @@ impl Walk {
             Body::Select(select) => (&select.order[..], !select.aggregates.is_empty()),
             _ => (&[][..], false),
         };
-        let candidates = space.indexes().iter().filter_map(|index| Walk::over(index, &terms));
-        let best = candidates.max_by_key(|walk| (walk.rank, Reverse(walk.index)));
-        let mut walk = best.unwrap_or_default();
+        let mut walk = Walk::best(space, &terms);
         walk.is_ordered = order.is_empty() || is_aggregate;
         if !walk.is_ordered
             && walk.rank == 0
@@ -99,6 +102,13 @@ impl Walk {
             return Ok(Walk { index: index.id(), iterator, is_ordered: true, ..Walk::default() });
         }
         Ok(walk)
+    }
+
+    /// The walk that reads least of the rows that pass the terms.
+    pub(crate) fn best(space: &Space, terms: &[Term]) -> Walk {
+        let candidates = space.indexes().iter().filter_map(|index| Walk::over(index, terms));
+        let best = candidates.max_by_key(|walk| (walk.rank, Reverse(walk.index)));
+        best.unwrap_or_default()
     }
 
     /// The key at which the walk begins: a MessagePack array.

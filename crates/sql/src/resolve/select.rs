@@ -1,22 +1,41 @@
 //! SELECT to a plan: its columns, groups and order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use lycosa_store::Store;
 use lycosa_tuple::value::Value;
 use sqlparser::ast::{self, SelectItem, SetExpr};
 
+use super::names::{Named, ambiguous};
 use super::{
     Context, MAX_COLUMNS, at_most, generic, name, no_such_space, none, simple_name, type_of, unsupported,
 };
 use crate::Failure;
 use crate::tree::{Column, Expr, Order, Select};
 
+/// SELECT from one space at most.
 pub(super) fn query_of(
     query: ast::Query,
     store: &Store,
 ) -> Result<(Context<'_>, Option<Expr>, Select), Failure> {
+    let (body, Clauses { order, limit }) = clauses_of(query)?;
+    let SetExpr::Select(select) = body else {
+        return Err(unsupported("such a query"));
+    };
+    let (from, parts) = parts_of(*select)?;
+    let mut context = if from.is_empty() { Context::nothing() } else { Context::of_table(from, store)? };
+    let (filter, select) = context.fill(parts, order, limit)?;
+    Ok((context, filter, select))
+}
+
+/// The clauses of a query that stand behind its SELECT.
+pub(super) struct Clauses {
+    pub(super) order: Vec<ast::OrderByExpr>,
+    pub(super) limit: Option<ast::LimitClause>,
+}
+
+pub(super) fn clauses_of(query: ast::Query) -> Result<(SetExpr, Clauses), Failure> {
     let ast::Query {
         with,
         body,
@@ -32,32 +51,21 @@ pub(super) fn query_of(
     none(with.is_none(), "WITH")?;
     none(fetch.is_none() && locks.is_empty() && for_clause.is_none(), "FETCH and FOR")?;
     none(settings.is_none() && format_clause.is_none() && pipe_operators.is_empty(), "such a clause")?;
-    let SetExpr::Select(select) = *body else {
-        return Err(unsupported("UNION, VALUES and queries of queries"));
-    };
-    let Parts { mut context, selection, projection, distinct, groups, having } = select_of(*select, store)?;
-    context.may_aggregate = true;
-    let mut columns = Columns::default();
-    for item in projection {
-        add_column(item, &mut context, &mut columns)?;
-    }
-    let Columns { list: columns, by_name, .. } = columns;
-    let mut order = Vec::new();
-    if let Some(ast::OrderBy { kind, interpolate }) = order_by {
-        none(interpolate.is_none(), "INTERPOLATE")?;
-        let ast::OrderByKind::Expressions(terms) = kind else { return Err(unsupported("ORDER BY ALL")) };
-        at_most(MAX_COLUMNS, "The number of terms in ORDER BY clause", terms.len())?;
-        for (place, term) in terms.into_iter().enumerate() {
-            order.push(order_of(place, term, (&columns, &by_name), &mut context)?);
+    let order = match order_by {
+        None => Vec::new(),
+        Some(ast::OrderBy { kind, interpolate }) => {
+            none(interpolate.is_none(), "INTERPOLATE")?;
+            let ast::OrderByKind::Expressions(terms) = kind else { return Err(unsupported("ORDER BY ALL")) };
+            at_most(MAX_COLUMNS, "The number of terms in ORDER BY clause", terms.len())?;
+            terms
         }
-    }
-    let having = having.map(|having| context.expression(having)).transpose()?;
-    at_most(MAX_COLUMNS, "The number of terms in GROUP BY clause", groups.len())?;
-    let groups = (groups.into_iter().enumerate())
-        .map(|(place, term)| group_of(place, term, (&columns, &by_name), &mut context))
-        .collect::<Result<_, _>>()?;
-    context.may_aggregate = false;
-    let (limit, offset) = match limit_clause {
+    };
+    Ok((*body, Clauses { order, limit: limit_clause }))
+}
+
+/// LIMIT and OFFSET.
+pub(super) fn bounds_of(clause: Option<ast::LimitClause>) -> Result<(Option<Expr>, Option<Expr>), Failure> {
+    let (limit, offset) = match clause {
         None => (None, None),
         Some(ast::LimitClause::OffsetCommaLimit { offset, limit }) => (Some(limit), Some(offset)),
         Some(ast::LimitClause::LimitOffset { limit, offset, limit_by }) => {
@@ -72,15 +80,43 @@ pub(super) fn query_of(
         let mut nothing = Context::nothing();
         expr.map(|expr| nothing.expression(expr)).transpose()
     };
-    let (limit, offset) = (constant(limit)?, constant(offset)?);
-    let filter = selection.map(|filter| context.expression(filter)).transpose()?;
-    let aggregates = std::mem::take(&mut context.aggregates);
-    Ok((context, filter, Select { columns, aggregates, distinct, groups, having, order, limit, offset }))
+    Ok((constant(limit)?, constant(offset)?))
+}
+
+impl Context<'_> {
+    /// Columns, groups, order and bounds of a SELECT whose FROM is resolved, and its WHERE.
+    pub(super) fn fill(
+        &mut self,
+        parts: Parts,
+        order_by: Vec<ast::OrderByExpr>,
+        limit: Option<ast::LimitClause>,
+    ) -> Result<(Option<Expr>, Select), Failure> {
+        let Parts { selection, projection, distinct, groups, having } = parts;
+        self.may_aggregate = true;
+        let mut columns = Columns::default();
+        for item in projection {
+            add_column(item, self, &mut columns)?;
+        }
+        let Columns { list: columns, by_name, .. } = columns;
+        let mut order = Vec::new();
+        for (place, term) in order_by.into_iter().enumerate() {
+            order.push(order_of(place, term, (&columns, &by_name), self)?);
+        }
+        let having = having.map(|having| self.expression(having)).transpose()?;
+        at_most(MAX_COLUMNS, "The number of terms in GROUP BY clause", groups.len())?;
+        let groups = (groups.into_iter().enumerate())
+            .map(|(place, term)| group_of(place, term, (&columns, &by_name), self))
+            .collect::<Result<_, _>>()?;
+        self.may_aggregate = false;
+        let (limit, offset) = bounds_of(limit)?;
+        let filter = selection.map(|filter| self.expression(filter)).transpose()?;
+        let aggregates = std::mem::take(&mut self.aggregates);
+        Ok((filter, Select { columns, aggregates, distinct, groups, having, order, limit, offset }))
+    }
 }
 
 /// The parts of a SELECT that are not refused.
-struct Parts<'a> {
-    context: Context<'a>,
+pub(super) struct Parts {
     selection: Option<ast::Expr>,
     projection: Vec<SelectItem>,
     distinct: bool,
@@ -88,7 +124,8 @@ struct Parts<'a> {
     having: Option<ast::Expr>,
 }
 
-fn select_of(select: ast::Select, store: &Store) -> Result<Parts<'_>, Failure> {
+/// FROM and the other parts of a SELECT.
+pub(super) fn parts_of(select: ast::Select) -> Result<(Vec<ast::TableWithJoins>, Parts), Failure> {
     let ast::Select {
         select_token: _,
         optimizer_hints,
@@ -134,8 +171,7 @@ fn select_of(select: ast::Select, store: &Store) -> Result<Parts<'_>, Failure> {
     none(connect_by.is_empty() && cluster_by.is_empty() && distribute_by.is_empty(), "such a SELECT")?;
     none(sort_by.is_empty() && value_table_mode.is_none(), "such a SELECT")?;
     none(matches!(flavor, ast::SelectFlavor::Standard), "FROM before SELECT")?;
-    let context = if from.is_empty() { Context::nothing() } else { Context::of_table(from, store)? };
-    Ok(Parts { context, selection, projection, distinct: is_distinct, groups, having })
+    Ok((from, Parts { selection, projection, distinct: is_distinct, groups, having }))
 }
 
 /// The columns of a result, as they are found.
@@ -169,6 +205,9 @@ fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Columns
         SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(of), options) => {
             none(options == ast::WildcardAdditionalOptions::default(), "such a *")?;
             let wanted = simple_name(&of)?;
+            if context.names.is_some() {
+                return add_all_of(context, Some(&wanted), columns);
+            }
             if wanted != context.alias {
                 return Err(no_such_space(&wanted));
             }
@@ -183,14 +222,22 @@ fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Columns
         Expr::Column(field) => {
             context.space.and_then(|space| Some(space.format().fields().get(*field as usize)?.name.clone()))
         }
+        Expr::Slot(slot, field) => {
+            let names = context.names.as_ref();
+            names.and_then(|names| names.field(*slot, *field)).map(|field| field.name.clone())
+        }
         _ => None,
     };
+    let is_collated = context.is_collated(&expr);
     let name = alias.or(own_name).unwrap_or_else(|| format!("COLUMN_{}", columns.unnamed + 1));
     let ty = type_of(&expr, context);
-    columns.add(Column { name, ty, is_aggregate, expr: Rc::new(expr) })
+    columns.add(Column { name, ty, is_aggregate, is_collated, expr: Rc::new(expr) })
 }
 
 fn add_all(context: &Context<'_>, columns: &mut Columns) -> Result<(), Failure> {
+    if context.names.as_ref().is_some_and(|names| !names.sources().is_empty()) {
+        return add_all_of(context, None, columns);
+    }
     let Some(space) = context.space else {
         return Err(Failure::new(181, "Failed to expand '*' in SELECT statement without FROM clause"));
     };
@@ -199,14 +246,45 @@ fn add_all(context: &Context<'_>, columns: &mut Columns) -> Result<(), Failure> 
             name: field.name.clone(),
             ty: Some(field.ty.name()),
             is_aggregate: false,
+            is_collated: context.collated.contains(&number),
             expr: Rc::new(Expr::Column(number)),
         })?;
     }
     Ok(())
 }
 
+/// The columns of all sources, or of one by its name.
+fn add_all_of(context: &Context<'_>, alias: Option<&str>, columns: &mut Columns) -> Result<(), Failure> {
+    let Some(names) = &context.names else { return Ok(()) };
+    let is_wanted = |source: &&Named| alias.is_none_or(|alias| source.alias == alias);
+    let mut seen = HashSet::new();
+    let mut is_known = false;
+    for source in names.sources().iter().filter(is_wanted) {
+        is_known = true;
+        for (number, field) in (0..).zip(names.fields(source.slot)) {
+            if !seen.insert((&source.alias, &field.name)) && !source.alias.is_empty() {
+                return Err(ambiguous(Some(&source.alias), &field.name));
+            }
+            if alias.is_none() && source.merged.contains(&number) {
+                continue;
+            }
+            columns.add(Column {
+                name: field.name.clone(),
+                ty: Some(field.ty),
+                is_aggregate: false,
+                is_collated: field.is_collated,
+                expr: Rc::new(Expr::Slot(source.slot, number)),
+            })?;
+        }
+    }
+    match alias {
+        Some(alias) if !is_known => Err(no_such_space(alias)),
+        _ => Ok(()),
+    }
+}
+
 /// The column that a term of ORDER BY or GROUP BY names by its number.
-fn column_at<'a>(
+pub(super) fn column_at<'a>(
     clause: &str,
     place: usize,
     number: u64,
@@ -231,7 +309,7 @@ fn group_of(
 ) -> Result<Rc<Expr>, Failure> {
     let refused = || generic("aggregate functions are not allowed in the GROUP BY clause");
     let by_alias = match &term {
-        ast::Expr::Identifier(ident) if context.field(ident).is_err() => {
+        ast::Expr::Identifier(ident) if context.column(ident).is_err() => {
             by_name.get(&name(ident)).and_then(|place| columns.get(*place))
         }
         _ => None,
@@ -248,11 +326,20 @@ fn group_of(
         }
     };
     match &*column.expr {
-        Expr::Column(field) if context.collated.contains(field) => {
-            Err(unsupported("GROUP BY a column that has a collation"))
-        }
+        expr if context.is_collated(expr) => Err(unsupported("GROUP BY a column that has a collation")),
         _ if column.is_aggregate => Err(refused()),
         _ => Ok(Rc::clone(&column.expr)),
+    }
+}
+
+/// A term of ORDER BY, and whether it descends.
+pub(super) fn direction_of(term: ast::OrderByExpr) -> Result<(ast::Expr, bool), Failure> {
+    let ast::OrderByExpr { expr, options: ast::OrderByOptions { sort, nulls_first }, with_fill } = term;
+    none(with_fill.is_none() && nulls_first.is_none(), "NULLS FIRST and NULLS LAST")?;
+    match sort {
+        None | Some(ast::OrderBySort::Asc) => Ok((expr, false)),
+        Some(ast::OrderBySort::Desc) => Ok((expr, true)),
+        Some(ast::OrderBySort::Using(_)) => Err(unsupported("ORDER BY USING")),
     }
 }
 
@@ -262,13 +349,7 @@ fn order_of(
     (columns, by_name): (&[Column], &HashMap<String, usize>),
     context: &mut Context<'_>,
 ) -> Result<Order, Failure> {
-    let ast::OrderByExpr { expr, options: ast::OrderByOptions { sort, nulls_first }, with_fill } = term;
-    none(with_fill.is_none() && nulls_first.is_none(), "NULLS FIRST and NULLS LAST")?;
-    let descending = match sort {
-        None | Some(ast::OrderBySort::Asc) => false,
-        Some(ast::OrderBySort::Desc) => true,
-        Some(ast::OrderBySort::Using(_)) => return Err(unsupported("ORDER BY USING")),
-    };
+    let (expr, descending) = direction_of(term)?;
     let by_alias = match &expr {
         ast::Expr::Identifier(ident) => by_name.get(&name(ident)).and_then(|place| columns.get(*place)),
         _ => None,
@@ -282,7 +363,7 @@ fn order_of(
             other => Rc::new(other),
         },
     };
-    if matches!(*expr, Expr::Column(field) if context.collated.contains(&field)) {
+    if context.is_collated(&expr) {
         return Err(unsupported("ORDER BY a column that has a collation"));
     }
     Ok(Order { expr, descending })

@@ -355,8 +355,13 @@ fn changes(lua: Lua) -> Result<i32, Error> {
 fn rows(lua: Lua) -> Result<i32, Error> {
     lua.join_transaction()?;
     let plan = planned(&lua)?;
-    let (limits, parameters) = (limits(lua, 3)?, parameters(lua, 2)?);
-    let Inserted { tuples, conflict, sequence } = on_big_stack(|| sql::inserted(plan, &parameters, limits))?;
+    let Inserted { tuples, conflict, sequence } = if plan.inserts_query() {
+        let run = run(lua, plan, true)?;
+        sql::inserted_of_query(plan, &run, limits(lua, 3)?)?
+    } else {
+        let (limits, parameters) = (limits(lua, 3)?, parameters(lua, 2)?);
+        on_big_stack(|| sql::inserted(plan, &parameters, limits))?
+    };
     let keys = lua.with_instance(|instance| {
         let space = instance.store().space(plan.space()).map_err(|error| of_store(&error))?;
         let key = space.index(0).map(lycosa_store::SpaceIndex::key);

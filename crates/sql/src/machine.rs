@@ -1,0 +1,638 @@
+//! What runs a statement of several sources: nested loops, subqueries, compound queries.
+//!
+//! The work is one `async` function after the other, and nothing wakes it: [`Machine::step`] polls it. A future that wants
+//! rows leaves a [`Request`] and waits; the step reads the rows, which the process lends it, and polls again. A future that has
+//! worked for [`effort::STEP`] units waits without a request, which ends the step. So loops keep their places on the heap, at
+//! any depth of queries, and other statements run in between.
+//!
+//! Bounds: work of a step; work of all steps for clients ([`Limits::total`]); bytes of everything that the statement keeps;
+//! [`MAX_RESTARTS`].
+//!
+//! Absent: names and types, which are resolved; the choice of the order of loops, see [`crate::join`].
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use lycosa_store::{Budget, Cursor, Progress, Store};
+use lycosa_tuple::collation::Collation;
+use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::scalar;
+use lycosa_tuple::tuple::TupleRef;
+use lycosa_tuple::value::Value;
+
+use crate::collect::{COLLECTED, Collector, DEPTH, bounds_of};
+use crate::effort::{self, Effort};
+use crate::eval::Row;
+use crate::join::{Level, levels, source_of};
+use crate::limits::{Limits, OVERHEAD, Share};
+use crate::query::{General, Joined, Origin, Part, Query, SetOperation, Term, Wanted};
+use crate::run::TOO_LONG_AT_ONCE;
+use crate::subquery::{Answer, Set, Slots};
+use crate::tree::Expr;
+use crate::walk::{self, Ends, Walk};
+use crate::{Advance, Error, Failure, Rows, value};
+
+/// How often a statement begins again because an index that it reads was built anew.
+const MAX_RESTARTS: u32 = 16;
+
+/// Errors of a client's statement that looks at too many rows.
+const TOO_LONG: &str = "it looks at too many rows: compare fields of an index with those of the other spaces, and narrow \
+                        the query by a key or a range of keys";
+
+/// Rows that a scan reads at first, and at most, in one request.
+const FIRST_ROWS: u32 = 8;
+const MAX_ROWS: u32 = 512;
+
+/// Bytes that a scan reads in one request.
+const MAX_BYTES: usize = 64 << 10;
+
+/// Rows of a result, back to back.
+struct Found {
+    count: u32,
+    bytes: Vec<u8>,
+    share: Share,
+}
+
+/// What a future asks of the step.
+enum Request {
+    /// Rows of a space that pass these comparisons.
+    Open(u32, Vec<walk::Term>),
+    Next(Cursor, Ends),
+}
+
+/// What the step has read.
+struct Read {
+    /// `None`: these are the last rows.
+    next: Option<(Cursor, Ends)>,
+    bytes: Vec<u8>,
+}
+
+/// The rows of a source, as a level reads them.
+enum Scan {
+    Nothing,
+    Space { read: Box<Read>, at: usize },
+    Derived { rows: Rc<Vec<u8>>, at: usize },
+}
+
+/// A statement under way.
+pub(crate) struct Machine {
+    shared: Rc<Shared>,
+    work: Pin<Box<dyn Future<Output = Result<Found, Failure>>>>,
+    found: Option<Found>,
+    restarts: u32,
+}
+
+impl Machine {
+    /// A machine as a user.
+    ///
+    /// # Errors
+    /// A space that does not exist any more.
+    pub(crate) fn new(
+        general: &Rc<General>,
+        store: &Store,
+        user: u32,
+        parameters: &[Value],
+        limits: Limits,
+    ) -> Result<Machine, Error> {
+        for space in &general.spaces {
+            store.space(*space)?;
+        }
+        let read = general.queries.iter().map(|query| query.slots.clone()).collect();
+        let shared = Rc::new(Shared {
+            general: Rc::clone(general),
+            levels: general.joined.iter().map(|joined| levels(joined, store)).collect(),
+            parameters: parameters.to_vec(),
+            limits,
+            user,
+            bound: match (limits.whole, limits.total) {
+                (Some((limit, _)), _) if general.change.is_some() => Some((limit, TOO_LONG_AT_ONCE)),
+                (_, total) => total.map(|limit| (limit, TOO_LONG)),
+            },
+            slots: RefCell::new(Slots::new(general.slots, read)),
+            request: RefCell::new(None),
+            read: RefCell::new(None),
+            bytes: Rc::default(),
+            rows_wanted: Cell::new(FIRST_ROWS),
+            spent: Cell::new(0),
+            paused_at: Cell::new(0),
+        });
+        let work = Machine::begin(&shared);
+        Ok(Machine { shared, work, found: None, restarts: 0 })
+    }
+
+    fn begin(shared: &Rc<Shared>) -> Pin<Box<dyn Future<Output = Result<Found, Failure>>>> {
+        let shared = Rc::clone(shared);
+        Box::pin(async move { shared.query(&shared.general.root, u64::MAX).await })
+    }
+
+    /// Goes on.
+    ///
+    /// # Errors
+    /// What an expression or the process refuses; the statement takes too long or its result too much.
+    pub(crate) fn step<R: Rows>(&mut self, rows: &mut R) -> Result<Progress, R::Refusal> {
+        self.shared.paused_at.set(self.shared.spent.get());
+        if self.found.is_some() {
+            return Ok(Progress::End);
+        }
+        loop {
+            let polled = self.work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            if let Poll::Ready(found) = polled {
+                self.found = Some(found.map_err(Error::from)?);
+                return Ok(Progress::End);
+            }
+            let Some(request) = self.shared.request.take() else { return Ok(Progress::More) };
+            match self.shared.serve(request, rows) {
+                Ok(read) => *self.shared.read.borrow_mut() = Some(read),
+                Err(Advance::Refused(refusal)) => return Err(refusal),
+                Err(Advance::IndexAltered) => {
+                    self.restarts += 1;
+                    if self.restarts > MAX_RESTARTS {
+                        let text = "an index that it reads was built anew again and again";
+                        return Err(Error::from(value::execution(text)).into());
+                    }
+                    let general = &self.shared.general;
+                    let read = general.queries.iter().map(|query| query.slots.clone()).collect();
+                    *self.shared.slots.borrow_mut() = Slots::new(general.slots, read);
+                    self.work = Machine::begin(&self.shared);
+                }
+            }
+        }
+    }
+
+    /// The rows of a statement that has ended: their number, and MessagePack arrays back to back.
+    pub(crate) fn rows(&self) -> (u32, &[u8]) {
+        self.found.as_ref().map_or((0, &[]), |found| (found.count, &found.bytes))
+    }
+}
+
+/// What the futures of a statement share with its steps.
+struct Shared {
+    general: Rc<General>,
+    /// Of each SELECT.
+    levels: Vec<Vec<Level>>,
+    parameters: Vec<Value>,
+    limits: Limits,
+    user: u32,
+    /// Units of all steps, and the error of a statement that needs more.
+    bound: Option<(u64, &'static str)>,
+    slots: RefCell<Slots>,
+    request: RefCell<Option<Request>>,
+    read: RefCell<Option<Read>>,
+    /// Bytes of all shares of the statement.
+    bytes: Rc<Cell<usize>>,
+    /// Rows that the next request reads at most.
+    rows_wanted: Cell<u32>,
+    /// Units of work, in all steps and up to the last pause.
+    spent: Cell<u64>,
+    paused_at: Cell<u64>,
+}
+
+/// A future whose size does not depend on its callers.
+type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + 'a>>;
+
+impl Shared {
+    /// Reads what a future asks for.
+    fn serve<R: Rows>(&self, request: Request, rows: &mut R) -> Result<Read, Advance<R::Refusal>> {
+        let refused = |error: Error| Advance::Refused(error.into());
+        let (mut cursor, ends) = match request {
+            Request::Next(cursor, ends) => (cursor, ends),
+            Request::Open(id, terms) => {
+                let space = rows.store().space(id).map_err(|error| refused(error.into()))?;
+                let walk = Walk::best(space, &terms);
+                let cursor = Cursor::new(self.user, id, walk.index, walk.iterator, &walk.encoded_key());
+                (cursor, walk.ends)
+            }
+        };
+        let key = if ends.is_some() {
+            let space = rows.store().space(cursor.space()).ok();
+            space.and_then(|space| space.index(cursor.index())).map(|index| index.key().clone())
+        } else {
+            None
+        };
+        let (mut bytes, mut is_over) = (Vec::new(), false);
+        let budget = Budget::new(self.rows_wanted.get(), MAX_BYTES);
+        let progress = rows.advance_while(&mut cursor, budget, &mut |tuple: &[u8]| {
+            if key.as_ref().is_some_and(|key| ends.are_before(key, tuple)) {
+                is_over = true;
+                return ControlFlow::Break(());
+            }
+            bytes.extend_from_slice(tuple);
+            ControlFlow::Continue(())
+        })?;
+        let is_last = is_over || progress == Progress::End;
+        Ok(Read { next: (!is_last).then_some((cursor, ends)), bytes })
+    }
+
+    /// Lets the step go on, and waits for the next poll.
+    async fn hand_over(&self) {
+        let mut has_waited = false;
+        poll_fn(|_| match std::mem::replace(&mut has_waited, true) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    }
+
+    /// Waits for the rows of a request.
+    async fn read(&self, request: Request, rows: u32) -> Read {
+        self.rows_wanted.set(rows);
+        self.request.replace(Some(request));
+        self.hand_over().await;
+        self.read.take().unwrap_or(Read { next: None, bytes: Vec::new() })
+    }
+
+    /// Counts work, and ends the step if it has done enough.
+    async fn work(&self, units: u64) -> Result<(), Failure> {
+        let spent = self.spent.get() + units;
+        self.spent.set(spent);
+        if let Some((limit, text)) = self.bound
+            && spent > limit
+        {
+            return Err(value::execution(text));
+        }
+        if spent - self.paused_at.get() > effort::STEP {
+            self.hand_over().await;
+        }
+        Ok(())
+    }
+
+    fn share(&self) -> Share {
+        Share::of(&self.bytes)
+    }
+
+    /// Evaluates with the current rows. `None`: the subquery has to be answered first.
+    fn attempt<T>(
+        &self,
+        aggregates: &[Value],
+        evaluate: &mut dyn FnMut(&Row<'_>) -> Result<T, Failure>,
+    ) -> Result<Result<T, usize>, Failure> {
+        let slots = self.slots.borrow();
+        let effort = Effort::default();
+        let row = Row {
+            tuple: None,
+            parameters: &self.parameters,
+            aggregates,
+            effort: &effort,
+            slots: Some(&slots),
+        };
+        let done = evaluate(&row);
+        self.spent.set(self.spent.get() + effort.spent());
+        match (done, slots.take_wanted()) {
+            (Ok(done), _) => Ok(Ok(done)),
+            (Err(_), Some(query)) => Ok(Err(query)),
+            (Err(failure), None) => Err(failure),
+        }
+    }
+
+    /// Evaluates with the current rows, and runs the subqueries that this needs.
+    async fn evaluate<T>(
+        &self,
+        aggregates: &[Value],
+        evaluate: &mut dyn FnMut(&Row<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        loop {
+            match self.attempt(aggregates, evaluate)? {
+                Ok(done) => return Ok(done),
+                Err(query) => self.find_answer(query).await?,
+            }
+        }
+    }
+
+    /// Answers the subqueries of expressions.
+    async fn settle(&self, exprs: &[Expr], aggregates: &[Value]) -> Result<(), Failure> {
+        for expr in exprs {
+            self.evaluate(aggregates, &mut |row| row.evaluate(expr).map(drop)).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a subquery for the current rows.
+    fn find_answer(&self, number: usize) -> Work<'_, ()> {
+        Box::pin(async move {
+            let general = &self.general;
+            let Some(query) = general.queries.get(number) else { return Err(missing()) };
+            self.work(effort::ROW).await?;
+            let most = match query.wanted {
+                Wanted::Scalar => 2,
+                Wanted::Exists => 1,
+                Wanted::Set | Wanted::Rows => u64::MAX,
+            };
+            let Found { count, bytes, share } = self.query(query, most).await?;
+            let first = |row: &[u8]| {
+                let field = TupleRef::trusted(row).field(0).unwrap_or(&[0xc0]);
+                Value::read(&mut Reader::new(field)).unwrap_or(Value::Nil)
+            };
+            let answer = match query.wanted {
+                Wanted::Scalar if count > 1 => {
+                    return Err(value::execution("Expression subquery returned more than 1 row"));
+                }
+                Wanted::Scalar => Answer::Scalar(first(&bytes)),
+                Wanted::Exists => Answer::Exists(count > 0),
+                Wanted::Rows => Answer::Rows(Rc::new(bytes)),
+                Wanted::Set => {
+                    let mut rows = Reader::new(&bytes);
+                    let mut values = Vec::new();
+                    while let Ok(row) = rows.raw() {
+                        values.push(first(row));
+                        self.work(DEPTH).await?;
+                    }
+                    Answer::Set(Set::of(values))
+                }
+            };
+            self.slots.borrow_mut().answer(number, answer, share);
+            Ok(())
+        })
+    }
+
+    /// The rows of a query, at most `most`.
+    async fn query(&self, query: &Query, most: u64) -> Result<Found, Failure> {
+        if let (Part::Select(number), true) = (&query.first, query.others.is_empty()) {
+            return self.select(*number, most).await;
+        }
+        let mut found = self.part(&query.first).await?;
+        for (operation, part) in &query.others {
+            let right = self.part(part).await?;
+            found = self.combine(found, *operation, right).await?;
+        }
+        let bounds = bounds_of(query.limit.as_ref(), query.offset.as_ref(), &self.parameters)?;
+        let bounds = (bounds.0.min(most), bounds.1);
+        if query.order.is_empty() && bounds == (u64::MAX, 0) {
+            return Ok(found);
+        }
+        let descending = query.order.iter().map(|(_, descending)| *descending).collect();
+        let mut collector = Collector::of_rows(descending, bounds, self.limits, self.share());
+        let mut rows = Reader::new(&found.bytes);
+        while let Ok(row) = rows.raw() {
+            let mut keys = Vec::new();
+            for (column, _) in &query.order {
+                keys.extend_from_slice(TupleRef::trusted(row).field(*column).unwrap_or(&[0xc0]));
+            }
+            self.work(DEPTH * (1 + query.order.len() + keys.len() / 256) as u64).await?;
+            collector.take_made(keys, row.to_vec())?;
+        }
+        self.collected(collector).await
+    }
+
+    async fn collected(&self, mut collector: Collector) -> Result<Found, Failure> {
+        while !collector.collect()? {
+            self.work(2 * COLLECTED as u64).await?;
+        }
+        let (count, bytes, share) = collector.into_rows();
+        Ok(Found { count, bytes, share })
+    }
+
+    /// The rows of a part of a query.
+    async fn part(&self, part: &Part) -> Result<Found, Failure> {
+        let rows = match part {
+            Part::Select(number) => return self.select(*number, u64::MAX).await,
+            Part::Values(rows) => rows,
+        };
+        let mut found = Found { count: 0, bytes: Vec::new(), share: self.share() };
+        for row in rows {
+            let before = found.bytes.len();
+            mp::write_array(&mut found.bytes, u32::try_from(row.len()).unwrap_or(0));
+            for expr in row {
+                let value = self.evaluate(&[], &mut |row| row.evaluate(expr)).await?;
+                value.write(&mut found.bytes);
+            }
+            found.share.grow(found.bytes.len() - before, self.limits.bytes)?;
+            found.count += 1;
+            self.work(effort::ROW).await?;
+        }
+        Ok(found)
+    }
+
+    /// The rows of a compound query of two parts. All operators but UNION ALL sort the rows and drop duplicates.
+    async fn combine(
+        &self,
+        mut left: Found,
+        operation: SetOperation,
+        right: Found,
+    ) -> Result<Found, Failure> {
+        if operation == SetOperation::UnionAll {
+            left.share.grow(right.bytes.len(), self.limits.bytes)?;
+            left.bytes.extend_from_slice(&right.bytes);
+            left.count = left.count.saturating_add(right.count);
+            return Ok(left);
+        }
+        let mut share = self.share();
+        let mut sets = [BTreeSet::new(), BTreeSet::new()];
+        for (set, found) in [(0, &left), (1, &right)] {
+            let mut rows = Reader::new(&found.bytes);
+            while let Ok(row) = rows.raw() {
+                self.work(DEPTH * (2 + row.len() / 64) as u64).await?;
+                let row = RowKey(row.to_vec());
+                let is_wanted = match (operation, set) {
+                    (_, 0) => true,
+                    (SetOperation::Union, _) => !sets[0].contains(&row),
+                    _ => sets[0].contains(&row),
+                };
+                if is_wanted {
+                    share.grow(row.0.len() + OVERHEAD, self.limits.bytes)?;
+                    sets[set].insert(row);
+                }
+            }
+        }
+        let [mut first, second] = sets;
+        let chosen = match operation {
+            SetOperation::Intersect => second,
+            SetOperation::Except => {
+                first.retain(|row| !second.contains(row));
+                first
+            }
+            SetOperation::Union | SetOperation::UnionAll => {
+                first.extend(second);
+                first
+            }
+        };
+        let mut found = Found { count: 0, bytes: Vec::new(), share: self.share() };
+        for RowKey(row) in chosen {
+            found.share.grow(row.len(), self.limits.bytes)?;
+            found.bytes.extend_from_slice(&row);
+            found.count += 1;
+            self.work(2).await?;
+        }
+        Ok(found)
+    }
+
+    /// The rows of a SELECT, at most `most`.
+    async fn select(&self, number: usize, most: u64) -> Result<Found, Failure> {
+        let joined = self.general.joined.get(number).ok_or_else(missing)?;
+        let select = &joined.select;
+        let bounds = bounds_of(select.limit.as_ref(), select.offset.as_ref(), &self.parameters)?;
+        let bounds = (bounds.0.min(most), bounds.1);
+        let is_ordered = select.order.is_empty();
+        let mut collector = Collector::new(Some(select), bounds, self.limits, is_ordered, self.share());
+        self.nest(joined, &self.levels[number], &mut collector).await?;
+        while let Some(group) = collector.pop_group() {
+            self.work(effort::ROW).await?;
+            let mut rows = TupleRef::trusted(&group.tuple).fields();
+            for source in &joined.sources {
+                let row = rows.next().filter(|row| *row != [0xc0]).unwrap_or_default();
+                self.slots.borrow_mut().put(source.slot, row);
+            }
+            let results = group.results(select)?;
+            self.settle(&joined.of_result, &results).await?;
+            self.attempt(&results, &mut |row| collector.take_group(select, row))?.map_err(|_| missing())?;
+        }
+        self.collected(collector).await
+    }
+
+    /// The nest of loops of a SELECT: gives each row that passes to the collector.
+    async fn nest(
+        &self,
+        joined: &Joined,
+        levels: &[Level],
+        collector: &mut Collector,
+    ) -> Result<(), Failure> {
+        let Some(outermost) = levels.first() else {
+            return match self.pass(joined.terms.iter()).await? {
+                true => self.take(joined, collector).await,
+                false => Ok(()),
+            };
+        };
+        // Each with whether a row has passed the condition of a LEFT JOIN.
+        let mut scans = vec![(self.open(joined, outermost).await?, false)];
+        loop {
+            let depth = scans.len().saturating_sub(1);
+            let (Some((scan, has_matched)), Some(level)) = (scans.last_mut(), levels.get(depth)) else {
+                return Ok(());
+            };
+            if collector.has_enough(&joined.select) {
+                return Ok(());
+            }
+            let source = source_of(joined, level);
+            self.work(effort::ROW).await?;
+            if self.next_row(scan, source.slot).await? {
+                if let Some(condition) = &source.outer {
+                    if !self.pass(condition.iter()).await? {
+                        continue;
+                    }
+                    *has_matched = true;
+                }
+            } else if source.outer.is_some() && !*has_matched {
+                (*scan, *has_matched) = (Scan::Nothing, true);
+                self.slots.borrow_mut().put(source.slot, &[]);
+            } else {
+                scans.pop();
+                continue;
+            }
+            if !self.pass(level.terms.iter().map(|number| &joined.terms[*number])).await? {
+                continue;
+            }
+            match levels.get(depth + 1) {
+                Some(inner) => scans.push((self.open(joined, inner).await?, false)),
+                None => self.take(joined, collector).await?,
+            }
+        }
+    }
+
+    /// Whether the current rows pass all these terms.
+    async fn pass(&self, terms: impl Iterator<Item = &Term>) -> Result<bool, Failure> {
+        for term in terms {
+            if !self.evaluate(&[], &mut |row| row.passes(Some(&term.expr))).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Begins to read a source, for the current rows of the levels above.
+    async fn open(&self, joined: &Joined, level: &Level) -> Result<Scan, Failure> {
+        self.work(2 * effort::ROW).await?;
+        let id = match source_of(joined, level).origin {
+            Origin::Space(id) => id,
+            Origin::Query(number) => loop {
+                if let Some(Answer::Rows(rows)) = self.slots.borrow().known(number) {
+                    return Ok(Scan::Derived { rows: Rc::clone(rows), at: 0 });
+                }
+                self.slots.borrow().take_wanted();
+                self.find_answer(number).await?;
+            },
+        };
+        let mut compared = Vec::with_capacity(level.comparisons.len());
+        for (field, comparison, expr) in &level.comparisons {
+            // The term itself is evaluated too: it fails with a value that cannot be computed.
+            match self.attempt(&[], &mut |row| row.evaluate(expr)) {
+                Ok(Ok(Value::Nil)) => return Ok(Scan::Nothing),
+                Ok(Ok(value)) => compared.push((*field, *comparison, value)),
+                _ => {}
+            }
+        }
+        let rows = if compared.is_empty() { 8 * FIRST_ROWS } else { FIRST_ROWS };
+        let read = Box::new(self.read(Request::Open(id, compared), rows).await);
+        Ok(Scan::Space { read, at: 0 })
+    }
+
+    /// Makes the next row of a scan the current row of its source. Returns whether one is left.
+    async fn next_row(&self, scan: &mut Scan, slot: u32) -> Result<bool, Failure> {
+        loop {
+            let (bytes, at) = match scan {
+                Scan::Nothing => return Ok(false),
+                Scan::Space { read, at } => (&read.bytes, at),
+                Scan::Derived { rows, at } => (&**rows, at),
+            };
+            if let Ok(row) = Reader::new(bytes.get(*at..).unwrap_or_default()).raw() {
+                *at += row.len();
+                self.slots.borrow_mut().put(slot, row);
+                return Ok(true);
+            }
+            let Scan::Space { read, .. } = scan else { return Ok(false) };
+            let Some((cursor, ends)) = read.next.take() else { return Ok(false) };
+            let read = Box::new(self.read(Request::Next(cursor, ends), MAX_ROWS).await);
+            *scan = Scan::Space { read, at: 0 };
+            self.work(effort::ROW).await?;
+        }
+    }
+
+    /// Gives the current rows to the collector.
+    async fn take(&self, joined: &Joined, collector: &mut Collector) -> Result<(), Failure> {
+        self.settle(&joined.of_row, &[]).await?;
+        let mut tuple = Vec::new();
+        if joined.select.is_grouped() {
+            mp::write_array(&mut tuple, u32::try_from(joined.sources.len()).unwrap_or(0));
+            let slots = self.slots.borrow();
+            for source in &joined.sources {
+                tuple.extend_from_slice(slots.tuple(source.slot).map_or(&[0xc0], TupleRef::bytes));
+            }
+        }
+        let taken = self.attempt(&[], &mut |row| collector.take(&joined.select, row, &tuple))?;
+        taken.map_err(|_| missing())
+    }
+}
+
+/// An expression that was evaluated before has no new subquery.
+fn missing() -> Failure {
+    value::execution("a subquery is missing")
+}
+
+/// A row in the order of its values.
+struct RowKey(Vec<u8>);
+
+impl Ord for RowKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (left, right) = (TupleRef::trusted(&self.0).fields(), TupleRef::trusted(&other.0).fields());
+        let orders = left.zip(right).map(|(left, right)| scalar::compare(left, right, &Collation::Binary));
+        orders.fold(Ordering::Equal, Ordering::then)
+    }
+}
+
+impl PartialOrd for RowKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for RowKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for RowKey {}

@@ -1,0 +1,130 @@
+//! A statement of several sources or queries to a plan.
+
+use std::rc::Rc;
+
+use lycosa_store::Space;
+use sqlparser::ast::Statement;
+
+use super::names::{Catalog, Named, Names, has_query};
+use super::{Context, delete_of, generic, unsupported};
+use crate::Failure;
+use crate::changes::{self, InsertParts, insert_parts_of};
+use crate::query::{General, GeneralChange, Joined, Origin, Part, Query, Source, Wanted};
+use crate::tree::{Body, Column, Expr, Plan, Select};
+
+pub(super) fn plan_of(
+    statement: Statement,
+    parameters: &[String],
+    catalog: &Catalog<'_>,
+) -> Result<Plan, Failure> {
+    let store = catalog.store;
+    let (context, root, target, change) = match statement {
+        Statement::Query(query) => {
+            let mut context = Context { names: Some(Names::new(catalog)), ..Context::nothing() };
+            let root = context.query(*query, Wanted::Rows)?;
+            (context, root, 0, None)
+        }
+        Statement::Insert(insert) => insert_of(insert, catalog)?,
+        Statement::Update(update) => {
+            let (context, written, selection) =
+                changes::update_of(update, store, |context| context.open(catalog))?;
+            let (targets, values): (Vec<_>, Vec<_>) = written.into_iter().unzip();
+            changed(context, selection, values, GeneralChange::Update(targets))?
+        }
+        Statement::Delete(delete) => {
+            let (from, selection) = delete_of(delete)?;
+            let mut context = Context::of_table(from, store)?;
+            context.open(catalog)?;
+            changed(context, selection, Vec::new(), GeneralChange::Delete)?
+        }
+        _ => return Err(unsupported("such a statement")),
+    };
+    let Context { names, parts, .. } = context;
+    let names = names.ok_or_else(|| unsupported("such a statement"))?;
+    let general = General {
+        slots: names.slots(),
+        joined: names.joined,
+        queries: names.queries,
+        spaces: names.spaces,
+        root,
+        target,
+        change,
+    };
+    let body = Body::General(Rc::new(general));
+    Ok(Plan {
+        parameters: parameters.to_vec(),
+        space: target,
+        filter: None,
+        weight: parts + parameters.len() + body.column_count(),
+        body,
+        schema_version: store.schema_version(),
+    })
+}
+
+/// Names, the query, the space that is changed, and the change.
+type Changed<'a> = (Context<'a>, Query, u32, Option<GeneralChange>);
+
+fn insert_of<'a>(insert: sqlparser::ast::Insert, catalog: &'a Catalog<'a>) -> Result<Changed<'a>, Failure> {
+    let InsertParts { context: target, written, has_columns, source, conflict } =
+        insert_parts_of(insert, catalog.store)?;
+    let space = target.space.ok_or_else(|| unsupported("such an INSERT"))?;
+    let mut context = Context { names: Some(Names::new(catalog)), ..Context::nothing() };
+    let root = context.query(source, Wanted::Rows)?;
+    if root.columns.len() != written.len() {
+        return Err(changes::wrong_count(space, has_columns, written.len(), root.columns.len()));
+    }
+    let (targets, sequence) = changes::targets_of(&target, space, catalog.store)?;
+    let change = GeneralChange::Insert { targets, written, conflict, sequence };
+    Ok((context, root, space.id(), Some(change)))
+}
+
+/// The query of an UPDATE or DELETE: its rows are the tuples to change, each with the values to write.
+fn changed<'a>(
+    mut context: Context<'a>,
+    selection: Option<sqlparser::ast::Expr>,
+    values: Vec<Expr>,
+    change: GeneralChange,
+) -> Result<Changed<'a>, Failure> {
+    let space = context.space.map(Space::id).ok_or_else(|| unsupported("such a change"))?;
+    let filter = selection.map(|filter| context.expression(filter)).transpose()?;
+    let names = context.names()?;
+    let mut terms = Vec::new();
+    if let Some(filter) = filter {
+        names.terms_of(filter, &mut terms);
+    }
+    let of_row = values.iter().filter(|value| has_query(value)).cloned().collect();
+    let columns = std::iter::once(Expr::Tuple(0)).chain(values).map(|expr| Column {
+        name: String::new(),
+        ty: None,
+        is_aggregate: false,
+        is_collated: false,
+        expr: Rc::new(expr),
+    });
+    let select = Select { columns: columns.collect(), ..Select::default() };
+    let slots = names.pop();
+    let sources = vec![Source { slot: 0, origin: Origin::Space(space), outer: None }];
+    names.joined.push(Joined { select, sources, terms, of_row, of_result: Vec::new() });
+    let root = Query {
+        wanted: Wanted::Rows,
+        first: Part::Select(names.joined.len() - 1),
+        others: Vec::new(),
+        columns: Vec::new(),
+        order: Vec::new(),
+        limit: None,
+        offset: None,
+        slots,
+    };
+    Ok((context, root, space, Some(change)))
+}
+
+impl<'a> Context<'a> {
+    /// Lets expressions of a change of one space have subqueries.
+    pub(crate) fn open(&mut self, catalog: &'a Catalog<'a>) -> Result<(), Failure> {
+        let space = self.space.ok_or_else(|| generic("no space to change"))?;
+        let mut names = Names::new(catalog);
+        let slot = names.add_space(space)?;
+        names.push(vec![Named { slot, alias: self.alias.clone(), merged: Vec::new() }], Vec::new());
+        self.names = Some(names);
+        Ok(())
+    }
+}

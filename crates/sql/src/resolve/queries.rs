@@ -1,0 +1,242 @@
+//! Queries of a statement: SELECT over several sources, compound queries, VALUES, subqueries.
+
+use std::rc::Rc;
+
+use lycosa_tuple::value::Value;
+use sqlparser::ast::{self, SetExpr};
+
+use super::names::{Names, has_query};
+use super::select::{Clauses, bounds_of, clauses_of, parts_of};
+use super::{Context, MAX_VALUES, at_most, generic, name, none, type_of, unsupported};
+use crate::Failure;
+use crate::query::{Joined, Part, Query, SetOperation, Wanted};
+use crate::tree::{Column, Expr, Select};
+
+/// `ER_SQL_COLUMN_COUNT` of Tarantool 2.6.
+const COLUMN_COUNT: u32 = 197;
+
+/// A part that is resolved, its columns, and the slots that it reads from around it.
+type Resolved = (Part, Vec<Column>, Vec<u32>);
+
+impl<'a> Context<'a> {
+    /// The names of a statement of several sources.
+    pub(super) fn names(&mut self) -> Result<&mut Names<'a>, Failure> {
+        self.names.as_mut().ok_or_else(|| unsupported("a subquery"))
+    }
+
+    /// An expression that is made of a subquery.
+    pub(super) fn queried(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
+        let (expr, is_negated) = match expr {
+            ast::Expr::Subquery(query) => (Expr::Scalar(self.subquery(*query, Wanted::Scalar)?), false),
+            ast::Expr::Exists { subquery, negated } => {
+                (Expr::Exists(self.subquery(*subquery, Wanted::Exists)?), negated)
+            }
+            ast::Expr::InSubquery { expr, subquery, negated } => {
+                let inner = Box::new(self.expression(*expr)?);
+                (Expr::InQuery(inner, self.subquery(*subquery, Wanted::Set)?), negated)
+            }
+            _ => return Err(unsupported("such a subquery")),
+        };
+        Ok(Context::negated(expr, is_negated))
+    }
+
+    /// Resolves a subquery. Returns its number.
+    pub(super) fn subquery(&mut self, query: ast::Query, wanted: Wanted) -> Result<usize, Failure> {
+        self.names()?;
+        let aggregates = std::mem::take(&mut self.aggregates);
+        let may_aggregate = std::mem::replace(&mut self.may_aggregate, false);
+        let query = self.query(query, wanted)?;
+        (self.aggregates, self.may_aggregate) = (aggregates, may_aggregate);
+        if matches!(wanted, Wanted::Scalar | Wanted::Set) && query.columns.len() != 1 {
+            let count = query.columns.len();
+            let (left, right) = if wanted == Wanted::Scalar { (count, 1) } else { (1, count) };
+            let text = format!(
+                "Unequal number of entries in row expression: left side has {left}, but right side - {right}"
+            );
+            return Err(Failure::new(COLUMN_COUNT, text));
+        }
+        if wanted == Wanted::Set && query.columns.iter().any(|column| column.is_collated) {
+            return Err(unsupported("a comparison of a column that has a collation"));
+        }
+        let names = self.names()?;
+        names.read(&query.slots);
+        names.queries.push(query);
+        Ok(names.queries.len() - 1)
+    }
+
+    /// Resolves a query.
+    pub(crate) fn query(&mut self, query: ast::Query, wanted: Wanted) -> Result<Query, Failure> {
+        let (body, Clauses { order, limit }) = clauses_of(query)?;
+        let mut parts = Vec::new();
+        flatten(body, SetOperation::UnionAll, &mut parts)?;
+        let mut parts = parts.into_iter();
+        let Some((_, first)) = parts.next() else { return Err(unsupported("such a query")) };
+        if parts.len() == 0
+            && let SetExpr::Select(select) = first
+        {
+            let (first, columns, slots) = self.select(*select, order, limit)?;
+            let (order, others) = (Vec::new(), Vec::new());
+            return Ok(Query { wanted, first, others, columns, order, limit: None, offset: None, slots });
+        }
+        let (first, mut columns, mut slots) = self.part(first)?;
+        let mut names = vec![columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>()];
+        let mut others = Vec::new();
+        for (operation, part) in parts {
+            let (part, own, read) = self.part(part)?;
+            if own.len() != columns.len() {
+                let word = match operation {
+                    SetOperation::UnionAll => "UNION ALL",
+                    SetOperation::Union => "UNION",
+                    SetOperation::Intersect => "INTERSECT",
+                    SetOperation::Except => "EXCEPT",
+                };
+                let text = format!(
+                    "SELECTs to the left and right of {word} do not have the same number of result columns"
+                );
+                return Err(generic(text));
+            }
+            let is_sorted = operation != SetOperation::UnionAll;
+            if is_sorted && (columns.iter().chain(&own)).any(|column| column.is_collated) {
+                return Err(unsupported("UNION, INTERSECT and EXCEPT of a column that has a collation"));
+            }
+            for (column, own) in columns.iter_mut().zip(&own) {
+                column.is_collated |= own.is_collated;
+            }
+            names.push(own.iter().map(|column| column.name.clone()).collect());
+            slots.extend(read);
+            others.push((operation, part));
+        }
+        slots.sort_unstable();
+        slots.dedup();
+        let order = (order.into_iter().enumerate())
+            .map(|(place, term)| order_of_compound(place, term, &columns, &names))
+            .collect::<Result<_, _>>()?;
+        let (limit, offset) = bounds_of(limit)?;
+        Ok(Query { wanted, first, others, columns, order, limit, offset, slots })
+    }
+
+    fn part(&mut self, part: SetExpr) -> Result<Resolved, Failure> {
+        match part {
+            SetExpr::Select(select) => self.select(*select, Vec::new(), None),
+            SetExpr::Values(values) => self.values(values),
+            _ => Err(unsupported("a query in parentheses as a part of a compound query")),
+        }
+    }
+
+    fn values(&mut self, values: ast::Values) -> Result<Resolved, Failure> {
+        none(!values.explicit_row && !values.value_keyword, "such VALUES")?;
+        // Its expressions may read the queries around it, which this scope notes.
+        self.names()?.push(Vec::new(), Vec::new());
+        let width = values.rows.first().map_or(0, |row| row.content.len());
+        at_most(MAX_VALUES, "The number of VALUES", values.rows.len().saturating_mul(width))?;
+        let mut rows = Vec::with_capacity(values.rows.len());
+        for row in values.rows {
+            if row.content.len() != width {
+                return Err(generic("all VALUES must have the same number of terms"));
+            }
+            rows.push(row.content.into_iter().map(|expr| self.any(expr)).collect::<Result<Vec<_>, _>>()?);
+        }
+        let first = rows.first().map_or(&[][..], Vec::as_slice);
+        let columns = (1..).zip(first).map(|(number, expr): (usize, &Expr)| Column {
+            name: format!("COLUMN_{number}"),
+            ty: type_of(expr, self),
+            is_aggregate: false,
+            is_collated: false,
+            expr: Rc::new(expr.clone()),
+        });
+        let columns = columns.collect();
+        let slots = self.names()?.pop();
+        Ok((Part::Values(rows), columns, slots))
+    }
+
+    fn select(
+        &mut self,
+        select: ast::Select,
+        order: Vec<ast::OrderByExpr>,
+        limit: Option<ast::LimitClause>,
+    ) -> Result<Resolved, Failure> {
+        let aggregates = std::mem::take(&mut self.aggregates);
+        let may_aggregate = std::mem::replace(&mut self.may_aggregate, false);
+        let (from, parts) = parts_of(select)?;
+        let (sources, mut terms) = self.join(from)?;
+        let (filter, select) = self.fill(parts, order, limit)?;
+        (self.aggregates, self.may_aggregate) = (aggregates, may_aggregate);
+        let names = self.names()?;
+        if let Some(filter) = filter {
+            names.terms_of(filter, &mut terms);
+        }
+        let slots = names.pop();
+        let columns = select.columns.clone();
+        let (of_row, of_result) = with_queries(&select);
+        names.joined.push(Joined { select, sources, terms, of_row, of_result });
+        Ok((Part::Select(names.joined.len() - 1), columns, slots))
+    }
+}
+
+/// The expressions of a SELECT that have a subquery: of a row, and of a group.
+fn with_queries(select: &Select) -> (Vec<Expr>, Vec<Expr>) {
+    let columns = select.columns.iter().map(|column| &*column.expr);
+    let order = select.order.iter().map(|order| &*order.expr);
+    let chosen = |exprs: &mut dyn Iterator<Item = &Expr>| -> Vec<Expr> {
+        exprs.filter(|expr| has_query(expr)).cloned().collect()
+    };
+    if !select.is_grouped() {
+        return (chosen(&mut columns.chain(order)), Vec::new());
+    }
+    let arguments = select.aggregates.iter().filter_map(|aggregate| aggregate.argument.as_ref());
+    let of_row = chosen(&mut select.groups.iter().map(|group| &**group).chain(arguments));
+    (of_row, chosen(&mut select.having.iter().chain(columns).chain(order)))
+}
+
+/// The parts of a compound query. All operators bind equally, from the left, as in Tarantool.
+fn flatten(
+    body: SetExpr,
+    operation: SetOperation,
+    parts: &mut Vec<(SetOperation, SetExpr)>,
+) -> Result<(), Failure> {
+    let SetExpr::SetOperation { left, op, set_quantifier, right } = body else {
+        parts.push((operation, body));
+        return Ok(());
+    };
+    let own = match (op, set_quantifier) {
+        (ast::SetOperator::Union, ast::SetQuantifier::All) => SetOperation::UnionAll,
+        (ast::SetOperator::Union, ast::SetQuantifier::None) => SetOperation::Union,
+        (ast::SetOperator::Intersect, ast::SetQuantifier::None) => SetOperation::Intersect,
+        (ast::SetOperator::Except, ast::SetQuantifier::None) => SetOperation::Except,
+        (op, quantifier) => return Err(unsupported(&format!("{op} {quantifier}"))),
+    };
+    flatten(*left, operation, parts)?;
+    flatten(*right, own, parts)
+}
+
+/// A term of ORDER BY of a compound query: the number of a column, or its name in one of the parts.
+fn order_of_compound(
+    place: usize,
+    term: ast::OrderByExpr,
+    columns: &[Column],
+    names: &[Vec<String>],
+) -> Result<(u32, bool), Failure> {
+    let (expr, descending) = super::select::direction_of(term)?;
+    let column = match &expr {
+        ast::Expr::Identifier(ident) => {
+            let wanted = name(ident);
+            names.iter().find_map(|names| names.iter().position(|name| *name == wanted))
+        }
+        ast::Expr::Value(_) => match super::literal_of(expr)? {
+            Expr::Literal(Value::Uint(number)) => {
+                super::select::column_at("ORDER", place, number, columns)?;
+                usize::try_from(number).ok().and_then(|number| number.checked_sub(1))
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    let Some(column) = column else {
+        return Err(generic(format!(
+            "Error at ORDER BY in place {}: term does not match any column in the result set",
+            place + 1
+        )));
+    };
+    none(!columns[column].is_collated, "ORDER BY a column that has a collation")?;
+    Ok((u32::try_from(column).unwrap_or(u32::MAX), descending))
+}

@@ -1,0 +1,192 @@
+//! Current rows of sources, and answers of subqueries.
+//!
+//! An expression cannot read a space: reading may take many steps. An expression that needs the answer of a subquery
+//! therefore fails with [`not_answered`], and [`Slots`] notes the number of the subquery. The machine finds the answer
+//! and evaluates the expression again. A subquery in a branch that is not taken never runs.
+//!
+//! Invariant: an answer is good for the rows that its subquery has read from the queries around it, and for no other row.
+
+use std::cell::Cell;
+use std::cmp::Ordering;
+
+use lycosa_tuple::tuple::TupleRef;
+use lycosa_tuple::value::Value;
+
+use crate::Failure;
+use crate::effort::{Effort, weight};
+use crate::limits::Share;
+use crate::value::{self, order_bytes};
+
+/// Fails an expression until its subquery is answered.
+pub(crate) fn not_answered() -> Failure {
+    Failure::new(0, String::new())
+}
+
+/// What a subquery says.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Scalar(Value),
+    Exists(bool),
+    Set(Set),
+    /// Rows of a derived table, back to back.
+    Rows(std::rc::Rc<Vec<u8>>),
+}
+
+/// The values of `IN (SELECT …)`.
+#[derive(Debug, Default)]
+pub(crate) struct Set {
+    /// In the order of scalar values.
+    values: Vec<Value>,
+    has_null: bool,
+    class: Option<Class>,
+}
+
+/// Types within which the order of scalar values is that of comparisons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Number,
+    Text,
+}
+
+fn class_of(value: &Value) -> Option<Class> {
+    match value {
+        Value::Str(_) => Some(Class::Text),
+        _ => value::number_of(value).map(|_| Class::Number),
+    }
+}
+
+impl Set {
+    pub(crate) fn of(mut values: Vec<Value>) -> Set {
+        let count = values.len();
+        values.retain(|value| *value != Value::Nil);
+        let has_null = values.len() < count;
+        values.sort_by(order_bytes);
+        values.dedup_by(|left, right| order_bytes(left, right) == Ordering::Equal);
+        let class = values.first().and_then(class_of);
+        let is_uniform = values.iter().all(|value| class_of(value) == class);
+        Set { values, has_null, class: class.filter(|_| is_uniform) }
+    }
+
+    /// Whether a value is in the set; `None` is unknown.
+    pub(crate) fn has(&self, wanted: &Value, effort: &Effort) -> Result<Option<bool>, Failure> {
+        if self.values.is_empty() && !self.has_null {
+            return Ok(Some(false));
+        }
+        if *wanted == Value::Nil {
+            return Ok(None);
+        }
+        let is_found = if self.class.is_some() && self.class == class_of(wanted) {
+            effort.spend(16 * weight(wanted))?;
+            self.values.binary_search_by(|value| order_bytes(value, wanted)).is_ok()
+        } else {
+            let mut is_found = false;
+            for value in &self.values {
+                effort.spend(weight(value) + weight(wanted))?;
+                is_found |= value::compare(wanted, value)? == Some(Ordering::Equal);
+            }
+            is_found
+        };
+        Ok(if !is_found && self.has_null { None } else { Some(is_found) })
+    }
+}
+
+/// The current row of a source.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Empty for a row of NULLs.
+    tuple: Vec<u8>,
+    /// The number of the change that brought the row.
+    change: u64,
+}
+
+/// An answer, and the changes of the slots that its subquery has read.
+struct Known {
+    changes: Vec<u64>,
+    answer: Answer,
+    /// Bytes of the answer.
+    _share: Share,
+}
+
+/// Current rows and answers.
+#[derive(Default)]
+pub(crate) struct Slots {
+    slots: Vec<Slot>,
+    known: Vec<Option<Known>>,
+    /// The slots that each subquery reads.
+    read: Vec<Vec<u32>>,
+    wanted: Cell<Option<usize>>,
+    changes: u64,
+}
+
+impl Slots {
+    /// Slots without rows. `read` has the slots that each subquery reads.
+    pub(crate) fn new(count: usize, read: Vec<Vec<u32>>) -> Slots {
+        let known = read.iter().map(|_| None).collect();
+        let slots = (0..count).map(|_| Slot::default()).collect();
+        Slots { slots, known, read, wanted: Cell::new(None), changes: 0 }
+    }
+
+    pub(crate) fn tuple(&self, slot: u32) -> Option<TupleRef<'_>> {
+        let tuple = &self.slots.get(slot as usize)?.tuple;
+        (!tuple.is_empty()).then(|| TupleRef::trusted(tuple))
+    }
+
+    /// Makes a tuple the current row; an empty one is a row of NULLs.
+    pub(crate) fn put(&mut self, slot: u32, tuple: &[u8]) {
+        self.changes += 1;
+        if let Some(slot) = self.slots.get_mut(slot as usize) {
+            slot.tuple.clear();
+            slot.tuple.extend_from_slice(tuple);
+            slot.change = self.changes;
+        }
+    }
+
+    fn changes_of(&self, query: usize) -> impl Iterator<Item = u64> {
+        let read = self.read.get(query).map_or(&[][..], Vec::as_slice);
+        read.iter().map(|slot| self.slots.get(*slot as usize).map_or(0, |slot| slot.change))
+    }
+
+    /// Notes an answer for the current rows.
+    pub(crate) fn answer(&mut self, query: usize, answer: Answer, share: Share) {
+        let changes = self.changes_of(query).collect();
+        if let Some(known) = self.known.get_mut(query) {
+            *known = Some(Known { changes, answer, _share: share });
+        }
+    }
+
+    /// The answer of a subquery for the current rows. Notes the number of a subquery that has none.
+    pub(crate) fn known(&self, query: usize) -> Option<&Answer> {
+        let known = self.known.get(query).and_then(Option::as_ref);
+        let good = known.filter(|known| known.changes.iter().copied().eq(self.changes_of(query)));
+        if good.is_none() {
+            self.wanted.set(Some(query));
+        }
+        good.map(|known| &known.answer)
+    }
+
+    /// The number of the subquery without which an expression has failed.
+    pub(crate) fn take_wanted(&self) -> Option<usize> {
+        self.wanted.take()
+    }
+
+    pub(crate) fn scalar(&self, query: usize) -> Result<&Value, Failure> {
+        match self.known(query) {
+            Some(Answer::Scalar(value)) => Ok(value),
+            _ => Err(not_answered()),
+        }
+    }
+
+    pub(crate) fn exists(&self, query: usize) -> Result<bool, Failure> {
+        match self.known(query) {
+            Some(Answer::Exists(exists)) => Ok(*exists),
+            _ => Err(not_answered()),
+        }
+    }
+
+    pub(crate) fn set(&self, query: usize) -> Result<&Set, Failure> {
+        match self.known(query) {
+            Some(Answer::Set(set)) => Ok(set),
+            _ => Err(not_answered()),
+        }
+    }
+}
