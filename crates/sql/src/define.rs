@@ -105,14 +105,14 @@ pub(crate) fn definition_of(statement: Statement) -> Result<Option<Definition>, 
             other => Err(unsupported(other)),
         },
         Statement::Rollback { chain: false, savepoint } => Ok(Some(match savepoint {
-            Some(savepoint) => Definition::Transaction("rollback to", Some(name(&savepoint))),
+            Some(savepoint) => Definition::Transaction("rollback to", Some(name(&savepoint)?)),
             None => Definition::Transaction("rollback", None),
         })),
         Statement::Savepoint { name: ident } => {
-            Ok(Some(Definition::Transaction("savepoint", Some(name(&ident)))))
+            Ok(Some(Definition::Transaction("savepoint", Some(name(&ident)?))))
         }
         Statement::ReleaseSavepoint { name: ident } => {
-            Ok(Some(Definition::Transaction("release", Some(name(&ident)))))
+            Ok(Some(Definition::Transaction("release", Some(name(&ident)?))))
         }
         Statement::Drop {
             object_type: ObjectType::Table,
@@ -155,7 +155,7 @@ pub(crate) fn type_of(text: &str) -> Result<&'static str, Failure> {
 fn key_of(columns: &[IndexColumn], fields: &[Field]) -> Result<Vec<usize>, Failure> {
     let number = |column: &IndexColumn| match &column.column.expr {
         Expr::Identifier(ident) => {
-            let wanted = name(ident);
+            let wanted = name(ident)?;
             let found = fields.iter().position(|field| field.name == wanted);
             found.map(|place| place + 1).ok_or_else(|| generic(format!("Can't resolve field '{wanted}'")))
         }
@@ -193,7 +193,7 @@ fn create_index_of(index: &CreateIndex) -> Result<Definition, Failure> {
         let is_plain = column.operator_class.is_none() && column.column.with_fill.is_none();
         none(is_plain && column.column.options.nulls_first.is_none(), "an order in an index")?;
         match &column.column.expr {
-            Expr::Identifier(ident) => Ok(name(ident)),
+            Expr::Identifier(ident) => name(ident),
             _ => Err(unsupported("an expression in an index")),
         }
     };
@@ -220,7 +220,7 @@ fn create_of(table: &CreateTable) -> Result<Definition, Failure> {
     let (mut fields, mut primary, mut unique, mut sequence) = (Vec::<Field>::new(), None, Vec::new(), None);
     for (number, column) in (1..).zip(&table.columns) {
         let ColumnDef { name: ident, data_type, options } = column;
-        let mut field = Field { name: name(ident), ty: type_of(&data_type.to_string())?, nullable: true };
+        let mut field = Field { name: name(ident)?, ty: type_of(&data_type.to_string())?, nullable: true };
         if fields.iter().any(|known| known.name == field.name) {
             let message = format!("Space field '{}' is duplicate", field.name);
             return Err(Failure::new(DUPLICATE_FIELD, message));

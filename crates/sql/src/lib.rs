@@ -391,7 +391,6 @@ mod tests {
             let refused = |text: &str| failure(plan(text, &store).map(drop).expect_err(text));
             for (text, named) in [
                 ("(SELECT 1) UNION SELECT 2", "parentheses"),
-                ("SELECT 1 HAVING 1", "HAVING"),
                 ("WITH x AS (SELECT 1) SELECT 1", "WITH"),
                 ("CREATE TABLE t (id INT)", "CREATE TABLE"),
                 ("SELECT 1 LIMIT 1 FOR UPDATE", "FOR"),

@@ -342,7 +342,7 @@ impl Shared {
                         values.push(first(row));
                         self.work(DEPTH).await?;
                     }
-                    Answer::Set(Set::of(values))
+                    Answer::Set(Set::of(values, query.columns.first().and_then(|column| column.ty)))
                 }
             };
             self.slots.borrow_mut().answer(number, answer, share);
@@ -636,3 +636,6 @@ impl PartialEq for RowKey {
 }
 
 impl Eq for RowKey {}
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use crate::Failure;
+use crate::resolve::at_most;
 
 /// Bytes of a statement.
 pub(crate) const MAX_TEXT: usize = 1 << 20;
@@ -28,6 +29,10 @@ const MAX_DEPTH: usize = 1000;
 
 /// Levels of the parser's own recursion.
 const MAX_RECURSION: usize = 50;
+
+/// Operators between parts of compound queries, in all queries of a statement.
+const MAX_COMPOUNDS: usize = 500;
+pub(crate) const COMPOUNDS: &str = "The number of UNION or EXCEPT or INTERSECT operations";
 
 /// `ER_SQL_SYNTAX_NEAR_TOKEN`, `ER_SQL_UNKNOWN_TOKEN`, `ER_SQL_STATEMENT_EMPTY`, `ER_HEX_LITERAL_MAX`, `ER_SQL_PARSER_GENERIC` of
 /// Tarantool 2.6.
@@ -53,15 +58,21 @@ pub(crate) struct QueryCount {
 }
 
 impl QueryCount {
-    fn of(tokens: &[TokenWithSpan]) -> QueryCount {
+    fn of(tokens: &[TokenWithSpan]) -> Result<QueryCount, Failure> {
         let mut count = QueryCount::default();
+        let mut compounds = 0;
         for token in tokens {
             if let Token::Word(word) = &token.token {
                 count.selects += usize::from(word.keyword == Keyword::SELECT);
                 count.values += usize::from(word.keyword == Keyword::VALUES);
+                let is_operator =
+                    matches!(word.keyword, Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT);
+                compounds += usize::from(is_operator);
             }
         }
-        count
+        // The parser nests them, so that even dropping its tree recurses.
+        at_most(MAX_COMPOUNDS, COMPOUNDS, compounds)?;
+        Ok(count)
     }
 }
 
@@ -128,7 +139,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Failure> {
         return Err(Failure::new(EMPTY, "Failed to execute an empty SQL statement"));
     };
     check_depth(&tokens)?;
-    let count = QueryCount::of(&tokens);
+    let count = QueryCount::of(&tokens)?;
     let mut parser =
         Parser::new(&dialect).with_recursion_limit(MAX_RECURSION).with_tokens_with_locations(tokens);
     let statement = parser.parse_statement().map_err(|error| syntax_error(&error, &last))?;

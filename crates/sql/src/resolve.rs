@@ -6,9 +6,12 @@ mod from;
 mod general;
 mod names;
 mod queries;
+mod reserved;
 mod select;
 
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
+use std::rc::Rc;
 
 use lycosa_store::{Access, Space, Store, system};
 use lycosa_tuple::field::FieldType;
@@ -46,6 +49,9 @@ const MAX_ARGUMENTS: usize = 127;
 /// Values of an INSERT, those of columns that it does not name included.
 pub(crate) const MAX_VALUES: usize = 1 << 17;
 
+/// Parts of all expressions that the names of columns stand for: each use of a name is a copy.
+const MAX_ALIASED: usize = 1 << 16;
+
 /// The collation `none` and the binary one, by which strings are compared byte by byte.
 const BINARY_COLLATIONS: [u64; 2] = [0, 3];
 
@@ -77,13 +83,33 @@ pub(crate) fn at_most(limit: usize, what: &str, count: usize) -> Result<(), Fail
 }
 
 /// A name as the schema has it: in capitals unless it stands in quotes.
-pub(crate) fn name(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_uppercase() }
+///
+/// # Errors
+/// A reserved word without quotes.
+pub(crate) fn name(ident: &Ident) -> Result<String, Failure> {
+    if ident.quote_style.is_some() {
+        return Ok(ident.value.clone());
+    }
+    let upper = ident.value.to_uppercase();
+    reserved::check(ident, &upper)?;
+    Ok(upper)
+}
+
+/// The name of a function, which may be a reserved word.
+fn function_name(object: &ObjectName) -> Result<String, Failure> {
+    match &object.0[..] {
+        [part] => match part.as_ident() {
+            Some(ident) if ident.quote_style.is_none() => Ok(ident.value.to_uppercase()),
+            Some(ident) => Ok(ident.value.clone()),
+            None => Err(unsupported("such a name")),
+        },
+        _ => Err(unsupported("a name with a schema")),
+    }
 }
 
 pub(crate) fn simple_name(object: &ObjectName) -> Result<String, Failure> {
     match &object.0[..] {
-        [part] => part.as_ident().map(name).ok_or_else(|| unsupported("such a name")),
+        [part] => part.as_ident().ok_or_else(|| unsupported("such a name")).and_then(name),
         _ => Err(unsupported("a name with a schema")),
     }
 }
@@ -244,6 +270,18 @@ pub(crate) struct Context<'a> {
     pub(crate) parts: usize,
     /// What names mean in a statement of several sources.
     pub(crate) names: Option<Names<'a>>,
+    /// The names that AS has given to columns of the SELECT.
+    aliases: Aliases,
+}
+
+/// Columns of a SELECT by the names that AS gives.
+#[derive(Default)]
+struct Aliases {
+    columns: HashMap<String, Rc<Expr>>,
+    /// Parts of expressions that names stand for so far.
+    parts: usize,
+    /// How often such a name was used.
+    used: usize,
 }
 
 impl<'a> Context<'a> {
@@ -256,6 +294,7 @@ impl<'a> Context<'a> {
             may_aggregate: false,
             parts: 0,
             names: None,
+            aliases: Aliases::default(),
         }
     }
 
@@ -291,7 +330,7 @@ impl<'a> Context<'a> {
     }
 
     fn field(&self, ident: &Ident) -> Result<u32, Failure> {
-        let wanted = name(ident);
+        let wanted = name(ident)?;
         let found = self.space.and_then(|space| space.field_by_name(&wanted));
         found.ok_or_else(|| Failure::new(CANT_RESOLVE_FIELD, format!("Can’t resolve field '{wanted}'")))
     }
@@ -299,25 +338,50 @@ impl<'a> Context<'a> {
     /// A field by `alias.name`.
     fn field_of(&self, parts: &[Ident]) -> Result<u32, Failure> {
         let [alias, field] = parts else { return Err(unsupported("a name of more than two parts")) };
-        if name(alias) == self.alias {
+        if name(alias)? == self.alias {
             return self.field(field);
         }
-        let text = format!("Field '{}' was not found in space '{}' format", name(field), name(alias));
+        let text = format!("Field '{}' was not found in space '{}' format", name(field)?, name(alias)?);
         Err(Failure::new(NO_SUCH_FIELD_NAME, text))
     }
 
     /// The column that a name means.
     fn column(&mut self, ident: &Ident) -> Result<Expr, Failure> {
-        match &mut self.names {
-            Some(names) => names.find(None, &name(ident)),
+        let found = match &mut self.names {
+            Some(names) => names.find(None, &name(ident)?),
             None => self.field(ident).map(Expr::Column),
+        };
+        match found {
+            Err(failure) if failure.code == CANT_RESOLVE_FIELD => self.column_by_alias(ident, failure),
+            found => found,
         }
+    }
+
+    /// The column that AS has given a name to.
+    fn column_by_alias(&mut self, ident: &Ident, failure: Failure) -> Result<Expr, Failure> {
+        let Some(expr) = self.aliases.columns.get(&name(ident)?) else { return Err(failure) };
+        let (mut parts, mut aggregate) = (0, None);
+        expr.visit(&mut |part| {
+            parts += 1;
+            if let Expr::Aggregate(number) = part {
+                aggregate = Some(*number);
+            }
+        });
+        self.aliases.used += 1;
+        self.aliases.parts += parts;
+        at_most(MAX_ALIASED, "The number of parts of expressions that names stand for", self.aliases.parts)?;
+        if let Some(kind) = aggregate.and_then(|number| self.aggregates.get(number)).map(|it| it.kind)
+            && !self.may_aggregate
+        {
+            return Err(generic(format!("misuse of aggregate: {}()", kind.name())));
+        }
+        Ok((**expr).clone())
     }
 
     /// The column that `alias.name` means.
     fn column_of(&mut self, parts: &[Ident]) -> Result<Expr, Failure> {
         match (&mut self.names, parts) {
-            (Some(names), [alias, field]) => names.find(Some(&name(alias)), &name(field)),
+            (Some(names), [alias, field]) => names.find(Some(&name(alias)?), &name(field)?),
             _ => self.field_of(parts).map(Expr::Column),
         }
     }
@@ -481,7 +545,7 @@ impl<'a> Context<'a> {
             null_treatment,
             over,
         } = function;
-        let name = simple_name(&name)?;
+        let name = function_name(&name)?;
         let is_plain = matches!(parameters, ast::FunctionArguments::None) && within_group.is_empty();
         none(
             is_plain && filter.is_none() && null_treatment.is_none() && over.is_none(),

@@ -7,7 +7,6 @@
 //! Invariant: an answer is good for the rows that its subquery has read from the queries around it, and for no other row.
 
 use std::cell::Cell;
-use std::cmp::Ordering;
 
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
@@ -32,60 +31,41 @@ pub(crate) enum Answer {
     Rows(std::rc::Rc<Vec<u8>>),
 }
 
-/// The values of `IN (SELECT …)`.
+/// The values of `IN (SELECT …)`. As in Tarantool, a value is looked up as in an index: a number is never equal to a text, and
+/// a column of numbers takes no other value.
 #[derive(Debug, Default)]
 pub(crate) struct Set {
     /// In the order of scalar values.
     values: Vec<Value>,
     has_null: bool,
-    class: Option<Class>,
-}
-
-/// Types within which the order of scalar values is that of comparisons.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
-    Number,
-    Text,
-}
-
-fn class_of(value: &Value) -> Option<Class> {
-    match value {
-        Value::Str(_) => Some(Class::Text),
-        _ => value::number_of(value).map(|_| Class::Number),
-    }
+    /// The type of the column, if it is one of numbers.
+    number: Option<&'static str>,
 }
 
 impl Set {
-    pub(crate) fn of(mut values: Vec<Value>) -> Set {
+    /// A set of the values of a column of this type.
+    pub(crate) fn of(mut values: Vec<Value>, ty: Option<&'static str>) -> Set {
         let count = values.len();
         values.retain(|value| *value != Value::Nil);
         let has_null = values.len() < count;
         values.sort_by(order_bytes);
-        values.dedup_by(|left, right| order_bytes(left, right) == Ordering::Equal);
-        let class = values.first().and_then(class_of);
-        let is_uniform = values.iter().all(|value| class_of(value) == class);
-        Set { values, has_null, class: class.filter(|_| is_uniform) }
+        let number = ty.filter(|ty| matches!(*ty, "integer" | "unsigned" | "number" | "double"));
+        Set { values, has_null, number }
     }
 
     /// Whether a value is in the set; `None` is unknown.
     pub(crate) fn has(&self, wanted: &Value, effort: &Effort) -> Result<Option<bool>, Failure> {
-        if self.values.is_empty() && !self.has_null {
-            return Ok(Some(false));
-        }
         if *wanted == Value::Nil {
-            return Ok(None);
+            return Ok(if self.values.is_empty() && !self.has_null { Some(false) } else { None });
         }
-        let is_found = if self.class.is_some() && self.class == class_of(wanted) {
-            effort.spend(16 * weight(wanted))?;
-            self.values.binary_search_by(|value| order_bytes(value, wanted)).is_ok()
-        } else {
-            let mut is_found = false;
-            for value in &self.values {
-                effort.spend(weight(value) + weight(wanted))?;
-                is_found |= value::compare(wanted, value)? == Some(Ordering::Equal);
-            }
-            is_found
-        };
+        if let Some(ty) = self.number
+            && value::number_of(wanted).is_none()
+            && !matches!(wanted, Value::Ext(..))
+        {
+            return Err(value::mismatch(wanted, ty));
+        }
+        effort.spend(16 * weight(wanted))?;
+        let is_found = self.values.binary_search_by(|value| order_bytes(value, wanted)).is_ok();
         Ok(if !is_found && self.has_null { None } else { Some(is_found) })
     }
 }

@@ -126,6 +126,19 @@ pub(crate) enum AggregateKind {
     Avg,
 }
 
+impl AggregateKind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            AggregateKind::Count => "COUNT",
+            AggregateKind::Sum => "SUM",
+            AggregateKind::Total => "TOTAL",
+            AggregateKind::Min => "MIN",
+            AggregateKind::Max => "MAX",
+            AggregateKind::Avg => "AVG",
+        }
+    }
+}
+
 /// An aggregate function; without an argument it counts rows.
 #[derive(Debug, Clone)]
 pub(crate) struct Aggregate {

@@ -234,4 +234,4 @@ fn collect_terms(filter: &Expr, nothing: &Row<'_>, terms: &mut Vec<Term>) -> Res
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,4 +1,4 @@
--- box.execute, box.prepare, box.unprepare: SQL over one space. Rust makes the plans and reads; changes go through the door of all
+-- box.execute, box.prepare, box.unprepare: SQL. Rust makes the plans and reads; changes go through the door of all
 -- statements, so triggers, rights and transactions are those of space:insert, update and delete.
 local internal = require('lycosa.box')
 local digest = require('digest')

@@ -354,6 +354,11 @@ fn sql_over_one_space_is_theirs() {
 }
 
 #[test]
+fn sql_over_several_spaces_is_theirs() {
+    compare("joins_said.lua", &[]);
+}
+
+#[test]
 fn errors_have_codes_texts_and_causes() {
     compare("errors.lua", &[]);
 }

@@ -1,4 +1,4 @@
--- box.execute, box.prepare and the same over a connection: what SQL over one space says and does.
+-- box.execute, box.prepare and the same over a connection: what SQL says and does, mostly over one space.
 local json = require('json')
 box.cfg({ log = 'log', listen = '127.0.0.1:' .. arg[1] })
 

@@ -46,7 +46,7 @@ pub(super) fn table_of(factor: TableFactor) -> Result<(String, Option<String>), 
 fn alias_of(alias: Option<ast::TableAlias>) -> Result<Option<String>, Failure> {
     let Some(ast::TableAlias { explicit: _, name: alias, columns, at }) = alias else { return Ok(None) };
     none(columns.is_empty() && at.is_none(), "an alias with columns")?;
-    Ok(Some(name(&alias)))
+    name(&alias).map(Some)
 }
 
 /// Refuses a space that SQL cannot read.
@@ -132,6 +132,9 @@ impl Context<'_> {
                     let number = self.subquery(*subquery, Wanted::Rows)?;
                     let alias = alias_of(alias)?.unwrap_or_default();
                     let names = self.names()?;
+                    if !is_outer {
+                        names.derive(number);
+                    }
                     let query = &names.queries[number];
                     outer.extend_from_slice(&query.slots);
                     let fields = unique_names(query.columns.iter().map(|column| NamedField {

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use lycosa_store::{Access, Space, Store};
 
 use super::{CANT_RESOLVE_FIELD, NO_SUCH_FIELD_NAME, collated_fields, generic, no_such_space};
-use crate::query::{Joined, Query, Term};
-use crate::tree::Expr;
+use crate::query::{Joined, Part, Query, SetOperation, Term};
+use crate::tree::{Column, Expr};
 use crate::{Asker, Error, Failure};
 
 /// Sources of a statement, those of its subqueries included: each may keep some rows in memory.
@@ -90,6 +90,10 @@ pub(crate) struct Names<'a> {
     pub(crate) joined: Vec<Joined>,
     pub(crate) queries: Vec<Query>,
     pub(crate) spaces: Vec<u32>,
+    /// Columns that were called by a number.
+    numbered: usize,
+    /// A column of the outermost query is called by its source too.
+    shows_sources: bool,
 }
 
 impl<'a> Names<'a> {
@@ -101,6 +105,8 @@ impl<'a> Names<'a> {
             joined: Vec::new(),
             queries: Vec::new(),
             spaces: Vec::new(),
+            numbered: 0,
+            shows_sources: false,
         }
     }
 
@@ -153,6 +159,46 @@ impl<'a> Names<'a> {
         if let Some(scope) = self.scopes.last_mut() {
             scope.visible = visible.min(scope.sources.len());
         }
+    }
+
+    /// Gives numbers to the columns of a part of a query that have no name. As in Tarantool, each row of VALUES uses up its
+    /// own numbers, and the last ones stay.
+    pub(crate) fn number(&mut self, part: &Part, columns: &mut [Column]) {
+        if let Part::Values(rows) = part {
+            self.numbered += columns.len() * rows.len().saturating_sub(1);
+        }
+        for column in columns.iter_mut().filter(|column| column.name.is_empty()) {
+            self.numbered += 1;
+            column.name = format!("COLUMN_{}", self.numbered);
+        }
+    }
+
+    /// Whether a column `alias.name` of the innermost query is called so, as Tarantool does beside a derived table whose rows
+    /// are not made distinct.
+    pub(crate) fn shows_sources(&self) -> bool {
+        self.shows_sources && self.scopes.len() == 1
+    }
+
+    /// Notes a derived table.
+    pub(crate) fn derive(&mut self, query: usize) {
+        let is_distinct = |part: &Part| match part {
+            Part::Select(number) => self.joined.get(*number).is_some_and(|joined| joined.select.distinct),
+            Part::Values(_) => true,
+        };
+        let others = |query: &Query| {
+            query
+                .others
+                .iter()
+                .all(|(operation, part)| *operation == SetOperation::UnionAll && !is_distinct(part))
+        };
+        let is_plain =
+            self.queries.get(query).is_some_and(|query| !is_distinct(&query.first) && others(query));
+        self.shows_sources |= is_plain && self.scopes.is_empty();
+    }
+
+    /// The name of a source of the innermost scope.
+    pub(crate) fn alias_of(&self, slot: u32) -> &str {
+        self.sources().iter().find(|source| source.slot == slot).map_or("", |source| &source.alias)
     }
 
     /// The sources of the innermost scope.

@@ -9,11 +9,15 @@ use super::names::{Names, has_query};
 use super::select::{Clauses, bounds_of, clauses_of, parts_of};
 use super::{Context, MAX_VALUES, at_most, generic, name, none, type_of, unsupported};
 use crate::Failure;
+use crate::parse::COMPOUNDS;
 use crate::query::{Joined, Part, Query, SetOperation, Wanted};
 use crate::tree::{Column, Expr, Select};
 
 /// `ER_SQL_COLUMN_COUNT` of Tarantool 2.6.
 const COLUMN_COUNT: u32 = 197;
+
+/// Parts of a compound query, as in Tarantool.
+const MAX_PARTS: usize = 30;
 
 /// A part that is resolved, its columns, and the slots that it reads from around it.
 type Resolved = (Part, Vec<Column>, Vec<u32>);
@@ -44,9 +48,11 @@ impl<'a> Context<'a> {
     pub(super) fn subquery(&mut self, query: ast::Query, wanted: Wanted) -> Result<usize, Failure> {
         self.names()?;
         let aggregates = std::mem::take(&mut self.aggregates);
+        let aliases = std::mem::take(&mut self.aliases.columns);
         let may_aggregate = std::mem::replace(&mut self.may_aggregate, false);
         let query = self.query(query, wanted)?;
         (self.aggregates, self.may_aggregate) = (aggregates, may_aggregate);
+        self.aliases.columns = aliases;
         if matches!(wanted, Wanted::Scalar | Wanted::Set) && query.columns.len() != 1 {
             let count = query.columns.len();
             let (left, right) = if wanted == Wanted::Scalar { (count, 1) } else { (1, count) };
@@ -69,18 +75,22 @@ impl<'a> Context<'a> {
         let (body, Clauses { order, limit }) = clauses_of(query)?;
         let mut parts = Vec::new();
         flatten(body, SetOperation::UnionAll, &mut parts)?;
+        at_most(MAX_PARTS, COMPOUNDS, parts.len())?;
         let mut parts = parts.into_iter();
         let Some((_, first)) = parts.next() else { return Err(unsupported("such a query")) };
         if parts.len() == 0
             && let SetExpr::Select(select) = first
         {
-            let (first, columns, slots) = self.select(*select, order, limit)?;
+            let (first, mut columns, slots) = self.select(*select, order, limit)?;
+            if wanted == Wanted::Rows {
+                self.names()?.number(&first, &mut columns);
+            }
             let (order, others) = (Vec::new(), Vec::new());
             return Ok(Query { wanted, first, others, columns, order, limit: None, offset: None, slots });
         }
         let (first, mut columns, mut slots) = self.part(first)?;
         let mut names = vec![columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>()];
-        let mut others = Vec::new();
+        let (mut others, mut later) = (Vec::new(), Vec::new());
         for (operation, part) in parts {
             let (part, own, read) = self.part(part)?;
             if own.len() != columns.len() {
@@ -105,6 +115,14 @@ impl<'a> Context<'a> {
             names.push(own.iter().map(|column| column.name.clone()).collect());
             slots.extend(read);
             others.push((operation, part));
+            later.push(own);
+        }
+        if wanted == Wanted::Rows {
+            // As in Tarantool, the columns of later parts use up numbers first.
+            let names = self.names()?;
+            let parts = others.iter().map(|(_, part)| part).zip(&mut later).rev();
+            parts.for_each(|(part, columns)| names.number(part, columns));
+            names.number(&first, &mut columns);
         }
         slots.sort_unstable();
         slots.dedup();
@@ -137,8 +155,8 @@ impl<'a> Context<'a> {
             rows.push(row.content.into_iter().map(|expr| self.any(expr)).collect::<Result<Vec<_>, _>>()?);
         }
         let first = rows.first().map_or(&[][..], Vec::as_slice);
-        let columns = (1..).zip(first).map(|(number, expr): (usize, &Expr)| Column {
-            name: format!("COLUMN_{number}"),
+        let columns = first.iter().map(|expr| Column {
+            name: String::new(),
             ty: type_of(expr, self),
             is_aggregate: false,
             is_collated: false,
@@ -219,7 +237,7 @@ fn order_of_compound(
     let (expr, descending) = super::select::direction_of(term)?;
     let column = match &expr {
         ast::Expr::Identifier(ident) => {
-            let wanted = name(ident);
+            let wanted = name(ident)?;
             names.iter().find_map(|names| names.iter().position(|name| *name == wanted))
         }
         ast::Expr::Value(_) => match super::literal_of(expr)? {

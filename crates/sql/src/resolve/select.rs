@@ -11,8 +11,8 @@ use super::names::{Named, ambiguous};
 use super::{
     Context, MAX_COLUMNS, at_most, generic, name, no_such_space, none, simple_name, type_of, unsupported,
 };
-use crate::Failure;
 use crate::tree::{Column, Expr, Order, Select};
+use crate::{Failure, value};
 
 /// SELECT from one space at most.
 pub(super) fn query_of(
@@ -97,12 +97,14 @@ impl Context<'_> {
         for item in projection {
             add_column(item, self, &mut columns)?;
         }
-        let Columns { list: columns, by_name, .. } = columns;
+        let Columns { list: columns, by_name, aliases, .. } = columns;
+        let aliases = aliases.into_iter().map(|(name, place)| (name, Rc::clone(&columns[place].expr)));
+        self.aliases.columns = aliases.collect();
         let mut order = Vec::new();
         for (place, term) in order_by.into_iter().enumerate() {
             order.push(order_of(place, term, (&columns, &by_name), self)?);
         }
-        let having = having.map(|having| self.expression(having)).transpose()?;
+        let having = self.having(having, &columns, groups.is_empty())?;
         at_most(MAX_COLUMNS, "The number of terms in GROUP BY clause", groups.len())?;
         let groups = (groups.into_iter().enumerate())
             .map(|(place, term)| group_of(place, term, (&columns, &by_name), self))
@@ -110,8 +112,35 @@ impl Context<'_> {
         self.may_aggregate = false;
         let (limit, offset) = bounds_of(limit)?;
         let filter = selection.map(|filter| self.expression(filter)).transpose()?;
+        self.aliases.columns.clear();
         let aggregates = std::mem::take(&mut self.aggregates);
         Ok((filter, Select { columns, aggregates, distinct, groups, having, order, limit, offset }))
+    }
+}
+
+impl Context<'_> {
+    /// HAVING. Without GROUP BY it may look at aggregate functions only, and so may the columns.
+    fn having(
+        &mut self,
+        having: Option<ast::Expr>,
+        columns: &[Column],
+        is_one_group: bool,
+    ) -> Result<Option<Expr>, Failure> {
+        let Some(having) = having else { return Ok(None) };
+        let used = self.aliases.used;
+        let having = self.expression(having)?;
+        let is_bare = |expr: &Expr| {
+            let mut is_bare = false;
+            expr.visit(&mut |part| is_bare |= matches!(part, Expr::Column(_) | Expr::Slot(..)));
+            is_bare
+        };
+        let has_bare = is_bare(&having) || columns.iter().any(|column| is_bare(&column.expr));
+        if is_one_group && (has_bare || self.aliases.used > used || self.aggregates.is_empty()) {
+            return Err(value::execution(
+                "HAVING argument must appear in the GROUP BY clause or be used in an aggregate function",
+            ));
+        }
+        Ok(Some(having))
     }
 }
 
@@ -161,7 +190,6 @@ pub(super) fn parts_of(select: ast::Select) -> Result<(Vec<ast::TableWithJoins>,
         ast::GroupByExpr::Expressions(terms, modifiers) if modifiers.is_empty() => terms,
         _ => return Err(unsupported("such a GROUP BY")),
     };
-    none(having.is_none() || !groups.is_empty(), "HAVING without GROUP BY")?;
     none(named_window.is_empty() && qualify.is_none(), "WINDOW")?;
     none(optimizer_hints.is_empty() && select_modifiers.is_none() && top.is_none(), "such a SELECT")?;
     none(
@@ -182,6 +210,8 @@ struct Columns {
     by_name: HashMap<String, usize>,
     /// Columns that were called by their number.
     unnamed: usize,
+    /// The first column of each name that AS gives.
+    aliases: HashMap<String, usize>,
 }
 
 impl Columns {
@@ -195,9 +225,10 @@ impl Columns {
 }
 
 fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Columns) -> Result<(), Failure> {
+    let is_qualified = matches!(item, SelectItem::UnnamedExpr(ast::Expr::CompoundIdentifier(_)));
     let (expr, alias) = match item {
         SelectItem::UnnamedExpr(expr) => (expr, None),
-        SelectItem::ExprWithAlias { expr, alias } => (expr, Some(name(&alias))),
+        SelectItem::ExprWithAlias { expr, alias } => (expr, Some(name(&alias)?)),
         SelectItem::Wildcard(options) => {
             none(options == ast::WildcardAdditionalOptions::default(), "such a *")?;
             return add_all(context, columns);
@@ -229,7 +260,18 @@ fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Columns
         _ => None,
     };
     let is_collated = context.is_collated(&expr);
-    let name = alias.or(own_name).unwrap_or_else(|| format!("COLUMN_{}", columns.unnamed + 1));
+    if let Some(alias) = &alias {
+        columns.aliases.entry(alias.clone()).or_insert(columns.list.len());
+    }
+    // The columns of a statement of several queries are numbered when all are known.
+    let name = match (alias.or(own_name), &context.names, &expr) {
+        (Some(name), Some(names), Expr::Slot(slot, _)) if is_qualified && names.shows_sources() => {
+            format!("{}.{name}", names.alias_of(*slot))
+        }
+        (Some(name), ..) => name,
+        (None, Some(_), _) => String::new(),
+        (None, None, _) => format!("COLUMN_{}", columns.unnamed + 1),
+    };
     let ty = type_of(&expr, context);
     columns.add(Column { name, ty, is_aggregate, is_collated, expr: Rc::new(expr) })
 }
@@ -310,7 +352,7 @@ fn group_of(
     let refused = || generic("aggregate functions are not allowed in the GROUP BY clause");
     let by_alias = match &term {
         ast::Expr::Identifier(ident) if context.column(ident).is_err() => {
-            by_name.get(&name(ident)).and_then(|place| columns.get(*place))
+            by_name.get(&name(ident)?).and_then(|place| columns.get(*place))
         }
         _ => None,
     };
@@ -351,7 +393,7 @@ fn order_of(
 ) -> Result<Order, Failure> {
     let (expr, descending) = direction_of(term)?;
     let by_alias = match &expr {
-        ast::Expr::Identifier(ident) => by_name.get(&name(ident)).and_then(|place| columns.get(*place)),
+        ast::Expr::Identifier(ident) => by_name.get(&name(ident)?).and_then(|place| columns.get(*place)),
         _ => None,
     };
     let expr = match by_alias {

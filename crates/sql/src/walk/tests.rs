@@ -16,10 +16,10 @@ use super::Walk;
 use crate::{Advance, Asker, Error, Limits, Rows, Run};
 
 /// A store, and the step before which its index is said to have changed.
-struct Lent {
-    store: Store,
-    altered_at: Option<u32>,
-    steps: u32,
+pub(crate) struct Lent {
+    pub(crate) store: Store,
+    pub(crate) altered_at: Option<u32>,
+    pub(crate) steps: u32,
 }
 
 impl Rows for Lent {
@@ -47,10 +47,10 @@ impl Rows for Lent {
 }
 
 /// A row: an id, a number or NULL, a text.
-type Row = (u64, Option<i64>, String);
+pub(crate) type Row = (u64, Option<i64>, String);
 
 /// Two spaces with the same rows: `many` has four indexes, `one` has the primary one.
-fn lend(rows: &[Row]) -> Lent {
+pub(crate) fn lend(rows: &[Row]) -> Lent {
     let mut store = Store::new(Settings::default());
     let uuid = "00000000-0000-4000-8000-000000000001";
     store.bootstrap(uuid, uuid).expect("an empty store takes it");
