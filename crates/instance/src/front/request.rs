@@ -119,7 +119,10 @@ impl Instance {
             Body::Delete { space, index, key } => {
                 self.change(slot, header, &Statement::Delete { space, index, key })
             }
-            Body::Ping => self.front.reply_empty(&self.shard, slot, header.sync),
+            Body::Ping => {
+                self.front.reply_ping(&self.shard, slot, header.sync);
+                Ok(())
+            }
             Body::Auth { user, scramble } => {
                 self.front.authenticate(&self.shard, slot, header, user, scramble)
             }
@@ -346,15 +349,33 @@ impl Front {
         sync: u64,
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), ErrorObject> {
-        let schema_version = shard.store().schema_version();
-        if let Some(connection) = self.connections.get_mut(slot) {
-            let out = connection.replies.buffer();
-            let start = reply::begin(out, keys::CODE_OK, sync, schema_version);
-            body(out);
-            reply::finish(out, start);
-            self.finish_reply_about_instance(shard, slot);
-        }
+        self.encode_reply(shard, slot, sync, body);
+        self.finish_reply_about_instance(shard, slot);
         Ok(())
+    }
+
+    fn encode_reply(
+        &mut self,
+        shard: &Shard,
+        slot: ConnectionSlot,
+        sync: u64,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let out = connection.replies.buffer();
+        let start = reply::begin(out, keys::CODE_OK, sync, shard.store().schema_version());
+        body(out);
+        reply::finish(out, start);
+    }
+
+    /// A PING has seen no data: its answer waits for earlier ones of its connection alone, and not for rows of other clients. In a
+    /// group it also says that the leader still leads, so there it waits as a read does.
+    fn reply_ping(&mut self, shard: &Shard, slot: ConnectionSlot, sync: u64) {
+        self.encode_reply(shard, slot, sync, |out| mp::write_map(out, 0));
+        match shard.election() {
+            Some(_) => self.finish_reply(shard, slot),
+            None => self.connections.finish_reply(slot, 0, 0, u64::MAX),
+        }
     }
 
     pub(crate) fn reply_empty(

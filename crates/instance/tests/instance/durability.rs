@@ -91,6 +91,18 @@ fn an_error_waits_for_what_it_has_seen() {
 }
 
 #[test]
+fn a_ping_does_not_wait_for_rows_of_other_clients() {
+    let mut rig = rig();
+    let (mut writer, mut other) = (rig.admin(), rig.admin());
+    send_replace(&mut rig, &mut writer, 1);
+    let _on_its_way = rig.batch();
+    send_replace(&mut rig, &mut writer, 2);
+    let ping = rig.send(&mut other, &Body::Ping);
+    assert_eq!(syncs(&rig.replies(&other)), [ping]);
+    assert_eq!(rig.replies(&writer), []);
+}
+
+#[test]
 fn a_ping_keeps_its_place_behind_replies_that_wait() {
     let mut rig = rig();
     let (mut client, mut other) = (rig.admin(), rig.admin());
