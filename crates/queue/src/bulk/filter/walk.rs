@@ -1,4 +1,4 @@
-//! Walks over the tasks that a filter may admit, in portions, forward along one index.
+//! Walks over the tasks that a filter may admit, in portions that never go back.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
