@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as Peer;
+use std::path::Path;
 
 use lycosa_instance::{Origin, Trust};
 use lycosa_iproto::frame::{self, Split};
@@ -25,6 +26,20 @@ async fn is_turn_asked_for(core: &Core) -> bool {
     }
 }
 
+/// Runs a test with tasks that stay in its thread, as those of the server's loop do.
+fn on_a_loop(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, test);
+}
+
+/// A server without a listener.
+async fn start_in(folder: &Path) -> Running {
+    let mut config = Config::load(None, std::iter::empty(), &Flags::default()).unwrap();
+    config.data_dir = folder.to_owned();
+    config.wal_mode = WalMode::Write;
+    start_with(&config, None, Bound::default()).await.unwrap()
+}
+
 fn read_all(peer: &mut Peer) -> usize {
     let mut buffer = vec![0; 1 << 20];
     let mut total = 0;
@@ -39,13 +54,9 @@ fn read_all(peer: &mut Peer) -> usize {
 #[test]
 fn a_turn_follows_whenever_a_socket_takes_bytes_again() {
     const TASKS: usize = 300;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    LocalSet::new().block_on(&runtime, async {
+    on_a_loop(async {
         let folder = tempfile::tempdir().unwrap();
-        let mut config = Config::load(None, std::iter::empty(), &Flags::default()).unwrap();
-        config.data_dir = folder.path().to_owned();
-        config.wal_mode = WalMode::Write;
-        let running = start_with(&config, None, Bound::default()).await.unwrap();
+        let running = start_in(folder.path()).await;
         let core = running.core.clone();
         let [turns, _] = running.turns;
         turns.abort();
@@ -103,13 +114,9 @@ fn a_turn_follows_whenever_a_socket_takes_bytes_again() {
 #[test]
 fn a_ping_waits_for_one_large_batch_and_not_for_all_of_them() {
     const BATCH: u64 = 1_000;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    LocalSet::new().block_on(&runtime, async {
+    on_a_loop(async {
         let folder = tempfile::tempdir().unwrap();
-        let mut config = Config::load(None, std::iter::empty(), &Flags::default()).unwrap();
-        config.data_dir = folder.path().to_owned();
-        config.wal_mode = WalMode::Write;
-        let running = start_with(&config, None, Bound::default()).await.unwrap();
+        let running = start_in(folder.path()).await;
         let core = running.core.clone();
         let call = |name: &[u8], args: Value| {
             let mut bytes = Vec::new();
