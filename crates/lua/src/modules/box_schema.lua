@@ -740,11 +740,13 @@ function index_methods.random(index, seed)
     if index.type ~= 'TREE' and index.type ~= 'HASH' or is_view(index.space_id) then refuse(index, 'random') end
     local count = index:len()
     if count == 0 then return nil end
-    local number = (type(seed) == 'boolean' or type(seed) == 'nil') and 0 or tonumber(seed)
+    local number = seed == true and 1 or not seed and 0 or tonumber(seed)
     if type(seed) == 'string' or not number or (type(seed) == 'cdata' and seed == nil) then
         error(("bad argument #3 to 'box_index_random' (cannot convert '%s' to 'unsigned int')"):format(type(seed) == 'cdata' and 'void *' or type(seed)), 2)
     end
-    return internal.first(index.space_id, index.id, ITERATORS.ALL, nil, number % count)
+    -- As C takes it: without a fraction, modulo 2^32.
+    local offset = (number < 0 and math.ceil(number) or math.floor(number)) % 2 ^ 32
+    return internal.first(index.space_id, index.id, ITERATORS.ALL, nil, offset % count)
 end
 
 function index_methods.update(index, key, operations)

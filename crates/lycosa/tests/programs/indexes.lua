@@ -183,6 +183,7 @@ s.index.b4:select({''}, {iterator='BITS_ALL_SET'})
 s.index.b4:select({'\1\1'}, {iterator='BITS_ALL_SET'})
 s.index.b4:select({'\1\1'}, {iterator='BITS_ANY_SET'})
 s.index.b:count(), s.index.b:len(), s.index.b:count({5}), s.index.b:count({5},{iterator='BITS_ANY_SET'}), s.index.b:count({5},{iterator='BITS_ALL_SET'}), s.index.b:count({5},{iterator='BITS_ALL_NOT_SET'})
+s.index[0]:random(), s.index[0]:random(3), s.index[0]:random(-1), s.index[0]:random(2.9), s.index[0]:random(2^32 + 1), s.index[0]:random(true)
 s.index.b:count({5},{iterator='GE'})
 s.index.b:count({},{iterator='GE'})
 s.index.b:get{5}
