@@ -28,7 +28,7 @@ pub enum Error {
         kind: Kind,
     },
     /// No answer arrived in time. The server may still execute the request.
-    #[error("no answer within {} s; the server may still execute the request", .0.as_secs_f64())]
+    #[error("no answer within {} s", .0.as_secs_f64())]
     Timeout(Duration),
     /// No connection could be made.
     #[error("cannot connect to {address}: {cause}")]

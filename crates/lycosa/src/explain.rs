@@ -163,11 +163,14 @@ async fn read_only(connection: &Connection, refusal: &str) -> String {
     }
     let info = async { connection.call("box.info", ()).await.ok()?.first_value().ok() };
     match info.await {
-        Some(info) if info.get("election").is_some() => format!(
-            "this server {}. Run the command on the leader's machine: `lycosa cluster status` shows its address",
-            stats::role(&info)
-        ),
-        Some(info) => format!("this server {}", stats::role(&info)),
+        Some(info) => {
+            let advice = match stats::leader(&info) {
+                None => "",
+                Some(0) => ": `lycosa cluster status` shows which members are not connected",
+                Some(_) => ". Run the command on its machine: `lycosa cluster status` shows the address",
+            };
+            format!("this server {}{advice}", stats::role(&info))
+        }
         None => "this server takes no writes: `lycosa stats` says why, in the line `role`".to_owned(),
     }
 }
@@ -216,11 +219,10 @@ pub(crate) fn connect(error: Error) -> anyhow::Error {
             let advice = format!("{error}. Is a server running at {address}? `lycosa` starts one here");
             anyhow::Error::new(error).context(advice)
         }
-        (Error::Timeout(waited), _) => {
+        (Error::Timeout(_), _) => {
             let advice = format!(
-                "no connection within {}: the address is not reachable, the server hangs, or it is not a Lycosa or \
-                 Tarantool (HTTP and TLS wait for the client to begin: with TLS the address begins with tls://)",
-                values::time(*waited)
+                "no connection, {error}: the address is not reachable, the server hangs, or it is not a Lycosa or Tarantool \
+                 (HTTP and TLS wait for the client to begin: with TLS the address begins with tls://)"
             );
             anyhow::Error::new(error).context(advice)
         }

@@ -193,9 +193,13 @@ impl Session {
 
     /// An error of a call of `procedure` in words for a person.
     pub(crate) fn explain(&self, procedure: &str, error: Error) -> Error {
-        if matches!(error, Error::Timeout(_))
-            && let Some(reason) = self.runtime.block_on(self.missing_replicas())
-        {
+        if matches!(error, Error::Timeout(_)) {
+            let longer = match self.peer {
+                Peer::Client(_) => "; --request-timeout waits longer",
+                Peer::Admin(_) => "",
+            };
+            let open = || format!("the server may still execute the request{longer}");
+            let reason = self.runtime.block_on(self.missing_replicas()).unwrap_or_else(open);
             eprintln!("lycosa: {reason}");
         }
         self.runtime.block_on(explain::call(&self.connection, procedure, error))

@@ -128,11 +128,15 @@ fn longest_turn(info: &Value) -> String {
     )
 }
 
+/// The node that leads the server's group, 0 if none is known. `None`: the server belongs to no group.
+pub(crate) fn leader(info: &Value) -> Option<u64> {
+    info.get("election")?.get("leader")?.as_u64()
+}
+
 /// Whether the server takes writes, and if not, why.
 pub(crate) fn role(info: &Value) -> String {
     let reason = info.get("ro_reason").and_then(Value::as_str);
-    let leader = info.get("election").and_then(|election| election.get("leader")).and_then(Value::as_u64);
-    match (reason, leader) {
+    match (reason, leader(info)) {
         (None, _) => "takes writes".to_owned(),
         (Some(_), Some(0)) => "takes no writes: its group has no leader".to_owned(),
         (Some(_), Some(leader)) => format!("takes no writes: node {leader} leads its group"),
