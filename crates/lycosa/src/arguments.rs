@@ -38,8 +38,9 @@ pub(crate) use steer::{
     TaskFilter, UndoArguments,
 };
 pub(crate) use task::{
-    BuryArguments, Choice, ChosenArguments, FilterArguments, KickArguments, ListArguments, PayloadType,
-    PutArguments, ReleaseArguments, TakeArguments, TaskArguments, TaskState, TouchArguments, WorkArguments,
+    AckArguments, BuryArguments, Choice, ChosenArguments, FilterArguments, KickArguments, ListArguments,
+    NamedTasks, PayloadType, PeekArguments, PutArguments, ReleaseArguments, TakeArguments, TaskState,
+    TouchArguments, WorkArguments,
 };
 pub(crate) use token::TokenCommand;
 pub(crate) use tube::{TubeCommand, TubeCreateArguments, TubeEndArguments};
@@ -136,7 +137,7 @@ pub(crate) enum Command {
     ///
     /// Several ids are one batch: all of the tasks are acknowledged, or none.
     #[command(after_help = task::ACK_EXAMPLES)]
-    Ack(TaskArguments),
+    Ack(AckArguments),
     /// Give taken tasks back
     ///
     /// Several ids are one batch: all of the tasks are given back, or none.
@@ -150,7 +151,7 @@ pub(crate) enum Command {
     Kick(KickArguments),
     /// Show everything that is known of tasks, without taking them
     #[command(after_help = task::PEEK_EXAMPLES)]
-    Peek(TaskArguments),
+    Peek(PeekArguments),
     /// List tasks by state, sub-queue and age, without taking them
     #[command(after_help = task::LIST_EXAMPLES)]
     List(ListArguments),

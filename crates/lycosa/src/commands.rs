@@ -10,8 +10,8 @@ use lycosa_client::{Error, Kind, Value};
 use serde_json::json;
 
 use crate::arguments::{
-    ClientArguments, TakeArguments, TaskArguments, TouchArguments, TubeCommand, TubeCreateArguments,
-    TubeEndArguments,
+    AckArguments, ClientArguments, NamedTasks, TakeArguments, TouchArguments, TubeCommand,
+    TubeCreateArguments, TubeEndArguments,
 };
 use crate::confirm;
 use crate::listing;
@@ -358,30 +358,42 @@ pub(crate) fn for_each_id<T: Clone + Into<Value> + Display>(
     Ok(outcome)
 }
 
-pub(crate) fn ack(arguments: &TaskArguments) -> anyhow::Result<Outcome> {
-    let session = Session::open(&arguments.client)?;
-    session.join(&arguments.session)?;
-    let TaskArguments { client, tube, ids, token, .. } = arguments;
-    if !token.is_empty() {
-        return for_each_id(&session, client, tube, "ack", token, None);
-    }
-    if ids.len() > 1
-        && let Some(outcome) = for_all_ids(&session, client, tube, "ack_many", ids, None)?
+pub(crate) fn ack(arguments: &AckArguments) -> anyhow::Result<Outcome> {
+    let AckArguments { tube, tasks } = arguments;
+    let session = open(tasks)?;
+    if tasks.ids.len() > 1
+        && let Some(outcome) = for_all_ids(&session, &tasks.client, tube, "ack_many", &tasks.ids, None)?
     {
         return Ok(outcome);
     }
-    for_each_id(&session, client, tube, "ack", ids, None)
+    for_each_named(&session, tasks, tube, "ack", None)
 }
 
 pub(crate) fn touch(arguments: &TouchArguments) -> anyhow::Result<Outcome> {
-    let session = Session::open(&arguments.client)?;
-    session.join(&arguments.session)?;
-    let TouchArguments { client, tube, ids, token, .. } = arguments;
-    let extra = seconds(arguments.seconds);
-    if !token.is_empty() {
-        return for_each_id(&session, client, tube, "touch", token, Some(&extra));
+    let TouchArguments { tube, seconds: time, tasks } = arguments;
+    for_each_named(&open(tasks)?, tasks, tube, "touch", Some(&seconds(*time)))
+}
+
+fn open(tasks: &NamedTasks) -> anyhow::Result<Session> {
+    let session = Session::open(&tasks.client)?;
+    session.join(&tasks.session)?;
+    Ok(session)
+}
+
+/// Calls a method for each task that a token or an id names.
+fn for_each_named(
+    session: &Session,
+    tasks: &NamedTasks,
+    tube: &str,
+    name: &str,
+    extra: Option<&Value>,
+) -> anyhow::Result<Outcome> {
+    let NamedTasks { client, ids, token, .. } = tasks;
+    if token.is_empty() {
+        for_each_id(session, client, tube, name, ids, extra)
+    } else {
+        for_each_id(session, client, tube, name, token, extra)
     }
-    for_each_id(&session, client, tube, "touch", ids, Some(&extra))
 }
 
 /// How long `lycosa ping` waits for a greeting before it asks whether the server is starting.

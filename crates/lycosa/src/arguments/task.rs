@@ -188,9 +188,27 @@ pub(crate) struct TakeArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct TaskArguments {
+pub(crate) struct PeekArguments {
     /// The tube
     pub(crate) tube: String,
+    /// Ids of tasks
+    #[arg(required = true, num_args = 1.., value_parser = task_id, allow_negative_numbers = true)]
+    pub(crate) ids: Vec<u64>,
+    #[command(flatten)]
+    pub(crate) client: ClientArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AckArguments {
+    /// The tube
+    pub(crate) tube: String,
+    #[command(flatten)]
+    pub(crate) tasks: NamedTasks,
+}
+
+// Tasks by their ids, or by the tokens of their leases. (A doc comment would become the help of the command.)
+#[derive(Debug, Args)]
+pub(crate) struct NamedTasks {
     /// Ids of tasks
     #[arg(required_unless_present = "token", num_args = 1.., value_parser = task_id, allow_negative_numbers = true)]
     pub(crate) ids: Vec<u64>,
@@ -330,16 +348,8 @@ pub(crate) struct TouchArguments {
     /// Time to add; with --token, time from now
     #[arg(value_name = "TIME", value_parser = lasting, allow_negative_numbers = true)]
     pub(crate) seconds: Duration,
-    /// Ids of tasks
-    #[arg(required_unless_present = "token", num_args = 1.., value_parser = task_id, allow_negative_numbers = true)]
-    pub(crate) ids: Vec<u64>,
-    /// Token of a lease, in place of ids; several as A,B
-    #[arg(long, value_name = "TOKEN", value_delimiter = ',', value_parser = token, conflicts_with_all = ["ids", "session"])]
-    pub(crate) token: Vec<String>,
     #[command(flatten)]
-    pub(crate) session: SessionArguments,
-    #[command(flatten)]
-    pub(crate) client: ClientArguments,
+    pub(crate) tasks: NamedTasks,
 }
 
 #[derive(Debug, Args)]

@@ -80,6 +80,17 @@ fn styled(text: impl Into<String>, style: Style) -> Line<'static> {
     Line::from(Piece::styled(text.into(), style))
 }
 
+/// A line, and below it the rows of the place in front: the page in which the chosen one is.
+fn list(
+    model: &Model,
+    head: Line<'static>,
+    (columns, rows): (&[Column], &[Vec<String>]),
+    (width, height): (usize, usize),
+) -> Vec<Line<'static>> {
+    let rows = table(columns, rows, (width, height.saturating_sub(1)), Some(model.stop().at));
+    std::iter::once(head).chain(rows).collect()
+}
+
 /// Rows under a heading, at most `height` lines: the page of rows in which the chosen one is. The first column gets what
 /// further columns leave; columns of high rank are left out where there is no space for them.
 fn table(

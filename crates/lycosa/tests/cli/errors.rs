@@ -168,6 +168,10 @@ fn values_of_flags() {
     assert!(usage(&["touch", "t", "0", "1"]).contains("expected 1ms or more"));
     assert!(usage(&["work", "t", "--timeout", "0", "--", "true"]).contains("expected 1ms or more"));
     assert!(usage(&["ping", "--request-timeout", "0"]).contains("expected 1ms or more"));
+    assert!(usage(&["put", "t", "x", "--header", "=cron"]).contains("expected NAME=TEXT"));
+    let token = "3-0-42-9f86d081884c7d65";
+    assert!(usage(&["peek", "t", "--token", token]).contains("unexpected argument '--token'"));
+    assert!(usage(&["touch", "t", "5m", "1", "--token", token]).contains("cannot be used with '--token"));
     for long in ["10000000d", "1e15"] {
         assert!(usage(&["put", "t", "x", "--ttl", long]).contains("at most 36500d"), "{long}");
     }

@@ -5,7 +5,7 @@ use lycosa_metrics::Histogram;
 use ratatui::style::Style;
 use ratatui::text::Line;
 
-use super::{Column, Theme, curves_of, plain, styled, table, wrapped};
+use super::{Column, Theme, curves_of, list, plain, styled, table, wrapped};
 use crate::listing::one_line;
 use crate::top::ask::{SessionLine, TaskDetail, TaskLine, TubeDetail};
 use crate::top::model::Model;
@@ -265,7 +265,7 @@ pub(super) fn sessions(
     width: usize,
     height: usize,
 ) -> Vec<Line<'static>> {
-    let mut lines = vec![plain(format!("{} sessions", count(sessions.len() as u64)))];
+    let head = plain(format!("{} sessions", count(sessions.len() as u64)));
     let columns = [
         Column("user", false, 0),
         Column("holds", true, 1),
@@ -290,6 +290,5 @@ pub(super) fn sessions(
             ]
         })
         .collect();
-    lines.extend(table(&columns, &rows, (width, height.saturating_sub(1)), Some(model.stop().at)));
-    lines
+    list(model, head, (&columns, &rows), (width, height))
 }

@@ -7,7 +7,7 @@ use lycosa_metrics::{Gravity, GroupMember};
 use ratatui::text::Line;
 
 use super::detail::relative;
-use super::{Column, Theme, plain, styled, table};
+use super::{Column, Theme, list, plain, styled};
 use crate::listing::one_line;
 use crate::top::change::{is_dry, result};
 use crate::top::model::Model;
@@ -81,9 +81,7 @@ pub(super) fn jobs(
             ]
         })
         .collect();
-    let mut lines = vec![plain(one_line(&tally, width))];
-    lines.extend(table(&columns, &rows, (width, height.saturating_sub(1)), Some(model.stop().at)));
-    lines
+    list(model, plain(one_line(&tally, width)), (&columns, &rows), (width, height))
 }
 
 /// The user, or the token and its role.
@@ -122,9 +120,7 @@ pub(super) fn audit(model: &Model, view: &AuditView, width: usize, height: usize
             ]
         })
         .collect();
-    let mut lines = vec![plain(one_line(&page, width))];
-    lines.extend(table(&columns, &rows, (width, height.saturating_sub(1)), Some(model.stop().at)));
-    lines
+    list(model, plain(one_line(&page, width)), (&columns, &rows), (width, height))
 }
 
 fn health(member: &GroupMember) -> &'static str {
@@ -169,7 +165,5 @@ pub(super) fn group(model: &Model, theme: Theme, width: usize, height: usize) ->
             ]
         })
         .collect();
-    let mut lines = vec![styled(one_line(&seen, width), style)];
-    lines.extend(table(&columns, &rows, (width, height.saturating_sub(1)), Some(model.stop().at)));
-    lines
+    list(model, styled(one_line(&seen, width), style), (&columns, &rows), (width, height))
 }
