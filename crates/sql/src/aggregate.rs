@@ -1,14 +1,20 @@
 //! Aggregate functions: what they have seen, and their result.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
+use lycosa_tuple::collation::Collation;
+use lycosa_tuple::field::FieldType;
+use lycosa_tuple::scalar;
 use lycosa_tuple::value::Value;
 
-use crate::Failure;
+use crate::collect::DEPTH;
 use crate::effort::weight;
-use crate::eval::Row;
+use crate::eval::{MAX_MADE, Row};
+use crate::limits::OVERHEAD;
 use crate::tree::{Aggregate, AggregateKind, Select};
 use crate::value::{self, Number};
+use crate::{Failure, functions};
 
 /// What an aggregate function has seen.
 #[derive(Debug, Default)]
@@ -18,16 +24,47 @@ pub(crate) struct Seen {
     sum: f64,
     has_double: bool,
     best: Option<Value>,
+    /// What GROUP_CONCAT has made.
+    text: Vec<u8>,
+    /// The values that an aggregate of distinct values has taken.
+    values: BTreeSet<Distinct>,
+    /// Bytes of these values.
+    bytes_of_values: usize,
 }
+
+/// An encoded value. Equal numbers of two types are one value.
+#[derive(Debug)]
+struct Distinct(Vec<u8>);
+
+impl Ord for Distinct {
+    fn cmp(&self, other: &Self) -> Ordering {
+        scalar::compare(&self.0, &other.0, &Collation::Binary)
+    }
+}
+
+impl PartialOrd for Distinct {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Distinct {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Distinct {}
 
 impl Seen {
     /// Bytes of what it remembers.
     pub(crate) fn bytes(&self) -> usize {
-        match &self.best {
+        let best = match &self.best {
             Some(Value::Str(bytes) | Value::Bin(bytes) | Value::Ext(_, bytes)) => bytes.len(),
             Some(value) => 16 * weight(value) as usize,
             None => 0,
-        }
+        };
+        best + self.text.len() + self.bytes_of_values
     }
 
     /// Whether the row is the one that `MIN` or `MAX` shows now.
@@ -40,9 +77,22 @@ impl Seen {
         if value == Value::Nil {
             return Ok(false);
         }
+        if aggregate.distinct {
+            let encoded = Distinct(value.encode());
+            row.effort.spend(DEPTH * weight(&value))?;
+            let bytes = encoded.0.len() + OVERHEAD;
+            if !self.values.insert(encoded) {
+                return Ok(false);
+            }
+            self.bytes_of_values += bytes;
+        }
         self.count += 1;
         match aggregate.kind {
             AggregateKind::Count => Ok(false),
+            AggregateKind::GroupConcat => {
+                self.concatenate(value, aggregate, row)?;
+                Ok(false)
+            }
             AggregateKind::Min | AggregateKind::Max => {
                 let wanted = match aggregate.kind {
                     AggregateKind::Min => Ordering::Less,
@@ -69,6 +119,27 @@ impl Seen {
         }
     }
 
+    /// Appends a value to the text that GROUP_CONCAT makes.
+    fn concatenate(&mut self, value: Value, aggregate: &Aggregate, row: &Row<'_>) -> Result<(), Failure> {
+        let text_of = |value: Value| match functions::cast(value, FieldType::String, row.effort)? {
+            Value::Str(text) => Ok(text),
+            _ => Ok::<_, Failure>(Vec::new()),
+        };
+        let text = text_of(value)?;
+        if self.count > 1 {
+            match &aggregate.separator {
+                Some(separator) => self.text.extend(text_of(row.evaluate(separator)?)?),
+                None => self.text.push(b','),
+            }
+        }
+        if self.text.len() + text.len() > MAX_MADE {
+            return Err(value::execution(&format!("a text of more than {MAX_MADE} bytes cannot be made")));
+        }
+        row.effort.spend((text.len() / 128) as u64)?;
+        self.text.extend_from_slice(&text);
+        Ok(())
+    }
+
     pub(crate) fn result(&self, aggregate: &Aggregate) -> Result<Value, Failure> {
         let all = self.sum + self.whole as f64;
         Ok(match aggregate.kind {
@@ -76,6 +147,7 @@ impl Seen {
             AggregateKind::Min | AggregateKind::Max => self.best.clone().unwrap_or(Value::Nil),
             AggregateKind::Total => Value::Double(all),
             _ if self.count == 0 => Value::Nil,
+            AggregateKind::GroupConcat => Value::Str(self.text.clone()),
             AggregateKind::Avg => Value::Double(all / self.count as f64),
             AggregateKind::Sum if self.has_double => Value::Double(all),
             AggregateKind::Sum => Number::Int(self.whole).into_value()?,

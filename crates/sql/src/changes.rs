@@ -5,10 +5,13 @@ use std::collections::HashSet;
 use lycosa_store::{Space, Store, system};
 use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
+use lycosa_tuple::value::Value;
 use sqlparser::ast::{self, SetExpr};
 
 use crate::Failure;
-use crate::resolve::{Context, MAX_COLUMNS, MAX_VALUES, at_most, generic, none, simple_name, unsupported};
+use crate::resolve::{
+    Context, MAX_COLUMNS, MAX_VALUES, at_most, defaults_of, generic, none, simple_name, unsupported,
+};
 use crate::tree::{Body, Expr, OnConflict, Target};
 
 /// The parts of an INSERT.
@@ -19,7 +22,8 @@ pub(crate) struct InsertParts<'a> {
     pub(crate) written: Vec<u32>,
     /// The statement names them.
     pub(crate) has_columns: bool,
-    pub(crate) source: ast::Query,
+    /// `None` for DEFAULT VALUES.
+    pub(crate) source: Option<ast::Query>,
     pub(crate) conflict: OnConflict,
 }
 
@@ -68,7 +72,8 @@ pub(crate) fn insert_parts_of(insert: ast::Insert, store: &Store) -> Result<Inse
     let written = written_fields(&mut context, &columns)?;
     let count = u32::try_from(space.format().fields().len()).unwrap_or(u32::MAX);
     let written = if columns.is_empty() { (0..count).collect() } else { written };
-    let source = *source.ok_or_else(|| unsupported("DEFAULT VALUES"))?;
+    let source = source.map(|source| *source);
+    let written = if source.is_none() { Vec::new() } else { written };
     Ok(InsertParts { context, written, has_columns: !columns.is_empty(), source, conflict })
 }
 
@@ -96,7 +101,8 @@ pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
     let InsertParts { mut context, written, has_columns, source, conflict } = insert_parts_of(insert, store)?;
     let space = context.space.ok_or_else(|| unsupported("such an INSERT"))?;
     let count = space.format().fields().len();
-    let rows = values_of(source)?;
+    let rows = source.map_or_else(|| Ok(vec![Vec::new()]), values_of)?;
+    let defaults = defaults_of(space, store)?;
     at_most(MAX_VALUES, "The number of values of an INSERT", rows.len().saturating_mul(count))?;
     let mut constants = Context::nothing();
     let mut listed = Vec::new();
@@ -104,7 +110,8 @@ pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
         if values.len() != written.len() {
             return Err(wrong_count(space, has_columns, written.len(), values.len()));
         }
-        let mut placed: Vec<Option<Expr>> = (0..count).map(|_| None).collect();
+        let default_of = |value: &Value| (*value != Value::Nil).then(|| Expr::Literal(value.clone()));
+        let mut placed: Vec<Option<Expr>> = defaults.iter().map(default_of).collect();
         for (field, value) in written.iter().zip(values) {
             placed[*field as usize] = Some(constants.expression(value)?);
         }

@@ -1,12 +1,13 @@
 //! CREATE TABLE, CREATE INDEX and their DROP: columns with types, primary and unique keys, AUTOINCREMENT; steps of a transaction.
 //!
 //! The statement becomes a [`Definition`]; the module `box.sql` makes the space and its indexes of it, by the functions of
-//! `box.schema`. What a definition does not have (CHECK, FOREIGN KEY, DEFAULT, COLLATE, names of constraints) is refused:
+//! `box.schema`. What a definition does not have (CHECK, FOREIGN KEY, COLLATE) is refused:
 //! a constraint that is never enforced must not be accepted.
 
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use sqlparser::ast::{
-    ColumnDef, CreateIndex, CreateTable, Expr, IndexColumn, ObjectType, Statement, TableConstraint,
+    ColumnDef, ColumnOption, CreateIndex, CreateTable, Expr, IndexColumn, ObjectType, Statement,
+    TableConstraint, UnaryOperator, Value,
 };
 
 use crate::Failure;
@@ -26,6 +27,8 @@ pub struct Field {
     pub ty: &'static str,
     /// NULL is allowed.
     pub nullable: bool,
+    /// The literal of DEFAULT, as the format of the space has it.
+    pub default: Option<String>,
 }
 
 /// What a statement defines.
@@ -39,8 +42,8 @@ pub enum Definition {
         is_optional: bool,
         /// Its format.
         fields: Vec<Field>,
-        /// Its indexes.
-        keys: Vec<Vec<usize>>,
+        /// Its indexes, with the names that CONSTRAINT gives.
+        keys: Vec<(Option<String>, Vec<usize>)>,
         /// The field that a sequence fills.
         sequence: Option<usize>,
     },
@@ -220,19 +223,24 @@ fn create_of(table: &CreateTable) -> Result<Definition, Failure> {
     let (mut fields, mut primary, mut unique, mut sequence) = (Vec::<Field>::new(), None, Vec::new(), None);
     for (number, column) in (1..).zip(&table.columns) {
         let ColumnDef { name: ident, data_type, options } = column;
-        let mut field = Field { name: name(ident)?, ty: type_of(&data_type.to_string())?, nullable: true };
+        let ty = type_of(&data_type.to_string())?;
+        let mut field = Field { name: name(ident)?, ty, nullable: true, default: None };
         if fields.iter().any(|known| known.name == field.name) {
             let message = format!("Space field '{}' is duplicate", field.name);
             return Err(Failure::new(DUPLICATE_FIELD, message));
         }
         for option in options {
-            none(option.name.is_none(), "a named constraint")?;
+            let constraint = option.name.as_ref().map(name).transpose()?;
+            if let ColumnOption::Default(value) = &option.option {
+                field.default = Some(default_of(value)?);
+                continue;
+            }
             match option.option.to_string().to_uppercase().as_str() {
                 "NULL" => {}
                 "NOT NULL" => field.nullable = false,
-                "PRIMARY KEY" if primary.is_none() => primary = Some(vec![number]),
+                "PRIMARY KEY" if primary.is_none() => primary = Some((constraint, vec![number])),
                 "PRIMARY KEY" => return Err(two_primary_keys(&space)),
-                "UNIQUE" => unique.push(vec![number]),
+                "UNIQUE" => unique.push((constraint, vec![number])),
                 "AUTOINCREMENT" => sequence = Some(number),
                 other => return Err(unsupported(other)),
             }
@@ -240,16 +248,18 @@ fn create_of(table: &CreateTable) -> Result<Definition, Failure> {
         fields.push(field);
     }
     for constraint in &table.constraints {
-        let (columns, is_primary) = match constraint {
-            TableConstraint::PrimaryKey(key) => (&key.columns, true),
-            TableConstraint::Unique(key) => (&key.columns, false),
+        let (constraint_name, columns, is_primary) = match constraint {
+            TableConstraint::PrimaryKey(key) => (&key.name, &key.columns, true),
+            TableConstraint::Unique(key) => (&key.name, &key.columns, false),
             other => return Err(unsupported(&other.to_string())),
         };
         let names = columns.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        let word = if is_primary { "PRIMARYKEY" } else { "UNIQUE" };
+        let word = if is_primary { "PRIMARY KEY" } else { "UNIQUE" };
+        let own = constraint_name.as_ref().map_or(String::new(), |own| format!("CONSTRAINT {own} "));
+        let plain: String = format!("{own}{word}({names})").split_whitespace().collect();
         let text: String = constraint.to_string().split_whitespace().collect();
-        none(text == format!("{word}({names})"), "a named constraint")?;
-        let key = key_of(columns, &fields)?;
+        none(text == plain, "such a constraint")?;
+        let key = (constraint_name.as_ref().map(name).transpose()?, key_of(columns, &fields)?);
         match (is_primary, &primary) {
             (true, Some(_)) => return Err(two_primary_keys(&space)),
             (true, None) => primary = Some(key),
@@ -260,17 +270,33 @@ fn create_of(table: &CreateTable) -> Result<Definition, Failure> {
         let message = format!("Failed to create space '{space}': PRIMARY KEY missing");
         return Err(Failure::new(CREATE_SPACE, message));
     };
-    for number in &primary {
+    for number in &primary.1 {
         fields[number - 1].nullable = false;
     }
     if let Some(number) = sequence
-        && (primary != [number] || fields[number - 1].ty != "integer")
+        && (primary.1 != [number] || fields[number - 1].ty != "integer")
     {
         let message = "AUTOINCREMENT is only allowed on an INTEGER PRIMARY KEY";
         return Err(Failure::new(CREATE_SPACE, format!("Failed to create space '{space}': {message}")));
     }
     let keys = std::iter::once(primary).chain(unique).collect();
     Ok(Definition::Create { name: space, is_optional: table.if_not_exists, fields, keys, sequence })
+}
+
+/// The literal of a DEFAULT. Rows keep the text, so that a Tarantool can read them.
+fn default_of(value: &Expr) -> Result<String, Failure> {
+    let mut inner = value;
+    while let Expr::Nested(nested) = inner {
+        inner = nested;
+    }
+    let literal = match inner {
+        Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => &**expr,
+        other => other,
+    };
+    match literal {
+        Expr::Value(literal) if !matches!(literal.value, Value::Placeholder(_)) => Ok(inner.to_string()),
+        _ => Err(unsupported("a DEFAULT that is no literal")),
+    }
 }
 
 fn two_primary_keys(space: &str) -> Failure {

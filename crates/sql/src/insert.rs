@@ -60,21 +60,20 @@ pub fn inserted_of_query(plan: &Plan, run: &Run, limits: Limits) -> Result<Inser
         Body::General(general) => general.change.as_ref(),
         _ => None,
     };
-    let Some(GeneralChange::Insert { targets, written, conflict, sequence }) = change else {
+    let Some(GeneralChange::Insert { targets, written, conflict, sequence, defaults }) = change else {
         return Err(Failure::new(0, "the plan is no INSERT of a query"));
     };
     let (count, rows) = run.rows();
     check_changes(limits, count.into())?;
     let (mut share, mut rows, mut tuples) = (Share::default(), Reader::new(rows), Vec::new());
     while let Ok(row) = rows.raw() {
-        let mut values: Vec<&[u8]> = vec![&[0xc0]; targets.len()];
+        let mut values = defaults.clone();
         for (field, value) in written.iter().zip(TupleRef::trusted(row).fields()) {
-            values[*field as usize] = value;
+            values[*field as usize] = Value::read(&mut Reader::new(value)).unwrap_or(Value::Nil);
         }
         let mut tuple = Vec::new();
         mp::write_array(&mut tuple, u32::try_from(targets.len()).unwrap_or(0));
         for (target, value) in targets.iter().zip(values) {
-            let value = Value::read(&mut Reader::new(value)).unwrap_or(Value::Nil);
             write_field(value, target, *sequence, &mut tuple)?;
         }
         share.grow(tuple.len() + OVERHEAD, limits.bytes)?;

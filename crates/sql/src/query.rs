@@ -3,6 +3,8 @@
 //! Every source of the statement has a slot, which holds its current row; an expression names a field by its slot. A
 //! subquery therefore reads the rows of the queries around it without a chain of scopes.
 
+use lycosa_tuple::value::Value;
+
 use crate::tree::{Column, Expr, OnConflict, Select, Target};
 
 /// Where the rows of a source come from.
@@ -92,7 +94,14 @@ pub(crate) struct Query {
 #[derive(Debug, Clone)]
 pub(crate) enum GeneralChange {
     /// Each row gives values to these fields, in this order.
-    Insert { targets: Vec<Target>, written: Vec<u32>, conflict: OnConflict, sequence: Option<u32> },
+    Insert {
+        targets: Vec<Target>,
+        written: Vec<u32>,
+        conflict: OnConflict,
+        sequence: Option<u32>,
+        /// Of all fields.
+        defaults: Vec<Value>,
+    },
     /// Each row is a tuple and the values of these fields.
     Update(Vec<Target>),
     /// Each row is a tuple.

@@ -24,8 +24,10 @@ use self::names::{Catalog, Names};
 use self::select::query_of;
 use crate::changes::{insert_of, update_of};
 use crate::define;
+use crate::effort::Effort;
+use crate::eval::Row;
 use crate::functions::Function;
-use crate::parse::QueryCount;
+use crate::parse::{QueryCount, parse};
 use crate::tree::{Aggregate, AggregateKind, Body, Comparison, Expr, Plan, Target};
 use crate::value::{Number, parse_number};
 use crate::{Asker, Error, Failure};
@@ -36,6 +38,7 @@ const NO_SUCH_SPACE: u32 = 36;
 const NO_SUCH_FUNCTION: u32 = 51;
 const NO_SUCH_FIELD_NAME: u32 = 153;
 const CANT_RESOLVE_FIELD: u32 = 176;
+const SYNTAX_NEAR: u32 = 184;
 const GENERIC: u32 = 186;
 const INTEGER_LIMIT: u32 = 190;
 const FUNC_WRONG_ARG_COUNT: u32 = 202;
@@ -272,6 +275,8 @@ pub(crate) struct Context<'a> {
     pub(crate) names: Option<Names<'a>>,
     /// The names that AS has given to columns of the SELECT.
     aliases: Aliases,
+    /// The queries that WITH has given names to.
+    named_queries: Vec<(String, usize)>,
 }
 
 /// Columns of a SELECT by the names that AS gives.
@@ -295,6 +300,7 @@ impl<'a> Context<'a> {
             parts: 0,
             names: None,
             aliases: Aliases::default(),
+            named_queries: Vec::new(),
         }
     }
 
@@ -554,8 +560,8 @@ impl<'a> Context<'a> {
         let ast::FunctionArguments::List(list) = args else { return Err(unsupported("a subquery")) };
         none(list.clauses.is_empty(), "such arguments of a function")?;
         let is_distinct = list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct);
-        none(!is_distinct, "DISTINCT in a function")?;
         let aggregate = aggregate_of(&name);
+        none(!is_distinct || aggregate.is_some(), "DISTINCT in such a function")?;
         at_most(MAX_ARGUMENTS, &format!("Number of arguments to function {name}"), list.args.len())?;
         let (mut arguments, mut is_all) = (Vec::new(), list.args.is_empty());
         let may_aggregate = self.may_aggregate;
@@ -574,10 +580,20 @@ impl<'a> Context<'a> {
             if !self.may_aggregate {
                 return Err(generic(format!("misuse of aggregate function {name}()")));
             }
-            if is_all && kind != AggregateKind::Count || arguments.len() > 1 {
-                return Err(wrong_count(&name, "1", arguments.len()));
+            if is_distinct && is_all {
+                return Err(Failure::new(SYNTAX_NEAR, "Syntax error at line 1 near '*'"));
             }
-            self.aggregates.push(Aggregate { kind, argument: arguments.pop() });
+            if is_distinct && arguments.len() > 1 {
+                return Err(generic("DISTINCT aggregates must have exactly one argument"));
+            }
+            let most = if kind == AggregateKind::GroupConcat { 2 } else { 1 };
+            if is_all && kind != AggregateKind::Count || arguments.len() > most {
+                let expected = if most == 2 { "1 or 2" } else { "1" };
+                return Err(wrong_count(&name, expected, arguments.len()));
+            }
+            let separator = (arguments.len() > 1).then(|| arguments.pop()).flatten();
+            let argument = arguments.pop();
+            self.aggregates.push(Aggregate { kind, argument, distinct: is_distinct, separator });
             return Ok(Expr::Aggregate(self.aggregates.len() - 1));
         }
         call_of(&name, arguments, self)
@@ -618,6 +634,7 @@ fn aggregate_of(name: &str) -> Option<AggregateKind> {
         "MIN" => AggregateKind::Min,
         "MAX" => AggregateKind::Max,
         "AVG" => AggregateKind::Avg,
+        "GROUP_CONCAT" => AggregateKind::GroupConcat,
         _ => return None,
     })
 }
@@ -650,7 +667,7 @@ fn function_of(name: &str) -> Result<(Function, RangeInclusive<usize>), Failure>
             let text = format!(
                 "Function '{name}' does not exist in Lycosa: it has ABS, CHAR, COALESCE, GREATEST, HEX, IFNULL, LEAST, \
                  LENGTH, LIKELY, LOWER, NULLIF, POSITION, QUOTE, REPLACE, ROUND, SOUNDEX, SUBSTR, TRIM, TYPEOF, \
-                 UNICODE, UPPER, ZEROBLOB, and COUNT, SUM, TOTAL, MIN, MAX, AVG of a whole result"
+                 UNICODE, UPPER, ZEROBLOB, and COUNT, SUM, TOTAL, MIN, MAX, AVG, GROUP_CONCAT"
             );
             return Err(Failure::new(NO_SUCH_FUNCTION, text));
         }
@@ -738,15 +755,48 @@ fn literal(value: ast::Value) -> Result<Expr, Failure> {
     }))
 }
 
-/// Fields of a space whose format names a collation that does not order byte by byte.
-fn collated_fields(space: &Space, store: &Store) -> Vec<u32> {
+/// The fields of a space as its row of `_space` has them: a MessagePack array.
+fn definition_of_fields<'a>(space: &Space, store: &'a Store) -> Option<&'a [u8]> {
     let mut key = Vec::new();
     mp::write_array(&mut key, 1);
     mp::write_uint(&mut key, space.id().into());
-    let row =
-        store.get(system::SPACE, 0, &key).ok().flatten().and_then(|row| TupleRef::trusted(row).field(6));
-    let format = row.and_then(|format| Value::decode(format).ok());
-    let fields = format.as_ref().and_then(Value::as_array).unwrap_or_default();
+    let row = store.get(system::SPACE, 0, &key).ok().flatten()?;
+    TupleRef::trusted(row).field(6)
+}
+
+/// The values of fields that an INSERT does not name.
+pub(crate) fn defaults_of(space: &Space, store: &Store) -> Result<Vec<Value>, Failure> {
+    const WORD: &[u8] = b"default";
+    let count = space.format().fields().len();
+    let bytes = definition_of_fields(space, store).unwrap_or_default();
+    // Most definitions have no default values, and then nothing is decoded.
+    if !bytes.windows(WORD.len()).any(|window| window == WORD) {
+        return Ok(vec![Value::Nil; count]);
+    }
+    let definition = Value::decode(bytes).ok();
+    let fields = definition.as_ref().and_then(Value::as_array).unwrap_or_default();
+    let text_of = |number: usize| fields.get(number)?.get("default")?.as_str();
+    let defaults = (0..count).map(|number| match text_of(number) {
+        None => Ok(Value::Nil),
+        Some(text) => {
+            let wrong = || unsupported(&format!("the default value {}", shortened(text)));
+            let parsed = parse(&format!("SELECT {text}")).map_err(|_| wrong())?;
+            let Statement::Query(query) = parsed.statement else { return Err(wrong()) };
+            let SetExpr::Select(select) = *query.body else { return Err(wrong()) };
+            let Ok([ast::SelectItem::UnnamedExpr(expr)]) = <[_; 1]>::try_from(select.projection) else {
+                return Err(wrong());
+            };
+            let expr = Context::nothing().expression(expr)?;
+            Row::nothing(&[], &Effort::default()).evaluate(&expr)
+        }
+    });
+    defaults.collect()
+}
+
+/// Fields of a space whose format names a collation that does not order byte by byte.
+fn collated_fields(space: &Space, store: &Store) -> Vec<u32> {
+    let definition = definition_of_fields(space, store).and_then(|bytes| Value::decode(bytes).ok());
+    let fields = definition.as_ref().and_then(Value::as_array).unwrap_or_default();
     let has_order = |field: &Value| {
         field.get("collation").and_then(Value::as_u64).is_some_and(|id| !BINARY_COLLATIONS.contains(&id))
     };
@@ -780,6 +830,7 @@ fn type_of(expr: &Expr, context: &Context<'_>) -> Option<&'static str> {
         Expr::Aggregate(number) => match context.aggregates.get(*number).map(|it| it.kind) {
             Some(AggregateKind::Count) => "integer",
             Some(AggregateKind::Min | AggregateKind::Max) => "scalar",
+            Some(AggregateKind::GroupConcat) => "string",
             _ => "number",
         },
         Expr::And(..)

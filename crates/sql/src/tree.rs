@@ -124,6 +124,7 @@ pub(crate) enum AggregateKind {
     Min,
     Max,
     Avg,
+    GroupConcat,
 }
 
 impl AggregateKind {
@@ -135,6 +136,7 @@ impl AggregateKind {
             AggregateKind::Min => "MIN",
             AggregateKind::Max => "MAX",
             AggregateKind::Avg => "AVG",
+            AggregateKind::GroupConcat => "GROUP_CONCAT",
         }
     }
 }
@@ -144,6 +146,10 @@ impl AggregateKind {
 pub(crate) struct Aggregate {
     pub(crate) kind: AggregateKind,
     pub(crate) argument: Option<Expr>,
+    /// Equal values count once.
+    pub(crate) distinct: bool,
+    /// What GROUP_CONCAT puts between two texts; `None` for a comma.
+    pub(crate) separator: Option<Expr>,
 }
 
 /// A column of a result.

@@ -11,6 +11,9 @@ local SQL_EXECUTE, BIND_TYPE, BIND_NOT_FOUND, WRONG_QUERY_ID, SQL_PREPARE = 159,
 -- `ER_SQL_SYNTAX_NEAR_TOKEN`, `ER_SQL_CANT_RESOLVE_FIELD`, `ER_INDEX_EXISTS_IN_SPACE`.
 local SQL_SYNTAX, CANT_RESOLVE_FIELD, INDEX_EXISTS = 184, 176, 177
 
+-- `_index` and `_space_sequence`.
+local INDEX, SPACE_SEQUENCE = 288, 340
+
 -- Named savepoints of a transaction.
 local MAX_SAVEPOINTS = 1024
 
@@ -163,18 +166,36 @@ local function change_rows(plan, values, of_client)
     return #keys
 end
 
+local function nullable_action(is_nullable) return is_nullable and 'none' or 'abort' end
+
+-- A part of an index as a row of `_index` has it. `field` counts from 1.
+local function part_of(field, definition)
+    local is_nullable = definition.is_nullable or false
+    return {
+        field = field - 1, type = definition.type, is_nullable = is_nullable, nullable_action = nullable_action(is_nullable),
+        sort_order = 'asc', collation = definition.collation,
+    }
+end
+
+-- The row is as Tarantool's SQL writes it, with options of parts that `space:create_index` does not take.
+local function create_index(space, id, name, is_unique, parts)
+    internal.change('insert', INDEX, 0, { space.id, id, name, 'tree', { unique = is_unique }, parts })
+end
+
 -- CREATE TABLE and DROP TABLE, by the functions of `box.schema`. The names of indexes are Tarantool's.
 local function create_table(plan)
+    for _, field in ipairs(plan.fields) do field.nullable_action = nullable_action(field.is_nullable) end
     local space = box.schema.space.create(plan.name, { format = plan.fields, field_count = #plan.fields })
     for number, key in ipairs(plan.keys) do
         local parts, is_primary = {}, number == 1
-        for place, field in ipairs(key) do
-            parts[place] = {
-                field = field, type = plan.fields[field].type, is_nullable = plan.fields[field].is_nullable or nil,
-            }
-        end
-        space:create_index(('%s_unnamed_%s_%d'):format(is_primary and 'pk' or 'unique', plan.name, number),
-            { parts = parts, sequence = is_primary and plan.sequence and true or nil })
+        for place, field in ipairs(key) do parts[place] = part_of(field, plan.fields[field]) end
+        local name = key.name or ('%s_unnamed_%s_%d'):format(is_primary and 'pk' or 'unique', plan.name, number)
+        create_index(space, number - 1, name, true, parts)
+    end
+    -- AUTOINCREMENT: a sequence with the name of the space, which goes with it.
+    if plan.sequence then
+        local sequence = box.schema.sequence.create(plan.name, { min = 0, start = 1 })
+        internal.change('insert', SPACE_SEQUENCE, 0, { space.id, sequence.id, true, plan.sequence - 1, '' })
     end
 end
 
@@ -195,14 +216,19 @@ local function define_index(plan)
         local parts, known = {}, {}
         for _, field in ipairs(plan.keys) do
             local found
-            for _, own in ipairs(space:format()) do if own.name == field then found = own end end
+            local number
+            for place, own in ipairs(space:format()) do if own.name == field then found, number = own, place end end
             if not found then fail(CANT_RESOLVE_FIELD, ("Can’t resolve field '%s'"):format(field)) end
             if not known[field] then
-                parts[#parts + 1] = { field = field, type = found.type, is_nullable = found.is_nullable, collation = found.collation }
+                parts[#parts + 1] = part_of(number, found)
             end
             known[field] = true
         end
-        atomically(space.create_index, space, plan.name, { unique = plan.sequence, parts = parts })
+        local id = 0
+        for number in pairs(space.index) do
+            if type(number) == 'number' then id = math.max(id, number + 1) end
+        end
+        atomically(create_index, space, id, plan.name, plan.sequence, parts)
     else
         if index == nil and plan.is_optional then return 0 end
         if index == nil then

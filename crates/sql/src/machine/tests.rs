@@ -145,7 +145,7 @@ fn a_join_of_any_size_pauses_and_ends() {
     let (rows, steps) =
         rows_of(&mut lent, "SELECT COUNT(*) FROM \"one\" a, \"one\" b", limits).expect("it is short");
     assert!(rows.len() == 1 && steps >= 3, "{steps} steps");
-    // An UPDATE pauses for nobody, so its bound is lower.
+    // An UPDATE never pauses, so its bound is lower.
     let failure = refused(
         &mut lent,
         "UPDATE \"one\" SET \"number\" = (SELECT COUNT(*) FROM \"many\" a, \"many\" b WHERE a.\"id\" <> \"one\".\"id\")",

@@ -4,6 +4,7 @@ use lycosa_store::Space;
 use sqlparser::ast::{self, JoinConstraint, JoinOperator, ObjectName, TableFactor};
 
 use super::names::Named;
+use super::queries::UNRESOLVED;
 use super::{Context, UNSUPPORTED, at_most, generic, name, none, simple_name, unsupported};
 use crate::Failure;
 use crate::query::{Origin, Source, Term, Wanted};
@@ -130,22 +131,23 @@ impl Context<'_> {
                 TableFactor::Derived { lateral, subquery, alias, sample } => {
                     none(!lateral && sample.is_none(), "such a FROM")?;
                     let number = self.subquery(*subquery, Wanted::Rows)?;
-                    let alias = alias_of(alias)?.unwrap_or_default();
-                    let names = self.names()?;
-                    if !is_outer {
-                        names.derive(number);
-                    }
-                    let query = &names.queries[number];
-                    outer.extend_from_slice(&query.slots);
-                    let fields = unique_names(query.columns.iter().map(|column| NamedField {
-                        name: column.name.clone(),
-                        ty: column.ty.unwrap_or("any"),
-                        is_collated: column.is_collated,
-                    }));
-                    (names.add_slot(fields)?, alias, Origin::Query(number))
+                    let slot = self.derived(number, is_outer, &mut outer)?;
+                    (slot, alias_of(alias)?.unwrap_or_default(), Origin::Query(number))
                 }
                 factor => {
                     let (name, alias) = table_of(factor)?;
+                    let known = self.named_queries.iter().rfind(|(known, _)| *known == name);
+                    if let Some(&(_, number)) = known {
+                        if number == UNRESOLVED {
+                            return Err(generic(format!("circular reference: {name}")));
+                        }
+                        let slot = self.derived(number, is_outer, &mut outer)?;
+                        named.push(Named { slot, alias: alias.unwrap_or(name), merged: Vec::new() });
+                        let origin = Origin::Query(number);
+                        sources.push(Source { slot, origin, outer: is_outer.then(Vec::new) });
+                        constraints.push(constraint);
+                        continue;
+                    }
                     let names = self.names()?;
                     let space = names.catalog.space(&name)?;
                     check_format(space)?;
@@ -176,6 +178,22 @@ impl Context<'_> {
             }
         }
         Ok((sources, terms))
+    }
+
+    /// A slot for the rows of a query. `outer` gets the slots around it that it reads.
+    fn derived(&mut self, number: usize, is_outer: bool, outer: &mut Vec<u32>) -> Result<u32, Failure> {
+        let names = self.names()?;
+        if !is_outer {
+            names.derive(number);
+        }
+        let query = &names.queries[number];
+        outer.extend_from_slice(&query.slots);
+        let fields = unique_names(query.columns.iter().map(|column| NamedField {
+            name: column.name.clone(),
+            ty: column.ty.unwrap_or("any"),
+            is_collated: column.is_collated,
+        }));
+        names.add_slot(fields)
     }
 
     fn using(&mut self, place: usize, columns: &[ObjectName]) -> Result<Option<Expr>, Failure> {

@@ -69,12 +69,14 @@ fn insert_of<'a>(insert: sqlparser::ast::Insert, catalog: &'a Catalog<'a>) -> Re
         insert_parts_of(insert, catalog.store)?;
     let space = target.space.ok_or_else(|| unsupported("such an INSERT"))?;
     let mut context = Context { names: Some(Names::new(catalog)), ..Context::nothing() };
+    let source = source.ok_or_else(|| unsupported("such an INSERT"))?;
     let root = context.query(source, Wanted::Rows)?;
     if root.columns.len() != written.len() {
         return Err(changes::wrong_count(space, has_columns, written.len(), root.columns.len()));
     }
     let (targets, sequence) = changes::targets_of(&target, space, catalog.store)?;
-    let change = GeneralChange::Insert { targets, written, conflict, sequence };
+    let defaults = super::defaults_of(space, catalog.store)?;
+    let change = GeneralChange::Insert { targets, written, conflict, sequence, defaults };
     Ok((context, root, space.id(), Some(change)))
 }
 

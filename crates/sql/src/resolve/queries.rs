@@ -1,5 +1,6 @@
 //! Queries of a statement: SELECT over several sources, compound queries, VALUES, subqueries.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use lycosa_tuple::value::Value;
@@ -18,6 +19,9 @@ const COLUMN_COUNT: u32 = 197;
 
 /// Parts of a compound query, as in Tarantool.
 const MAX_PARTS: usize = 30;
+
+/// Stands for the number of a query of WITH inside of this query.
+pub(super) const UNRESOLVED: usize = usize::MAX;
 
 /// A part that is resolved, its columns, and the slots that it reads from around it.
 type Resolved = (Part, Vec<Column>, Vec<u32>);
@@ -72,7 +76,54 @@ impl<'a> Context<'a> {
 
     /// Resolves a query.
     pub(crate) fn query(&mut self, query: ast::Query, wanted: Wanted) -> Result<Query, Failure> {
-        let (body, Clauses { order, limit }) = clauses_of(query)?;
+        let (body, Clauses { with, order, limit }) = clauses_of(query)?;
+        let Some(with) = with else { return self.query_of_parts(body, order, limit, wanted) };
+        let known = self.named_queries.len();
+        self.name_queries(with)?;
+        let query = self.query_of_parts(body, order, limit, wanted);
+        self.named_queries.truncate(known);
+        query
+    }
+
+    /// Resolves the queries of a WITH. Each is one query, whose rows all sources of its name share.
+    fn name_queries(&mut self, with: ast::With) -> Result<(), Failure> {
+        let ast::With { with_token: _, recursive, cte_tables } = with;
+        let mut names = HashSet::new();
+        for cte in &cte_tables {
+            let own = name(&cte.alias.name)?;
+            if names.contains(&own) {
+                return Err(generic(format!("Ambiguous table name in WITH query: {own}")));
+            }
+            names.insert(own);
+        }
+        none(!recursive, "WITH RECURSIVE")?;
+        for ast::Cte { alias, query, from, materialized, closing_paren_token: _ } in cte_tables {
+            none(from.is_none() && materialized.is_none() && alias.at.is_none(), "such a WITH")?;
+            let own = name(&alias.name)?;
+            self.named_queries.push((own.clone(), UNRESOLVED));
+            let number = self.subquery(*query, Wanted::Rows)?;
+            self.named_queries.pop();
+            let columns = &mut self.names()?.queries[number].columns;
+            if !alias.columns.is_empty() && alias.columns.len() != columns.len() {
+                let (count, wanted) = (columns.len(), alias.columns.len());
+                return Err(generic(format!("table {own} has {count} values for {wanted} columns")));
+            }
+            for (column, alias) in columns.iter_mut().zip(&alias.columns) {
+                none(alias.data_type.is_none(), "such a WITH")?;
+                column.name = name(&alias.name)?;
+            }
+            self.named_queries.push((own, number));
+        }
+        Ok(())
+    }
+
+    fn query_of_parts(
+        &mut self,
+        body: SetExpr,
+        order: Vec<ast::OrderByExpr>,
+        limit: Option<ast::LimitClause>,
+        wanted: Wanted,
+    ) -> Result<Query, Failure> {
         let mut parts = Vec::new();
         flatten(body, SetOperation::UnionAll, &mut parts)?;
         at_most(MAX_PARTS, COMPOUNDS, parts.len())?;
@@ -201,7 +252,7 @@ fn with_queries(select: &Select) -> (Vec<Expr>, Vec<Expr>) {
     if !select.is_grouped() {
         return (chosen(&mut columns.chain(order)), Vec::new());
     }
-    let arguments = select.aggregates.iter().filter_map(|aggregate| aggregate.argument.as_ref());
+    let arguments = select.aggregates.iter().flat_map(|it| it.argument.iter().chain(&it.separator));
     let of_row = chosen(&mut select.groups.iter().map(|group| &**group).chain(arguments));
     (of_row, chosen(&mut select.having.iter().chain(columns).chain(order)))
 }

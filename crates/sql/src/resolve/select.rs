@@ -19,7 +19,8 @@ pub(super) fn query_of(
     query: ast::Query,
     store: &Store,
 ) -> Result<(Context<'_>, Option<Expr>, Select), Failure> {
-    let (body, Clauses { order, limit }) = clauses_of(query)?;
+    let (body, Clauses { with, order, limit }) = clauses_of(query)?;
+    none(with.is_none(), "such a WITH")?;
     let SetExpr::Select(select) = body else {
         return Err(unsupported("such a query"));
     };
@@ -29,8 +30,9 @@ pub(super) fn query_of(
     Ok((context, filter, select))
 }
 
-/// The clauses of a query that stand behind its SELECT.
+/// The clauses of a query around its SELECT.
 pub(super) struct Clauses {
+    pub(super) with: Option<ast::With>,
     pub(super) order: Vec<ast::OrderByExpr>,
     pub(super) limit: Option<ast::LimitClause>,
 }
@@ -48,7 +50,6 @@ pub(super) fn clauses_of(query: ast::Query) -> Result<(SetExpr, Clauses), Failur
         format_clause,
         pipe_operators,
     } = query;
-    none(with.is_none(), "WITH")?;
     none(fetch.is_none() && locks.is_empty() && for_clause.is_none(), "FETCH and FOR")?;
     none(settings.is_none() && format_clause.is_none() && pipe_operators.is_empty(), "such a clause")?;
     let order = match order_by {
@@ -60,7 +61,7 @@ pub(super) fn clauses_of(query: ast::Query) -> Result<(SetExpr, Clauses), Failur
             terms
         }
     };
-    Ok((*body, Clauses { order, limit: limit_clause }))
+    Ok((*body, Clauses { with, order, limit: limit_clause }))
 }
 
 /// LIMIT and OFFSET.

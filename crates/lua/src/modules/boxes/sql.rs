@@ -135,18 +135,26 @@ fn definition(lua: Lua) -> Result<i32, Error> {
             lua.push_bool(is_optional);
             lua.new_table(fields.len(), 0);
             for (number, field) in (1..).zip(&fields) {
-                lua.new_table(0, 3);
+                lua.new_table(0, 4);
                 lua.push_str(&field.name);
                 lua.raw_set_field(-2, "name");
                 lua.push_str(field.ty);
                 lua.raw_set_field(-2, "type");
                 lua.push_bool(field.nullable);
                 lua.raw_set_field(-2, "is_nullable");
+                if let Some(default) = &field.default {
+                    lua.push_str(default);
+                    lua.raw_set_field(-2, "default");
+                }
                 lua.raw_set_item(-2, number);
             }
             lua.new_table(keys.len(), 0);
-            for (number, key) in (1..).zip(&keys) {
-                lua.new_table(key.len(), 0);
+            for (number, (name, key)) in (1..).zip(&keys) {
+                lua.new_table(key.len(), 1);
+                if let Some(name) = name {
+                    lua.push_str(name);
+                    lua.raw_set_field(-2, "name");
+                }
                 for (place, field) in (1..).zip(key) {
                     lua.push_number(*field as f64);
                     lua.raw_set_item(-2, place);
