@@ -57,6 +57,11 @@ enum Task {
         #[arg(long)]
         record: bool,
     },
+    /// List the imports that stand in circles between files of a crate
+    Circles {
+        /// The folder of the crate, for example crates/queue
+        folder: PathBuf,
+    },
     /// Format all Rust code
     Fmt {
         /// Change nothing: list the lines that are not formatted
@@ -172,6 +177,7 @@ fn run(task: Task) -> Result<()> {
         Task::Install => install::all(),
         Task::Tidy => tidy::check(),
         Task::Words { folder, record } => tidy::words(folder.as_deref(), record),
+        Task::Circles { folder } => tidy::circles(&folder),
         Task::Fmt { check } => steps::format(check),
         Task::Clippy => steps::clippy(),
         Task::Crash { seconds, kills, faults } => steps::crash(seconds, kills, faults),

@@ -128,7 +128,7 @@ impl<'a> NewTasks<'a> {
             ManyOptions::Shared(options) => seconds_or(options.timeout, none),
             ManyOptions::Each(..) => self.each().enumerate().try_fold(none, |longest, (place, task)| {
                 let timeout = task.and_then(|(_, options)| seconds_or(options.timeout, none));
-                let timeout = timeout.map_err(|error| in_batch(place, error))?;
+                let timeout = timeout.map_err(|error| error.in_batch(place))?;
                 Ok(if timeout.duration() > longest.duration() { timeout } else { longest })
             }),
         }
@@ -153,15 +153,6 @@ impl<'a> NewTasks<'a> {
     }
 }
 
-/// An element that was refused, by its place from 0. What the store says keeps its own code.
-pub(crate) fn in_batch(place: usize, error: Error) -> Error {
-    of_element(|| format!("#{}", place + 1), error)
-}
-
-fn of_element(element: impl FnOnce() -> String, error: Error) -> Error {
-    if error.is_lua() { Error::InBatch { element: element(), reason: Box::new(error) } } else { error }
-}
-
 impl TubeCall<'_> {
     /// `put_many(array of data[, options or array of options])`
     pub(crate) fn put_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
@@ -181,7 +172,7 @@ impl TubeCall<'_> {
                     task.and_then(|(data, options)| {
                         tube.check(&NewTask { id: 0, data: Some(data), options })
                     })
-                    .map_err(|error| in_batch(place, error))?;
+                    .map_err(|error| error.in_batch(place))?;
                 }
                 let wanted =
                     Wanted::CapacityForMany { tasks: new.count(), arguments: command.arguments.into() };
@@ -312,7 +303,7 @@ impl TubeCall<'_> {
         self.transact(|tube| {
             for given in ids {
                 f(tube, given, out)
-                    .map_err(|error| of_element(|| format!("task {}", lua_text::text(Some(given))), error))?;
+                    .map_err(|error| error.of_element(|| format!("task {}", lua_text::text(Some(given)))))?;
             }
             Ok(())
         })?;
@@ -345,7 +336,7 @@ impl TubeTurn<'_> {
         mp::write_array(out, new.count());
         new.each().enumerate().try_for_each(|(place, task)| {
             task.and_then(|(data, options)| self.put(Some(data), options, out))
-                .map_err(|error| in_batch(place, error))
+                .map_err(|error| error.in_batch(place))
         })
     }
 

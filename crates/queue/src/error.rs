@@ -257,6 +257,16 @@ impl Error {
             ),
         }
     }
+
+    /// The refusal of an element of a batch, by its place from 0. What the store says keeps its own code.
+    pub(crate) fn in_batch(self, place: usize) -> Self {
+        self.of_element(|| format!("#{}", place + 1))
+    }
+
+    /// The refusal of the element of a batch that has this name.
+    pub(crate) fn of_element(self, element: impl FnOnce() -> String) -> Self {
+        if self.is_lua() { Self::InBatch { element: element(), reason: Box::new(self) } } else { self }
+    }
 }
 
 /// Why changes of owners cannot be read.

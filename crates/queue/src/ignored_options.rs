@@ -16,7 +16,6 @@ use lycosa_tuple::mp::{Kind, Reader};
 
 use crate::argument_faults::misspelt;
 use crate::arguments::{Arguments, Table, is_nil, kind};
-use crate::batch::in_batch;
 use crate::driver::options::{OPTIONS, heeds};
 use crate::driver::{BUILT_IN, Driver, TubeType};
 use crate::error::Error;
@@ -165,7 +164,7 @@ impl<'a> TubeCall<'a> {
         // The log names one option of a call, so the first task's stand for all; a door that refuses them looks at each.
         let looked_at = if caller.kind == CallerKind::Http { usize::MAX } else { 1 };
         for (place, options) in of_each(options).take(looked_at) {
-            if let Some(ignored) = check_door(ignored(options)?).map_err(|error| in_batch(place, error))? {
+            if let Some(ignored) = check_door(ignored(options)?).map_err(|error| error.in_batch(place))? {
                 return Ok(Some(ignored));
             }
         }

@@ -4,6 +4,7 @@
 //! A rule that needs judgement is not here: it belongs into a review.
 
 mod arrows;
+mod circles;
 mod dependencies;
 mod foreign;
 mod links;
@@ -68,6 +69,7 @@ pub(crate) fn check() -> Result<()> {
         modules::check(source, &mut faults);
         sentences::check(source, &mut faults);
     }
+    circles::check(&sources, &mut faults);
     links::check(&sources, &mut faults);
     vague::check(&sources, &mut faults)?;
     for fault in &faults {
@@ -84,6 +86,12 @@ pub(crate) fn check() -> Result<()> {
         bail!("{} against the house rules", faults.len());
     }
     println!("{} files follow the house rules", sources.len());
+    Ok(())
+}
+
+/// Lists the imports of a crate that stand in circles of its files.
+pub(crate) fn circles(folder: &Path) -> Result<()> {
+    circles::list(&sources()?, folder);
     Ok(())
 }
 
