@@ -44,7 +44,7 @@ pub use front::invoke::{Invoke, InvokeKind, OwnedStatement};
 pub use front::loop_time::{LongestTurn, TurnPart};
 pub use front::measures::Programs;
 pub use front::output::Excess;
-pub use front::replica::ReplicaRequest;
+pub use front::replica_request::ReplicaRequest;
 pub use front::status::{RequestCounts, Standing, Status};
 pub use front::trigger_gates::LoginAttempt;
 pub use lycosa_queue::{Caller, CallerKind, Proposal, Savepoint, TokenId};

@@ -4,8 +4,8 @@
 //! [`QUANTUM`] at a time. If its requests take longer (a batch of 10 000 tasks, thousands of requests in one read), the rest waits
 //! in the slow lane. For [`DEBT`] times as long as it has held the loop, all further requests of the connection go through the
 //! lane. A large batch of tasks waits there even as the first request of its connection (`lycosa_instance::Handled`), since its
-//! length is known before it is done. The lane admits one connection after the other, and the server looks at all sockets in between. So a client of few
-//! requests waits for one connection of the lane, however long the lane is.
+//! length is known before it is done. The lane admits one connection after the other, and the server looks at all sockets in
+//! between. So a client of few requests waits for one connection of the lane, however long the lane is.
 //!
 //! Invariants: the lane is first come, first served; a connection that is alone in the lane goes on at once.
 //! Absent: a bound for one request, as each kind has its own.

@@ -7,7 +7,7 @@ use lycosa_store::{UserId, user};
 
 use crate::Settings;
 use crate::front::callee::Callee;
-use crate::front::replica::ReplicaRequest;
+use crate::front::replica_request::ReplicaRequest;
 use crate::front::replies::Replies;
 
 /// Number of a connection's slot in the table of connections. A slot is used again after its connection; the server keeps

@@ -10,14 +10,20 @@
 //!
 //! Invariants: without clocks every number is 0, so that a simulation is repeatable; the parts of a turn add up to the
 //! turn. Absent: requests that a connection's task handles between two turns, except kinds that may take long.
+//!
+//! [`Instance::set_elapsed`]: crate::Instance::set_elapsed
+//! [`Instance::set_processor_time`]: crate::Instance::set_processor_time
+//! [`Instance::begin_turn`]: crate::Instance::begin_turn
+//! [`Instance::end_turn`]: crate::Instance::end_turn
+//! [`Instance::end_part`]: crate::Instance::end_part
+//! [`Instance::tick`]: crate::Instance::tick
 
-use std::time::Duration;
+mod measuring;
 
 use lycosa_queue::status::Histogram;
 use lycosa_tuple::value::Value;
 
-use crate::Instance;
-use crate::front::deadlines::Source;
+use crate::front::deadlines::source::Source;
 use crate::shard::clocks::Clocks;
 
 /// A part of a turn that is no source of deadlines.
@@ -257,49 +263,6 @@ impl LoopTime {
         let processor = if elapsed > WORTH_ASKING { self.processor_since().min(elapsed) } else { 0 };
         self.longest[place] = self.longest[place].max(elapsed);
         self.longest_cpu[place] = self.longest_cpu[place].max(processor);
-    }
-}
-
-impl Instance {
-    /// Gives the instance a monotonic clock, in microseconds: background work then takes at most a share of each
-    /// turn, and the status tells the longest turn and its parts.
-    pub fn set_elapsed(&mut self, elapsed: Box<dyn Fn() -> u64 + Send>) {
-        self.loop_time.clocks.set_elapsed(elapsed);
-    }
-
-    /// Gives the instance a clock of the processor's time that its thread has had, in microseconds, for the status.
-    pub fn set_processor_time(&mut self, processor: Box<dyn Fn() -> u64 + Send>) {
-        self.loop_time.clocks.set_processor(processor);
-    }
-
-    /// A turn begins: what holds the loop is measured from here on.
-    pub fn begin_turn(&mut self, now: u64) {
-        self.loop_time.begin_turn(now);
-    }
-
-    /// What the turn has done since its beginning, or since the part before, was this.
-    pub fn end_part(&mut self, part: TurnPart) {
-        self.loop_time.end_part(part.place());
-    }
-
-    /// The turn has ended with the part that was ended last.
-    pub fn end_turn(&mut self) {
-        self.loop_time.end_turn();
-    }
-
-    /// Does something that may hold the loop, and notes for how long.
-    pub(crate) fn measured<T>(&mut self, what: Outside, work: impl FnOnce(&mut Self) -> T) -> T {
-        let began = self.loop_time.elapsed();
-        let result = work(self);
-        let elapsed = self.loop_time.elapsed().saturating_sub(began);
-        self.loop_time.note(what.place(), elapsed);
-        self.loop_time.held += elapsed;
-        result
-    }
-
-    /// How long requests of the kinds that may take long have held the loop since the last call of this function.
-    pub fn take_held(&mut self) -> Duration {
-        Duration::from_micros(std::mem::take(&mut self.loop_time.held))
     }
 }
 

@@ -2,7 +2,6 @@
 
 use lycosa_queue::status::Histogram;
 
-use crate::Instance;
 use crate::front::loop_time::LoopTime;
 
 /// Numbers since the start.
@@ -23,7 +22,7 @@ pub(crate) struct Measures {
     pub(crate) clock_ahead: i64,
 }
 
-/// Numbers about programs, as the host of the instance reports them ([`Instance::set_programs`]).
+/// Numbers about programs, as the host of the instance reports them ([`Instance::set_programs`](crate::Instance::set_programs)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Programs {
     /// Bytes that Lua has allocated.
@@ -43,17 +42,5 @@ impl Measures {
         if let Some(began) = self.batch_began.take() {
             self.journal_sync.record(time.elapsed().saturating_sub(began));
         }
-    }
-}
-
-impl Instance {
-    /// Tells the instance by how many microseconds the system's clock is ahead of the time that its host gives, for its status.
-    pub fn set_clock_ahead(&mut self, ahead: i64) {
-        self.measures.clock_ahead = ahead;
-    }
-
-    /// Tells the instance what its programs take, for its status.
-    pub fn set_programs(&mut self, programs: Programs) {
-        self.measures.programs = programs;
     }
 }

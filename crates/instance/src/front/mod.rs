@@ -29,6 +29,7 @@ pub(crate) mod names;
 pub(crate) mod output;
 pub(crate) mod pulse;
 pub(crate) mod replica;
+pub(crate) mod replica_request;
 pub(crate) mod replies;
 pub(crate) mod request;
 pub(crate) mod selects;
@@ -58,6 +59,7 @@ use crate::front::deferral::Deferral;
 use crate::front::invoke::Invoke;
 use crate::front::logins::Logins;
 use crate::front::loop_time::LoopTime;
+use crate::front::measures::{Measures, Programs};
 use crate::front::output::Output;
 use crate::front::selects::LongSelects;
 use crate::front::share::Share;
@@ -131,7 +133,7 @@ pub struct Instance {
     shard: Shard,
     loop_time: LoopTime,
     share: Share,
-    measures: measures::Measures,
+    measures: Measures,
     /// None: no history is kept.
     pulse: Option<Box<pulse::Pulse>>,
 }
@@ -155,7 +157,7 @@ impl Instance {
             front: Front::new(settings, process),
             loop_time: LoopTime::default(),
             share: Share::default(),
-            measures: measures::Measures::default(),
+            measures: Measures::default(),
             pulse: None,
         }
     }
@@ -270,6 +272,16 @@ impl Instance {
     /// Sets the answer of `box.cfg`.
     pub fn set_configuration(&mut self, configuration: Vec<(String, Value)>) {
         self.front.configuration = configuration;
+    }
+
+    /// Tells the instance by how many microseconds the system's clock is ahead of the time that its host gives, for its status.
+    pub fn set_clock_ahead(&mut self, ahead: i64) {
+        self.measures.clock_ahead = ahead;
+    }
+
+    /// Tells the instance what its programs take, for its status.
+    pub fn set_programs(&mut self, programs: Programs) {
+        self.measures.programs = programs;
     }
 
     /// Refuses changes from now on, or takes them again.

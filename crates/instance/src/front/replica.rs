@@ -5,28 +5,15 @@
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::request::Body;
-use lycosa_iproto::vclock::Vclock;
 use lycosa_replication::relay::{JoinRequest, SubscribeRequest};
 use lycosa_store::{Access, Object, UserId, system};
 use uuid::Uuid;
 
+use crate::front::replica_request::ReplicaRequest;
 use crate::shard::Shard;
 use crate::shard::admission::Need;
 use crate::shard::wire_error;
 use crate::{ConnectionSlot, Instance};
-
-/// A replica's checked request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReplicaRequest {
-    /// All data, and a number.
-    Join(JoinRequest),
-    /// All data.
-    FetchSnapshot,
-    /// A number, for a replica that has everything up to a clock.
-    Register(JoinRequest, Box<Vclock>),
-    /// The log. The number of the replica, 0 if it is anonymous.
-    Subscribe(Box<SubscribeRequest>, u32),
-}
 
 impl Instance {
     /// Checks a replica's request and hands it out.

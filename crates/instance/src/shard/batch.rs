@@ -10,7 +10,7 @@ use lycosa_iproto::row::{self, RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_store::{Committed, Effect, Statement, Store, system};
 
-use group::Reads;
+use reads::Reads;
 
 /// Rows that become durable together: whole transactions, in the order of their commit.
 #[derive(Debug)]
@@ -551,5 +551,6 @@ pub fn statement<'a>(body: &RowBody<'a>) -> Option<Statement<'a>> {
 }
 
 mod group;
+mod reads;
 #[cfg(test)]
 mod tests;

@@ -267,7 +267,7 @@ fn a_large_batch_is_deferred_untouched_and_done_when_it_comes_again() {
     rig.create_tube("t", "fifo");
     let admin = rig.admin();
     let numbers = |count: u64| Value::Array((0..count).map(Value::from).collect());
-    let put = |count| frame("queue.tube.t:put_many", &values![numbers(count)].into());
+    let put = |count| frame("queue.tube.t:put_many", &values![numbers(count)]);
     let calls = |rig: &Rig| rig.instance.status().requests.of(RequestType::Call);
     let before = calls(&rig);
     let short = |rig: &mut Rig, frame: &[u8]| rig.instance.handle_short_frame(admin.slot, frame, rig.now);
@@ -276,7 +276,7 @@ fn a_large_batch_is_deferred_untouched_and_done_when_it_comes_again() {
         ("queue.tube.t:take_many", values![128, 0]),
         ("queue.tube.t:delete_many", values![numbers(10_000)]),
     ] {
-        assert_eq!(short(&mut rig, &frame(name, &args.into())).unwrap(), Handled::Deferred, "{name}");
+        assert_eq!(short(&mut rig, &frame(name, &args)).unwrap(), Handled::Deferred, "{name}");
     }
     assert_eq!(calls(&rig), before, "what is deferred is not counted");
     assert_eq!(rig.replies(&admin), []);
@@ -287,13 +287,13 @@ fn a_large_batch_is_deferred_untouched_and_done_when_it_comes_again() {
         ("queue.tube.none:put_many", values![numbers(10_000)]),
         ("queue.tube.t:put", values![numbers(10_000)]),
     ] {
-        assert_eq!(short(&mut rig, &frame(name, &args.into())).unwrap(), Handled::Done, "{name}");
+        assert_eq!(short(&mut rig, &frame(name, &args)).unwrap(), Handled::Done, "{name}");
     }
     rig.handle_frame(&admin, &put(128));
     rig.sync_journal();
     assert_eq!(calls(&rig), before + 5);
     let mut asker = rig.admin();
-    let statistics = rig.call(&mut asker, "queue.statistics", &values!["t"].into()).unwrap();
+    let statistics = rig.call(&mut asker, "queue.statistics", &values!["t"]).unwrap();
     assert_eq!(
         statistics[0].get("tasks").and_then(|tasks| tasks.get("total")),
         Some(&Value::from(127 + 1 + 128))

@@ -4,7 +4,7 @@
 //! version of a tube's space tells whether it has: its identity, its revision, which grows with each tuple that comes or changes,
 //! and the number of its tuples, which falls with each tuple that goes.
 //!
-//! Invariant: what is kept is what a look would find. Absent: the look itself, which is the reader's (`view.rs`).
+//! Invariant: the kept finding is that of a look now. Absent: the look itself, which is the reader's (`view.rs`).
 
 use std::cell::Cell;
 

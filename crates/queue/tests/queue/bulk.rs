@@ -291,7 +291,7 @@ fn the_search_for_the_oldest_task_ends_behind_its_look_ups() {
     }
     // A step for each tube, and one that finds the end.
     assert_eq!(steps, 4);
-    // What was found is kept: a tube that has not changed is a row by itself.
+    // The finding is kept: a tube that has not changed counts as one row.
     assert_eq!(rig.queue.oldest_ready(&rig.store, None, Budget::of_rows(17), rig.now).1, None);
     for tube in ["a", "b", "c"] {
         rig.call(1, &format!("queue.tube.{tube}:put"), args![1]).values();

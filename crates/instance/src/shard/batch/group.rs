@@ -8,28 +8,12 @@
 //! Invariants: numbers ascend, and none is given twice; a read's number is durable when the majority has confirmed it and
 //! every row before it is durable.
 
-use std::cell::Cell;
-use std::collections::VecDeque;
-
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_queue::Queue;
 use lycosa_store::{Store, system};
 
 use super::{Journaling, MAX_LOSSES};
-
-/// Reads that replies wait for.
-#[derive(Debug, Default)]
-pub(super) struct Reads {
-    /// This node leads a group.
-    are_confirmed: bool,
-    /// The number of the present turn's read, if a reply waits for it.
-    wanted: Cell<u64>,
-    /// Reads that are not durable: the number of each, and the last row before it.
-    pending: VecDeque<(u64, u64)>,
-    /// The majority has confirmed reads up to this number.
-    confirmed: u64,
-}
 
 impl Journaling {
     /// Whether replies without a new row wait for a read.
