@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::connection;
-use crate::serve::fill_randomly;
+use crate::random::fill_randomly;
 use crate::socket::{Reader, Writer};
 use crate::turn::Core;
 

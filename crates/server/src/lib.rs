@@ -1,7 +1,7 @@
 //! Sockets, threads, timers and configuration around an instance.
 //!
 //! The instance decides, this crate carries: bytes between sockets and the instance, batches between the instance and
-//! the journal, signals and settings to it. [`serve`] shows every thread and channel; [`turn`](mod@turn) is the loop's
+//! the journal, signals and settings to it. [`running`] shows every thread and channel; [`turn`](mod@turn) is the loop's
 //! heartbeat.
 //!
 //! Invariants: the instance is touched by one thread only; no lock, no blocking call and no file access on that thread
@@ -13,9 +13,12 @@ mod clock;
 pub mod cluster;
 pub mod config;
 mod connection;
+mod declarations;
 mod early;
+mod file_limit;
 mod graphite;
 mod http;
+mod instance;
 mod journal;
 mod journal_thread;
 mod listener;
@@ -26,7 +29,9 @@ pub mod program;
 mod program_listen;
 mod program_masters;
 mod program_options;
+mod random;
 mod replication;
+mod running;
 pub mod script;
 pub mod serve;
 mod slow_lane;

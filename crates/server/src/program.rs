@@ -38,8 +38,8 @@ use crate::program_options::{
     set_options, text_option,
 };
 use crate::replication::{self, Settings};
+use crate::running::{self, Running};
 use crate::script::{Script, run_main};
-use crate::serve::{self, Running};
 use crate::storage;
 use crate::stuck;
 use crate::terminal::{Event, Modes, Terminal};
@@ -350,7 +350,7 @@ impl Program {
     async fn start(self: &Rc<Self>, config: Config) -> anyhow::Result<()> {
         let (there, awaited) = watch::channel(None);
         self.accept(awaited);
-        let running = serve::start_for_program(&config).await?;
+        let running = running::start_for_program(&config).await?;
         let (core, is_begun) = (running.core.clone(), running.is_begun);
         *self.server.borrow_mut() = Some((running, config.clone()));
         core.listen(self.clone());

@@ -1,12 +1,12 @@
 //! Log lines of a server that is ready: its addresses, its data folder, its durability, and two commands to try.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 use lycosa_instance::Instance;
 use lycosa_queue::StartReport;
 
-use crate::config::{Config, WalMode};
-use crate::serve::{is_loopback_only, shown};
+use crate::config::{Addresses, Config, WalMode};
 
 /// Logs what the queue found at its start.
 pub(crate) fn report(report: &StartReport) {
@@ -83,4 +83,18 @@ pub(crate) fn announce(config: &Config, addresses: &[String], urls: &[String], i
         );
         let _ = io::stderr().write_all(text.as_bytes());
     }
+}
+
+/// Whether every address is one that only this machine can reach.
+fn is_loopback_only(addresses: &Addresses) -> bool {
+    addresses.0.iter().all(|address| {
+        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    })
+}
+
+/// The folder of the data, for messages.
+pub(crate) fn shown(path: &Path) -> String {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }

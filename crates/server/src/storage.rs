@@ -24,8 +24,8 @@ use uuid::Uuid;
 
 use crate::clock::now;
 use crate::config::{ByteSize, Config, ReplicasMissing, WalMode};
+use crate::file_limit::allowed_connections;
 use crate::replication::bootstrap;
-use crate::serve::allowed_connections;
 use crate::starting::{Progress, Stage};
 
 /// How often recovery tells how far it is.

@@ -45,8 +45,8 @@ use super::member::{Member, Place};
 use super::port::Visit;
 use crate::connection;
 use crate::early::Early;
+use crate::random::fill_randomly;
 use crate::replication::applier::Stream;
-use crate::serve::fill_randomly;
 use crate::socket::{Reader, Writer, split_unix};
 use crate::turn::Core;
 

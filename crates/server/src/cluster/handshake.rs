@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::secret::{PROOF, Secret, Side};
-use crate::serve::fill_randomly;
+use crate::random::fill_randomly;
 use crate::socket::{Reader, Writer};
 
 const MAGIC: [u8; 15] = *b"lycosa member 1";

@@ -31,9 +31,9 @@ use tokio::task::{JoinHandle, spawn_local};
 use crate::certificates::Certificates;
 use crate::clock;
 use crate::config::{Config, MemberAddress, WalMode};
+use crate::declarations;
 use crate::http::bridge::Bridge;
 use crate::journal::Unclosed;
-use crate::serve;
 use crate::starting::Progress;
 use crate::storage;
 use crate::turn::Core;
@@ -285,8 +285,8 @@ impl Tasks {
                 core.end.notify_one();
                 if core.has_to_declare.get() && !core.instance.borrow().is_rebuilding() {
                     let mut instance = core.instance.borrow_mut();
-                    let declared = serve::declare(&mut instance, &config)
-                        .and_then(|()| serve::declare_expirations(&mut instance, &config));
+                    let declared = declarations::declare(&mut instance, &config)
+                        .and_then(|()| declarations::declare_expirations(&mut instance, &config));
                     match declared {
                         Ok(()) => core.has_to_declare.set(false),
                         Err(error) if error != last_error => {

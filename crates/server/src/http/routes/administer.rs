@@ -400,7 +400,7 @@ async fn create(
     let made = report(&state, &access, "queue.create_tube", args, state.limits.timeout).await?;
     if made["type"] != r#type {
         let present = made["type"].as_str().unwrap_or_default();
-        let detail = format!("tube {tube:?} exists, and its type is {present}, not {}", r#type);
+        let detail = format!("tube {tube:?} exists, and its type is {present}, not {type}");
         return Err(Problem::new(Kind::Conflict, detail));
     }
     Ok(answer(StatusCode::OK, &json!({ "name": tube })))

@@ -12,6 +12,7 @@ use tokio::net::UnixStream;
 use tokio::task::{LocalSet, spawn_local};
 
 use super::*;
+use crate::clock::now;
 use crate::config::Flags;
 use crate::connection;
 use crate::socket::split_unix;
@@ -135,7 +136,7 @@ fn a_ping_waits_for_one_large_batch_and_not_for_all_of_them() {
             peers.push(peer);
         };
         connect(&call(b"queue.create_tube", Value::array([Value::from("t"), "fifo".into()])));
-        let tasks = || core.instance.borrow().store().space_by_name("t").map(|space| space.len());
+        let tasks = || core.instance.borrow().store().space_by_name("t").map(lycosa_store::Space::len);
         while tasks().is_none() {
             tokio::task::yield_now().await;
         }
@@ -153,9 +154,9 @@ fn a_ping_waits_for_one_large_batch_and_not_for_all_of_them() {
             tokio::task::yield_now().await;
             received += read_all(&mut pinging);
         }
-        let before = tasks().unwrap() as u64;
+        let before = tasks().unwrap();
         assert!(before <= 2 * BATCH, "{before} tasks were put before the PING was answered");
-        while (tasks().unwrap() as u64) < 8 * BATCH {
+        while tasks().unwrap() < 8 * BATCH {
             tokio::task::yield_now().await;
         }
         running.checkpoints.close();

@@ -1,0 +1,377 @@
+//! A server at work: its data are opened, its threads and tasks started; its end closes them in order.
+//!
+//! Every thread and channel of the process is made here. The *main thread* is the one that calls [`crate::serve::run`]; the binary
+//! calls it on a thread of its own, for the allocator's sake.
+//!
+//! ```text
+//!  main thread ── one tokio loop, owns the instance ───────────────┐
+//!    task per connection: reads, hands frames to the instance      │ std::sync::mpsc: one batch at a time
+//!    task "turns": ends turns, writes replies                      ├──────────────► thread "journal": append, sync
+//!    tasks "accept": one per listening socket                      │◄────────────── tokio mpsc: durable LSN
+//!    task "signals": SIGTERM, SIGINT, SIGHUP                       │ std::sync::mpsc, bounded: chunks of a snapshot
+//!                                                                  ├──────────────► thread "checkpoint": write, remove
+//!                                                                  │◄────────────── tokio mpsc: wants the next chunk
+//!    task "bridge": calls that came over HTTP                      │ tokio mpsc, bounded: calls
+//!                                                                  │◄────────────── thread "http", if HTTP is served: sockets
+//!                                                                  │                of its own; a oneshot for each answer
+//!    at the start: takes over connections                           │ the join of the thread
+//!                                                                  │◄────────────── thread "start": keeps connections until
+//!                                                                  │                the data are read
+//!    task per master: connects, applies its log                    │ tokio mpsc, bounded: frames of files
+//!                                                                  │◄────────────── threads "join", "catch-up": one for each
+//!                                                                  │                replica that is behind, while it is
+//!  ────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Tasks of the main thread share the instance through [`Core`], without locks; the other threads share nothing. The
+//! loop waits for neither of them: it sends a batch when the journal thread is idle, and a chunk when it was asked
+//! for. There is a journal thread with `wal_mode` `fsync` only (see [`crate::journal`]).
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use lycosa_engine::journal::News;
+use lycosa_journal::directory::Directory;
+use lycosa_journal::writer::XlogWriter;
+use rustix::fs::Mode;
+use rustix::process::umask;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::{JoinHandle, spawn_local};
+use uuid::Uuid;
+
+use crate::certificates::Certificates;
+use crate::checkpoint_thread::{CheckpointThread, Holds, SnapshotFolder};
+use crate::cluster::member::MemberJournal;
+use crate::config::{Addresses, Config, WalMode};
+use crate::file_limit::raise_file_limit;
+use crate::http::{self, Door};
+use crate::instance::{instance_on, standing_of};
+use crate::journal::{Appender, Appends, RoomWatch, ServerJournal};
+use crate::journal_thread::JournalThread;
+use crate::listener::AdminListener;
+use crate::replication::Hub;
+use crate::starting::{Keeper, Kept, Progress, Stage};
+use crate::startup::shown;
+use crate::turn::Core;
+use crate::{cluster, graphite, listener, replication, storage};
+
+/// How long the server's end may wait for the journal after the connections are closed.
+const DRAIN_POLL: Duration = Duration::from_millis(2);
+
+/// A server at work: its threads and its tasks.
+pub(crate) struct Running {
+    pub(crate) core: Rc<Core>,
+    /// Where it listens.
+    pub(crate) addresses: Vec<String>,
+    /// It has begun a replica set just now: its masters can only join it.
+    pub(crate) is_begun: bool,
+    /// Ends turns; admits connections to the slow lane.
+    turns: [JoinHandle<()>; 2],
+    accepting: Vec<JoinHandle<()>>,
+    /// Handles calls over HTTP, if it is served.
+    bridge: Option<JoinHandle<()>>,
+    graphite: Option<JoinHandle<()>>,
+    journal_thread: Option<JournalThread>,
+    checkpoints: CheckpointThread,
+    admin_path: Option<PathBuf>,
+    /// The node's port and tasks, where this server belongs to a group.
+    cluster: Option<cluster::Tasks>,
+    directory: Directory,
+}
+
+/// Opens the data, starts the threads and listens.
+pub(crate) async fn start(config: &Config, rejoins: Option<Uuid>) -> anyhow::Result<Running> {
+    let plain = bind(&config.listen, "listen").await?;
+    let tls = bind(&config.listen_tls, "listen-tls").await?;
+    let http = http::bind(config).await?;
+    start_with(config, rejoins, Bound { plain, tls, http }).await
+}
+
+/// As [`start`], for a program that has bound what it listens on itself. Requests for the program are refused with
+/// `ER_LOADING` until it takes them ([`Core::allow_programs`]).
+pub(crate) async fn start_for_program(config: &Config) -> anyhow::Result<Running> {
+    let running = start_with(config, None, Bound::default()).await?;
+    running.core.instance.borrow_mut().set_loading();
+    Ok(running)
+}
+
+/// The sockets that a server listens on.
+#[derive(Default)]
+struct Bound {
+    plain: Vec<TcpListener>,
+    tls: Vec<TcpListener>,
+    http: Vec<http::Bound>,
+}
+
+async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> anyhow::Result<Running> {
+    raise_file_limit(config.max_connections);
+    // What the process creates is its own account's alone, from the moment of its creation.
+    umask(Mode::RWXG | Mode::RWXO);
+    let directory = Directory::open(&config.data_dir)?;
+    warn_if_open_to_others(&config.data_dir);
+    let certificates = Certificates::read(config)?;
+    let progress = Arc::new(Progress::default());
+    let keeper = Keeper::begin(&bound.plain, progress.clone()).context("no thread for the start")?;
+    let (calls, inbox) = http::bridge::bridge();
+    let door = open_door(config, bound.http, &certificates, calls.clone(), progress.clone())?;
+    let (mut opened, cluster) = match cluster::start(config, &directory, &certificates, &progress).await? {
+        Some(cluster) => (cluster.opened, Some((cluster.member, cluster.tasks))),
+        None => {
+            let tls = certificates.client.as_ref();
+            (storage::open_or_join(directory.clone(), config, rejoins, tls, &progress).await?, None)
+        }
+    };
+    progress.enter(Stage::Queue);
+    let masters = if opened.is_begun { 0 } else { config.replication.0.len() };
+    let standing = standing_of(cluster.is_some(), masters);
+    let (identity, snapshot, is_begun) = (opened.identity, opened.snapshot, opened.is_begun);
+    let log = opened.log.take();
+    let instance = instance_on(config, &directory, opened, standing)?;
+    let (appends, journal_thread, done) = match (log, &cluster) {
+        (Some(log), _) => begin_appends(config, &directory, log)?,
+        (None, Some((member, _))) => (Appends::Group(MemberJournal(member.clone())), None, None),
+        (None, None) => anyhow::bail!("the data folder has neither a journal nor the log of a group"),
+    };
+    let (files, folder) = (directory.clone(), directory.clone());
+    let holds = Holds::default();
+    let (checkpoints, orders, checkpoint_news) = CheckpointThread::spawn(SnapshotFolder {
+        directory,
+        folder: config.data_dir.clone(),
+        reserve: config.disk_reserve.0,
+        instance: identity.instance,
+        sound: snapshot,
+        holds: holds.clone(),
+    })?;
+    let hub = Hub::new(files, config.data_dir.clone(), holds, replication::Settings::of(config), masters);
+    let core = Core::new(instance, ServerJournal::new(appends), orders, hub);
+    *core.door.borrow_mut() = door;
+    let graphite = graphite::start(&core, config)?;
+    present(&core, certificates);
+    core.hub.appliers.borrow_mut().start(&core, &config.replication.0);
+    // A member makes calls for HTTP clients of further members, too.
+    let has_callers = cluster.is_some() || core.door.borrow().is_some();
+    let cluster = cluster.map(|(member, mut tasks)| {
+        tasks.serve(&core, calls.clone(), &member, config);
+        tasks
+    });
+    let bridge = has_callers.then(|| spawn_local(http::bridge::serve(core.clone(), calls, inbox)));
+
+    let turns = core.spawn(done, checkpoint_news);
+    let Accepting { addresses, tasks: accepting, admin_path } =
+        accept(&core, &config.data_dir, bound.plain, bound.tls, keeper)?;
+    core.end.notify_one();
+    progress.end();
+    Ok(Running {
+        core,
+        addresses,
+        is_begun,
+        turns,
+        accepting,
+        bridge,
+        graphite,
+        journal_thread,
+        checkpoints,
+        admin_path,
+        cluster,
+        directory: folder,
+    })
+}
+
+/// Where a server listens, and its tasks that accept connections.
+struct Accepting {
+    addresses: Vec<String>,
+    tasks: Vec<JoinHandle<()>>,
+    admin_path: Option<PathBuf>,
+}
+
+/// Accepts connections from now on, and serves the ones that were kept during the start.
+fn accept(
+    core: &Rc<Core>,
+    folder: &Path,
+    plain: Vec<TcpListener>,
+    tls: Vec<TcpListener>,
+    keeper: Keeper,
+) -> anyhow::Result<Accepting> {
+    let (admin, admin_path) = bind_admin(folder).unzip();
+    let mut addresses = Vec::new();
+    for listener in &plain {
+        addresses.push(listener.local_addr()?.to_string());
+    }
+    for listener in &tls {
+        addresses.push(format!("tls://{}", listener.local_addr()?));
+    }
+    for Kept { stream, peer } in keeper.end() {
+        listener::serve_kept(core, stream, peer);
+    }
+    let admin = admin.map(|listener| spawn_local(listener::accept(core.clone(), AdminListener(listener))));
+    let plain = plain.into_iter().map(|listener| spawn_local(listener::accept(core.clone(), listener)));
+    let tls = tls.into_iter().map(|listener| spawn_local(listener::accept_tls(core.clone(), listener)));
+    Ok(Accepting { addresses, tasks: admin.into_iter().chain(plain).chain(tls).collect(), admin_path })
+}
+
+/// Begins to append to the journal: on a thread where each batch is synced, else here. Returns the thread, and what it tells.
+fn begin_appends(
+    config: &Config,
+    directory: &Directory,
+    log: XlogWriter,
+) -> anyhow::Result<(Appends, Option<JournalThread>, Option<UnboundedReceiver<News>>)> {
+    let room = RoomWatch::new(config.data_dir.clone(), config.disk_reserve.0);
+    let appender = Appender::new(log, directory.clone(), room);
+    if config.wal_mode != WalMode::Fsync {
+        return Ok((Appends::Here(Box::new(appender)), None, None));
+    }
+    let (thread, sender, done) = JournalThread::spawn(appender)?;
+    Ok((Appends::Thread(sender), Some(thread), Some(done)))
+}
+
+/// Opens the door of HTTP, if an address was bound for it; calls go over the bridge. Until the start is over the door answers
+/// probes alone.
+fn open_door(
+    config: &Config,
+    bound: Vec<http::Bound>,
+    certificates: &Certificates,
+    bridge: http::bridge::Bridge,
+    progress: Arc<Progress>,
+) -> anyhow::Result<Option<Door>> {
+    if bound.is_empty() {
+        return Ok(None);
+    }
+    let tls = certificates.http.clone();
+    let door = Door::open(bound, http::Limits::of(config), tls, bridge, progress);
+    let door = door.context("HTTP cannot be served")?;
+    door.show_settings(config);
+    tracing::info!("HTTP on {}", door.urls.join(", "));
+    Ok(Some(door))
+}
+
+impl Running {
+    /// Ends the server: finishes the running requests, closes the files.
+    pub(crate) async fn stop(self, config: &Config) -> anyhow::Result<()> {
+        let core = &self.core;
+        if let Some(cluster) = &self.cluster {
+            cluster.hand_over().await;
+        }
+        core.hub.appliers.borrow_mut().stop();
+        self.accepting.iter().chain(&self.graphite).for_each(JoinHandle::abort);
+        let door = core.door.borrow_mut().take();
+        if let Some(door) = &door {
+            door.close();
+        }
+        core.instance.borrow_mut().abandon_checkpoint("the server ends");
+        let drained = drain(core, config.drain_timeout).await;
+        core.close_all();
+        // Finished answers have left the loop; waiting calls are refused.
+        if let Some(bridge) = self.bridge {
+            bridge.abort();
+        }
+        if let Some(door) = door {
+            door.join(config.drain_timeout).await;
+        }
+        if !drained {
+            tracing::warn!("drain_timeout passed; some replies did not reach their clients");
+        }
+        let closed = tokio::time::timeout(config.drain_timeout, async {
+            while core.instance.borrow().status().connections > 0 || !core.journal_is_idle() {
+                core.end.notify_one();
+                tokio::time::sleep(DRAIN_POLL).await;
+            }
+        });
+        let _ = closed.await;
+        let kept = if config.wal_mode == WalMode::None { take_last_checkpoint(core).await } else { Ok(()) };
+        self.turns.iter().for_each(JoinHandle::abort);
+        let closed = match (self.journal_thread, self.cluster) {
+            (Some(thread), _) => thread.close(),
+            (None, Some(cluster)) => cluster.close(),
+            (None, None) => core.close_journal(),
+        };
+        self.checkpoints.close();
+        // In another folder at the path of ours, the socket is that of another server.
+        if let Some(path) = self.admin_path
+            && self.directory.disk().check_place().is_ok()
+        {
+            let _ = std::fs::remove_file(path);
+        }
+        if let Err(error) = &closed {
+            tracing::error!("{error}");
+        }
+        tracing::info!("ended");
+        kept.and(closed.map_err(Into::into))
+    }
+}
+
+/// Binds the addresses of a setting.
+async fn bind(addresses: &Addresses, flag: &str) -> anyhow::Result<Vec<TcpListener>> {
+    let mut listeners = Vec::new();
+    for address in &addresses.0 {
+        let listener = listener::bind_tcp(address).await.with_context(|| {
+            format!("cannot listen on {address}: is another server running? choose another with --{flag}")
+        })?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+/// Presents these certificates from now on; connections that exist keep theirs.
+pub(crate) fn present(core: &Core, certificates: Certificates) {
+    *core.tls.borrow_mut() = certificates.server;
+    *core.hub.tls.borrow_mut() = certificates.client;
+    if let Some(door) = &*core.door.borrow() {
+        door.present(certificates.http);
+    }
+}
+
+/// Says so if other accounts can enter a data folder that was there before.
+fn warn_if_open_to_others(folder: &Path) {
+    let mode = std::fs::metadata(folder).map_or(0, |metadata| metadata.permissions().mode());
+    if mode & (Mode::RWXG | Mode::RWXO).bits() != 0 {
+        let folder = shown(folder);
+        tracing::warn!(
+            "other accounts can enter the data folder {folder}: `chmod 700 {folder}` keeps them out"
+        );
+    }
+}
+
+/// Without a journal a snapshot is all that a restart finds: takes one, however long it takes.
+async fn take_last_checkpoint(core: &Core) -> anyhow::Result<()> {
+    if !core.instance.borrow_mut().request_checkpoint() {
+        return Ok(());
+    }
+    tracing::info!("nothing was journaled: writing all data into a snapshot");
+    while core.instance.borrow().has_checkpoint() {
+        core.end.notify_one();
+        tokio::time::sleep(DRAIN_POLL).await;
+    }
+    match core.instance.borrow().checkpoint_status().failure {
+        None => Ok(()),
+        Some(cause) => anyhow::bail!("everything since the last checkpoint is lost: {cause}"),
+    }
+}
+
+/// The administrator's socket; a server without it serves all the same (its path may be too long for a socket).
+fn bind_admin(folder: &Path) -> Option<(UnixListener, PathBuf)> {
+    listener::bind_admin(folder)
+        .inspect_err(|error| {
+            let (name, folder) = (listener::ADMIN_SOCKET, folder.display());
+            tracing::warn!("no {name} in {folder}, so that `lycosa user` cannot work: {error}");
+        })
+        .ok()
+}
+
+/// Waits until every row is durable and every reply that can leave has left, at most for `limit`.
+async fn drain(core: &Core, limit: Duration) -> bool {
+    let drained = async {
+        while !core.is_drained() {
+            core.end.notify_one();
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+    };
+    tokio::time::timeout(limit, drained).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests;
