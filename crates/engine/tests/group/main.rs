@@ -319,7 +319,7 @@ fn a_group_whose_members_have_just_started_goes_on_with_their_own_time() {
     assert_eq!(world.running(leader).ahead_by, 0, "the rows of the log are an hour old");
 }
 
-/// Its data are loaded for seconds, in which the leader may take the next snapshot: what comes behind the first one is kept.
+/// Its data are loaded for seconds, in which the leader may take the next snapshot: the entries behind the first one are kept.
 #[test]
 fn a_new_member_gets_one_snapshot_though_the_leader_takes_another_meanwhile() {
     let mut world = World::of(2);
