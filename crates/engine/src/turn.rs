@@ -384,7 +384,7 @@ fn hear<H: Host>(host: &mut H, now: &mut u64, clock: Instant) -> Result<(), H::S
             }
             News::SnapshotWanted => {
                 let Parts { instance, journal, .. } = host.parts();
-                // The need is told in each turn until a snapshot meets it, and a checkpoint that is under way may.
+                // Told in each turn until a snapshot meets the need: a checkpoint under way may.
                 if !instance.has_checkpoint() && !instance.request_checkpoint() {
                     membership(journal).restate(instance.durable_vclock().signature());
                 }
