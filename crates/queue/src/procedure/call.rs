@@ -17,8 +17,8 @@ use crate::turn::{CatalogTurn, Turn};
 use crate::{Answer, Caller, Command, Queue};
 
 impl Procedure {
-    /// How many tasks a call of a method for many names or asks for, without a look at any of them: 10 000 at most. 0 for all other
-    /// procedures, and for arguments that the method refuses.
+    /// How many tasks a call of a method for many names or asks for: 10 000 at most. No task is looked at. All other procedures,
+    /// and arguments that the method refuses, have 0.
     #[must_use]
     pub fn tasks_asked(&self, arguments: &[u8]) -> u32 {
         use TubeMethod::{AckMany, BuryMany, DeleteMany, KickMany, PutMany, ReleaseMany, TakeMany};
