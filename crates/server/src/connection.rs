@@ -14,13 +14,12 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use lycosa_instance::{Broken, Caller, ConnectionSlot, Handled, Instance, Origin, Refused, Trust};
+use lycosa_instance::{Broken, Caller, ConnectionSlot, Handled, Instance, Origin, Refused};
 use lycosa_iproto::frame;
+use lycosa_iproto::greeting::SALT_SIZE;
 use tokio::io::ReadBuf;
 
 use crate::clock::now;
-use crate::cluster::clients;
-use crate::early::Early;
 use crate::replication::Replica;
 use crate::slow_lane::Quantum;
 use crate::socket::{Reader, Writer};
@@ -37,14 +36,18 @@ const MAX_DISCARDED: usize = 1 << 20;
 const NOT_HTTP: &str = "This is the port of a Lycosa task queue for its binary protocol (IPROTO, the one of Tarantool). \
     It does not speak HTTP, and the connection is closed.";
 
+/// A connection for the instance to take over.
+pub(crate) struct Early {
+    /// The salt of its greeting.
+    pub(crate) salt: [u8; SALT_SIZE],
+    /// Bytes of it that were not answered.
+    pub(crate) received: Vec<u8>,
+    /// Another member of the group passes its requests on.
+    pub(crate) is_forwarded: bool,
+}
+
 /// Serves one connection until it ends.
 pub(crate) async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin: Origin) {
-    if let Some(member) = core.member()
-        && origin.trust != Trust::Admin
-        && clients::are_elsewhere(&member)
-    {
-        return clients::serve(core, member, reader, writer, origin).await;
-    }
     let connected = core.instance.borrow_mut().connect(origin.clone(), now());
     serve_connected(core, reader, writer, &origin.peer, connected, None).await;
 }

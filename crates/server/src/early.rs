@@ -24,7 +24,7 @@ use tokio::io::ReadBuf;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::connection;
+use crate::connection::{self, Early};
 use crate::random::fill_randomly;
 use crate::socket::{Reader, Writer};
 use crate::turn::Core;
@@ -37,16 +37,6 @@ const MAX_FRAME: usize = 16 << 10;
 
 /// Connections that are greeted before there is an instance; more wait in the socket's queue.
 const MAX_CONNECTIONS: usize = 256;
-
-/// A connection for the instance to take over.
-pub(crate) struct Early {
-    /// The salt of its greeting.
-    pub(crate) salt: [u8; SALT_SIZE],
-    /// Bytes of it that were not answered.
-    pub(crate) received: Vec<u8>,
-    /// Another member of the group passes its requests on.
-    pub(crate) is_forwarded: bool,
-}
 
 /// Counts the connections that were greeted before there was an instance: each holds one.
 pub(crate) type Count = Rc<()>;

@@ -9,7 +9,7 @@ use lycosa_engine::journal::News;
 use lycosa_instance::Batch;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::journal::{Appender, FREE_SPACE_INTERVAL, Unclosed};
+use crate::appender::{Appender, FREE_SPACE_INTERVAL, Unclosed};
 
 /// Messages of the loop to the journal thread.
 enum Job {

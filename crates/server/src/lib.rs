@@ -7,6 +7,7 @@
 //! Invariants: the instance is touched by one thread only; no lock, no blocking call and no file access on that thread
 //! once it serves. Absent: anything that knows what a request means.
 
+mod appender;
 mod certificates;
 mod checkpoint_thread;
 mod clock;
@@ -24,6 +25,7 @@ mod journal_thread;
 mod listener;
 pub mod logging;
 mod notify;
+mod opening;
 mod process;
 pub mod program;
 mod program_listen;
@@ -45,5 +47,5 @@ mod terminal;
 mod tls;
 mod turn;
 
-pub use journal::Unclosed;
+pub use appender::Unclosed;
 pub use listener::ADMIN_SOCKET;

@@ -13,13 +13,13 @@ use std::{fs, io};
 
 use lycosa_instance::{Origin, Trust};
 use lycosa_tls::rustls::ServerConfig;
-use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::task::spawn_local;
 
+use crate::cluster::clients;
 use crate::connection;
 use crate::early::{self, Awaited, Count};
-use crate::socket::{Reader, Writer, split_tcp, split_tls, split_unix};
+use crate::socket::{Reader, Writer, probe, split_tcp, split_tls, split_unix};
 use crate::tls;
 use crate::turn::Core;
 
@@ -101,7 +101,7 @@ pub(crate) async fn accept(core: Rc<Core>, listener: impl Listener) {
     loop {
         match listener.next().await {
             Ok(Some(Accepted { reader, writer, origin })) => {
-                spawn_local(connection::serve(core.clone(), reader, writer, origin));
+                spawn_local(serve(core.clone(), reader, writer, origin));
             }
             Ok(None) => {}
             Err(error) => cannot_accept(&core, &error).await,
@@ -115,7 +115,7 @@ pub(crate) fn serve_kept(core: &Rc<Core>, stream: std::net::TcpStream, peer: Soc
     let Ok(stream) = TcpStream::from_std(stream) else { return };
     let Some(origin) = origin(&stream, peer) else { return };
     let (reader, writer) = split_tcp(stream);
-    spawn_local(connection::serve(core.clone(), reader, writer, origin));
+    spawn_local(serve(core.clone(), reader, writer, origin));
 }
 
 /// Accepts connections until there is an instance, which it returns; none if there will be none.
@@ -160,6 +160,17 @@ pub(crate) async fn accept_tls(core: Rc<Core>, listener: TcpListener) {
     }
 }
 
+/// Serves one connection until it ends: here, or by the leader of the group.
+async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin: Origin) {
+    if let Some(member) = core.member()
+        && origin.trust != Trust::Admin
+        && clients::are_elsewhere(&member)
+    {
+        return clients::serve(core, member, reader, writer, origin).await;
+    }
+    connection::serve(core, reader, writer, origin).await;
+}
+
 async fn serve_tls(core: Rc<Core>, stream: TcpStream, config: Arc<ServerConfig>, origin: Origin) {
     core.handshakes.set(core.handshakes.get() + 1);
     let accepted = tls::accept(stream, config).await;
@@ -167,7 +178,7 @@ async fn serve_tls(core: Rc<Core>, stream: TcpStream, config: Arc<ServerConfig>,
     match accepted {
         Ok(Some(stream)) => {
             let (reader, writer) = split_tls(stream);
-            connection::serve(core, reader, writer, origin).await;
+            serve(core, reader, writer, origin).await;
         }
         Ok(None) => {}
         Err(cause) => core.note_stranger(&origin.peer, &cause),
@@ -191,19 +202,6 @@ fn keep_alive(stream: &TcpStream) -> rustix::io::Result<()> {
     probe(stream, PROBE_AFTER, PROBE_INTERVAL, PROBES)
 }
 
-/// Probes a peer that is silent for `after`, again after each `interval`. After `probes` unanswered ones the connection ends.
-pub(crate) fn probe(
-    stream: &TcpStream,
-    after: Duration,
-    interval: Duration,
-    probes: u32,
-) -> rustix::io::Result<()> {
-    sockopt::set_tcp_keepidle(stream, after)?;
-    sockopt::set_tcp_keepintvl(stream, interval)?;
-    sockopt::set_tcp_keepcnt(stream, probes)?;
-    sockopt::set_socket_keepalive(stream, true)
-}
-
 async fn cannot_accept(core: &Core, error: &io::Error) {
     core.note_accept_error(error);
     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -215,6 +213,8 @@ fn is_loopback(local: io::Result<SocketAddr>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::sockopt;
+
     use super::*;
 
     /// Who vanishes without a word (a cut cable, a machine without power) is noticed, and gives the tasks back.

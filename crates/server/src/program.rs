@@ -26,7 +26,6 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 use uuid::Uuid;
 
-use self::delivery::deliver;
 use crate::clock::now;
 use crate::config::{Config, WalMode};
 use crate::early::Awaited;
@@ -707,7 +706,7 @@ fn work(program: &Program, runtime: &Runtime) -> Option<u64> {
     let mut time = begun;
     let next = loop {
         program.has_news.set(false);
-        deliver(program, runtime);
+        program.deliver(runtime);
         runtime.handle_news();
         // Clients and timers are not polled while fibers only wake each other.
         let left = LONGEST_SPELL.saturating_sub(time.saturating_sub(begun));

@@ -44,6 +44,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{JoinHandle, spawn_local};
 use uuid::Uuid;
 
+use crate::appender::{Appender, RoomWatch};
 use crate::certificates::Certificates;
 use crate::checkpoint_thread::{CheckpointThread, Holds, SnapshotFolder};
 use crate::cluster::member::MemberJournal;
@@ -51,14 +52,15 @@ use crate::config::{Addresses, Config, WalMode};
 use crate::file_limit::raise_file_limit;
 use crate::http::{self, Door};
 use crate::instance::{instance_on, standing_of};
-use crate::journal::{Appender, Appends, RoomWatch, ServerJournal};
+use crate::journal::{Appends, ServerJournal};
 use crate::journal_thread::JournalThread;
 use crate::listener::AdminListener;
+use crate::opening::open_or_join;
 use crate::replication::Hub;
 use crate::starting::{Keeper, Kept, Progress, Stage};
 use crate::startup::shown;
 use crate::turn::Core;
-use crate::{cluster, graphite, listener, replication, storage};
+use crate::{cluster, graphite, listener, replication};
 
 /// How long the server's end may wait for the journal after the connections are closed.
 const DRAIN_POLL: Duration = Duration::from_millis(2);
@@ -123,7 +125,7 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
         Some(cluster) => (cluster.opened, Some((cluster.member, cluster.tasks))),
         None => {
             let tls = certificates.client.as_ref();
-            (storage::open_or_join(directory.clone(), config, rejoins, tls, &progress).await?, None)
+            (open_or_join(directory.clone(), config, rejoins, tls, &progress).await?, None)
         }
     };
     progress.enter(Stage::Queue);
@@ -159,7 +161,7 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
         tasks.serve(&core, calls.clone(), &member, config);
         tasks
     });
-    let bridge = has_callers.then(|| spawn_local(http::bridge::serve(core.clone(), calls, inbox)));
+    let bridge = has_callers.then(|| spawn_local(http::bridge::desk::serve(core.clone(), calls, inbox)));
 
     let turns = core.spawn(done, checkpoint_news);
     let Accepting { addresses, tasks: accepting, admin_path } =

@@ -5,12 +5,34 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use rustix::net::Shutdown;
-use tokio::io::{AsyncRead, ReadBuf};
+use rustix::net::{Shutdown, sockopt};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::tls::TlsStream;
+
+/// A connection to another server, with or without TLS.
+pub(crate) type Stream = Box<dyn Duplex>;
+
+/// Bytes in both directions.
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Duplex for S {}
+
+/// Probes a peer that is silent for `after`, again after each `interval`. After `probes` unanswered ones the connection ends.
+pub(crate) fn probe(
+    stream: &TcpStream,
+    after: Duration,
+    interval: Duration,
+    probes: u32,
+) -> rustix::io::Result<()> {
+    sockopt::set_tcp_keepidle(stream, after)?;
+    sockopt::set_tcp_keepintvl(stream, interval)?;
+    sockopt::set_tcp_keepcnt(stream, probes)?;
+    sockopt::set_socket_keepalive(stream, true)
+}
 
 /// The reading half.
 pub(crate) enum Reader {

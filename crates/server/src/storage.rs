@@ -1,11 +1,10 @@
 //! Opens a data folder: recovers the store and opens the log, or bootstraps a new instance in an empty folder.
 
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use lycosa_engine::replay::{LoadError, Observer, Replay};
 use lycosa_engine::{folder, inspect};
 use lycosa_instance::{Identity, Instance};
@@ -18,14 +17,12 @@ use lycosa_journal::recovery::{Recovered, Recovery, Source, Transaction};
 use lycosa_journal::writer::{PREALLOCATED_BYTES, Settings as WriterSettings, XlogWriter};
 use lycosa_replication::uri::Uri;
 use lycosa_store::{IndexBuild, IteratorType, Store, system};
-use lycosa_tls::rustls::ClientConfig;
 use lycosa_tuple::mp::{self, Reader};
 use uuid::Uuid;
 
 use crate::clock::now;
 use crate::config::{ByteSize, Config, ReplicasMissing, WalMode};
 use crate::file_limit::allowed_connections;
-use crate::replication::bootstrap;
 use crate::starting::{Progress, Stage};
 
 /// How often recovery tells how far it is.
@@ -55,59 +52,11 @@ pub(crate) struct Opened {
     pub(crate) is_begun: bool,
 }
 
-/// Opens the data in a folder. In an empty one, joins the masters of the configuration, or begins a new instance if there
-/// are none. `rejoins`: the instance that joins again.
-///
-/// # Errors
-/// As [`open`], and no master can be joined.
-pub(crate) async fn open_or_join(
-    directory: Directory,
-    config: &Config,
-    rejoins: Option<Uuid>,
-    tls: Option<&Arc<ClientConfig>>,
-    progress: &Progress,
-) -> anyhow::Result<Opened> {
-    let listing = directory.list().context("cannot read the data folder")?;
-    let is_new = listing.snapshots.is_empty() && listing.xlogs.is_empty();
-    let joins = is_new
-        && (rejoins.is_some() || !begins_replica_set(config) || bootstrap::is_forestalled(config, tls).await);
-    if joins {
-        let instance = rejoins.or(config.wanted.instance).unwrap_or_else(Uuid::new_v4);
-        progress.enter(Stage::Joining);
-        let opened = bootstrap::join(directory, config, instance, tls, progress).await?;
-        check_uuids(config, &opened.identity)?;
-        return Ok(opened);
-    }
-    let opened = open(directory, config, progress)?;
-    check_uuids(config, &opened.identity)?;
-    if opened.identity.replica_id == 0 && config.replication.0.is_empty() {
-        anyhow::bail!(
-            "_cluster does not list instance {}; an anonymous replica cannot be started alone: name its master with \
-             --replication",
-            opened.identity.instance
-        );
-    }
-    Ok(opened)
-}
-
-/// Refuses data of another instance or replica set than the program wants.
-fn check_uuids(config: &Config, identity: &Identity) -> anyhow::Result<()> {
-    let wanted = config.wanted;
-    for (what, wanted, own) in
-        [("Replica set", wanted.cluster, identity.cluster), ("Instance", wanted.instance, identity.instance)]
-    {
-        if let Some(wanted) = wanted.filter(|wanted| *wanted != own) {
-            anyhow::bail!("{what} UUID mismatch: expected {wanted}, got {own}");
-        }
-    }
-    Ok(())
-}
-
 /// Opens the data in a folder, or begins a new instance in an empty one.
 ///
 /// # Errors
 /// Damage that the operator has to decide about, a disk that does not work, rows that this version cannot apply.
-fn open(directory: Directory, config: &Config, progress: &Progress) -> anyhow::Result<Opened> {
+pub(crate) fn open(directory: Directory, config: &Config, progress: &Progress) -> anyhow::Result<Opened> {
     let mode = if config.force_recovery { Mode::Force } else { Mode::Strict };
     match Recovery::open(&directory, mode)? {
         Some(recovery) => recover(directory, recovery, config, progress),

@@ -30,11 +30,12 @@ use tokio::sync::futures::Notified;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{JoinHandle, spawn_local};
 
+use crate::appender::Unclosed;
 use crate::checkpoint_thread::CheckpointSender;
 use crate::clock::{self, now};
 use crate::cluster::member::Member;
 use crate::http::Door;
-use crate::journal::{ServerJournal, Unclosed};
+use crate::journal::ServerJournal;
 use crate::logging::one_line;
 use crate::replication::Hub;
 use crate::replication::fence;
@@ -264,7 +265,7 @@ impl Core {
     /// Ends the journal cleanly if no thread does.
     ///
     /// # Errors
-    /// As [`Appender::close`](crate::journal::Appender::close).
+    /// As [`Appender::close`](crate::appender::Appender::close).
     pub(crate) fn close_journal(&self) -> Result<(), Unclosed> {
         self.journal.borrow_mut().close()
     }

@@ -43,11 +43,9 @@ use tokio::task::spawn_local;
 use super::handshake::{Purpose, frame, next_frame, read_frame};
 use super::member::{Member, Place};
 use super::port::Visit;
-use crate::connection;
-use crate::early::Early;
+use crate::connection::{self, Early};
 use crate::random::fill_randomly;
-use crate::replication::applier::Stream;
-use crate::socket::{Reader, Writer, split_unix};
+use crate::socket::{Reader, Stream, Writer, split_unix};
 use crate::turn::Core;
 
 /// Bytes of the beginning that a member sends.

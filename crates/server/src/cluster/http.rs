@@ -27,7 +27,7 @@ use super::handshake::{Purpose, frame, next_frame, read_frame};
 use super::member::{Member, Place};
 use super::port::Visit;
 use crate::http::bridge::{self, Bridge, Call, Order, Outcome};
-use crate::replication::applier::Stream;
+use crate::socket::Stream;
 
 /// Pause before the next attempt to reach a leader.
 const PAUSE: Duration = Duration::from_millis(20);

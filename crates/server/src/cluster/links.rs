@@ -34,9 +34,7 @@ use tokio_rustls::TlsConnector;
 
 use super::handshake::{self, HandshakeError, PATIENCE, Purpose, frame, next_frame};
 use super::secret::Secret;
-use crate::listener::probe;
-use crate::replication::applier::{Duplex, Stream};
-use crate::socket::Reader;
+use crate::socket::{Duplex, Reader, Stream, probe};
 
 /// The first pause after a connection that failed, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);

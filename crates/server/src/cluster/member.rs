@@ -23,9 +23,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
 
 use super::links::Links;
-use super::snapshots;
+use super::snapshots::{self, Shipment};
+use crate::appender::{FREE_SPACE_INTERVAL, RoomWatch, Unclosed};
 use crate::clock::NOTABLE_DIFFERENCE;
-use crate::journal::{FREE_SPACE_INTERVAL, RoomWatch, Unclosed};
 
 /// Messages of the loop to the disk's thread.
 enum Job {
@@ -136,7 +136,13 @@ impl Member {
         for Outgoing { to, bytes, base } in messages {
             match base {
                 None => self.links.send(to, bytes),
-                Some(base) => snapshots::send(self, to, *base, bytes),
+                Some(base) => {
+                    let address = self.status().members.get(to).map(|member| member.address.clone());
+                    let shipment = Shipment { to, address, base: *base, message: bytes };
+                    let member = self.clone();
+                    let lost = move |to| member.link_lost(to);
+                    snapshots::send(self.links.clone(), self.directory.clone(), shipment, lost);
+                }
             }
         }
         let journal = self.journal.borrow();
@@ -293,11 +299,6 @@ impl Member {
     /// The links to the other nodes.
     pub(crate) fn links(&self) -> &Rc<Links> {
         &self.links
-    }
-
-    /// The data folder.
-    pub(crate) fn directory(&self) -> &Directory {
-        &self.directory
     }
 
     /// The state of the snapshot with that number, which is about to be completed.

@@ -28,12 +28,12 @@ use lycosa_tls::rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, spawn_local};
 
+use crate::appender::Unclosed;
 use crate::certificates::Certificates;
 use crate::clock;
 use crate::config::{Config, MemberAddress, WalMode};
 use crate::declarations;
 use crate::http::bridge::Bridge;
-use crate::journal::Unclosed;
 use crate::starting::Progress;
 use crate::storage;
 use crate::turn::Core;

@@ -21,9 +21,9 @@ use super::handshake::{Doorway, HandshakeError, Known, Purpose, refuse, welcome}
 use super::links::{Dialer, Links, Owner, prepare};
 use super::member::{self, Member};
 use super::snapshots;
+use crate::appender::RoomWatch;
 use crate::clock::now;
 use crate::config::Config;
-use crate::journal::RoomWatch;
 use crate::logging::one_line;
 use crate::socket::{Reader, Writer, split_tcp, split_tls};
 use crate::starting::{Progress, Stage};
@@ -195,7 +195,7 @@ impl Port {
     ///
     /// # Errors
     /// The log was not closed cleanly.
-    pub(crate) fn close(&self) -> Result<(), crate::journal::Unclosed> {
+    pub(crate) fn close(&self) -> Result<(), crate::appender::Unclosed> {
         let running = self.running.borrow_mut().take();
         let links = self.links.borrow_mut().take();
         if let Some(links) = links {

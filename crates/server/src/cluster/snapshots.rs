@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::task::{spawn_blocking, spawn_local};
 
 use super::handshake::{Purpose, frame, next_frame, read_frame};
-use super::member::Member;
+use super::links::Links;
 use crate::socket::{Reader, Writer};
 use crate::starting::Progress;
 
@@ -26,36 +26,50 @@ const PIECE: usize = 256 << 10;
 /// Bytes of the state in front of the file.
 const MAX_STATE: usize = 64 << 10;
 
-/// Sends a snapshot's file, then the message that announces it.
-pub(crate) fn send(member: &Rc<Member>, to: NodeId, base: Base, message: Vec<u8>) {
-    let member = member.clone();
+/// A snapshot for a member far behind.
+pub(crate) struct Shipment {
+    pub(crate) to: NodeId,
+    /// The address of the member, if the group has it.
+    pub(crate) address: Option<String>,
+    pub(crate) base: Base,
+    /// Announces the snapshot to a member that has the file.
+    pub(crate) message: Vec<u8>,
+}
+
+/// Sends a snapshot's file, then the message that announces it. Calls `lost` if the file does not reach the member.
+pub(crate) fn send(
+    links: Rc<Links>,
+    directory: Directory,
+    shipment: Shipment,
+    lost: impl FnOnce(NodeId) + 'static,
+) {
     spawn_local(async move {
-        let connection = member.links().connection(to);
-        let address = member.status().members.get(to).map(|member| member.address.clone());
+        let Shipment { to, address, base, message } = shipment;
+        let connection = links.connection(to);
         let sent = match address {
-            Some(address) if connection.is_some() => send_file(&member, &address, &base).await,
+            Some(address) if connection.is_some() => send_file(&links, &directory, &address, &base).await,
             _ => Err(io::ErrorKind::NotConnected.into()),
         };
         match sent {
             Ok(bytes) => {
                 tracing::info!("sent snapshot {} of {bytes} bytes to node {to}", base.signature);
-                if member.links().connection(to) == connection {
-                    member.links().send(to, message);
+                if links.connection(to) == connection {
+                    links.send(to, message);
                 }
             }
             Err(error) => {
                 tracing::warn!("snapshot {} did not reach node {to}: {error}", base.signature);
-                member.link_lost(to);
+                lost(to);
             }
         }
     });
 }
 
-async fn send_file(member: &Member, address: &str, base: &Base) -> io::Result<u64> {
-    let (directory, opened) = (member.directory().clone(), base.clone());
+async fn send_file(links: &Links, directory: &Directory, address: &str, base: &Base) -> io::Result<u64> {
+    let (directory, opened) = (directory.clone(), base.clone());
     let mut sender = blocking(move || Sender::open(&directory, &opened)).await?;
     let size = sender.size();
-    let dialer = member.links().dialer();
+    let dialer = links.dialer();
     let mut stream = dialer.open(address, Purpose::Snapshot, base.group).await.map_err(io::Error::other)?;
     let mut head = Vec::new();
     mp::write_uint(&mut head, size);

@@ -4,7 +4,7 @@ use lycosa_queue::driver::{self, BUILT_IN};
 use lycosa_tuple::value::Value;
 use serde::Deserialize;
 
-use super::{nearest, toml_text};
+use super::text::{nearest, toml_text};
 
 /// A user that exists whenever the server runs. Its password and roles are set at each start and SIGHUP; rights that were
 /// granted to it by other means stays.

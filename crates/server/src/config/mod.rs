@@ -9,6 +9,7 @@
 
 mod bounds;
 mod declared;
+mod text;
 mod value;
 
 use std::borrow::Cow;
@@ -19,8 +20,11 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use text::toml_text;
+
 pub(crate) use bounds::fault_of_number;
 pub use declared::{DeclaredExpiration, DeclaredTube, DeclaredUser, NumberOrName};
+pub use text::nearest;
 pub use value::{
     Addresses, Badge, ByteSize, LogFormat, MemberAddress, Names, Quorum, ReplicasMissing, SettingValue, Uris,
     WalMode,
@@ -488,24 +492,6 @@ impl Config {
     pub fn differences<'a>(&'a self, other: &'a Config) -> impl Iterator<Item = &'static Setting> + 'a {
         SETTINGS.iter().filter(|setting| self.sources[setting.key].0 != other.sources[setting.key].0)
     }
-}
-
-/// The text of a TOML value in the form that the setting reads.
-fn toml_text(value: &toml::Value) -> String {
-    match value {
-        toml::Value::String(text) => text.clone(),
-        toml::Value::Array(items) => items.iter().map(toml_text).collect::<Vec<_>>().join(","),
-        other => other.to_string(),
-    }
-}
-
-/// The candidate that shares most with `wanted`, if it is near enough to be a slip.
-pub fn nearest(wanted: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
-    candidates
-        .map(|candidate| (strsim::osa_distance(wanted, &candidate), candidate))
-        .min()
-        .filter(|(distance, candidate)| *distance <= (candidate.chars().count() / 3).max(1))
-        .map(|(_, candidate)| candidate)
 }
 
 #[cfg(test)]

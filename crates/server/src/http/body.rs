@@ -4,32 +4,13 @@
 //! the request ends.
 
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, HeaderValue, header};
 
 use super::State;
+use super::body_memory::BodyMemory;
 use super::problem::{Kind, Problem};
-
-/// Bytes that the bodies of all requests may take.
-#[derive(Debug, Clone)]
-pub(crate) struct BodyMemory {
-    left: Arc<AtomicUsize>,
-}
-
-impl BodyMemory {
-    pub(crate) fn new(bytes: usize) -> Self {
-        Self { left: Arc::new(AtomicUsize::new(bytes)) }
-    }
-
-    fn take(&self, bytes: usize) -> bool {
-        let taken =
-            self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
-        taken.is_ok()
-    }
-}
 
 /// A body that was read.
 #[derive(Debug)]
@@ -41,7 +22,7 @@ pub(crate) struct Bytes {
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        self.memory.left.fetch_add(self.reserved, Ordering::Relaxed);
+        self.memory.give_back(self.reserved);
     }
 }
 

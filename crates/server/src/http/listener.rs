@@ -24,10 +24,11 @@ use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
+use super::body_memory::BodyMemory;
 use super::bridge::Bridge;
 use super::patience::Patient;
 use super::places::{Place, Places};
-use super::{Limits, Peer, Shared, State, body, guard, routes};
+use super::{Limits, Peer, Shared, State, guard, routes};
 use crate::config::Config;
 use crate::starting::Progress;
 
@@ -114,7 +115,7 @@ impl Door {
         let (stop, stopping) = watch::channel(false);
         let (tls, certificates) = watch::channel(tls);
         let (end, ended) = oneshot::channel();
-        let bodies = body::BodyMemory::new(limits.max_body_total);
+        let bodies = BodyMemory::new(limits.max_body_total);
         let places = Places::new(limits.max_connections, limits.max_connections_of_address);
         let settings: Arc<Mutex<Json>> = Arc::default();
         let shared = Arc::new(State {
@@ -176,7 +177,7 @@ async fn accept_all(
     tls: &watch::Receiver<Option<Arc<ServerConfig>>>,
     stopping: &watch::Receiver<bool>,
 ) {
-    let router = routes::router(shared.clone());
+    let router = routes::table::router(shared.clone());
     let acceptors: Vec<_> = bound
         .into_iter()
         .filter_map(|Bound { listener, is_tls, .. }| {

@@ -16,6 +16,7 @@
 
 mod access;
 mod body;
+mod body_memory;
 pub(crate) mod bridge;
 mod compression;
 mod etag;
@@ -25,12 +26,12 @@ mod listener;
 mod openapi;
 mod page;
 mod patience;
+mod peer;
 mod places;
 mod problem;
 mod readings;
 mod routes;
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ use crate::config::{Badge, Config};
 use crate::starting::Progress;
 
 pub(crate) use listener::{Bound, Door, bind};
+pub(crate) use peer::Peer;
 
 /// Bounds of the door.
 #[derive(Debug, Clone)]
@@ -97,7 +99,7 @@ impl Limits {
 pub(crate) struct State {
     pub(crate) bridge: bridge::Bridge,
     pub(crate) limits: Limits,
-    pub(crate) bodies: body::BodyMemory,
+    pub(crate) bodies: body_memory::BodyMemory,
     /// Free places for connections.
     pub(crate) places: Arc<places::Places>,
     /// Answers that requests share.
@@ -114,9 +116,5 @@ impl State {
         self.places.in_use() as u64
     }
 }
-
-/// The address of a request's client.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
 
 pub(crate) type Shared = Arc<State>;

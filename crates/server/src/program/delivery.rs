@@ -9,45 +9,47 @@ use lycosa_queue::TaskEvent;
 use super::Program;
 use crate::slow_lane::QUANTUM;
 
-/// Starts fibers for what clients ask and for the triggers of sessions.
-pub(super) fn deliver(program: &Program, runtime: &Runtime) {
-    loop {
-        let session = program.sessions.borrow_mut().pop_front();
-        let Some((caller, peer, event)) = session else { break };
-        if let Err(error) = runtime.run_session_triggers(caller, peer, event.clone()) {
-            let text = error.message(runtime.main());
-            tracing::error!("session triggers did not run: {text}");
-            if let Some(core) = program.core.get() {
-                let (mut instance, refusal) = (core.instance.borrow_mut(), Err(ErrorObject::lua(text)));
-                match event {
-                    SessionEvent::Begin => instance.finish_begin(caller.session, refusal),
-                    SessionEvent::Login { .. } => instance.finish_login(caller.session, refusal),
-                    SessionEvent::End => {}
+impl Program {
+    /// Starts fibers for what clients ask and for the triggers of sessions.
+    pub(super) fn deliver(&self, runtime: &Runtime) {
+        loop {
+            let session = self.sessions.borrow_mut().pop_front();
+            let Some((caller, peer, event)) = session else { break };
+            if let Err(error) = runtime.run_session_triggers(caller, peer, event.clone()) {
+                let text = error.message(runtime.main());
+                tracing::error!("session triggers did not run: {text}");
+                if let Some(core) = self.core.get() {
+                    let (mut instance, refusal) = (core.instance.borrow_mut(), Err(ErrorObject::lua(text)));
+                    match event {
+                        SessionEvent::Begin => instance.finish_begin(caller.session, refusal),
+                        SessionEvent::Login { .. } => instance.finish_login(caller.session, refusal),
+                        SessionEvent::End => {}
+                    }
+                    core.end.notify_one();
                 }
-                core.end.notify_one();
             }
         }
-    }
-    for (caller, error) in program.denied.take() {
-        let peer = program.peers.borrow().get(&caller.session).cloned().unwrap_or_default();
-        if let Err(error) = runtime.run_denied(caller, peer, error) {
-            tracing::error!("on_access_denied triggers did not run: {}", error.message(runtime.main()));
+        for (caller, error) in self.denied.take() {
+            let peer = self.peers.borrow().get(&caller.session).cloned().unwrap_or_default();
+            if let Err(error) = runtime.run_denied(caller, peer, error) {
+                tracing::error!("on_access_denied triggers did not run: {}", error.message(runtime.main()));
+            }
         }
-    }
-    let changes = program.changes.take();
-    if !changes.is_empty()
-        && let Err(error) = runtime.run_replaced(changes)
-    {
-        tracing::error!("on_replace triggers did not run: {}", error.message(runtime.main()));
-    }
-    loop {
-        let event = program.events.borrow_mut().pop_front();
-        let Some(TaskEvent { tube, operation, tuple }) = event else { break };
-        if let Err(error) = runtime.run_task_callback(tube, operation.name().to_owned(), tuple) {
-            tracing::error!("on_task_change did not run: {}", error.message(runtime.main()));
+        let changes = self.changes.take();
+        if !changes.is_empty()
+            && let Err(error) = runtime.run_replaced(changes)
+        {
+            tracing::error!("on_replace triggers did not run: {}", error.message(runtime.main()));
         }
+        loop {
+            let event = self.events.borrow_mut().pop_front();
+            let Some(TaskEvent { tube, operation, tuple }) = event else { break };
+            if let Err(error) = runtime.run_task_callback(tube, operation.name().to_owned(), tuple) {
+                tracing::error!("on_task_change did not run: {}", error.message(runtime.main()));
+            }
+        }
+        begin_requests(self, runtime);
     }
-    begin_requests(program, runtime);
 }
 
 /// Starts fibers for requests of clients, for a millisecond at most; further requests stay in their line. A stack that is new takes

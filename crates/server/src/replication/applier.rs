@@ -18,13 +18,15 @@ use lycosa_replication::stream::StreamError;
 use lycosa_replication::sync::{SyncRule, UpstreamState};
 use lycosa_replication::uri::Uri;
 use lycosa_tls::rustls::ClientConfig;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::{JoinHandle, spawn_local};
+use tokio::task::spawn_local;
 use tokio_rustls::TlsConnector;
 use uuid::Uuid;
 
+use super::appliers::Appliers;
 use crate::clock::now;
+use crate::socket::Stream;
 use crate::turn::Core;
 
 /// Bytes that are read from a master at once: the part that is applied before other tasks have their turn.
@@ -130,24 +132,15 @@ impl From<FollowError> for End {
     }
 }
 
-/// The running appliers, in the order of the configuration.
-#[derive(Default)]
-pub(crate) struct Appliers(Vec<JoinHandle<()>>);
-
 impl Appliers {
     /// Follows exactly these masters from now on.
     pub(crate) fn start(&mut self, core: &Rc<Core>, uris: &[Uri]) {
-        self.0.drain(..).for_each(|task| task.abort());
+        self.stop();
         let upstreams = uris.iter().map(|uri| Upstream { peer: uri.to_string(), ..Upstream::default() });
         core.instance.borrow_mut().set_upstreams(upstreams.collect());
         let spawn = |(place, uri): (usize, &Uri)| spawn_local(run(core.clone(), uri.clone(), place));
         self.0.extend(uris.iter().enumerate().map(spawn));
         update_sync(core);
-    }
-
-    /// Follows no master any more.
-    pub(crate) fn stop(&mut self) {
-        self.0.drain(..).for_each(|task| task.abort());
     }
 }
 
@@ -487,14 +480,6 @@ impl Applier {
         self.set_state(if is_synced { UpstreamState::Following } else { UpstreamState::Syncing }, None);
     }
 }
-
-/// A connection to a master, with or without TLS.
-pub(crate) type Stream = Box<dyn Duplex>;
-
-/// Bytes in both directions.
-pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Duplex for S {}
 
 /// The instance found at a master's address.
 pub(super) enum Reached {

@@ -24,9 +24,10 @@ use tokio::task::spawn_local;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::applier::{self, Reached, Stream};
+use super::applier::{self, Reached};
 use crate::clock::now;
 use crate::config::Config;
+use crate::socket::Stream;
 use crate::starting::Progress;
 use crate::storage::{self, Opened};
 

@@ -10,6 +10,7 @@
 //! and for no longer than four heartbeat periods; only durable rows are sent.
 
 pub(crate) mod applier;
+mod appliers;
 pub(crate) mod bootstrap;
 pub(crate) mod fence;
 mod files;
@@ -35,7 +36,7 @@ use crate::checkpoint_thread::Holds;
 use crate::config::{Config, Quorum, WalMode};
 use crate::storage;
 
-use self::applier::Appliers;
+use self::appliers::Appliers;
 pub(crate) use self::replica::Replica;
 
 /// What helps where a master refuses the user in `replication`; nothing if it refuses something else.

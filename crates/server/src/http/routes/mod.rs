@@ -1,6 +1,6 @@
 //! Routes: the path, the handler and the role of each.
 //!
-//! [`TABLE`] is the one list of routes: the router is made of it, and so is the OpenAPI document, so neither knows a path
+//! [`table::TABLE`] is the one list of routes: the router is made of it, and so is the OpenAPI document, so neither knows a path
 //! that the other does not. Handlers turn a request into the call of a native function and its values into JSON; rights,
 //! limits and everything durable are behind that call.
 
@@ -10,6 +10,7 @@ mod metrics;
 mod overview;
 mod probes;
 mod steer;
+pub(crate) mod table;
 mod tasks;
 mod token;
 mod tubes;
@@ -19,11 +20,11 @@ use std::time::Duration;
 use axum::body::{self as axum_body, Body};
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
-use axum::middleware::{self, Next};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use axum::middleware::Next;
+use axum::response;
 use axum::response::IntoResponse;
 use axum::routing::MethodRouter;
-use axum::{Router, response};
 use lycosa_instance::{Instance, TokenRole};
 use lycosa_queue::QueueState;
 use lycosa_tuple::mp::{self, Reader};
@@ -34,7 +35,7 @@ use serde_json::{Map, Value as Json};
 use super::access::Access;
 use super::problem::{Kind, Problem, reader_text};
 use super::readings::{self, Packed, Subject};
-use super::{Peer, Shared, body, compression, etag, json, page};
+use super::{Peer, Shared, body, compression, etag, json};
 use crate::clock::now;
 
 /// A route: a method at a path.
@@ -61,41 +62,15 @@ pub(crate) struct Route {
     pub(crate) attach: fn() -> MethodRouter<Shared>,
 }
 
+/// All routes, for the handler that describes them.
+#[derive(Clone, Copy)]
+pub(crate) struct Table(pub(crate) &'static [&'static [Route]]);
+
 /// Of routes whose answers requests may share.
 const SHARED_HEADERS: &[(&str, &str)] = &[(
     "Cache-Control",
     "max-age=N, up to 5: the answer may be one that another request with the token got within the last N seconds",
 )];
-
-/// All routes.
-pub(crate) const TABLE: &[&[Route]] = &[
-    probes::ROUTES,
-    token::ROUTES,
-    metrics::ROUTES,
-    tubes::ROUTES,
-    tasks::ROUTES,
-    leases::ROUTES,
-    steer::ROUTES,
-    administer::ROUTES,
-    overview::ROUTES,
-];
-
-/// The router of all routes.
-pub(crate) fn router(shared: Shared) -> Router {
-    let routes = TABLE.iter().copied().flatten();
-    let router = routes.fold(Router::new(), |router, route| router.route(route.path, (route.attach)()));
-    let router = router.layer(middleware::from_fn(tag));
-    let router = router.layer(middleware::from_fn_with_state(shared.clone(), probes::until_started));
-    page::attach(router).fallback(no_such_path).method_not_allowed_fallback(wrong_method).with_state(shared)
-}
-
-async fn no_such_path(uri: Uri) -> Problem {
-    Problem::new(Kind::NoSuchPath, format!("there is nothing at {}", uri.path()))
-}
-
-async fn wrong_method(uri: Uri) -> Problem {
-    Problem::new(Kind::WrongMethod, format!("see Allow for the methods of {}", uri.path()))
-}
 
 /// Parameters of the path.
 struct Named<T>(T);
@@ -376,6 +351,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use axum::routing::get;
+    use axum::{Router, middleware};
     use tower_service::Service;
 
     use super::*;

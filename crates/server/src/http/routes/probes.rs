@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Request, StatusCode};
@@ -12,7 +13,7 @@ use lycosa_instance::Instance;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::{Params, Route, answer};
+use super::{Params, Route, Table, answer};
 use crate::http::problem::{Kind, Problem};
 use crate::http::readings::{self, Subject};
 use crate::http::{Shared, openapi};
@@ -101,8 +102,8 @@ pub(super) async fn until_started(
     }
 }
 
-async fn openapi() -> Response {
-    answer(StatusCode::OK, &openapi::document())
+async fn openapi(Extension(table): Extension<Table>) -> Response {
+    answer(StatusCode::OK, &openapi::document(table))
 }
 
 async fn livez(State(state): State<Shared>) -> Result<Response, Problem> {
