@@ -8,7 +8,7 @@
 
 use lycosa_store::{IndexKind, Store};
 
-use crate::query::{Joined, Origin, Source, Term};
+use crate::query::{Joined, Origin, Query, Source, Term};
 use crate::tree::{Comparison, Expr};
 
 /// Sources for which every first one is tried.
@@ -24,12 +24,14 @@ pub(crate) struct Level {
     pub(crate) source: usize,
     /// Comparisons of a field of the source with a value that is known when the level begins.
     pub(crate) comparisons: Vec<(u32, Comparison, Expr)>,
+    /// A field with an index, and the subquery of its IN: the level looks up each value that the subquery gives.
+    pub(crate) within: Option<(u32, usize)>,
     /// Numbers of the terms of the SELECT that are checked here.
     pub(crate) terms: Vec<usize>,
 }
 
 /// The levels, from the outermost one. A SELECT without sources has none.
-pub(crate) fn levels(joined: &Joined, store: &Store) -> Vec<Level> {
+pub(crate) fn levels(joined: &Joined, queries: &[Query], store: &Store) -> Vec<Level> {
     let order = order_of(joined, store);
     let mut levels = Vec::with_capacity(order.len());
     let own: Vec<u32> = joined.sources.iter().map(|source| source.slot).collect();
@@ -50,12 +52,34 @@ pub(crate) fn levels(joined: &Joined, store: &Store) -> Vec<Level> {
             Some(own) => own.iter().collect(),
             None => terms.iter().map(|number| &joined.terms[*number]).collect(),
         };
-        for term in usable {
+        for term in &usable {
             comparisons_of(&term.expr, from.slot, &|expr| is_free_of(expr, &known_before), &mut comparisons);
         }
-        levels.push(Level { source, comparisons, terms });
+        let has_equality = comparisons.iter().any(|(_, comparison, _)| *comparison == Comparison::Equal);
+        let looked_up = usable.iter().filter(|_| !has_equality).find_map(|term| {
+            let Expr::InQuery(inner, query) = &term.expr else { return None };
+            let Expr::Slot(slot, field) = **inner else { return None };
+            let reads_later = queries.get(*query)?.slots.iter().any(|slot| known_before.contains(slot));
+            let is_usable = slot == from.slot && !reads_later && has_index(from, field, store);
+            is_usable.then_some((field, *query))
+        });
+        levels.push(Level { source, comparisons, within: looked_up, terms });
     }
     levels
+}
+
+/// Whether an index finds the rows of a source with one value of a field.
+fn has_index(source: &Source, field: u32, store: &Store) -> bool {
+    let Origin::Space(id) = source.origin else { return false };
+    store.space(id).is_ok_and(|space| {
+        space.indexes().iter().any(|index| {
+            let parts = index.key().parts();
+            let is_first = parts.first().is_some_and(|part| part.field == field && part.path.is_none());
+            let finds =
+                index.kind() == IndexKind::Tree || index.kind() == IndexKind::Hash && parts.len() == 1;
+            is_first && finds
+        })
+    })
 }
 
 /// Whether an expression has no subquery, and reads none of these slots.

@@ -34,7 +34,7 @@ use crate::limits::{Limits, OVERHEAD, Share};
 use crate::query::{General, Joined, Origin, Part, Query, SetOperation, Term, Wanted};
 use crate::run::TOO_LONG_AT_ONCE;
 use crate::subquery::{Answer, Set, Slots};
-use crate::tree::Expr;
+use crate::tree::{Comparison, Expr};
 use crate::walk::{self, Ends, Walk};
 use crate::{Advance, Error, Failure, Rows, value};
 
@@ -63,10 +63,13 @@ struct Found {
 enum Request {
     /// Rows of a space that pass these comparisons.
     Open(u32, Vec<walk::Term>),
+    /// Rows of a space, found by an index; a value that no index takes is in no row.
+    Find(u32, Vec<walk::Term>),
     Next(Cursor, Ends),
 }
 
 /// What the step has read.
+#[derive(Default)]
 struct Read {
     /// `None`: these are the last rows.
     next: Option<(Cursor, Ends)>,
@@ -76,8 +79,20 @@ struct Read {
 /// The rows of a source, as a level reads them.
 enum Scan {
     Nothing,
-    Space { read: Box<Read>, at: usize },
+    Space { read: Box<Read>, at: usize, lookup: Option<Box<Lookup>> },
     Derived { rows: Rc<Vec<u8>>, at: usize },
+}
+
+/// The values of a field that a scan looks up, one after the other.
+struct Lookup {
+    space: u32,
+    field: u32,
+    values: Rc<Vec<Value>>,
+    /// The value that comes next, and the encoded one that the rows have now.
+    next: usize,
+    current: Vec<u8>,
+    /// Comparisons that every row passes, too.
+    compared: Vec<walk::Term>,
 }
 
 /// A statement under way.
@@ -106,7 +121,7 @@ impl Machine {
         let read = general.queries.iter().map(|query| query.slots.clone()).collect();
         let shared = Rc::new(Shared {
             general: Rc::clone(general),
-            levels: general.joined.iter().map(|joined| levels(joined, store)).collect(),
+            levels: general.joined.iter().map(|joined| levels(joined, &general.queries, store)).collect(),
             parameters: parameters.to_vec(),
             limits,
             user,
@@ -200,11 +215,15 @@ impl Shared {
     /// Reads what a future asks for.
     fn serve<R: Rows>(&self, request: Request, rows: &mut R) -> Result<Read, Advance<R::Refusal>> {
         let refused = |error: Error| Advance::Refused(error.into());
+        let finds = matches!(request, Request::Find(..));
         let (mut cursor, ends) = match request {
             Request::Next(cursor, ends) => (cursor, ends),
-            Request::Open(id, terms) => {
+            Request::Open(id, terms) | Request::Find(id, terms) => {
                 let space = rows.store().space(id).map_err(|error| refused(error.into()))?;
                 let walk = Walk::best(space, &terms);
+                if finds && walk.is_whole() {
+                    return Ok(Read { next: None, bytes: Vec::new() });
+                }
                 let cursor = Cursor::new(self.user, id, walk.index, walk.iterator, &walk.encoded_key());
                 (cursor, walk.ends)
             }
@@ -565,29 +584,57 @@ impl Shared {
                 _ => {}
             }
         }
+        if let Some((field, query)) = level.within {
+            let values = self.values_of(query).await?;
+            let lookup =
+                Some(Box::new(Lookup { space: id, field, values, next: 0, current: Vec::new(), compared }));
+            return Ok(Scan::Space { read: Box::default(), at: 0, lookup });
+        }
         let rows = if compared.is_empty() { 8 * FIRST_ROWS } else { FIRST_ROWS };
         let read = Box::new(self.read(Request::Open(id, compared), rows).await);
-        Ok(Scan::Space { read, at: 0 })
+        Ok(Scan::Space { read, at: 0, lookup: None })
+    }
+
+    /// The values of a set.
+    async fn values_of(&self, query: usize) -> Result<Rc<Vec<Value>>, Failure> {
+        loop {
+            if let Some(Answer::Set(set)) = self.slots.borrow().known(query) {
+                return Ok(set.values());
+            }
+            self.slots.borrow().take_wanted();
+            self.find_answer(query).await?;
+        }
     }
 
     /// Makes the next row of a scan the current row of its source. Returns whether one is left.
     async fn next_row(&self, scan: &mut Scan, slot: u32) -> Result<bool, Failure> {
         loop {
-            let (bytes, at) = match scan {
+            let (bytes, at, lookup) = match scan {
                 Scan::Nothing => return Ok(false),
-                Scan::Space { read, at } => (&read.bytes, at),
-                Scan::Derived { rows, at } => (&**rows, at),
+                Scan::Space { read, at, lookup } => (&read.bytes, at, lookup.as_deref()),
+                Scan::Derived { rows, at } => (&**rows, at, None),
             };
             if let Ok(row) = Reader::new(bytes.get(*at..).unwrap_or_default()).raw() {
                 *at += row.len();
+                if lookup.is_some_and(|lookup| !lookup.fits(row)) {
+                    continue;
+                }
                 self.slots.borrow_mut().put(slot, row);
                 return Ok(true);
             }
-            let Scan::Space { read, .. } = scan else { return Ok(false) };
-            let Some((cursor, ends)) = read.next.take() else { return Ok(false) };
-            let read = Box::new(self.read(Request::Next(cursor, ends), MAX_ROWS).await);
-            *scan = Scan::Space { read, at: 0 };
-            self.work(effort::ROW).await?;
+            let Scan::Space { read, at, lookup } = scan else { return Ok(false) };
+            let request = match (read.next.take(), lookup) {
+                (Some((cursor, ends)), _) => Request::Next(cursor, ends),
+                (None, Some(lookup)) => match lookup.next_request() {
+                    Some(request) => request,
+                    None => return Ok(false),
+                },
+                (None, None) => return Ok(false),
+            };
+            let rows = if matches!(request, Request::Find(..)) { FIRST_ROWS } else { MAX_ROWS };
+            **read = self.read(request, rows).await;
+            *at = 0;
+            self.work(2 * effort::ROW).await?;
         }
     }
 
@@ -604,6 +651,24 @@ impl Shared {
         }
         let taken = self.attempt(&[], &mut |row| collector.take(&joined.select, row, &tuple))?;
         taken.map_err(|_| missing())
+    }
+}
+
+impl Lookup {
+    /// Whether a row has the value, and not only one that an index takes for it: `'1'` finds 1.
+    fn fits(&self, row: &[u8]) -> bool {
+        let field = TupleRef::trusted(row).field(self.field).unwrap_or(&[0xc0]);
+        scalar::compare(field, &self.current, &Collation::Binary) == Ordering::Equal
+    }
+
+    /// The request for the rows with the next value.
+    fn next_request(&mut self) -> Option<Request> {
+        let value = self.values.get(self.next)?.clone();
+        self.next += 1;
+        self.current = value.encode();
+        let mut terms = self.compared.clone();
+        terms.push((self.field, Comparison::Equal, value));
+        Some(Request::Find(self.space, terms))
     }
 }
 

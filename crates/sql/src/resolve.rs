@@ -351,15 +351,19 @@ impl<'a> Context<'a> {
         Err(Failure::new(NO_SUCH_FIELD_NAME, text))
     }
 
-    /// The column that a name means.
+    /// The column that a name means, or the one that AS has given the name to.
     fn column(&mut self, ident: &Ident) -> Result<Expr, Failure> {
-        let found = match &mut self.names {
-            Some(names) => names.find(None, &name(ident)?),
-            None => self.field(ident).map(Expr::Column),
-        };
-        match found {
+        match self.column_of_source(ident) {
             Err(failure) if failure.code == CANT_RESOLVE_FIELD => self.column_by_alias(ident, failure),
             found => found,
+        }
+    }
+
+    /// The column of a source that a name means.
+    fn column_of_source(&mut self, ident: &Ident) -> Result<Expr, Failure> {
+        match &mut self.names {
+            Some(names) => names.find(None, &name(ident)?),
+            None => self.field(ident).map(Expr::Column),
         }
     }
 

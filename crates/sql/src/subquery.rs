@@ -7,6 +7,8 @@
 //! Invariant: an answer is good for the rows that its subquery has read from the queries around it, and for no other row.
 
 use std::cell::Cell;
+use std::cmp::Ordering;
+use std::rc::Rc;
 
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
@@ -28,7 +30,7 @@ pub(crate) enum Answer {
     Exists(bool),
     Set(Set),
     /// Rows of a derived table, back to back.
-    Rows(std::rc::Rc<Vec<u8>>),
+    Rows(Rc<Vec<u8>>),
 }
 
 /// The values of `IN (SELECT …)`. As in Tarantool, a value is looked up as in an index: a number is never equal to a text, and
@@ -36,7 +38,7 @@ pub(crate) enum Answer {
 #[derive(Debug, Default)]
 pub(crate) struct Set {
     /// In the order of scalar values.
-    values: Vec<Value>,
+    values: Rc<Vec<Value>>,
     has_null: bool,
     /// The type of the column, if it is one of numbers.
     number: Option<&'static str>,
@@ -49,8 +51,14 @@ impl Set {
         values.retain(|value| *value != Value::Nil);
         let has_null = values.len() < count;
         values.sort_by(order_bytes);
+        values.dedup_by(|left, right| order_bytes(left, right) == Ordering::Equal);
         let number = ty.filter(|ty| matches!(*ty, "integer" | "unsigned" | "number" | "double"));
-        Set { values, has_null, number }
+        Set { values: Rc::new(values), has_null, number }
+    }
+
+    /// The values but NULL, each once.
+    pub(crate) fn values(&self) -> Rc<Vec<Value>> {
+        Rc::clone(&self.values)
     }
 
     /// Whether a value is in the set; `None` is unknown.

@@ -111,6 +111,11 @@ impl Walk {
         best.unwrap_or_default()
     }
 
+    /// Whether it reads all of the space.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.rank == 0
+    }
+
     /// The key at which the walk begins: a MessagePack array.
     pub(crate) fn encoded_key(&self) -> Vec<u8> {
         let mut key = Vec::new();

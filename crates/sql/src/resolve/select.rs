@@ -352,7 +352,7 @@ fn group_of(
 ) -> Result<Rc<Expr>, Failure> {
     let refused = || generic("aggregate functions are not allowed in the GROUP BY clause");
     let by_alias = match &term {
-        ast::Expr::Identifier(ident) if context.column(ident).is_err() => {
+        ast::Expr::Identifier(ident) if context.column_of_source(ident).is_err() => {
             by_name.get(&name(ident)?).and_then(|place| columns.get(*place))
         }
         _ => None,
