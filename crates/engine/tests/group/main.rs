@@ -350,7 +350,7 @@ fn one_snapshot_is_taken_for_a_new_member() {
     create(&mut world, 1);
     let payloads = Value::Array((0..10_000_u64).map(Value::from).collect());
     for _ in 0..3 {
-        world.call(1, "queue.tube.work:put_many", &[payloads.clone()]).unwrap();
+        world.call(1, "queue.tube.work:put_many", std::slice::from_ref(&payloads)).unwrap();
     }
     let taken = world.running(1).snapshots_taken;
     let member = world.add(1);

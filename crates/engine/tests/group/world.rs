@@ -317,19 +317,21 @@ impl World {
         }
     }
 
+    /// What the links hand to a member now.
+    fn arriving(&mut self, node: NodeId) -> Vec<Parcel> {
+        let mut parcels = Vec::new();
+        for (_, link) in self.links.iter_mut().filter(|((_, to), _)| *to == node) {
+            let is_held = |(_, file): &Parcel| self.holds_snapshots && file.is_some();
+            let (held, arriving): (VecDeque<_>, VecDeque<_>) = link.drain(..).partition(is_held);
+            *link = held;
+            parcels.extend(arriving);
+        }
+        parcels
+    }
+
     fn step(&mut self, node: NodeId) {
         let (now, clock) = (self.now, self.clock);
-        let incoming = self
-            .links
-            .iter_mut()
-            .filter(|((_, to), _)| *to == node)
-            .flat_map(|(_, link)| {
-                let is_held = |(_, file): &Parcel| self.holds_snapshots && file.is_some();
-                let (held, arriving): (VecDeque<_>, VecDeque<_>) = link.drain(..).partition(is_held);
-                *link = held;
-                arriving
-            })
-            .collect::<Vec<Parcel>>();
+        let incoming = self.arriving(node);
         let server = self.servers.get_mut(&node).unwrap();
         let (local, is_slow) = (now + server.ahead, server.is_slow);
         let (journal, disk) = match &mut server.life {
