@@ -5,8 +5,8 @@
 //! person types. Its Content-Security-Policy lets it load and ask this server alone, forbids inline scripts and frames, and
 //! (Trusted Types) lets no script parse text as HTML.
 //!
-//! Invariant: every file of the folder is served, as a test sees. Absent: anything made at run
-//! time, but for the compressed files, which the first request makes.
+//! Invariants, as tests see: every file of the folder is served; the document names every module, so that the browser asks for all
+//! of them at once. Absent: anything made at run time, but for the compressed files, which the first request makes.
 
 use std::sync::LazyLock;
 
@@ -175,6 +175,22 @@ mod tests {
         let served: BTreeSet<String> = FILES.iter().map(|file| file.name.to_owned()).collect();
         assert_eq!(served, found);
         assert!(served.contains(DOCUMENT));
+    }
+
+    /// The browser would find modules that modules import one level after the other otherwise, and paint later.
+    #[test]
+    fn the_document_names_every_module() {
+        let document = fs::read_to_string(folder().join(DOCUMENT)).unwrap();
+        for File { name, .. } in
+            FILES.iter().filter(|file| media_type(file.name).starts_with("text/javascript"))
+        {
+            let is_named = |text: String| document.contains(&text);
+            assert!(
+                is_named(format!("<link rel=\"modulepreload\" href=\"page/{name}\">"))
+                    || is_named(format!("<script type=\"module\" src=\"page/{name}\">")),
+                "{name}"
+            );
+        }
     }
 
     #[test]
