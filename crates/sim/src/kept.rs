@@ -163,6 +163,11 @@ pub const ALL: &[Kept] = &[
         2_912,
         "a former holder's refused ack made a task that another client had finished count as stored; a checker was wrong",
     ),
+    members(
+        3_889_849_059,
+        1_950,
+        "the answer of a former leader to a take came behind the next leader's to the task's ack; a checker was wrong",
+    ),
     members(20, 3_000, "a snapshot had the owners of tasks in a temporary tube, which no other member has"),
 ];
 

@@ -86,6 +86,8 @@ pub(super) struct Connection {
     pub(super) led: bool,
     /// The node's reign when the request under way was sent.
     asked: Option<Reign>,
+    /// The ledger's time at that moment.
+    asked_at: u64,
     is_identified: bool,
     is_greeted: bool,
     received: Vec<u8>,
@@ -98,6 +100,7 @@ impl Connection {
             slot,
             led: false,
             asked: None,
+            asked_at: 0,
             is_identified: false,
             is_greeted: false,
             received: Vec::new(),
@@ -141,6 +144,8 @@ struct Entry {
     place: Option<Place>,
     /// A `release` was sent and not answered, or its outcome is unknown.
     is_releasing: bool,
+    /// The ledger's time when its `ack` was answered, and the reign in which.
+    finish: Option<(u64, Reign)>,
     brief: Option<Brief>,
 }
 
@@ -165,6 +170,8 @@ impl Brief {
 pub(super) struct Ledger {
     entries: BTreeMap<u64, Entry>,
     next_payload: u64,
+    /// Requests that were sent so far.
+    time: u64,
     /// Sessions outlive everything that happens in this world.
     pub(super) sessions_stay: bool,
     /// Number of tubes that clients use.
@@ -250,8 +257,9 @@ impl Client {
     /// The request `ask`, as bytes.
     pub(super) fn send(&mut self, ask: Ask, reign: Reign, ledger: &mut Ledger) -> Vec<u8> {
         self.sync += 1;
+        ledger.time += 1;
         if let Some(connection) = &mut self.connection {
-            connection.asked = Some(reign);
+            (connection.asked, connection.asked_at) = (Some(reign), ledger.time);
         }
         let method = |tube: usize, method: &str| format!("queue.tube.{}:{method}", TUBES[tube].0);
         let (name, arguments) = match ask {
@@ -264,10 +272,9 @@ impl Client {
             Ask::Identify => ("queue.identify".to_owned(), self.session.iter().map(Value::str).collect()),
             Ask::Put { tube, payload } => {
                 let brief = (tube == TEMPORARY).then_some(Brief { put: (reign, None), held_in: None });
-                ledger.entries.insert(
-                    payload,
-                    Entry { state: State::Asked, holder: None, place: None, is_releasing: false, brief },
-                );
+                let (holder, place, is_releasing, finish) = (None, None, false, None);
+                let entry = Entry { state: State::Asked, holder, place, is_releasing, finish, brief };
+                ledger.entries.insert(payload, entry);
                 let options = Value::map([("utube", Value::from(payload % 3))]);
                 (method(tube, "put"), vec![Value::from(payload), options])
             }
@@ -398,8 +405,11 @@ impl Client {
                 let (Some(id), Some(payload)) = (field(0), field(2)) else {
                     return Err(Violation(format!("a task is {task:?}")));
                 };
-                ledger.taken(payload, number, reigns)?;
-                self.held.push(Place { tube, id, payload });
+                let asked_at = self.connection.as_ref().map_or(0, |connection| connection.asked_at);
+                if !ledger.is_finished_since(payload, reigns, asked_at) {
+                    ledger.taken(payload, number, reigns)?;
+                    self.held.push(Place { tube, id, payload });
+                }
             }
             Ask::Ack(place) if nothing => {
                 ledger.give_finish_up(place.payload, number);
@@ -409,7 +419,7 @@ impl Client {
                 ledger.update(place.payload, |entry| entry.holder = Some(number));
                 self.held.push(place);
             }
-            Ask::Ack(place) => ledger.finish(place.payload)?,
+            Ask::Ack(place) => ledger.finish(place.payload, reigns.1)?,
             Ask::Release(place) => ledger.update(place.payload, |entry| entry.is_releasing = false),
             Ask::Peek { .. } if nothing => {}
             Ask::Peek { place, is_finished, .. } => {
@@ -519,6 +529,16 @@ impl Ledger {
         held_in.is_some_and(|held_in| (held_in, held_in) == reigns)
     }
 
+    /// Whether a take that was sent at `asked_at` may come before the `ack` of the task, though its answer comes behind: another
+    /// node than the one of the take has answered the `ack`, after the take was sent. In one process answers come in order.
+    fn is_finished_since(&self, payload: u64, reigns: (Reign, Reign), asked_at: u64) -> bool {
+        let finish = self.entries.get(&payload).and_then(|entry| entry.finish);
+        finish.is_some_and(|(at, reign)| {
+            let is_elsewhere = (reign.node, reign.process) != (reigns.0.node, reigns.0.process);
+            !self.sessions_stay && is_elsewhere && asked_at <= at
+        })
+    }
+
     fn taken(&mut self, payload: u64, by: usize, reigns: (Reign, Reign)) -> Checked {
         let known = self.entries.get(&payload).copied();
         let entry = known.ok_or_else(|| Violation(format!("task {payload} was refused and is there")))?;
@@ -559,12 +579,13 @@ impl Ledger {
         });
     }
 
-    fn finish(&mut self, payload: u64) -> Checked {
+    fn finish(&mut self, payload: u64, reign: Reign) -> Checked {
         let Some(entry) = self.entries.get_mut(&payload) else {
             return Err(Violation(format!("task {payload} is unknown and was acknowledged")));
         };
         hold!(entry.state != State::Finished, "task {payload} was acknowledged twice");
         (entry.state, entry.holder) = (State::Finished, None);
+        entry.finish = Some((self.time, reign));
         self.finished += 1;
         Ok(())
     }
