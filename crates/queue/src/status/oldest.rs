@@ -1,8 +1,8 @@
 //! What a look at the ready tasks of a tube found, kept while the tube stays as it is.
 //!
 //! An overview asks each of thousands of tubes for its oldest ready task each second, and most tubes have not changed since. The
-//! version of a tube's space tells whether it has. It is made of the space's identity, of its revision, which grows with each tuple
-//! that comes or changes, and of the number of its tuples, which falls with each one that goes.
+//! version of a tube's space tells whether it has: its identity, its revision and the number of its tuples. The revision grows with
+//! each tuple that comes or changes, and the number falls with each one that goes.
 //!
 //! Invariant: the kept finding is that of a look now. Absent: the look itself, which is the reader's (`view.rs`).
 

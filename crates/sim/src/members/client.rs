@@ -529,8 +529,8 @@ impl Ledger {
         held_in.is_some_and(|held_in| (held_in, held_in) == reigns)
     }
 
-    /// Whether a take that was sent at `asked_at` may come before the `ack` of the task, though its answer comes behind: another
-    /// node than the one of the take has answered the `ack`, after the take was sent. In one process answers come in order.
+    /// Whether a take that was sent at `asked_at` may come before the `ack` of the task, though its answer comes behind. Another node
+    /// has answered the `ack` then, after the take was sent: in one process answers come in order.
     fn is_finished_since(&self, payload: u64, reigns: (Reign, Reign), asked_at: u64) -> bool {
         let finish = self.entries.get(&payload).and_then(|entry| entry.finish);
         finish.is_some_and(|(at, reign)| {
