@@ -135,7 +135,7 @@ impl<'a> TubeCall<'a> {
     /// The first option of a call that will be ignored.
     ///
     /// # Errors
-    /// It is one slip away from an option that the call knows.
+    /// It is one slip away from an option that the call knows; the caller's door ignores no option.
     pub(crate) fn ignored(&self, method: TubeMethod) -> Result<Option<Ignored<'a>>, Error> {
         match options_of(method) {
             Some((place, known)) => match self.call.arguments.present(place) {

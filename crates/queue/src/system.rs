@@ -352,9 +352,8 @@ pub(crate) fn reset_sequence(store: &mut Store, sequence: u32) -> Result<(), Sto
     store.sequence_reset(sequence)
 }
 
-/// Makes sure that `id` and those before it are not handed out again after a restart. A durable tube's tasks see to
-/// that themselves; those of a temporary one are not journaled, so the value of its sequence is, for [`RESERVED_IDS`]
-/// ids at once.
+/// Makes sure that `id` and all ids before it are not handed out again after a restart. A durable tube's tasks see to that
+/// themselves. Tasks of a temporary tube are not journaled, so the value of its sequence is, for [`RESERVED_IDS`] ids at once.
 pub(crate) fn reserve_id(store: &mut Store, sequence: u32, id: u64) -> Result<(), StoreError> {
     let Some(known) = store.sequence(sequence) else { return Ok(()) };
     let is_reserved = known.value.and_then(|value| u64::try_from(value).ok()).is_some_and(|last| id <= last);

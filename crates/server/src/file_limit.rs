@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// File descriptors that the server needs beside those of its connections: files, listeners, the loop, and the
+/// File descriptors that the server needs beside its connections: files, listeners, the loop, and the
 /// administrator's connections.
 const OTHER_FILES: u64 = 128;
 

@@ -1,8 +1,8 @@
 //! The order in which the sources of a join are read, and the terms that are checked at each of its levels.
 //!
 //! A join is a nest of loops. Each level reads one source, by an index if terms compare its fields with values that the levels
-//! above give; the index is chosen anew for every row, by [`crate::walk::Walk`], as it depends on the types of the
-//! values. The order of the levels is chosen once, by the numbers of rows that spaces have when the statement begins.
+//! above give. [`crate::walk::Walk`] chooses the index anew for every row, as it depends on the types of the values. The order of
+//! the levels is chosen once, by the numbers of rows that spaces have when the statement begins.
 //!
 //! Invariant: the right side of a LEFT JOIN is read after every source before it in FROM.
 

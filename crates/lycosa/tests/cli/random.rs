@@ -37,7 +37,7 @@ fn random_statements_do_what_they_do_there() {
 }
 
 /// Random queries over several spaces from a few seeds, with `LYCOSA_TEST_ALL=1` from twenty further ones. In very few of them Tarantool
-/// 2.6 itself loses rows of a LEFT JOIN, so the first seeds are those where both agree.
+/// 2.6 itself loses rows of a LEFT JOIN, so the first seeds are such on which both agree.
 #[test]
 fn random_joins_have_their_rows() {
     const QUERIES: &str = "500";

@@ -272,7 +272,7 @@ impl JobsTurn<'_> {
         Ok(Answer::one())
     }
 
-    /// `jobs()`: those of the tube, the newest first.
+    /// `jobs()`: the jobs of the tube, the newest first.
     pub(crate) fn list(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
         let Some(tube) = self.turn.tubes.at(call.index) else { return Err(Error::Stale) };
         self.write_listed((None, MAX_LISTED), |job| job.is_of(tube.id, &tube.name), out)

@@ -148,7 +148,7 @@ impl JobsTurn<'_> {
 
 impl TubeTurn<'_> {
     /// Gives a task that is still in the state in which the job left it its former state, and that state's deadline. It counts as the
-    /// operation that has the same effect; to delay a task again is none.
+    /// operation that has the same effect. No operation delays a task again, so that counts as nothing.
     fn turn_back(
         &mut self,
         kept: &Kept<'_>,

@@ -136,7 +136,7 @@ impl Common {
         may_act_for_all.map_err(|_| Error::ForeignSession(text(session)))
     }
 
-    /// The session of a connection, made if there is none. Inside a transaction.
+    /// The session of a connection, which is made if the connection has none. Inside a transaction.
     pub(crate) fn ensure_session(&mut self, store: &mut Store, client: Client) -> Result<SessionId, Error> {
         if let Some(session) = self.sessions.of(client.connection) {
             return Ok(session);

@@ -7,7 +7,7 @@ use crate::task::{id_of, string_key, taken_key};
 use crate::turn::{SessionsTurn, Turn};
 
 impl SessionsTurn<'_> {
-    /// A portion of the start of sessions: those without a connection expire or end, and the rows show the living ones. Looks
+    /// A portion of the start of sessions: a session without a connection expires or ends, and the rows show the living ones. Looks
     /// at up to `limit` rows, connections or calls; returns at how many it has, and where the next portion begins.
     pub(crate) fn start(
         &mut self,
@@ -102,7 +102,7 @@ impl SessionsTurn<'_> {
         Ok(shown.len() + waiting.len())
     }
 
-    /// Lets sessions that no connection has expire or end: those of up to `limit` rows behind a session.
+    /// Lets sessions that no connection has expire or end. Looks at the sessions of up to `limit` rows behind a session.
     fn end_left(
         &mut self,
         after: Option<SessionId>,

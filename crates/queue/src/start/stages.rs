@@ -269,7 +269,7 @@ impl ComingUp {
         })
     }
 
-    /// Releases those of a tube's taken tasks that no session holds, or none that could come back. Looks at up to `limit`
+    /// Releases each taken task of a tube whose holder is no session, or none that could come back. Looks at up to `limit` tasks
     /// behind a priority and an id. Returns how many there were, and the last one if there may be more.
     fn release_orphans(
         &mut self,
@@ -331,7 +331,7 @@ impl ComingUp {
         Ok((count, last))
     }
 
-    /// Forgets the owners of those of these tasks that are gone or not taken.
+    /// Forgets the owner of each task of the list that is gone or not taken.
     fn forget_missing(turn: &mut Turn<'_>, tasks: &[TaskKey]) -> Result<(), Error> {
         let mut missing = Vec::new();
         for &(tube_id, id) in tasks {

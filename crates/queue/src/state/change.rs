@@ -53,7 +53,7 @@ fn invalid(option: &'static str, value: &[u8]) -> Error {
 }
 
 impl Common {
-    /// Whether changes of the store are accounted for as those of a running queue.
+    /// Whether the queue accounts for changes of the store as it does while it runs.
     pub(crate) fn keeps_in_step(&self) -> bool {
         self.state == QueueState::Running || self.starts
     }
@@ -66,7 +66,7 @@ impl Common {
         }
     }
 
-    /// Sessions are in durable spaces in a replica set, and those cannot be written while the instance is read-only.
+    /// In a replica set sessions are in durable spaces, which cannot be written while the instance is read-only.
     pub(crate) fn refuse_if_read_only(&self) -> Result<(), Error> {
         if self.configuration.in_replicaset { self.refuse_writes() } else { Ok(()) }
     }

@@ -137,7 +137,7 @@ impl Member {
             match base {
                 None => self.links.send(to, bytes),
                 Some(base) => {
-                    let address = self.status().members.get(to).map(|member| member.address.clone());
+                    let address = members.get(to).map(|member| member.address.clone());
                     let shipment = Shipment { to, address, base: *base, message: bytes };
                     let member = self.clone();
                     let lost = move |to| member.link_lost(to);

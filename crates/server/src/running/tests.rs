@@ -27,7 +27,7 @@ async fn is_turn_asked_for(core: &Core) -> bool {
     }
 }
 
-/// Runs a test with tasks that stay in its thread, as those of the server's loop do.
+/// Runs a test with tasks that stay in its thread, as the tasks of the server's loop do.
 fn on_a_loop(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, test);

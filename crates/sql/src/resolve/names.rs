@@ -13,7 +13,7 @@ use crate::query::{Joined, Part, Query, SetOperation, Term};
 use crate::tree::{Column, Expr};
 use crate::{Asker, Error, Failure};
 
-/// Sources of a statement, those of its subqueries included: each may keep some rows in memory.
+/// Sources of a statement and of its subqueries together: each may keep some rows in memory.
 const MAX_SOURCES: usize = 256;
 
 /// Where names of spaces are looked up.
@@ -67,7 +67,7 @@ pub(crate) struct Named {
     pub(crate) slot: u32,
     /// Empty for a derived table without a name.
     pub(crate) alias: String,
-    /// Fields that USING or NATURAL has merged with those of a source before.
+    /// Fields that USING or NATURAL has merged with fields of a source before.
     pub(crate) merged: Vec<u32>,
 }
 

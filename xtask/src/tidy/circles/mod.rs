@@ -7,9 +7,9 @@
 //! `self` or `super`. It leads to the file that holds the name: a file that only passes a name on (`pub use`) is no part
 //! of the arrow. Tests (`#[cfg(test)]`, files named `tests`) do not count, since they may look from below at everything.
 //!
-//! Absent: names behind a glob of the crate's own lead to the file that has the glob; methods of a type lead nowhere,
-//! wherever their `impl` stands; modules inside a file are parts of the file; `#[path]`; `main.rs`
-//! beside `lib.rs` is a part of the crate's top.
+//! Limits: a name behind a glob of the crate's own leads to the file that has the glob. Methods of a type lead nowhere, wherever
+//! their `impl` stands. Modules inside a file are parts of the file, and `main.rs` beside `lib.rs` is a part of the crate's top.
+//! Absent: `#[path]`.
 
 mod tokens;
 
@@ -233,7 +233,7 @@ fn child(module: &Module, name: &str) -> Module {
     module.iter().cloned().chain([name.to_owned()]).collect()
 }
 
-/// Paths of two or more names in code, but those of visibilities.
+/// Paths of two or more names in code, without the paths in visibilities.
 fn paths<'a>(tokens: &[&'a str]) -> Vec<Vec<&'a str>> {
     let mut paths = Vec::new();
     let mut at = 0;

@@ -1,8 +1,10 @@
 //! The loop's end of the bridge: a task makes the calls of jobs, and delivers their answers once their rows are durable.
 //!
-//! Invariants: a pass handles at most [`SHARE`] jobs, and ends when it has held the loop for [`QUANTUM`]; the loop never waits for the
-//! HTTP thread; without a listener for HTTP this task exists in members of a group alone, whose leader makes the calls of the
-//! other members' clients ([`crate::cluster::http`]).
+//! Invariants:
+//! - A pass handles at most [`SHARE`] jobs, and ends when it has held the loop for [`QUANTUM`].
+//! - The loop never waits for the HTTP thread.
+//! - Without a listener for HTTP this task exists in members of a group alone, whose leader makes the calls of the other members'
+//!   clients ([`crate::cluster::http`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;

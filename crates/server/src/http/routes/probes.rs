@@ -127,7 +127,7 @@ async fn readyz(
     Ok(answer(status, &json!({ "ready": reasons.is_empty(), "reasons": reasons })))
 }
 
-/// The answer is shared, as those with a token are ([`readings`]): each open page asks for it each second.
+/// Open pages ask each second, and share the answer as they share answers that need a token ([`readings`]).
 async fn health(State(state): State<Shared>, headers: HeaderMap) -> Result<Response, Problem> {
     let Some(age) = readings::accepted_age(&headers) else {
         return Ok(answer(StatusCode::OK, &state.bridge.look(LIMIT, standing).await?));
