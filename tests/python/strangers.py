@@ -27,6 +27,8 @@ SELECT, INSERT, REPLACE, UPDATE, DELETE, AUTH, EVAL, UPSERT, EXECUTE, PREPARE = 
 JOIN, SUBSCRIBE, VOTE, FETCH_SNAPSHOT, ID = 65, 66, 68, 69, 73
 PASSWORD = "ann's"
 MIB = 1 << 20
+# Of the tube, before a kind is sent.
+TASKS = 2_000
 
 
 class Guarded(Server):
@@ -124,6 +126,9 @@ KINDS = {
     "user group by": ("ann", sql("SELECT \"id\", count(*) FROM \"_vspace\" GROUP BY " + ",".join(["\"id\""] * 2_000))),
     "user columns": ("ann", sql(f"SELECT {WIDE} FROM \"_vspace\"")),
     "user case": ("ann", sql("SELECT CASE " + "WHEN 1=2 THEN 3 " * 50_000 + "END")),
+    "user join": ("ann", sql('SELECT count(*) FROM "mail" AS a, "mail" AS b, "mail" AS c')),
+    "user subquery": ("ann", sql('SELECT count(*) FROM "mail" AS a WHERE EXISTS (SELECT 1 FROM "mail" AS b WHERE b."task_id" + a."task_id" < 0)')),
+    "user union": ("ann", sql(" UNION ".join(['SELECT "task_id" FROM "mail"'] * 30))),
     "user prepare": ("ann", frame(PREPARE, 1, {0x40: "SELECT " + ",".join(["?"] * 10_000)})),
 }
 
@@ -176,6 +181,8 @@ def told(times):
 def measure(kind, seconds, attackers):
     server, control = Guarded(), Guarded()
     try:
+        with server.login("ann", PASSWORD) as sock:
+            ask(sock, mail("put_many", list(range(TASKS))))
         out = multiprocessing.Queue()
         counts = [multiprocessing.Value("Q", 0) for _ in range(attackers)]
         work = [multiprocessing.Process(target=attack, args=(server, kind, seconds, count)) for count in counts]
