@@ -228,3 +228,75 @@ def test_more_requests_than_fibers(server):
     finally:
         for sock in socks:
             sock.close()
+
+
+EXECUTE = 11
+
+
+def test_a_flood_of_statements_delays_no_other_client(server):
+    """Thousands of SQL statements wait in line: a program of another client has its turn, and closed clients leave no work."""
+    text = 'SELECT count(*) FROM "_vspace" AS a, "_vspace" AS b, "_vspace" AS c'
+    each = 1000
+    statements = b"".join(frame(EXECUTE, sync, {0x40: text, 0x41: []}) for sync in range(each))
+    flooders = [server.connect() for _ in range(4)]
+    answered = [0] * len(flooders)
+
+    def read(place):
+        try:
+            while True:
+                code, _, body = read_reply(flooders[place])
+                assert code == 0, body
+                answered[place] += 1
+        except OSError:
+            return
+
+    with server.connect() as other:
+        for sock in flooders:
+            sock.sendall(statements)
+        threads = [threading.Thread(target=read, args=(place,), daemon=True) for place in range(len(flooders))]
+        for thread in threads:
+            thread.start()
+        for number in range(5):
+            assert ask(other, frame(EVAL, 7, {0x27: "return ...", 0x21: [number]})) == [number]
+            done = sum(answered)
+            assert done < 2 * each, f"{done} of {4 * each} statements were answered before program {number}"
+        for sock in flooders:
+            sock.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join(60)
+        fibers = "local n = 0 for _ in pairs(require('fiber').info()) do n = n + 1 end return n"
+        while ask(other, frame(EVAL, 7, {0x27: fibers, 0x21: []}))[0] > 20:
+            time.sleep(0.01)
+
+
+def test_requests_for_programs_share_one_bound(start_server):
+    """Clients that send large arguments without pause are not read further; a program of another client is run."""
+    limit = 64 * MIB
+    server = start_server(options=['max_input_total = "64MiB"'])
+    request = frame(EVAL, 7, {0x27: "require('fiber').sleep(3600)", 0x21: ["x" * MIB]})
+    before = server.resident_bytes()
+    socks = [server.connect(timeout=1) for _ in range(16)]
+
+    def send(sock):
+        try:
+            for _ in range(40):
+                sock.sendall(request)
+        except OSError:
+            return
+
+    threads = [threading.Thread(target=send, args=(sock,), daemon=True) for sock in socks]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with server.connect() as other:
+            assert ask(other, frame(EVAL, 7, {0x27: "return ...", 0x21: [1]})) == [1]
+            [net] = ask(other, call(1, "box.stat.net"))
+            current = net["INPUT"]["current"]
+            assert limit // 2 < current <= limit, f"{current >> 20} MiB of {limit >> 20} wait"
+        grown = server.resident_bytes() - before
+        assert grown < 4 * limit, f"{grown >> 20} MiB for {40 * len(socks)} MiB of requests"
+    finally:
+        for sock in socks:
+            sock.close()

@@ -40,7 +40,7 @@ pub use front::connection::{ConnectionSlot, Origin, Released, Trust};
 pub use front::declare::{Declared, DeclaredTube, DeclaredUser};
 pub use front::deferral::Handled;
 pub use front::idempotency::Once;
-pub use front::invoke::{Invoke, InvokeKind, OwnedStatement};
+pub use front::invoke::{CLOSED, Invoke, InvokeKind, OwnedStatement};
 pub use front::loop_time::{LongestTurn, TurnPart};
 pub use front::measures::Programs;
 pub use front::output::Excess;

@@ -320,10 +320,39 @@ impl Scheduler {
     ) -> Result<Rc<Fiber>, Error> {
         let session = local.as_ref().and_then(|local| local.downcast_ref::<Session>());
         let share = session.map_or(OWN, |session| session.caller.session);
+        self.native_of(shared, name, share, local, entry)
+    }
+
+    fn native_of(
+        &self,
+        shared: &'static Shared,
+        name: &'static str,
+        share: u64,
+        local: Option<Rc<dyn Any>>,
+        entry: NativeFunction,
+    ) -> Result<Rc<Fiber>, Error> {
         let fiber = self.create(shared, name, share, local)?;
         *fiber.entry.borrow_mut() = Some(EntryPoint::Native(entry));
         fiber.session.set(0.0);
         Ok(fiber)
+    }
+
+    /// A fiber for a client's request that takes its turns with those of `share`.
+    pub(crate) fn spawn_request(
+        &self,
+        shared: &'static Shared,
+        share: u64,
+        session: Rc<Session>,
+        entry: NativeFunction,
+    ) -> Result<(), Error> {
+        let fiber = self.native_of(shared, "main", share, Some(session), entry)?;
+        self.make_ready(&fiber, Wake::Woken);
+        Ok(())
+    }
+
+    /// Whether a request of this share may have a fiber now: few enough of the share's fibers are ready.
+    pub(crate) fn may_begin_request(&self, share: u64) -> bool {
+        self.stacks.may_begin_request() && self.ready.borrow().may_begin(share)
     }
 
     /// A fiber that will run a Rust function before all that are ready.

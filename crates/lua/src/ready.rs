@@ -7,6 +7,9 @@
 //! fibers run in every second place, however many clients there are: otherwise each further client would slow the program's
 //! timers and workers down.
 //!
+//! A request of a client begins with a fiber of its own, and each fiber takes memory. So a share with many ready fibers begins no
+//! further one; the fibers that wait for an event do not count.
+//!
 //! Invariants: between two fibers of a share, every other share with a ready fiber runs at least one; after [`MAX_WOKEN`] fibers
 //! that were woken, one that has yielded runs.
 
@@ -14,6 +17,13 @@ use std::collections::{HashMap, VecDeque};
 
 /// The share of fibers that no client has started.
 pub(crate) const OWN: u64 = 0;
+
+/// Ready fibers with which a share begins no further request of its client: the fibers that are ready already delay it more than
+/// the line in front of it does.
+const MAX_BEGUN: usize = 16;
+
+/// Ready fibers of all shares with which a share begins no second request.
+const MAX_BEGUN_TOTAL: usize = 1024;
 
 /// Queues of shares that have ended, kept for the next ones.
 const MAX_SPARE: usize = 64;
@@ -39,8 +49,12 @@ impl<T> Default for Share<T> {
 }
 
 impl<T> Share<T> {
+    fn len(&self) -> usize {
+        self.woken.len() + self.due.len()
+    }
+
     fn is_empty(&self) -> bool {
-        self.woken.is_empty() && self.due.is_empty()
+        self.len() == 0
     }
 
     fn pop(&mut self) -> Option<T> {
@@ -91,6 +105,12 @@ impl<T> Ready<T> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Whether a share may begin another request of its client. A share without ready fibers always may.
+    pub(crate) fn may_begin(&self, share: u64) -> bool {
+        let own = self.shares.get(&share).map_or(0, Share::len);
+        own == 0 || (own < MAX_BEGUN && self.len < MAX_BEGUN_TOTAL)
     }
 
     /// Adds a fiber that is new or was woken at the end of its share's.
@@ -183,6 +203,21 @@ mod tests {
         ready.push(7, "a1");
         ready.push(9, "c1");
         assert_eq!(all(&mut ready), "b1 a2 c1 a1");
+    }
+
+    #[test]
+    fn a_share_with_many_ready_fibers_begins_no_further_one() {
+        let mut ready = Ready::default();
+        for _ in 0..MAX_BEGUN {
+            assert!(ready.may_begin(7));
+            ready.push(7, "a");
+        }
+        assert!(!ready.may_begin(7) && ready.may_begin(8));
+        ready.pop();
+        assert!(ready.may_begin(7), "one has ended, or waits for an event");
+        (0..MAX_BEGUN_TOTAL).for_each(|_| ready.push(9, "c"));
+        assert!(!ready.may_begin(7), "all together are too many");
+        assert!(ready.may_begin(8), "a client with none has its turn");
     }
 
     #[test]

@@ -265,18 +265,19 @@ impl Runtime {
         let request = invoke.request;
         let caller = invoke.caller.in_fiber();
         let session = Rc::new(Session { caller, peer, request: Some(request) });
-        let counted = self.shared.scheduler.stacks.begin_request();
+        let scheduler = &self.shared().scheduler;
+        let (share, counted) = (invoke.share, scheduler.stacks.begin_request());
         let entry = move |lua| {
             let _counted = counted;
             modules::run_invoke(lua, &invoke)
         };
-        self.spawn_with("main", session, entry).map(drop)
+        scheduler.spawn_request(self.shared(), share, session, Box::new(entry))
     }
 
-    /// Whether there may be a fiber for another request of a client.
+    /// Whether there may be a fiber for another request of a share: of a session, or of all closed ones.
     #[must_use]
-    pub fn may_begin_request(&self) -> bool {
-        self.shared.scheduler.stacks.may_begin_request()
+    pub fn may_begin_request(&self, share: u64) -> bool {
+        self.shared.scheduler.may_begin_request(share)
     }
 
     /// Runs the triggers of a session's begin or end, or of a log-in.

@@ -292,7 +292,9 @@ impl Connection {
     /// Tells the instance how many bytes wait here for the rest of their request.
     fn account_input(&mut self) {
         let bytes = self.partial.capacity();
-        if bytes == self.accounted && bytes == 0 {
+        let is_unchanged = bytes == 0 && self.accounted == 0;
+        // Requests for programs keep their bytes, and none of them is in `partial`.
+        if is_unchanged && !self.core.instance.borrow().exceeds_input() {
             return;
         }
         self.accounted = bytes;

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use lycosa_instance::{Caller, Instance, Invoke, LoginAttempt, Programs};
+use lycosa_instance::{Caller, Instance, LoginAttempt, Programs};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_lua::fiber::Ticket;
 use lycosa_lua::{Host, Input, Limits, Runtime, SessionEvent};
@@ -68,7 +68,6 @@ struct Program {
     works: Cell<bool>,
     /// Fibers have done what a turn has to be ended for.
     touched: Cell<bool>,
-    invokes: RefCell<VecDeque<Invoke>>,
     sessions: RefCell<VecDeque<(Caller, Rc<str>, SessionEvent)>>,
     /// Whether connections that begin, and log-ins, wait for triggers.
     watched: Cell<(bool, bool)>,
@@ -200,10 +199,6 @@ impl Host for Program {
 
 impl Listener for Program {
     fn turn_ended(&self, instance: &mut Instance) {
-        let mut invokes = self.invokes.borrow_mut();
-        while let Some(invoke) = instance.poll_invoke() {
-            invokes.push_back(invoke);
-        }
         let mut events = self.events.borrow_mut();
         while let Some(event) = instance.poll_event() {
             events.push_back(event);
@@ -224,8 +219,11 @@ impl Listener for Program {
         }
         let has_logins = sessions.len() > before;
         drop(sessions);
-        let is_quiet =
-            !has_logins && invokes.is_empty() && events.is_empty() && changes.is_empty() && denied.is_empty();
+        let is_quiet = !has_logins
+            && !instance.has_invokes()
+            && events.is_empty()
+            && changes.is_empty()
+            && denied.is_empty();
         if !is_quiet || self.waits.get() {
             self.tell();
         }
@@ -258,7 +256,6 @@ impl Program {
             has_news: Cell::new(false),
             works: Cell::new(false),
             touched: Cell::new(false),
-            invokes: RefCell::default(),
             sessions: RefCell::default(),
             watched: Cell::default(),
             peers: RefCell::default(),
@@ -717,7 +714,7 @@ fn work(program: &Program, runtime: &Runtime) -> Option<u64> {
         });
         program.waits.set(runtime.waits_for_instance());
         // More may begin once others have ended.
-        if !program.invokes.borrow().is_empty() && runtime.may_begin_request() {
+        if delivery::may_begin_requests(program, runtime) {
             program.has_news.set(true);
         }
         if program.touched.replace(false)

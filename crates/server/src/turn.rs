@@ -429,14 +429,14 @@ impl Core {
         }
     }
 
-    /// Ends the connection of a client that holds back the rest of its request.
+    /// Ends the connection of the client with the most bytes of unserved requests.
     pub(crate) fn close_sender(&self, excess: &Excess) {
         self.close_link(excess);
         if let Some(held_back) = self.slow_senders.borrow_mut().event(now()) {
             let Excess { peer, bytes, .. } = excess;
             let text = format!(
-                "connection from {peer} closed: it held back the rest of a request. {bytes} bytes of it waited, and those of \
-                 all connections had more than max_input_total"
+                "connection from {peer} closed: {bytes} bytes of its requests had not come as a whole or waited for \
+                 programs, and all connections together had more than max_input_total"
             );
             tracing::warn!("{}", with_held_back(text, held_back));
         }
@@ -478,7 +478,7 @@ impl Core {
     fn note_held_back(&self, now: u64) {
         for (lines, what) in [
             (&self.strangers, "connections were closed at once"),
-            (&self.slow_senders, "connections were closed that held back the rest of a request"),
+            (&self.slow_senders, "connections were closed whose unserved requests had the most bytes"),
             (&self.slow_readers, "connections were closed that do not read"),
             (&self.accept_errors, "connections could not be accepted"),
         ] {

@@ -16,6 +16,7 @@ use crate::front::callee::Callee;
 use crate::front::caller::{ParkedCall, ReplyTo};
 use crate::front::loop_time::Outside;
 use crate::front::names::{MAX_NAME, name_too_long, not_defined, right_by_name};
+use crate::front::waits_for::WaitsFor;
 use crate::shard::admission::Need;
 use crate::shard::checkpoint::Snapshot;
 use crate::shard::request::Refusal;
@@ -191,7 +192,7 @@ impl Instance {
                 Ok(Answer::Done { count }) => Ok(Called::Done { count }),
                 Ok(Answer::Parked) => {
                     let reply = ReplyTo::Caller(caller.kind);
-                    instance.front.park(request, ParkedCall { reply, is_invoke: false });
+                    instance.front.park(request, ParkedCall { reply, waits_for: WaitsFor::Event });
                     Ok(Called::Parked(request))
                 }
                 Err(refusal) => Err(instance.front.refusal(caller.kind, refusal)),
@@ -252,7 +253,7 @@ impl Instance {
             Ok(Answer::Parked) => {
                 out.truncate(undo);
                 let reply = ReplyTo::Frame { slot, sync, is_call_16 };
-                self.front.park(request, ParkedCall { reply, is_invoke: false });
+                self.front.park(request, ParkedCall { reply, waits_for: WaitsFor::Event });
                 Ok(())
             }
             Err(refusal) => {
@@ -358,7 +359,7 @@ impl Instance {
                 Ok(Called::Done { count: 1 })
             }
             Snapshot::Awaited => {
-                self.front.park(request, ParkedCall { reply, is_invoke: false });
+                self.front.park(request, ParkedCall { reply, waits_for: WaitsFor::Event });
                 Ok(Called::Parked(request))
             }
             Snapshot::MayNotWait => Err(too_many_waiting(self.front.settings.max_waiting)),

@@ -15,6 +15,7 @@ use std::ops::RangeInclusive;
 use lycosa_iproto::error::ErrorObject;
 use lycosa_queue::CallerKind;
 
+use crate::front::waits_for::WaitsFor;
 use crate::{ConnectionSlot, Lsn, RequestId};
 
 /// The outcome of a call.
@@ -56,8 +57,7 @@ pub(crate) enum ReplyTo {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ParkedCall {
     pub(crate) reply: ReplyTo,
-    /// It waits for a program, and not for something to happen.
-    pub(crate) is_invoke: bool,
+    pub(crate) waits_for: WaitsFor,
 }
 
 /// All calls that wait for their answers.
@@ -95,7 +95,8 @@ impl Parked {
     /// All calls that wait for something to happen, the oldest first.
     pub(crate) fn waiting_calls(&self) -> Vec<RequestId> {
         let mut requests = self.requests();
-        requests.retain(|request| self.calls.get(request).is_some_and(|call| !call.is_invoke));
+        requests
+            .retain(|request| self.calls.get(request).is_some_and(|call| call.waits_for == WaitsFor::Event));
         requests
     }
 
@@ -107,7 +108,7 @@ impl Parked {
 
     /// The calls of a session that wait for something to happen.
     fn waiting_of(&self, session: u64) -> Vec<RequestId> {
-        let waiting = self.calls.range(all_of(session)).filter(|(_, call)| !call.is_invoke);
+        let waiting = self.calls.range(all_of(session)).filter(|(_, call)| call.waits_for == WaitsFor::Event);
         waiting.map(|(&request, _)| request).collect()
     }
 

@@ -9,6 +9,7 @@ use crate::Settings;
 use crate::front::callee::Callee;
 use crate::front::replica_request::ReplicaRequest;
 use crate::front::replies::Replies;
+use crate::front::waits_for::WaitsFor;
 
 /// Number of a connection's slot in the table of connections. A slot is used again after its connection; the server keeps
 /// the number with the socket.
@@ -75,8 +76,9 @@ pub(crate) struct Connection {
     sent_at: u64,
     /// Calls that wait for something to happen, a `take` for a task for example.
     pub(crate) waiting: usize,
-    /// Calls that wait for programs.
+    /// Calls that wait for programs, and their bytes.
     pub(crate) invoked: u64,
+    pub(crate) invoked_bytes: usize,
     /// The stream of requests cannot be followed any more: close once everything is written.
     pub(crate) broken: bool,
     /// Its log-in is answered later; nothing may overtake that.
@@ -112,6 +114,11 @@ impl Connection {
         settings.guest_on_loopback && self.user == user::GUEST && self.origin.trust == Trust::Loopback
     }
 
+    /// Bytes of its requests that have not come as a whole or wait for programs.
+    fn unserved(&self) -> usize {
+        self.incomplete + self.invoked_bytes
+    }
+
     /// What `name` stands for, if it was called before and nothing has changed in between.
     pub(crate) fn cached(&self, name: &[u8], version: u64) -> Option<Callee> {
         if self.names_version != version {
@@ -137,15 +144,6 @@ impl Connection {
         }
     }
 
-    /// Counts a call that was parked (1) or answered (-1).
-    pub(crate) fn count_parked(&mut self, is_invoke: bool, change: isize) {
-        if is_invoke {
-            self.invoked = self.invoked.wrapping_add_signed(change as i64);
-        } else {
-            self.waiting = self.waiting.wrapping_add_signed(change);
-        }
-    }
-
     /// Forgets what the user may do and every name: the user has changed.
     pub(crate) fn forget_names(&mut self) {
         self.admitted = None;
@@ -168,8 +166,8 @@ pub(crate) struct Connections {
     last_id: u64,
     /// Bytes of replies that wait to leave, as far as [`Connections::account`] knows.
     unread: usize,
-    /// Bytes of requests that have not come as a whole.
-    incomplete: usize,
+    /// Bytes of requests that have not come as a whole or wait for programs.
+    unserved: usize,
 }
 
 impl Connections {
@@ -194,6 +192,7 @@ impl Connections {
             sent_at: 0,
             waiting: 0,
             invoked: 0,
+            invoked_bytes: 0,
             broken: false,
             is_logging_in: false,
             has_failed_login: false,
@@ -220,7 +219,7 @@ impl Connections {
         let connection = self.slots.get_mut(slot.index())?.take()?;
         self.open -= 1;
         self.unread -= connection.accounted;
-        self.incomplete -= connection.incomplete;
+        self.unserved -= connection.unserved();
         if connection.is_listed_parked {
             // The slot's next connection must not be listed twice.
             self.parked.retain(|&parked| parked != slot);
@@ -278,22 +277,59 @@ impl Connections {
         let Some(connection) = self.slots.get_mut(slot.index()).and_then(Option::as_mut) else { return 0 };
         let before = std::mem::replace(&mut connection.incomplete, bytes);
         connection.sent_at = now;
-        self.incomplete = self.incomplete + bytes - before;
+        self.unserved = self.unserved + bytes - before;
         before
     }
 
-    /// Bytes of requests that have not come as a whole.
-    pub(crate) fn incomplete(&self) -> usize {
-        self.incomplete
+    /// Bytes of requests that have not come as a whole or wait for programs.
+    pub(crate) fn unserved(&self) -> usize {
+        self.unserved
     }
 
-    /// The connection with the most bytes of an incomplete request: among connections that sent nothing for `patience`
+    /// Counts a call that was parked.
+    pub(crate) fn count_parked(&mut self, slot: ConnectionSlot, waits_for: WaitsFor) {
+        let Some(connection) = self.slots.get_mut(slot.index()).and_then(Option::as_mut) else { return };
+        match waits_for {
+            WaitsFor::Event => connection.waiting += 1,
+            WaitsFor::Program { bytes } => {
+                connection.invoked += 1;
+                connection.invoked_bytes += bytes;
+                self.unserved += bytes;
+            }
+        }
+    }
+
+    /// Counts a parked call that was answered.
+    pub(crate) fn count_answered(&mut self, slot: ConnectionSlot, waits_for: WaitsFor) {
+        let Some(connection) = self.slots.get_mut(slot.index()).and_then(Option::as_mut) else { return };
+        match waits_for {
+            WaitsFor::Event => connection.waiting -= 1,
+            WaitsFor::Program { bytes } => {
+                connection.invoked -= 1;
+                // A sender that is being closed has none any more.
+                let bytes = bytes.min(connection.invoked_bytes);
+                connection.invoked_bytes -= bytes;
+                self.unserved -= bytes;
+            }
+        }
+    }
+
+    /// Counts no more bytes of requests of a connection that is being closed; returns how many there were.
+    pub(crate) fn give_up_input(&mut self, slot: ConnectionSlot) -> usize {
+        let Some(connection) = self.slots.get_mut(slot.index()).and_then(Option::as_mut) else { return 0 };
+        let bytes = connection.unserved();
+        (connection.incomplete, connection.invoked_bytes) = (0, 0);
+        self.unserved -= bytes;
+        bytes
+    }
+
+    /// The connection with the most bytes of unserved requests: among connections that sent nothing for `patience`
     /// microseconds, or among all if there is none.
     pub(crate) fn worst_sender(&self, now: u64, patience: u64) -> Option<ConnectionSlot> {
         let candidates = self.slots.iter().enumerate().filter_map(|(place, connection)| {
-            let connection = connection.as_ref().filter(|connection| connection.incomplete > 0)?;
+            let connection = connection.as_ref().filter(|connection| connection.unserved() > 0)?;
             let is_stalled = now.saturating_sub(connection.sent_at) >= patience;
-            Some(((is_stalled, connection.incomplete), place))
+            Some(((is_stalled, connection.unserved()), place))
         });
         let (_, place) = candidates.max()?;
         u32::try_from(place).ok().map(ConnectionSlot)

@@ -5,6 +5,7 @@
 //! [`Instance::finish_invoke`](crate::Instance::finish_invoke). The program's statements and calls come back through the functions
 //! that connections use, with [`Invoke::caller`]'s rights.
 
+pub(crate) mod line;
 mod requests;
 
 use std::collections::VecDeque;
@@ -103,12 +104,31 @@ pub enum InvokeKind {
 pub struct Invoke {
     /// To be given to [`Instance::finish_invoke`](crate::Instance::finish_invoke) and [`Instance::push`](crate::Instance::push).
     pub request: RequestId,
+    /// With which requests it shares its turns: the number of its session, or [`CLOSED`] once that has ended.
+    pub share: u64,
     /// The caller. Its effective user is the owner of the function if that runs with its owner's rights.
     pub caller: Caller,
     /// The program or function to run.
     pub kind: InvokeKind,
     /// Its arguments: a MessagePack array.
     pub args: Vec<u8>,
+}
+
+/// The share of requests whose connections have closed before a program began them.
+pub const CLOSED: u64 = u64::MAX;
+
+impl Invoke {
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let kind = match &self.kind {
+            InvokeKind::Call { name, .. } => name.len(),
+            InvokeKind::Eval { expression } => expression.len(),
+            InvokeKind::Statement(statement) => statement.first.len() + statement.operations.len(),
+            InvokeKind::Settings => 0,
+            InvokeKind::Sql { statement, .. } => statement.as_ref().map_or(0, Vec::len),
+        };
+        size_of::<Invoke>() + kind + self.args.len()
+    }
 }
 
 /// Maximum number of queued denial events. Further events are dropped.

@@ -39,8 +39,7 @@ pub(crate) mod status;
 pub(crate) mod tokens;
 pub(crate) mod transaction;
 pub(crate) mod trigger_gates;
-
-use std::collections::VecDeque;
+pub(crate) mod waits_for;
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
@@ -56,7 +55,7 @@ use lycosa_tuple::value::Value;
 use crate::front::caller::Parked;
 use crate::front::connection::{ConnectionSlot, Connections, Origin, Released, Trust};
 use crate::front::deferral::Deferral;
-use crate::front::invoke::Invoke;
+use crate::front::invoke::line::Line;
 use crate::front::logins::Logins;
 use crate::front::loop_time::LoopTime;
 use crate::front::measures::{Measures, Programs};
@@ -90,7 +89,7 @@ pub(crate) struct Front {
     connections: Connections,
     parked: Parked,
     selects: LongSelects,
-    invokes: VecDeque<Invoke>,
+    invokes: Line,
     denied: invoke::Denied,
     counts: RequestCounts,
     logins: Logins,
@@ -114,7 +113,7 @@ impl Front {
             connections: Connections::default(),
             parked: Parked::default(),
             selects: LongSelects::default(),
-            invokes: VecDeque::new(),
+            invokes: Line::default(),
             denied: invoke::Denied::default(),
             counts: RequestCounts::default(),
             logins: Logins::default(),
@@ -682,6 +681,7 @@ impl Front {
                 || connection.is_logging_in
                 || connection.replies.pending_bytes() > self.output.allowance()
                 || connection.replies.in_flight() + connection.invoked >= self.settings.max_in_flight.max(1)
+                || (connection.invoked_bytes > 0 && connection.invoked_bytes > self.input_allowance())
                 || shard.is_journal_behind()
         })
     }

@@ -31,7 +31,7 @@ pub struct RequestCounts {
     pub connections: u64,
     /// Connections turned away because too many were open.
     pub refused_connections: u64,
-    /// Connections that were closed because they held back the rest of a request.
+    /// Connections that were closed because their unserved requests had the most bytes.
     pub closed_for_input: u64,
     /// AUTH requests with a wrong user or password.
     pub failed_logins: u64,
@@ -166,8 +166,8 @@ pub struct Status {
     pub max_output_total: usize,
     /// Connections that were closed because their clients did not fetch replies.
     pub closed_for_output: u64,
-    /// Bytes of requests that have not come as a whole.
-    pub incomplete_input: usize,
+    /// Bytes of requests that have not come as a whole or wait for programs.
+    pub unserved_input: usize,
     /// Bytes of such requests that may wait.
     pub max_input_total: usize,
     /// Bytes that tuples and indexes take, and may take.

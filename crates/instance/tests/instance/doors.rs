@@ -69,10 +69,10 @@ fn the_function_that_runs_any_text_is_for_those_who_may_eval() {
         let expected = format!("Execute access to universe '' is denied for user '{name}'");
         assert_eq!(refused(rig.call(client, "LUA", &text)), (ErrorCode::AccessDenied, expected));
     }
-    assert!(rig.instance.poll_invoke().is_none());
+    assert!(rig.instance.poll_invoke(|_| true).is_none());
     rig.grant("ann", "execute", "universe", "");
     rig.start_call(&mut ann, "LUA", &text);
-    assert!(rig.instance.poll_invoke().is_some());
+    assert!(rig.instance.poll_invoke(|_| true).is_some());
 }
 
 #[test]
@@ -248,12 +248,12 @@ fn programs_are_handed_out_and_answered() {
     let mut client = rig.admin();
     let call = rig.start_call(&mut client, "sum", &values![1, 2]);
     let eval = rig.send(&mut client, &Body::Eval { text: b"return ...", args: &values!["x"].encode() });
-    let first = rig.instance.poll_invoke().expect("the call");
+    let first = rig.instance.poll_invoke(|_| true).expect("the call");
     assert_eq!(first.kind, InvokeKind::Call { name: b"sum".to_vec(), is_stored: false });
     assert_eq!((first.args, first.caller.user), (values![1, 2].encode(), user::ADMIN));
-    let second = rig.instance.poll_invoke().expect("the expression");
+    let second = rig.instance.poll_invoke(|_| true).expect("the expression");
     assert_eq!(second.kind, InvokeKind::Eval { expression: b"return ...".to_vec() });
-    assert_eq!(rig.instance.poll_invoke(), None);
+    assert_eq!(rig.instance.poll_invoke(|_| true), None);
     rig.instance.push(second.request, &Value::from("half").encode()).expect("a connection");
     rig.instance.finish_invoke(second.request, Ok((1, &Value::from("x").encode())));
     rig.instance.finish_invoke(second.request, Ok((0, &[])));
@@ -265,12 +265,12 @@ fn programs_are_handed_out_and_answered() {
     ];
     assert_eq!(frames(&mut rig, &client), expected);
     let sync = rig.start_call(&mut client, "fails", &values![]);
-    let request = rig.instance.poll_invoke().expect("the call").request;
+    let request = rig.instance.poll_invoke(|_| true).expect("the call").request;
     rig.instance.finish_invoke(request, Err(ErrorObject::lua("no".to_owned())));
     let reply = rig.replies(&client).remove(0);
     assert_eq!((reply.sync, refused(reply.answer)), (sync, (ErrorCode::ProcLua, "no".to_owned())));
     rig.start_call(&mut client, "gone", &values![]);
-    let request = rig.instance.poll_invoke().expect("the call").request;
+    let request = rig.instance.poll_invoke(|_| true).expect("the call").request;
     rig.disconnect(&client);
     assert!(rig.instance.push(request, &[0xc0]).is_err());
     rig.instance.finish_invoke(request, Ok((0, &[])));
@@ -286,13 +286,13 @@ fn the_right_to_run_programs_is_checked_before() {
     assert_eq!(refusal, "Execute access to function 'sum' is denied for user 'eve'");
     let eval = Body::Eval { text: b"return 1", args: &values![].encode() };
     assert_eq!(refused(rig.ask(&mut eve, &eval)).1, "Execute access to universe '' is denied for user 'eve'");
-    assert_eq!(rig.instance.poll_invoke(), None);
+    assert_eq!(rig.instance.poll_invoke(|_| true), None);
     let mut admin = rig.admin();
     let setuid = options! { setuid: true };
     rig.call(&mut admin, "box.schema.func.create", &values!["sum", setuid]).expect("a function");
     rig.grant("eve", "execute", "function", "sum");
     rig.start_call(&mut eve, "sum", &values![]);
-    let caller = rig.instance.poll_invoke().expect("the call").caller;
+    let caller = rig.instance.poll_invoke(|_| true).expect("the call").caller;
     assert_eq!(caller.effective, user::ADMIN, "with the rights of its owner");
     assert_ne!(caller.user, user::ADMIN);
 }
@@ -306,7 +306,7 @@ fn a_connection_with_many_programs_under_way_is_paused() {
         rig.start_call(&mut client, "slow", &values![]);
     }
     assert!(rig.instance.is_paused(client.slot));
-    let request = rig.instance.poll_invoke().expect("the call").request;
+    let request = rig.instance.poll_invoke(|_| true).expect("the call").request;
     rig.instance.finish_invoke(request, Ok((0, &[])));
     assert!(!rig.instance.is_paused(client.slot));
 }
@@ -318,7 +318,7 @@ fn when_the_journal_fails_whoever_waits_is_told_once() {
     let fiber = fiber(&mut rig);
     call(&mut rig, &fiber, "queue.tube.t:take", &values![]).expect_err("no task");
     let sync = rig.start_call(&mut client, "slow", &values![]);
-    let request = rig.instance.poll_invoke().expect("the call").request;
+    let request = rig.instance.poll_invoke(|_| true).expect("the call").request;
     rig.instance
         .execute(user::ADMIN, &Statement::Insert { space: SPACE, tuple: &[0x91, 1] }, &mut Vec::new())
         .expect("room");

@@ -1,6 +1,6 @@
 //! Everything that a client can make grow has a bound.
 
-use lycosa_instance::{Origin, Refused, Settings, Trust};
+use lycosa_instance::{CLOSED, Origin, Refused, Settings, Trust};
 use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::request::Body;
 use lycosa_tuple::value::Value;
@@ -151,11 +151,71 @@ fn requests_that_do_not_come_as_a_whole_share_one_bound() {
     let excess = rig.instance.poll_input_excess(2 * second).expect("too much waits");
     assert_eq!((excess.slot, excess.bytes), (attackers[10].slot, FRAME));
     let status = rig.instance.status();
-    assert_eq!((status.incomplete_input, status.requests.closed_for_input), (10 * (FRAME - 1), 2));
+    assert_eq!((status.unserved_input, status.requests.closed_for_input), (10 * (FRAME - 1), 2));
     for attacker in &attackers {
         rig.disconnect(attacker);
     }
-    assert_eq!(rig.instance.status().incomplete_input, 0);
+    assert_eq!(rig.instance.status().unserved_input, 0);
+}
+
+#[test]
+fn requests_for_programs_keep_their_bytes_until_they_end() {
+    const FRAME: usize = 1 << 20;
+    const TOTAL: usize = 8 * FRAME;
+    let settings =
+        Settings { lua: true, max_frame_size: FRAME, max_input_total: TOTAL, ..Settings::default() };
+    let mut rig = rig(settings);
+    let large = values!["x".repeat(FRAME / 2).as_str()].encode();
+    let eval = Body::Eval { text: b"f()", args: &large };
+    let mut clients: Vec<_> = (0..20).map(|_| rig.admin()).collect();
+    for client in &mut clients {
+        while !rig.instance.is_paused(client.slot) {
+            rig.send(client, &eval);
+        }
+    }
+    let waiting = rig.instance.status().unserved_input;
+    assert!(waiting > TOTAL / 2 && waiting < TOTAL + 20 * FRAME, "{waiting}");
+    assert!(rig.instance.poll_input_excess(0).is_some(), "twenty are more than the sum bears");
+    while rig.instance.poll_input_excess(0).is_some() {}
+    assert!(rig.instance.status().unserved_input <= TOTAL);
+
+    // A request ends, also one whose connection is to be closed.
+    let before = rig.instance.status().unserved_input;
+    let open = |rig: &Rig, session: u64| {
+        clients.iter().any(|client| {
+            !rig.instance.wants_close(client.slot)
+                && rig.instance.caller(client.slot).is_some_and(|caller| caller.session == session)
+        })
+    };
+    let mut freed = 0;
+    while let Some(invoke) = rig.instance.poll_invoke(|_| true) {
+        freed += usize::from(open(&rig, invoke.request.session));
+        rig.instance.finish_invoke(invoke.request, Ok((0, &[])));
+    }
+    assert!(freed > 0 && before >= freed * FRAME / 2);
+    assert_eq!(rig.instance.status().unserved_input, 0);
+    clients.iter().for_each(|client| rig.disconnect(client));
+    assert_eq!(rig.instance.status().unserved_input, 0);
+}
+
+#[test]
+fn a_closed_connection_leaves_its_programs_to_the_line_and_no_bytes() {
+    let mut rig = rig(Settings { lua: true, ..Settings::default() });
+    let (mut gone, mut other) = (rig.admin(), rig.admin());
+    for client in [&mut gone, &mut other] {
+        for name in ["first", "second"] {
+            rig.start_call(client, name, &values![]);
+        }
+    }
+    let [ended, session] =
+        [&gone, &other].map(|client| rig.instance.caller(client.slot).expect("it is there").session);
+    let bytes = rig.instance.status().unserved_input;
+    rig.disconnect(&gone);
+    assert_eq!(rig.instance.status().unserved_input, bytes / 2);
+    let next: Vec<_> = std::iter::from_fn(|| rig.instance.poll_invoke(|_| true)).collect();
+    let order: Vec<_> = next.iter().map(|invoke| (invoke.request.session, invoke.share)).collect();
+    assert_eq!(order, [(session, session), (ended, CLOSED), (session, session), (ended, CLOSED)]);
+    assert!(!rig.instance.is_awaited(next[1].request) && rig.instance.is_awaited(next[0].request));
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn half_requests_have_one_bound() -> Result<(), String> {
         let _ = attacker.write(&request[..request.len() - 1]);
         attackers.push(attacker);
     }
-    expect_log(&server, "it held back the rest of a request", 1)?;
+    expect_log(&server, "of its requests had not come as a whole", 1)?;
     let mut input = |key: &str| -> Result<i128, String> {
         let net = call(&mut honest, "box.stat.net", vec![])?;
         let under = |value: &Value, key: &str| match value {

@@ -293,7 +293,7 @@ settings! {
     max_frame_size: ByteSize = "16MiB", "max_frame_size", true,
         "Largest request; a longer one is refused and its connection closed";
     max_in_flight: u64 = "4096", "max_in_flight", true,
-        "Requests of one connection that wait for the journal; reading from it pauses beyond that";
+        "Requests of one connection that wait for the journal or a program; reading from it pauses beyond that";
     max_waiting: u64 = "4096", "max_waiting", true,
         "Waiting calls (take, put on a full tube) of one connection; further ones are refused";
     max_output: ByteSize = "16MiB", "max_output", true,
@@ -301,7 +301,7 @@ settings! {
     max_output_total: ByteSize = "256MiB", "max_output_total", true,
         "The same of all connections together: each may have a quarter of the rest; beyond the bound the worst reader is closed";
     max_input_total: ByteSize = "256MiB", "max_input_total", true,
-        "Bytes of requests of all connections that have not come as a whole, at least 4 times max_frame_size; beyond it the worst sender is closed";
+        "Bytes of requests of all connections that have not come as a whole or wait for programs, at least 4 times max_frame_size; beyond it the worst sender is closed";
     guest_on_loopback: bool = "true", "guest_on_loopback", true,
         "On a loopback address the user guest may use the queue and create tubes";
     drain_timeout: Duration = "5", "drain_timeout", true,

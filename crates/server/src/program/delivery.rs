@@ -52,22 +52,28 @@ impl Program {
     }
 }
 
+/// Whether requests of clients wait that may begin.
+pub(super) fn may_begin_requests(program: &Program, runtime: &Runtime) -> bool {
+    program
+        .core
+        .get()
+        .is_some_and(|core| core.instance.borrow().may_begin_invoke(|share| runtime.may_begin_request(share)))
+}
+
 /// Starts fibers for requests of clients, for a millisecond at most; further requests stay in their line. A stack that is new takes
 /// some 50 µs.
 fn begin_requests(program: &Program, runtime: &Runtime) {
     let began = Instant::now();
-    while runtime.may_begin_request() && began.elapsed() < QUANTUM {
-        let invoke = program.invokes.borrow_mut().pop_front();
-        let Some(invoke) = invoke else { return };
+    let Some(core) = program.core.get() else { return };
+    while began.elapsed() < QUANTUM {
+        let next = core.instance.borrow_mut().poll_invoke(|share| runtime.may_begin_request(share));
+        let Some(invoke) = next else { return };
         let (request, session) = (invoke.request, invoke.caller.session);
         let peer = program.peers.borrow().get(&session).cloned().unwrap_or_default();
         if let Err(error) = runtime.run_invoke(invoke, peer) {
             let text = error.message(runtime.main());
-            if let Some(core) = program.core.get() {
-                let error = ErrorObject::lua(text);
-                core.instance.borrow_mut().finish_invoke(request, Err(error));
-                core.end.notify_one();
-            }
+            core.instance.borrow_mut().finish_invoke(request, Err(ErrorObject::lua(text)));
+            core.end.notify_one();
         }
     }
 }

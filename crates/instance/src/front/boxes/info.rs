@@ -34,7 +34,7 @@ fn net_value(status: &Status) -> Value {
     };
     let mut output = part(status.unread_output, status.max_output_total);
     output.push(("closed", status.closed_for_output.into()));
-    let input = part(status.incomplete_input, status.max_input_total);
+    let input = part(status.unserved_input, status.max_input_total);
     Value::map([("output", Value::map(output)), ("input", Value::map(input))])
 }
 
@@ -47,7 +47,7 @@ pub(super) fn memory_value(status: &Status) -> Value {
         ("index", status.memory.indexes),
         ("limit", status.memory.limit),
         ("lua", status.lua_memory),
-        ("net", (status.unread_output + status.incomplete_input) as u64),
+        ("net", (status.unread_output + status.unserved_input) as u64),
         ("tx", 0),
     ])
 }
@@ -154,7 +154,7 @@ impl Instance {
             unread_output: self.front.unread_output(),
             max_output_total: self.front.settings.max_output_total,
             closed_for_output: self.front.output.closed(),
-            incomplete_input: self.front.connections.incomplete(),
+            unserved_input: self.front.connections.unserved(),
             max_input_total: self.front.settings.input_limit(),
             memory: self.shard.store().memory(),
             lua_memory: self.measures.programs.memory,

@@ -63,7 +63,7 @@ impl Instance {
             (
                 "INPUT",
                 Value::map([
-                    ("current", Value::from(status.incomplete_input as u64)),
+                    ("current", Value::from(status.unserved_input as u64)),
                     ("limit", (status.max_input_total as u64).into()),
                     ("closed", status.requests.closed_for_input.into()),
                 ]),

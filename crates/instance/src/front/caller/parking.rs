@@ -43,6 +43,7 @@ impl Instance {
 
     pub(crate) fn end_session(&mut self, session: u64) {
         self.front.parked.forget_session(session);
+        self.front.invokes.end_session(session);
         self.shard.end_session(session);
     }
 
@@ -108,10 +109,8 @@ impl Front {
 
     /// Notes a call whose answer comes later.
     pub(crate) fn park(&mut self, request: RequestId, call: ParkedCall) {
-        if let ReplyTo::Frame { slot, .. } = call.reply
-            && let Some(connection) = self.connections.get_mut(slot)
-        {
-            connection.count_parked(call.is_invoke, 1);
+        if let ReplyTo::Frame { slot, .. } = call.reply {
+            self.connections.count_parked(slot, call.waits_for);
         }
         self.parked.calls.insert(request, call);
     }
@@ -119,10 +118,8 @@ impl Front {
     /// Takes a parked call off the list; the caller of this function answers it.
     pub(crate) fn unpark(&mut self, request: RequestId) -> Option<ParkedCall> {
         let call = self.parked.calls.remove(&request)?;
-        if let ReplyTo::Frame { slot, .. } = call.reply
-            && let Some(connection) = self.connections.get_mut(slot)
-        {
-            connection.count_parked(call.is_invoke, -1);
+        if let ReplyTo::Frame { slot, .. } = call.reply {
+            self.connections.count_answered(slot, call.waits_for);
         }
         Some(call)
     }

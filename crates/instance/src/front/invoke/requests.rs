@@ -4,6 +4,7 @@ use super::{Invoke, InvokeKind, MAX_DENIED};
 use crate::front::Front;
 use crate::front::caller::{ParkedCall, ReplyTo};
 use crate::front::names::refined;
+use crate::front::waits_for::WaitsFor;
 use crate::shard::Shard;
 use crate::{Caller, ConnectionSlot, Instance, RequestId};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
@@ -23,9 +24,24 @@ impl Instance {
         self.front.denied.queue.pop_front()
     }
 
-    /// The next request for a program.
-    pub fn poll_invoke(&mut self) -> Option<Invoke> {
-        self.front.invokes.pop_front()
+    /// The next request for a program, of a session that `may_begin` one.
+    pub fn poll_invoke(&mut self, may_begin: impl Fn(u64) -> bool) -> Option<Invoke> {
+        self.front.invokes.pop(may_begin)
+    }
+
+    /// Whether [`Self::poll_invoke`] would give a request.
+    pub fn may_begin_invoke(&self, may_begin: impl Fn(u64) -> bool) -> bool {
+        self.front.invokes.has_next(may_begin)
+    }
+
+    /// Whether there are requests that no program has begun.
+    pub fn has_invokes(&self) -> bool {
+        !self.front.invokes.is_empty()
+    }
+
+    /// Whether an answer to the request would reach its caller.
+    pub fn is_awaited(&self, request: RequestId) -> bool {
+        self.front.parked.get(request).is_some()
     }
 
     /// A program has ended: answers the request with the number of its values and the values back to back. Nothing if
@@ -92,8 +108,9 @@ impl Front {
         reply: ReplyTo,
     ) -> RequestId {
         let request = self.parked.next_request(caller.session);
-        self.park(request, ParkedCall { reply, is_invoke: true });
-        self.invokes.push_back(Invoke { request, caller, kind, args: args.to_vec() });
+        let invoke = Invoke { request, share: caller.session, caller, kind, args: args.to_vec() };
+        self.park(request, ParkedCall { reply, waits_for: WaitsFor::Program { bytes: invoke.bytes() } });
+        self.invokes.push(invoke);
         request
     }
 }

@@ -4,6 +4,7 @@ use super::LongSelect;
 use crate::front::Front;
 use crate::front::call::too_many_waiting;
 use crate::front::caller::{ParkedCall, ReplyTo};
+use crate::front::waits_for::WaitsFor;
 use crate::shard::Shard;
 use crate::shard::data::{MAX_SELECTED, Select, too_much_selected};
 use crate::shard::wire_error;
@@ -56,7 +57,7 @@ impl Instance {
                 }
                 let request = self.front.parked.next_request(caller.session);
                 let reply = ReplyTo::Frame { slot, sync: header.sync, is_call_16: false };
-                self.front.park(request, ParkedCall { reply, is_invoke: false });
+                self.front.park(request, ParkedCall { reply, waits_for: WaitsFor::Event });
                 let bytes = chunk.len();
                 self.front.selects.queue.push_back(LongSelect {
                     request,

@@ -294,9 +294,17 @@ fn run(lua: Lua, plan: &Plan, alone: bool) -> Result<Run, Error> {
             check_time(lua)?;
         } else {
             lua.yield_now()?;
+            check_awaited(lua)?;
         }
     }
     Ok(run)
+}
+
+/// Ends a statement whose client has gone: nobody would read the result.
+fn check_awaited(lua: Lua) -> Result<(), Error> {
+    let Some(request) = lua.session()?.request else { return Ok(()) };
+    let is_awaited = lua.with_instance(|instance| Ok(instance.is_awaited(request)))?;
+    if is_awaited { Ok(()) } else { Err(Error::Cancelled) }
 }
 
 /// `sql_select(plan, parameters, of_client)`: metadata and rows. What it has read is durable.
