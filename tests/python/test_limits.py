@@ -236,16 +236,16 @@ EXECUTE = 11
 def test_a_flood_of_statements_delays_no_other_client(server):
     """Thousands of SQL statements wait in line: a program of another client has its turn, and closed clients leave no work."""
     text = 'SELECT count(*) FROM "_vspace" AS a, "_vspace" AS b, "_vspace" AS c'
-    each = 1000
+    each = 4000
     statements = b"".join(frame(EXECUTE, sync, {0x40: text, 0x41: []}) for sync in range(each))
-    flooders = [server.connect() for _ in range(4)]
+    flooders = [server.connect() for _ in range(8)]
     answered = [0] * len(flooders)
 
     def read(place):
         try:
             while True:
-                code, _, body = read_reply(flooders[place])
-                assert code == 0, body
+                # Some statements are refused for want of memory.
+                read_reply(flooders[place])
                 answered[place] += 1
         except OSError:
             return
@@ -259,7 +259,7 @@ def test_a_flood_of_statements_delays_no_other_client(server):
         for number in range(5):
             assert ask(other, frame(EVAL, 7, {0x27: "return ...", 0x21: [number]})) == [number]
             done = sum(answered)
-            assert done < 2 * each, f"{done} of {4 * each} statements were answered before program {number}"
+            assert done < each, f"{done} of {8 * each} statements were answered before program {number}"
         for sock in flooders:
             sock.shutdown(socket.SHUT_RDWR)
         for thread in threads:
