@@ -714,7 +714,7 @@ fn work(program: &Program, runtime: &Runtime) -> Option<u64> {
         });
         program.waits.set(runtime.waits_for_instance());
         // More may begin once others have ended.
-        if delivery::may_begin_requests(program, runtime) {
+        if program.may_begin_requests(runtime) {
             program.has_news.set(true);
         }
         if program.touched.replace(false)

@@ -10,6 +10,13 @@ use super::Program;
 use crate::slow_lane::QUANTUM;
 
 impl Program {
+    /// Whether requests of clients wait that may begin.
+    pub(super) fn may_begin_requests(&self, runtime: &Runtime) -> bool {
+        self.core.get().is_some_and(|core| {
+            core.instance.borrow().may_begin_invoke(|share| runtime.may_begin_request(share))
+        })
+    }
+
     /// Starts fibers for what clients ask and for the triggers of sessions.
     pub(super) fn deliver(&self, runtime: &Runtime) {
         loop {
@@ -50,14 +57,6 @@ impl Program {
         }
         begin_requests(self, runtime);
     }
-}
-
-/// Whether requests of clients wait that may begin.
-pub(super) fn may_begin_requests(program: &Program, runtime: &Runtime) -> bool {
-    program
-        .core
-        .get()
-        .is_some_and(|core| core.instance.borrow().may_begin_invoke(|share| runtime.may_begin_request(share)))
 }
 
 /// Starts fibers for requests of clients, for a millisecond at most; further requests stay in their line. A stack that is new takes
