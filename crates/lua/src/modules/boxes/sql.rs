@@ -300,7 +300,7 @@ fn run(lua: Lua, plan: &Plan, alone: bool) -> Result<Run, Error> {
     Ok(run)
 }
 
-/// Ends a statement whose client has gone, as the result has no reader.
+/// Ends the statement of a request whose connection has closed.
 fn check_awaited(lua: Lua) -> Result<(), Error> {
     let Some(request) = lua.session()?.request else { return Ok(()) };
     let is_awaited = lua.with_instance(|instance| Ok(instance.is_awaited(request)))?;
