@@ -269,6 +269,21 @@ def test_a_flood_of_statements_delays_no_other_client(server):
             time.sleep(0.01)
 
 
+def test_programs_that_wait_for_hours_leave_fibers_to_other_clients(server):
+    """Eight clients ask for more fibers than there are: a program of the ninth is run."""
+    request = frame(EVAL, 7, {0x27: "require('fiber').sleep(3600)", 0x21: []})
+    socks = [server.connect() for _ in range(8)]
+    try:
+        for sock in socks:
+            sock.sendall(request * 4000)
+        for number in range(3):
+            with server.connect() as other:
+                assert ask(other, frame(EVAL, 7, {0x27: "return ...", 0x21: [number]})) == [number]
+    finally:
+        for sock in socks:
+            sock.close()
+
+
 def test_requests_for_programs_share_one_bound(start_server):
     """Clients that send large arguments without pause are not read further; a program of another client is run."""
     limit = 64 * MIB

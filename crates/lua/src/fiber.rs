@@ -350,9 +350,9 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Whether a request of this share may have a fiber now: few enough of the share's fibers are ready.
+    /// Whether a request of this share may have a fiber now: few enough of the share's requests are under way, and of its fibers ready.
     pub(crate) fn may_begin_request(&self, share: u64) -> bool {
-        self.stacks.may_begin_request() && self.ready.borrow().may_begin(share)
+        self.stacks.may_begin_request(share) && self.ready.borrow().may_begin(share)
     }
 
     /// A fiber that will run a Rust function before all that are ready.

@@ -266,7 +266,8 @@ impl Runtime {
         let caller = invoke.caller.in_fiber();
         let session = Rc::new(Session { caller, peer, request: Some(request) });
         let scheduler = &self.shared().scheduler;
-        let (share, counted) = (invoke.share, scheduler.stacks.begin_request());
+        let share = invoke.share;
+        let counted = scheduler.stacks.begin_request(share);
         let entry = move |lua| {
             let _counted = counted;
             modules::run_invoke(lua, &invoke)
