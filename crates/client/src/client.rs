@@ -22,7 +22,6 @@ use crate::error::{Error, Result};
 use crate::give_back::GiveBack;
 use crate::kind::Kind;
 use crate::options::ConnectOptions;
-use crate::queue::Queue;
 use crate::response::Response;
 use crate::status::{Link, Status, StatusWatch};
 
@@ -116,11 +115,6 @@ impl Client {
         });
         tokio::spawn(supervise(Arc::clone(&core), connection));
         Ok(Self { handle: Arc::new(Handle { core }) })
-    }
-
-    /// The queue module of the server.
-    pub fn queue(&self) -> Queue {
-        Queue::new(self.clone())
     }
 
     /// The connection as it is now, for requests of any kind. If there is none, waits for one as long as a request

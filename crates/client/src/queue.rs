@@ -21,6 +21,13 @@ pub struct Queue {
     client: Client,
 }
 
+impl Client {
+    /// The queue module of the server.
+    pub fn queue(&self) -> Queue {
+        Queue::new(self.clone())
+    }
+}
+
 impl Queue {
     pub(crate) fn new(client: Client) -> Self {
         Self { client }

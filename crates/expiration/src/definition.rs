@@ -7,7 +7,9 @@ use lycosa_tuple::mp;
 
 use crate::deadline::Unit;
 use crate::error::Error;
-use crate::row;
+
+/// The space of the tasks.
+pub(crate) const SPACE_NAME: &str = "_expiration";
 
 /// Bytes that a task's name may have; the module of the article has 256 with the closing zero.
 pub const MAX_NAME: usize = 255;
@@ -212,10 +214,8 @@ fn index_of(space: &Space, id: IndexId) -> Result<&SpaceIndex, Error> {
 /// Refuses the spaces whose rows mean something to the server itself. A tube of any name is no such space.
 fn check_space(space: &Space, what: &str) -> Result<(), Error> {
     let name = space.name();
-    let is_ours = space.id() <= system::MAX
-        || space.is_guarded()
-        || name == row::SPACE_NAME
-        || BOOKKEEPING.contains(&name);
+    let is_ours =
+        space.id() <= system::MAX || space.is_guarded() || name == SPACE_NAME || BOOKKEEPING.contains(&name);
     if is_ours {
         return Err(Error::illegal(format!("space '{name}' is the server's own: no task may {what} it")));
     }

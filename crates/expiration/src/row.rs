@@ -11,11 +11,8 @@ use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 
 use crate::arguments::{self, Options};
-use crate::definition::{Archive, Definition, Field};
+use crate::definition::{Archive, Definition, Field, SPACE_NAME};
 use crate::error::Error;
-
-/// The space of the tasks.
-pub(crate) const SPACE_NAME: &str = "_expiration";
 
 const FIELDS: [FieldSpec<'static>; 3] = [
     FieldSpec { name: "name", ty: "string", nullable: false },

@@ -3,7 +3,7 @@
 //! The consensus is the crate `raft`'s, which has no I/O and no clock. This crate is what stands around it: [`node`] drives
 //! it by the rules under which it is safe here, and says what became of proposals; [`members`] is the list of servers and its
 //! changes; [`log`] keeps entries and votes in files of the journal's blocks; [`base`] is the group's part of a
-//! snapshot; [`codec`] and [`link`] are what nodes say to each other.
+//! snapshot; [`link`] and `message.rs` are what nodes say to each other, and [`codec`] reads the fields of both.
 //!
 //! An owner has one [`node::Node`] and one [`log::GroupLog`] for each server, moves messages between nodes, and applies the
 //! entries that are handed out. To a `Node` everything is a call and an event, so the same node runs in a simulated
@@ -21,6 +21,7 @@ pub mod codec;
 pub mod link;
 pub mod log;
 pub mod members;
+mod message;
 pub mod node;
 pub mod record;
 mod window;

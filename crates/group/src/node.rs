@@ -39,19 +39,21 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use lycosa_tuple::mp::{self, Reader};
-use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+use lycosa_tuple::mp;
+use raft::eraftpb::{Entry, Message, MessageType};
 use raft::{RawNode, ReadOnlyOption, StateRole};
 
 pub use duties::MAX_HAND_OVER_LAG;
+pub(crate) use event::payload;
 pub use event::{
     Ailment, Committed, Event, Outgoing, Payload, Progress, Refusal, Role, Status, StepError, Write,
 };
 
 use crate::base::{Base, FEATURE_LEVEL};
-use crate::codec::{CodecError, read_message, write_message};
+use crate::codec::CodecError;
 use crate::log::{Found, Opened, Records, Wanted};
 use crate::members::{Change, Members, NodeId};
+use crate::message::{read_message, write_message};
 use crate::record::{Ballot, Identity, Position};
 use crate::window::{Limits, Window};
 
@@ -845,19 +847,6 @@ fn is_superseded(queued: &Message, later: &Message) -> bool {
         && queued.entries.is_empty()
         && (queued.term, queued.index, queued.log_term) == (later.term, later.index, later.log_term)
         && queued.commit <= later.commit
-}
-
-/// What an entry holds.
-pub(crate) fn payload(entry: Entry) -> Payload {
-    if entry.get_entry_type() != EntryType::EntryNormal {
-        // The entry was read by this crate's codec or made by this node.
-        return Change::decode(&entry.context).map_or(Payload::Nothing, Payload::Change);
-    }
-    if !entry.context.is_empty() {
-        let level = Reader::new(&entry.context).uint().ok().and_then(|level| u32::try_from(level).ok());
-        return level.map_or(Payload::Nothing, Payload::Level);
-    }
-    if entry.data.is_empty() { Payload::Nothing } else { Payload::Rows(entry.data) }
 }
 
 fn is_same(found: &raft::eraftpb::ConfState, expected: &raft::eraftpb::ConfState) -> bool {

@@ -8,8 +8,9 @@ use raft::eraftpb::Entry;
 use uuid::Uuid;
 
 use crate::base::uuid;
-use crate::codec::{CodecError, fields, read_entry, uint8, write_entry};
+use crate::codec::{CodecError, fields, uint8};
 use crate::members::NodeId;
+use crate::message::{read_entry, write_entry};
 
 /// What a node is, for as long as it is a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

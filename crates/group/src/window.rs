@@ -15,9 +15,9 @@ use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
 
 use crate::base::Base;
-use crate::codec;
 use crate::log::{Found, Wanted};
 use crate::members::NodeId;
+use crate::message;
 use crate::record::{Ballot, Position};
 
 /// Bytes that an entry takes beyond its data.
@@ -333,7 +333,9 @@ impl Storage for Window {
     fn snapshot(&self, request_index: u64, to: u64) -> Result<Snapshot> {
         let least = request_index.max(self.removed.index);
         match &self.base {
-            Some(base) if base.index >= least && base.members.get(to).is_some() => Ok(codec::snapshot(base)),
+            Some(base) if base.index >= least && base.members.get(to).is_some() => {
+                Ok(message::snapshot(base))
+            }
             _ => {
                 self.requests.borrow_mut().snapshot = Some((least, to));
                 Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))

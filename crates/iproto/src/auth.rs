@@ -7,12 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use sha1::{Digest as _, Sha1};
 
-use crate::greeting::SALT_SIZE;
+use crate::greeting::{SALT_SIZE, SCRAMBLE_SIZE};
 
 /// Name of the method in requests and in `_user`.
 pub const METHOD: &str = "chap-sha1";
-/// Length of a scramble and of a hash in bytes.
-pub const SCRAMBLE_SIZE: usize = 20;
 
 /// A SHA-1 hash, or two of them in `xor`.
 pub type Hash = [u8; SCRAMBLE_SIZE];

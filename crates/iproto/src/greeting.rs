@@ -13,6 +13,8 @@ use uuid::Uuid;
 pub const GREETING_SIZE: usize = 128;
 /// Length of the salt in bytes, of which authentication uses the first 20.
 pub const SALT_SIZE: usize = 32;
+/// Length of a scramble and of a hash in bytes.
+pub const SCRAMBLE_SIZE: usize = 20;
 
 const LINE_SIZE: usize = GREETING_SIZE / 2;
 
@@ -133,7 +135,7 @@ impl Greeting {
         };
         let uuid = Uuid::parse_str(uuid).map_err(|_| GreetingError::Program)?;
         let decoded = BASE64.decode(second.trim_ascii_end()).map_err(|_| GreetingError::Salt)?;
-        if !(crate::auth::SCRAMBLE_SIZE..=SALT_SIZE).contains(&decoded.len()) {
+        if !(SCRAMBLE_SIZE..=SALT_SIZE).contains(&decoded.len()) {
             return Err(GreetingError::Salt);
         }
         let mut salt = [0; SALT_SIZE];

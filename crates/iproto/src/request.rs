@@ -8,14 +8,15 @@
 //!
 //! Whether names, spaces and users exist is not looked at here.
 
-mod encode;
+mod encoding;
 
 use lycosa_tuple::mp::{Kind, MpError, Reader};
 
-pub use self::encode::encode;
-use crate::auth::{Hash, SCRAMBLE_SIZE};
+pub use self::encoding::encode;
+use crate::auth::Hash;
 use crate::body::{Fields, Missing, array, map};
 use crate::error::{ErrorCode, ErrorObject};
+use crate::greeting::SCRAMBLE_SIZE;
 use crate::keys::{self, RequestType};
 
 /// What stands for the arguments of a CALL or EVAL that has none: an empty array.

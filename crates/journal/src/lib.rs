@@ -7,7 +7,8 @@
 //!
 //! From the bytes up: [`block`], [`synced`] and [`meta`] are the codec. [`reader`] reads one file and says how it
 //! ends, [`transaction`] makes transactions of blocks, and [`directory`] knows the names and holds the lock.
-//! [`decision`] is the table of what recovery does about what it finds. [`disk`] is the seam to the file system;
+//! [`decision`] is the table of what recovery does about what it finds; [`empty_xlog`] is the file that it hands to the
+//! [`writer`]. [`disk`] is the seam to the file system;
 //! [`memory`] is a disk that fails on command, and [`suite`] the tests that the log passes on every disk: both for
 //! the tests of other crates.
 //!
@@ -17,6 +18,7 @@ pub mod block;
 pub mod decision;
 pub mod directory;
 pub mod disk;
+pub mod empty_xlog;
 mod limbo;
 pub mod log;
 pub mod memory;

@@ -30,8 +30,9 @@ use crate::search::SoundPlaces;
 use crate::synced::SyncedLength;
 
 mod judge;
+mod zeros;
 
-use judge::{is_zero, rest_is_zero};
+use zeros::{is_zero, rest_is_zero};
 
 /// Bytes asked of the disk at once.
 const READ_AHEAD_BYTES: usize = 1 << 20;

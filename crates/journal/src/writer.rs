@@ -35,6 +35,7 @@ use crate::block::{
 };
 use crate::directory::{Directory, IN_PROGRESS, file_name};
 use crate::disk::{DiskFile, write_all_at};
+use crate::empty_xlog::EmptyXlog;
 use crate::log::{Batch, LogError, LogStatus, WalMode};
 use crate::meta::{FileKind, Meta};
 use crate::recovery::Recovered;
@@ -78,21 +79,6 @@ impl Default for Settings {
             preallocated_bytes: 0,
         }
     }
-}
-
-/// An xlog without rows. The next batch is written into it, or into one that takes its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EmptyXlog {
-    /// Its name.
-    pub name: String,
-    /// Length of its text header. What follows is at most an end marker or a torn tail.
-    pub header_bytes: u64,
-    /// Whether it ends in the end marker.
-    pub is_closed: bool,
-    /// `PrevVClock` of its text header.
-    pub prev_vclock: Option<Box<Vclock>>,
-    /// Whether its blocks are to say how much of it is synced.
-    pub has_synced_length: bool,
 }
 
 /// Writes xlogs into a folder, or the files of another log that has blocks of records.

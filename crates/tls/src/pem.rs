@@ -5,7 +5,7 @@ use std::path::Path;
 use rustls::pki_types::pem::{Error, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::TlsError;
+use crate::error::TlsError;
 
 /// Of a PEM file's size; a chain of certificates is a hundredth of it.
 const MAX_SIZE: u64 = 16 << 20;

@@ -4,8 +4,9 @@ use lycosa_iproto::error::ErrorCode;
 
 use super::*;
 use crate::fake_server::{FakeServer, call, fail, ok};
+use crate::payload::Payload;
 use crate::queue::{QueueConfig, QueueState, StorageMode, TubeOptions, TubeType};
-use crate::task::TaskState;
+use crate::task::{Task, TaskState};
 
 /// A client whose server gives these answers in turn, and the calls that it makes, as text.
 async fn scripted(answers: Vec<Result<Vec<Value>, &'static str>>) -> (Client, Arc<Mutex<Vec<String>>>) {

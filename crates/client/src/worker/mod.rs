@@ -47,19 +47,20 @@ mod policy;
 mod run;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use self::policy::Policy;
-use crate::error::{Error, Result};
+use self::policy::{Policy, Then};
+use crate::error::Error;
 use crate::task::Task;
 use crate::tube::Tube;
 
 /// How long one `take` waits at the server before it is asked again.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(30);
+/// No shorter time lies between two touches.
+const MIN_TOUCH_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest reason that is kept with a task, in bytes; a longer one loses its beginning.
 pub const MAX_REASON: usize = 1024;
 
@@ -93,15 +94,6 @@ pub struct Job {
 pub struct Failure {
     reason: String,
     then: Then,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Then {
-    /// As the worker's settings say.
-    Retry,
-    /// After this delay, unless it was the last attempt.
-    RetryAfter(Duration),
-    Bury,
 }
 
 impl Failure {
@@ -261,7 +253,7 @@ impl Worker {
 
     /// The longest time between two touches; a short ttr makes it shorter. Default 10 s.
     pub fn touch_interval(mut self, interval: Duration) -> Self {
-        self.touch_interval = interval.max(run::MIN_TOUCH_INTERVAL);
+        self.touch_interval = interval.max(MIN_TOUCH_INTERVAL);
         self
     }
 
@@ -287,19 +279,6 @@ impl Worker {
     /// What ends this worker from outside.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(self.stop.clone())
-    }
-
-    /// Works until it is stopped, or until the tube is empty if [`until_empty`](Self::until_empty) says so. If the
-    /// future is dropped, handlers are dropped, and the server releases their tasks when the client closes.
-    ///
-    /// # Errors
-    /// What no new attempt mends: there is no such tube, the user may not take from it. Running handlers end before.
-    pub async fn run<F, W>(self, handler: F) -> Result<Summary>
-    where
-        F: Fn(Job) -> W + Send + Sync + 'static,
-        W: Future<Output = Result<(), Failure>> + Send + 'static,
-    {
-        run::run(self, handler).await
     }
 }
 

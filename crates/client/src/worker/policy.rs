@@ -2,7 +2,15 @@
 
 use std::time::Duration;
 
-use super::Then;
+/// What becomes of a task whose handler failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// As the worker's settings say.
+    Retry,
+    /// After this delay, unless it was the last attempt.
+    RetryAfter(Duration),
+    Bury,
+}
 
 /// The greatest power of two by which the delay grows.
 const MAX_DOUBLINGS: u64 = 30;

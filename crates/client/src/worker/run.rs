@@ -9,7 +9,9 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::{Event, Failure, Job, MAX_REASON, Settled, Stop, Summary, TAKE_TIMEOUT, Worker};
+use super::{
+    Event, Failure, Job, MAX_REASON, MIN_TOUCH_INTERVAL, Settled, Stop, Summary, TAKE_TIMEOUT, Worker,
+};
 use crate::error::{Error, Result};
 use crate::kind::Kind;
 use crate::task::{Task, TaskState};
@@ -22,8 +24,6 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 const ABORT_LIMIT: Duration = Duration::from_secs(5);
 /// The first touch of a task whose ttr is not known.
 const FIRST_TOUCH: Duration = Duration::from_millis(250);
-/// No shorter time lies between two touches.
-pub(super) const MIN_TOUCH_INTERVAL: Duration = Duration::from_millis(10);
 /// The shortest time between two takes that find nothing.
 const MIN_WAIT: Duration = Duration::from_millis(100);
 /// Failed tasks that are remembered; beyond it those whose delay is long over are forgotten.
@@ -107,36 +107,43 @@ enum End {
     Aborted,
 }
 
-pub(super) async fn run<F, W>(worker: Worker, handler: F) -> Result<Summary>
-where
-    F: Fn(Job) -> W + Send + Sync + 'static,
-    W: Future<Output = Result<(), Failure>> + Send + 'static,
-{
-    let stop = worker.stop_handle();
-    let jobs = worker.jobs;
-    let shared = Arc::new(Shared {
-        worker,
-        handler,
-        summary: Mutex::default(),
-        retries: Mutex::default(),
-        running: AtomicUsize::new(0),
-        turns: Turns::default(),
-    });
-    let mut loops = JoinSet::new();
-    for _ in 0..jobs {
-        loops.spawn(take_and_run(Arc::clone(&shared)));
-    }
-    let mut failure = None;
-    while let Some(ended) = loops.join_next().await {
-        let ended = ended.unwrap_or_else(|error| Err(Error::protocol(format!("a job ended: {error}"))));
-        if let Err(error) = ended {
-            failure.get_or_insert(error);
-            stop.finish();
+impl Worker {
+    /// Works until it is stopped, or until the tube is empty if [`until_empty`](Self::until_empty) says so. If the
+    /// future is dropped, handlers are dropped, and the server releases their tasks when the client closes.
+    ///
+    /// # Errors
+    /// What no new attempt mends: there is no such tube, the user may not take from it. Running handlers end before.
+    pub async fn run<F, W>(self, handler: F) -> Result<Summary>
+    where
+        F: Fn(Job) -> W + Send + Sync + 'static,
+        W: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        let stop = self.stop_handle();
+        let jobs = self.jobs;
+        let shared = Arc::new(Shared {
+            worker: self,
+            handler,
+            summary: Mutex::default(),
+            retries: Mutex::default(),
+            running: AtomicUsize::new(0),
+            turns: Turns::default(),
+        });
+        let mut loops = JoinSet::new();
+        for _ in 0..jobs {
+            loops.spawn(take_and_run(Arc::clone(&shared)));
         }
-    }
-    match failure {
-        Some(error) => Err(error),
-        None => Ok(*lock(&shared.summary)),
+        let mut failure = None;
+        while let Some(ended) = loops.join_next().await {
+            let ended = ended.unwrap_or_else(|error| Err(Error::protocol(format!("a job ended: {error}"))));
+            if let Err(error) = ended {
+                failure.get_or_insert(error);
+                stop.finish();
+            }
+        }
+        match failure {
+            Some(error) => Err(error),
+            None => Ok(*lock(&shared.summary)),
+        }
     }
 }
 

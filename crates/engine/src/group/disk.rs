@@ -19,7 +19,7 @@ use lycosa_journal::log::LogStatus;
 use lycosa_journal::meta::FileKind;
 use lycosa_store::Settings as StoreSettings;
 
-use super::folder;
+use super::data;
 use super::transfer;
 
 /// Something for the disk of a member.
@@ -169,7 +169,7 @@ impl GroupDisk {
             }
             Order::Restore { index } => {
                 let (index, confirmed) =
-                    folder::load(self.directory(), self.store, index).map_err(|error| error.to_string())?;
+                    data::load(self.directory(), self.store, index).map_err(|error| error.to_string())?;
                 done.extend([Done::Restored { index, confirmed: Box::new(confirmed) }]);
             }
             Order::State(base) => done.extend([match base.write(self.directory(), b"") {

@@ -9,7 +9,7 @@ use std::io;
 
 use lycosa_group::base::{Base, BaseError};
 use lycosa_group::log::{GroupLog, OpenLogError};
-use lycosa_group::node::{Node, Settings as NodeSettings, SettingsError};
+use lycosa_group::node::{Node, Settings as NodeSettings};
 use lycosa_group::record::Identity as NodeIdentity;
 use lycosa_instance::{Confirmed, Identity};
 use lycosa_iproto::vclock::Vclock;
@@ -17,17 +17,17 @@ use lycosa_journal::decision::Mode;
 use lycosa_journal::directory::{Directory, file_name};
 use lycosa_journal::log::LogError;
 use lycosa_journal::meta::FileKind;
-use lycosa_journal::recovery::{Recovered, Recovery, Transaction};
+use lycosa_journal::recovery::{Recovered, Recovery};
 use lycosa_journal::snap::SnapshotError;
 use lycosa_journal::writer::{Settings as WriterSettings, XlogWriter};
 use lycosa_store::{Settings as StoreSettings, Store};
 use uuid::Uuid;
 
+use super::data::{OpenError, Told, load, load_entries};
 use super::disk::GroupDisk;
-use super::entry::{self, EntryError};
 use super::journal::GroupJournal;
 use crate::folder::write_snapshot;
-use crate::replay::{LoadError, Observer, Replay};
+use crate::replay::{LoadError, Replay};
 
 /// A member that was opened.
 #[derive(Debug)]
@@ -85,36 +85,6 @@ pub enum BeginError {
     /// The log cannot be begun.
     #[error(transparent)]
     Log(#[from] LogError),
-}
-
-/// Why a member's folder was not opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The log.
-    #[error(transparent)]
-    Log(#[from] OpenLogError),
-    /// The snapshot.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// The newest snapshot is damaged, and an older one stands in for it.
-    #[error(
-        "the snapshot {expected} of the group's state cannot be used, recovery came to {found}. Remove this node from the group, and add an empty server in its place"
-    )]
-    Snapshot {
-        /// Signature in the state.
-        expected: u64,
-        /// Signature that recovery came to.
-        found: u64,
-    },
-    /// The folder has no snapshot.
-    #[error("the folder has no snapshot of the group yet")]
-    NoSnapshot,
-    /// An entry.
-    #[error(transparent)]
-    Entry(#[from] EntryError),
-    /// The node's settings.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
 }
 
 /// Whose log the folder has, if it has the log of a group.
@@ -335,73 +305,8 @@ pub fn open_told(
     })
 }
 
-/// The data of everything up to `index`, or of the newest snapshot if that holds more. Returns the last entry in them.
-pub(super) fn load(
-    directory: &Directory,
-    store: StoreSettings,
-    index: u64,
-) -> Result<(u64, Confirmed), OpenError> {
-    let read = GroupLog::read_back(directory)?.ok_or(OpenError::NoSnapshot)?;
-    let index = index.max(read.base.index);
-    let (data, _) = load_entries(directory, store, &read.base, || read.rows(index), &|_, _| {})?;
-    Ok((index, data))
-}
-
 fn recover(recovery: Recovery, store: StoreSettings) -> Result<(Store, Recovered), LoadError> {
     let mut replay = Replay::new(Store::new(store));
     let recovered = recovery.run(&mut replay)?;
     Ok((replay.finish()?, recovered))
-}
-
-/// Hears how many bytes are in the data, and of how many.
-pub type Told<'a> = &'a dyn Fn(u64, u64);
-
-/// Tells of the bytes of a snapshot, which `more` bytes follow.
-struct Teller<'a> {
-    told: Told<'a>,
-    more: u64,
-}
-
-impl Observer for Teller<'_> {
-    fn applied(&mut self, _: u64, transaction: &Transaction<'_>) {
-        let progress = &transaction.progress;
-        (self.told)(progress.bytes_done, progress.bytes_total + self.more);
-    }
-}
-
-fn load_entries<'a, I: Iterator<Item = &'a [u8]>>(
-    directory: &Directory,
-    store: StoreSettings,
-    base: &Base,
-    entries: impl Fn() -> I,
-    told: Told<'_>,
-) -> Result<(Confirmed, Uuid), OpenError> {
-    let recovery = Recovery::open(directory, Mode::Strict).map_err(LoadError::from)?;
-    let recovery = recovery.ok_or(OpenError::NoSnapshot)?;
-    let more: u64 = entries().map(|entry| entry.len() as u64).sum();
-    let total = recovery.progress().bytes_total + more;
-    let mut replay = Replay::observed(Store::new(store), Teller { told, more });
-    let recovered = recovery.run(&mut replay).map_err(LoadError::from)?;
-    let found = recovered.vclock.signature();
-    if found != base.signature {
-        return Err(OpenError::Snapshot { expected: base.signature, found });
-    }
-    let mut vclock = recovered.vclock;
-    let mut left = more;
-    for bytes in entries() {
-        let entry = entry::decode(bytes)?;
-        for (header, body) in entry.rows() {
-            replay.apply(body).map_err(LoadError::from)?;
-            let known = vclock.set(header.replica_id, header.lsn);
-            known.map_err(|error| EntryError::Damaged(error.to_string()))?;
-        }
-        for body in entry.owner_rows()? {
-            replay.apply(&body).map_err(LoadError::from)?;
-        }
-        left -= bytes.len() as u64;
-        told(total - left, total);
-    }
-    told(total, total);
-    let store = replay.finish().map_err(LoadError::from)?;
-    Ok((Confirmed { store, vclock }, recovered.instance))
 }

@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`journal`] | [`GroupJournal`]: the node of the group on the loop's side, a [`Journal`](crate::journal::Journal) |
+//! | [`data`] | the data of a member, from its snapshot and its log |
 //! | [`disk`] | [`GroupDisk`]: its log and its snapshots; may be a thread beside the loop |
 //! | [`entry`] | what an entry of the log holds: rows, and where their transactions end |
 //! | [`folder`] | a data folder becomes a member's, is opened, and becomes a single server's again |
@@ -42,14 +43,16 @@
 //!
 //! Absent: sockets, secrets, threads, the clock, and forwarding of requests to the leader.
 
+pub mod data;
 pub mod disk;
 pub mod entry;
 pub mod folder;
 pub mod journal;
 pub mod transfer;
 
+pub use data::{OpenError, Told};
 pub use disk::{Done, GroupDisk, Order};
-pub use folder::{BeginError, NewGroup, OpenError, Opened, Told, begin, join, leave, open, open_told};
+pub use folder::{BeginError, NewGroup, Opened, begin, join, leave, open, open_told};
 pub use journal::{GroupJournal, GroupStatus};
 pub use lycosa_group::base::{Base, BaseError, FEATURE_LEVEL, OWNERS_LEVEL};
 pub use lycosa_group::link::{ConnectionNumber, Hello, HelloError, Peers};

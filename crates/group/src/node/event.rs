@@ -1,6 +1,8 @@
 //! Input and output of a node.
 
 use bytes::Bytes;
+use lycosa_tuple::mp::Reader;
+use raft::eraftpb::{Entry, EntryType};
 use uuid::Uuid;
 
 use crate::base::Base;
@@ -52,6 +54,19 @@ pub enum Payload {
     Change(Change),
     /// The group has risen to this level.
     Level(u32),
+}
+
+/// What an entry holds.
+pub(crate) fn payload(entry: Entry) -> Payload {
+    if entry.get_entry_type() != EntryType::EntryNormal {
+        // The entry was read by this crate's codec or made by this node.
+        return Change::decode(&entry.context).map_or(Payload::Nothing, Payload::Change);
+    }
+    if !entry.context.is_empty() {
+        let level = Reader::new(&entry.context).uint().ok().and_then(|level| u32::try_from(level).ok());
+        return level.map_or(Payload::Nothing, Payload::Level);
+    }
+    if entry.data.is_empty() { Payload::Nothing } else { Payload::Rows(entry.data) }
 }
 
 /// An entry that the group has decided on. Every node is handed the same ones in the same order.

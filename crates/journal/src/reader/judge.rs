@@ -21,6 +21,7 @@
 
 use std::io;
 
+use super::zeros::{is_zero, rest_is_zero};
 use super::{Damage, DamageKind, End, FileReader, Found, Step, Torn, TornCause};
 use crate::block::{
     self, FIXED_HEADER_BYTES, HeaderError, MAGIC_BYTES, MAGIC_END, MAGIC_PLAIN, MAGIC_ZSTD,
@@ -221,22 +222,6 @@ fn checksum_from(file: &dyn DiskFile, from: u64) -> io::Result<u32> {
     }
 }
 
-/// Whether the file has nothing but zeros, or nothing, from `from` on.
-pub(super) fn rest_is_zero(file: &dyn DiskFile, from: u64) -> io::Result<bool> {
-    let mut chunk = [0; 4096];
-    let mut begin = from;
-    loop {
-        let filled = read_full_at(file, &mut chunk, begin)?;
-        if !is_zero(&chunk[..filled]) {
-            return Ok(false);
-        }
-        if filled < chunk.len() {
-            return Ok(true);
-        }
-        begin += filled as u64;
-    }
-}
-
 /// Whether some sector of the file between `begin` and `end` is zeros. The last may be cut short by `end`.
 fn has_zero_sector(file: &dyn DiskFile, begin: u64, end: u64) -> io::Result<bool> {
     let mut sector = [0; SECTOR_BYTES as usize];
@@ -250,8 +235,4 @@ fn has_zero_sector(file: &dyn DiskFile, begin: u64, end: u64) -> io::Result<bool
         at += SECTOR_BYTES;
     }
     Ok(false)
-}
-
-pub(super) fn is_zero(bytes: &[u8]) -> bool {
-    bytes.iter().all(|&byte| byte == 0)
 }

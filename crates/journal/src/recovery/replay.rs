@@ -12,11 +12,11 @@ use super::choice::Replaced;
 use super::{Ledger, Progress, RecoveryError, RecoveryTarget, Source, Transaction, Xlog, io_error};
 use crate::decision::{Defect, Finding};
 use crate::directory::Directory;
+use crate::empty_xlog::EmptyXlog;
 use crate::limbo::{Limbo, Undecided};
 use crate::meta::FileKind;
 use crate::reader::{Damage, DamageKind, End, FileReader, OpenError, Step, Torn, TornCause};
 use crate::transaction::{Next, Row, Transactions};
-use crate::writer::EmptyXlog;
 
 /// A recovery that runs.
 pub(super) struct RecoveryRun<'a> {

@@ -10,7 +10,6 @@ use lycosa_iproto::vclock::Vclock;
 use lycosa_tuple::mp::{MpError, Reader};
 use uuid::Uuid;
 
-use super::join::{Join, JoinKind};
 use super::request;
 use super::{Follower, Subscription};
 use crate::lineage::TermMark;
@@ -190,7 +189,7 @@ impl Handshake {
     }
 }
 
-/// A peer that knows the replica's user. One request makes it a [`Join`] or a [`Follower`].
+/// A peer that knows the replica's user. One request makes it a [`Join`](super::Join) or a [`Follower`].
 #[derive(Debug)]
 pub struct Session {
     /// The peer.
@@ -210,23 +209,6 @@ impl Session {
         incoming: Vec<u8>,
     ) -> Self {
         Self { peer, version, ballot, incoming }
-    }
-
-    /// Asks for all data, with or without a number in the replica set.
-    #[must_use]
-    pub fn join(self, kind: JoinKind, out: &mut Vec<u8>) -> Join {
-        match kind {
-            JoinKind::Named(instance) => request::join(out, instance),
-            JoinKind::Anonymous => request::fetch_snapshot(out),
-        }
-        Join::new(kind, self)
-    }
-
-    /// Asks for a number, as an anonymous replica at `vclock`.
-    #[must_use]
-    pub fn register(self, instance: Uuid, vclock: &Vclock, out: &mut Vec<u8>) -> Join {
-        request::register(out, instance, vclock);
-        Join::registering(instance, self, vclock)
     }
 
     /// Asks for the log.

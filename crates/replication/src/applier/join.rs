@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::follower::check_origin;
 use super::handshake::{Ballot, Session};
+use super::request;
 use crate::stream::{self, Message, StreamError};
 
 /// With or without a number.
@@ -62,13 +63,32 @@ pub struct Join {
     done: usize,
 }
 
+impl Session {
+    /// Asks for all data, with or without a number in the replica set.
+    #[must_use]
+    pub fn join(self, kind: JoinKind, out: &mut Vec<u8>) -> Join {
+        match kind {
+            JoinKind::Named(instance) => request::join(out, instance),
+            JoinKind::Anonymous => request::fetch_snapshot(out),
+        }
+        Join::new(kind, self)
+    }
+
+    /// Asks for a number, as an anonymous replica at `vclock`.
+    #[must_use]
+    pub fn register(self, instance: Uuid, vclock: &Vclock, out: &mut Vec<u8>) -> Join {
+        request::register(out, instance, vclock);
+        Join::registering(instance, self, vclock)
+    }
+}
+
 impl Join {
-    pub(super) fn new(kind: JoinKind, session: Session) -> Self {
+    fn new(kind: JoinKind, session: Session) -> Self {
         let (peer, version, ballot, incoming) = session.into_incoming();
         Self { kind, stage: Stage::Start, vclock: Vclock::new(), peer, version, ballot, incoming, done: 0 }
     }
 
-    pub(super) fn registering(instance: Uuid, session: Session, vclock: &Vclock) -> Self {
+    fn registering(instance: Uuid, session: Session, vclock: &Vclock) -> Self {
         let join = Self::new(JoinKind::Named(instance), session);
         Self { stage: Stage::Log, vclock: vclock.replicated(), ..join }
     }
