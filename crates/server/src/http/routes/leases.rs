@@ -2,21 +2,17 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
 use axum::routing::post;
-use lycosa_instance::TokenRole;
 use lycosa_tuple::mp::Reader;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Args, Named, Params, Route, answer, check_seconds, given, method, read_json, silent, tasks, unexpected,
+    Args, Client, Named, OPERATOR, Params, Posted, Reply, Route, answer, check_seconds, given, method,
+    silent, tasks, unexpected,
 };
-use crate::http::Shared;
-use crate::http::access::Access;
 use crate::http::bridge::{Call, MAX_CALLS, Values};
 use crate::http::problem::{Kind, Problem};
 
@@ -30,34 +26,20 @@ const MAX_WAIT: f64 = 600.0;
 const MAX_TASKS: u64 = 1000;
 
 pub(super) const ROUTES: &[Route] = &[
-    Route {
-        method: "post",
-        path: "/v1/tubes/{tube}/take",
-        operation: "takeTasks",
-        summary: "Takes tasks by lease; waits for the first one",
-        role: Some(TokenRole::Operator),
-        query: &[
+    Route::new("post", "/v1/tubes/{tube}/take", "takeTasks", OPERATOR)
+        .summary("Takes tasks by lease; waits for the first one")
+        .query(&[
             ("max", "integer", "tasks to take at most, 1 to 1000; 1 without it"),
             ("wait", "number", "seconds to wait for the first task, up to 600; none without it"),
             ("lease", "number", "seconds for which the tasks are held, up to a day; 60 without it"),
-        ],
-        headers: &[],
-        bodies: &[],
-        answers: &[(200, "TakenTasks")],
-        attach: || post(take),
-    },
-    Route {
-        method: "post",
-        path: "/v1/tubes/{tube}/settle",
-        operation: "settleTasks",
-        summary: "Finishes, gives back, sets aside or prolongs taken tasks, each on its own",
-        role: Some(TokenRole::Operator),
-        query: &[],
-        headers: &[],
-        bodies: &[("application/json", "Settle")],
-        answers: &[(200, "Settled")],
-        attach: || post(settle),
-    },
+        ])
+        .answers(&[(200, "TakenTasks")])
+        .attach(|| post(take)),
+    Route::new("post", "/v1/tubes/{tube}/settle", "settleTasks", OPERATOR)
+        .summary("Finishes, gives back, sets aside or prolongs taken tasks, each on its own")
+        .bodies(&[("application/json", "Settle")])
+        .answers(&[(200, "Settled")])
+        .attach(|| post(settle)),
 ];
 
 #[derive(Debug, Deserialize)]
@@ -69,11 +51,10 @@ struct TakeParams {
 }
 
 async fn take(
-    State(state): State<Shared>,
-    access: Access,
+    client: Client,
     Named(tube): Named<String>,
     Params(TakeParams { max, wait, lease }): Params<TakeParams>,
-) -> Result<Response, Problem> {
+) -> Reply {
     let (max, wait, lease) = (max.unwrap_or(1), wait.unwrap_or(0.0), lease.unwrap_or(DEFAULT_LEASE));
     if !(1..=MAX_TASKS).contains(&max) {
         return Err(Problem::new(Kind::Malformed, format!("max is {max}: use 1 to {MAX_TASKS}")));
@@ -81,14 +62,14 @@ async fn take(
     if !(0.0..=MAX_WAIT).contains(&wait) {
         return Err(Problem::new(Kind::Malformed, format!("wait is {wait}: use 0 to {MAX_WAIT} seconds")));
     }
-    let args = Args::new().json(&max.into()).json(&wait.into()).json(&json!({ "lease": lease }));
+    let args = Args::new().json(max).json(wait).json(json!({ "lease": lease }));
     let function = method(&tube, "take_many");
     let call = Call { function: function.clone(), args: args.finish() };
-    let limit = state.limits.timeout + Duration::from_secs_f64(wait);
-    let values = state.bridge.take(&access, &tube, call, limit).await?;
+    let limit = client.state.limits.timeout + Duration::from_secs_f64(wait);
+    let values = client.state.bridge.take(&client.access, &tube, call, limit).await?;
     let mut reader = Reader::new(&values.bytes);
     let is_nothing = reader.nil().is_ok() || values.count == 0;
-    if is_nothing && let Some(problem) = silent(&state).await? {
+    if is_nothing && let Some(problem) = silent(&client).await? {
         return Err(problem);
     }
     let count = if is_nothing { 0 } else { reader.array().map_err(|_| unexpected(&function))? };
@@ -145,8 +126,7 @@ struct Item {
 impl Settle {
     fn items(self, tube: &str) -> Vec<Item> {
         let item = |list, name: &str, lease: String, more: Option<Json>| {
-            let args = Args::new().json(&lease.as_str().into());
-            let args = more.iter().fold(args, Args::json).finish();
+            let args = more.into_iter().fold(Args::new().json(lease.as_str()), Args::json).finish();
             Item { list, lease, call: Call { function: method(tube, name), args } }
         };
         let acks = self.acks.into_iter().map(|lease| item("acks", "ack", lease, None));
@@ -166,14 +146,7 @@ impl Settle {
     }
 }
 
-async fn settle(
-    State(state): State<Shared>,
-    access: Access,
-    Named(tube): Named<String>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let settle: Settle = read_json(&state, &headers, body).await?;
+async fn settle(client: Client, Named(tube): Named<String>, Posted(settle): Posted<Settle>) -> Reply {
     for release in &settle.releases {
         check_seconds("releases: ", "delay", release.delay)?;
     }
@@ -188,6 +161,7 @@ async fn settle(
         places.push((list, lease));
         calls.push(call);
     }
+    let Client { state, access } = client;
     let mut results = state.bridge.calls(&access, calls, state.limits.timeout).await?;
     // The status of a request about one task is that of the task.
     if let [Err(problem)] = results.as_slice() {

@@ -8,59 +8,37 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use lycosa_instance::{Caller, Instance, TokenRole};
+use lycosa_instance::{Caller, Instance};
 use lycosa_metrics::{Autoscaler, Scope, Snapshot, Target, Tube};
 use lycosa_queue::status::Page;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Args, Named, Params, Route, answer, method, unexpected};
+use super::{Args, Client, Named, Params, Reply, Route, VIEWER, answer, method, unexpected};
 use crate::http::access::Access;
 use crate::http::problem::{Kind, Problem};
 use crate::http::{Peer, Shared};
 use crate::process;
 
 pub(super) const ROUTES: &[Route] = &[
-    Route {
-        method: "get",
-        path: "/metrics",
-        operation: "metrics",
-        summary: "Everything that is measured, for Prometheus; clients of other machines need a token for every tube",
-        role: None,
-        query: &[],
-        headers: &[],
-        bodies: &[],
-        answers: &[(200, "Metrics"), (401, "Problem")],
-        attach: || get(metrics),
-    },
-    Route {
-        method: "get",
-        path: "/metrics/detailed",
-        operation: "detailedMetrics",
-        summary: "The metrics of one tube, whether /metrics has it or not",
-        role: None,
-        query: &[("tube", "string, required", "its name")],
-        headers: &[],
-        bodies: &[],
-        answers: &[(200, "Metrics"), (400, "Problem"), (401, "Problem"), (404, "Problem")],
-        attach: || get(detailed),
-    },
-    Route {
-        method: "get",
-        path: "/v1/tubes/{tube}/scale",
-        operation: "getTubeScale",
-        summary: "Flat numbers of a tube, for autoscalers",
-        role: Some(TokenRole::Viewer),
-        query: &[(
+    Route::new("get", "/metrics", "metrics", None)
+.summary("Everything that is measured, for Prometheus; clients of other machines need a token for every tube")
+.answers(&[(200, "Metrics"), (401, "Problem")])
+.attach(|| get(metrics)),
+    Route::new("get", "/metrics/detailed", "detailedMetrics", None)
+.summary("The metrics of one tube, whether /metrics has it or not")
+.query(&[("tube", "string, required", "its name")])
+.answers(&[(200, "Metrics"), (400, "Problem"), (401, "Problem"), (404, "Problem")])
+.attach(|| get(detailed)),
+    Route::new("get", "/v1/tubes/{tube}/scale", "getTubeScale", VIEWER)
+.summary("Flat numbers of a tube, for autoscalers")
+.query(&[(
             "age",
             "number",
             "seconds below which the oldest ready task is to stay, for desired_workers; 60 by default",
-        )],
-        headers: &[],
-        bodies: &[],
-        answers: &[(200, "TubeScale")],
-        attach: || get(scale),
-    },
+        )])
+.answers(&[(200, "TubeScale")])
+.attach(|| get(scale)),
 ];
 
 /// Whether the client may read metrics.
@@ -99,7 +77,7 @@ async fn metrics(
     State(state): State<Shared>,
     Extension(peer): Extension<Peer>,
     access: Option<Access>,
-) -> Result<Response, Problem> {
+) -> Reply {
     admit(&state, peer, access).await?;
     let mut snapshot = Snapshot::default();
     let mut after = None;
@@ -131,7 +109,7 @@ async fn detailed(
     Extension(peer): Extension<Peer>,
     access: Option<Access>,
     Params(OneTube { tube }): Params<OneTube>,
-) -> Result<Response, Problem> {
+) -> Reply {
     admit(&state, peer, access).await?;
     let mut snapshot = Snapshot::default();
     page(&state, &mut snapshot, (None, Some(tube.clone()))).await?;
@@ -154,15 +132,9 @@ struct Wanted {
     age: Option<f64>,
 }
 
-async fn scale(
-    State(state): State<Shared>,
-    access: Access,
-    Named(tube): Named<String>,
-    Params(Wanted { age }): Params<Wanted>,
-) -> Result<Response, Problem> {
+async fn scale(client: Client, Named(tube): Named<String>, Params(Wanted { age }): Params<Wanted>) -> Reply {
     let function = method(&tube, "status");
-    let values =
-        state.bridge.call(&access, function.clone(), Args::new().finish(), state.limits.timeout).await?;
+    let values = client.call(&function, Args::new()).await?;
     let tube = Tube::read(&values.bytes).map_err(|_| unexpected(&function))?;
     let target = age.map_or_else(Target::default, |age| Target { age });
     Ok(answer(StatusCode::OK, &json!(Autoscaler::of(&tube, target))))

@@ -15,10 +15,11 @@ mod tasks;
 mod token;
 mod tubes;
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::{self as axum_body, Body};
-use axum::extract::{FromRequestParts, Path, Query};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use axum::middleware::Next;
@@ -30,9 +31,10 @@ use lycosa_queue::QueueState;
 use lycosa_tuple::mp::{self, Reader};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 
 use super::access::Access;
+use super::bridge::Values;
 use super::problem::{Kind, Problem, reader_text};
 use super::readings::{self, Packed, Subject};
 use super::{Peer, Shared, body, compression, etag, json};
@@ -62,15 +64,70 @@ pub(crate) struct Route {
     pub(crate) attach: fn() -> MethodRouter<Shared>,
 }
 
+impl Route {
+    /// A route without parameters, bodies and answers; it accepts no request before [`Self::attach`].
+    const fn new(
+        method: &'static str,
+        path: &'static str,
+        operation: &'static str,
+        role: Option<TokenRole>,
+    ) -> Self {
+        let attach = MethodRouter::new;
+        Self {
+            method,
+            path,
+            operation,
+            summary: "",
+            role,
+            query: &[],
+            headers: &[],
+            bodies: &[],
+            answers: &[],
+            attach,
+        }
+    }
+
+    const fn summary(self, summary: &'static str) -> Self {
+        Self { summary, ..self }
+    }
+
+    const fn query(self, query: &'static [(&'static str, &'static str, &'static str)]) -> Self {
+        Self { query, ..self }
+    }
+
+    const fn headers(self, headers: &'static [(&'static str, &'static str)]) -> Self {
+        Self { headers, ..self }
+    }
+
+    /// Requests may share the answers.
+    const fn shared(self) -> Self {
+        self.headers(&[(
+            "Cache-Control",
+            "max-age=N, up to 5: the answer may be one that another request with the token got within the last N seconds",
+        )])
+    }
+
+    const fn bodies(self, bodies: &'static [(&'static str, &'static str)]) -> Self {
+        Self { bodies, ..self }
+    }
+
+    const fn answers(self, answers: &'static [(u16, &'static str)]) -> Self {
+        Self { answers, ..self }
+    }
+
+    const fn attach(self, attach: fn() -> MethodRouter<Shared>) -> Self {
+        Self { attach, ..self }
+    }
+}
+
+/// Roles of tokens that routes need.
+const VIEWER: Option<TokenRole> = Some(TokenRole::Viewer);
+const OPERATOR: Option<TokenRole> = Some(TokenRole::Operator);
+const ADMINISTRATOR: Option<TokenRole> = Some(TokenRole::Administrator);
+
 /// All routes, for the handler that describes them.
 #[derive(Clone, Copy)]
 pub(crate) struct Table(pub(crate) &'static [&'static [Route]]);
-
-/// Of routes whose answers requests may share.
-const SHARED_HEADERS: &[(&str, &str)] = &[(
-    "Cache-Control",
-    "max-age=N, up to 5: the answer may be one that another request with the token got within the last N seconds",
-)];
 
 /// Parameters of the path.
 struct Named<T>(T);
@@ -104,24 +161,43 @@ struct Reasoned {
     reason: Option<String>,
 }
 
-/// Reads a JSON body.
-async fn read_json<T: DeserializeOwned>(
-    state: &Shared,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<T, Problem> {
-    let content =
-        headers.get(header::CONTENT_TYPE).and_then(|content| content.to_str().ok()).unwrap_or_default();
-    let media = content.split(';').next().unwrap_or_default().trim();
-    if !media.eq_ignore_ascii_case("application/json") {
-        return Err(Problem::new(
-            Kind::WrongType,
-            format!("Content-Type is {content:?}: use application/json"),
-        ));
+/// A body in JSON.
+struct Posted<T>(T);
+
+impl<T: DeserializeOwned> FromRequest<Shared> for Posted<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request<Body>, state: &Shared) -> Result<Self, Problem> {
+        let (Parts { headers, .. }, body) = request.into_parts();
+        let content = content_type(&headers);
+        if !media_type(content).eq_ignore_ascii_case("application/json") {
+            let detail = format!("Content-Type is {content:?}: use application/json");
+            return Err(Problem::new(Kind::WrongType, detail));
+        }
+        let body = body::read(state, &headers, body).await?;
+        let read = serde_json::from_slice(&body);
+        read.map(Self).map_err(|error| Problem::new(Kind::Malformed, reader_text(&error.to_string())))
     }
-    let body = body::read(state, headers, body).await?;
-    serde_json::from_slice(&body)
-        .map_err(|error| Problem::new(Kind::Malformed, reader_text(&error.to_string())))
+}
+
+fn content_type(headers: &HeaderMap) -> &str {
+    headers.get(header::CONTENT_TYPE).and_then(|content| content.to_str().ok()).unwrap_or_default()
+}
+
+/// A content type without its parameters.
+fn media_type(content: &str) -> &str {
+    content.split(';').next().unwrap_or_default().trim()
+}
+
+/// How old an answer the client takes, if it says so.
+struct AcceptedAge(Option<Duration>);
+
+impl<S: Send + Sync> FromRequestParts<S> for AcceptedAge {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(readings::accepted_age(&parts.headers)))
+    }
 }
 
 /// The number of a task in a path.
@@ -167,8 +243,8 @@ impl Args {
         self
     }
 
-    fn json(mut self, value: &Json) -> Self {
-        json::to_msgpack(value, &mut self.bytes);
+    fn json(mut self, value: impl Into<Json>) -> Self {
+        json::to_msgpack(&value.into(), &mut self.bytes);
         self.count += 1;
         self
     }
@@ -182,6 +258,9 @@ impl Args {
     }
 }
 
+/// The response to a request, or its refusal.
+type Reply = Result<response::Response, Problem>;
+
 /// An answer with a body.
 fn answer(status: StatusCode, body: &Json) -> response::Response {
     let mut response = Response::new(Body::from(body.to_string()));
@@ -194,17 +273,6 @@ fn answer(status: StatusCode, body: &Json) -> response::Response {
 fn given<const N: usize>(members: [(&str, Json); N]) -> Json {
     let there = members.into_iter().filter(|(_, value)| !value.is_null());
     there.map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into()
-}
-
-/// Refuses a token without that role over the whole server: for what this door shows without a call of a function.
-async fn admit(state: &Shared, access: &Access, role: TokenRole, what: &'static str) -> Result<(), Problem> {
-    let digest = access.0.clone();
-    let look = move |instance: &mut Instance| {
-        instance.set_now(now());
-        let caller = instance.token_caller(&digest, 0)?;
-        instance.check_token_role(&caller, role, what)
-    };
-    state.bridge.look(state.limits.timeout, look).await?.map_err(Problem::from)
 }
 
 /// Gives the answer to a GET an ETag of its body, and answers nothing but "not modified" to a client that has it. Large answers
@@ -264,60 +332,102 @@ async fn tag(request: Request<Body>, next: Next) -> Response<Body> {
     Response::from_parts(parts, Body::from(body))
 }
 
-/// Calls a function that answers a report: one value, or none.
-async fn report(
-    state: &Shared,
-    access: &Access,
-    function: &str,
-    args: Args,
-    limit: Duration,
-) -> Result<Json, Problem> {
-    report_of(state, access, function, args.finish(), limit).await
-}
-
-async fn report_of(
-    state: &Shared,
-    access: &Access,
-    function: &str,
-    args: Vec<u8>,
-    limit: Duration,
-) -> Result<Json, Problem> {
-    let values = state.bridge.call(access, function.to_owned(), args, limit).await?;
-    if values.count == 0 {
-        return Ok(Json::Null);
-    }
-    json::from_report(&mut Reader::new(&values.bytes)).ok_or_else(|| unexpected(function))
-}
-
-/// The response with a report in the form that `shape` gives it, which other requests may share ([`readings`]).
-async fn reported(
-    state: &Shared,
+/// The sender of a request: its token, and the door that it knocked at.
+struct Client {
+    state: Shared,
     access: Access,
-    headers: &HeaderMap,
-    function: &'static str,
-    args: Args,
-    shape: impl FnOnce(Json) -> Result<Json, Problem>,
-) -> Result<response::Response, Problem> {
-    let (args, limit) = (args.finish(), state.limits.timeout);
-    let Some(age) = readings::accepted_age(headers) else {
-        let report = report_of(state, &access, function, args, limit).await?;
-        return Ok(answer(StatusCode::OK, &shape(report)?));
-    };
-    let digest = access.0.clone();
-    let look = move |instance: &mut Instance| {
-        instance.set_now(now());
-        instance.token_caller(&digest, 0).map(drop)
-    };
-    state.bridge.look(limit, look).await?.map_err(Problem::from)?;
-    let subject = Subject { token: Some(access.0.clone()), function, args: args.clone() };
-    let make = async { Ok(shape(report_of(state, &access, function, args, limit).await?)?.to_string()) };
-    Ok(state.readings.get(subject, age, make).await?.response())
+}
+
+impl FromRequestParts<Shared> for Client {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Shared) -> Result<Self, Problem> {
+        let access = <Access as FromRequestParts<Shared>>::from_request_parts(parts, state).await?;
+        Ok(Self { state: state.clone(), access })
+    }
+}
+
+impl Client {
+    /// Looks at the instance.
+    async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut Instance) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        self.state.bridge.look(self.state.limits.timeout, look).await
+    }
+
+    /// Refuses a token without that role over the whole server: for what this door shows without a call of a function.
+    async fn admit(&self, role: TokenRole, what: &'static str) -> Result<(), Problem> {
+        let digest = self.access.0.clone();
+        let look = move |instance: &mut Instance| {
+            instance.set_now(now());
+            let caller = instance.token_caller(&digest, 0)?;
+            instance.check_token_role(&caller, role, what)
+        };
+        self.look(look).await?.map_err(Problem::from)
+    }
+
+    /// Calls a function.
+    async fn call(&self, function: &str, args: Args) -> Result<Values, Problem> {
+        self.call_within(function, args.finish(), self.state.limits.timeout).await
+    }
+
+    async fn call_within(&self, function: &str, args: Vec<u8>, limit: Duration) -> Result<Values, Problem> {
+        self.state.bridge.call(&self.access, function.to_owned(), args, limit).await
+    }
+
+    /// The response with the report of a function.
+    async fn answer(&self, function: &str, args: Args) -> Reply {
+        Ok(answer(StatusCode::OK, &self.report(function, args).await?))
+    }
+
+    /// The same as the only member of an object.
+    async fn answer_as(&self, member: &str, function: &str, args: Args) -> Reply {
+        let report = self.report(function, args).await?;
+        Ok(answer(StatusCode::OK, &json!({ member: report })))
+    }
+
+    /// Calls a function that answers a report: one value, or none.
+    async fn report(&self, function: &str, args: Args) -> Result<Json, Problem> {
+        self.report_within(function, args.finish(), self.state.limits.timeout).await
+    }
+
+    async fn report_within(&self, function: &str, args: Vec<u8>, limit: Duration) -> Result<Json, Problem> {
+        let values = self.call_within(function, args, limit).await?;
+        if values.count == 0 {
+            return Ok(Json::Null);
+        }
+        json::from_report(&mut Reader::new(&values.bytes)).ok_or_else(|| unexpected(function))
+    }
+
+    /// The response with a report in the form that `shape` gives it, which other requests may share ([`readings`]).
+    async fn reported(
+        &self,
+        AcceptedAge(age): AcceptedAge,
+        function: &'static str,
+        args: Args,
+        shape: impl FnOnce(Json) -> Result<Json, Problem>,
+    ) -> Reply {
+        let Some(age) = age else {
+            return Ok(answer(StatusCode::OK, &shape(self.report(function, args).await?)?));
+        };
+        let (args, limit) = (args.finish(), self.state.limits.timeout);
+        let digest = self.access.0.clone();
+        let look = move |instance: &mut Instance| {
+            instance.set_now(now());
+            instance.token_caller(&digest, 0).map(drop)
+        };
+        self.look(look).await?.map_err(Problem::from)?;
+        let subject = Subject { token: Some(self.access.0.clone()), function, args: args.clone() };
+        let make = async { Ok(shape(self.report_within(function, args, limit).await?)?.to_string()) };
+        Ok(self.state.readings.get(subject, age, make).await?.response())
+    }
 }
 
 /// Why the queue answers a put or take with null, if the reason is not the tube's: it does not run.
-async fn silent(state: &Shared) -> Result<Option<Problem>, Problem> {
+async fn silent(client: &Client) -> Result<Option<Problem>, Problem> {
     let look = |instance: &mut Instance| (instance.is_read_only(), instance.queue().state());
-    let (is_read_only, queue) = state.bridge.look(state.limits.timeout, look).await?;
+    let (is_read_only, queue) = client.look(look).await?;
     Ok(match (is_read_only, queue) {
         (true, _) => Some(Problem::new(Kind::ReadOnly, "this server takes no writes")),
         (false, QueueState::Running) => None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, Request, StatusCode};
+use axum::http::{Request, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -13,63 +13,32 @@ use lycosa_instance::Instance;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::{Params, Route, Table, answer};
+use super::{AcceptedAge, Params, Reply, Route, Table, answer};
 use crate::http::problem::{Kind, Problem};
-use crate::http::readings::{self, Subject};
+use crate::http::readings::Subject;
 use crate::http::{Shared, openapi};
 
 /// How long the loop may take to answer a probe.
 const LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) const ROUTES: &[Route] = &[
-    Route {
-        method: "get",
-        path: "/livez",
-        operation: "livez",
-        summary: "Whether the server's loop turns",
-        role: None,
-        query: &[],
-        headers: &[],
-        bodies: &[],
-        answers: &[(200, "Live"), (503, "Problem")],
-        attach: || get(livez),
-    },
-    Route {
-        method: "get",
-        path: "/readyz",
-        operation: "readyz",
-        summary: "Whether tasks can be put and taken here, and why not; a member of a group is ready while it knows the leader",
-        role: None,
-        query: &[("read_only", "boolean", "true: a server that takes no writes is ready too")],
-        headers: &[],
-        bodies: &[],
-        answers: &[(200, "Ready"), (400, "Problem"), (503, "Ready")],
-        attach: || get(readyz),
-    },
-    Route {
-        method: "get",
-        path: "/health",
-        operation: "health",
-        summary: "What /readyz says, with version and uptime; the status is 200 as long as the loop turns",
-        role: None,
-        query: &[],
-        headers: &[],
-        bodies: &[],
-        answers: &[(200, "Health"), (503, "Problem")],
-        attach: || get(health),
-    },
-    Route {
-        method: "get",
-        path: "/v1/openapi.json",
-        operation: "openapi",
-        summary: "This document",
-        role: None,
-        query: &[],
-        headers: &[],
-        bodies: &[],
-        answers: &[(200, "OpenApi")],
-        attach: || get(openapi),
-    },
+    Route::new("get", "/livez", "livez", None)
+.summary("Whether the server's loop turns")
+.answers(&[(200, "Live"), (503, "Problem")])
+.attach(|| get(livez)),
+    Route::new("get", "/readyz", "readyz", None)
+.summary("Whether tasks can be put and taken here, and why not; a member of a group is ready while it knows the leader")
+.query(&[("read_only", "boolean", "true: a server that takes no writes is ready too")])
+.answers(&[(200, "Ready"), (400, "Problem"), (503, "Ready")])
+.attach(|| get(readyz)),
+    Route::new("get", "/health", "health", None)
+.summary("What /readyz says, with version and uptime; the status is 200 as long as the loop turns")
+.answers(&[(200, "Health"), (503, "Problem")])
+.attach(|| get(health)),
+    Route::new("get", "/v1/openapi.json", "openapi", None)
+.summary("This document")
+.answers(&[(200, "OpenApi")])
+.attach(|| get(openapi)),
 ];
 
 /// Answers in place of every route until the start is over: probes say how far it is, anything else is refused.
@@ -106,7 +75,7 @@ async fn openapi(Extension(table): Extension<Table>) -> Response {
     answer(StatusCode::OK, &openapi::document(table))
 }
 
-async fn livez(State(state): State<Shared>) -> Result<Response, Problem> {
+async fn livez(State(state): State<Shared>) -> Reply {
     state.bridge.look(LIMIT, |_| ()).await?;
     Ok(answer(StatusCode::OK, &json!({ "live": true })))
 }
@@ -121,15 +90,15 @@ struct ReadyParams {
 async fn readyz(
     State(state): State<Shared>,
     Params(ReadyParams { read_only }): Params<ReadyParams>,
-) -> Result<Response, Problem> {
+) -> Reply {
     let reasons = state.bridge.look(LIMIT, move |instance| reasons(instance, read_only)).await?;
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     Ok(answer(status, &json!({ "ready": reasons.is_empty(), "reasons": reasons })))
 }
 
 /// Open pages ask each second, and share the answer as they share answers that need a token ([`readings`]).
-async fn health(State(state): State<Shared>, headers: HeaderMap) -> Result<Response, Problem> {
-    let Some(age) = readings::accepted_age(&headers) else {
+async fn health(State(state): State<Shared>, AcceptedAge(age): AcceptedAge) -> Reply {
+    let Some(age) = age else {
         return Ok(answer(StatusCode::OK, &state.bridge.look(LIMIT, standing).await?));
     };
     let subject = Subject { token: None, function: "health", args: Vec::new() };

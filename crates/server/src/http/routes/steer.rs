@@ -2,173 +2,83 @@
 //!
 //! Members of filters and reports keep their names. Ids of tasks are texts; in a filter they may be numbers as well.
 
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::Response;
+use axum::http::StatusCode;
 use axum::routing::{get, post};
-use lycosa_instance::TokenRole;
 use lycosa_tuple::mp::Reader;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Args, Named, Params, Reasoned, Route, answer, given, ids_as_texts, method, read_json, report, task_id,
-    tasks, unexpected,
+    Args, Client, Named, OPERATOR, Params, Posted, Reasoned, Reply, Route, VIEWER, answer, given,
+    ids_as_texts, method, task_id, tasks, unexpected,
 };
-use crate::http::access::Access;
+use crate::http::json;
 use crate::http::problem::{Kind, Problem};
-use crate::http::{Shared, json};
 
 pub(super) const ROUTES: &[Route] = &[
-    Route {
-        method: "post",
-        path: "/v1/tubes/{tube}/find",
-        operation: "findTasks",
-        summary: "A page of the tasks that match a filter",
-        role: Some(TokenRole::Viewer),
-        query: &[],
-        headers: &[],
-        bodies: &[("application/json", "Find")],
-        answers: &[(200, "Page")],
-        attach: || post(find),
-    },
-    Route {
-        method: "get",
-        path: "/v1/tubes/{tube}/explain",
-        operation: "explain",
-        summary: "Why a task, a sub-queue or a tube is not worked on, and until when",
-        role: Some(TokenRole::Viewer),
-        query: &[
+    Route::new("post", "/v1/tubes/{tube}/find", "findTasks", VIEWER)
+        .summary("A page of the tasks that match a filter")
+        .bodies(&[("application/json", "Find")])
+        .answers(&[(200, "Page")])
+        .attach(|| post(find)),
+    Route::new("get", "/v1/tubes/{tube}/explain", "explain", VIEWER)
+        .summary("Why a task, a sub-queue or a tube is not worked on, and until when")
+        .query(&[
             ("id", "string", "the task"),
             ("utube", "string", "the sub-queue; without either, the tube"),
-        ],
-        headers: &[],
-        bodies: &[],
-        answers: &[(200, "Explanation")],
-        attach: || get(explain),
-    },
-    Route {
-        method: "post",
-        path: "/v1/tubes/{tube}/pause",
-        operation: "pauseTube",
-        summary: "Hands out no tasks until the tube is resumed",
-        role: Some(TokenRole::Operator),
-        query: &[],
-        headers: &[],
-        bodies: &[("application/json", "Reasoned")],
-        answers: &[(200, "Changed")],
-        attach: || {
-            post(|state, access, tube, headers, body| set_paused(state, access, tube, headers, body, "pause"))
-        },
-    },
-    Route {
-        method: "post",
-        path: "/v1/tubes/{tube}/resume",
-        operation: "resumeTube",
-        summary: "Hands out tasks again",
-        role: Some(TokenRole::Operator),
-        query: &[],
-        headers: &[],
-        bodies: &[("application/json", "Reasoned")],
-        answers: &[(200, "Changed")],
-        attach: || {
-            post(|state, access, tube, headers, body| {
-                set_paused(state, access, tube, headers, body, "resume")
-            })
-        },
-    },
-    Route {
-        method: "get",
-        path: "/v1/tubes/{tube}/jobs",
-        operation: "listJobs",
-        summary: "The jobs of the tube, the newest first",
-        role: Some(TokenRole::Viewer),
-        query: &[],
-        headers: &[],
-        bodies: &[],
-        answers: &[(200, "Jobs")],
-        attach: || get(jobs),
-    },
-    Route {
-        method: "post",
-        path: "/v1/tubes/{tube}/jobs",
-        operation: "startJob",
-        summary: "Counts or changes all tasks that match a filter, in slices",
-        role: Some(TokenRole::Operator),
-        query: &[],
-        headers: &[],
-        bodies: &[("application/json", "NewJob")],
-        answers: &[(202, "Job")],
-        attach: || post(start),
-    },
-    Route {
-        method: "get",
-        path: "/v1/tubes/{tube}/jobs/{job}",
-        operation: "getJob",
-        summary: "A job and how far it is",
-        role: Some(TokenRole::Viewer),
-        query: &[],
-        headers: &[],
-        bodies: &[],
-        answers: &[(200, "Job")],
-        attach: || get(job),
-    },
-    Route {
-        method: "post",
-        path: "/v1/tubes/{tube}/jobs/{job}/control",
-        operation: "controlJob",
-        summary: "Pauses, resumes or cancels a job, or changes its rate",
-        role: Some(TokenRole::Operator),
-        query: &[],
-        headers: &[],
-        bodies: &[("application/json", "Control")],
-        answers: &[(200, "Job")],
-        attach: || post(control),
-    },
-    Route {
-        method: "post",
-        path: "/v1/tubes/{tube}/jobs/{job}/undo",
-        operation: "undoJob",
-        summary: "Begins a job that brings back what a job has changed",
-        role: Some(TokenRole::Operator),
-        query: &[],
-        headers: &[],
-        bodies: &[("application/json", "Reasoned")],
-        answers: &[(202, "Job")],
-        attach: || post(undo),
-    },
-    Route {
-        method: "get",
-        path: "/v1/jobs",
-        operation: "listAllJobs",
-        summary: "The jobs of all tubes of the token, the newest first",
-        role: Some(TokenRole::Viewer),
-        query: &[
+        ])
+        .answers(&[(200, "Explanation")])
+        .attach(|| get(explain)),
+    Route::new("post", "/v1/tubes/{tube}/pause", "pauseTube", OPERATOR)
+        .summary("Hands out no tasks until the tube is resumed")
+        .bodies(&[("application/json", "Reasoned")])
+        .answers(&[(200, "Changed")])
+        .attach(|| post(|client, tube, body| set_paused(client, tube, body, "pause"))),
+    Route::new("post", "/v1/tubes/{tube}/resume", "resumeTube", OPERATOR)
+        .summary("Hands out tasks again")
+        .bodies(&[("application/json", "Reasoned")])
+        .answers(&[(200, "Changed")])
+        .attach(|| post(|client, tube, body| set_paused(client, tube, body, "resume"))),
+    Route::new("get", "/v1/tubes/{tube}/jobs", "listJobs", VIEWER)
+        .summary("The jobs of the tube, the newest first")
+        .answers(&[(200, "Jobs")])
+        .attach(|| get(jobs)),
+    Route::new("post", "/v1/tubes/{tube}/jobs", "startJob", OPERATOR)
+        .summary("Counts or changes all tasks that match a filter, in slices")
+        .bodies(&[("application/json", "NewJob")])
+        .answers(&[(202, "Job")])
+        .attach(|| post(start)),
+    Route::new("get", "/v1/tubes/{tube}/jobs/{job}", "getJob", VIEWER)
+        .summary("A job and how far it is")
+        .answers(&[(200, "Job")])
+        .attach(|| get(job)),
+    Route::new("post", "/v1/tubes/{tube}/jobs/{job}/control", "controlJob", OPERATOR)
+        .summary("Pauses, resumes or cancels a job, or changes its rate")
+        .bodies(&[("application/json", "Control")])
+        .answers(&[(200, "Job")])
+        .attach(|| post(control)),
+    Route::new("post", "/v1/tubes/{tube}/jobs/{job}/undo", "undoJob", OPERATOR)
+        .summary("Begins a job that brings back what a job has changed")
+        .bodies(&[("application/json", "Reasoned")])
+        .answers(&[(202, "Job")])
+        .attach(|| post(undo)),
+    Route::new("get", "/v1/jobs", "listAllJobs", VIEWER)
+        .summary("The jobs of all tubes of the token, the newest first")
+        .query(&[
             ("limit", "integer", "jobs at most, up to 100"),
             ("before", "integer", "jobs with smaller ids: the smallest id of the page before"),
-        ],
-        headers: &[],
-        bodies: &[],
-        answers: &[(200, "Jobs")],
-        attach: || get(all_jobs),
-    },
-    Route {
-        method: "get",
-        path: "/v1/audit",
-        operation: "listAudit",
-        summary: "Who steered what, when and why, the newest entries first; needs a token for every tube",
-        role: Some(TokenRole::Viewer),
-        query: &[
+        ])
+        .answers(&[(200, "Jobs")])
+        .attach(|| get(all_jobs)),
+    Route::new("get", "/v1/audit", "listAudit", VIEWER)
+        .summary("Who steered what, when and why, the newest entries first; needs a token for every tube")
+        .query(&[
             ("tube", "string", "entries about this tube"),
             ("limit", "integer", "entries at most, up to 1000; 100 without it"),
             ("before", "integer", "entries with smaller ids: the smallest id of the page before"),
-        ],
-        headers: &[],
-        bodies: &[],
-        answers: &[(200, "Audit")],
-        attach: || get(audit),
-    },
+        ])
+        .answers(&[(200, "Audit")])
+        .attach(|| get(audit)),
 ];
 
 /// Members of reports that are ids of tasks.
@@ -207,17 +117,14 @@ fn filter(mut filter: Map<String, Json>) -> Result<Json, Problem> {
 }
 
 async fn find(
-    State(state): State<Shared>,
-    access: Access,
+    client: Client,
     Named(tube): Named<String>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let Find { filter: wanted, limit, cursor } = read_json(&state, &headers, body).await?;
+    Posted(Find { filter: wanted, limit, cursor }): Posted<Find>,
+) -> Reply {
     let options = given([("limit", limit.into()), ("cursor", cursor.into())]);
-    let args = Args::new().json(&filter(wanted)?).json(&options);
+    let args = Args::new().json(filter(wanted)?).json(options);
     let function = method(&tube, "find");
-    let values = state.bridge.call(&access, function.clone(), args.finish(), state.limits.timeout).await?;
+    let values = client.call(&function, args).await?;
     let page = page(&mut Reader::new(&values.bytes)).ok_or_else(|| unexpected(&function))?;
     Ok(answer(StatusCode::OK, &page.into()))
 }
@@ -244,36 +151,27 @@ struct ExplainParams {
     utube: Option<String>,
 }
 
-async fn explain(
-    State(state): State<Shared>,
-    access: Access,
-    Named(tube): Named<String>,
-    Params(params): Params<ExplainParams>,
-) -> Result<Response, Problem> {
+async fn explain(client: Client, Named(tube): Named<String>, Params(params): Params<ExplainParams>) -> Reply {
     let args = match params {
-        ExplainParams { id: Some(id), utube: None } => Args::new().json(&task_id(&id)?.into()),
-        ExplainParams { id: None, utube: Some(utube) } => Args::new().json(&json!({ "utube": utube })),
+        ExplainParams { id: Some(id), utube: None } => Args::new().json(task_id(&id)?),
+        ExplainParams { id: None, utube: Some(utube) } => Args::new().json(json!({ "utube": utube })),
         ExplainParams { id: None, utube: None } => Args::new(),
         _ => return Err(Problem::new(Kind::Malformed, "id and utube are given: name one of them")),
     };
-    let mut explained =
-        report(&state, &access, &method(&tube, "explain"), args, state.limits.timeout).await?;
+    let mut explained = client.report(&method(&tube, "explain"), args).await?;
     ids_as_texts(&mut explained, &TASK_IDS);
     Ok(answer(StatusCode::OK, &explained))
 }
 
 async fn set_paused(
-    State(state): State<Shared>,
-    access: Access,
+    client: Client,
     Named(tube): Named<String>,
-    headers: HeaderMap,
-    body: Body,
+    Posted(Reasoned { reason }): Posted<Reasoned>,
     name: &'static str,
-) -> Result<Response, Problem> {
-    let Reasoned { reason } = read_json(&state, &headers, body).await?;
-    let args = Args::new().json(&given([("reason", reason.into())]));
-    let changed = report(&state, &access, &method(&tube, name), args, state.limits.timeout).await?;
-    Ok(answer(StatusCode::OK, &json!({ "changed": changed })))
+) -> Reply {
+    client
+        .answer_as("changed", &method(&tube, name), Args::new().json(given([("reason", reason.into())])))
+        .await
 }
 
 #[derive(Debug, Deserialize)]
@@ -291,15 +189,8 @@ struct NewJob {
     reason: Option<String>,
 }
 
-async fn start(
-    State(state): State<Shared>,
-    access: Access,
-    Named(tube): Named<String>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let NewJob { operation, filter: wanted, dry_run, counted, to, delay, pri, rate, reason } =
-        read_json(&state, &headers, body).await?;
+async fn start(client: Client, Named(tube): Named<String>, Posted(new): Posted<NewJob>) -> Reply {
+    let NewJob { operation, filter: wanted, dry_run, counted, to, delay, pri, rate, reason } = new;
     let wanted = filter(wanted)?;
     let is_given = [counted.is_some(), to.is_some(), delay.is_some(), pri.is_some(), rate.is_some()];
     if operation == "count" && is_given.contains(&true) {
@@ -307,7 +198,7 @@ async fn start(
         return Err(Problem::new(Kind::Malformed, text));
     }
     let (name, args) = if operation == "count" {
-        ("count", Args::new().json(&wanted))
+        ("count", Args::new().json(wanted))
     } else {
         let options = given([
             ("dry_run", dry_run.into()),
@@ -318,19 +209,14 @@ async fn start(
             ("rate", rate.into()),
             ("reason", reason.into()),
         ]);
-        ("apply", Args::new().json(&operation.into()).json(&wanted).json(&options))
+        ("apply", Args::new().json(operation).json(wanted).json(options))
     };
-    let job = report(&state, &access, &method(&tube, name), args, state.limits.timeout).await?;
+    let job = client.report(&method(&tube, name), args).await?;
     Ok(answer(StatusCode::ACCEPTED, &job))
 }
 
-async fn jobs(
-    State(state): State<Shared>,
-    access: Access,
-    Named(tube): Named<String>,
-) -> Result<Response, Problem> {
-    let jobs = report(&state, &access, &method(&tube, "jobs"), Args::new(), state.limits.timeout).await?;
-    Ok(answer(StatusCode::OK, &json!({ "jobs": jobs })))
+async fn jobs(client: Client, Named(tube): Named<String>) -> Reply {
+    client.answer_as("jobs", &method(&tube, "jobs"), Args::new()).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -340,14 +226,9 @@ struct JobsParams {
     before: Option<u64>,
 }
 
-async fn all_jobs(
-    State(state): State<Shared>,
-    access: Access,
-    Params(JobsParams { limit, before }): Params<JobsParams>,
-) -> Result<Response, Problem> {
-    let args = Args::new().json(&given([("limit", limit.into()), ("before", before.into())]));
-    let jobs = report(&state, &access, "queue.jobs", args, state.limits.timeout).await?;
-    Ok(answer(StatusCode::OK, &json!({ "jobs": jobs })))
+async fn all_jobs(client: Client, Params(JobsParams { limit, before }): Params<JobsParams>) -> Reply {
+    let args = Args::new().json(given([("limit", limit.into()), ("before", before.into())]));
+    client.answer_as("jobs", "queue.jobs", args).await
 }
 
 /// The number of a job in a path.
@@ -357,14 +238,8 @@ fn job_id(text: &str) -> Result<Json, Problem> {
     text.parse::<u64>().map(Json::from).map_err(|_| wrong())
 }
 
-async fn job(
-    State(state): State<Shared>,
-    access: Access,
-    Named((tube, job)): Named<(String, String)>,
-) -> Result<Response, Problem> {
-    let args = Args::new().json(&job_id(&job)?);
-    let job = report(&state, &access, &method(&tube, "job"), args, state.limits.timeout).await?;
-    Ok(answer(StatusCode::OK, &job))
+async fn job(client: Client, Named((tube, job)): Named<(String, String)>) -> Reply {
+    client.answer(&method(&tube, "job"), Args::new().json(job_id(&job)?)).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -376,29 +251,21 @@ struct Control {
 }
 
 async fn control(
-    State(state): State<Shared>,
-    access: Access,
+    client: Client,
     Named((tube, job)): Named<(String, String)>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let Control { action, rate, reason } = read_json(&state, &headers, body).await?;
+    Posted(Control { action, rate, reason }): Posted<Control>,
+) -> Reply {
     let options = given([("rate", rate.into()), ("reason", reason.into())]);
-    let args = Args::new().json(&job_id(&job)?).json(&action.into()).json(&options);
-    let job = report(&state, &access, &method(&tube, "control"), args, state.limits.timeout).await?;
-    Ok(answer(StatusCode::OK, &job))
+    client.answer(&method(&tube, "control"), Args::new().json(job_id(&job)?).json(action).json(options)).await
 }
 
 async fn undo(
-    State(state): State<Shared>,
-    access: Access,
+    client: Client,
     Named((tube, job)): Named<(String, String)>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
-    let Reasoned { reason } = read_json(&state, &headers, body).await?;
-    let args = Args::new().json(&job_id(&job)?).json(&given([("reason", reason.into())]));
-    let job = report(&state, &access, &method(&tube, "undo"), args, state.limits.timeout).await?;
+    Posted(Reasoned { reason }): Posted<Reasoned>,
+) -> Reply {
+    let args = Args::new().json(job_id(&job)?).json(given([("reason", reason.into())]));
+    let job = client.report(&method(&tube, "undo"), args).await?;
     Ok(answer(StatusCode::ACCEPTED, &job))
 }
 
@@ -410,13 +277,7 @@ struct AuditParams {
     before: Option<u64>,
 }
 
-async fn audit(
-    State(state): State<Shared>,
-    access: Access,
-    Params(AuditParams { tube, limit, before }): Params<AuditParams>,
-) -> Result<Response, Problem> {
+async fn audit(client: Client, Params(AuditParams { tube, limit, before }): Params<AuditParams>) -> Reply {
     let options = given([("tube", tube.into()), ("limit", limit.into()), ("before", before.into())]);
-    let args = Args::new().json(&options);
-    let entries = report(&state, &access, "queue.audit", args, state.limits.timeout).await?;
-    Ok(answer(StatusCode::OK, &json!({ "entries": entries })))
+    client.answer_as("entries", "queue.audit", Args::new().json(options)).await
 }

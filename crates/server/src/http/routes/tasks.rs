@@ -4,11 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::response::Response;
 use axum::routing::{delete, get, post};
-use lycosa_instance::{Once, TokenRole};
+use lycosa_instance::Once;
 use lycosa_queue::MAX_BATCH;
 use lycosa_tuple::mp::{self, Reader};
 use serde::de::value::MapAccessDeserializer;
@@ -16,58 +14,40 @@ use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value as Json, json};
 
-use super::{Args, Named, Params, Route, answer, check_seconds, method, silent, task_id, unexpected};
-use crate::http::access::Access;
+use super::{
+    Args, Client, Named, OPERATOR, Params, Reply, Route, VIEWER, answer, check_seconds, content_type,
+    media_type, method, silent, task_id, unexpected,
+};
 use crate::http::bridge::Call;
 use crate::http::problem::{Kind, Problem, reader_text};
-use crate::http::{Shared, body, json};
+use crate::http::{body, json};
 
 pub(super) const ROUTES: &[Route] = &[
-    Route {
-        method: "post",
-        path: "/v1/tubes/{tube}/tasks",
-        operation: "putTasks",
-        summary: "Puts a task, or several in one transaction",
-        role: Some(TokenRole::Operator),
-        query: PUT_QUERY,
-        headers: &[
+    Route::new("post", "/v1/tubes/{tube}/tasks", "putTasks", OPERATOR)
+        .summary("Puts a task, or several in one transaction")
+        .query(PUT_QUERY)
+        .headers(&[
             ("Idempotency-Key", "a repetition with the same key puts nothing, and has the first answer"),
             ("traceparent", "kept with each task of the request that names none itself"),
             ("tracestate", "as traceparent"),
-        ],
-        bodies: &[
+        ])
+        .bodies(&[
             ("application/json", "NewTaskOrTasks"),
             ("application/x-ndjson", "NewTaskLines"),
             ("text/plain", "Text"),
             ("application/octet-stream", "Bytes"),
-        ],
-        answers: &[(201, "PutTaskOrTasks")],
-        attach: || post(put),
-    },
-    Route {
-        method: "get",
-        path: "/v1/tubes/{tube}/tasks/{id}",
-        operation: "peekTask",
-        summary: "A task in any state, without taking it",
-        role: Some(TokenRole::Viewer),
-        query: &[("payload", "string", "`msgpack`: the payload as payload_msgpack, as it is stored")],
-        headers: &[],
-        bodies: &[],
-        answers: &[(200, "Task")],
-        attach: || get(peek),
-    },
-    Route {
-        method: "delete",
-        path: "/v1/tubes/{tube}/tasks/{id}",
-        operation: "deleteTask",
-        summary: "Deletes a task in any state",
-        role: Some(TokenRole::Operator),
-        query: &[],
-        headers: &[],
-        bodies: &[],
-        answers: &[(200, "Task")],
-        attach: || delete(remove),
-    },
+        ])
+        .answers(&[(201, "PutTaskOrTasks")])
+        .attach(|| post(put)),
+    Route::new("get", "/v1/tubes/{tube}/tasks/{id}", "peekTask", VIEWER)
+        .summary("A task in any state, without taking it")
+        .query(&[("payload", "string", "`msgpack`: the payload as payload_msgpack, as it is stored")])
+        .answers(&[(200, "Task")])
+        .attach(|| get(peek)),
+    Route::new("delete", "/v1/tubes/{tube}/tasks/{id}", "deleteTask", OPERATOR)
+        .summary("Deletes a task in any state")
+        .answers(&[(200, "Task")])
+        .attach(|| delete(remove)),
 ];
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -256,15 +236,11 @@ enum Put {
     Many(Vec<Encoded>),
 }
 
-fn content_type(fields: &HeaderMap) -> &str {
-    fields.get(header::CONTENT_TYPE).and_then(|content| content.to_str().ok()).unwrap_or_default()
-}
-
 /// Reads the body of a put by its type.
 fn tasks(fields: &HeaderMap, body: &[u8], params: &PutParams, has_params: bool) -> Result<Put, Problem> {
     let content = content_type(fields);
     let trace = trace(fields);
-    let media = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let media = media_type(content).to_ascii_lowercase();
     let malformed = |text: String| Problem::new(Kind::Malformed, text);
     let is_json = matches!(&*media, "application/json" | "application/x-ndjson" | "application/jsonl");
     if has_params && is_json {
@@ -340,15 +316,15 @@ fn once(headers: &HeaderMap, request: [&[u8]; 3], window: Duration) -> Result<Op
 }
 
 async fn put(
-    State(state): State<Shared>,
-    access: Access,
+    client: Client,
     Named(tube): Named<String>,
     Params(params): Params<PutParams>,
     uri: axum::http::Uri,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
-    let body = body::read(&state, &headers, body).await?;
+) -> Reply {
+    let state = &client.state;
+    let body = body::read(state, &headers, body).await?;
     let content = content_type(&headers);
     let put = tasks(&headers, &body, &params, uri.query().is_some_and(|query| !query.is_empty()))?;
     let (name, args, is_one) = match put {
@@ -372,10 +348,10 @@ async fn put(
     let function = method(&tube, name);
     let once = once(&headers, [uri.to_string().as_bytes(), content.as_bytes(), &body], state.limits.window)?;
     let call = Call { function: function.clone(), args: args.finish() };
-    let values = state.bridge.call_once(&access, once, call, state.limits.timeout).await?;
+    let values = state.bridge.call_once(&client.access, once, call, state.limits.timeout).await?;
     let mut reader = Reader::new(&values.bytes);
     if reader.nil().is_ok() || values.count == 0 {
-        return Err(silent(&state).await?.unwrap_or_else(|| {
+        return Err(silent(&client).await?.unwrap_or_else(|| {
             Problem::new(Kind::Full, format!("the tube {tube:?} takes no task now: it is full"))
         }));
     }
@@ -397,15 +373,13 @@ async fn put(
 }
 
 async fn peek(
-    State(state): State<Shared>,
-    access: Access,
+    client: Client,
     Named((tube, id)): Named<(String, String)>,
     Params(PeekParams { payload }): Params<PeekParams>,
-) -> Result<Response, Problem> {
-    let args = Args::new().json(&task_id(&id)?.into()).json(&json!({ "extended": true }));
-    let args = args.finish();
+) -> Reply {
+    let args = Args::new().json(task_id(&id)?).json(json!({ "extended": true }));
     let function = method(&tube, "peek");
-    let values = state.bridge.call(&access, function.clone(), args, state.limits.timeout).await?;
+    let values = client.call(&function, args).await?;
     let add = match payload {
         None => json::payload,
         Some(PayloadForm::Msgpack) => json::stored_payload,
@@ -426,22 +400,9 @@ enum PayloadForm {
     Msgpack,
 }
 
-async fn remove(
-    State(state): State<Shared>,
-    access: Access,
-    Named((tube, id)): Named<(String, String)>,
-) -> Result<Response, Problem> {
-    one_task(&state, &access, method(&tube, "delete"), Args::new().json(&task_id(&id)?.into())).await
-}
-
-/// A call that answers one task.
-async fn one_task(
-    state: &Shared,
-    access: &Access,
-    function: String,
-    args: Args,
-) -> Result<Response, Problem> {
-    let values = state.bridge.call(access, function.clone(), args.finish(), state.limits.timeout).await?;
+async fn remove(client: Client, Named((tube, id)): Named<(String, String)>) -> Reply {
+    let function = method(&tube, "delete");
+    let values = client.call(&function, Args::new().json(task_id(&id)?)).await?;
     let task = whole(&mut Reader::new(&values.bytes)).ok_or_else(|| unexpected(&function))?;
     Ok(answer(StatusCode::OK, &task))
 }

@@ -1,32 +1,21 @@
 //! The route that shows the rights of the request's token.
 
-use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
 use axum::routing::get;
-use lycosa_instance::{Instance, TokenRole};
+use lycosa_instance::Instance;
 use serde_json::json;
 
-use super::{Route, answer};
+use super::{Client, Reply, Route, VIEWER, answer};
 use crate::clock::now;
-use crate::http::Shared;
 use crate::http::access::Access;
 use crate::http::problem::Problem;
 
-pub(super) const ROUTES: &[Route] = &[Route {
-    method: "get",
-    path: "/v1/token",
-    operation: "getToken",
-    summary: "The token of this request: its name, role, tubes and end",
-    role: Some(TokenRole::Viewer),
-    query: &[],
-    headers: &[],
-    bodies: &[],
-    answers: &[(200, "Token")],
-    attach: || get(show),
-}];
+pub(super) const ROUTES: &[Route] = &[Route::new("get", "/v1/token", "getToken", VIEWER)
+    .summary("The token of this request: its name, role, tubes and end")
+    .answers(&[(200, "Token")])
+    .attach(|| get(show))];
 
-async fn show(State(state): State<Shared>, Access(digest): Access) -> Result<Response, Problem> {
+async fn show(Client { state, access: Access(digest) }: Client) -> Reply {
     let look = move |instance: &mut Instance| {
         instance.set_now(now());
         let id = instance.token_caller(&digest, 0)?.token;
