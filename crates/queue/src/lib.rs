@@ -36,6 +36,9 @@
 
 use lycosa_store::{Budget, IndexId, SpaceId, Store};
 
+#[macro_use]
+mod names;
+
 mod account;
 mod argument_faults;
 mod arguments;

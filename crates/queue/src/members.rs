@@ -1,4 +1,4 @@
-//! Maps of named values, written member by member, as lists and reports of the queue return them.
+//! Maps of named values, written member by member, as lists, reports and the status of the queue return them.
 
 use lycosa_tuple::mp;
 
@@ -8,7 +8,7 @@ use crate::time::MICROSECONDS;
 pub(crate) struct Members<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
-    count: u8,
+    count: u16,
     is_wide: bool,
 }
 
@@ -20,7 +20,7 @@ impl<'a> Members<'a> {
         Self { out, start, count: 0, is_wide: false }
     }
 
-    /// A map of at most 255 members: its header is three bytes.
+    /// A map of at most 65 535 members: its header is three bytes.
     pub(crate) fn wide(out: &'a mut Vec<u8>) -> Self {
         let start = out.len();
         out.extend_from_slice(&[0xde, 0, 0]);
@@ -30,8 +30,8 @@ impl<'a> Members<'a> {
     pub(crate) fn name(&mut self, name: &str) -> &mut Vec<u8> {
         self.count += 1;
         match self.is_wide {
-            true => self.out[self.start + 2] = self.count,
-            false => self.out[self.start] = 0x80 + self.count,
+            true => self.out[self.start + 1..self.start + 3].copy_from_slice(&self.count.to_be_bytes()),
+            false => self.out[self.start] = 0x80 + self.count as u8,
         }
         mp::write_str(self.out, name.as_bytes());
         self.out
@@ -41,13 +41,24 @@ impl<'a> Members<'a> {
         mp::write_uint(self.name(name), value);
     }
 
-    pub(crate) fn text(&mut self, name: &str, value: &[u8]) {
-        mp::write_str(self.name(name), value);
+    pub(crate) fn optional(&mut self, name: &str, value: Option<u64>) {
+        value.into_iter().for_each(|value| self.number(name, value));
     }
 
-    /// Microseconds as seconds.
+    pub(crate) fn text(&mut self, name: &str, value: impl AsRef<[u8]>) {
+        mp::write_str(self.name(name), value.as_ref());
+    }
+
+    /// Microseconds as seconds, a whole number if they are one.
     pub(crate) fn seconds(&mut self, name: &str, micros: u64) {
         write_seconds(self.name(name), micros);
+    }
+
+    /// Microseconds as seconds, in any case as a fraction.
+    pub(crate) fn fraction(&mut self, name: &str, micros: Option<u64>) {
+        if let Some(micros) = micros {
+            mp::write_double(self.name(name), micros as f64 / MICROSECONDS as f64);
+        }
     }
 }
 

@@ -8,159 +8,82 @@ mod call;
 
 use crate::tube::handle::TubeHandle;
 
-/// A method of a tube.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TubeMethod {
-    /// `put(data[, options])`
-    Put,
-    /// `take([timeout])`
-    Take,
-    /// `touch(id, delta)`
-    Touch,
-    /// `ack(id)`
-    Ack,
-    /// `release(id[, options])`
-    Release,
-    /// `peek(id)`
-    Peek,
-    /// `list([options])`
-    List,
-    /// `recount()`
-    Recount,
-    /// `status()`
-    Status,
-    /// `bury(id)`
-    Bury,
-    /// `kick([count])`
-    Kick,
-    /// `delete(id)`
-    Delete,
-    /// `truncate()`
-    Truncate,
-    /// `drop()`
-    Drop,
-    /// `release_all()`
-    ReleaseAll,
-    /// `put_many(array of data[, options])`
-    PutMany,
-    /// `take_many(limit[, timeout[, options]])`
-    TakeMany,
-    /// `ack_many(ids)`
-    AckMany,
-    /// `release_many(ids[, options])`
-    ReleaseMany,
-    /// `bury_many(ids[, options])`
-    BuryMany,
-    /// `kick_many(ids)`
-    KickMany,
-    /// `delete_many(ids)`
-    DeleteMany,
-    /// `grant(user[, options])`
-    Grant,
-    /// `grant_role(role[, options])`
-    GrantRole,
-    /// `pause([options])`
-    Pause,
-    /// `resume([options])`
-    Resume,
-    /// `explain([id or options])`
-    Explain,
-    /// `find([filter[, options]])`
-    Find,
-    /// `count([filter])`
-    Count,
-    /// `apply(operation, filter[, options])`
-    Apply,
-    /// `job(id)`
-    Job,
-    /// `jobs()`
-    Jobs,
-    /// `control(id, action[, options])`
-    Control,
-    /// `undo(id[, options])`
-    Undo,
+named! {
+    /// A method of a tube.
+    #[derive(Hash)]
+    pub enum TubeMethod {
+        /// `put(data[, options])`
+        Put = "put",
+        /// `take([timeout])`
+        Take = "take",
+        /// `touch(id, delta)`
+        Touch = "touch",
+        /// `ack(id)`
+        Ack = "ack",
+        /// `release(id[, options])`
+        Release = "release",
+        /// `peek(id)`
+        Peek = "peek",
+        /// `list([options])`
+        List = "list",
+        /// `recount()`
+        Recount = "recount",
+        /// `status()`
+        Status = "status",
+        /// `bury(id)`
+        Bury = "bury",
+        /// `kick([count])`
+        Kick = "kick",
+        /// `delete(id)`
+        Delete = "delete",
+        /// `truncate()`
+        Truncate = "truncate",
+        /// `drop()`
+        Drop = "drop",
+        /// `release_all()`
+        ReleaseAll = "release_all",
+        /// `put_many(array of data[, options])`
+        PutMany = "put_many",
+        /// `take_many(limit[, timeout[, options]])`
+        TakeMany = "take_many",
+        /// `ack_many(ids)`
+        AckMany = "ack_many",
+        /// `release_many(ids[, options])`
+        ReleaseMany = "release_many",
+        /// `bury_many(ids[, options])`
+        BuryMany = "bury_many",
+        /// `kick_many(ids)`
+        KickMany = "kick_many",
+        /// `delete_many(ids)`
+        DeleteMany = "delete_many",
+        /// `grant(user[, options])`
+        Grant = "grant",
+        /// `grant_role(role[, options])`
+        GrantRole = "grant_role",
+        /// `pause([options])`
+        Pause = "pause",
+        /// `resume([options])`
+        Resume = "resume",
+        /// `explain([id or options])`
+        Explain = "explain",
+        /// `find([filter[, options]])`
+        Find = "find",
+        /// `count([filter])`
+        Count = "count",
+        /// `apply(operation, filter[, options])`
+        Apply = "apply",
+        /// `job(id)`
+        Job = "job",
+        /// `jobs()`
+        Jobs = "jobs",
+        /// `control(id, action[, options])`
+        Control = "control",
+        /// `undo(id[, options])`
+        Undo = "undo",
+    }
 }
 
 impl TubeMethod {
-    /// All methods.
-    pub const ALL: [Self; 34] = [
-        Self::Put,
-        Self::Take,
-        Self::Touch,
-        Self::Ack,
-        Self::Release,
-        Self::Peek,
-        Self::List,
-        Self::Recount,
-        Self::Status,
-        Self::Bury,
-        Self::Kick,
-        Self::Delete,
-        Self::Truncate,
-        Self::Drop,
-        Self::ReleaseAll,
-        Self::PutMany,
-        Self::TakeMany,
-        Self::AckMany,
-        Self::ReleaseMany,
-        Self::BuryMany,
-        Self::KickMany,
-        Self::DeleteMany,
-        Self::Grant,
-        Self::GrantRole,
-        Self::Pause,
-        Self::Resume,
-        Self::Explain,
-        Self::Find,
-        Self::Count,
-        Self::Apply,
-        Self::Job,
-        Self::Jobs,
-        Self::Control,
-        Self::Undo,
-    ];
-
-    /// The method's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Put => "put",
-            Self::Take => "take",
-            Self::Touch => "touch",
-            Self::Ack => "ack",
-            Self::Release => "release",
-            Self::Peek => "peek",
-            Self::List => "list",
-            Self::Recount => "recount",
-            Self::Status => "status",
-            Self::Bury => "bury",
-            Self::Kick => "kick",
-            Self::Delete => "delete",
-            Self::Truncate => "truncate",
-            Self::Drop => "drop",
-            Self::ReleaseAll => "release_all",
-            Self::PutMany => "put_many",
-            Self::TakeMany => "take_many",
-            Self::AckMany => "ack_many",
-            Self::ReleaseMany => "release_many",
-            Self::BuryMany => "bury_many",
-            Self::KickMany => "kick_many",
-            Self::DeleteMany => "delete_many",
-            Self::Grant => "grant",
-            Self::GrantRole => "grant_role",
-            Self::Pause => "pause",
-            Self::Resume => "resume",
-            Self::Explain => "explain",
-            Self::Find => "find",
-            Self::Count => "count",
-            Self::Apply => "apply",
-            Self::Job => "job",
-            Self::Jobs => "jobs",
-            Self::Control => "control",
-            Self::Undo => "undo",
-        }
-    }
-
     fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.name() == name)
     }
@@ -206,49 +129,39 @@ impl TubeMethod {
     }
 }
 
-/// A method of the queue itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum QueueMethod {
-    /// `queue.create_tube(name, type[, options])`
-    CreateTube,
-    /// `queue.cfg([options])`
-    Cfg,
-    /// `queue.identify([uuid])`
-    Identify,
-    /// `queue.state()`
-    State,
-    /// `queue.statistics([name])`, `queue.stats([name])`
-    Statistics,
-    /// `queue.tube([name])`
-    Tube,
-    /// `queue.tubes()`: the tubes that the caller may look at
-    Tubes,
-    /// `queue.grant(user, tube)`; `"*"` is every tube
-    Grant,
-    /// `queue.revoke(user, tube)`
-    Revoke,
-    /// `queue.audit([options])`: entries of the audit log about the tubes that the caller may look at
-    Audit,
-    /// `queue.jobs([options])`: jobs of all tubes that the caller may look at
-    Jobs,
+named! {
+    /// A method of the queue itself.
+    #[derive(Hash)]
+    pub enum QueueMethod {
+        /// `queue.create_tube(name, type[, options])`
+        CreateTube = "create_tube",
+        /// `queue.cfg([options])`
+        Cfg = "cfg",
+        /// `queue.identify([uuid])`
+        Identify = "identify",
+        /// `queue.state()`
+        State = "state",
+        /// `queue.statistics([name])`, `queue.stats([name])`
+        Statistics = "statistics",
+        /// `queue.tube([name])`
+        Tube = "tube",
+        /// `queue.tubes()`: the tubes that the caller may look at
+        Tubes = "tubes",
+        /// `queue.grant(user, tube)`; `"*"` is every tube
+        Grant = "grant",
+        /// `queue.revoke(user, tube)`
+        Revoke = "revoke",
+        /// `queue.audit([options])`: entries of the audit log about the tubes that the caller may look at
+        Audit = "audit",
+        /// `queue.jobs([options])`: jobs of all tubes that the caller may look at
+        Jobs = "jobs",
+    }
 }
 
 impl QueueMethod {
     fn parse(name: &str) -> Option<Self> {
-        Some(match name {
-            "create_tube" => Self::CreateTube,
-            "cfg" => Self::Cfg,
-            "identify" => Self::Identify,
-            "state" => Self::State,
-            "statistics" | "stats" => Self::Statistics,
-            "tube" => Self::Tube,
-            "tubes" => Self::Tubes,
-            "grant" => Self::Grant,
-            "revoke" => Self::Revoke,
-            "audit" => Self::Audit,
-            "jobs" => Self::Jobs,
-            _ => return None,
-        })
+        let name = if name == "stats" { "statistics" } else { name };
+        Self::ALL.into_iter().find(|method| method.name() == name)
     }
 }
 

@@ -21,32 +21,19 @@ use std::fmt;
 
 use crate::time::Seconds;
 
-/// Where the queue is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueueState {
-    /// Not started yet.
-    Init,
-    /// Coming up, again or for the first time.
-    Startup,
-    /// At work.
-    Running,
-    /// The instance became read-only; tubes are being stopped.
-    Ending,
-    /// The instance is read-only.
-    Waiting,
-}
-
-impl QueueState {
-    /// The name that `queue.state()` returns.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Init => "INIT",
-            Self::Startup => "STARTUP",
-            Self::Running => "RUNNING",
-            Self::Ending => "ENDING",
-            Self::Waiting => "WAITING",
-        }
+named! {
+    /// Where the queue is in its life.
+    pub enum QueueState {
+        /// Not started yet.
+        Init = "INIT",
+        /// Coming up, again or for the first time.
+        Startup = "STARTUP",
+        /// At work.
+        Running = "RUNNING",
+        /// The instance became read-only; tubes are being stopped.
+        Ending = "ENDING",
+        /// The instance is read-only.
+        Waiting = "WAITING",
     }
 }
 

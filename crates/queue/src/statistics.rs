@@ -9,91 +9,45 @@ use crate::driver::Tasks;
 use crate::error::Error;
 use crate::task::State;
 
-/// Operations on a task, as `queue.statistics` and callbacks name them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// A task was put.
-    Put,
-    /// A task was taken.
-    Take,
-    /// A task was given back, by its owner or because the owner is gone.
-    Release,
-    /// A task was set aside.
-    Bury,
-    /// A task was got back from aside.
-    Kick,
-    /// A task was deleted. Callbacks see it for acks and ends of life too.
-    Delete,
-    /// A task was finished by its owner.
-    Ack,
-    /// An owner got more time.
-    Touch,
-    /// A task's life ended.
-    Ttl,
-    /// An owner had a task for too long.
-    Ttr,
-    /// A task's delay is over.
-    Delay,
-}
-
-impl Operation {
-    /// All of them, in the order in which statistics show them.
-    pub const ALL: [Self; 11] = [
-        Self::Ack,
-        Self::Bury,
-        Self::Delay,
-        Self::Delete,
-        Self::Kick,
-        Self::Put,
-        Self::Release,
-        Self::Take,
-        Self::Touch,
-        Self::Ttl,
-        Self::Ttr,
-    ];
-
-    /// The name, in lower case.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Put => "put",
-            Self::Take => "take",
-            Self::Release => "release",
-            Self::Bury => "bury",
-            Self::Kick => "kick",
-            Self::Delete => "delete",
-            Self::Ack => "ack",
-            Self::Touch => "touch",
-            Self::Ttl => "ttl",
-            Self::Ttr => "ttr",
-            Self::Delay => "delay",
-        }
+named! {
+    /// Operations on a task, as `queue.statistics` and callbacks name them.
+    #[derive(Hash)]
+    pub enum Operation {
+        /// A task was finished by its owner.
+        Ack = "ack",
+        /// A task was set aside.
+        Bury = "bury",
+        /// A task's delay is over.
+        Delay = "delay",
+        /// A task was deleted. Callbacks see it for acks and ends of life too.
+        Delete = "delete",
+        /// A task was got back from aside.
+        Kick = "kick",
+        /// A task was put.
+        Put = "put",
+        /// A task was given back, by its owner or because the owner is gone.
+        Release = "release",
+        /// A task was taken.
+        Take = "take",
+        /// An owner got more time.
+        Touch = "touch",
+        /// A task's life ended.
+        Ttl = "ttl",
+        /// An owner had a task for too long.
+        Ttr = "ttr",
     }
 }
 
-/// Why a task that was taken is ready again without being finished.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Redelivery {
-    /// Its owner gave it back.
-    Release,
-    /// Its owner's session ended, or the owner was lost otherwise.
-    Disconnect,
-    /// Its owner had it for too long.
-    Ttr,
-}
-
-impl Redelivery {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Release, Self::Disconnect, Self::Ttr];
-
-    /// The name, in lower case.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Release => "release",
-            Self::Disconnect => "disconnect",
-            Self::Ttr => "ttr",
-        }
+named! {
+    /// Why a task that was taken is ready again without being finished.
+    #[derive(Hash)]
+    pub enum Redelivery {
+        /// Its owner gave it back.
+        Release = "release",
+        /// Its owner's session ended, or the owner was lost otherwise.
+        Disconnect = "disconnect",
+        /// Its owner had it for too long.
+        Ttr = "ttr",
     }
 }
 

@@ -26,55 +26,37 @@ use lycosa_tuple::value::Value;
 use crate::front::deadlines::source::Source;
 use crate::shard::clocks::Clocks;
 
-/// A part of a turn that is no source of deadlines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TurnPart {
-    /// News of the journal are heard, or a batch is handed over; where no thread does it, rows are appended.
-    Journal,
-    /// Rows are collected for a snapshot.
-    Snapshot,
-    /// Replies are written.
-    Replies,
-    /// Lines are logged.
-    Log,
+lycosa_queue::named! {
+    /// A part of a turn that is no source of deadlines.
+    pub enum TurnPart {
+        /// News of the journal are heard, or a batch is handed over; where no thread does it, rows are appended.
+        Journal = "journal",
+        /// Rows are collected for a snapshot.
+        Snapshot = "snapshot",
+        /// Replies are written.
+        Replies = "replies",
+        /// Lines are logged.
+        Log = "log",
+    }
 }
 
 impl TurnPart {
-    const ALL: [Self; 4] = [Self::Journal, Self::Snapshot, Self::Replies, Self::Log];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Journal => "journal",
-            Self::Snapshot => "snapshot",
-            Self::Replies => "replies",
-            Self::Log => "log",
-        }
-    }
-
     const fn place(self) -> usize {
         Source::ALL.len() + self as usize
     }
 }
 
-/// Work that holds the loop outside of turns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outside {
-    /// One request that may take long: not those by which tasks go through a tube one by one.
-    Request,
-    /// The end of one session.
-    Disconnect,
+lycosa_queue::named! {
+    /// Work that holds the loop outside of turns.
+    pub(crate) enum Outside {
+        /// One request that may take long: not those by which tasks go through a tube one by one.
+        Request = "requests",
+        /// The end of one session.
+        Disconnect = "disconnects",
+    }
 }
 
 impl Outside {
-    const ALL: [Self; 2] = [Self::Request, Self::Disconnect];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Request => "requests",
-            Self::Disconnect => "disconnects",
-        }
-    }
-
     const fn place(self) -> usize {
         Source::ALL.len() + TurnPart::ALL.len() + self as usize
     }

@@ -33,41 +33,30 @@ const ASSUMED_STEP: u64 = 40;
 /// Microseconds of the processor from which on a slice says what its commit costs.
 const WORTH_LEARNING: u64 = 50;
 
-/// A function of expiration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Function {
-    Start,
-    Stop,
-    List,
-    Statistics,
-    CappedStart,
-    CappedKill,
+lycosa_queue::named! {
+    /// A function of expiration.
+    pub(crate) enum Function {
+        Start = "expiration.start",
+        Stop = "expiration.stop",
+        List = "expiration.list",
+        Statistics = "expiration.stats",
+        CappedStart = "libcapped-expirationd.start",
+        CappedKill = "libcapped-expirationd.kill",
+    }
 }
 
 impl Function {
-    const ALL: [(&'static str, Self); 6] = [
-        ("expiration.start", Self::Start),
-        ("expiration.stop", Self::Stop),
-        ("expiration.list", Self::List),
-        ("expiration.stats", Self::Statistics),
-        ("libcapped-expirationd.start", Self::CappedStart),
-        ("libcapped-expirationd.kill", Self::CappedKill),
-    ];
-
     /// The function with that name. Functions of the module exist only if they are registered.
     pub(crate) fn resolve(store: &Store, name: &[u8]) -> Option<Self> {
-        let (name, function) = Self::ALL.into_iter().find(|(known, _)| known.as_bytes() == name)?;
-        let is_registered = || store.function_by_name(name).is_some_and(|function| function.language == "C");
+        let function = Self::ALL.into_iter().find(|known| known.name().as_bytes() == name)?;
+        let is_registered =
+            || store.function_by_name(function.name()).is_some_and(|function| function.language == "C");
         (!function.is_capped() || is_registered()).then_some(function)
     }
 
     /// Whether it is one of the article's module, which answers nothing that CALL_16 could show.
     pub(crate) const fn is_capped(self) -> bool {
         matches!(self, Self::CappedStart | Self::CappedKill)
-    }
-
-    fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, function)| *function == self).map_or("", |(name, _)| *name)
     }
 
     /// Only tells about tasks.

@@ -66,31 +66,24 @@ impl TokenDigest {
     }
 }
 
-/// The role of a token. Each role may do everything that the roles before it may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TokenRole {
-    /// Looks.
-    Viewer,
-    /// Puts, takes and steers tasks.
-    Operator,
-    /// Creates and drops tubes, takes snapshots, changes the instance's role, makes tokens.
-    Administrator,
+lycosa_queue::named! {
+    /// The role of a token. Each role may do everything that the roles before it may do.
+    #[derive(PartialOrd, Ord)]
+    pub enum TokenRole {
+        /// Looks.
+        Viewer = "viewer",
+        /// Puts, takes and steers tasks.
+        Operator = "operator",
+        /// Creates and drops tubes, takes snapshots, changes the instance's role, makes tokens.
+        Administrator = "administrator",
+    }
 }
 
 impl TokenRole {
-    const ALL: [(&'static str, Self); 3] =
-        [("viewer", Self::Viewer), ("operator", Self::Operator), ("administrator", Self::Administrator)];
-
     /// The role of that name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, role)| role)
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::ALL.into_iter().find(|(_, role)| *role == self).map_or("", |(name, _)| name)
+        Self::ALL.into_iter().find(|role| role.name() == name)
     }
 }
 

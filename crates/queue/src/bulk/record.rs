@@ -50,47 +50,24 @@ pub(crate) static JOBS: SystemSpace = SystemSpace {
 /// may have made the space.
 const FIELDS: u32 = JOBS.fields.len() as u32;
 
-/// The action of a job on the tasks that its filter admits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    Count,
-    Kick,
-    Release,
-    Run,
-    Reschedule,
-    Bury,
-    Delete,
-    Move,
-    Undo,
+named! {
+    /// The action of a job on the tasks that its filter admits.
+    #[derive(Default)]
+    pub(crate) enum Action {
+        #[default]
+        Count = "count",
+        Kick = "kick",
+        Release = "release",
+        Run = "run",
+        Reschedule = "reschedule",
+        Bury = "bury",
+        Delete = "delete",
+        Move = "move",
+        Undo = "undo",
+    }
 }
 
 impl Action {
-    const ALL: [Self; 9] = [
-        Self::Count,
-        Self::Kick,
-        Self::Release,
-        Self::Run,
-        Self::Reschedule,
-        Self::Bury,
-        Self::Delete,
-        Self::Move,
-        Self::Undo,
-    ];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Count => "count",
-            Self::Kick => "kick",
-            Self::Release => "release",
-            Self::Run => "run",
-            Self::Reschedule => "reschedule",
-            Self::Bury => "bury",
-            Self::Delete => "delete",
-            Self::Move => "move",
-            Self::Undo => "undo",
-        }
-    }
-
     fn parse(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.name().as_bytes() == name)
     }
@@ -101,36 +78,27 @@ impl Action {
     }
 }
 
-/// Where a job is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum JobState {
-    Running,
-    Paused,
-    Done,
-    Cancelled,
-    Failed,
+named! {
+    /// Where a job is in its life.
+    #[derive(Default)]
+    pub(crate) enum JobState {
+        #[default]
+        Running = "running",
+        Paused = "paused",
+        Done = "done",
+        Cancelled = "cancelled",
+        Failed = "failed",
+    }
 }
 
 impl JobState {
-    const ALL: [Self; 5] = [Self::Running, Self::Paused, Self::Done, Self::Cancelled, Self::Failed];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Done => "done",
-            Self::Cancelled => "cancelled",
-            Self::Failed => "failed",
-        }
-    }
-
     pub(crate) const fn is_over(self) -> bool {
         !matches!(self, Self::Running | Self::Paused)
     }
 }
 
 /// A job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Record {
     pub(crate) id: u64,
     pub(crate) tube_id: u64,
@@ -190,37 +158,7 @@ impl Record {
 
     /// A job that begins now.
     pub(crate) fn new(tube_id: u64, tube: &str, action: Action, now: u64) -> Self {
-        Self {
-            id: 0,
-            tube_id,
-            tube: tube.to_owned(),
-            action,
-            state: JobState::Running,
-            filter: vec![0x80],
-            to_id: None,
-            to: String::new(),
-            schedule: Schedule::default(),
-            undoes: None,
-            rate: 0,
-            dry_run: false,
-            user: String::new(),
-            reason: Vec::new(),
-            error: String::new(),
-            below: 0,
-            position: Vec::new(),
-            total: 0,
-            scanned: 0,
-            matched: 0,
-            changed: 0,
-            kept: 0,
-            kept_bytes: 0,
-            began: now,
-            ended: 0,
-            undo_until: 0,
-            undone: 0,
-            touched_since: 0,
-            gone: 0,
-        }
+        Self { tube_id, tube: tube.to_owned(), action, filter: vec![0x80], began: now, ..Self::default() }
     }
 
     pub(crate) fn end(&mut self, state: JobState, now: u64) {

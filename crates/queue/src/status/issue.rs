@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use lycosa_tuple::mp;
 
-use super::map::Map;
+use crate::members::Members;
 use crate::statistics::TaskCounts;
 
 /// How long a ready task may wait where no call waits for it, µs.
@@ -17,26 +17,16 @@ const PATIENCE: u64 = 60_000_000;
 /// How long a task may wait or be taken before that is a fault, µs.
 const LONG: u64 = 600_000_000;
 
-/// How grave a fault is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Gravity {
-    /// Work stands still, or soon will.
-    Bad,
-    /// Something to look at.
-    Warn,
-    /// Something to know.
-    Note,
-}
-
-impl Gravity {
-    /// Its name in answers.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Bad => "bad",
-            Self::Warn => "warn",
-            Self::Note => "note",
-        }
+named! {
+    /// How grave a fault is.
+    #[derive(PartialOrd, Ord)]
+    pub enum Gravity {
+        /// Work stands still, or soon will.
+        Bad = "bad",
+        /// Something to look at.
+        Warn = "warn",
+        /// Something to know.
+        Note = "note",
     }
 }
 
@@ -93,15 +83,15 @@ impl Issue {
 
     fn write(&self, out: &mut Vec<u8>) {
         let Self { kind, gravity, subject, since, title, means, act, command } = self;
-        let mut map = Map::begin(out);
+        let mut map = Members::wide(out);
         map.text("kind", kind);
         map.text("gravity", gravity.name());
-        map.seconds("since", *since);
+        map.fraction("since", *since);
         for (name, text) in [("subject", subject.as_deref()), ("command", command.as_deref())] {
             text.into_iter().for_each(|text| map.text(name, text));
         }
         for (name, text) in [("title", title), ("means", means), ("act", act)] {
-            map.text(name, text);
+            map.text(name, text.as_bytes());
         }
     }
 

@@ -8,7 +8,6 @@ pub(crate) mod busiest;
 pub mod histogram;
 pub mod history;
 mod issue;
-mod map;
 pub mod meter;
 pub(crate) mod oldest;
 pub(crate) mod rates;

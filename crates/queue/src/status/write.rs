@@ -3,32 +3,32 @@
 use lycosa_tuple::mp;
 
 use super::issue::Issue;
-use super::map::Map;
 use super::rates::Rates;
 use super::view::{QueueStatus, TubeStatus};
 use crate::driver::{TubeOptions, heeds};
+use crate::members::Members;
 use crate::statistics::{Counters, Operation, Redelivery, TaskCounts};
 
 fn write_tasks(tasks: TaskCounts, out: &mut Vec<u8>) {
     let TaskCounts { ready, taken, delayed, buried } = tasks;
-    let mut map = Map::begin(out);
+    let mut map = Members::wide(out);
     for (name, count) in [("ready", ready), ("taken", taken), ("delayed", delayed), ("buried", buried)] {
         map.number(name, count);
     }
 }
 
-fn write_counters(counters: &Counters, map: &mut Map<'_>) {
-    let mut operations = Map::begin(map.name("operations"));
+fn write_counters(counters: &Counters, map: &mut Members<'_>) {
+    let mut operations = Members::wide(map.name("operations"));
     Operation::ALL.iter().for_each(|operation| operations.number(operation.name(), counters.get(*operation)));
     map.number("done", counters.done());
-    let mut redeliveries = Map::begin(map.name("redeliveries"));
+    let mut redeliveries = Members::wide(map.name("redeliveries"));
     Redelivery::ALL
         .iter()
         .for_each(|reason| redeliveries.number(reason.name(), counters.redelivered(*reason)));
 }
 
 fn write_rates(rates: &Rates, out: &mut Vec<u8>) {
-    let mut map = Map::begin(out);
+    let mut map = Members::wide(out);
     for (name, rates) in [("puts", rates.puts), ("takes", rates.takes), ("acks", rates.acks)] {
         let out = map.name(name);
         mp::write_array(out, 3);
@@ -38,14 +38,14 @@ fn write_rates(rates: &Rates, out: &mut Vec<u8>) {
 
 /// Writes the options of a tube; the defaults of puts only where the tube has deadlines.
 fn write_options(options: &TubeOptions, has_deadlines: Option<bool>, out: &mut Vec<u8>) {
-    let mut map = Map::begin(out);
+    let mut map = Members::wide(out);
     mp::write_bool(map.name("temporary"), options.temporary);
     if options.ready_buffer {
         map.text("storage_mode", "ready_buffer");
     }
     if has_deadlines == Some(true) {
-        map.seconds("ttl", Some(options.ttl.duration()));
-        map.seconds("ttr", Some(options.ttr.duration()));
+        map.fraction("ttl", Some(options.ttl.duration()));
+        map.fraction("ttr", Some(options.ttr.duration()));
         map.number("pri", options.pri);
     }
 }
@@ -53,7 +53,7 @@ fn write_options(options: &TubeOptions, has_deadlines: Option<bool>, out: &mut V
 impl TubeStatus {
     /// Appends it as a map.
     pub fn write(&self, out: &mut Vec<u8>) {
-        let mut map = Map::begin(out);
+        let mut map = Members::wide(out);
         map.text("name", &self.name);
         map.text("type", &self.kind);
         map.number("id", self.id);
@@ -67,8 +67,8 @@ impl TubeStatus {
         }
         map.number("waiting_takes", self.waiting_takes.into());
         map.number("waiting_puts", self.waiting_puts.into());
-        map.seconds("oldest_ready_age", self.oldest_ready_age);
-        map.seconds("oldest_taken_age", self.oldest_taken_age);
+        map.fraction("oldest_ready_age", self.oldest_ready_age);
+        map.fraction("oldest_taken_age", self.oldest_taken_age);
         map.optional("ready_keys", self.ready_keys);
         map.optional("busy_keys", self.busy_keys);
         if let Some(seconds) = self.drain_seconds() {
@@ -83,7 +83,7 @@ impl TubeStatus {
             let out = map.name("sub_queues");
             mp::write_array(out, self.sub_queues.len() as u32);
             for sub_queue in &self.sub_queues {
-                let mut map = Map::begin(out);
+                let mut map = Members::wide(out);
                 mp::write_str(map.name("name"), &sub_queue.name);
                 write_tasks(sub_queue.tasks, map.name("tasks"));
             }
@@ -100,7 +100,7 @@ impl TubeStatus {
 impl QueueStatus {
     /// Appends it as a map; its history only if it is asked for.
     pub fn write(&self, history: bool, out: &mut Vec<u8>) {
-        let mut map = Map::begin(out);
+        let mut map = Members::wide(out);
         map.number("tubes", self.tubes as u64);
         write_tasks(self.tasks, map.name("tasks"));
         write_counters(&self.counters, &mut map);

@@ -19,6 +19,23 @@ pub trait SettingValue: Sized {
     fn print(&self) -> String;
 }
 
+/// Settings whose values have names.
+macro_rules! named_setting {
+    ($of:ident = $expected:literal) => {
+        impl SettingValue for $of {
+            const EXPECTED: &'static str = $expected;
+
+            fn parse(text: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|known| known.name() == text)
+            }
+
+            fn print(&self) -> String {
+                self.name().to_owned()
+            }
+        }
+    };
+}
+
 /// A number of bytes: `4096`, `64KiB`, `256MiB`, `2GiB` (or `KB`, `MB`, `GB` in powers of ten).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
@@ -193,34 +210,17 @@ impl SettingValue for Quorum {
     }
 }
 
-/// The treatment of changes while too few replicas are connected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReplicasMissing {
-    /// Their replies wait.
-    Wait,
-    /// They are refused.
-    Refuse,
-}
-
-impl SettingValue for ReplicasMissing {
-    const EXPECTED: &'static str = "one of wait, refuse";
-
-    fn parse(text: &str) -> Option<Self> {
-        match text {
-            "wait" => Some(Self::Wait),
-            "refuse" => Some(Self::Refuse),
-            _ => None,
-        }
-    }
-
-    fn print(&self) -> String {
-        match self {
-            Self::Wait => "wait",
-            Self::Refuse => "refuse",
-        }
-        .to_owned()
+lycosa_queue::named! {
+    /// The treatment of changes while too few replicas are connected.
+    pub enum ReplicasMissing {
+        /// Their replies wait.
+        Wait = "wait",
+        /// They are refused.
+        Refuse = "refuse",
     }
 }
+
+named_setting! { ReplicasMissing = "one of wait, refuse" }
 
 /// The badge of a page: tells the servers of production from others at a glance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -259,67 +259,31 @@ impl SettingValue for Badge {
     }
 }
 
-/// When a reply to a change may leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WalMode {
-    /// After the rows are written and synced to the disk.
-    Fsync,
-    /// After the rows are handed to the operating system; a power failure may lose the last of them.
-    Write,
-    /// At once; nothing is journaled and a restart begins at the last snapshot.
-    None,
-}
-
-impl SettingValue for WalMode {
-    const EXPECTED: &'static str = "one of fsync, write, none";
-
-    fn parse(text: &str) -> Option<Self> {
-        match text {
-            "fsync" => Some(WalMode::Fsync),
-            "write" => Some(WalMode::Write),
-            "none" => Some(WalMode::None),
-            _ => None,
-        }
-    }
-
-    fn print(&self) -> String {
-        match self {
-            WalMode::Fsync => "fsync",
-            WalMode::Write => "write",
-            WalMode::None => "none",
-        }
-        .to_owned()
+lycosa_queue::named! {
+    /// When a reply to a change may leave.
+    pub enum WalMode {
+        /// After the rows are written and synced to the disk.
+        Fsync = "fsync",
+        /// After the rows are handed to the operating system; a power failure may lose the last of them.
+        Write = "write",
+        /// At once; nothing is journaled and a restart begins at the last snapshot.
+        None = "none",
     }
 }
 
-/// How log lines are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
+named_setting! { WalMode = "one of fsync, write, none" }
 
-impl SettingValue for LogFormat {
-    const EXPECTED: &'static str = "text or json";
-
-    fn parse(text: &str) -> Option<Self> {
-        match text {
-            "text" => Some(LogFormat::Text),
-            "json" => Some(LogFormat::Json),
-            _ => None,
-        }
-    }
-
-    fn print(&self) -> String {
-        match self {
-            LogFormat::Text => "text",
-            LogFormat::Json => "json",
-        }
-        .to_owned()
+lycosa_queue::named! {
+    /// How log lines are printed.
+    pub enum LogFormat {
+        /// For people.
+        Text = "text",
+        /// One JSON object a line.
+        Json = "json",
     }
 }
+
+named_setting! { LogFormat = "text or json" }
 
 impl SettingValue for bool {
     const EXPECTED: &'static str = "true or false";
