@@ -8,12 +8,12 @@
 //! Invariants: a row goes with its task, in the same transaction (ack, delete, the end of its ttl, truncate, drop, DML by a
 //! client). Rows of temporary tubes are left behind by a restart, and [`Attempts::retain_after`] removes them.
 
-use lycosa_store::{IteratorType, SpaceId, Statement, Store};
+use lycosa_store::{Statement, Store};
 use lycosa_tuple::mp::{self, Kind, Reader};
 
 use crate::arguments::{Table, kind, string};
 use crate::error::Error;
-use crate::system::{SystemSpace, delete_row, rows, rows_after};
+use crate::system::{LateSpace, SystemSpace, delete_row, rows_after};
 use crate::task::{ShortKey, TaskKey, taken_key};
 
 /// The longest reason that is kept, in bytes; the rest is cut off at the front.
@@ -92,20 +92,19 @@ pub(crate) fn reason(options: Option<&[u8]>) -> Option<&[u8]> {
 }
 
 /// The records of all tasks.
-#[derive(Debug, Default)]
-pub(crate) struct Attempts {
-    /// 0: not created yet.
-    space: SpaceId,
+#[derive(Debug)]
+pub(crate) struct Attempts(LateSpace);
+
+impl Default for Attempts {
+    fn default() -> Self {
+        Self(LateSpace::new(&ATTEMPTS))
+    }
 }
 
 impl Attempts {
     /// Finds the space at a start.
     pub(crate) fn find(&mut self, store: &mut Store) {
-        self.space = store.space_by_name(ATTEMPTS.name).map_or(0, lycosa_store::Space::id);
-        if self.space != 0 {
-            store.exempt_from_limit(self.space);
-            store.guard(self.space, true);
-        }
+        self.0.find(store);
     }
 
     /// Removes the records of a tube whose task does not exist.
@@ -115,9 +114,7 @@ impl Attempts {
         tube: u64,
         has_task: impl Fn(&Store, TaskKey) -> bool,
     ) -> Result<(), Error> {
-        let Some(space) = self.kept(store) else { return Ok(()) };
-        let records = rows(store, space, 0, IteratorType::Eq, &ShortKey::id(tube))?;
-        self.retain(store, &records, has_task)
+        self.retain(store, self.0.tasks_of(store, tube)?, has_task)
     }
 
     /// The same for up to `limit` records of any tube behind a task. Returns how many there were, and the last one's task.
@@ -128,42 +125,26 @@ impl Attempts {
         limit: usize,
         has_task: impl Fn(&Store, TaskKey) -> bool,
     ) -> Result<(usize, Option<TaskKey>), Error> {
-        let Some(space) = self.kept(store) else { return Ok((0, None)) };
+        let Some(space) = self.0.kept(store) else { return Ok((0, None)) };
         let key = after.map(|task| ShortKey::numbers(&[task.0, task.1]));
         let records = rows_after(store, space, 0, key.as_deref(), limit)?;
-        self.retain(store, &records, has_task)?;
+        self.retain(store, records.iter().filter_map(|row| taken_key(row)).collect(), has_task)?;
         Ok((records.len(), records.last().and_then(|row| taken_key(row))))
     }
 
     fn retain(
         &self,
         store: &mut Store,
-        records: &[Vec<u8>],
+        tasks: Vec<TaskKey>,
         has_task: impl Fn(&Store, TaskKey) -> bool,
     ) -> Result<(), Error> {
-        let keys = records.iter().filter_map(|row| taken_key(row));
-        let stale: Vec<_> = keys.filter(|&key| !has_task(store, key)).collect();
-        stale.into_iter().try_for_each(|key| self.forget(store, key))
-    }
-
-    /// The space, if it exists and has rows.
-    #[inline]
-    fn kept(&self, store: &Store) -> Option<SpaceId> {
-        if self.space == 0 {
-            return None;
-        }
-        self.existing(store).filter(|space| store.space(*space).is_ok_and(|space| !space.is_empty()))
-    }
-
-    /// The space, if it exists: the transaction that made it may have been rolled back.
-    fn existing(&self, store: &Store) -> Option<SpaceId> {
-        let space = store.space(self.space).ok().filter(|space| space.name() == ATTEMPTS.name);
-        space.map(lycosa_store::Space::id)
+        let stale: Vec<_> = tasks.into_iter().filter(|&task| !has_task(store, task)).collect();
+        stale.into_iter().try_for_each(|task| self.forget(store, task))
     }
 
     /// The kept attempts of a task.
     pub(crate) fn of(&self, store: &Store, task: TaskKey) -> Result<Record, Error> {
-        let Some(space) = self.kept(store) else { return Ok(Record::default()) };
+        let Some(space) = self.0.kept(store) else { return Ok(Record::default()) };
         let row = store.get(space, 0, &ShortKey::numbers(&[task.0, task.1]))?;
         Ok(row.and_then(Record::read).unwrap_or_default())
     }
@@ -202,7 +183,7 @@ impl Attempts {
 
     /// Takes back the count of a take that was no attempt, inside a transaction.
     pub(crate) fn uncount(&mut self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
-        if self.kept(store).is_none() || self.of(store, task)?.attempts == 0 {
+        if self.0.kept(store).is_none() || self.of(store, task)?.attempts == 0 {
             return Ok(());
         }
         self.change(store, task, |record| record.attempts -= 1)
@@ -212,7 +193,7 @@ impl Attempts {
     /// stays.
     #[inline]
     pub(crate) fn reset(&mut self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
-        if self.kept(store).is_none() || self.of(store, task)?.attempts == 0 {
+        if self.0.kept(store).is_none() || self.of(store, task)?.attempts == 0 {
             return Ok(());
         }
         self.change(store, task, |record| record.attempts = 0)
@@ -232,19 +213,7 @@ impl Attempts {
         task: TaskKey,
         change: impl FnOnce(&mut Record),
     ) -> Result<(), Error> {
-        let space = match self.existing(store) {
-            Some(space) => space,
-            None => {
-                // A worker of a full server is the first that needs the space.
-                let former = store.lift_limit(true);
-                let created = ATTEMPTS.find_or_create(store, false);
-                store.lift_limit(former);
-                self.space = created?;
-                store.exempt_from_limit(self.space);
-                store.guard(self.space, true);
-                self.space
-            }
-        };
+        let space = self.0.obtain(store)?;
         let mut record = self.of(store, task)?;
         change(&mut record);
         store.execute(&Statement::Replace { space, tuple: &record.encode(task) })?;
@@ -254,7 +223,7 @@ impl Attempts {
     /// The task is gone.
     #[inline]
     pub(crate) fn forget(&self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
-        if let Some(space) = self.kept(store) {
+        if let Some(space) = self.0.kept(store) {
             delete_row(store, space, &[task.0, task.1])?;
         }
         Ok(())
@@ -262,8 +231,6 @@ impl Attempts {
 
     /// All tasks of a tube are gone.
     pub(crate) fn forget_tube(&self, store: &mut Store, tube: u64) -> Result<(), Error> {
-        let Some(space) = self.kept(store) else { return Ok(()) };
-        let gone = rows(store, space, 0, IteratorType::Eq, &ShortKey::id(tube))?;
-        gone.iter().filter_map(|row| taken_key(row)).try_for_each(|key| self.forget(store, key))
+        self.0.tasks_of(store, tube)?.into_iter().try_for_each(|task| self.forget(store, task))
     }
 }

@@ -34,7 +34,7 @@ use lycosa_tuple::mp::{self, Reader};
 use crate::arguments::{Number, Table};
 use crate::attempts::is_extended;
 use crate::error::Error;
-use crate::system::{LEASES_NAME, SystemSpace, delete_row, each_row, reserve_id, rows, tasks_after};
+use crate::system::{LEASES_NAME, LateSpace, SystemSpace, delete_row, each_row, reserve_id, tasks_after};
 use crate::task::{ShortKey, TaskKey, taken_key};
 use crate::time::{MAX_LEASE_SECONDS, MICROSECONDS, NEVER};
 
@@ -160,8 +160,7 @@ impl Lease {
 /// All leases.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    /// 0: no client has asked for a lease yet.
-    space: SpaceId,
+    space: LateSpace,
     /// The epoch of the next lease, if the sequence is not ahead.
     next_epoch: u64,
     /// No lease ends before, µs since the epoch of time.
@@ -170,30 +169,28 @@ pub(crate) struct Leases {
 
 impl Default for Leases {
     fn default() -> Self {
-        Self { space: 0, next_epoch: 1, due: NEVER }
+        Self { space: LateSpace::new(&LEASES), next_epoch: 1, due: NEVER }
     }
 }
 
 impl Leases {
     /// Finds the space at a start.
     pub(crate) fn find(&mut self, store: &mut Store) {
-        self.space = store.space_by_name(LEASES.name).map_or(0, lycosa_store::Space::id);
-        if self.space != 0 {
+        self.space.find(store);
+        if self.space.id() != 0 {
             self.adopt(store);
         }
     }
 
     /// Finds the space if rows of another origin may have created it.
     pub(crate) fn find_new(&mut self, store: &mut Store) {
-        if self.existing(store).is_none() {
+        if self.space.existing(store).is_none() {
             self.find(store);
         }
     }
 
-    /// Uses the space that `self.space` names.
-    fn adopt(&mut self, store: &mut Store) {
-        store.exempt_from_limit(self.space);
-        store.guard(self.space, true);
+    /// Goes on with the epochs and rows that the store has.
+    fn adopt(&mut self, store: &Store) {
         let reserved = store.sequence_by_name(EPOCHS).and_then(|epochs| u64::try_from(epochs.value?).ok());
         self.next_epoch = self.next_epoch.max(reserved.unwrap_or(0) + 1);
         self.look_again();
@@ -207,33 +204,18 @@ impl Leases {
     /// Whether a change of that space may concern leases.
     #[inline]
     pub(crate) fn is_in(&self, space: SpaceId) -> bool {
-        space == self.space && space != 0
-    }
-
-    /// The space, if it exists: the transaction that made it may have been rolled back.
-    fn existing(&self, store: &Store) -> Option<SpaceId> {
-        let space = store.space(self.space).ok().filter(|space| space.name() == LEASES.name);
-        space.map(lycosa_store::Space::id)
-    }
-
-    /// The space, if it exists and has rows.
-    #[inline]
-    fn kept(&self, store: &Store) -> Option<SpaceId> {
-        if self.space == 0 {
-            return None;
-        }
-        self.existing(store).filter(|space| store.space(*space).is_ok_and(|space| !space.is_empty()))
+        space == self.space.id() && space != 0
     }
 
     /// The lease that owns a task.
     pub(crate) fn of(&self, store: &Store, task: TaskKey) -> Result<Option<Lease>, Error> {
-        let Some(space) = self.kept(store) else { return Ok(None) };
+        let Some(space) = self.space.kept(store) else { return Ok(None) };
         Ok(store.get(space, 0, &ShortKey::numbers(&[task.0, task.1]))?.and_then(Lease::read))
     }
 
     /// Whether a lease owns a task of the tube.
     pub(crate) fn has_tube(&self, store: &Store, tube: u64) -> Result<bool, Error> {
-        let Some(space) = self.kept(store) else { return Ok(false) };
+        let Some(space) = self.space.kept(store) else { return Ok(false) };
         Ok(store.first(space, 0, IteratorType::Eq, &ShortKey::id(tube))?.is_some())
     }
 
@@ -244,7 +226,7 @@ impl Leases {
         after: Option<TaskKey>,
         limit: usize,
     ) -> Result<Vec<TaskKey>, Error> {
-        let Some(space) = self.kept(store) else { return Ok(Vec::new()) };
+        let Some(space) = self.space.kept(store) else { return Ok(Vec::new()) };
         Ok(tasks_after(store, space, after, limit)?)
     }
 
@@ -255,7 +237,7 @@ impl Leases {
         limit: usize,
         mut f: impl FnMut(TaskKey, Lease),
     ) -> Result<bool, Error> {
-        let Some(space) = self.kept(store) else { return Ok(true) };
+        let Some(space) = self.space.kept(store) else { return Ok(true) };
         Ok(each_row(store, space, limit, |row| {
             if let (Some(task), Some(lease)) = (taken_key(row), Lease::read(row)) {
                 f(task, lease);
@@ -265,7 +247,7 @@ impl Leases {
 
     /// The lease that ends first: its task and its end, µs since the epoch of time.
     fn first(&self, store: &Store) -> Result<Option<(TaskKey, u64)>, Error> {
-        let Some(space) = self.kept(store) else { return Ok(None) };
+        let Some(space) = self.space.kept(store) else { return Ok(None) };
         let row = store.first(space, BY_END, IteratorType::All, &[0x90])?;
         Ok(row.and_then(|row| Some((taken_key(row)?, Lease::read(row)?.ends))))
     }
@@ -284,7 +266,7 @@ impl Leases {
 
     /// Writes a lease. Inside a transaction.
     fn write(&mut self, store: &mut Store, task: TaskKey, lease: &Lease) -> Result<(), Error> {
-        let space = self.existing(store).ok_or(Error::Stale)?;
+        let space = self.space.existing(store).ok_or(Error::Stale)?;
         store.execute(&Statement::Replace { space, tuple: &lease.encode(task) })?;
         self.due = self.due.min(lease.ends);
         Ok(())
@@ -292,22 +274,17 @@ impl Leases {
 
     /// Makes sure that the space exists. Inside a transaction.
     fn prepare(&mut self, store: &mut Store) -> Result<(), Error> {
-        if self.existing(store).is_some() {
-            return Ok(());
+        if self.space.existing(store).is_none() {
+            self.space.obtain(store)?;
+            self.adopt(store);
         }
-        // A worker of a full server is the first that needs the space.
-        let former = store.lift_limit(true);
-        let created = LEASES.find_or_create(store, false);
-        store.lift_limit(former);
-        self.space = created?;
-        self.adopt(store);
         Ok(())
     }
 
     /// Forgets the lease of a task, if there is one. Inside a transaction.
     pub(crate) fn forget(&self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
         if self.of(store, task)?.is_some()
-            && let Some(space) = self.kept(store)
+            && let Some(space) = self.space.kept(store)
         {
             delete_row(store, space, &[task.0, task.1])?;
         }
@@ -316,9 +293,7 @@ impl Leases {
 
     /// Forgets the leases of all tasks of a tube. Inside a transaction.
     pub(crate) fn forget_tube(&self, store: &mut Store, tube: u64) -> Result<(), Error> {
-        let Some(space) = self.kept(store) else { return Ok(()) };
-        let gone = rows(store, space, 0, IteratorType::Eq, &ShortKey::id(tube))?;
-        gone.iter().filter_map(|row| taken_key(row)).try_for_each(|key| self.forget(store, key))
+        self.space.tasks_of(store, tube)?.into_iter().try_for_each(|task| self.forget(store, task))
     }
 }
 

@@ -231,12 +231,28 @@ impl LateSpace {
         space.map(lycosa_store::Space::id)
     }
 
+    /// The space, if it exists and has rows.
+    #[inline]
+    pub(crate) fn kept(&self, store: &Store) -> Option<SpaceId> {
+        if self.id == 0 {
+            return None;
+        }
+        self.existing(store).filter(|space| store.space(*space).is_ok_and(|space| !space.is_empty()))
+    }
+
+    /// The tasks of a tube that have rows, in a space whose key is tube and task.
+    pub(crate) fn tasks_of(&self, store: &Store, tube: u64) -> Result<Vec<TaskKey>, StoreError> {
+        let Some(space) = self.kept(store) else { return Ok(Vec::new()) };
+        let found = rows(store, space, 0, IteratorType::Eq, &ShortKey::id(tube))?;
+        Ok(found.iter().filter_map(|row| taken_key(row)).collect())
+    }
+
     /// The space, created if it does not exist. Inside a transaction, as `admin`.
     pub(crate) fn obtain(&mut self, store: &mut Store) -> Result<SpaceId, Error> {
         if let Some(space) = self.existing(store) {
             return Ok(space);
         }
-        // A full server is one that needs to be steered.
+        // A full server is one that needs to be steered, and its workers are the first that need the space.
         let former = store.lift_limit(true);
         let created = self.spec.find_or_create(store, false);
         store.lift_limit(former);
