@@ -27,6 +27,9 @@
 //!
 //! Absent: sockets, files, threads, Lua, and SQL (EXECUTE), which is answered with an error that says so.
 
+#[macro_use]
+mod forward;
+
 mod front;
 mod settings;
 mod shard;

@@ -71,14 +71,11 @@ impl Instance {
         })
     }
 
-    /// The state of the election has changed, for `box.info.election` and the metrics.
-    pub fn set_election(&mut self, election: Election) {
-        self.shard.set_election(election);
-    }
-
-    /// The state of the election. `None`: the instance is no member of a group.
-    pub fn election(&self) -> Option<&Election> {
-        self.shard.election()
+    forward! { shard:
+        /// The state of the election has changed, for `box.info.election` and the metrics.
+        pub fn set_election(&mut self, election: Election);
+        /// The state of the election. `None`: the instance is no member of a group.
+        pub fn election(&self) -> Option<&Election>;
     }
 
     /// The data give way to others, which [`Self::handle_restored`] brings.

@@ -8,19 +8,13 @@ use uuid::Uuid;
 use crate::Instance;
 
 impl Instance {
-    /// The epochs and the term, as the rows say.
-    pub fn lineage(&mut self) -> &Lineage {
-        self.shard.lineage()
-    }
-
-    /// The latest term that the instance has heard of.
-    pub fn latest_term(&mut self) -> TermMark {
-        self.shard.latest_term()
-    }
-
-    /// Whether another instance was promoted, so that this one takes no writes.
-    pub fn is_fenced(&mut self) -> bool {
-        self.shard.is_fenced()
+    forward! { shard:
+        /// The epochs and the term, as the rows say.
+        pub fn lineage(&mut self) -> &Lineage;
+        /// The latest term that the instance has heard of.
+        pub fn latest_term(&mut self) -> TermMark;
+        /// Whether another instance was promoted, so that this one takes no writes.
+        pub fn is_fenced(&mut self) -> bool;
     }
 
     /// The instance is to be the only master of its replica set: `read_only` is taken back, and a term begins with the first
@@ -46,28 +40,16 @@ impl Instance {
         self.settle(|instance| instance.shard.hear_term(mark, now))
     }
 
-    /// At the start: the latest term that the former process had heard of.
-    pub fn recall_term(&mut self, mark: TermMark) {
-        self.shard.recall_term(mark);
-    }
-
-    /// A later term than any before, of which the instance has no row yet; once. To be kept for [`Self::recall_term`].
-    pub fn take_heard_term(&mut self) -> Option<TermMark> {
-        self.shard.take_heard_term()
-    }
-
-    /// Says in the log that a replica has another history: once, however often it comes.
-    pub fn report_parted(&mut self, replica: Uuid, id: u32, divergence: &Divergence) {
-        self.shard.report_parted(replica, id, divergence);
-    }
-
-    /// What replicas may say of this instance's rows.
-    pub fn own_rows(&mut self) -> OwnRows<'_> {
-        self.shard.own_rows()
-    }
-
-    /// What this instance tells the master with that number with each ACK.
-    pub fn confirmation(&mut self, master: u32) -> Confirmation {
-        self.shard.confirmation(master)
+    forward! { shard:
+        /// At the start: the latest term that the former process had heard of.
+        pub fn recall_term(&mut self, mark: TermMark);
+        /// A later term than any before, of which the instance has no row yet; once. To be kept for [`Self::recall_term`].
+        pub fn take_heard_term(&mut self) -> Option<TermMark>;
+        /// Says in the log that a replica has another history: once, however often it comes.
+        pub fn report_parted(&mut self, replica: Uuid, id: u32, divergence: &Divergence);
+        /// What replicas may say of this instance's rows.
+        pub fn own_rows(&mut self) -> OwnRows<'_>;
+        /// What this instance tells the master with that number with each ACK.
+        pub fn confirmation(&mut self, master: u32) -> Confirmation;
     }
 }

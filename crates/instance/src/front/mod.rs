@@ -457,16 +457,13 @@ impl Instance {
         self.settle(|_| ());
     }
 
-    /// The disk is short of free space, or has enough again: see [`FreeSpace`]. To be told again whenever the free space
-    /// has changed while it is short. Returns whether the disk has become short or has ceased to be.
-    pub fn handle_free_space(&mut self, scarce: Option<FreeSpace>) -> bool {
-        self.shard.handle_free_space(scarce)
-    }
-
-    /// The data folder is not where the next start looks for it, for the given reason; with `None` it is back in its place.
-    /// Until then changes are refused, as no start would find them. Returns whether the state is new.
-    pub fn handle_displaced(&mut self, displaced: Option<&str>) -> bool {
-        self.shard.handle_displaced(displaced)
+    forward! { shard:
+        /// The disk is short of free space, or has enough again: see [`FreeSpace`]. To be told again whenever the free space
+        /// has changed while it is short. Returns whether the disk has become short or has ceased to be.
+        pub fn handle_free_space(&mut self, scarce: Option<FreeSpace>) -> bool;
+        /// The data folder is not where the next start looks for it, for the given reason; with `None` it is back in its place.
+        /// Until then changes are refused, as no start would find them. Returns whether the state is new.
+        pub fn handle_displaced(&mut self, displaced: Option<&str>) -> bool;
     }
 
     /// Whether a program waits for its rows even without a journal: replicas are to have them, or too many wait.
@@ -543,14 +540,11 @@ impl Instance {
         self.settle(|instance| instance.shard.register_tube_type(tube_type))
     }
 
-    /// Whether changes of a tube's tasks are to be collected for [`Self::poll_event`]. False if there is no such tube.
-    pub fn observe(&mut self, tube: &str, observed: bool) -> bool {
-        self.shard.observe(tube, observed)
-    }
-
-    /// The next change of a task of an observed tube.
-    pub fn poll_event(&mut self) -> Option<TaskEvent> {
-        self.shard.poll_event()
+    forward! { shard:
+        /// Whether changes of a tube's tasks are to be collected for [`Self::poll_event`]. False if there is no such tube.
+        pub fn observe(&mut self, tube: &str, observed: bool) -> bool;
+        /// The next change of a task of an observed tube.
+        pub fn poll_event(&mut self) -> Option<TaskEvent>;
     }
 
     /// What may be written to the connection's socket now, or the beginning of it. [`Instance::consume`] lists the connection

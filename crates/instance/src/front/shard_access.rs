@@ -43,19 +43,13 @@ impl Instance {
         self.shard.journaling().taken_vclock(lsn)
     }
 
-    /// Rows of this instance's log that a replica with that clock does not have on its disk.
-    pub fn rows_behind(&self, acknowledged: &Vclock) -> u64 {
-        self.shard.rows_behind(acknowledged)
-    }
-
-    /// The replicas that are known.
-    pub fn replicas(&self) -> &Replicas {
-        self.shard.replicas()
-    }
-
-    /// The same, for reports about their connections.
-    pub fn replicas_mut(&mut self) -> &mut Replicas {
-        self.shard.replicas_mut()
+    forward! { shard:
+        /// Rows of this instance's log that a replica with that clock does not have on its disk.
+        pub fn rows_behind(&self, acknowledged: &Vclock) -> u64;
+        /// The replicas that are known.
+        pub fn replicas(&self) -> &Replicas;
+        /// The same, for reports about their connections.
+        pub fn replicas_mut(&mut self) -> &mut Replicas;
     }
 
     /// Whether the journal is so far behind that nothing more should be applied for the moment.
@@ -63,29 +57,17 @@ impl Instance {
         self.shard.is_journal_behind()
     }
 
-    /// The masters with their states, in the order of the configuration.
-    pub fn set_upstreams(&mut self, upstreams: Vec<Upstream>) {
-        self.shard.set_upstreams(upstreams);
-    }
-
-    /// The masters.
-    pub fn upstreams(&self) -> &[Upstream] {
-        self.shard.upstreams()
-    }
-
-    /// One of the masters, for a report about it.
-    pub fn upstream_mut(&mut self, place: usize) -> Option<&mut Upstream> {
-        self.shard.upstream_mut(place)
-    }
-
-    /// Whether the instance takes no writes because too few masters are in sync.
-    pub fn is_orphan(&self) -> bool {
-        self.shard.is_orphan()
-    }
-
-    /// Whether the configuration, or a later call of [`Self::set_read_only`], wants no writes.
-    pub fn is_read_only_configured(&self) -> bool {
-        self.shard.is_read_only_configured()
+    forward! { shard:
+        /// The masters with their states, in the order of the configuration.
+        pub fn set_upstreams(&mut self, upstreams: Vec<Upstream>);
+        /// The masters.
+        pub fn upstreams(&self) -> &[Upstream];
+        /// One of the masters, for a report about it.
+        pub fn upstream_mut(&mut self, place: usize) -> Option<&mut Upstream>;
+        /// Whether the instance takes no writes because too few masters are in sync.
+        pub fn is_orphan(&self) -> bool;
+        /// Whether the configuration, or a later call of [`Self::set_read_only`], wants no writes.
+        pub fn is_read_only_configured(&self) -> bool;
     }
 
     /// The instance is an orphan, or not any more: an orphan takes no writes.
@@ -106,42 +88,24 @@ impl Instance {
         self.input(now, |instance| instance.shard.declare_expirations(declared, &instance.loop_time.clocks))
     }
 
-    /// Tells which snapshot the instance was started from (its signature), and what files there are.
-    pub fn set_checkpoint_base(&mut self, signature: u64, files: Files) {
-        self.shard.set_checkpoint_base(signature, files);
-    }
-
-    /// Sets how many tasks, calls and sessions one step of the queue handles before it serves waiting calls; the default is 64.
-    /// A larger step makes turns longer. A host that compares the queue with a model sets a step larger than the tubes: the
-    /// task that a waiting call gets then does not depend on where a step ends.
-    pub fn set_queue_step(&mut self, step: usize) {
-        self.shard.set_queue_step(step);
-    }
-
-    /// Wants a checkpoint as soon as possible, even if nothing has changed since the last snapshot: because its file, or a
-    /// journal file after it, is damaged.
-    pub fn force_checkpoint(&mut self) {
-        self.shard.force_checkpoint();
-    }
-
-    /// Whether all snapshots stay, because a backup copies them. A disk that is short of free space ends that.
-    pub fn hold_snapshots(&mut self, held: bool) {
-        self.shard.hold_snapshots(held);
-    }
-
-    /// Wants a checkpoint as soon as possible. False if nothing has changed since the last snapshot.
-    pub fn request_checkpoint(&mut self) -> bool {
-        self.shard.request_checkpoint()
-    }
-
-    /// The number of the snapshot that is under way: the signature of its vclock.
-    pub fn checkpoint_signature(&self) -> Option<u64> {
-        self.shard.checkpoint_signature()
-    }
-
-    /// Whether a checkpoint is under way, about to begin or about to be given up.
-    pub fn has_checkpoint(&self) -> bool {
-        self.shard.has_checkpoint()
+    forward! { shard:
+        /// Tells which snapshot the instance was started from (its signature), and what files there are.
+        pub fn set_checkpoint_base(&mut self, signature: u64, files: Files);
+        /// Sets how many tasks, calls and sessions one step of the queue handles before it serves waiting calls; the default is 64.
+        /// A larger step makes turns longer. A host that compares the queue with a model sets a step larger than the tubes: the
+        /// task that a waiting call gets then does not depend on where a step ends.
+        pub fn set_queue_step(&mut self, step: usize);
+        /// Wants a checkpoint as soon as possible, even if nothing has changed since the last snapshot: because its file, or a
+        /// journal file after it, is damaged.
+        pub fn force_checkpoint(&mut self);
+        /// Whether all snapshots stay, because a backup copies them. A disk that is short of free space ends that.
+        pub fn hold_snapshots(&mut self, held: bool);
+        /// Wants a checkpoint as soon as possible. False if nothing has changed since the last snapshot.
+        pub fn request_checkpoint(&mut self) -> bool;
+        /// The number of the snapshot that is under way: the signature of its vclock.
+        pub fn checkpoint_signature(&self) -> Option<u64>;
+        /// Whether a checkpoint is under way, about to begin or about to be given up.
+        pub fn has_checkpoint(&self) -> bool;
     }
 
     /// The next order for the writer of snapshots: at most one a turn, within the budget.
@@ -171,13 +135,10 @@ impl Instance {
         self.settle(|instance| instance.shard.abandon_checkpoint(cause));
     }
 
-    /// Whether changes are refused.
-    pub fn is_read_only(&self) -> bool {
-        self.shard.is_read_only()
-    }
-
-    /// Snapshots, and what the files take.
-    pub fn checkpoint_status(&self) -> CheckpointStatus {
-        self.shard.checkpoint_status()
+    forward! { shard:
+        /// Whether changes are refused.
+        pub fn is_read_only(&self) -> bool;
+        /// Snapshots, and what the files take.
+        pub fn checkpoint_status(&self) -> CheckpointStatus;
     }
 }

@@ -31,14 +31,11 @@ impl Instance {
         self.shard.data().begin(acting)
     }
 
-    /// Whether a transaction is open.
-    pub fn in_transaction(&self) -> bool {
-        self.shard.in_transaction()
-    }
-
-    /// The present place in the open transaction.
-    pub fn savepoint(&self) -> Savepoint {
-        self.shard.savepoint()
+    forward! { shard:
+        /// Whether a transaction is open.
+        pub fn in_transaction(&self) -> bool;
+        /// The present place in the open transaction.
+        pub fn savepoint(&self) -> Savepoint;
     }
 
     /// Whether a savepoint is of the open transaction, which has not gone back before it.

@@ -389,24 +389,15 @@ impl Vault {
         Upkeep { store: &mut self.store }
     }
 
-    /// The next answer of a call that was parked.
-    pub(crate) fn poll_woken(&mut self) -> Option<Woken> {
-        self.queue.poll_woken()
-    }
-
-    /// The next change of a task of an observed tube.
-    pub(crate) fn poll_event(&mut self) -> Option<TaskEvent> {
-        self.queue.poll_event()
-    }
-
-    /// The queue's next line for the log.
-    pub(crate) fn poll_log(&mut self) -> Option<LogLine> {
-        self.queue.poll_log()
-    }
-
-    /// See [`Queue::observe`].
-    pub(crate) fn observe(&mut self, tube: &str, observed: bool) -> bool {
-        self.queue.observe(tube, observed)
+    forward! { queue:
+        /// The next answer of a call that was parked.
+        pub(crate) fn poll_woken(&mut self) -> Option<Woken>;
+        /// The next change of a task of an observed tube.
+        pub(crate) fn poll_event(&mut self) -> Option<TaskEvent>;
+        /// The queue's next line for the log.
+        pub(crate) fn poll_log(&mut self) -> Option<LogLine>;
+        /// See [`Queue::observe`].
+        pub(crate) fn observe(&mut self, tube: &str, observed: bool) -> bool;
     }
 }
 
@@ -416,29 +407,17 @@ pub(crate) struct Upkeep<'a> {
 }
 
 impl Upkeep<'_> {
-    /// See [`Store::set_max_tuple_size`].
-    pub(crate) fn set_max_tuple_size(&mut self, bytes: u32) {
-        self.store.set_max_tuple_size(bytes);
-    }
-
-    /// See [`Store::set_memory_limit`].
-    pub(crate) fn set_memory_limit(&mut self, bytes: u64) {
-        self.store.set_memory_limit(bytes);
-    }
-
-    /// See [`Store::vacate`]: only for data that are suspended.
-    pub(crate) fn vacate(&mut self) {
-        self.store.vacate();
-    }
-
-    /// See [`Store::collect_garbage`].
-    pub(crate) fn collect_garbage(&mut self, tuples: u64) -> bool {
-        self.store.collect_garbage(tuples)
-    }
-
-    /// See [`Store::open_read_view`].
-    pub(crate) fn open_read_view(&mut self) {
-        self.store.open_read_view();
+    forward! { store:
+        /// See [`Store::set_max_tuple_size`].
+        pub(crate) fn set_max_tuple_size(&mut self, bytes: u32);
+        /// See [`Store::set_memory_limit`].
+        pub(crate) fn set_memory_limit(&mut self, bytes: u64);
+        /// See [`Store::vacate`]: only for data that are suspended.
+        pub(crate) fn vacate(&mut self);
+        /// See [`Store::collect_garbage`].
+        pub(crate) fn collect_garbage(&mut self, tuples: u64) -> bool;
+        /// See [`Store::open_read_view`].
+        pub(crate) fn open_read_view(&mut self);
     }
 
     /// See [`Store::read_view_next`].
@@ -450,29 +429,17 @@ impl Upkeep<'_> {
         self.store.read_view_next(budget, f)
     }
 
-    /// See [`Store::close_read_view`].
-    pub(crate) fn close_read_view(&mut self) -> Option<ClosedView> {
-        self.store.close_read_view()
-    }
-
-    /// See [`Store::snapshot_completed`].
-    pub(crate) fn snapshot_completed(&mut self) {
-        self.store.snapshot_completed();
-    }
-
-    /// See [`Store::mark_hooks_run`].
-    pub(crate) fn mark_hooks_run(&mut self) {
-        self.store.mark_hooks_run();
-    }
-
-    /// See [`Store::poll_hooked`].
-    pub(crate) fn poll_hooked(&mut self) -> Option<OwnedChange> {
-        self.store.poll_hooked()
-    }
-
-    /// See [`Store::take_new_vinyl`].
-    pub(crate) fn take_new_vinyl(&mut self) -> Option<&Space> {
-        self.store.take_new_vinyl()
+    forward! { store:
+        /// See [`Store::close_read_view`].
+        pub(crate) fn close_read_view(&mut self) -> Option<ClosedView>;
+        /// See [`Store::snapshot_completed`].
+        pub(crate) fn snapshot_completed(&mut self);
+        /// See [`Store::mark_hooks_run`].
+        pub(crate) fn mark_hooks_run(&mut self);
+        /// See [`Store::poll_hooked`].
+        pub(crate) fn poll_hooked(&mut self) -> Option<OwnedChange>;
+        /// See [`Store::take_new_vinyl`].
+        pub(crate) fn take_new_vinyl(&mut self) -> Option<&Space>;
     }
 
     /// Whether the queue's spaces show each user its own privileges only.

@@ -87,20 +87,14 @@ impl Data {
         Self { vault: Vault::new(store, queue), journaling, conditions: Conditions::default(), now }
     }
 
-    /// The data, to be read. Indexes and owners may have deferred entries: see [`Self::read`].
-    #[inline]
-    pub(crate) fn store(&self) -> &Store {
-        self.vault.store()
-    }
-
-    #[inline]
-    pub(crate) fn queue(&self) -> &Queue {
-        self.vault.queue()
-    }
-
-    /// The store, for what changes no data: memory, read views.
-    pub(crate) fn upkeep(&mut self) -> Upkeep<'_> {
-        self.vault.upkeep()
+    forward! { vault:
+        /// The data, to be read. Indexes and owners may have deferred entries: see [`Self::read`].
+        #[inline]
+        pub(crate) fn store(&self) -> &Store;
+        #[inline]
+        pub(crate) fn queue(&self) -> &Queue;
+        /// The store, for what changes no data: memory, read views.
+        pub(crate) fn upkeep(&mut self) -> Upkeep<'_>;
     }
 
     /// Admits an entry that needs this.

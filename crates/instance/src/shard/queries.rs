@@ -23,15 +23,12 @@ impl Shard {
         &mut self.data
     }
 
-    /// The data, to be read. Indexes and owners may have deferred entries: see [`Data::read`].
-    #[inline]
-    pub(crate) fn store(&self) -> &Store {
-        self.data.store()
-    }
-
-    #[inline]
-    pub(crate) fn queue(&self) -> &Queue {
-        self.data.queue()
+    forward! { data:
+        /// The data, to be read. Indexes and owners may have deferred entries: see [`Data::read`].
+        #[inline]
+        pub(crate) fn store(&self) -> &Store;
+        #[inline]
+        pub(crate) fn queue(&self) -> &Queue;
     }
 
     /// Rows for the journal, and the numbers of the durable ones.
@@ -130,17 +127,11 @@ impl Shard {
         &mut self.replication.replicas
     }
 
-    /// The masters with their states, in the order of the configuration.
-    pub(crate) fn set_upstreams(&mut self, upstreams: Vec<Upstream>) {
-        self.replication.set_upstreams(upstreams);
-    }
-
-    pub(crate) fn upstreams(&self) -> &[Upstream] {
-        self.replication.upstreams()
-    }
-
-    pub(crate) fn upstream_mut(&mut self, place: usize) -> Option<&mut Upstream> {
-        self.replication.upstream_mut(place)
+    forward! { replication:
+        /// The masters with their states, in the order of the configuration.
+        pub(crate) fn set_upstreams(&mut self, upstreams: Vec<Upstream>);
+        pub(crate) fn upstreams(&self) -> &[Upstream];
+        pub(crate) fn upstream_mut(&mut self, place: usize) -> Option<&mut Upstream>;
     }
 
     /// Of a member of a group: the last state from its host.
@@ -167,13 +158,10 @@ impl Shard {
         self.queue_step = step;
     }
 
-    /// See [`Queue::observe`].
-    pub(crate) fn observe(&mut self, tube: &str, observed: bool) -> bool {
-        self.data.vault.observe(tube, observed)
-    }
-
-    /// The next change of a task of an observed tube.
-    pub(crate) fn poll_event(&mut self) -> Option<TaskEvent> {
-        self.data.vault.poll_event()
+    forward! { data.vault:
+        /// See [`Queue::observe`].
+        pub(crate) fn observe(&mut self, tube: &str, observed: bool) -> bool;
+        /// The next change of a task of an observed tube.
+        pub(crate) fn poll_event(&mut self) -> Option<TaskEvent>;
     }
 }
