@@ -219,31 +219,18 @@ fn change(
         }
         Function::RoleCreate => ddl::create_role(store, arguments.text(0)?, if_not_exists(arguments, 1)?),
         Function::RoleDrop => ddl::drop_role(store, arguments.text(0)?, if_exists(arguments, 1)?),
-        Function::UserGrant | Function::RoleGrant => {
-            let (options, grant) = granted(arguments, "if_not_exists")?;
-            check_grantable(store, function, arguments.text(0)?, &grant)?;
-            let lenient = options.flag("if_not_exists")?;
-            ddl::grant(
-                store,
-                grantee(function, arguments.text(0)?),
-                grant.privileges,
-                grant.object_type,
-                grant.object_name,
-                lenient,
-            )
-        }
-        Function::UserRevoke | Function::RoleRevoke => {
-            let (options, grant) = granted(arguments, "if_exists")?;
-            check_grantable(store, function, arguments.text(0)?, &grant)?;
-            let lenient = options.flag("if_exists")?;
-            ddl::revoke(
-                store,
-                grantee(function, arguments.text(0)?),
-                grant.privileges,
-                grant.object_type,
-                grant.object_name,
-                lenient,
-            )
+        Function::UserGrant | Function::RoleGrant | Function::UserRevoke | Function::RoleRevoke => {
+            let is_grant = matches!(function, Function::UserGrant | Function::RoleGrant);
+            let lenient = if is_grant { "if_not_exists" } else { "if_exists" };
+            let (options, Grant { privileges, object_type, object_name }) = granted(arguments, lenient)?;
+            let name = arguments.text(0)?;
+            check_grantable(store, function, name, privileges)?;
+            let (grantee, lenient) = (grantee(function, name), options.flag(lenient)?);
+            if is_grant {
+                ddl::grant(store, grantee, privileges, object_type, object_name, lenient)
+            } else {
+                ddl::revoke(store, grantee, privileges, object_type, object_name, lenient)
+            }
         }
         Function::FuncCreate => {
             let options = arguments.options(1, &["setuid", "language", "body", "if_not_exists"])?;
@@ -282,11 +269,11 @@ fn check_grantable(
     store: &Store,
     function: Function,
     name: &str,
-    grant: &Grant<'_>,
+    privileges: &str,
 ) -> Result<(), ErrorObject> {
     let is_about_role = matches!(function, Function::RoleGrant | Function::RoleRevoke);
     let is_role = store.user_by_name(name).is_some_and(|user| user.kind == UserKind::Role);
-    let privileges = grant.privileges.to_ascii_lowercase();
+    let privileges = privileges.to_ascii_lowercase();
     if is_about_role && is_role && ["session", "usage"].iter().any(|own| privileges.contains(own)) {
         let reason = "system privilege can not be granted to role".to_owned();
         return Err(wire_error::of_store(&Error::Grant(reason)));
