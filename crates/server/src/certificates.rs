@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use lycosa_tls::Identity;
 use lycosa_tls::rustls::{ClientConfig, ServerConfig};
 
@@ -46,42 +46,24 @@ impl Certificates {
                 bail!("tls.key is set and tls.certificate is not: name the file of its certificate")
             }
         };
-        let server = match (config.listen_tls.0.is_empty(), &identity) {
-            (true, _) => None,
-            (false, None) => bail!(
-                "listen_tls {} needs a certificate: name the files with tls.certificate and tls.key \
-                 (docs/security.md shows how to make them)",
-                config.text("listen_tls")
-            ),
-            (false, Some(identity)) => Some(
-                lycosa_tls::server(identity, config.tls_client_ca.as_deref())
-                    .context("listen_tls cannot be served")?,
-            ),
+        let served = |is_wanted: bool, key: &str, client_ca: Option<&Path>| {
+            let Some(identity) = identity.as_ref().filter(|_| is_wanted) else {
+                ensure!(
+                    !is_wanted,
+                    "{key} {} needs a certificate: name the files with tls.certificate and tls.key \
+                     (docs/security.md shows how to make them)",
+                    config.text(key)
+                );
+                return Ok(None);
+            };
+            let served = lycosa_tls::server(identity, client_ca);
+            served.map(Some).with_context(|| format!("{key} cannot be served"))
         };
-        let http = match (config.http_listen_tls.0.is_empty(), &identity) {
-            (true, _) => None,
-            (false, None) => bail!(
-                "http.listen_tls {} needs a certificate: name the files with tls.certificate and tls.key \
-                 (docs/security.md shows how to make them)",
-                config.text("http.listen_tls")
-            ),
-            (false, Some(identity)) => {
-                Some(lycosa_tls::server(identity, None).context("http.listen_tls cannot be served")?)
-            }
-        };
+        let client_ca = config.tls_client_ca.as_deref();
         let is_member_tls = config.cluster_listen.as_ref().is_some_and(|listen| listen.is_tls);
-        let member = match (is_member_tls, &identity) {
-            (false, _) => None,
-            (true, None) => bail!(
-                "cluster.listen {} needs a certificate: name the files with tls.certificate and tls.key \
-                 (docs/security.md shows how to make them)",
-                config.text("cluster.listen")
-            ),
-            (true, Some(identity)) => Some(
-                lycosa_tls::server(identity, config.tls_client_ca.as_deref())
-                    .context("cluster.listen cannot be served")?,
-            ),
-        };
+        let server = served(!config.listen_tls.0.is_empty(), "listen_tls", client_ca)?;
+        let http = served(!config.http_listen_tls.0.is_empty(), "http.listen_tls", None)?;
+        let member = served(is_member_tls, "cluster.listen", client_ca)?;
         let master = config.replication.0.iter().find(|uri| uri.is_tls);
         let client = match (master, &config.tls_ca) {
             (None, Some(ca)) if is_member_tls => {

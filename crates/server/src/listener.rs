@@ -3,13 +3,11 @@
 //! A program that can open the Unix socket (mode 0600: the server's own account) is `admin`; that is how the first user is made
 //! on a server that trusts no address. A connection on a loopback address may be trusted as the configuration says.
 
+use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io};
 
 use lycosa_instance::{Origin, Trust};
 use lycosa_tls::rustls::ServerConfig;
@@ -39,19 +37,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Binds a TCP address.
 pub(crate) async fn bind_tcp(address: &str) -> io::Result<TcpListener> {
     TcpListener::bind(address).await
-}
-
-/// Binds the administrator's socket; one that an ended server left behind is replaced (the caller holds the folder's
-/// lock).
-pub(crate) fn bind_admin(folder: &Path) -> io::Result<(UnixListener, PathBuf)> {
-    let path = folder.join(ADMIN_SOCKET);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&path)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-    Ok((listener, path))
 }
 
 /// A connection that was accepted.

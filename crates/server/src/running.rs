@@ -57,6 +57,7 @@ use crate::journal_thread::JournalThread;
 use crate::listener::AdminListener;
 use crate::opening::open_or_join;
 use crate::replication::Hub;
+use crate::socket::bind_private;
 use crate::starting::{Keeper, Kept, Progress, Stage};
 use crate::startup::shown;
 use crate::turn::Core;
@@ -356,7 +357,7 @@ async fn take_last_checkpoint(core: &Core) -> anyhow::Result<()> {
 
 /// The administrator's socket; a server without it serves all the same (its path may be too long for a socket).
 fn bind_admin(folder: &Path) -> Option<(UnixListener, PathBuf)> {
-    listener::bind_admin(folder)
+    bind_private(folder, listener::ADMIN_SOCKET)
         .inspect_err(|error| {
             let (name, folder) = (listener::ADMIN_SOCKET, folder.display());
             tracing::warn!("no {name} in {folder}, so that `lycosa user` cannot work: {error}");

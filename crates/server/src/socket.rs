@@ -1,17 +1,32 @@
 //! One stream socket, TCP, TLS or Unix, split into the half that a connection's task reads and the half that a turn writes.
 
 use std::future::poll_fn;
-use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use std::{fs, io};
 
 use rustix::net::{Shutdown, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream, tcp, unix};
+use tokio::net::{TcpStream, UnixListener, UnixStream, tcp, unix};
 
 use crate::tls::TlsStream;
+
+/// Binds a socket of this account alone; one that an ended server left behind is replaced (the caller holds the folder's
+/// lock).
+pub(crate) fn bind_private(folder: &Path, name: &str) -> io::Result<(UnixListener, PathBuf)> {
+    let path = folder.join(name);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+    Ok((listener, path))
+}
 
 /// A connection to another server, with or without TLS.
 pub(crate) type Stream = Box<dyn Duplex>;

@@ -3,10 +3,7 @@
 //! The socket is the server's own account's (mode 0600), as `admin.sock`. A node that does not lead passes orders on to
 //! the leader over a connection between members; `status` is answered by the node itself, so that it works without a leader.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::{fs, io};
 
 use lycosa_engine::group::{MAX_MEMBERS, NodeId};
 use serde::{Deserialize, Serialize};
@@ -45,18 +42,6 @@ pub enum Order {
         /// Its number.
         node: Option<NodeId>,
     },
-}
-
-/// Binds the socket; one that an ended server left behind is replaced.
-pub(crate) fn bind(folder: &Path) -> io::Result<(UnixListener, PathBuf)> {
-    let path = folder.join(CLUSTER_SOCKET);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&path)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-    Ok((listener, path))
 }
 
 /// Takes orders until the task is dropped.

@@ -34,6 +34,7 @@ use crate::clock;
 use crate::config::{Config, MemberAddress, WalMode};
 use crate::declarations;
 use crate::http::bridge::Bridge;
+use crate::socket::bind_private;
 use crate::starting::Progress;
 use crate::storage;
 use crate::turn::Core;
@@ -127,7 +128,7 @@ pub(crate) async fn start(
     let visitors = Rc::new(std::cell::RefCell::new(None));
     let mut running =
         vec![spawn_local(port::accept(port.clone(), listener, Rc::new(visit_with(&port, &visitors))))];
-    let socket = match control::bind(&config.data_dir) {
+    let socket = match bind_private(&config.data_dir, control::CLUSTER_SOCKET) {
         Ok((listener, path)) => {
             running.push(spawn_local(control::accept(port.clone(), listener)));
             Some(path)
