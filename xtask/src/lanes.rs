@@ -5,6 +5,9 @@
 //! seven lanes. A lane runs its steps in their order. A step begins once every step that it needs has passed, and does not
 //! run if one of these has failed.
 //!
+//! Lanes that mostly wait, and the builds that other lanes wait for, come first at the processors ([`Lane::niceness`]). Lanes that
+//! only compute fill the rest of the time. Without this the last lane to end is one that waits, on an idle machine.
+//!
 //! Invariant: the same steps run, with the same verdicts, whichever lane is faster.
 
 use std::collections::BTreeMap;
@@ -35,6 +38,24 @@ pub(crate) enum Lane {
 impl Lane {
     const ALL: [Self; 7] =
         [Self::Network, Self::Cargo, Self::Release, Self::Worlds, Self::Tests, Self::Binary, Self::Browser];
+
+    /// By how much the lane's programs yield to the programs of other lanes. Worlds yield most: they use all processors, so that
+    /// they can come last.
+    const fn niceness(self) -> i32 {
+        match self {
+            Self::Network | Self::Cargo | Self::Binary | Self::Browser => 0,
+            Self::Release | Self::Tests => 5,
+            Self::Worlds => 10,
+        }
+    }
+}
+
+/// Lowers the priority of this thread, which programs inherit that the thread starts: Linux has a priority for each thread.
+fn yield_by(niceness: i32) {
+    if let Err(error) = rustix::process::nice(niceness) {
+        // The steps only take longer.
+        eprintln!("cannot lower the priority of a lane: {error}");
+    }
 }
 
 /// A step as the lanes see it.
@@ -78,6 +99,7 @@ pub(crate) fn run<S: Step>(
         }
     };
     let work = |lane: Lane| {
+        yield_by(lane.niceness());
         for step in steps.iter().filter(|step| step.lane() == lane) {
             let passed = match ready(step) {
                 Ok(()) => run(step),
@@ -100,6 +122,7 @@ pub(crate) fn run<S: Step>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::Program;
 
     struct Fake(&'static str, Lane, &'static [&'static str]);
 
@@ -155,6 +178,27 @@ mod tests {
             }
             assert!(place("build") < place("unit") && place("build") < place("clippy"), "{ran:?}");
         }
+    }
+
+    #[test]
+    fn programs_of_a_lane_that_computes_yield() {
+        // Without arguments the program prints its own niceness.
+        let niceness = || {
+            let printed = Program::new("nice").output().expect("`nice` runs");
+            printed.trim().parse::<i32>().expect("`nice` prints a number")
+        };
+        let (own, seen) = (niceness(), Mutex::new(Vec::new()));
+        let steps = [Fake("doors", Lane::Browser, &[]), Fake("sim", Lane::Worlds, &["doors"])];
+        let run_step = |step: &Fake| {
+            seen.lock().expect("no test panics here").push((step.0, niceness()));
+            true
+        };
+        run(&steps.iter().collect::<Vec<_>>(), false, run_step, |_, _| ());
+        // The kernel's limit is 19.
+        assert_eq!(
+            seen.into_inner().expect("no test panics here"),
+            [("doors", own), ("sim", (own + 10).min(19))]
+        );
     }
 
     #[test]
