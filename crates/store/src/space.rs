@@ -172,6 +172,12 @@ impl Space {
         self.def.owner
     }
 
+    /// Whether it is a view: its rows are those of a query.
+    #[must_use]
+    pub fn is_view(&self) -> bool {
+        self.def.view
+    }
+
     /// The space's name.
     #[must_use]
     pub fn name(&self) -> &str {

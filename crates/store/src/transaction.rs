@@ -159,6 +159,8 @@ pub(crate) enum SchemaUndo {
         indexes: Vec<SpaceIndex>,
         bytes: u64,
     },
+    /// A row of a trigger or a constraint of SQL. Its undo is that of the row, and another version of the schema.
+    ConstraintChanged,
 }
 
 impl SchemaUndo {
@@ -584,6 +586,7 @@ impl Store {
             SchemaUndo::IndexRenamed { space, index, name } => {
                 self.catalog.rename_index(space, index, name);
             }
+            SchemaUndo::ConstraintChanged => {}
             SchemaUndo::Truncated { space, indexes, bytes } => {
                 if let Some(space) = self.catalog.get_mut(space) {
                     space.revision += 1;

@@ -113,6 +113,16 @@ fn names_collation(maps: &[u8], id: u32) -> bool {
 }
 
 impl Store {
+    /// The collation with that id, or why this build cannot order by it; `None` if there is no such row of `_collation`.
+    pub fn collation(&self, id: u64) -> Option<Result<Collation, CollationError>> {
+        self.schema.collations.make(id)
+    }
+
+    /// The id of a collation.
+    pub fn collation_id(&self, name: &str) -> Option<u64> {
+        self.schema.collations.id_of(name)
+    }
+
     /// The first space whose format or index asks for a collation. Without it a start would not find the space in order.
     fn user_of_collation(&self, id: u32) -> Option<String> {
         let users = |system: SpaceId, field: u32| {

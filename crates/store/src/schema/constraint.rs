@@ -1,8 +1,9 @@
 //! Rows of `_trigger`, `_fk_constraint` and `_ck_constraint`: what SQL would enforce.
 //!
-//! The store enforces none of it, so a new row is refused: first as a Tarantool refuses a wrong one, as far as that
-//! can be said without SQL, then as not supported. Rows of a Tarantool's folder and of a master are kept, and can be
-//! deleted.
+//! The store enforces none of it. A wrong row is refused as a Tarantool refuses it, as far as that can be said without SQL.
+//! Triggers and foreign keys are kept in Tarantool's way, too: statements of SQL obey them, and no other statement does. A check
+//! constraint would hold for all statements, so a new one is refused as not supported. Rows of a Tarantool's folder and of a
+//! master are kept, and can be deleted.
 
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
@@ -18,7 +19,7 @@ impl Store {
     pub(crate) fn constraint_row_changed(&self, space: u32, new: Option<Handle>) -> Result<(), Error> {
         let Some(new) = new.filter(|_| !self.is_history()) else { return Ok(()) };
         let what = self.check_constraint(space, Row::new(self.arena.get(new)))?;
-        Err(Error::lacks(what))
+        if space == system::CK_CONSTRAINT { Err(Error::lacks(what)) } else { Ok(()) }
     }
 
     /// Checks a row as a Tarantool does, as far as that can be said without SQL. Returns the name of what the row is.

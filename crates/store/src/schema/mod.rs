@@ -23,6 +23,7 @@ use crate::access::{Access, Object, ObjectType, Privacy};
 use crate::arena::Handle;
 use crate::error::Error;
 use crate::space::Space;
+use crate::transaction::SchemaUndo;
 use crate::{Store, UserId, system};
 
 pub(crate) use collation::Collations;
@@ -110,7 +111,10 @@ impl Store {
             system::SPACE_SEQUENCE => self.space_sequence_row_changed(old, new),
             system::FUNC_INDEX => self.key_function_row_changed(old, new),
             system::TRIGGER | system::FK_CONSTRAINT | system::CK_CONSTRAINT => {
-                self.constraint_row_changed(space, new)
+                self.constraint_row_changed(space, new)?;
+                self.undo_schema(SchemaUndo::ConstraintChanged);
+                self.schema.bump_version();
+                Ok(())
             }
             _ => Ok(()),
         }

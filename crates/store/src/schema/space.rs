@@ -304,8 +304,6 @@ impl Store {
     fn check_supported(&self, def: &SpaceDef, present: Option<&SpaceDef>) -> Result<(), Error> {
         if self.is_history() {
             Ok(())
-        } else if def.view && present.is_none() {
-            Err(Error::lacks("SQL views"))
         } else if def.sync && !present.is_some_and(|present| present.sync) {
             Err(Error::lacks("synchronous spaces"))
         } else if present.is_some_and(|present| present != def) && system::EVERYWHERE.contains(&def.id) {
