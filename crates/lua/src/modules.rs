@@ -102,6 +102,8 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("box.options", include_str!("modules/box_options.lua")),
     ("box.settings", include_str!("modules/box_settings.lua")),
     ("box.sql", include_str!("modules/box_sql.lua")),
+    ("lycosa.sql_definitions", include_str!("modules/box_sql_definitions.lua")),
+    ("lycosa.sql_rules", include_str!("modules/box_sql_rules.lua")),
     ("box.trigger", include_str!("modules/box_trigger.lua")),
     ("trigger", include_str!("modules/trigger.lua")),
     ("internal.argparse", include_str!("modules/argparse.lua")),

@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use lycosa_tuple::collation::Collation;
 use lycosa_tuple::field::FieldType;
 use lycosa_tuple::scalar;
 use lycosa_tuple::value::Value;
@@ -14,7 +13,7 @@ use crate::eval::{MAX_MADE, Row};
 use crate::limits::OVERHEAD;
 use crate::tree::{Aggregate, AggregateKind, Select};
 use crate::value::{self, Number};
-use crate::{Failure, functions};
+use crate::{Failure, functions, strings};
 
 /// What an aggregate function has seen.
 #[derive(Debug, Default)]
@@ -34,11 +33,11 @@ pub(crate) struct Seen {
 
 /// An encoded value. Equal numbers of two types are one value.
 #[derive(Debug)]
-struct Distinct(Vec<u8>);
+struct Distinct(Vec<u8>, strings::Order);
 
 impl Ord for Distinct {
     fn cmp(&self, other: &Self) -> Ordering {
-        scalar::compare(&self.0, &other.0, &Collation::Binary)
+        scalar::compare(&self.0, &other.0, strings::collation_of(&self.1))
     }
 }
 
@@ -78,7 +77,7 @@ impl Seen {
             return Ok(false);
         }
         if aggregate.distinct {
-            let encoded = Distinct(value.encode());
+            let encoded = Distinct(value.encode(), aggregate.order.clone());
             row.effort.spend(DEPTH * weight(&value))?;
             let bytes = encoded.0.len() + OVERHEAD;
             if !self.values.insert(encoded) {
@@ -99,8 +98,9 @@ impl Seen {
                     _ => Ordering::Greater,
                 };
                 row.effort.spend(2 * weight(&value))?;
+                let collation = strings::collation_of(&aggregate.order);
                 let is_better =
-                    self.best.as_ref().is_none_or(|best| value::order_bytes(&value, best) == wanted);
+                    self.best.as_ref().is_none_or(|best| value::order_by(&value, best, collation) == wanted);
                 if is_better {
                     self.best = Some(value);
                 }

@@ -104,7 +104,7 @@ pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
     let rows = source.map_or_else(|| Ok(vec![Vec::new()]), values_of)?;
     let defaults = defaults_of(space, store)?;
     at_most(MAX_VALUES, "The number of values of an INSERT", rows.len().saturating_mul(count))?;
-    let mut constants = Context::nothing();
+    let mut constants = Context::of_store(store);
     let mut listed = Vec::new();
     for values in rows {
         if values.len() != written.len() {
@@ -204,7 +204,7 @@ pub(crate) fn update_of<'a>(
             return Err(unsupported("SET of several columns at once"));
         };
         let target = context.target(&simple_name(&column)?)?;
-        written.push((target, context.any(value)?));
+        written.push((target, context.expression(value)?));
     }
     Ok((context, written, selection))
 }

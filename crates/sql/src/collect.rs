@@ -4,12 +4,13 @@
 
 use std::cmp::Ordering;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::rc::Rc;
 
 use lycosa_tuple::collation::Collation;
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::scalar;
+use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 
 use crate::aggregate::Group;
@@ -17,7 +18,7 @@ use crate::effort::Effort;
 use crate::eval::Row;
 use crate::limits::{Limits, OVERHEAD, Share};
 use crate::tree::{Expr, Select};
-use crate::{Failure, value};
+use crate::{Failure, strings, value};
 
 /// Rows of a sorted result, or groups, that are collected in one step.
 pub(crate) const COLLECTED: usize = 1024;
@@ -30,15 +31,18 @@ pub(crate) const DEPTH: u64 = 20;
 pub(crate) struct SortKey {
     pub(crate) values: Vec<u8>,
     pub(crate) descending: Rc<[bool]>,
+    /// The orders of strings; none for values that are all ordered by their bytes.
+    pub(crate) collations: Rc<[Collation]>,
     pub(crate) number: u64,
 }
 
 impl Ord for SortKey {
     fn cmp(&self, other: &Self) -> Ordering {
         let (mut left, mut right) = (Reader::new(&self.values), Reader::new(&other.values));
-        for descending in &*self.descending {
+        for (place, descending) in self.descending.iter().enumerate() {
             let values = (left.raw().unwrap_or(&[0xc0]), right.raw().unwrap_or(&[0xc0]));
-            let found = scalar::compare(values.0, values.1, &Collation::Binary);
+            let collation = self.collations.get(place).unwrap_or(&Collation::Binary);
+            let found = scalar::compare(values.0, values.1, collation);
             if found != Ordering::Equal {
                 return if *descending { found.reverse() } else { found };
             }
@@ -59,8 +63,12 @@ pub(crate) struct Collector {
     /// The rows come in the order that was asked for.
     is_ordered: bool,
     descending: Rc<[bool]>,
+    collations: Rc<[Collation]>,
     /// A term of GROUP BY has no direction.
     ascending: Rc<[bool]>,
+    group_collations: Rc<[Collation]>,
+    /// Of the columns, for DISTINCT.
+    column_collations: Rc<[Collation]>,
     limit: u64,
     offset: u64,
     /// Rows that passed the filter and DISTINCT.
@@ -73,6 +81,8 @@ pub(crate) struct Collector {
     /// Rows of the sorted result that were passed over for OFFSET.
     skipped: u64,
     seen: HashSet<Vec<u8>>,
+    /// In the place of `seen`, if a column has a collation.
+    seen_in_order: BTreeSet<SortKey>,
     groups: BTreeMap<SortKey, Group>,
     pub(crate) share: Share,
 }
@@ -93,7 +103,13 @@ impl Collector {
             limits,
             is_ordered: if is_grouped { order.is_empty() } else { is_ordered },
             descending: order.iter().map(|order| order.descending).collect(),
+            collations: strings::collations_of(order.iter().map(|term| &term.order)),
             ascending: groups.iter().map(|_| false).collect(),
+            group_collations: strings::collations_of(groups.iter().map(|(_, order)| order)),
+            column_collations: match select.filter(|select| select.distinct) {
+                Some(select) => strings::collations_of(select.columns.iter().map(|column| &column.order)),
+                None => Rc::default(),
+            },
             limit,
             offset,
             passed: 0,
@@ -102,6 +118,7 @@ impl Collector {
             sorted: BTreeMap::new(),
             skipped: 0,
             seen: HashSet::new(),
+            seen_in_order: BTreeSet::new(),
             groups: BTreeMap::new(),
             share,
         };
@@ -113,16 +130,21 @@ impl Collector {
 
     /// A collector of rows that are made elsewhere; [`Self::take_made`] takes them.
     pub(crate) fn of_rows(
-        descending: Rc<[bool]>,
+        (descending, collations): (Rc<[bool]>, Rc<[Collation]>),
         bounds: (u64, u64),
         limits: Limits,
         share: Share,
     ) -> Collector {
-        Collector { descending, ..Collector::new(None, bounds, limits, false, share) }
+        Collector { descending, collations, ..Collector::new(None, bounds, limits, false, share) }
     }
 
     fn group_key(&self, values: Vec<u8>) -> SortKey {
-        SortKey { values, descending: Rc::clone(&self.ascending), number: 0 }
+        SortKey {
+            values,
+            descending: Rc::clone(&self.ascending),
+            collations: Rc::clone(&self.group_collations),
+            number: 0,
+        }
     }
 
     /// The group of all rows exists without a row, too.
@@ -138,6 +160,7 @@ impl Collector {
         self.rows.clear();
         self.sorted.clear();
         self.seen.clear();
+        self.seen_in_order.clear();
         self.groups.clear();
         if let Some(select) = select {
             self.begin_groups(select);
@@ -158,7 +181,7 @@ impl Collector {
             return self.take_row(select, row);
         }
         let mut keys = Vec::new();
-        for term in &select.groups {
+        for (term, _) in &select.groups {
             row.evaluate(term)?.write(&mut keys);
             self.check_free(keys.len())?;
         }
@@ -182,11 +205,20 @@ impl Collector {
         }
         if select.distinct {
             row.effort.spend(1 + (values.len() / 16) as u64)?;
-            if self.seen.contains(&values) {
+            if !self.column_collations.is_empty() {
+                row.effort.spend(DEPTH * (1 + (values.len() / 16) as u64))?;
+                let key = self.row_key(select, &values);
+                if self.seen_in_order.contains(&key) {
+                    return Ok(());
+                }
+                self.grow(values.len() + OVERHEAD)?;
+                self.seen_in_order.insert(key);
+            } else if self.seen.contains(&values) {
                 return Ok(());
+            } else {
+                self.grow(values.len() + OVERHEAD)?;
+                self.seen.insert(values.clone());
             }
-            self.grow(values.len() + OVERHEAD)?;
-            self.seen.insert(values.clone());
         }
         self.passed += 1;
         if self.is_ordered {
@@ -202,10 +234,25 @@ impl Collector {
         self.place(keys, values)
     }
 
+    /// A row of the result as DISTINCT compares it.
+    fn row_key(&self, select: &Select, row: &[u8]) -> SortKey {
+        SortKey {
+            values: TupleRef::trusted(row).fields().collect::<Vec<_>>().concat(),
+            descending: select.columns.iter().map(|_| false).collect(),
+            collations: Rc::clone(&self.column_collations),
+            number: 0,
+        }
+    }
+
     /// Gives a row its place in the sorted result.
     fn place(&mut self, keys: Vec<u8>, values: Vec<u8>) -> Result<(), Failure> {
         self.grow(keys.len() + values.len() + 2 * OVERHEAD)?;
-        let key = SortKey { values: keys, descending: Rc::clone(&self.descending), number: self.passed };
+        let key = SortKey {
+            values: keys,
+            descending: Rc::clone(&self.descending),
+            collations: Rc::clone(&self.collations),
+            number: self.passed,
+        };
         self.sorted.insert(key, values);
         // Rows behind the last that is wanted are never shown.
         if self.sorted.len() as u64 > self.offset.saturating_add(self.limit)

@@ -1,19 +1,22 @@
-//! CREATE TABLE, CREATE INDEX and their DROP: columns with types, primary and unique keys, AUTOINCREMENT; steps of a transaction.
+//! Definitions of tables, views, indexes and constraints, and their DROP; steps of a transaction.
 //!
-//! The statement becomes a [`Definition`]; the module `box.sql` makes the space and its indexes of it, by the functions of
-//! `box.schema`. What a definition does not have (CHECK, FOREIGN KEY, COLLATE) is refused:
-//! a constraint that is never enforced must not be accepted.
+//! The statement becomes a [`Definition`]; the module `lycosa.sql_definitions` writes the rows of the schema. CHECK is
+//! refused: a constraint that is never enforced must not be accepted.
 
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use sqlparser::ast::{
-    ColumnDef, ColumnOption, CreateIndex, CreateTable, Expr, IndexColumn, ObjectType, Statement,
-    TableConstraint, UnaryOperator, Value,
+    AlterTable, AlterTableOperation, ColumnDef, ColumnOption, ColumnOptionDef, ConstraintCharacteristics,
+    ConstraintReferenceMatchKind, CreateIndex, CreateTable, DeferrableInitial, Expr, ForeignKeyConstraint,
+    Ident, IndexColumn, ObjectType, ReferentialAction, RenameTableNameKind, Statement, TableConstraint,
+    UnaryOperator, Value,
 };
 
 use crate::Failure;
 use crate::resolve::{MAX_COLUMNS, at_most, generic, name, none, simple_name, unsupported};
+use crate::trigger::Trigger;
 
 /// `ER_SQL_SYNTAX_NEAR_TOKEN`, `ER_CREATE_SPACE`, `ER_SPACE_FIELD_IS_DUPLICATE` of Tarantool 2.6.
+const UNSUPPORTED: u32 = 5;
 const SYNTAX_NEAR: u32 = 184;
 const CREATE_SPACE: u32 = 9;
 const DUPLICATE_FIELD: u32 = 149;
@@ -29,7 +32,42 @@ pub struct Field {
     pub nullable: bool,
     /// The literal of DEFAULT, as the format of the space has it.
     pub default: Option<String>,
+    /// The number of its collation; 0 for none.
+    pub collation: u64,
 }
+
+/// A field of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyField<F> {
+    /// The number of the field from 1, or its name.
+    pub field: F,
+    /// The name that COLLATE gives; `None`: the collation of the field.
+    pub collation: Option<String>,
+}
+
+/// A foreign key. Names of fields are those of columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignKey {
+    /// The name that CONSTRAINT gives.
+    pub name: Option<String>,
+    /// The fields of the new space.
+    pub columns: Vec<String>,
+    /// The space that they refer to.
+    pub parent: String,
+    /// The fields there; none for those of the primary key.
+    pub parent_columns: Vec<String>,
+    /// `no_action`, `restrict`, `cascade`, `set_null` or `set_default`.
+    pub on_delete: &'static str,
+    /// As `on_delete`.
+    pub on_update: &'static str,
+    /// INITIALLY DEFERRED: it is checked when the transaction ends.
+    pub is_deferred: bool,
+    /// `simple`, `partial` or `full`.
+    pub matches: &'static str,
+}
+
+/// A key: the name that CONSTRAINT gives, and its fields.
+pub type Key = (Option<String>, Vec<KeyField<usize>>);
 
 /// What a statement defines.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,10 +80,44 @@ pub enum Definition {
         is_optional: bool,
         /// Its format.
         fields: Vec<Field>,
-        /// Its indexes, with the names that CONSTRAINT gives.
-        keys: Vec<(Option<String>, Vec<usize>)>,
+        /// The names of the collations of its fields.
+        collations: Vec<Option<String>>,
+        /// Its indexes.
+        keys: Vec<Key>,
         /// The field that a sequence fills.
         sequence: Option<usize>,
+        /// Its foreign keys.
+        foreign: Vec<ForeignKey>,
+    },
+    /// A foreign key of a space that exists.
+    AddForeignKey {
+        /// The name of the space.
+        space: String,
+        /// The key.
+        key: ForeignKey,
+    },
+    /// A constraint that goes.
+    DropConstraint {
+        /// Its name.
+        name: String,
+        /// The name of the space.
+        space: String,
+    },
+    /// Another name of a space.
+    Rename {
+        /// Its name.
+        name: String,
+        /// The new one.
+        to: String,
+    },
+    /// A new view, whose format [`crate::fields_of_view`] finds.
+    CreateView {
+        /// Its name.
+        name: String,
+        /// IF NOT EXISTS.
+        is_optional: bool,
+        /// The text of the statement, as the options of the space have it.
+        text: String,
     },
     /// A space that goes.
     Drop {
@@ -53,6 +125,8 @@ pub enum Definition {
         name: String,
         /// IF EXISTS.
         is_optional: bool,
+        /// DROP VIEW.
+        is_view: bool,
     },
     /// A new index of a space.
     CreateIndex {
@@ -64,8 +138,8 @@ pub enum Definition {
         is_optional: bool,
         /// UNIQUE.
         is_unique: bool,
-        /// The names of its fields.
-        columns: Vec<String>,
+        /// Its fields.
+        columns: Vec<KeyField<String>>,
     },
     /// An index that goes.
     DropIndex {
@@ -73,6 +147,15 @@ pub enum Definition {
         name: String,
         /// The name of the space.
         space: String,
+        /// IF EXISTS.
+        is_optional: bool,
+    },
+    /// A new trigger.
+    CreateTrigger(Box<Trigger>),
+    /// A trigger that goes.
+    DropTrigger {
+        /// Its name.
+        name: String,
         /// IF EXISTS.
         is_optional: bool,
     },
@@ -84,9 +167,19 @@ pub enum Definition {
 ///
 /// # Errors
 /// A clause that is not supported; columns that do not fit together.
-pub(crate) fn definition_of(statement: Statement) -> Result<Option<Definition>, Failure> {
+pub(crate) fn definition_of(statement: Statement, text: &str) -> Result<Option<Definition>, Failure> {
     match statement {
         Statement::CreateTable(table) => create_of(&table).map(Some),
+        Statement::CreateView(view) => {
+            let view = crate::resolve::views::view_of(view)?;
+            let text = text.trim().trim_end_matches(|end: char| end == ';' || end.is_whitespace());
+            Ok(Some(Definition::CreateView {
+                name: view.name,
+                is_optional: view.is_optional,
+                text: text.to_owned(),
+            }))
+        }
+        Statement::AlterTable(table) => alteration_of(table).map(Some),
         Statement::CreateIndex(index) => create_index_of(&index).map(Some),
         Statement::Drop {
             object_type: ObjectType::Index,
@@ -118,7 +211,7 @@ pub(crate) fn definition_of(statement: Statement) -> Result<Option<Definition>, 
             Ok(Some(Definition::Transaction("release", Some(name(&ident)?))))
         }
         Statement::Drop {
-            object_type: ObjectType::Table,
+            object_type: object_type @ (ObjectType::Table | ObjectType::View),
             if_exists,
             names,
             cascade,
@@ -129,7 +222,11 @@ pub(crate) fn definition_of(statement: Statement) -> Result<Option<Definition>, 
         } => {
             none(!cascade && !restrict && !purge && !temporary && table.is_none(), "a clause of DROP TABLE")?;
             match &names[..] {
-                [one] => Ok(Some(Definition::Drop { name: simple_name(one)?, is_optional: if_exists })),
+                [one] => Ok(Some(Definition::Drop {
+                    name: simple_name(one)?,
+                    is_optional: if_exists,
+                    is_view: object_type == ObjectType::View,
+                })),
                 _ => Err(unsupported("DROP TABLE of several")),
             }
         }
@@ -155,16 +252,26 @@ pub(crate) fn type_of(text: &str) -> Result<&'static str, Failure> {
 }
 
 /// The numbers of a key's columns.
-fn key_of(columns: &[IndexColumn], fields: &[Field]) -> Result<Vec<usize>, Failure> {
-    let number = |column: &IndexColumn| match &column.column.expr {
-        Expr::Identifier(ident) => {
-            let wanted = name(ident)?;
-            let found = fields.iter().position(|field| field.name == wanted);
-            found.map(|place| place + 1).ok_or_else(|| generic(format!("Can't resolve field '{wanted}'")))
-        }
-        _ => Err(unsupported("an expression in a key")),
+fn key_of(columns: &[IndexColumn], fields: &[Field]) -> Result<Vec<KeyField<usize>>, Failure> {
+    let number = |column: &IndexColumn| {
+        let KeyField { field: wanted, collation } = key_field(column)?;
+        let place = fields.iter().position(|field| field.name == wanted);
+        let place = place.ok_or_else(|| generic(format!("Can't resolve field '{wanted}'")))?;
+        Ok(KeyField { field: place + 1, collation })
     };
     columns.iter().map(number).collect()
+}
+
+/// The name of a key's field, and the name of its collation.
+fn key_field(column: &IndexColumn) -> Result<KeyField<String>, Failure> {
+    let (expr, collation) = match &column.column.expr {
+        Expr::Collate { expr, collation } => (&**expr, Some(simple_name(collation)?)),
+        expr => (expr, None),
+    };
+    match expr {
+        Expr::Identifier(ident) => Ok(KeyField { field: name(ident)?, collation }),
+        _ => Err(Failure::new(UNSUPPORTED, "Tarantool does not support functional indexes")),
+    }
 }
 
 /// Refuses what no space has, and sizes that no definition needs.
@@ -195,10 +302,7 @@ fn create_index_of(index: &CreateIndex) -> Result<Definition, Failure> {
     let column_of = |column: &IndexColumn| {
         let is_plain = column.operator_class.is_none() && column.column.with_fill.is_none();
         none(is_plain && column.column.options.nulls_first.is_none(), "an order in an index")?;
-        match &column.column.expr {
-            Expr::Identifier(ident) => name(ident),
-            _ => Err(unsupported("an expression in an index")),
-        }
+        key_field(column)
     };
     let columns = index.columns.iter().map(column_of).collect::<Result<_, _>>()?;
     let Some(own) = &index.name else { return Err(unsupported("an index without a name")) };
@@ -217,38 +321,91 @@ fn create_index_of(index: &CreateIndex) -> Result<Definition, Failure> {
     })
 }
 
-fn create_of(table: &CreateTable) -> Result<Definition, Failure> {
-    check_clauses(table)?;
-    let space = simple_name(&table.name)?;
-    let (mut fields, mut primary, mut unique, mut sequence) = (Vec::<Field>::new(), None, Vec::new(), None);
-    for (number, column) in (1..).zip(&table.columns) {
+/// A CREATE TABLE as its parts are taken.
+#[derive(Default)]
+struct NewTable {
+    space: String,
+    fields: Vec<Field>,
+    collations: Vec<Option<String>>,
+    primary: Option<Key>,
+    unique: Vec<Key>,
+    sequence: Option<usize>,
+    foreign: Vec<ForeignKey>,
+}
+
+impl NewTable {
+    fn refused(&self, reason: &str) -> Failure {
+        Failure::new(CREATE_SPACE, format!("Failed to create space '{}': {reason}", self.space))
+    }
+
+    fn take_column(&mut self, column: &ColumnDef) -> Result<(), Failure> {
         let ColumnDef { name: ident, data_type, options } = column;
         let ty = type_of(&data_type.to_string())?;
-        let mut field = Field { name: name(ident)?, ty, nullable: true, default: None };
-        if fields.iter().any(|known| known.name == field.name) {
+        let mut field = Field { name: name(ident)?, ty, nullable: true, default: None, collation: 0 };
+        if self.fields.iter().any(|known| known.name == field.name) {
             let message = format!("Space field '{}' is duplicate", field.name);
             return Err(Failure::new(DUPLICATE_FIELD, message));
         }
+        self.collations.push(None);
         for option in options {
-            let constraint = option.name.as_ref().map(name).transpose()?;
-            if let ColumnOption::Default(value) = &option.option {
-                field.default = Some(default_of(value)?);
-                continue;
-            }
-            match option.option.to_string().to_uppercase().as_str() {
-                "NULL" => {}
-                "NOT NULL" => field.nullable = false,
-                "PRIMARY KEY" if primary.is_none() => primary = Some((constraint, vec![number])),
-                "PRIMARY KEY" => return Err(two_primary_keys(&space)),
-                "UNIQUE" => unique.push((constraint, vec![number])),
-                "AUTOINCREMENT" => sequence = Some(number),
-                other => return Err(unsupported(other)),
-            }
+            self.take_option(option, &mut field)?;
         }
-        fields.push(field);
+        self.fields.push(field);
+        Ok(())
     }
-    for constraint in &table.constraints {
+
+    /// Takes what stands behind a column's type.
+    fn take_option(&mut self, option: &ColumnOptionDef, field: &mut Field) -> Result<(), Failure> {
+        let constraint = option.name.as_ref().map(name).transpose()?;
+        let number = self.fields.len() + 1;
+        match &option.option {
+            ColumnOption::ForeignKey(key) => {
+                let columns = vec![field.name.clone()];
+                self.foreign.push(ForeignKey { name: constraint, columns, ..foreign_key_of(key)? });
+                return Ok(());
+            }
+            ColumnOption::Default(value) => {
+                field.default = Some(default_of(value)?);
+                return Ok(());
+            }
+            ColumnOption::Collation(_) if !matches!(field.ty, "string" | "scalar" | "any") => {
+                return Err(self.refused("collation is reasonable only for string, scalar and any fields"));
+            }
+            ColumnOption::Collation(own) => {
+                let own = simple_name(own)?;
+                if let Some(collation) = self.collations.last_mut() {
+                    *collation = Some(own);
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+        match option.option.to_string().to_uppercase().as_str() {
+            "NULL" => {}
+            "NOT NULL" => field.nullable = false,
+            "PRIMARY KEY" => self.take_primary((constraint, vec![of_field(number)]))?,
+            "UNIQUE" => self.unique.push((constraint, vec![of_field(number)])),
+            "AUTOINCREMENT" => self.sequence = Some(number),
+            other => return Err(unsupported(other)),
+        }
+        Ok(())
+    }
+
+    fn take_primary(&mut self, key: Key) -> Result<(), Failure> {
+        if self.primary.is_some() {
+            return Err(self.refused("primary key has been already declared"));
+        }
+        self.primary = Some(key);
+        Ok(())
+    }
+
+    /// Takes a constraint that stands behind the columns.
+    fn take_constraint(&mut self, constraint: &TableConstraint) -> Result<(), Failure> {
         let (constraint_name, columns, is_primary) = match constraint {
+            TableConstraint::ForeignKey(key) => {
+                self.foreign.push(foreign_key_of(key)?);
+                return Ok(());
+            }
             TableConstraint::PrimaryKey(key) => (&key.name, &key.columns, true),
             TableConstraint::Unique(key) => (&key.name, &key.columns, false),
             other => return Err(unsupported(&other.to_string())),
@@ -259,28 +416,126 @@ fn create_of(table: &CreateTable) -> Result<Definition, Failure> {
         let plain: String = format!("{own}{word}({names})").split_whitespace().collect();
         let text: String = constraint.to_string().split_whitespace().collect();
         none(text == plain, "such a constraint")?;
-        let key = (constraint_name.as_ref().map(name).transpose()?, key_of(columns, &fields)?);
-        match (is_primary, &primary) {
-            (true, Some(_)) => return Err(two_primary_keys(&space)),
-            (true, None) => primary = Some(key),
-            (false, _) => unique.push(key),
+        let key = (constraint_name.as_ref().map(name).transpose()?, key_of(columns, &self.fields)?);
+        if is_primary {
+            return self.take_primary(key);
         }
+        self.unique.push(key);
+        Ok(())
     }
-    let Some(primary) = primary else {
-        let message = format!("Failed to create space '{space}': PRIMARY KEY missing");
-        return Err(Failure::new(CREATE_SPACE, message));
+
+    /// The definition, once all parts are taken.
+    fn defined(mut self, is_optional: bool) -> Result<Definition, Failure> {
+        let Some(primary) = self.primary.take() else { return Err(self.refused("PRIMARY KEY missing")) };
+        for part in &primary.1 {
+            self.fields[part.field - 1].nullable = false;
+        }
+        if let Some(number) = self.sequence
+            && (primary.1 != [of_field(number)] || self.fields[number - 1].ty != "integer")
+        {
+            return Err(self.refused("AUTOINCREMENT is only allowed on an INTEGER PRIMARY KEY"));
+        }
+        let NewTable { space: name, fields, collations, unique, sequence, foreign, .. } = self;
+        let keys = std::iter::once(primary).chain(unique).collect();
+        Ok(Definition::Create { name, is_optional, fields, collations, keys, sequence, foreign })
+    }
+}
+
+fn create_of(table: &CreateTable) -> Result<Definition, Failure> {
+    check_clauses(table)?;
+    let mut made = NewTable { space: simple_name(&table.name)?, ..NewTable::default() };
+    table.columns.iter().try_for_each(|column| made.take_column(column))?;
+    table.constraints.iter().try_for_each(|constraint| made.take_constraint(constraint))?;
+    made.defined(table.if_not_exists)
+}
+
+/// A foreign key, as it stands behind the columns of a table.
+fn foreign_key_of(key: &ForeignKeyConstraint) -> Result<ForeignKey, Failure> {
+    let ForeignKeyConstraint {
+        name: own,
+        index_name,
+        columns,
+        foreign_table,
+        referred_columns,
+        on_delete,
+        on_update,
+        match_kind,
+        characteristics,
+    } = key;
+    none(index_name.is_none(), "an index of a foreign key")?;
+    let names = |columns: &[Ident]| columns.iter().map(name).collect::<Result<Vec<_>, _>>();
+    let is_deferred = match characteristics {
+        None => false,
+        Some(ConstraintCharacteristics { deferrable, initially, enforced }) => {
+            none(enforced.is_none(), "ENFORCED")?;
+            let is_deferred = *initially == Some(DeferrableInitial::Deferred);
+            none(!is_deferred || *deferrable != Some(false), "NOT DEFERRABLE INITIALLY DEFERRED")?;
+            is_deferred
+        }
     };
-    for number in &primary.1 {
-        fields[number - 1].nullable = false;
+    Ok(ForeignKey {
+        name: own.as_ref().map(name).transpose()?,
+        columns: names(columns)?,
+        parent: simple_name(foreign_table)?,
+        parent_columns: names(referred_columns)?,
+        on_delete: action_of(*on_delete),
+        on_update: action_of(*on_update),
+        is_deferred,
+        matches: match match_kind {
+            None | Some(ConstraintReferenceMatchKind::Simple) => "simple",
+            Some(ConstraintReferenceMatchKind::Partial) => "partial",
+            Some(ConstraintReferenceMatchKind::Full) => "full",
+        },
+    })
+}
+
+fn action_of(action: Option<ReferentialAction>) -> &'static str {
+    match action {
+        None | Some(ReferentialAction::NoAction) => "no_action",
+        Some(ReferentialAction::Restrict) => "restrict",
+        Some(ReferentialAction::Cascade) => "cascade",
+        Some(ReferentialAction::SetNull) => "set_null",
+        Some(ReferentialAction::SetDefault) => "set_default",
     }
-    if let Some(number) = sequence
-        && (primary.1 != [number] || fields[number - 1].ty != "integer")
-    {
-        let message = "AUTOINCREMENT is only allowed on an INTEGER PRIMARY KEY";
-        return Err(Failure::new(CREATE_SPACE, format!("Failed to create space '{space}': {message}")));
+}
+
+/// ALTER TABLE: another name, a foreign key more or a constraint less.
+fn alteration_of(table: AlterTable) -> Result<Definition, Failure> {
+    let AlterTable {
+        name: space,
+        if_exists,
+        only,
+        operations,
+        location,
+        on_cluster,
+        table_type,
+        end_token: _,
+    } = table;
+    let is_plain = !if_exists && !only && location.is_none() && on_cluster.is_none() && table_type.is_none();
+    none(is_plain, "this clause of ALTER TABLE")?;
+    let space = simple_name(&space)?;
+    match <[_; 1]>::try_from(operations) {
+        Ok([AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(to) }]) => {
+            Ok(Definition::Rename { name: space, to: simple_name(&to)? })
+        }
+        Ok(
+            [
+                AlterTableOperation::AddConstraint {
+                    constraint: TableConstraint::ForeignKey(key),
+                    not_valid: false,
+                },
+            ],
+        ) => Ok(Definition::AddForeignKey { space, key: foreign_key_of(&key)? }),
+        Ok([AlterTableOperation::DropConstraint { if_exists: false, name: own, drop_behavior: None }]) => {
+            Ok(Definition::DropConstraint { name: name(&own)?, space })
+        }
+        _ => Err(unsupported("this form of ALTER TABLE")),
     }
-    let keys = std::iter::once(primary).chain(unique).collect();
-    Ok(Definition::Create { name: space, is_optional: table.if_not_exists, fields, keys, sequence })
+}
+
+/// A field of a key without COLLATE.
+fn of_field(field: usize) -> KeyField<usize> {
+    KeyField { field, collation: None }
 }
 
 /// The literal of a DEFAULT. Rows keep the text, so that a Tarantool can read them.
@@ -297,9 +552,4 @@ fn default_of(value: &Expr) -> Result<String, Failure> {
         Expr::Value(literal) if !matches!(literal.value, Value::Placeholder(_)) => Ok(inner.to_string()),
         _ => Err(unsupported("a DEFAULT that is no literal")),
     }
-}
-
-fn two_primary_keys(space: &str) -> Failure {
-    let message = format!("Failed to create space '{space}': primary key has been already declared");
-    Failure::new(CREATE_SPACE, message)
 }

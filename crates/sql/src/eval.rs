@@ -2,12 +2,13 @@
 
 use std::cmp::Ordering;
 
+use lycosa_tuple::collation::Collation;
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 
 use crate::Failure;
-use crate::effort::{Effort, weight, weight_of_encoded};
+use crate::effort::{Effort, weight, weight_of_encoded, weight_of_text};
 use crate::functions;
 use crate::subquery::{Slots, not_answered};
 use crate::tree::{Comparison, Expr};
@@ -49,9 +50,19 @@ impl<'a> Row<'a> {
         Ok(Value::read(&mut Reader::new(field)).unwrap_or(Value::Nil))
     }
 
-    fn compare(&self, left: &Value, right: &Value) -> Result<Option<Ordering>, Failure> {
+    fn compare(
+        &self,
+        left: &Value,
+        right: &Value,
+        collation: &Collation,
+    ) -> Result<Option<Ordering>, Failure> {
         self.effort.spend(weight(left) + weight(right))?;
-        value::compare(left, right)
+        if !collation.is_binary()
+            && let (Value::Str(left), Value::Str(right)) = (left, right)
+        {
+            self.effort.spend(weight_of_text(left.len().min(right.len())))?;
+        }
+        value::compare(left, right, collation)
     }
 
     /// A value of `values`, by its number.
@@ -86,13 +97,14 @@ impl<'a> Row<'a> {
                 },
             }),
             Expr::Not(inner) => value::from_truth(self.condition(inner)?.map(|value| !value)),
-            Expr::Compare(comparison, left, right) => {
-                let order = self.compare(&self.evaluate(left)?, &self.evaluate(right)?)?;
-                value::from_truth(order.map(|order| holds(*comparison, order)))
-            }
-            Expr::Between(inner, low, high) => {
-                value::from_truth(self.is_between(&self.evaluate(inner)?, low, high)?)
-            }
+            Expr::Compare(..)
+            | Expr::Between(..)
+            | Expr::In(..)
+            | Expr::Like(..)
+            | Expr::Call(..)
+            | Expr::Case(..) => self.ordered(expr, &Collation::Binary)?,
+            Expr::Ordered(inner, order) => self.ordered(inner, &order.collation)?,
+            Expr::Collate(inner, _) => self.evaluate(inner)?,
             Expr::Arithmetic(operator, left, right) => {
                 value::arithmetic(*operator, &self.evaluate(left)?, &self.evaluate(right)?)?
             }
@@ -110,20 +122,36 @@ impl<'a> Row<'a> {
                 value::concatenate(&left, &right, MAX_MADE)?
             }
             Expr::IsNull(inner) => Value::Bool(self.evaluate(inner)? == Value::Nil),
-            Expr::In(inner, list) => value::from_truth(self.is_in(&self.evaluate(inner)?, list)?),
+            Expr::Cast(inner, ty) => functions::cast(self.evaluate(inner)?, *ty, self.effort)?,
+        })
+    }
+
+    /// The value of an expression that compares strings in the order of a collation.
+    fn ordered(&self, expr: &Expr, collation: &Collation) -> Result<Value, Failure> {
+        Ok(match expr {
+            Expr::Compare(comparison, left, right) => {
+                let order = self.compare(&self.evaluate(left)?, &self.evaluate(right)?, collation)?;
+                value::from_truth(order.map(|order| holds(*comparison, order)))
+            }
+            Expr::Between(inner, low, high) => {
+                value::from_truth(self.is_between(&self.evaluate(inner)?, low, high, collation)?)
+            }
+            Expr::In(inner, list) => {
+                value::from_truth(self.is_in(&self.evaluate(inner)?, list, collation)?)
+            }
             Expr::Like(text, pattern, escape) => {
                 let (text, pattern) = (self.evaluate(text)?, self.evaluate(pattern)?);
-                value::from_truth(value::like(&text, &pattern, *escape, self.effort)?)
+                value::from_truth(value::like(&text, &pattern, *escape, collation, self.effort)?)
             }
             Expr::Call(function, arguments) => {
                 let values: Result<Vec<Value>, Failure> =
                     arguments.iter().map(|argument| self.evaluate(argument)).collect();
-                functions::call(*function, &values?, self.effort)?
+                functions::call(*function, &values?, collation, self.effort)?
             }
-            Expr::Cast(inner, ty) => functions::cast(self.evaluate(inner)?, *ty, self.effort)?,
             Expr::Case(operand, branches, otherwise) => {
-                self.case(operand.as_deref(), branches, otherwise.as_deref())?
+                self.case(operand.as_deref(), branches, otherwise.as_deref(), collation)?
             }
+            other => self.evaluate(other)?,
         })
     }
 
@@ -155,12 +183,16 @@ impl<'a> Row<'a> {
         operand: Option<&Expr>,
         branches: &[(Expr, Expr)],
         otherwise: Option<&Expr>,
+        collation: &Collation,
     ) -> Result<Value, Failure> {
         let operand = operand.map(|operand| self.evaluate(operand)).transpose()?;
         for (condition, result) in branches {
             let holds = match &operand {
                 None => self.condition(condition)? == Some(true),
-                Some(operand) => self.compare(operand, &self.evaluate(condition)?)? == Some(Ordering::Equal),
+                Some(operand) => {
+                    let order = self.compare(operand, &self.evaluate(condition)?, collation)?;
+                    order == Some(Ordering::Equal)
+                }
             };
             if holds {
                 return self.evaluate(result);
@@ -169,12 +201,18 @@ impl<'a> Row<'a> {
         otherwise.map_or(Ok(Value::Nil), |otherwise| self.evaluate(otherwise))
     }
 
-    fn is_between(&self, value: &Value, low: &Expr, high: &Expr) -> Result<Option<bool>, Failure> {
-        let is_above = self.compare(value, &self.evaluate(low)?)?.map(Ordering::is_ge);
+    fn is_between(
+        &self,
+        value: &Value,
+        low: &Expr,
+        high: &Expr,
+        collation: &Collation,
+    ) -> Result<Option<bool>, Failure> {
+        let is_above = self.compare(value, &self.evaluate(low)?, collation)?.map(Ordering::is_ge);
         if is_above == Some(false) {
             return Ok(Some(false));
         }
-        let is_below = self.compare(value, &self.evaluate(high)?)?.map(Ordering::is_le);
+        let is_below = self.compare(value, &self.evaluate(high)?, collation)?.map(Ordering::is_le);
         Ok(match (is_above, is_below) {
             (_, Some(false)) => Some(false),
             (Some(true), below) => below,
@@ -182,10 +220,10 @@ impl<'a> Row<'a> {
         })
     }
 
-    fn is_in(&self, wanted: &Value, list: &[Expr]) -> Result<Option<bool>, Failure> {
+    fn is_in(&self, wanted: &Value, list: &[Expr], collation: &Collation) -> Result<Option<bool>, Failure> {
         let mut found = Some(false);
         for item in list {
-            match self.compare(wanted, &self.evaluate(item)?)? {
+            match self.compare(wanted, &self.evaluate(item)?, collation)? {
                 Some(Ordering::Equal) => return Ok(Some(true)),
                 Some(_) => {}
                 None => found = None,
@@ -219,7 +257,9 @@ fn holds(comparison: Comparison, order: Ordering) -> bool {
 pub(crate) fn is_constant(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(_) | Expr::Parameter(_) => true,
-        Expr::Minus(inner) | Expr::Invert(inner) | Expr::Cast(inner, _) => is_constant(inner),
+        Expr::Minus(inner) | Expr::Invert(inner) | Expr::Cast(inner, _) | Expr::Collate(inner, _) => {
+            is_constant(inner)
+        }
         Expr::Arithmetic(_, left, right) | Expr::Concat(left, right) => {
             is_constant(left) && is_constant(right)
         }

@@ -4,15 +4,14 @@
 
 use std::cmp::Ordering;
 
+use lycosa_tuple::collation::Collation;
 use lycosa_tuple::field::FieldType;
 use lycosa_tuple::value::Value;
 
 use crate::Failure;
 use crate::effort::{Effort, weight, weight_of_text};
 use crate::eval::MAX_MADE;
-use crate::value::{
-    Number, execution, inconsistent, kind_name, mismatch, number_of, order_bytes, parse_number,
-};
+use crate::value::{Number, execution, inconsistent, kind_name, mismatch, number_of, order_by, parse_number};
 
 /// The functions of one value and more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +29,8 @@ pub(crate) enum Function {
     Nullif,
     Position,
     Quote,
+    /// RAISE of a trigger: the action, and the text of the error.
+    Raise,
     Replace,
     Round,
     Soundex,
@@ -43,6 +44,9 @@ pub(crate) enum Function {
     Zeroblob,
 }
 
+/// The text of the error, without a code, that skips the row of a trigger.
+pub(crate) const RAISE_IGNORE: &str = "RAISE(IGNORE)";
+
 /// Decimal places after which no double has a digit.
 const MAX_PLACES: i64 = 1100;
 
@@ -50,7 +54,12 @@ const MAX_PLACES: i64 = 1100;
 ///
 /// # Errors
 /// Arguments of a type that the function refuses; a result that is too long.
-pub(crate) fn call(function: Function, arguments: &[Value], effort: &Effort) -> Result<Value, Failure> {
+pub(crate) fn call(
+    function: Function,
+    arguments: &[Value],
+    collation: &Collation,
+    effort: &Effort,
+) -> Result<Value, Failure> {
     for argument in arguments {
         if let Value::Str(bytes) | Value::Bin(bytes) = argument {
             effort.spend(weight_of_text(bytes.len()))?;
@@ -63,12 +72,13 @@ pub(crate) fn call(function: Function, arguments: &[Value], effort: &Effort) -> 
         Function::Coalesce | Function::Ifnull => {
             arguments.iter().find(|value| **value != Value::Nil).unwrap_or(&Value::Nil).clone()
         }
+        Function::Raise => return Err(raised(first, value(1))),
         Function::Likely => first.clone(),
-        Function::Nullif if order_bytes(first, value(1)).is_eq() => Value::Nil,
+        Function::Nullif if order_by(first, value(1), collation).is_eq() => Value::Nil,
         Function::Nullif => first.clone(),
         Function::Greatest | Function::Least if arguments.contains(&Value::Nil) => Value::Nil,
-        Function::Greatest => best(arguments, &|order| order == Ordering::Less),
-        Function::Least => best(arguments, &|order| order != Ordering::Less),
+        Function::Greatest => best(arguments, collation, &|order| order == Ordering::Less),
+        Function::Least => best(arguments, collation, &|order| order != Ordering::Less),
         Function::Typeof => Value::str(match value(1) {
             Value::Str(name) => String::from_utf8_lossy(name).into_owned(),
             _ => type_name(first).to_owned(),
@@ -104,7 +114,7 @@ pub(crate) fn call(function: Function, arguments: &[Value], effort: &Effort) -> 
             Some(character) => Value::Uint(u64::from(u32::from(character))),
             None => Value::Nil,
         },
-        Function::Position => position(first, value(1), effort)?,
+        Function::Position => position(first, value(1), collation, effort)?,
         Function::Substr => substring(first, to_int(value(1)), arguments.get(2).map(to_int)),
         Function::Replace => match (text(0), text(1), text(2)) {
             (Some(text), Some(old), Some(new)) => Value::Str(replaced(&text, &old, &new, effort)?),
@@ -120,10 +130,18 @@ pub(crate) fn call(function: Function, arguments: &[Value], effort: &Effort) -> 
     })
 }
 
-fn best(values: &[Value], is_worse: &dyn Fn(Ordering) -> bool) -> Value {
+/// The error that RAISE asks for.
+fn raised(action: &Value, text: &Value) -> Failure {
+    match action.as_str() {
+        Some("IGNORE") => Failure::new(0, RAISE_IGNORE),
+        _ => execution(&String::from_utf8_lossy(&as_text(text).unwrap_or_default())),
+    }
+}
+
+fn best(values: &[Value], collation: &Collation, is_worse: &dyn Fn(Ordering) -> bool) -> Value {
     let mut best = &Value::Nil;
     for value in values {
-        if *best == Value::Nil || is_worse(order_bytes(best, value)) {
+        if *best == Value::Nil || is_worse(order_by(best, value, collation)) {
             best = value;
         }
     }
@@ -309,7 +327,7 @@ fn rounded(number: f64, places: i64) -> Value {
 }
 
 /// The place of a text in another one, or of bytes in others, from 1; 0 if it is not in it.
-fn position(needle: &Value, text: &Value, effort: &Effort) -> Result<Value, Failure> {
+fn position(needle: &Value, text: &Value, collation: &Collation, effort: &Effort) -> Result<Value, Failure> {
     for value in [text, needle] {
         if !matches!(value, Value::Nil | Value::Str(_) | Value::Bin(_)) {
             return Err(inconsistent(value, "text or varbinary"));
@@ -319,7 +337,10 @@ fn position(needle: &Value, text: &Value, effort: &Effort) -> Result<Value, Fail
         (Value::Nil, _) | (_, Value::Nil) => return Ok(Value::Nil),
         (Value::Str(needle), Value::Str(text)) => {
             let (needle, text) = (String::from_utf8_lossy(needle), String::from_utf8_lossy(text));
-            text.find(&*needle).map(|place| text[..place].chars().count())
+            match collation.is_binary() {
+                true => text.find(&*needle).map(|place| text[..place].chars().count()),
+                false => position_in(&needle, &text, collation, effort)?,
+            }
         }
         (Value::Bin(needle), Value::Bin(_)) if needle.is_empty() => Some(0),
         (Value::Bin(needle), Value::Bin(text)) => {
@@ -329,6 +350,26 @@ fn position(needle: &Value, text: &Value, effort: &Effort) -> Result<Value, Fail
         (needle, text) => return Err(inconsistent(text, kind_name(needle))),
     };
     Ok(Value::Uint(found.map_or(0, |place| place as u64 + 1)))
+}
+
+/// The number of characters before the first part of a text that is as long as another text and equal to it in a collation.
+fn position_in(
+    needle: &str,
+    text: &str,
+    collation: &Collation,
+    effort: &Effort,
+) -> Result<Option<usize>, Failure> {
+    let length = needle.chars().count();
+    let ends = text.char_indices().map(|(at, _)| at).chain([text.len()]).skip(length);
+    for (place, (begin, end)) in
+        text.char_indices().map(|(at, _)| at).chain([text.len()]).zip(ends).enumerate()
+    {
+        effort.spend(weight_of_text(needle.len()))?;
+        if collation.compare(needle.as_bytes(), &text.as_bytes()[begin..end]).is_eq() {
+            return Ok(Some(place));
+        }
+    }
+    Ok(None)
 }
 
 /// A part of a text or of bytes. It begins at the place `begin` from 1, or so far from the end; `length` is negative for what

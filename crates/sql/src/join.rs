@@ -8,6 +8,7 @@
 
 use lycosa_store::{IndexKind, Store};
 
+use crate::eval::is_constant;
 use crate::query::{Joined, Origin, Query, Source, Term};
 use crate::tree::{Comparison, Expr};
 
@@ -126,6 +127,31 @@ fn comparisons_of(
             }
         }
         _ => {}
+    }
+}
+
+/// The comparisons of a field with a constant that every row has to pass, in a statement of one space.
+pub(crate) fn comparisons_with_columns(filter: &Expr) -> Vec<(u32, Comparison)> {
+    match filter {
+        Expr::And(left, right) => {
+            let mut found = comparisons_with_columns(left);
+            found.extend(comparisons_with_columns(right));
+            found
+        }
+        Expr::Compare(comparison, left, right) => match (&**left, &**right) {
+            (Expr::Column(field), other) if is_constant(other) => vec![(*field, *comparison)],
+            (other, Expr::Column(field)) if is_constant(other) => vec![(*field, comparison.mirrored())],
+            _ => Vec::new(),
+        },
+        Expr::Between(inner, low, high) => match **inner {
+            Expr::Column(field) => [(Comparison::AtLeast, low), (Comparison::AtMost, high)]
+                .into_iter()
+                .filter(|(_, value)| is_constant(value))
+                .map(|(comparison, _)| (field, comparison))
+                .collect(),
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
     }
 }
 

@@ -1,4 +1,5 @@
-//! SQL: SELECT with joins and subqueries, INSERT, UPDATE and DELETE with parameters; definitions of tables and indexes; transactions.
+//! SQL: queries, INSERT, UPDATE and DELETE with parameters; definitions of tables, views, indexes, triggers and foreign keys;
+//! transactions.
 //!
 //! A text is parsed by the crate `sqlparser` ([`parse`]), its names are resolved in the schema ([`resolve`]), which gives a
 //! [`Plan`], and a plan runs in steps over a cursor ([`Run`]). A statement of several sources or queries runs in a [`machine`]
@@ -7,16 +8,17 @@
 //! that lends its data is a [`Rows`].
 //!
 //! A statement that is not supported is refused with a list of the supported ones. Two differences from Tarantool:
-//! strings are compared byte by byte, so a column with a collation can be read, not compared; and a comparison of two types
-//! may be an error here where Tarantool answers through an index.
+//! a comparison of strings in the order of a collation is no lookup in an index ([`strings`]); and a comparison of two types may be
+//! an error here where Tarantool answers through an index.
 //!
-//! Absent: Lua, the instance, protocols, the clock (work is counted, see [`effort`]); definitions of anything but tables and indexes,
-//! views, triggers, recursive WITH, window functions.
+//! Absent: Lua, the instance, protocols, the clock (work is counted, see [`effort`]); what triggers and foreign keys do to rows, which
+//! the process runs as statements; check constraints, recursive WITH, window functions.
 
 mod aggregate;
 mod changes;
 mod collect;
 mod define;
+mod dialect;
 mod effort;
 mod eval;
 mod functions;
@@ -27,9 +29,12 @@ mod machine;
 mod parse;
 mod query;
 mod resolve;
+mod rewrite;
 mod run;
+mod strings;
 mod subquery;
 mod tree;
+mod trigger;
 mod value;
 mod walk;
 
@@ -40,14 +45,14 @@ use lycosa_store::{
     UserId,
 };
 
-pub use define::{Definition, Field};
+pub use define::{Definition, Field, ForeignKey, Key, KeyField};
 pub use insert::{Inserted, inserted, inserted_of_query};
 pub use limits::Limits;
 pub use parse::MAX_PARAMETERS;
 pub use run::{Change, Run, metadata};
 pub use tree::Plan;
+pub use trigger::{Piece, Trigger};
 
-use parse::Parsed;
 use tree::Body;
 
 /// Bytes of stack that the deepest accepted statement needs, in a build without optimization: parsing, resolving, evaluating
@@ -121,13 +126,19 @@ pub fn definition(text: &str) -> Result<Option<Definition>, Failure> {
     }
     let first = text.split_whitespace().next().unwrap_or_default();
     let first = first.trim_end_matches(';');
-    if !["create", "drop", "start", "commit", "rollback", "savepoint", "release"]
+    if !["alter", "create", "drop", "start", "commit", "rollback", "savepoint", "release"]
         .iter()
         .any(|word| first.eq_ignore_ascii_case(word))
     {
         return Ok(None);
     }
-    define::definition_of(parse::parse(text)?.statement)
+    if let Some(trigger) = trigger::created(text)? {
+        return Ok(Some(Definition::CreateTrigger(Box::new(trigger))));
+    }
+    if let Some((name, is_optional)) = trigger::dropped(text)? {
+        return Ok(Some(Definition::DropTrigger { name, is_optional }));
+    }
+    define::definition_of(parse::parse(text)?.statement, text)
 }
 
 /// The user, and the spaces that it may know.
@@ -145,13 +156,29 @@ pub struct Asker<'a> {
 /// # Errors
 /// Text that is no SQL, or SQL that is not supported; names that do not exist; the right that is lacking.
 pub fn plan(text: &str, store: &Store, asker: Asker<'_>) -> Result<Plan, Error> {
-    let Parsed { statement, parameters, count } = parse::parse(text)?;
-    if let Some((name, access)) = resolve::first_need(&statement)
+    let parsed = parse::parse(text)?;
+    if let Some((name, access)) = resolve::first_need(&parsed.statement)
         && let Some(space) = store.space_by_name(&name)
     {
         check_access(store, asker, space, access)?;
     }
-    resolve::resolve(statement, &parameters, count, store, asker)
+    resolve::resolve(parsed, store, asker)
+}
+
+/// The format that a CREATE VIEW gives its view.
+///
+/// # Errors
+/// As [`plan`].
+pub fn fields_of_view(text: &str, store: &Store, asker: Asker<'_>) -> Result<Vec<Field>, Error> {
+    resolve::fields_of_view(parse::parse(text)?, store, asker)
+}
+
+/// The number of a collation.
+///
+/// # Errors
+/// A name that no collation has.
+pub fn collation_id(name: &str, store: &Store) -> Result<u64, Failure> {
+    strings::id_by_name(store, name)
 }
 
 /// Refuses a plan, perhaps of another user's making, to users without the right to its space.
@@ -356,6 +383,10 @@ mod tests {
         });
     }
 
+    fn field(field: usize) -> KeyField<usize> {
+        KeyField { field, collation: None }
+    }
+
     #[test]
     fn a_table_whose_constraints_nobody_would_enforce_is_refused() {
         let Ok(Some(Definition::Create { name, keys, sequence, fields, .. })) =
@@ -363,13 +394,14 @@ mod tests {
         else {
             panic!("it is supported");
         };
-        assert_eq!((name.as_str(), keys, sequence), ("T", vec![(None, vec![1]), (None, vec![2])], None));
+        assert_eq!(
+            (name.as_str(), keys, sequence),
+            ("T", vec![(None, vec![field(1)]), (None, vec![field(2)])], None)
+        );
         assert_eq!(fields.iter().map(|field| field.nullable).collect::<Vec<_>>(), [false, true]);
         for clause in [
             "a INT PRIMARY KEY CHECK (a > 1)",
             "a INT PRIMARY KEY DEFAULT (1 + 2)",
-            "a INT PRIMARY KEY REFERENCES u (a)",
-            "a INT PRIMARY KEY, b TEXT COLLATE \"unicode\"",
             "a INT PRIMARY KEY, CONSTRAINT c CHECK (a > 1)",
             "a INT PRIMARY KEY, CHECK (a > 1)",
         ] {

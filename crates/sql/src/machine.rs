@@ -33,6 +33,7 @@ use crate::join::{Level, levels, source_of};
 use crate::limits::{Limits, OVERHEAD, Share};
 use crate::query::{General, Joined, Origin, Part, Query, SetOperation, Term, Wanted};
 use crate::run::TOO_LONG_AT_ONCE;
+use crate::strings;
 use crate::subquery::{Answer, Set, Slots};
 use crate::tree::{Comparison, Expr};
 use crate::walk::{self, Ends, Walk};
@@ -361,7 +362,11 @@ impl Shared {
                         values.push(first(row));
                         self.work(DEPTH).await?;
                     }
-                    Answer::Set(Set::of(values, query.columns.first().and_then(|column| column.ty)))
+                    Answer::Set(Set::of(
+                        values,
+                        query.columns.first().and_then(|column| column.ty),
+                        query.compared.clone(),
+                    ))
                 }
             };
             self.slots.borrow_mut().answer(number, answer, share);
@@ -375,21 +380,23 @@ impl Shared {
             return self.select(*number, most).await;
         }
         let mut found = self.part(&query.first).await?;
+        let collations = strings::collations_of(query.columns.iter().map(|column| &column.order));
         for (operation, part) in &query.others {
             let right = self.part(part).await?;
-            found = self.combine(found, *operation, right).await?;
+            found = self.combine(found, *operation, right, &collations).await?;
         }
         let bounds = bounds_of(query.limit.as_ref(), query.offset.as_ref(), &self.parameters)?;
         let bounds = (bounds.0.min(most), bounds.1);
         if query.order.is_empty() && bounds == (u64::MAX, 0) {
             return Ok(found);
         }
-        let descending = query.order.iter().map(|(_, descending)| *descending).collect();
-        let mut collector = Collector::of_rows(descending, bounds, self.limits, self.share());
+        let descending = query.order.iter().map(|(_, descending, _)| *descending).collect();
+        let collations = strings::collations_of(query.order.iter().map(|(_, _, order)| order));
+        let mut collector = Collector::of_rows((descending, collations), bounds, self.limits, self.share());
         let mut rows = Reader::new(&found.bytes);
         while let Ok(row) = rows.raw() {
             let mut keys = Vec::new();
-            for (column, _) in &query.order {
+            for (column, ..) in &query.order {
                 keys.extend_from_slice(TupleRef::trusted(row).field(*column).unwrap_or(&[0xc0]));
             }
             self.work(DEPTH * (1 + query.order.len() + keys.len() / 256) as u64).await?;
@@ -433,6 +440,7 @@ impl Shared {
         mut left: Found,
         operation: SetOperation,
         right: Found,
+        collations: &Rc<[Collation]>,
     ) -> Result<Found, Failure> {
         if operation == SetOperation::UnionAll {
             left.share.grow(right.bytes.len(), self.limits.bytes)?;
@@ -446,15 +454,12 @@ impl Shared {
             let mut rows = Reader::new(&found.bytes);
             while let Ok(row) = rows.raw() {
                 self.work(DEPTH * (2 + row.len() / 64) as u64).await?;
-                let row = RowKey(row.to_vec());
-                let is_wanted = match (operation, set) {
-                    (_, 0) => true,
-                    (SetOperation::Union, _) => !sets[0].contains(&row),
-                    _ => sets[0].contains(&row),
-                };
-                if is_wanted {
-                    share.grow(row.0.len() + OVERHEAD, self.limits.bytes)?;
-                    sets[set].insert(row);
+                let row = RowKey { row: row.to_vec(), collations: Rc::clone(collations) };
+                // Of equal rows of a union the last one stays, as in Tarantool.
+                let into = if operation == SetOperation::Union { 0 } else { set };
+                if set == 0 || into == 0 || sets[0].contains(&row) {
+                    share.grow(row.row.len() + OVERHEAD, self.limits.bytes)?;
+                    sets[into].replace(row);
                 }
             }
         }
@@ -465,13 +470,10 @@ impl Shared {
                 first.retain(|row| !second.contains(row));
                 first
             }
-            SetOperation::Union | SetOperation::UnionAll => {
-                first.extend(second);
-                first
-            }
+            SetOperation::Union | SetOperation::UnionAll => first,
         };
         let mut found = Found { count: 0, bytes: Vec::new(), share: self.share() };
-        for RowKey(row) in chosen {
+        for RowKey { row, .. } in chosen {
             found.share.grow(row.len(), self.limits.bytes)?;
             found.bytes.extend_from_slice(&row);
             found.count += 1;
@@ -678,13 +680,19 @@ fn missing() -> Failure {
 }
 
 /// A row in the order of its values.
-struct RowKey(Vec<u8>);
+struct RowKey {
+    row: Vec<u8>,
+    /// The orders of strings; none if all are ordered by their bytes.
+    collations: Rc<[Collation]>,
+}
 
 impl Ord for RowKey {
     fn cmp(&self, other: &Self) -> Ordering {
-        let (left, right) = (TupleRef::trusted(&self.0).fields(), TupleRef::trusted(&other.0).fields());
-        let orders = left.zip(right).map(|(left, right)| scalar::compare(left, right, &Collation::Binary));
-        orders.fold(Ordering::Equal, Ordering::then)
+        let (left, right) = (TupleRef::trusted(&self.row).fields(), TupleRef::trusted(&other.row).fields());
+        let mut orders = left.zip(right).enumerate().map(|(place, (left, right))| {
+            scalar::compare(left, right, self.collations.get(place).unwrap_or(&Collation::Binary))
+        });
+        orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
     }
 }
 

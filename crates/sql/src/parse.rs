@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use sqlparser::ast::Statement;
-use sqlparser::dialect::SQLiteDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
-use crate::Failure;
+use crate::dialect::Tarantool;
 use crate::resolve::at_most;
+use crate::{Failure, rewrite};
 
 /// Bytes of a statement.
 pub(crate) const MAX_TEXT: usize = 1 << 20;
@@ -22,10 +22,10 @@ const MAX_WORDS: usize = 32_768;
 pub const MAX_PARAMETERS: usize = 16_384;
 
 /// Characters of a piece of the statement that an error shows.
-const SHOWN: usize = 200;
+pub(crate) const SHOWN: usize = 200;
 
 /// Tokens that may build one branch of a tree: those since the last comma on each level of parentheses.
-const MAX_DEPTH: usize = 1000;
+pub(crate) const MAX_DEPTH: usize = 1000;
 
 /// Levels of the parser's own recursion.
 const MAX_RECURSION: usize = 50;
@@ -48,6 +48,8 @@ pub(crate) struct Parsed {
     /// The names of parameters.
     pub(crate) parameters: Vec<String>,
     pub(crate) count: QueryCount,
+    /// Words and signs in the deepest expression.
+    pub(crate) depth: usize,
 }
 
 /// How often the words SELECT and VALUES stand in a statement: at least as often as it has queries.
@@ -76,7 +78,7 @@ impl QueryCount {
     }
 }
 
-fn near(line: u64, token: impl std::fmt::Display) -> Failure {
+pub(crate) fn near(line: u64, token: impl std::fmt::Display) -> Failure {
     let token = shown(&token.to_string());
     Failure::new(SYNTAX_NEAR, format!("Syntax error at line {line} near '{token}'"))
 }
@@ -118,7 +120,7 @@ fn check_length(text: &str) -> Result<(), Failure> {
 /// Text that is no statement, or several; one that is too long or too deep.
 pub(crate) fn parse(text: &str) -> Result<Parsed, Failure> {
     check_length(text)?;
-    let dialect = SQLiteDialect {};
+    let dialect = Tarantool;
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|error| {
         let at = error.location;
         let rest = text.lines().nth(at.line.max(1) as usize - 1).unwrap_or_default();
@@ -126,7 +128,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Failure> {
         unknown_token(at, &token)
     })?;
     let mut names = Vec::new();
-    let mut tokens = number_parameters(tokens, &mut names)?;
+    let mut tokens = rewrite::rewritten(number_parameters(tokens, &mut names)?);
     while tokens.last().is_some_and(|last| matches!(last.token, Token::Whitespace(_) | Token::EOF)) {
         tokens.pop();
     }
@@ -138,14 +140,14 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Failure> {
     else {
         return Err(Failure::new(EMPTY, "Failed to execute an empty SQL statement"));
     };
-    check_depth(&tokens)?;
+    let depth = check_depth(&tokens)?;
     let count = QueryCount::of(&tokens)?;
     let mut parser =
         Parser::new(&dialect).with_recursion_limit(MAX_RECURSION).with_tokens_with_locations(tokens);
     let statement = parser.parse_statement().map_err(|error| syntax_error(&error, &last))?;
     let next = parser.next_token();
     if next.token == Token::EOF {
-        Ok(Parsed { statement, parameters: names, count })
+        Ok(Parsed { statement, parameters: names, count, depth })
     } else {
         Err(near(next.span.start.line, next.token))
     }
@@ -247,9 +249,10 @@ fn number_parameters(
     Ok(numbered)
 }
 
-/// Refuses what would make a tree so deep that walking it needs more than the big stack.
-fn check_depth(tokens: &[TokenWithSpan]) -> Result<(), Failure> {
-    let (mut levels, mut total) = (vec![0], 0);
+/// Refuses what would make a tree so deep that walking it needs more than the big stack. Returns the words and signs of the
+/// deepest expression.
+fn check_depth(tokens: &[TokenWithSpan]) -> Result<usize, Failure> {
+    let (mut levels, mut total, mut deepest) = (vec![0], 0, 0);
     for token in tokens {
         match token.token {
             Token::Whitespace(_) => continue,
@@ -266,13 +269,14 @@ fn check_depth(tokens: &[TokenWithSpan]) -> Result<(), Failure> {
             *level += 1;
         }
         total += 1;
+        deepest = deepest.max(total);
         if total > MAX_DEPTH {
             let message =
                 format!("the statement is too deep: more than {MAX_DEPTH} words and signs in one expression");
             return Err(Failure::new(GENERIC, message));
         }
     }
-    Ok(())
+    Ok(deepest)
 }
 
 /// The parser's error as Tarantool words it.

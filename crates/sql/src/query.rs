@@ -5,6 +5,7 @@
 
 use lycosa_tuple::value::Value;
 
+use crate::strings;
 use crate::tree::{Column, Expr, OnConflict, Select, Target};
 
 /// Where the rows of a source come from.
@@ -82,8 +83,10 @@ pub(crate) struct Query {
     pub(crate) first: Part,
     pub(crate) others: Vec<(SetOperation, Part)>,
     pub(crate) columns: Vec<Column>,
-    /// Columns, and whether they descend.
-    pub(crate) order: Vec<(u32, bool)>,
+    /// The order of strings that a comparison with its values takes.
+    pub(crate) compared: strings::Order,
+    /// Columns, whether they descend, and the orders of their strings.
+    pub(crate) order: Vec<(u32, bool, strings::Order)>,
     pub(crate) limit: Option<Expr>,
     pub(crate) offset: Option<Expr>,
     /// The slots of the queries around it that it reads.

@@ -16,7 +16,8 @@ use lycosa_tuple::value::Value;
 use crate::Failure;
 use crate::effort::{Effort, weight};
 use crate::limits::Share;
-use crate::value::{self, order_bytes};
+use crate::strings;
+use crate::value::{self, order_by};
 
 /// Fails an expression until its subquery is answered.
 pub(crate) fn not_answered() -> Failure {
@@ -42,18 +43,21 @@ pub(crate) struct Set {
     has_null: bool,
     /// The type of the column, if it is one of numbers.
     number: Option<&'static str>,
+    /// The order of its strings.
+    order: strings::Order,
 }
 
 impl Set {
     /// A set of the values of a column of this type.
-    pub(crate) fn of(mut values: Vec<Value>, ty: Option<&'static str>) -> Set {
+    pub(crate) fn of(mut values: Vec<Value>, ty: Option<&'static str>, order: strings::Order) -> Set {
+        let collation = strings::collation_of(&order);
         let count = values.len();
         values.retain(|value| *value != Value::Nil);
         let has_null = values.len() < count;
-        values.sort_by(order_bytes);
-        values.dedup_by(|left, right| order_bytes(left, right) == Ordering::Equal);
+        values.sort_by(|left, right| order_by(left, right, collation));
+        values.dedup_by(|left, right| order_by(left, right, collation) == Ordering::Equal);
         let number = ty.filter(|ty| matches!(*ty, "integer" | "unsigned" | "number" | "double"));
-        Set { values: Rc::new(values), has_null, number }
+        Set { values: Rc::new(values), has_null, number, order }
     }
 
     /// The values but NULL, each once.
@@ -73,7 +77,8 @@ impl Set {
             return Err(value::mismatch(wanted, ty));
         }
         effort.spend(16 * weight(wanted))?;
-        let is_found = self.values.binary_search_by(|value| order_bytes(value, wanted)).is_ok();
+        let collation = strings::collation_of(&self.order);
+        let is_found = self.values.binary_search_by(|value| order_by(value, wanted, collation)).is_ok();
         Ok(if !is_found && self.has_null { None } else { Some(is_found) })
     }
 }

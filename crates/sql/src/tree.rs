@@ -8,6 +8,7 @@ use lycosa_tuple::value::Value;
 
 use crate::functions::Function;
 use crate::query::{General, GeneralChange};
+use crate::strings::{self, StringOrder};
 
 /// A comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +70,10 @@ pub(crate) enum Expr {
     Cast(Box<Expr>, FieldType),
     /// The value that is compared, conditions with their results, and the result of ELSE.
     Case(Option<Box<Expr>>, Vec<(Expr, Expr)>, Option<Box<Expr>>),
+    /// A comparison, or a call of a function that compares: its strings have this order.
+    Ordered(Box<Expr>, Rc<StringOrder>),
+    /// `COLLATE`: the value, and the order that comparisons of it take.
+    Collate(Box<Expr>, Rc<StringOrder>),
 }
 
 impl Expr {
@@ -89,6 +94,8 @@ impl Expr {
             | Expr::Invert(inner)
             | Expr::IsNull(inner)
             | Expr::Cast(inner, _)
+            | Expr::Ordered(inner, _)
+            | Expr::Collate(inner, _)
             | Expr::InQuery(inner, _) => inner.visit(see),
             Expr::And(left, right)
             | Expr::Or(left, right)
@@ -150,6 +157,8 @@ pub(crate) struct Aggregate {
     pub(crate) distinct: bool,
     /// What GROUP_CONCAT puts between two texts; `None` for a comma.
     pub(crate) separator: Option<Expr>,
+    /// The order of the argument's strings.
+    pub(crate) order: strings::Order,
 }
 
 /// A column of a result.
@@ -160,8 +169,8 @@ pub(crate) struct Column {
     pub(crate) ty: Option<&'static str>,
     /// It has an aggregate function.
     pub(crate) is_aggregate: bool,
-    /// Its strings have an order of their own.
-    pub(crate) is_collated: bool,
+    /// The order of its strings.
+    pub(crate) order: strings::Order,
     /// Shared with the terms of ORDER BY and GROUP BY that name the column.
     pub(crate) expr: Rc<Expr>,
 }
@@ -171,6 +180,7 @@ pub(crate) struct Column {
 pub(crate) struct Order {
     pub(crate) expr: Rc<Expr>,
     pub(crate) descending: bool,
+    pub(crate) order: strings::Order,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -178,8 +188,8 @@ pub(crate) struct Select {
     pub(crate) columns: Vec<Column>,
     pub(crate) aggregates: Vec<Aggregate>,
     pub(crate) distinct: bool,
-    /// The terms of GROUP BY.
-    pub(crate) groups: Vec<Rc<Expr>>,
+    /// The terms of GROUP BY, and the orders of their strings.
+    pub(crate) groups: Vec<(Rc<Expr>, strings::Order)>,
     pub(crate) having: Option<Expr>,
     pub(crate) order: Vec<Order>,
     pub(crate) limit: Option<Expr>,
@@ -245,6 +255,14 @@ impl Plan {
     /// The space; 0 for a SELECT of constants.
     pub fn space(&self) -> u32 {
         self.space
+    }
+
+    /// The spaces and views that a statement of several sources or of a view reads.
+    pub fn spaces(&self) -> &[u32] {
+        match &self.body {
+            Body::General(general) => &general.spaces,
+            _ => &[],
+        }
     }
 
     /// Whether it is an INSERT of the rows of a query, which has to run first.

@@ -144,11 +144,16 @@ pub(crate) fn from_truth(value: Option<bool>) -> Value {
 }
 
 /// Orders two values that can be compared; `None` if one is NULL.
-pub(crate) fn compare(left: &Value, right: &Value) -> Result<Option<Ordering>, Failure> {
+pub(crate) fn compare(
+    left: &Value,
+    right: &Value,
+    collation: &Collation,
+) -> Result<Option<Ordering>, Failure> {
     Ok(Some(match (left, right) {
         (Value::Nil, _) | (_, Value::Nil) => return Ok(None),
         (Value::Uint(left), Value::Uint(right)) => left.cmp(right),
-        (Value::Str(left), Value::Str(right)) | (Value::Bin(left), Value::Bin(right)) => left.cmp(right),
+        (Value::Str(left), Value::Str(right)) => collation.compare(left, right),
+        (Value::Bin(left), Value::Bin(right)) => left.cmp(right),
         (Value::Bool(left), Value::Bool(right)) => left.cmp(right),
         (Value::Ext(left_kind, left), Value::Ext(right_kind, right)) if left_kind == right_kind => {
             order_bytes(&Value::Ext(*left_kind, left.clone()), &Value::Ext(*right_kind, right.clone()))
@@ -175,15 +180,24 @@ fn is_number(value: &Value) -> bool {
 
 /// The order of an index over a scalar field: also of values of different types, NULL first.
 pub(crate) fn order_bytes(left: &Value, right: &Value) -> Ordering {
-    scalar::compare(&left.encode(), &right.encode(), &Collation::Binary)
+    order_by(left, right, &Collation::Binary)
 }
 
-/// An arithmetic operator: `+ - * / % & |`.
+/// As [`order_bytes`], with strings in the order of a collation.
+pub(crate) fn order_by(left: &Value, right: &Value, collation: &Collation) -> Ordering {
+    scalar::compare(&left.encode(), &right.encode(), collation)
+}
+
+/// An arithmetic operator: `+ - * / % & |`, and `<` and `>` for shifts.
 pub(crate) fn arithmetic(operator: u8, left: &Value, right: &Value) -> Result<Value, Failure> {
     if matches!(left, Value::Nil) || matches!(right, Value::Nil) {
         return Ok(Value::Nil);
     }
-    let (left, right) = (numeric(left)?, numeric(right)?);
+    let number = |value: &Value| match numeric(value) {
+        Err(_) if matches!(operator, b'<' | b'>') => Err(mismatch(value, "integer")),
+        number => number,
+    };
+    let (left, right) = (number(left)?, number(right)?);
     if let (Number::Int(left), Number::Int(right)) = (left, right) {
         let zero = || execution("division by zero");
         return Number::Int(match operator {
@@ -193,9 +207,15 @@ pub(crate) fn arithmetic(operator: u8, left: &Value, right: &Value) -> Result<Va
             b'/' => left.checked_div(right).ok_or_else(zero)?,
             b'%' => left.checked_rem(right).ok_or_else(zero)?,
             b'&' => left & right,
+            b'<' => shifted(left, right),
+            b'>' => shifted(left, -right),
             _ => left | right,
         })
         .into_value();
+    }
+    if matches!(operator, b'<' | b'>') {
+        let wrong = if matches!(left, Number::Double(_)) { left } else { right };
+        return Err(mismatch(&wrong.into_value()?, "integer"));
     }
     if matches!(operator, b'%' | b'&' | b'|') {
         let whole = |number: Number| Number::Int(number.to_double() as i128).into_value();
@@ -210,6 +230,18 @@ pub(crate) fn arithmetic(operator: u8, left: &Value, right: &Value) -> Result<Va
         _ => left / right,
     };
     Ok(if result.is_nan() { Value::Nil } else { Value::Double(result) })
+}
+
+/// The bits of a 64-bit integer, shifted to the left; to the right for fewer than 0 places.
+fn shifted(number: i128, places: i128) -> i128 {
+    let number = number as i64;
+    i128::from(match places {
+        64.. => 0,
+        0..64 => number << places,
+        -63..0 => number >> -places,
+        _ if number < 0 => -1,
+        _ => 0,
+    })
 }
 
 /// Two texts become one of at most `limit` bytes.
@@ -236,6 +268,7 @@ pub(crate) fn like(
     text: &Value,
     pattern: &Value,
     escape: Option<char>,
+    collation: &Collation,
     effort: &Effort,
 ) -> Result<Option<bool>, Failure> {
     for value in [pattern, text] {
@@ -263,7 +296,7 @@ pub(crate) fn like(
             literal => Wanted::One(literal),
         });
     }
-    matches(&text, &wanted, effort).map(Some)
+    matches(&text, &wanted, collation, effort).map(Some)
 }
 
 /// A part of a pattern.
@@ -273,8 +306,20 @@ enum Wanted {
     Any,
 }
 
+/// Whether two characters are equal in a collation.
+fn is_same(left: char, right: char, collation: &Collation) -> bool {
+    let encoded = |character: char| character.to_string().into_bytes();
+    left == right
+        || !collation.is_binary() && collation.compare(&encoded(left), &encoded(right)) == Ordering::Equal
+}
+
 /// Looks only back to the last `%`, so the time is at most the product of both lengths.
-fn matches(text: &[char], wanted: &[Wanted], effort: &Effort) -> Result<bool, Failure> {
+fn matches(
+    text: &[char],
+    wanted: &[Wanted],
+    collation: &Collation,
+    effort: &Effort,
+) -> Result<bool, Failure> {
     /// Comparisons of a character in a unit of effort.
     const COMPARISONS: u32 = 16;
     let mut looked = 0_u32;
@@ -292,7 +337,7 @@ fn matches(text: &[char], wanted: &[Wanted], effort: &Effort) -> Result<bool, Fa
                 continue;
             }
             Some(Wanted::Some) => {}
-            Some(Wanted::One(character)) if *character == text[at] => {}
+            Some(Wanted::One(character)) if is_same(*character, text[at], collation) => {}
             _ => {
                 let Some((from, any)) = retry else { return Ok(false) };
                 retry = Some((from + 1, any));

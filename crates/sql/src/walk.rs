@@ -16,7 +16,7 @@ use lycosa_tuple::value::Value;
 use crate::effort::Effort;
 use crate::eval::{Row, is_constant};
 use crate::tree::{Body, Comparison, Expr, Order, Plan};
-use crate::{Failure, value};
+use crate::{Failure, strings, value};
 
 /// A comparison of a field with a constant that every row has to pass.
 pub(crate) type Term = (u32, Comparison, Value);
@@ -201,8 +201,8 @@ fn is_in_order(index: &SpaceIndex, order: &[Order]) -> bool {
         && order.len() <= parts.len()
         && order.iter().zip(parts).all(|(order, part)| {
             let is_field = matches!(*order.expr, Expr::Column(field) if field == part.field);
-            let is_plain = part.path.is_none() && part.collation.is_binary();
-            is_field && is_plain
+            let is_same = *strings::collation_of(&order.order) == part.collation;
+            is_field && is_same && part.path.is_none()
         })
         && order.windows(2).all(|pair| pair[0].descending == pair[1].descending)
 }

@@ -48,6 +48,9 @@ local function set(name, value)
     if name == 'error_marshaling_enabled' then internal.marshal_errors(id, value) end
 end
 
+-- The value of a setting in the running fiber's session.
+function internal.setting(name) return row_of(name)[2] end
+
 -- `SET SESSION` of SQL.
 function internal.set_setting(name, value)
     if not is_known(name) then

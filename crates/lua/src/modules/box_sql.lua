@@ -3,16 +3,16 @@
 local internal = require('lycosa.box')
 local digest = require('digest')
 local ffi = require('ffi')
+local definitions = require('lycosa.sql_definitions')
+local rules = require('lycosa.sql_rules')
 
 local int64_t, uint64_t = ffi.typeof('int64_t'), ffi.typeof('uint64_t')
 
 -- `ER_SQL_EXECUTE`, `ER_SQL_BIND_TYPE`, `ER_SQL_BIND_NOT_FOUND`, `ER_WRONG_QUERY_ID`, `ER_SQL_PREPARE`.
 local SQL_EXECUTE, BIND_TYPE, BIND_NOT_FOUND, WRONG_QUERY_ID, SQL_PREPARE = 159, 157, 161, 211, 210
--- `ER_SQL_SYNTAX_NEAR_TOKEN`, `ER_SQL_CANT_RESOLVE_FIELD`, `ER_INDEX_EXISTS_IN_SPACE`.
-local SQL_SYNTAX, CANT_RESOLVE_FIELD, INDEX_EXISTS = 184, 176, 177
+-- `ER_SQL_SYNTAX_NEAR_TOKEN`.
+local SQL_SYNTAX = 184
 
--- `_index` and `_space_sequence`.
-local INDEX, SPACE_SEQUENCE = 288, 340
 
 -- Named savepoints of a transaction.
 local MAX_SAVEPOINTS = 1024
@@ -55,10 +55,11 @@ local function new_plan(text)
     if setting then
         return { kind = 'set', name = setting, value = value, parameters = {}, version = internal.schema_version() }
     end
-    local kind, name, is_optional, fields, keys, sequence = internal.sql_definition(text)
+    local kind, name, is_optional, fields, keys, sequence, foreign = internal.sql_definition(text)
     if kind then
         return {
-            kind = kind, name = name, is_optional = is_optional, fields = fields, keys = keys, sequence = sequence, is_definition = true,
+            kind = kind, name = name, is_optional = is_optional, fields = fields, keys = keys, sequence = sequence, foreign = foreign,
+            is_definition = true,
             parameters = {}, version = internal.schema_version(),
         }
     end
@@ -67,7 +68,7 @@ local function new_plan(text)
     kind, parameters, metadata, version, space, weight = internal.sql_info(plan)
     return {
         plan = plan, kind = kind, parameters = parameters, metadata = metadata, version = version, space = space,
-        weight = weight,
+        weight = weight, rules = kind ~= 'select' and space ~= 0 and rules.of(space) or nil,
     }
 end
 
@@ -143,8 +144,13 @@ local function insert_rows(plan, rows, keys, conflict, sequence, generated)
         if conflict ~= 'fail' and not generated[number] then old = internal.system_row(plan.space, 0, keys[number]) end
         if conflict == 'replace' then kind = 'replace' end
         if old == nil or conflict == 'replace' then
-            local new = internal.change(kind, plan.space, 0, row)
-            count = count + (old ~= nil and 2 or 1)
+            local changed, new = old ~= nil and 2 or 1, nil
+            if plan.rules then
+                changed, new = rules.insert(plan.rules, plan.space, kind, row, keys[number], old ~= nil)
+            else
+                new = internal.change(kind, plan.space, 0, row)
+            end
+            count = count + changed
             if generated[number] and new ~= nil then
                 ids = ids or {}
                 table.insert(ids, new[sequence])
@@ -156,6 +162,17 @@ end
 
 local function change_rows(plan, values, of_client)
     local keys, operations = internal.sql_changes(plan.plan, values, of_client)
+    if plan.rules then
+        local count = 0
+        for number, key in ipairs(keys) do
+            if plan.kind == 'delete' then
+                count = count + rules.delete(plan.rules, plan.space, key)
+            else
+                count = count + rules.update(plan.rules, plan.space, key, operations[number])
+            end
+        end
+        return count
+    end
     for number, key in ipairs(keys) do
         if plan.kind == 'delete' then
             internal.change('delete', plan.space, 0, key)
@@ -164,79 +181,6 @@ local function change_rows(plan, values, of_client)
         end
     end
     return #keys
-end
-
-local function nullable_action(is_nullable) return is_nullable and 'none' or 'abort' end
-
--- A part of an index as a row of `_index` has it. `field` counts from 1.
-local function part_of(field, definition)
-    local is_nullable = definition.is_nullable or false
-    return {
-        field = field - 1, type = definition.type, is_nullable = is_nullable, nullable_action = nullable_action(is_nullable),
-        sort_order = 'asc', collation = definition.collation,
-    }
-end
-
--- The row is as Tarantool's SQL writes it, with options of parts that `space:create_index` does not take.
-local function create_index(space, id, name, is_unique, parts)
-    internal.change('insert', INDEX, 0, { space.id, id, name, 'tree', { unique = is_unique }, parts })
-end
-
--- CREATE TABLE and DROP TABLE, by the functions of `box.schema`. The names of indexes are Tarantool's.
-local function create_table(plan)
-    for _, field in ipairs(plan.fields) do field.nullable_action = nullable_action(field.is_nullable) end
-    local space = box.schema.space.create(plan.name, { format = plan.fields, field_count = #plan.fields })
-    for number, key in ipairs(plan.keys) do
-        local parts, is_primary = {}, number == 1
-        for place, field in ipairs(key) do parts[place] = part_of(field, plan.fields[field]) end
-        local name = key.name or ('%s_unnamed_%s_%d'):format(is_primary and 'pk' or 'unique', plan.name, number)
-        create_index(space, number - 1, name, true, parts)
-    end
-    -- AUTOINCREMENT: a sequence with the name of the space, which goes with it.
-    if plan.sequence then
-        local sequence = box.schema.sequence.create(plan.name, { min = 0, start = 1 })
-        internal.change('insert', SPACE_SEQUENCE, 0, { space.id, sequence.id, true, plan.sequence - 1, '' })
-    end
-end
-
-local function no_such_space(name) internal.client_error('NO_SUCH_SPACE', ("Space '%s' does not exist"):format(name)) end
-
--- CREATE INDEX and DROP INDEX. `plan.fields` is the name of the space, `plan.keys` are names of fields.
-local function define_index(plan)
-    local space, creates = box.space[plan.fields], plan.kind == 'create index'
-    if internal.sql_hides(plan.fields, false) then space = nil end
-    if space == nil then
-        if plan.is_optional and not creates then return 0 end
-        no_such_space(plan.fields)
-    end
-    local index = space.index[plan.name]
-    if creates then
-        if index ~= nil and plan.is_optional then return 0 end
-        if index ~= nil then fail(INDEX_EXISTS, ("Index '%s' already exists in space '%s'"):format(plan.name, space.name)) end
-        local parts, known = {}, {}
-        for _, field in ipairs(plan.keys) do
-            local found
-            local number
-            for place, own in ipairs(space:format()) do if own.name == field then found, number = own, place end end
-            if not found then fail(CANT_RESOLVE_FIELD, ("Can’t resolve field '%s'"):format(field)) end
-            if not known[field] then
-                parts[#parts + 1] = part_of(number, found)
-            end
-            known[field] = true
-        end
-        local id = 0
-        for number in pairs(space.index) do
-            if type(number) == 'number' then id = math.max(id, number + 1) end
-        end
-        atomically(create_index, space, id, plan.name, plan.sequence, parts)
-    else
-        if index == nil and plan.is_optional then return 0 end
-        if index == nil then
-            internal.client_error('NO_SUCH_INDEX_NAME', ("No index '%s' is defined in space '%s'"):format(plan.name, space.name))
-        end
-        atomically(index.drop, index)
-    end
-    return 1
 end
 
 -- Savepoints of the open transaction by name, the oldest first: one transaction is open at a time.
@@ -282,8 +226,9 @@ for _, step in ipairs({ 'commit', 'rollback' }) do
         if not box.is_in_txn() then
             fail(SQL_EXECUTE, ('Failed to execute SQL statement: cannot %s - no transaction is active'):format(step))
         end
-        box[step]()
+        local done, failure = pcall(box[step])
         forget_savepoints(1)
+        if not done then error(failure, 0) end
     end
 end
 
@@ -292,18 +237,7 @@ local function define(plan)
         steps[plan.kind](plan.name)
         return 0
     end
-    if plan.kind:match(' index$') then return define_index(plan) end
-    local space = box.space[plan.name]
-    if internal.sql_hides(plan.name, plan.kind == 'create') then space = nil end
-    if plan.kind == 'create' then
-        if space ~= nil and plan.is_optional then return 0 end
-        atomically(create_table, plan)
-    else
-        if space == nil and plan.is_optional then return 0 end
-        if space == nil then no_such_space(plan.name) end
-        atomically(space.drop, space)
-    end
-    return 1
+    return definitions.define(plan, atomically)
 end
 
 -- `of_client`: the statement is a request, whose SELECT gives the body of its reply.
@@ -322,16 +256,24 @@ local function run(plan, given, of_client)
     local count, ids
     if plan.kind == 'insert' then
         local rows, keys, conflict, sequence, generated = internal.sql_rows(plan.plan, values, of_client)
-        if #rows == 1 and conflict == 'fail' then
+        if plan.rules then
+            count, ids = atomically(rules.statement, internal.in_txn(), insert_rows, plan, rows, keys, conflict, sequence, generated)
+        elseif #rows == 1 and conflict == 'fail' then
             count, ids = insert_rows(plan, rows, keys, conflict, sequence, generated)
         else
             count, ids = atomically(insert_rows, plan, rows, keys, conflict, sequence, generated)
         end
     else
-        count = atomically(change_rows, plan, values, of_client)
+        if plan.rules then
+            count = atomically(rules.statement, internal.in_txn(), change_rows, plan, values, of_client)
+        else
+            count = atomically(change_rows, plan, values, of_client)
+        end
     end
     return { row_count = count, autoincrement_ids = ids }
 end
+
+function rules.execute(text, values) return run(plan_of(text), values) end
 
 -- Prepared statements: texts by session and number. The number is a hash of the text, as in Tarantool. Each session has a
 -- sum of its bytes, and all have one: a session may have as many as are left, so that a greedy one leaves half.

@@ -124,6 +124,13 @@ end
 
 function box.commit()
     check_no_statement('COMMIT_IN_SUB_STMT', 'Can not commit transaction in a nested statement')
+    if internal.check_foreign_keys then
+        local done, failure = pcall(internal.check_foreign_keys)
+        if not done then
+            box.rollback()
+            error(failure, 0)
+        end
+    end
     local id = fiber_id()
     local own = transactions[id]
     if not own then return internal.commit() end

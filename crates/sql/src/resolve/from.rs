@@ -5,7 +5,7 @@ use sqlparser::ast::{self, JoinConstraint, JoinOperator, ObjectName, TableFactor
 
 use super::names::Named;
 use super::queries::UNRESOLVED;
-use super::{Context, UNSUPPORTED, at_most, generic, name, none, simple_name, unsupported};
+use super::{Context, UNSUPPORTED, at_most, generic, name, none, simple_name, unsupported, views};
 use crate::Failure;
 use crate::query::{Origin, Source, Term, Wanted};
 use crate::resolve::names::NamedField;
@@ -136,22 +136,16 @@ impl Context<'_> {
                 }
                 factor => {
                     let (name, alias) = table_of(factor)?;
-                    let known = self.named_queries.iter().rfind(|(known, _)| *known == name);
-                    if let Some(&(_, number)) = known {
-                        if number == UNRESOLVED {
-                            return Err(generic(format!("circular reference: {name}")));
+                    let (slot, origin) = match self.query_named(&name)? {
+                        Some(number) => (self.derived(number, is_outer, &mut outer)?, Origin::Query(number)),
+                        None => {
+                            let names = self.names()?;
+                            let space = names.catalog.space(&name)?;
+                            check_format(space)?;
+                            (names.add_space(space)?, Origin::Space(space.id()))
                         }
-                        let slot = self.derived(number, is_outer, &mut outer)?;
-                        named.push(Named { slot, alias: alias.unwrap_or(name), merged: Vec::new() });
-                        let origin = Origin::Query(number);
-                        sources.push(Source { slot, origin, outer: is_outer.then(Vec::new) });
-                        constraints.push(constraint);
-                        continue;
-                    }
-                    let names = self.names()?;
-                    let space = names.catalog.space(&name)?;
-                    check_format(space)?;
-                    (names.add_space(space)?, alias.unwrap_or(name), Origin::Space(space.id()))
+                    };
+                    (slot, alias.unwrap_or(name), origin)
                 }
             };
             named.push(Named { slot, alias, merged: Vec::new() });
@@ -180,6 +174,22 @@ impl Context<'_> {
         Ok((sources, terms))
     }
 
+    /// The number of the query that WITH has given a name to, or of a view; `None` for the name of a space.
+    fn query_named(&mut self, name: &str) -> Result<Option<usize>, Failure> {
+        if let Some(&(_, number)) = self.named_queries.iter().rfind(|(known, _)| known == name) {
+            if number == UNRESOLVED {
+                return Err(generic(format!("circular reference: {name}")));
+            }
+            return Ok(Some(number));
+        }
+        let catalog = self.names()?.catalog;
+        let space = catalog.space(name)?;
+        match views::text_of(space, catalog.store) {
+            Some(text) => self.view(space, &text).map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// A slot for the rows of a query. `outer` gets the slots around it that it reads.
     fn derived(&mut self, number: usize, is_outer: bool, outer: &mut Vec<u32>) -> Result<u32, Failure> {
         let names = self.names()?;
@@ -191,7 +201,7 @@ impl Context<'_> {
         let fields = unique_names(query.columns.iter().map(|column| NamedField {
             name: column.name.clone(),
             ty: column.ty.unwrap_or("any"),
-            is_collated: column.is_collated,
+            order: column.order.clone(),
         }));
         names.add_slot(fields)
     }
@@ -232,11 +242,7 @@ impl Context<'_> {
         let Some((slot, first)) = first else { return Ok(None) };
         names.merge(place, field);
         let (left, right) = (Expr::Slot(slot, first), Expr::Slot(own, field));
-        none(
-            !self.is_collated(&left) && !self.is_collated(&right),
-            "a join by a column that has a collation",
-        )?;
-        Ok(Some(Expr::Compare(Comparison::Equal, Box::new(left), Box::new(right))))
+        self.ordered(Expr::Compare(Comparison::Equal, Box::new(left), Box::new(right))).map(Some)
     }
 }
 
@@ -248,7 +254,7 @@ fn both(all: Option<Expr>, one: Expr) -> Expr {
 }
 
 /// The columns of a derived table: a name that is taken gets a number.
-fn unique_names(fields: impl Iterator<Item = NamedField>) -> Vec<NamedField> {
+pub(super) fn unique_names(fields: impl Iterator<Item = NamedField>) -> Vec<NamedField> {
     let mut taken = std::collections::HashSet::new();
     let mut list: Vec<NamedField> = Vec::new();
     for mut field in fields {

@@ -20,7 +20,7 @@ pub(super) fn plan_of(
     let store = catalog.store;
     let (context, root, target, change) = match statement {
         Statement::Query(query) => {
-            let mut context = Context { names: Some(Names::new(catalog)), ..Context::nothing() };
+            let mut context = Context { names: Some(Names::new(catalog)), ..Context::of_store(store) };
             let root = context.query(*query, Wanted::Rows)?;
             (context, root, 0, None)
         }
@@ -68,7 +68,7 @@ fn insert_of<'a>(insert: sqlparser::ast::Insert, catalog: &'a Catalog<'a>) -> Re
     let InsertParts { context: target, written, has_columns, source, conflict } =
         insert_parts_of(insert, catalog.store)?;
     let space = target.space.ok_or_else(|| unsupported("such an INSERT"))?;
-    let mut context = Context { names: Some(Names::new(catalog)), ..Context::nothing() };
+    let mut context = Context { names: Some(Names::new(catalog)), ..Context::of_store(catalog.store) };
     let source = source.ok_or_else(|| unsupported("such an INSERT"))?;
     let root = context.query(source, Wanted::Rows)?;
     if root.columns.len() != written.len() {
@@ -99,7 +99,7 @@ fn changed<'a>(
         name: String::new(),
         ty: None,
         is_aggregate: false,
-        is_collated: false,
+        order: None,
         expr: Rc::new(expr),
     });
     let select = Select { columns: columns.collect(), ..Select::default() };
@@ -111,6 +111,7 @@ fn changed<'a>(
         first: Part::Select(names.joined.len() - 1),
         others: Vec::new(),
         columns: Vec::new(),
+        compared: None,
         order: Vec::new(),
         limit: None,
         offset: None,

@@ -8,8 +8,10 @@ use std::collections::HashMap;
 
 use lycosa_store::{Access, Space, Store};
 
-use super::{CANT_RESOLVE_FIELD, NO_SUCH_FIELD_NAME, collated_fields, generic, no_such_space};
+use super::fields::collated_fields;
+use super::{CANT_RESOLVE_FIELD, NO_SUCH_FIELD_NAME, generic, no_such_space};
 use crate::query::{Joined, Part, Query, SetOperation, Term};
+use crate::strings;
 use crate::tree::{Column, Expr};
 use crate::{Asker, Error, Failure};
 
@@ -20,13 +22,15 @@ const MAX_SOURCES: usize = 256;
 pub(crate) struct Catalog<'a> {
     pub(crate) store: &'a Store,
     asker: Asker<'a>,
+    /// Words and signs in the deepest expression of the statement.
+    depth: usize,
     /// Why the user must not read a space, if that is why the statement fails.
     denied: RefCell<Option<Error>>,
 }
 
 impl<'a> Catalog<'a> {
-    pub(crate) fn new(store: &'a Store, asker: Asker<'a>) -> Catalog<'a> {
-        Catalog { store, asker, denied: RefCell::new(None) }
+    pub(crate) fn new(store: &'a Store, asker: Asker<'a>, depth: usize) -> Catalog<'a> {
+        Catalog { store, asker, depth, denied: RefCell::new(None) }
     }
 
     /// A space that the user may read.
@@ -50,8 +54,8 @@ impl<'a> Catalog<'a> {
 pub(crate) struct NamedField {
     pub(crate) name: String,
     pub(crate) ty: &'static str,
-    /// Its strings have an order of their own.
-    pub(crate) is_collated: bool,
+    /// The order of its strings.
+    pub(crate) order: strings::Order,
 }
 
 /// The fields of a slot.
@@ -90,10 +94,15 @@ pub(crate) struct Names<'a> {
     pub(crate) joined: Vec<Joined>,
     pub(crate) queries: Vec<Query>,
     pub(crate) spaces: Vec<u32>,
+    /// The views around the query that is resolved: their number, and the words and signs of the deepest expressions.
+    pub(crate) nested: (usize, usize),
+    /// The scopes before this one are hidden by a view.
+    base: usize,
     /// Columns that were called by a number.
     numbered: usize,
     /// A column of the outermost query is called by its source too.
     shows_sources: bool,
+    hides_sources: bool,
 }
 
 impl<'a> Names<'a> {
@@ -105,8 +114,11 @@ impl<'a> Names<'a> {
             joined: Vec::new(),
             queries: Vec::new(),
             spaces: Vec::new(),
+            nested: (0, catalog.depth),
+            base: 0,
             numbered: 0,
             shows_sources: false,
+            hides_sources: false,
         }
     }
 
@@ -129,15 +141,27 @@ impl<'a> Names<'a> {
 
     /// A slot for the rows of a space.
     pub(crate) fn add_space(&mut self, space: &Space) -> Result<u32, Failure> {
-        let collated = collated_fields(space, self.catalog.store);
+        let collated = collated_fields(space, self.catalog.store)?;
         let fields = (0..).zip(space.format().fields()).map(|(number, field)| NamedField {
             name: field.name.clone(),
             ty: field.ty.name(),
-            is_collated: collated.contains(&number),
+            order: collated.iter().find(|(of, _)| *of == number).and_then(|(_, order)| order.clone()),
         });
         let slot = self.add_slot(fields.collect())?;
         self.spaces.push(space.id());
         Ok(slot)
+    }
+
+    /// Hides all names from the query of a view. Returns what [`Names::leave_view`] wants.
+    pub(crate) fn enter_view(&mut self, depth: usize) -> usize {
+        self.nested = (self.nested.0 + 1, self.nested.1 + depth);
+        std::mem::replace(&mut self.base, self.scopes.len())
+    }
+
+    /// Shows the names again that a view has hidden.
+    pub(crate) fn leave_view(&mut self, base: usize, depth: usize) {
+        self.nested = (self.nested.0 - 1, self.nested.1 - depth);
+        self.base = base;
     }
 
     /// Opens the scope of a query. `outer` has the slots that its derived tables read from around it.
@@ -176,7 +200,12 @@ impl<'a> Names<'a> {
     /// Whether a column `alias.name` of the innermost query is called so, as Tarantool does beside a derived table whose rows
     /// are not made distinct.
     pub(crate) fn shows_sources(&self) -> bool {
-        self.shows_sources && self.scopes.len() == 1
+        self.shows_sources && !self.hides_sources && self.scopes.len() == 1
+    }
+
+    /// Calls no column by its source: the columns of a view.
+    pub(crate) fn hide_sources(&mut self) {
+        self.hides_sources = true;
     }
 
     /// Notes a derived table.
@@ -227,7 +256,7 @@ impl<'a> Names<'a> {
 
     /// The field that a name means; `alias` is the name of its source.
     pub(crate) fn find(&mut self, alias: Option<&str>, name: &str) -> Result<Expr, Failure> {
-        for depth in (0..self.scopes.len()).rev() {
+        for depth in (self.base..self.scopes.len()).rev() {
             let scope = &self.scopes[depth];
             let mut found = None;
             for source in &scope.sources[..scope.visible] {

@@ -6,12 +6,15 @@ use std::rc::Rc;
 use lycosa_tuple::value::Value;
 use sqlparser::ast::{self, SetExpr};
 
+use super::expressions::literal_of;
 use super::names::{Names, has_query};
 use super::select::{Clauses, bounds_of, clauses_of, parts_of};
-use super::{Context, MAX_VALUES, at_most, generic, name, none, type_of, unsupported};
+use super::types::type_of;
+use super::{Context, MAX_VALUES, at_most, generic, name, none, unsupported};
 use crate::Failure;
 use crate::parse::COMPOUNDS;
 use crate::query::{Joined, Part, Query, SetOperation, Wanted};
+use crate::strings;
 use crate::tree::{Column, Expr, Select};
 
 /// `ER_SQL_COLUMN_COUNT` of Tarantool 2.6.
@@ -40,8 +43,14 @@ impl<'a> Context<'a> {
                 (Expr::Exists(self.subquery(*subquery, Wanted::Exists)?), negated)
             }
             ast::Expr::InSubquery { expr, subquery, negated } => {
-                let inner = Box::new(self.expression(*expr)?);
-                (Expr::InQuery(inner, self.subquery(*subquery, Wanted::Set)?), negated)
+                let inner = self.expression(*expr)?;
+                let number = self.subquery(*subquery, Wanted::Set)?;
+                let standing = self.standing(&inner)?;
+                if let Some(query) = self.names()?.queries.get_mut(number) {
+                    let order = query.columns.first().and_then(|column| column.order.clone());
+                    query.compared = standing.mixed(strings::Standing::implicit(order))?.order;
+                }
+                (Expr::InQuery(Box::new(inner), number), negated)
             }
             _ => return Err(unsupported("such a subquery")),
         };
@@ -64,9 +73,6 @@ impl<'a> Context<'a> {
                 "Unequal number of entries in row expression: left side has {left}, but right side - {right}"
             );
             return Err(Failure::new(COLUMN_COUNT, text));
-        }
-        if wanted == Wanted::Set && query.columns.iter().any(|column| column.is_collated) {
-            return Err(unsupported("a comparison of a column that has a collation"));
         }
         let names = self.names()?;
         names.read(&query.slots);
@@ -137,7 +143,17 @@ impl<'a> Context<'a> {
                 self.names()?.number(&first, &mut columns);
             }
             let (order, others) = (Vec::new(), Vec::new());
-            return Ok(Query { wanted, first, others, columns, order, limit: None, offset: None, slots });
+            return Ok(Query {
+                wanted,
+                first,
+                others,
+                columns,
+                compared: None,
+                order,
+                limit: None,
+                offset: None,
+                slots,
+            });
         }
         let (first, mut columns, mut slots) = self.part(first)?;
         let mut names = vec![columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>()];
@@ -156,12 +172,9 @@ impl<'a> Context<'a> {
                 );
                 return Err(generic(text));
             }
-            let is_sorted = operation != SetOperation::UnionAll;
-            if is_sorted && (columns.iter().chain(&own)).any(|column| column.is_collated) {
-                return Err(unsupported("UNION, INTERSECT and EXCEPT of a column that has a collation"));
-            }
             for (column, own) in columns.iter_mut().zip(&own) {
-                column.is_collated |= own.is_collated;
+                let standing = strings::Standing::implicit(column.order.take());
+                column.order = standing.mixed(strings::Standing::implicit(own.order.clone()))?.order;
             }
             names.push(own.iter().map(|column| column.name.clone()).collect());
             slots.extend(read);
@@ -178,10 +191,10 @@ impl<'a> Context<'a> {
         slots.sort_unstable();
         slots.dedup();
         let order = (order.into_iter().enumerate())
-            .map(|(place, term)| order_of_compound(place, term, &columns, &names))
+            .map(|(place, term)| self.order_of_compound(place, term, &columns, &names))
             .collect::<Result<_, _>>()?;
         let (limit, offset) = bounds_of(limit)?;
-        Ok(Query { wanted, first, others, columns, order, limit, offset, slots })
+        Ok(Query { wanted, first, others, columns, compared: None, order, limit, offset, slots })
     }
 
     fn part(&mut self, part: SetExpr) -> Result<Resolved, Failure> {
@@ -203,17 +216,21 @@ impl<'a> Context<'a> {
             if row.content.len() != width {
                 return Err(generic("all VALUES must have the same number of terms"));
             }
-            rows.push(row.content.into_iter().map(|expr| self.any(expr)).collect::<Result<Vec<_>, _>>()?);
+            rows.push(
+                row.content.into_iter().map(|expr| self.expression(expr)).collect::<Result<Vec<_>, _>>()?,
+            );
         }
         let first = rows.first().map_or(&[][..], Vec::as_slice);
-        let columns = first.iter().map(|expr| Column {
-            name: String::new(),
-            ty: type_of(expr, self),
-            is_aggregate: false,
-            is_collated: false,
-            expr: Rc::new(expr.clone()),
+        let columns = first.iter().map(|expr| {
+            Ok(Column {
+                name: String::new(),
+                ty: type_of(expr, self),
+                is_aggregate: false,
+                order: self.standing(expr)?.order,
+                expr: Rc::new(expr.clone()),
+            })
         });
-        let columns = columns.collect();
+        let columns = columns.collect::<Result<_, Failure>>()?;
         let slots = self.names()?.pop();
         Ok((Part::Values(rows), columns, slots))
     }
@@ -253,7 +270,7 @@ fn with_queries(select: &Select) -> (Vec<Expr>, Vec<Expr>) {
         return (chosen(&mut columns.chain(order)), Vec::new());
     }
     let arguments = select.aggregates.iter().flat_map(|it| it.argument.iter().chain(&it.separator));
-    let of_row = chosen(&mut select.groups.iter().map(|group| &**group).chain(arguments));
+    let of_row = chosen(&mut select.groups.iter().map(|(group, _)| &**group).chain(arguments));
     (of_row, chosen(&mut select.having.iter().chain(columns).chain(order)))
 }
 
@@ -278,34 +295,41 @@ fn flatten(
     flatten(*right, own, parts)
 }
 
-/// A term of ORDER BY of a compound query: the number of a column, or its name in one of the parts.
-fn order_of_compound(
-    place: usize,
-    term: ast::OrderByExpr,
-    columns: &[Column],
-    names: &[Vec<String>],
-) -> Result<(u32, bool), Failure> {
-    let (expr, descending) = super::select::direction_of(term)?;
-    let column = match &expr {
-        ast::Expr::Identifier(ident) => {
-            let wanted = name(ident)?;
-            names.iter().find_map(|names| names.iter().position(|name| *name == wanted))
+impl Context<'_> {
+    /// A term of ORDER BY of a compound query: the number of a column, or its name in one of the parts.
+    fn order_of_compound(
+        &self,
+        place: usize,
+        term: ast::OrderByExpr,
+        columns: &[Column],
+        names: &[Vec<String>],
+    ) -> Result<(u32, bool, strings::Order), Failure> {
+        let (mut expr, descending) = super::select::direction_of(term)?;
+        let mut given = None;
+        if let ast::Expr::Collate { expr: inner, collation } = expr {
+            (expr, given) = (*inner, Some(self.order_named(&collation)?));
         }
-        ast::Expr::Value(_) => match super::literal_of(expr)? {
-            Expr::Literal(Value::Uint(number)) => {
-                super::select::column_at("ORDER", place, number, columns)?;
-                usize::try_from(number).ok().and_then(|number| number.checked_sub(1))
+        let column = match &expr {
+            ast::Expr::Identifier(ident) => {
+                let wanted = name(ident)?;
+                names.iter().find_map(|names| names.iter().position(|name| *name == wanted))
             }
+            ast::Expr::Value(_) => match literal_of(expr)? {
+                Expr::Literal(Value::Uint(number)) => {
+                    super::select::column_at("ORDER", place, number, columns)?;
+                    usize::try_from(number).ok().and_then(|number| number.checked_sub(1))
+                }
+                _ => None,
+            },
             _ => None,
-        },
-        _ => None,
-    };
-    let Some(column) = column else {
-        return Err(generic(format!(
-            "Error at ORDER BY in place {}: term does not match any column in the result set",
-            place + 1
-        )));
-    };
-    none(!columns[column].is_collated, "ORDER BY a column that has a collation")?;
-    Ok((u32::try_from(column).unwrap_or(u32::MAX), descending))
+        };
+        let Some(column) = column else {
+            return Err(generic(format!(
+                "Error at ORDER BY in place {}: term does not match any column in the result set",
+                place + 1
+            )));
+        };
+        let order = given.unwrap_or_else(|| columns[column].order.clone());
+        Ok((u32::try_from(column).unwrap_or(u32::MAX), descending, order))
+    }
 }

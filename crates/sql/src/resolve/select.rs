@@ -8,11 +8,10 @@ use lycosa_tuple::value::Value;
 use sqlparser::ast::{self, SelectItem, SetExpr};
 
 use super::names::{Named, ambiguous};
-use super::{
-    Context, MAX_COLUMNS, at_most, generic, name, no_such_space, none, simple_name, type_of, unsupported,
-};
+use super::types::type_of;
+use super::{Context, MAX_COLUMNS, at_most, generic, name, no_such_space, none, simple_name, unsupported};
 use crate::tree::{Column, Expr, Order, Select};
-use crate::{Failure, value};
+use crate::{Failure, strings, value};
 
 /// SELECT from one space at most.
 pub(super) fn query_of(
@@ -25,7 +24,8 @@ pub(super) fn query_of(
         return Err(unsupported("such a query"));
     };
     let (from, parts) = parts_of(*select)?;
-    let mut context = if from.is_empty() { Context::nothing() } else { Context::of_table(from, store)? };
+    let mut context =
+        if from.is_empty() { Context::of_store(store) } else { Context::of_table(from, store)? };
     let (filter, select) = context.fill(parts, order, limit)?;
     Ok((context, filter, select))
 }
@@ -248,7 +248,7 @@ fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Columns
         _ => return Err(unsupported("such a column")),
     };
     let known = context.aggregates.len();
-    let expr = context.any(expr)?;
+    let expr = context.expression(expr)?;
     let is_aggregate = context.aggregates.len() > known;
     let own_name = match &expr {
         Expr::Column(field) => {
@@ -260,7 +260,7 @@ fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Columns
         }
         _ => None,
     };
-    let is_collated = context.is_collated(&expr);
+    let order = context.standing(&expr)?.order;
     if let Some(alias) = &alias {
         columns.aliases.entry(alias.clone()).or_insert(columns.list.len());
     }
@@ -274,7 +274,7 @@ fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Columns
         (None, None, _) => format!("COLUMN_{}", columns.unnamed + 1),
     };
     let ty = type_of(&expr, context);
-    columns.add(Column { name, ty, is_aggregate, is_collated, expr: Rc::new(expr) })
+    columns.add(Column { name, ty, is_aggregate, order, expr: Rc::new(expr) })
 }
 
 fn add_all(context: &Context<'_>, columns: &mut Columns) -> Result<(), Failure> {
@@ -289,7 +289,7 @@ fn add_all(context: &Context<'_>, columns: &mut Columns) -> Result<(), Failure> 
             name: field.name.clone(),
             ty: Some(field.ty.name()),
             is_aggregate: false,
-            is_collated: context.collated.contains(&number),
+            order: context.standing(&Expr::Column(number))?.order,
             expr: Rc::new(Expr::Column(number)),
         })?;
     }
@@ -315,7 +315,7 @@ fn add_all_of(context: &Context<'_>, alias: Option<&str>, columns: &mut Columns)
                 name: field.name.clone(),
                 ty: Some(field.ty),
                 is_aggregate: false,
-                is_collated: field.is_collated,
+                order: field.order.clone(),
                 expr: Rc::new(Expr::Slot(source.slot, number)),
             })?;
         }
@@ -349,7 +349,7 @@ fn group_of(
     term: ast::Expr,
     (columns, by_name): (&[Column], &HashMap<String, usize>),
     context: &mut Context<'_>,
-) -> Result<Rc<Expr>, Failure> {
+) -> Result<(Rc<Expr>, strings::Order), Failure> {
     let refused = || generic("aggregate functions are not allowed in the GROUP BY clause");
     let by_alias = match &term {
         ast::Expr::Identifier(ident) if context.column_of_source(ident).is_err() => {
@@ -364,15 +364,17 @@ fn group_of(
             match context.expression(term)? {
                 Expr::Literal(Value::Uint(number)) => column_at("GROUP", place, number, columns)?,
                 _ if context.aggregates.len() > known => return Err(refused()),
-                other => return Ok(Rc::new(other)),
+                other => {
+                    let order = context.standing(&other)?.order;
+                    return Ok((Rc::new(other), order));
+                }
             }
         }
     };
-    match &*column.expr {
-        expr if context.is_collated(expr) => Err(unsupported("GROUP BY a column that has a collation")),
-        _ if column.is_aggregate => Err(refused()),
-        _ => Ok(Rc::clone(&column.expr)),
+    if column.is_aggregate {
+        return Err(refused());
     }
+    Ok((Rc::clone(&column.expr), column.order.clone()))
 }
 
 /// A term of ORDER BY, and whether it descends.
@@ -392,7 +394,11 @@ fn order_of(
     (columns, by_name): (&[Column], &HashMap<String, usize>),
     context: &mut Context<'_>,
 ) -> Result<Order, Failure> {
-    let (expr, descending) = direction_of(term)?;
+    let (mut expr, descending) = direction_of(term)?;
+    let mut given = None;
+    if let ast::Expr::Collate { expr: inner, collation } = expr {
+        (expr, given) = (*inner, Some(context.order_named(&collation)?));
+    }
     let by_alias = match &expr {
         ast::Expr::Identifier(ident) => by_name.get(&name(ident)?).and_then(|place| columns.get(*place)),
         _ => None,
@@ -406,8 +412,9 @@ fn order_of(
             other => Rc::new(other),
         },
     };
-    if context.is_collated(&expr) {
-        return Err(unsupported("ORDER BY a column that has a collation"));
-    }
-    Ok(Order { expr, descending })
+    let order = match given {
+        Some(order) => order,
+        None => context.standing(&expr)?.order,
+    };
+    Ok(Order { expr, descending, order })
 }

@@ -1,16 +1,19 @@
 //! Native part of `box.execute`: plans, and their steps; the bodies of replies to EXECUTE.
 
+mod definitions;
+
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
 use lycosa_instance::{Instance, WalkError};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::keys;
-use lycosa_sql::{self as sql, Advance, Asker, Definition, Inserted, Limits, Plan, Rows, Run};
+use lycosa_sql::{self as sql, Advance, Asker, Inserted, Limits, Plan, Rows, Run};
 use lycosa_store::{Access, Budget, Cursor, CursorError, Object, Progress, Store};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
 
+use self::definitions::push_field;
 use super::of_store;
 use crate::api::{Lua, Native};
 use crate::big_stack::{self, on_big_stack};
@@ -18,7 +21,11 @@ use crate::error::Error;
 use crate::watchdog::check_time;
 
 pub(super) const FUNCTIONS: &[(&str, Native)] = &[
-    ("sql_definition", definition),
+    ("sql_definition", definitions::definition),
+    ("sql_view_fields", view_fields),
+    ("sql_collation", collation),
+    ("sql_spaces", spaces),
+    ("sql_trigger", definitions::trigger),
     ("sql_plan", plan),
     ("sql_check", check),
     ("sql_info", info),
@@ -84,90 +91,28 @@ impl Rows for OfInstance<'_> {
 /// The body of a reply: a MessagePack map.
 pub(super) struct SqlBody(pub(super) RefCell<Vec<u8>>);
 
-/// `sql_definition(text)`: the words of a definition or of a step of a transaction, and nothing for any other statement.
-///
-/// - `create`: the name, whether the space may exist, the fields, the keys, and the field that a sequence fills;
-/// - `drop`: the name, and whether the space may be absent;
-/// - `create index`, `drop index`: the name, whether the index may exist or be absent, and the space; then the fields of a new
-///   index, and whether it is unique;
-/// - a step of a transaction: the name of its savepoint.
-fn definition(lua: Lua) -> Result<i32, Error> {
-    let text = lua.text(1).ok_or_else(|| Error::here("usage: sql_definition(text)"))?;
-    match on_big_stack(|| sql::definition(&text))? {
-        None => Ok(0),
-        Some(Definition::Drop { name, is_optional }) => {
-            lua.push_str("drop");
-            lua.push_str(&name);
-            lua.push_bool(is_optional);
-            Ok(3)
+/// `sql_view_fields(text)`: the format that a CREATE VIEW gives its view.
+fn view_fields(lua: Lua) -> Result<i32, Error> {
+    let text = lua.text(1).ok_or_else(|| Error::here("usage: sql_view_fields(text)"))?;
+    let fields = asking(lua, |store, asker| Ok(on_big_stack(|| sql::fields_of_view(&text, store, asker))?))?;
+    lua.new_table(fields.len(), 0);
+    for (number, field) in (1..).zip(&fields) {
+        push_field(lua, field);
+        if field.collation != 0 {
+            lua.push_number(field.collation as f64);
+            lua.raw_set_field(-2, "collation");
         }
-        Some(Definition::DropIndex { name, space, is_optional }) => {
-            lua.push_str("drop index");
-            lua.push_str(&name);
-            lua.push_bool(is_optional);
-            lua.push_str(&space);
-            Ok(4)
-        }
-        Some(Definition::CreateIndex { name, space, is_optional, is_unique, columns }) => {
-            lua.push_str("create index");
-            lua.push_str(&name);
-            lua.push_bool(is_optional);
-            lua.push_str(&space);
-            lua.new_table(columns.len(), 0);
-            for (place, column) in (1..).zip(&columns) {
-                lua.push_str(column);
-                lua.raw_set_item(-2, place);
-            }
-            lua.push_bool(is_unique);
-            Ok(6)
-        }
-        Some(Definition::Transaction(step, name)) => {
-            lua.push_str(step);
-            match name {
-                Some(name) => lua.push_str(&name),
-                None => lua.push_nil(),
-            }
-            Ok(2)
-        }
-        Some(Definition::Create { name, is_optional, fields, keys, sequence }) => {
-            lua.push_str("create");
-            lua.push_str(&name);
-            lua.push_bool(is_optional);
-            lua.new_table(fields.len(), 0);
-            for (number, field) in (1..).zip(&fields) {
-                lua.new_table(0, 4);
-                lua.push_str(&field.name);
-                lua.raw_set_field(-2, "name");
-                lua.push_str(field.ty);
-                lua.raw_set_field(-2, "type");
-                lua.push_bool(field.nullable);
-                lua.raw_set_field(-2, "is_nullable");
-                if let Some(default) = &field.default {
-                    lua.push_str(default);
-                    lua.raw_set_field(-2, "default");
-                }
-                lua.raw_set_item(-2, number);
-            }
-            lua.new_table(keys.len(), 0);
-            for (number, (name, key)) in (1..).zip(&keys) {
-                lua.new_table(key.len(), 1);
-                if let Some(name) = name {
-                    lua.push_str(name);
-                    lua.raw_set_field(-2, "name");
-                }
-                for (place, field) in (1..).zip(key) {
-                    lua.push_number(*field as f64);
-                    lua.raw_set_item(-2, place);
-                }
-                lua.raw_set_item(-2, number);
-            }
-            match sequence {
-                Some(field) => lua.push_number(field as f64),
-                None => lua.push_nil(),
-            }
-            Ok(6)
-        }
+        lua.raw_set_item(-2, number);
     }
+    Ok(1)
+}
+
+/// `sql_collation(name)`: the number of a collation.
+fn collation(lua: Lua) -> Result<i32, Error> {
+    let name = lua.text(1).ok_or_else(|| Error::here("usage: sql_collation(name)"))?;
+    let id = asking(lua, |store, _| Ok(sql::collation_id(&name, store)?))?;
+    lua.push_number(id as f64);
+    Ok(1)
 }
 
 /// Looks at the store as the running fiber's user.
@@ -194,6 +139,17 @@ fn check(lua: Lua) -> Result<i32, Error> {
     let plan = planned(&lua)?;
     asking(lua, |store, asker| Ok(sql::check_plan(plan, store, asker)?))?;
     Ok(0)
+}
+
+/// `sql_spaces(plan)`: the numbers of the spaces and views that a statement of a view reads.
+fn spaces(lua: Lua) -> Result<i32, Error> {
+    let spaces = planned(&lua)?.spaces();
+    lua.new_table(spaces.len(), 0);
+    for (place, space) in (1..).zip(spaces) {
+        lua.push_number(f64::from(*space));
+        lua.raw_set_item(-2, place);
+    }
+    Ok(1)
 }
 
 /// `sql_hides(name, creates)`: whether the caller must not learn that the space exists. A caller that wants to create it

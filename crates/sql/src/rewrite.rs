@@ -1,0 +1,134 @@
+//! Forms of Tarantool's grammar that the parser does not know, as forms of the same meaning that it knows.
+//!
+//! - `~~` is one sign of another language, and two here.
+//! - `IN ((SELECT …), …)` is a list, whose first value is a subquery; `IN t` is `IN (SELECT * FROM t)`.
+//! - In a FROM, a comma and `CROSS JOIN` are inner joins, which may have a condition.
+
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+
+/// A level of parentheses.
+#[derive(Debug, Clone, Copy, Default)]
+struct Level {
+    /// A comma joins two sources.
+    joins: bool,
+    /// The next token begins a source.
+    begins_source: bool,
+}
+
+/// The tokens without blanks, in forms that the parser knows.
+pub(crate) fn rewritten(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
+    let mut out = Vec::with_capacity(tokens.len());
+    let mut levels = vec![Level::default()];
+    for (at, token) in tokens.iter().enumerate() {
+        let next = tokens.get(at + 1).map_or(&Token::EOF, |next| &next.token);
+        let after_in = at > 0 && is_keyword(&tokens[at - 1].token, Keyword::IN);
+        let made = |token: Token| TokenWithSpan { token, span: tokens[at].span };
+        let depth = levels.len();
+        let Some(level) = levels.last_mut() else { break };
+        let begins_source = std::mem::take(&mut level.begins_source);
+        match &token.token {
+            Token::DoubleTilde => out.extend([made(Token::Tilde), made(Token::Tilde)]),
+            Token::Comma if level.joins => {
+                level.begins_source = true;
+                out.extend(["INNER", "JOIN"].map(|word| made(Token::make_keyword(word))));
+            }
+            Token::LParen => {
+                let joins = begins_source && !begins_query(next);
+                levels.push(Level { joins, begins_source: joins });
+                out.push(token.clone());
+                if after_in && *next == Token::LParen {
+                    out.push(made(Token::Plus));
+                }
+            }
+            Token::RParen if depth > 1 => {
+                levels.pop();
+                out.push(token.clone());
+            }
+            Token::Word(_) if after_in => {
+                let begin =
+                    [Token::LParen, Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
+                out.extend(begin.map(made));
+                out.extend([token.clone(), made(Token::RParen)]);
+            }
+            Token::Word(word) => {
+                if word.keyword == Keyword::CROSS && level.joins && is_keyword(next, Keyword::JOIN) {
+                    out.push(made(Token::make_keyword("INNER")));
+                } else {
+                    out.push(token.clone());
+                }
+                level.see(word.keyword);
+            }
+            _ => out.push(token.clone()),
+        }
+    }
+    out
+}
+
+impl Level {
+    /// Notes where a FROM begins and ends.
+    fn see(&mut self, keyword: Keyword) {
+        match keyword {
+            Keyword::FROM => *self = Level { joins: true, begins_source: true },
+            Keyword::JOIN => self.begins_source = self.joins,
+            Keyword::WHERE
+            | Keyword::GROUP
+            | Keyword::HAVING
+            | Keyword::ORDER
+            | Keyword::LIMIT
+            | Keyword::UNION
+            | Keyword::EXCEPT
+            | Keyword::INTERSECT
+            | Keyword::SELECT => self.joins = false,
+            _ => {}
+        }
+    }
+}
+
+fn is_keyword(token: &Token, keyword: Keyword) -> bool {
+    matches!(token, Token::Word(word) if word.keyword == keyword && word.quote_style.is_none())
+}
+
+fn begins_query(token: &Token) -> bool {
+    [Keyword::SELECT, Keyword::VALUES, Keyword::WITH].iter().any(|keyword| is_keyword(token, *keyword))
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlparser::tokenizer::Tokenizer;
+
+    use super::*;
+    use crate::dialect::Tarantool;
+
+    fn rewrite(text: &str) -> String {
+        let tokens = Tokenizer::new(&Tarantool, text).tokenize_with_location().expect("tokens");
+        rewritten(tokens).iter().map(|token| token.token.to_string()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn commas_join_sources_only_in_a_from() {
+        for (text, expected) in [
+            ("SELECT a, b FROM t, u ON a = b", "SELECT a , b FROM t INNER JOIN u ON a = b"),
+            ("SELECT 1 FROM t CROSS JOIN u", "SELECT 1 FROM t INNER JOIN u"),
+            (
+                "SELECT 1 FROM t JOIN u USING (a, b), v GROUP BY a, b",
+                "SELECT 1 FROM t JOIN u USING ( a , b ) INNER JOIN v GROUP BY a , b",
+            ),
+            (
+                "SELECT 1 FROM (t, u), (SELECT a, b FROM v)",
+                "SELECT 1 FROM ( t INNER JOIN u ) INNER JOIN ( SELECT a , b FROM v )",
+            ),
+            ("SELECT f(a, b) FROM t WHERE a IN (1, 2)", "SELECT f ( a , b ) FROM t WHERE a IN ( 1 , 2 )"),
+        ] {
+            assert_eq!(rewrite(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_of_subqueries_and_spaces_stand_behind_in() {
+        assert_eq!(rewrite("a IN ((SELECT 1), 2)"), "a IN ( + ( SELECT 1 ) , 2 )");
+        assert_eq!(rewrite("a NOT IN t AND ~~b"), "a NOT IN ( SELECT * FROM t ) AND ~ ~ b");
+        assert_eq!(rewrite("a IN (SELECT 1)"), "a IN ( SELECT 1 )");
+    }
+}
