@@ -359,6 +359,16 @@ fn sql_over_several_spaces_is_theirs() {
 }
 
 #[test]
+fn collations_and_views_of_sql_are_theirs() {
+    compare("sql_views.lua", &[]);
+}
+
+#[test]
+fn triggers_and_foreign_keys_of_sql_are_theirs() {
+    compare("sql_triggers.lua", &[]);
+}
+
+#[test]
 fn errors_have_codes_texts_and_causes() {
     compare("errors.lua", &[]);
 }
