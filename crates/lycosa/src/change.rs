@@ -7,10 +7,9 @@ use lycosa_client::{Error, Kind, Value};
 use serde_json::json;
 
 use crate::arguments::{
-    BuryArguments, Choice, ChosenArguments, ClientArguments, FilterArguments, KickArguments,
-    ReleaseArguments, TaskState,
+    BuryArguments, Choice, ChosenArguments, FilterArguments, KickArguments, ReleaseArguments, TaskState,
 };
-use crate::commands::{flag, for_all_ids, for_each_id, method, options};
+use crate::commands::{TubeCalls, flag, options};
 use crate::confirm;
 use crate::explain;
 use crate::listing;
@@ -29,8 +28,6 @@ const NAMED: u64 = 20;
 struct Change<'a> {
     /// For people, and the name of the method for one task.
     verb: &'static str,
-    /// The method for many tasks.
-    many: &'static str,
     /// What the count says was done.
     done: &'static str,
     options: Option<Value>,
@@ -42,10 +39,10 @@ struct Change<'a> {
 /// `lycosa release`
 pub(crate) fn release(arguments: &ReleaseArguments) -> anyhow::Result<Outcome> {
     let ReleaseArguments { chosen, delay, reason, force } = arguments;
-    let ChosenArguments { tube, ids, token, client, .. } = chosen;
-    let session = open(chosen)?;
-    tube_options::check(&session, tube, &[("--delay", Needs::Ttl, delay.is_some())])?;
-    let by_filter = ids.is_empty();
+    let ChosenArguments { tube, ids, token, client, session, .. } = chosen;
+    let session = &Session::open_joined(client, session)?;
+    let calls = TubeCalls { session, client, tube };
+    tube_options::check(session, tube, &[("--delay", Needs::Ttl, delay.is_some())])?;
     let given = |force: bool| {
         let pairs = [
             ("delay", delay.map(seconds)),
@@ -55,46 +52,47 @@ pub(crate) fn release(arguments: &ReleaseArguments) -> anyhow::Result<Outcome> {
         Some(options(pairs)).filter(|options| !matches!(options, Value::Map(pairs) if pairs.is_empty()))
     };
     if !token.is_empty() {
-        return for_each_id(&session, client, tube, "release", token, given(false).as_ref());
+        return calls.for_each_id("release", token, given(false).as_ref());
     }
-    if by_filter {
-        let change =
-            Change::new("release", "release_many", "released", given(true), Some(TaskState::Taken), chosen);
-        return change.run(&session, tube, client);
+    if ids.is_empty() {
+        let (options, only) = (given(true), Some(TaskState::Taken));
+        return Change { verb: "release", done: "released", options, only, filter: &chosen.filter }
+            .run(calls);
     }
     if *force {
-        return one_by_one(&session, client, tube, "release_many", ids, given(true).as_ref());
+        return one_by_one(calls, "release_many", ids, given(true).as_ref());
     }
     // Several ids are one batch, if the server knows batches.
     if ids.len() > 1
-        && let Some(outcome) =
-            for_all_ids(&session, client, tube, "release_many", ids, given(false).as_ref())?
+        && let Some(outcome) = calls.for_all_ids("release_many", ids, given(false).as_ref())?
     {
         return Ok(outcome);
     }
-    for_each_id(&session, client, tube, "release", ids, given(false).as_ref())
+    calls.for_each_id("release", ids, given(false).as_ref())
 }
 
 /// `lycosa bury`
 pub(crate) fn bury(arguments: &BuryArguments) -> anyhow::Result<Outcome> {
     let BuryArguments { chosen, reason } = arguments;
-    let given = reason.as_deref().map(|reason| Value::map([("reason", reason)]));
-    let session = open(chosen)?;
-    if let Some(outcome) = for_named(&session, chosen, "bury", given.as_ref())? {
-        return Ok(outcome);
-    }
-    let change = Change::new("bury", "bury_many", "buried", given, None, chosen);
-    change.run(&session, &chosen.tube, &chosen.client)
+    let options = reason.as_deref().map(|reason| Value::map([("reason", reason)]));
+    change(chosen, &Change { verb: "bury", done: "buried", options, only: None, filter: &chosen.filter })
 }
 
 /// `lycosa delete`
 pub(crate) fn delete(chosen: &ChosenArguments) -> anyhow::Result<Outcome> {
-    let session = open(chosen)?;
-    if let Some(outcome) = for_named(&session, chosen, "delete", None)? {
-        return Ok(outcome);
+    let filter = &chosen.filter;
+    change(chosen, &Change { verb: "delete", done: "deleted", options: None, only: None, filter })
+}
+
+/// Changes each task that a token or an id names, or the tasks that a filter chooses.
+fn change(chosen: &ChosenArguments, change: &Change<'_>) -> anyhow::Result<Outcome> {
+    let ChosenArguments { tube, ids, token, client, session, .. } = chosen;
+    let session = &Session::open_joined(client, session)?;
+    let calls = TubeCalls { session, client, tube };
+    if token.is_empty() && ids.is_empty() {
+        return change.run(calls);
     }
-    let change = Change::new("delete", "delete_many", "deleted", None, None, chosen);
-    change.run(&session, &chosen.tube, &chosen.client)
+    calls.for_each_named(change.verb, (ids, token), change.options.as_ref())
 }
 
 /// `lycosa kick`
@@ -108,65 +106,38 @@ pub(crate) fn kick(arguments: &KickArguments) -> anyhow::Result<Outcome> {
         ))
         .into());
     }
-    let session = Session::open(client)?;
+    let session = &Session::open(client)?;
+    let calls = TubeCalls { session, client, tube };
     if !id.is_empty() {
-        return one_by_one(&session, client, tube, "kick_many", id, None);
+        return one_by_one(calls, "kick_many", id, None);
     }
     if filter.choice.is_given() || filter.limit.is_some() {
         let (options, only) = (None, Some(TaskState::Buried));
-        let (verb, many, done) = ("kick", "kick_many", "kicked");
-        let change = Change { verb, many, done, options, only, filter };
-        return change.run(&session, tube, client);
+        return Change { verb: "kick", done: "kicked", options, only, filter }.run(calls);
     }
-    let values = session.call(&method(tube, "kick"), vec![count.unwrap_or(1).into()])?;
-    said(client, tube, "kicked", values.first().and_then(Value::as_u64).unwrap_or(0))
+    let values = calls.call("kick", count.unwrap_or(1).into(), None)?;
+    said(calls, "kicked", values.first().and_then(Value::as_u64).unwrap_or(0))
 }
 
-fn open(chosen: &ChosenArguments) -> anyhow::Result<Session> {
-    let session = Session::open(&chosen.client)?;
-    session.join(&chosen.session)?;
-    Ok(session)
-}
-
-/// Calls a method for each task that a token or an id names. `None`: a filter chooses the tasks.
-fn for_named(
-    session: &Session,
-    chosen: &ChosenArguments,
-    name: &str,
-    options: Option<&Value>,
-) -> anyhow::Result<Option<Outcome>> {
-    let ChosenArguments { tube, ids, token, client, .. } = chosen;
-    match (token.is_empty(), ids.is_empty()) {
-        (false, _) => for_each_id(session, client, tube, name, token, options).map(Some),
-        (true, false) => for_each_id(session, client, tube, name, ids, options).map(Some),
-        (true, true) => Ok(None),
-    }
-}
-
-fn said(client: &ClientArguments, tube: &str, done: &str, count: u64) -> anyhow::Result<Outcome> {
-    if client.json {
-        output::line(json!({ "tube": tube, done: count }))?;
-    } else {
-        output::line(format_args!("{done} {} of {tube}", counted(count, "task")))?;
-    }
-    Ok(Outcome::Done)
+fn said(calls: TubeCalls<'_>, done: &str, count: u64) -> anyhow::Result<Outcome> {
+    let TubeCalls { client, tube, .. } = calls;
+    let words = format_args!("{done} {} of {tube}", counted(count, "task"));
+    output::said(client.json, json!({ "tube": tube, done: count }), words)
 }
 
 /// Calls a method for many tasks with one id at a time; goes on after one that is refused.
 fn one_by_one(
-    session: &Session,
-    client: &ClientArguments,
-    tube: &str,
-    many: &'static str,
+    calls: TubeCalls<'_>,
+    many: &str,
     ids: &[u64],
     options: Option<&Value>,
 ) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::Done;
     for &id in ids {
-        match call_many(session, tube, many, &[id], options) {
-            Ok(tasks) => output::tasks(&tasks, client.json, None)?,
+        match call_many(calls, many, &[id], options) {
+            Ok(tasks) => output::tasks(&tasks, calls.client.json, None)?,
             Err(error) if refusal(&error).is_some() => {
-                eprintln!("lycosa: {tube} {id}: {}", of_task(id, &error));
+                eprintln!("lycosa: {} {id}: {}", calls.tube, of_task(id, &error));
                 outcome = Outcome::Refused;
             }
             Err(error) => return Err(error),
@@ -176,14 +147,13 @@ fn one_by_one(
 }
 
 fn call_many(
-    session: &Session,
-    tube: &str,
-    many: &'static str,
+    calls: TubeCalls<'_>,
+    many: &str,
     ids: &[u64],
     options: Option<&Value>,
 ) -> anyhow::Result<Vec<Task>> {
-    let arguments = std::iter::once(Value::array(ids.iter().copied())).chain(options.cloned()).collect();
-    let values = session.call(&method(tube, many), arguments).map_err(|error| match error.kind() {
+    let values = calls.call(many, Value::array(ids.iter().copied()), options);
+    let values = values.map_err(|error| match error.kind() {
         // Every Lycosa has it; the tube exists, or the error would say so.
         Some(Kind::NoSuchProcedure) => {
             let text = format!("this server has no method {many}: it runs the Lua module");
@@ -210,20 +180,12 @@ fn is_about_a_task(kind: Kind) -> bool {
     matches!(kind, Kind::NoSuchTask | Kind::NotTaken | Kind::NotBuried)
 }
 
-impl<'a> Change<'a> {
-    fn new(
-        verb: &'static str,
-        many: &'static str,
-        done: &'static str,
-        options: Option<Value>,
-        only: Option<TaskState>,
-        chosen: &'a ChosenArguments,
-    ) -> Self {
-        Self { verb, many, done, options, only, filter: &chosen.filter }
-    }
-
+impl Change<'_> {
     /// Counts the tasks that the filter chooses, and changes them if told to.
-    fn run(&self, session: &Session, tube: &str, client: &ClientArguments) -> anyhow::Result<Outcome> {
+    fn run(&self, calls: TubeCalls<'_>) -> anyhow::Result<Outcome> {
+        let TubeCalls { session, client, tube } = calls;
+        // The method for many tasks.
+        let many = &format!("{}_many", self.verb);
         let choice = self.choice_in_state()?;
         listing::check_choice(session, tube, &choice)?;
         let mut ids = Vec::new();
@@ -240,11 +202,11 @@ impl<'a> Change<'a> {
         }
         let (mut changed, mut refused) = (0, 0);
         for batch in ids.chunks(BATCH) {
-            match call_many(session, tube, self.many, batch, self.options.as_ref()) {
+            match call_many(calls, many, batch, self.options.as_ref()) {
                 Ok(tasks) => changed += tasks.len() as u64,
                 Err(error) if batch.len() > 1 && refusal(&error).is_some_and(is_about_a_task) => {
                     for id in batch {
-                        match call_many(session, tube, self.many, &[*id], self.options.as_ref()) {
+                        match call_many(calls, many, &[*id], self.options.as_ref()) {
                             Ok(tasks) => changed += tasks.len() as u64,
                             Err(error) if refusal(&error).is_some_and(is_about_a_task) => {
                                 refused += 1;
@@ -259,7 +221,7 @@ impl<'a> Change<'a> {
                 Err(error) => return Err(error),
             }
         }
-        said(client, tube, self.done, changed)?;
+        said(calls, self.done, changed)?;
         if refused > 0 {
             eprintln!("lycosa: refused for changes since the count: {}", counted(refused, "task"));
             return Ok(Outcome::Refused);

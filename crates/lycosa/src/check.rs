@@ -16,7 +16,7 @@ use crate::arguments::CheckArguments;
 use crate::commands::bytes_bar;
 use crate::metrics;
 use crate::outcome::Outcome;
-use crate::output::{line, table, vclock};
+use crate::output::{either, line, table, vclock};
 
 /// How often the progress is shown.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -152,11 +152,11 @@ impl Report<'_> {
     /// What a start would say about the files.
     fn findings(&self, contents: &Contents) -> anyhow::Result<()> {
         for resolution in &contents.resolutions {
-            if self.json {
-                line(json!({ "finding": resolution.to_string() }))?;
-            } else {
-                line(format_args!("a start says: {resolution}"))?;
-            }
+            either(
+                self.json,
+                json!({ "finding": resolution.to_string() }),
+                format_args!("a start says: {resolution}"),
+            )?;
         }
         Ok(())
     }
@@ -219,11 +219,11 @@ impl Report<'_> {
 
     fn unsupported(&self, unsupported: &[Unsupported]) -> anyhow::Result<()> {
         for found in unsupported {
-            if self.json {
-                line(json!({ "unsupported": found.what(), "here": found.here(), "advice": found.advice() }))?;
-            } else {
-                line(format_args!("not run here: {found}"))?;
-            }
+            either(
+                self.json,
+                json!({ "unsupported": found.what(), "here": found.here(), "advice": found.advice() }),
+                format_args!("not run here: {found}"),
+            )?;
         }
         Ok(())
     }
@@ -234,11 +234,7 @@ impl Report<'_> {
             line("a Tarantool 2.6 finds nothing to refuse, as far as can be told without SQL and Lua")?;
         }
         for text in objections {
-            if self.json {
-                line(json!({ "for_tarantool": text }))?;
-            } else {
-                line(format_args!("a Tarantool refuses: {text}"))?;
-            }
+            either(self.json, json!({ "for_tarantool": text }), format_args!("a Tarantool refuses: {text}"))?;
         }
         Ok(())
     }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use lycosa_client::Value;
 use serde_json::json;
 
 use crate::arguments::AdminArguments;
@@ -11,6 +10,7 @@ use crate::outcome::Outcome;
 use crate::output;
 use crate::payload;
 use crate::session::Session;
+use crate::values::number_of;
 
 /// How long a snapshot may take.
 pub(crate) const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -24,22 +24,21 @@ pub(crate) fn run(arguments: &AdminArguments) -> anyhow::Result<Outcome> {
         output::line(json!({ "checkpoint": payload::to_json(checkpoint) }))?;
         return Ok(Outcome::Done);
     }
-    let number = |value: &Value, name| value.get(name).and_then(Value::as_u64).unwrap_or_default();
     let Some(last) = checkpoint.get("last") else {
         output::line("nothing has changed since the last snapshot")?;
         return Ok(Outcome::Done);
     };
     output::line(format_args!(
         "snapshot of {} rows, {} bytes, written in {:.2} s; requests were held for {} us at the most",
-        number(last, "rows"),
-        number(last, "bytes"),
-        number(last, "duration_us") as f64 / 1e6,
-        number(checkpoint, "longest_pause_us"),
+        number_of(last, "rows"),
+        number_of(last, "bytes"),
+        number_of(last, "duration_us") as f64 / 1e6,
+        number_of(checkpoint, "longest_pause_us"),
     ))?;
     output::line(format_args!(
         "the data folder takes {} of {} bytes",
-        number(checkpoint, "disk_used"),
-        number(checkpoint, "disk_bound"),
+        number_of(checkpoint, "disk_used"),
+        number_of(checkpoint, "disk_bound"),
     ))?;
     Ok(Outcome::Done)
 }

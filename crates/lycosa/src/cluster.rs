@@ -30,18 +30,18 @@ pub(crate) fn run(command: &ClusterCommand) -> anyhow::Result<Outcome> {
         ClusterCommand::Add { address, at } => {
             let answer = order(&at.data_dir, &Order::Add { address: address.clone() })?;
             let node = answer.get("node").and_then(Json::as_u64).unwrap_or_default();
-            say(
-                at,
-                &answer,
-                &format!("node {node} at {address} is a learner, and a voter once it has all data"),
+            output::said(
+                at.json,
+                answer,
+                format_args!("node {node} at {address} is a learner, and a voter once it has all data"),
             )
         }
         ClusterCommand::Remove { node, at } => {
             let answer = order(&at.data_dir, &Order::Remove { node: *node })?;
-            say(
-                at,
-                &answer,
-                &format!(
+            output::said(
+                at.json,
+                answer,
+                format_args!(
                     "node {node} is being removed: stop its server once `lycosa cluster status` does not show it"
                 ),
             )
@@ -50,7 +50,7 @@ pub(crate) fn run(command: &ClusterCommand) -> anyhow::Result<Outcome> {
             let answer = order(&at.data_dir, &Order::Transfer { node: *node })?;
             let successor = answer.get("successor").and_then(Json::as_u64).unwrap_or_default();
             await_leader(&at.data_dir, successor)?;
-            say(at, &answer, &format!("node {successor} leads"))
+            output::said(at.json, answer, format_args!("node {successor} leads"))
         }
         ClusterCommand::Status(at) => status(at),
         ClusterCommand::Leave(at) => {
@@ -60,7 +60,7 @@ pub(crate) fn run(command: &ClusterCommand) -> anyhow::Result<Outcome> {
                 "the data folder is that of a single server again: leave cluster.listen out when you start it. Group {} has ended",
                 member.group
             );
-            say(at, &answer, &text)
+            output::said(at.json, answer, text)
         }
         ClusterCommand::Recover(arguments) => recover(&arguments.at, arguments.force),
         ClusterCommand::Demo => demo::run(),
@@ -72,15 +72,6 @@ fn config(file: Option<&Path>, data_dir: &Path) -> anyhow::Result<Config> {
     Ok(Config::load(file, std::env::vars(), &flags)?)
 }
 
-fn say(at: &AdminArguments, answer: &Json, text: &str) -> anyhow::Result<Outcome> {
-    if at.json {
-        output::line(answer)?;
-    } else {
-        output::line(text)?;
-    }
-    Ok(Outcome::Done)
-}
-
 fn init(arguments: &ClusterInitArguments) -> anyhow::Result<Outcome> {
     let config = config(arguments.config.as_deref(), &arguments.at.data_dir)?;
     let begun = folder::init(&config, arguments.member_address.as_deref())?;
@@ -90,7 +81,7 @@ fn init(arguments: &ClusterInitArguments) -> anyhow::Result<Outcome> {
          cluster add`",
         begun.group, begun.address
     );
-    say(&arguments.at, &answer, &text)
+    output::said(arguments.at.json, answer, text)
 }
 
 fn recover(arguments: &ClusterInitArguments, force: bool) -> anyhow::Result<Outcome> {
@@ -113,7 +104,7 @@ fn recover(arguments: &ClusterInitArguments, force: bool) -> anyhow::Result<Outc
          confirmed and this one did not have is missing; take empty servers in with `lycosa cluster add`",
         member.node, member.group, begun.group
     );
-    say(&arguments.at, &answer, &text)
+    output::said(arguments.at.json, answer, text)
 }
 
 /// Waits until the member of a data folder knows the successor as its leader.

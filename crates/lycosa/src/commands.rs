@@ -82,12 +82,7 @@ fn may_end(tube: &str, verb: &str, total: u64) -> anyhow::Result<()> {
 }
 
 fn say(client: &ClientArguments, tube: &str, what: &str) -> anyhow::Result<Outcome> {
-    if client.json {
-        output::line(json!({ "tube": tube, "done": what }))?;
-    } else {
-        output::line(format_args!("{what} tube {tube}"))?;
-    }
-    Ok(Outcome::Done)
+    output::said(client.json, json!({ "tube": tube, "done": what }), format_args!("{what} tube {tube}"))
 }
 
 fn create(arguments: &TubeCreateArguments) -> anyhow::Result<Outcome> {
@@ -226,8 +221,7 @@ pub(crate) fn bytes_bar(size: Option<u64>) -> ProgressBar {
 
 pub(crate) fn take(arguments: &TakeArguments) -> anyhow::Result<Outcome> {
     let wait = arguments.timeout;
-    let session = Session::open(&arguments.client)?;
-    session.join(&arguments.session)?;
+    let session = Session::open_joined(&arguments.client, &arguments.session)?;
     let identity = if arguments.client.json && !arguments.ack && arguments.lease.is_none() {
         Some(session.identify()?)
     } else {
@@ -302,98 +296,103 @@ fn take_many(
     Ok(Outcome::Done)
 }
 
-/// Calls a method for all of the ids at once. None if the server has no such method: it runs the Lua module.
-pub(crate) fn for_all_ids(
-    session: &Session,
-    client: &ClientArguments,
-    tube: &str,
-    name: &str,
-    ids: &[u64],
-    extra: Option<&Value>,
-) -> anyhow::Result<Option<Outcome>> {
-    let ids = Value::array(ids.iter().copied());
-    let arguments = std::iter::once(ids).chain(extra.cloned()).collect();
-    match session.call(&method(tube, name), arguments) {
-        Ok(values) => {
-            let tasks = Task::read_many(values.first().unwrap_or(&Value::Nil))?.unwrap_or_default();
-            output::tasks(&tasks, client.json, None)?;
-            Ok(Some(Outcome::Done))
-        }
-        Err(error) if error.kind() == Some(Kind::NoSuchProcedure) => Ok(None),
-        Err(Error::Server { message, .. }) => {
-            eprintln!("lycosa: {tube}: {message}");
-            Ok(Some(Outcome::Refused))
-        }
-        Err(error) => Err(error.into()),
-    }
+/// A tube whose methods a command calls.
+#[derive(Clone, Copy)]
+pub(crate) struct TubeCalls<'a> {
+    pub(crate) session: &'a Session,
+    pub(crate) client: &'a ClientArguments,
+    pub(crate) tube: &'a str,
 }
 
-/// Calls a method for each of the ids, or tokens of leases; goes on after one that is refused.
-pub(crate) fn for_each_id<T: Clone + Into<Value> + Display>(
-    session: &Session,
-    client: &ClientArguments,
-    tube: &str,
-    name: &str,
-    ids: &[T],
-    extra: Option<&Value>,
-) -> anyhow::Result<Outcome> {
-    let mut outcome = Outcome::Done;
-    for id in ids {
-        let arguments = std::iter::once(id.clone().into()).chain(extra.cloned()).collect();
-        match session.call(&method(tube, name), arguments) {
-            Ok(values) => match values.first().map(Task::read).transpose()?.flatten() {
-                Some(task) if client.json => output::line(task.json(None))?,
-                Some(task) => task.print()?,
-                None => {}
-            },
-            Err(Error::Server { message, kind, .. }) => {
-                eprintln!("lycosa: {tube} {id}: {message}");
-                let is_missing = name == "peek" && kind == Kind::NoSuchTask;
-                outcome =
-                    if is_missing && outcome == Outcome::Done { Outcome::NoTask } else { Outcome::Refused };
+impl TubeCalls<'_> {
+    /// Calls a method with a subject, and an option behind it.
+    pub(crate) fn call(
+        &self,
+        name: &str,
+        subject: Value,
+        extra: Option<&Value>,
+    ) -> Result<Vec<Value>, Error> {
+        let arguments = std::iter::once(subject).chain(extra.cloned()).collect();
+        self.session.call(&method(self.tube, name), arguments)
+    }
+
+    /// Calls a method for all of the ids at once. None if the server has no such method: it runs the Lua module.
+    pub(crate) fn for_all_ids(
+        &self,
+        name: &str,
+        ids: &[u64],
+        extra: Option<&Value>,
+    ) -> anyhow::Result<Option<Outcome>> {
+        match self.call(name, Value::array(ids.iter().copied()), extra) {
+            Ok(values) => {
+                let tasks = Task::read_many(values.first().unwrap_or(&Value::Nil))?.unwrap_or_default();
+                output::tasks(&tasks, self.client.json, None)?;
+                Ok(Some(Outcome::Done))
             }
-            Err(error) => return Err(error.into()),
+            Err(error) if error.kind() == Some(Kind::NoSuchProcedure) => Ok(None),
+            Err(Error::Server { message, .. }) => {
+                eprintln!("lycosa: {}: {message}", self.tube);
+                Ok(Some(Outcome::Refused))
+            }
+            Err(error) => Err(error.into()),
         }
     }
-    Ok(outcome)
+
+    /// Calls a method for each of the ids, or tokens of leases; goes on after one that is refused.
+    pub(crate) fn for_each_id<T: Clone + Into<Value> + Display>(
+        &self,
+        name: &str,
+        ids: &[T],
+        extra: Option<&Value>,
+    ) -> anyhow::Result<Outcome> {
+        let mut outcome = Outcome::Done;
+        for id in ids {
+            match self.call(name, id.clone().into(), extra) {
+                Ok(values) => match values.first().map(Task::read).transpose()?.flatten() {
+                    Some(task) if self.client.json => output::line(task.json(None))?,
+                    Some(task) => task.print()?,
+                    None => {}
+                },
+                Err(Error::Server { message, .. }) => {
+                    eprintln!("lycosa: {} {id}: {message}", self.tube);
+                    outcome = Outcome::Refused;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Calls a method for each task that a token or an id names.
+    pub(crate) fn for_each_named(
+        &self,
+        name: &str,
+        (ids, tokens): (&[u64], &[String]),
+        extra: Option<&Value>,
+    ) -> anyhow::Result<Outcome> {
+        match tokens {
+            [] => self.for_each_id(name, ids, extra),
+            tokens => self.for_each_id(name, tokens, extra),
+        }
+    }
 }
 
 pub(crate) fn ack(arguments: &AckArguments) -> anyhow::Result<Outcome> {
-    let AckArguments { tube, tasks } = arguments;
-    let session = open(tasks)?;
-    if tasks.ids.len() > 1
-        && let Some(outcome) = for_all_ids(&session, &tasks.client, tube, "ack_many", &tasks.ids, None)?
+    let AckArguments { tube, tasks: NamedTasks { ids, token, session, client } } = arguments;
+    let session = &Session::open_joined(client, session)?;
+    let calls = TubeCalls { session, client, tube };
+    if ids.len() > 1
+        && let Some(outcome) = calls.for_all_ids("ack_many", ids, None)?
     {
         return Ok(outcome);
     }
-    for_each_named(&session, tasks, tube, "ack", None)
+    calls.for_each_named("ack", (ids, token), None)
 }
 
 pub(crate) fn touch(arguments: &TouchArguments) -> anyhow::Result<Outcome> {
-    let TouchArguments { tube, seconds: time, tasks } = arguments;
-    for_each_named(&open(tasks)?, tasks, tube, "touch", Some(&seconds(*time)))
-}
-
-fn open(tasks: &NamedTasks) -> anyhow::Result<Session> {
-    let session = Session::open(&tasks.client)?;
-    session.join(&tasks.session)?;
-    Ok(session)
-}
-
-/// Calls a method for each task that a token or an id names.
-fn for_each_named(
-    session: &Session,
-    tasks: &NamedTasks,
-    tube: &str,
-    name: &str,
-    extra: Option<&Value>,
-) -> anyhow::Result<Outcome> {
-    let NamedTasks { client, ids, token, .. } = tasks;
-    if token.is_empty() {
-        for_each_id(session, client, tube, name, ids, extra)
-    } else {
-        for_each_id(session, client, tube, name, token, extra)
-    }
+    let TouchArguments { tube, seconds: time, tasks: NamedTasks { ids, token, session, client } } = arguments;
+    let session = &Session::open_joined(client, session)?;
+    TubeCalls { session, client, tube }.for_each_named("touch", (ids, token), Some(&seconds(*time)))
 }
 
 /// How long `lycosa ping` waits for a greeting before it asks whether the server is starting.
@@ -405,12 +404,11 @@ pub(crate) fn ping(client: &ClientArguments) -> anyhow::Result<Outcome> {
     if client.user.is_some() {
         elapsed = pinged(client)?;
     }
-    if client.json {
-        output::line(json!({ "address": client.address, "microseconds": elapsed.as_micros() as u64 }))?;
-    } else {
-        output::line(format_args!("{} answers after {elapsed:.0?}", client.address))?;
-    }
-    Ok(Outcome::Done)
+    output::said(
+        client.json,
+        json!({ "address": client.address, "microseconds": elapsed.as_micros() as u64 }),
+        format_args!("{} answers after {elapsed:.0?}", client.address),
+    )
 }
 
 /// How long the answer to a PING takes.

@@ -12,7 +12,7 @@ use crate::outcome::Outcome;
 use crate::output;
 use crate::payload;
 use crate::session::Session;
-use crate::values::{counted, time};
+use crate::values::{counted, number_of, text_of, time};
 
 /// Pause between two questions whether a dry run is over.
 const POLL: Duration = Duration::from_millis(50);
@@ -67,7 +67,7 @@ fn start(arguments: &ExpirationStartArguments) -> anyhow::Result<Outcome> {
     } else {
         let mode = match text_of(&task, "mode") {
             "indexed" => "waits for the next deadline".to_owned(),
-            _ => format!("passes over the space in {} s", number(&task, "scan_time")),
+            _ => format!("passes over the space in {} s", number_of(&task, "scan_time")),
         };
         output::line(format_args!("started {}: {mode}", arguments.name))?;
     }
@@ -104,7 +104,7 @@ fn finish_dry_run(
         std::thread::sleep(POLL);
     };
     stop()?;
-    let due = number(&result, "due");
+    let due = number_of(&result, "due");
     let moment = |name| result.get(name).and_then(Value::as_u64);
     let (oldest, newest) = (moment("oldest_us"), moment("newest_us"));
     if arguments.access.client.json {
@@ -129,21 +129,12 @@ fn ago(moment: u64) -> String {
     format!("{} ago, at {date}", humantime::format_duration(Duration::from_secs(seconds)))
 }
 
-fn number(value: &Value, name: &str) -> u64 {
-    value.get(name).and_then(Value::as_u64).unwrap_or_default()
-}
-
-fn text_of<'a>(value: &'a Value, name: &str) -> &'a str {
-    value.get(name).and_then(Value::as_str).unwrap_or_default()
-}
-
 fn list(access: &ServerArguments) -> anyhow::Result<Outcome> {
     let session = Session::open_server(access)?;
     let values = session.call("expiration.list", Vec::new())?;
     let tasks = values.first().and_then(Value::as_array).unwrap_or_default();
     if access.client.json {
-        tasks.iter().try_for_each(|task| output::line(payload::to_json(task)))?;
-        return Ok(Outcome::Done);
+        return output::objects(tasks);
     }
     if tasks.is_empty() {
         // The server names no task of a space of which the user may not know.
@@ -200,7 +191,7 @@ fn stats(name: Option<&str>, access: &ServerArguments) -> anyhow::Result<Outcome
         .iter()
         .map(|(name, statistics)| {
             let mut row = vec![name.clone(), text_of(statistics, "state").to_owned()];
-            row.extend(NUMBERS.iter().map(|name| number(statistics, name).to_string()));
+            row.extend(NUMBERS.iter().map(|name| number_of(statistics, name).to_string()));
             row
         })
         .collect();
@@ -226,7 +217,7 @@ fn stop(name: &str, if_exists: bool, access: &ServerArguments) -> anyhow::Result
     }
     match statistics {
         Some(statistics) => {
-            let tuples = counted(number(statistics, "expired"), "tuple");
+            let tuples = counted(number_of(statistics, "expired"), "tuple");
             output::line(format_args!("stopped {name}, which has deleted {tuples} since it began"))?;
         }
         None => output::line(format_args!("there is no task {name}"))?,

@@ -14,16 +14,12 @@ use crate::outcome::Outcome;
 use crate::output;
 use crate::payload;
 use crate::session::Session;
-use crate::values::time;
+use crate::values::{text_of, time};
 
 /// Names of the table's columns.
 const COLUMNS: [&str; 5] = ["user", "connections", "since", "taken tasks", "longest held"];
 /// Characters of addresses, and of tubes, that the table shows.
 const SHOWN: usize = 80;
-
-fn text<'a>(map: &'a Value, name: &str) -> &'a str {
-    map.get(name).and_then(Value::as_str).unwrap_or_default()
-}
 
 fn array<'a>(map: &'a Value, name: &str) -> &'a [Value] {
     map.get(name).and_then(Value::as_array).unwrap_or_default()
@@ -49,7 +45,7 @@ impl<'a> Holders<'a> {
             let sessions = answer.first().map(|answer| array(answer, "sessions")).unwrap_or_default();
             let connections = sessions.iter().flat_map(|session| array(session, "connections"));
             connections
-                .filter_map(|one| Some((one.get("id")?.as_u64()?, text(one, "address").to_owned())))
+                .filter_map(|one| Some((one.get("id")?.as_u64()?, text_of(one, "address").to_owned())))
                 .filter(|(_, address)| !address.is_empty())
                 .collect()
         });
@@ -96,12 +92,11 @@ fn steer(
     let session = Session::open_admin(&admin.data_dir)?;
     let options = Value::map(reason.map(|reason| ("reason", reason)));
     session.call(function, vec![connection.into(), options])?;
-    if admin.json {
-        output::line(serde_json::json!({ "connection": connection, "done": done }))?;
-    } else {
-        output::line(format_args!("{done} connection {connection}"))?;
-    }
-    Ok(Outcome::Done)
+    output::said(
+        admin.json,
+        serde_json::json!({ "connection": connection, "done": done }),
+        format_args!("{done} connection {connection}"),
+    )
 }
 
 fn list(
@@ -147,7 +142,7 @@ fn row(session: &Value) -> Vec<String> {
     let connections = array(session, "connections");
     let addresses: Vec<String> = connections
         .iter()
-        .map(|one| match (one.get("id").and_then(Value::as_u64), text(one, "address")) {
+        .map(|one| match (one.get("id").and_then(Value::as_u64), text_of(one, "address")) {
             (Some(id), "") => id.to_string(),
             (Some(id), address) => format!("{id} at {address}"),
             (None, address) => address.to_owned(),

@@ -1,5 +1,6 @@
 //! Output of commands: lines and tables for people, one JSON object a line with `--json`.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use anyhow::Context;
@@ -9,6 +10,7 @@ use lycosa_server::config::Config;
 use serde_json::{Value as Json, json};
 use unicode_width::UnicodeWidthStr;
 
+use crate::outcome::Outcome;
 use crate::payload;
 use crate::terminal;
 
@@ -83,8 +85,25 @@ pub(crate) fn tasks(tasks: &[Task], as_json: bool, session: Option<&str>) -> io:
 }
 
 /// Prints one line.
-pub(crate) fn line(text: impl std::fmt::Display) -> io::Result<()> {
+pub(crate) fn line(text: impl Display) -> io::Result<()> {
     writeln!(terminal::stdout(), "{text}").map_err(|error| unwritten(&error))
+}
+
+/// Prints what a command has done, as an object or in words.
+pub(crate) fn said(as_json: bool, object: impl Display, words: impl Display) -> anyhow::Result<Outcome> {
+    either(as_json, object, words)?;
+    Ok(Outcome::Done)
+}
+
+/// Prints an object, or one line in words.
+pub(crate) fn either(as_json: bool, object: impl Display, words: impl Display) -> io::Result<()> {
+    if as_json { line(object) } else { line(words) }
+}
+
+/// Prints values as objects.
+pub(crate) fn objects(values: &[Value]) -> anyhow::Result<Outcome> {
+    values.iter().try_for_each(|value| line(payload::to_json(value)))?;
+    Ok(Outcome::Done)
 }
 
 /// The error with its place. The kind stays: it decides the exit code.

@@ -15,10 +15,9 @@ pub(crate) fn run(arguments: &AdminArguments) -> anyhow::Result<Outcome> {
     let session = Session::open_admin(&arguments.data_dir)?;
     let answer = session.eval(RELOAD, Vec::new())?;
     let generation = answer.first().and_then(Value::as_u64).unwrap_or_default();
-    if arguments.json {
-        output::line(json!({ "generation": generation }))?;
-    } else {
-        output::line(format_args!("the program was loaded again: generation {generation}"))?;
-    }
-    Ok(Outcome::Done)
+    output::said(
+        arguments.json,
+        json!({ "generation": generation }),
+        format_args!("the program was loaded again: generation {generation}"),
+    )
 }

@@ -16,6 +16,7 @@ use crate::outcome::Outcome;
 use crate::output;
 use crate::session::Session;
 use crate::shadow;
+use crate::values::text_of;
 
 /// Pause between two looks at the server.
 const POLL: Duration = Duration::from_millis(10);
@@ -55,7 +56,7 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
         if state == "RUNNING" || state == NO_QUEUE && takes_writes {
             break state;
         }
-        let text = |name| info.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |name| text_of(&info, name);
         if info.get("id").and_then(Value::as_u64) == Some(0) {
             bail!(
                 "this server is an anonymous replica (replication_anon) and never takes writes. To promote it, stop it, move its \
@@ -131,12 +132,11 @@ fn warn_of_next_start(read_only: &str) {
 
 /// Names the surprises of a promotion: another master that takes writes as well, and replies that wait.
 fn warn(session: &Session, info: &Value) -> anyhow::Result<()> {
-    let text = |map: &Value, name: &str| map.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     for master in info.get("masters").and_then(Value::as_array).unwrap_or_default() {
-        let peer = text(master, "peer");
+        let peer = text_of(master, "peer");
         // One that honors terms has heard, or hears at once.
         let honors = master.get("honors_terms").and_then(Value::as_bool) == Some(true);
-        if text(master, "status") == "follow" && !honors && takes_writes(session, &peer) == Some(true) {
+        if text_of(master, "status") == "follow" && !honors && takes_writes(session, peer) == Some(true) {
             eprintln!(
                 "lycosa: {peer}, which this server follows, takes writes too, and both keep what they are told: `lycosa demote` \
                  there, or take it out of `replication` here"

@@ -106,6 +106,16 @@ impl Session {
         Session::connect(&connect_options(arguments)?)
     }
 
+    /// The same, in the queue session that the arguments name.
+    pub(crate) fn open_joined(
+        arguments: &ClientArguments,
+        session: &SessionArguments,
+    ) -> anyhow::Result<Session> {
+        let opened = Session::open(arguments)?;
+        opened.join(session)?;
+        Ok(opened)
+    }
+
     /// The same; a server that is still starting says after `patience` how far it is.
     pub(crate) fn open_within(arguments: &ClientArguments, patience: Duration) -> anyhow::Result<Session> {
         Session::connect(&connect_options(arguments)?.start_patience(patience))
@@ -152,7 +162,7 @@ impl Session {
     }
 
     /// Acts in the queue session that the arguments name, if they name one.
-    pub(crate) fn join(&self, arguments: &SessionArguments) -> anyhow::Result<()> {
+    fn join(&self, arguments: &SessionArguments) -> anyhow::Result<()> {
         let Some(hex) = &arguments.session else { return Ok(()) };
         let uuid =
             parse_hex(hex).with_context(|| format!("--session {hex}: expected 32 hexadecimal digits"))?;

@@ -13,7 +13,7 @@ use crate::outcome::Outcome;
 use crate::output;
 use crate::payload;
 use crate::session::Session;
-use crate::values::time;
+use crate::values::{number_of, text_of, time};
 
 /// Calls a method of a tube that replies with one value.
 pub(crate) fn ask(session: &Session, tube: &str, name: &str, arguments: Vec<Value>) -> anyhow::Result<Value> {
@@ -66,15 +66,14 @@ pub(crate) fn explain(arguments: &ExplainArguments) -> anyhow::Result<Outcome> {
     };
     let state = reply.get("state").and_then(Value::as_str).map(|state| format!(" is {state}"));
     let tasks = reply.get("tasks").map(|tasks| {
-        let count = |name: &str| tasks.get(name).and_then(Value::as_u64).unwrap_or(0);
-        let counts = ["ready", "taken", "delayed", "buried"].map(|name| format!("{} {name}", count(name)));
+        let counts =
+            ["ready", "taken", "delayed", "buried"].map(|name| format!("{} {name}", number_of(tasks, name)));
         format!(": {}", counts.join(", "))
     });
     output::line(format_args!("{title}{}{}", state.unwrap_or_default(), tasks.unwrap_or_default()))?;
     let reasons = reply.get("reasons").and_then(Value::as_array).unwrap_or_default();
     for reason in reasons {
-        let text = reason.get("text").and_then(Value::as_str).unwrap_or_default();
-        output::line(format_args!("  {}", one_line(text, usize::MAX)))?;
+        output::line(format_args!("  {}", one_line(text_of(reason, "text"), usize::MAX)))?;
     }
     if reasons.is_empty() && reply.get("next") == Some(&Value::Bool(true)) {
         output::line("  the next take gets it")?;
@@ -93,10 +92,7 @@ pub(crate) fn audit(arguments: &AuditArguments) -> anyhow::Result<Outcome> {
     let values = session.call("queue.audit", vec![given])?;
     let entries = values.first().and_then(Value::as_array).context("the server returned no entries")?;
     if client.json {
-        for entry in entries {
-            output::line(payload::to_json(entry))?;
-        }
-        return Ok(Outcome::Done);
+        return output::objects(entries);
     }
     if entries.is_empty() {
         eprintln!("lycosa: the audit log has no entry that this user may see");
@@ -108,7 +104,7 @@ pub(crate) fn audit(arguments: &AuditArguments) -> anyhow::Result<Outcome> {
 }
 
 fn row(entry: &Value) -> Vec<String> {
-    let text = |name: &str| one_line(entry.get(name).and_then(Value::as_str).unwrap_or_default(), 80);
+    let text = |name: &str| one_line(text_of(entry, name), 80);
     let number =
         |name: &str| entry.get(name).and_then(Value::as_u64).map_or(String::new(), |n| n.to_string());
     let ago = entry.get("time").and_then(distance).map_or(String::new(), time);

@@ -11,7 +11,7 @@ use crate::outcome::Outcome;
 use crate::output;
 use crate::payload;
 use crate::session::Session;
-use crate::values::name_of;
+use crate::values::{name_of, text_of};
 
 pub(crate) fn run(command: TokenCommand) -> anyhow::Result<Outcome> {
     match command {
@@ -35,12 +35,11 @@ pub(crate) fn run(command: TokenCommand) -> anyhow::Result<Outcome> {
         TokenCommand::Revoke { name, admin } => {
             let session = Session::open_admin(&admin.data_dir)?;
             session.call("lycosa.token.revoke", vec![name.as_str().into()])?;
-            if admin.json {
-                output::line(json!({ "token": name, "done": "revoked" }))?;
-            } else {
-                output::line(format_args!("revoked token {name}"))?;
-            }
-            Ok(Outcome::Done)
+            output::said(
+                admin.json,
+                json!({ "token": name, "done": "revoked" }),
+                format_args!("revoked token {name}"),
+            )
         }
     }
 }
@@ -49,12 +48,9 @@ fn list(session: &Session, as_json: bool) -> anyhow::Result<Outcome> {
     let values = session.call("lycosa.token.list", Vec::new())?;
     let tokens = values.first().and_then(Value::as_array).unwrap_or_default();
     if as_json {
-        tokens.iter().try_for_each(|token| output::line(payload::to_json(token)))?;
-        return Ok(Outcome::Done);
+        return output::objects(tokens);
     }
-    let text = |token: &Value, name: &str| {
-        token.get(name).and_then(Value::as_str).map(str::to_owned).unwrap_or_default()
-    };
+    let text = |token: &Value, name: &str| text_of(token, name).to_owned();
     let rows: Vec<_> = tokens
         .iter()
         .map(|token| {

@@ -81,12 +81,7 @@ fn check_tubes(session: &Session, wanted: &[String]) -> anyhow::Result<()> {
 }
 
 fn said(as_json: bool, user: &str, what: &str) -> anyhow::Result<Outcome> {
-    if as_json {
-        output::line(json!({ "user": user, "done": what }))?;
-    } else {
-        output::line(format_args!("{what} user {user}"))?;
-    }
-    Ok(Outcome::Done)
+    output::said(as_json, json!({ "user": user, "done": what }), format_args!("{what} user {user}"))
 }
 
 /// The same for roles and tubes: `granted to user ann: role viewer, tube mail`.

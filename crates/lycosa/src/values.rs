@@ -150,6 +150,16 @@ pub(crate) fn time(span: Duration) -> String {
     shown.map(|(count, unit)| format!("{count}{unit}")).collect::<Vec<_>>().join(" ")
 }
 
+/// A member of a reply that is a whole number; 0 without it.
+pub(crate) fn number_of(map: &Value, name: &str) -> u64 {
+    map.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// A member of a reply that is text; empty without it.
+pub(crate) fn text_of<'a>(map: &'a Value, name: &str) -> &'a str {
+    map.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,7 +17,7 @@ use crate::output;
 use crate::payload;
 use crate::session::Session;
 use crate::tube_options::{self, Needs};
-use crate::values::{name_of, seconds, time};
+use crate::values::{name_of, number_of, seconds, text_of, time};
 
 /// Time between two looks at a job.
 const LOOK: Duration = Duration::from_millis(100);
@@ -65,14 +65,6 @@ impl TaskFilter {
     }
 }
 
-fn number(job: &Value, name: &str) -> u64 {
-    job.get(name).and_then(Value::as_u64).unwrap_or(0)
-}
-
-fn word<'a>(job: &'a Value, name: &str) -> &'a str {
-    job.get(name).and_then(Value::as_str).unwrap_or_default()
-}
-
 /// `lycosa find`
 pub(crate) fn find(arguments: &FindArguments) -> anyhow::Result<Outcome> {
     let FindArguments { tube, filter, count, limit, client } = arguments;
@@ -81,11 +73,7 @@ pub(crate) fn find(arguments: &FindArguments) -> anyhow::Result<Outcome> {
     if *count {
         let job = ask(&session, tube, "count", vec![filter.value()])?;
         let job = wait(&session, tube, job)?;
-        if client.json {
-            output::line(payload::to_json(&job))?;
-        } else {
-            output::line(number(&job, "matched"))?;
-        }
+        output::either(client.json, payload::to_json(&job), number_of(&job, "matched"))?;
         return Ok(outcome(&job));
     }
     let holders = Holders::new(&session);
@@ -103,7 +91,7 @@ pub(crate) fn find(arguments: &FindArguments) -> anyhow::Result<Outcome> {
             }
         }
         left -= (tasks.len() as u64).min(left);
-        (scanned, total) = (number(&page, "scanned"), number(&page, "total"));
+        (scanned, total) = (number_of(&page, "scanned"), number_of(&page, "total"));
         cursor = page.get("cursor").cloned();
         if cursor.is_none() {
             break;
@@ -156,7 +144,7 @@ pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
         counted = Some(wait(&session, tube, dry)?);
     }
     if let Some(counted) = counted.as_ref().filter(|_| !yes) {
-        let matched = number(counted, "matched");
+        let matched = number_of(counted, "matched");
         if client.json {
             output::line(json!({ "tube": tube, "operation": action, "matched": matched }))?;
         }
@@ -165,7 +153,7 @@ pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
         }
         confirm::may_change(&action, tube, matched)?;
     }
-    let job = ask(&session, tube, "apply", given(false, counted.map(|job| number(&job, "id"))))?;
+    let job = ask(&session, tube, "apply", given(false, counted.map(|job| number_of(&job, "id"))))?;
     if *no_wait {
         return show(tube, &job, client.json);
     }
@@ -178,7 +166,7 @@ pub(crate) fn undo(arguments: &UndoArguments) -> anyhow::Result<Outcome> {
     let UndoArguments { tube, job: id, reason, yes, client } = arguments;
     let session = Session::open(client)?;
     if !yes {
-        let kept = number(&ask(&session, tube, "job", vec![Value::from(*id)])?, "kept");
+        let kept = number_of(&ask(&session, tube, "job", vec![Value::from(*id)])?, "kept");
         if kept > 0 {
             confirm::may_change(&format!("undo of job {id}"), tube, kept)?;
         }
@@ -197,9 +185,7 @@ pub(crate) fn job(arguments: &JobArguments) -> anyhow::Result<Outcome> {
         let jobs = ask(&session, tube, "jobs", Vec::new())?;
         let jobs = jobs.as_array().unwrap_or_default();
         if client.json {
-            for job in jobs {
-                output::line(payload::to_json(job))?;
-            }
+            return output::objects(jobs);
         } else if jobs.is_empty() {
             eprintln!("lycosa: tube \"{tube}\" has no jobs");
         } else {
@@ -224,15 +210,15 @@ pub(crate) fn job(arguments: &JobArguments) -> anyhow::Result<Outcome> {
 }
 
 fn row(job: &Value) -> Vec<String> {
-    let count = |name: &str| number(job, name).to_string();
-    let scanned = format!("{} of {}", number(job, "scanned"), number(job, "total"));
-    let changed = if word(job, "operation") == "undo" { "undone" } else { "changed" };
+    let count = |name: &str| number_of(job, name).to_string();
+    let scanned = format!("{} of {}", number_of(job, "scanned"), number_of(job, "total"));
+    let changed = if text_of(job, "operation") == "undo" { "undone" } else { "changed" };
     let ago = job.get("began").and_then(listing::distance).map_or(String::new(), time);
     let operation = match job.get("dry_run") {
-        Some(_) if word(job, "operation") != "count" => format!("{} (dry run)", word(job, "operation")),
-        _ => word(job, "operation").to_owned(),
+        Some(_) if text_of(job, "operation") != "count" => format!("{} (dry run)", text_of(job, "operation")),
+        _ => text_of(job, "operation").to_owned(),
     };
-    let state = word(job, "state").to_owned();
+    let state = text_of(job, "state").to_owned();
     vec![
         count("id"),
         operation,
@@ -241,26 +227,26 @@ fn row(job: &Value) -> Vec<String> {
         count("matched"),
         count(changed),
         ago,
-        word(job, "user").to_owned(),
+        text_of(job, "user").to_owned(),
     ]
 }
 
 /// Waits until a job is over or paused, with a bar on a terminal.
 fn wait(session: &Session, tube: &str, mut job: Value) -> anyhow::Result<Value> {
     let template = "{bar:40} {pos}/{len} tasks looked at, {eta} left";
-    let bar = progress_bar(Some(number(&job, "total")), template, template);
-    while word(&job, "state") == "running" {
+    let bar = progress_bar(Some(number_of(&job, "total")), template, template);
+    while text_of(&job, "state") == "running" {
         std::thread::sleep(LOOK);
-        job = ask(session, tube, "job", vec![Value::from(number(&job, "id"))])?;
-        bar.set_length(number(&job, "total"));
-        bar.set_position(number(&job, "scanned"));
+        job = ask(session, tube, "job", vec![Value::from(number_of(&job, "id"))])?;
+        bar.set_length(number_of(&job, "total"));
+        bar.set_position(number_of(&job, "scanned"));
     }
     bar.finish_and_clear();
     Ok(job)
 }
 
 fn outcome(job: &Value) -> Outcome {
-    if matches!(word(job, "state"), "failed" | "paused") { Outcome::Refused } else { Outcome::Done }
+    if matches!(text_of(job, "state"), "failed" | "paused") { Outcome::Refused } else { Outcome::Done }
 }
 
 /// Prints a job, and how it goes on.
@@ -269,21 +255,21 @@ fn show(tube: &str, job: &Value, as_json: bool) -> anyhow::Result<Outcome> {
         output::line(payload::to_json(job))?;
         return Ok(outcome(job));
     }
-    let (id, operation, state) = (number(job, "id"), word(job, "operation"), word(job, "state"));
+    let (id, operation, state) = (number_of(job, "id"), text_of(job, "operation"), text_of(job, "state"));
     if operation == "undo" {
-        let (undone, touched) = (number(job, "undone"), number(job, "touched_since"));
-        let of = number(job, "total").max(number(job, "scanned"));
+        let (undone, touched) = (number_of(job, "undone"), number_of(job, "touched_since"));
+        let of = number_of(job, "total").max(number_of(job, "scanned"));
         output::line(format_args!(
             "job {id} is {state}: {undone} of {of} undone, {touched} were taken or changed since, {} are gone",
-            number(job, "gone")
+            number_of(job, "gone")
         ))?;
     } else {
         output::line(format_args!(
             "job {id} ({operation}) is {state}: scanned {} of {}, {} matched, {} changed",
-            number(job, "scanned"),
-            number(job, "total"),
-            number(job, "matched"),
-            number(job, "changed")
+            number_of(job, "scanned"),
+            number_of(job, "total"),
+            number_of(job, "matched"),
+            number_of(job, "changed")
         ))?;
     }
     match job.get("error").and_then(Value::as_str) {
@@ -294,7 +280,7 @@ fn show(tube: &str, job: &Value, as_json: bool) -> anyhow::Result<Outcome> {
         Some(error) => eprintln!("lycosa: job {id}: {error}"),
         None => {}
     }
-    let kept = number(job, "kept");
+    let kept = number_of(job, "kept");
     if kept > 0 && job.get("undo_until").is_some() {
         let left = job.get("undo_until").and_then(listing::distance).map_or(String::new(), time);
         output::line(format_args!(

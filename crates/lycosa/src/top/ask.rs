@@ -13,6 +13,7 @@ use super::change::{self, Control, Counted, Order};
 use super::words::visible;
 use crate::explain;
 use crate::payload;
+use crate::values::text_of;
 
 /// Entries of a page of the audit log, and jobs of all tubes.
 pub(super) const LISTED: u32 = 100;
@@ -462,7 +463,7 @@ async fn sessions(client: &Client) -> anyhow::Result<Vec<SessionLine>> {
     let answer = response.first_value()?;
     let array =
         |map: &Value, name: &str| map.get(name).and_then(Value::as_array).unwrap_or_default().to_vec();
-    let text = |map: &Value, name: &str| map.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |map: &Value, name: &str| text_of(map, name).to_owned();
     let mut lines: Vec<SessionLine> = array(&answer, "sessions")
         .iter()
         .map(|session| {
