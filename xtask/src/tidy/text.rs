@@ -25,6 +25,10 @@ const WORDS: &[Word] = &[
     Word { text: concat!("unimple", "mented!"), why: "unfinished code" },
     Word { text: concat!("for", " now"), why: "say what holds, not until when" },
     Word { text: concat!("#[igno", "re]"), why: "a test runs, or is not there" },
+    Word {
+        text: concat!("not(te", "st)"),
+        why: "Clippy's compiler has builds with tests alone (xtask/src/compiler.rs)",
+    },
     Word { text: concat!("/ro", "ot/"), why: "a path of one machine" },
     Word { text: concat!("/ho", "me/"), why: "a path of one machine" },
     Word { text: concat!("/wo", "rk/"), why: "a path of one machine" },
