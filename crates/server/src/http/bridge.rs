@@ -121,49 +121,21 @@ impl Drop for Guard<'_> {
 }
 
 impl Bridge {
-    /// Calls a native function with the rights of a token; `args` is a MessagePack array. Waits for at most `limit`. A caller
-    /// that is dropped meanwhile takes a waiting call back.
+    /// Calls a native function with the rights of a token. Waits for at most `limit`. A caller that is dropped meanwhile takes a
+    /// waiting call back. With a key the call is made once, see [`Instance::call_once`]; leased tasks of a tube that the
+    /// function answers are given back if the client goes away before.
     ///
     /// # Errors
-    /// What the function raises; no right; too many jobs; the loop ends or does not answer.
+    /// What the function raises; no right; too many jobs; the key was used for another request; the loop ends or does not
+    /// answer.
     pub(crate) async fn call(
         &self,
         access: &Access,
-        function: String,
-        args: Vec<u8>,
-        limit: Duration,
-    ) -> Result<Values, Problem> {
-        let outcomes = self.order(access, vec![Call { function, args }], (None, None), limit).await?;
-        outcomes.into_iter().next().ok_or_else(stopping)?.map_err(Problem::from)
-    }
-
-    /// As [`Self::call`]; with a key the call is made once, see [`Instance::call_once`].
-    ///
-    /// # Errors
-    /// As [`Self::call`]; the key was used for another request.
-    pub(crate) async fn call_once(
-        &self,
-        access: &Access,
-        once: Option<Once>,
         call: Call,
+        further: (Option<Once>, Returns),
         limit: Duration,
     ) -> Result<Values, Problem> {
-        let outcomes = self.order(access, vec![call], (once, None), limit).await?;
-        outcomes.into_iter().next().ok_or_else(stopping)?.map_err(Problem::from)
-    }
-
-    /// As [`Self::call`], for a function that answers an array of leased tasks of `tube`.
-    ///
-    /// # Errors
-    /// As [`Self::call`].
-    pub(crate) async fn take(
-        &self,
-        access: &Access,
-        tube: &str,
-        call: Call,
-        limit: Duration,
-    ) -> Result<Values, Problem> {
-        let outcomes = self.order(access, vec![call], (None, Some(tube.to_owned())), limit).await?;
+        let outcomes = self.order(access, vec![call], further, limit).await?;
         outcomes.into_iter().next().ok_or_else(stopping)?.map_err(Problem::from)
     }
 
@@ -185,10 +157,10 @@ impl Bridge {
         &self,
         access: &Access,
         calls: Vec<Call>,
-        (once, returns): (Option<Once>, Returns),
+        further: (Option<Once>, Returns),
         limit: Duration,
     ) -> Result<Vec<Outcome>, Problem> {
-        let mut guard = self.place(access.0.clone(), calls, (once, returns))?;
+        let mut guard = self.place(access.0.clone(), calls, further)?;
         let answered = tokio::time::timeout(limit, &mut guard.answer).await;
         guard.is_answered = answered.is_ok();
         match answered {

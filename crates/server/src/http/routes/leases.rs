@@ -66,7 +66,7 @@ async fn take(
     let function = method(&tube, "take_many");
     let call = Call { function: function.clone(), args: args.finish() };
     let limit = client.state.limits.timeout + Duration::from_secs_f64(wait);
-    let values = client.state.bridge.take(&client.access, &tube, call, limit).await?;
+    let values = client.state.bridge.call(&client.access, call, (None, Some(tube)), limit).await?;
     let mut reader = Reader::new(&values.bytes);
     let is_nothing = reader.nil().is_ok() || values.count == 0;
     if is_nothing && let Some(problem) = silent(&client).await? {

@@ -22,23 +22,26 @@ use crate::process;
 
 pub(super) const ROUTES: &[Route] = &[
     Route::new("get", "/metrics", "metrics", None)
-.summary("Everything that is measured, for Prometheus; clients of other machines need a token for every tube")
-.answers(&[(200, "Metrics"), (401, "Problem")])
-.attach(|| get(metrics)),
+        .summary(
+            "Everything that is measured, for Prometheus; clients of other machines need a token for \
+             every tube",
+        )
+        .answers(&[(200, "Metrics"), (401, "Problem")])
+        .attach(|| get(metrics)),
     Route::new("get", "/metrics/detailed", "detailedMetrics", None)
-.summary("The metrics of one tube, whether /metrics has it or not")
-.query(&[("tube", "string, required", "its name")])
-.answers(&[(200, "Metrics"), (400, "Problem"), (401, "Problem"), (404, "Problem")])
-.attach(|| get(detailed)),
+        .summary("The metrics of one tube, whether /metrics has it or not")
+        .query(&[("tube", "string, required", "its name")])
+        .answers(&[(200, "Metrics"), (400, "Problem"), (401, "Problem"), (404, "Problem")])
+        .attach(|| get(detailed)),
     Route::new("get", "/v1/tubes/{tube}/scale", "getTubeScale", VIEWER)
-.summary("Flat numbers of a tube, for autoscalers")
-.query(&[(
+        .summary("Flat numbers of a tube, for autoscalers")
+        .query(&[(
             "age",
             "number",
             "seconds below which the oldest ready task is to stay, for desired_workers; 60 by default",
         )])
-.answers(&[(200, "TubeScale")])
-.attach(|| get(scale)),
+        .answers(&[(200, "TubeScale")])
+        .attach(|| get(scale)),
 ];
 
 /// Whether the client may read metrics.
@@ -47,9 +50,9 @@ async fn admit(state: &Shared, peer: Peer, access: Option<Access>) -> Result<(),
         return Ok(());
     }
     let missing = || Problem::new(Kind::NoToken, "metrics need a token, but for clients of this machine");
-    let access = access.ok_or_else(missing)?;
-    let args = Args::new().raw(&[0x81, 0xa5, b'l', b'i', b'm', b'i', b't', 1]).finish();
-    let page = state.bridge.call(&access, "queue.status".to_owned(), args, state.limits.timeout).await?;
+    let client = Client { state: state.clone(), access: access.ok_or_else(missing)? };
+    let page =
+        client.call("queue.status", Args::new().raw(&[0x81, 0xa5, b'l', b'i', b'm', b'i', b't', 1])).await?;
     // A token of some tubes gets nothing of the instance.
     let mut snapshot = Snapshot::default();
     match snapshot.add_page(&page.bytes) {

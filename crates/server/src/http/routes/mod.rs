@@ -34,7 +34,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json, json};
 
 use super::access::Access;
-use super::bridge::Values;
+use super::bridge::{Call, Values};
 use super::problem::{Kind, Problem, reader_text};
 use super::readings::{self, Packed, Subject};
 use super::{Peer, Shared, body, compression, etag, json};
@@ -332,7 +332,7 @@ async fn tag(request: Request<Body>, next: Next) -> Response<Body> {
     Response::from_parts(parts, Body::from(body))
 }
 
-/// The sender of a request: its token, and the door that it knocked at.
+/// The client of a request: its token, and the state that all handlers share.
 struct Client {
     state: Shared,
     access: Access,
@@ -373,7 +373,8 @@ impl Client {
     }
 
     async fn call_within(&self, function: &str, args: Vec<u8>, limit: Duration) -> Result<Values, Problem> {
-        self.state.bridge.call(&self.access, function.to_owned(), args, limit).await
+        let call = Call { function: function.to_owned(), args };
+        self.state.bridge.call(&self.access, call, (None, None), limit).await
     }
 
     /// The response with the report of a function.

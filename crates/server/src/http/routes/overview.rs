@@ -16,11 +16,13 @@ use crate::http::readings::Subject;
 const NAME: &str = "GET /v1/overview";
 
 pub(super) const ROUTES: &[Route] = &[Route::new("get", "/v1/overview", "getOverview", VIEWER)
-.summary("The server's numbers with histories, what box.info() tells, and the tubes with the gravest faults; for a token of \
-              every tube")
-.shared()
-.answers(&[(200, "Overview")])
-.attach(|| get(overview))];
+    .summary(
+        "The server's numbers with histories, what box.info() tells, and the tubes with the gravest \
+         faults; for a token of every tube",
+    )
+    .shared()
+    .answers(&[(200, "Overview")])
+    .attach(|| get(overview))];
 
 async fn overview(client: Client, AcceptedAge(age): AcceptedAge) -> Reply {
     client.admit(TokenRole::Viewer, NAME).await?;

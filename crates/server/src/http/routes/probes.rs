@@ -23,22 +23,25 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) const ROUTES: &[Route] = &[
     Route::new("get", "/livez", "livez", None)
-.summary("Whether the server's loop turns")
-.answers(&[(200, "Live"), (503, "Problem")])
-.attach(|| get(livez)),
+        .summary("Whether the server's loop turns")
+        .answers(&[(200, "Live"), (503, "Problem")])
+        .attach(|| get(livez)),
     Route::new("get", "/readyz", "readyz", None)
-.summary("Whether tasks can be put and taken here, and why not; a member of a group is ready while it knows the leader")
-.query(&[("read_only", "boolean", "true: a server that takes no writes is ready too")])
-.answers(&[(200, "Ready"), (400, "Problem"), (503, "Ready")])
-.attach(|| get(readyz)),
+        .summary(
+            "Whether tasks can be put and taken here, and why not; a member of a group is ready \
+             while it knows the leader",
+        )
+        .query(&[("read_only", "boolean", "true: a server that takes no writes is ready too")])
+        .answers(&[(200, "Ready"), (400, "Problem"), (503, "Ready")])
+        .attach(|| get(readyz)),
     Route::new("get", "/health", "health", None)
-.summary("What /readyz says, with version and uptime; the status is 200 as long as the loop turns")
-.answers(&[(200, "Health"), (503, "Problem")])
-.attach(|| get(health)),
+        .summary("What /readyz says, with version and uptime; the status is 200 as long as the loop turns")
+        .answers(&[(200, "Health"), (503, "Problem")])
+        .attach(|| get(health)),
     Route::new("get", "/v1/openapi.json", "openapi", None)
-.summary("This document")
-.answers(&[(200, "OpenApi")])
-.attach(|| get(openapi)),
+        .summary("This document")
+        .answers(&[(200, "OpenApi")])
+        .attach(|| get(openapi)),
 ];
 
 /// Answers in place of every route until the start is over: probes say how far it is, anything else is refused.

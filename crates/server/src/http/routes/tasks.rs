@@ -348,7 +348,7 @@ async fn put(
     let function = method(&tube, name);
     let once = once(&headers, [uri.to_string().as_bytes(), content.as_bytes(), &body], state.limits.window)?;
     let call = Call { function: function.clone(), args: args.finish() };
-    let values = state.bridge.call_once(&client.access, once, call, state.limits.timeout).await?;
+    let values = state.bridge.call(&client.access, call, (once, None), state.limits.timeout).await?;
     let mut reader = Reader::new(&values.bytes);
     if reader.nil().is_ok() || values.count == 0 {
         return Err(silent(&client).await?.unwrap_or_else(|| {
