@@ -1,4 +1,4 @@
-//! The SQL of Tarantool as the parser knows it: that of SQLite, with shifts of bits.
+//! The SQL of Tarantool as the parser knows it: that of SQLite, with shifts of bits and all blanks of Unicode.
 
 use std::any::TypeId;
 
@@ -31,11 +31,12 @@ impl Dialect for Tarantool {
     }
 
     fn is_identifier_start(&self, character: char) -> bool {
-        BASE.is_identifier_start(character)
+        let is_other = !character.is_ascii() && !character.is_whitespace();
+        character.is_ascii_alphabetic() || character == '_' || is_other
     }
 
     fn is_identifier_part(&self, character: char) -> bool {
-        BASE.is_identifier_part(character)
+        self.is_identifier_start(character) || character.is_ascii_digit()
     }
 
     fn supports_filter_during_aggregation(&self) -> bool {

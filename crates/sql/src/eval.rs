@@ -9,7 +9,7 @@ use lycosa_tuple::value::Value;
 
 use crate::Failure;
 use crate::effort::{Effort, weight, weight_of_encoded, weight_of_text};
-use crate::functions;
+use crate::functions::{self, Function};
 use crate::subquery::{Slots, not_answered};
 use crate::tree::{Comparison, Expr};
 use crate::value::{self, Number};
@@ -263,6 +263,7 @@ pub(crate) fn is_constant(expr: &Expr) -> bool {
         Expr::Arithmetic(_, left, right) | Expr::Concat(left, right) => {
             is_constant(left) && is_constant(right)
         }
+        Expr::Call(Function::Random | Function::Randomblob, _) => false,
         Expr::Call(_, arguments) => arguments.iter().all(is_constant),
         _ => false,
     }

@@ -11,6 +11,7 @@ use lycosa_tuple::value::Value;
 use crate::Failure;
 use crate::effort::{Effort, weight, weight_of_text};
 use crate::eval::MAX_MADE;
+use crate::printf::printed;
 use crate::value::{Number, execution, inconsistent, kind_name, mismatch, number_of, order_by, parse_number};
 
 /// The functions of one value and more.
@@ -28,7 +29,10 @@ pub(crate) enum Function {
     Lower,
     Nullif,
     Position,
+    Printf,
     Quote,
+    Random,
+    Randomblob,
     /// RAISE of a trigger: the action, and the text of the error.
     Raise,
     Replace,
@@ -72,6 +76,8 @@ pub(crate) fn call(
         Function::Coalesce | Function::Ifnull => {
             arguments.iter().find(|value| **value != Value::Nil).unwrap_or(&Value::Nil).clone()
         }
+        Function::Random | Function::Randomblob => at_random(function, first, effort)?,
+        Function::Printf => formatted(arguments, effort)?,
         Function::Raise => return Err(raised(first, value(1))),
         Function::Likely => first.clone(),
         Function::Nullif if order_by(first, value(1), collation).is_eq() => Value::Nil,
@@ -130,6 +136,34 @@ pub(crate) fn call(
     })
 }
 
+/// A number that nothing repeats, and that keeps no secret.
+fn random_number() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}
+
+/// RANDOM, or RANDOMBLOB of a length.
+fn at_random(function: Function, length: &Value, effort: &Effort) -> Result<Value, Failure> {
+    if function == Function::Random {
+        return Ok(match random_number() as i64 {
+            number if number < 0 => Value::Int(number),
+            number => Value::Uint(number.unsigned_abs()),
+        });
+    }
+    let length = usize::try_from(to_int(length)).unwrap_or(0);
+    check_made(length)?;
+    effort.spend(weight_of_text(length))?;
+    let bytes = std::iter::repeat_with(|| random_number().to_le_bytes()).flatten().take(length);
+    Ok(if length == 0 { Value::Nil } else { Value::Bin(bytes.collect()) })
+}
+
+/// PRINTF: the first argument is the format.
+fn formatted(arguments: &[Value], effort: &Effort) -> Result<Value, Failure> {
+    let Some((format, values)) = arguments.split_first() else { return Ok(Value::Nil) };
+    let Some(format) = as_text(format) else { return Ok(Value::Nil) };
+    printed(&String::from_utf8_lossy(&format), values, effort).map(Value::str)
+}
+
 /// The error that RAISE asks for.
 fn raised(action: &Value, text: &Value) -> Failure {
     match action.as_str() {
@@ -160,12 +194,12 @@ fn type_name(value: &Value) -> &'static str {
 }
 
 /// A number as functions take it: a text that is no number is 0.
-fn to_double(value: &Value) -> f64 {
+pub(crate) fn to_double(value: &Value) -> f64 {
     let number = number_of(value).or_else(|| value.as_str().and_then(parse_number));
     number.map_or(0.0, Number::to_double)
 }
 
-fn to_int(value: &Value) -> i64 {
+pub(crate) fn to_int(value: &Value) -> i64 {
     match number_of(value).or_else(|| value.as_str().and_then(parse_number)) {
         Some(Number::Int(number)) => {
             i64::try_from(number).unwrap_or(if number < 0 { i64::MIN } else { i64::MAX })
@@ -176,7 +210,7 @@ fn to_int(value: &Value) -> i64 {
 }
 
 /// A value as text; `None` for NULL.
-fn as_text(value: &Value) -> Option<Vec<u8>> {
+pub(crate) fn as_text(value: &Value) -> Option<Vec<u8>> {
     Some(match value {
         Value::Nil => return None,
         Value::Str(bytes) | Value::Bin(bytes) => bytes.clone(),

@@ -12,7 +12,7 @@
 //! an error here where Tarantool answers through an index.
 //!
 //! Absent: Lua, the instance, protocols, the clock (work is counted, see [`effort`]); what triggers and foreign keys do to rows, which
-//! the process runs as statements; check constraints, recursive WITH, window functions.
+//! the process runs as statements; check constraints, window functions.
 
 mod aggregate;
 mod changes;
@@ -27,6 +27,7 @@ mod join;
 mod limits;
 mod machine;
 mod parse;
+mod printf;
 mod query;
 mod resolve;
 mod rewrite;
@@ -422,7 +423,6 @@ mod tests {
             let refused = |text: &str| failure(plan(text, &store).map(drop).expect_err(text));
             for (text, named) in [
                 ("(SELECT 1) UNION SELECT 2", "parentheses"),
-                ("WITH RECURSIVE x AS (SELECT 1) SELECT 1", "WITH"),
                 ("CREATE TABLE t (id INT)", "CREATE TABLE"),
                 ("SELECT 1 LIMIT 1 FOR UPDATE", "FOR"),
                 ("COMMIT", "COMMIT"),

@@ -31,7 +31,7 @@ use crate::effort::{self, Effort};
 use crate::eval::Row;
 use crate::join::{Level, levels, source_of};
 use crate::limits::{Limits, OVERHEAD, Share};
-use crate::query::{General, Joined, Origin, Part, Query, SetOperation, Term, Wanted};
+use crate::query::{General, Joined, Origin, Part, Query, Recursion, SetOperation, Term, Wanted};
 use crate::run::TOO_LONG_AT_ONCE;
 use crate::strings;
 use crate::subquery::{Answer, Set, Slots};
@@ -376,6 +376,9 @@ impl Shared {
 
     /// The rows of a query, at most `most`.
     async fn query(&self, query: &Query, most: u64) -> Result<Found, Failure> {
+        if let Some(recursion) = &query.recursion {
+            return self.recurse(query, recursion).await;
+        }
         if let (Part::Select(number), true) = (&query.first, query.others.is_empty()) {
             return self.select(*number, most).await;
         }
@@ -401,6 +404,51 @@ impl Shared {
             }
             self.work(DEPTH * (1 + query.order.len() + keys.len() / 256) as u64).await?;
             collector.take_made(keys, row.to_vec())?;
+        }
+        self.collected(collector).await
+    }
+
+    /// The rows of a recursive query. The recursive part is run for the rows found last, until it finds none.
+    async fn recurse(&self, query: &Query, recursion: &Recursion) -> Result<Found, Failure> {
+        let bounds = bounds_of(query.limit.as_ref(), query.offset.as_ref(), &self.parameters)?;
+        let most = bounds.0.saturating_add(bounds.1);
+        let collations = strings::collations_of(query.columns.iter().map(|column| &column.order));
+        let mut found = Found { count: 0, bytes: Vec::new(), share: self.share() };
+        let mut seen = BTreeSet::new();
+        let mut batch = self.part(&query.first).await?;
+        for (operation, part) in &query.others {
+            let right = self.part(part).await?;
+            batch = self.combine(batch, *operation, right, &collations).await?;
+        }
+        while batch.count > 0 && u64::from(found.count) < most {
+            let (mut fresh, mut rows) = (Vec::new(), Reader::new(&batch.bytes));
+            while let Ok(row) = rows.raw() {
+                self.work(DEPTH * (1 + row.len() / 64) as u64).await?;
+                if recursion.is_distinct {
+                    let key = RowKey { row: row.to_vec(), collations: Rc::clone(&collations) };
+                    found.share.grow(row.len() + OVERHEAD, self.limits.bytes)?;
+                    if !seen.insert(key) {
+                        continue;
+                    }
+                }
+                found.share.grow(2 * row.len(), self.limits.bytes)?;
+                found.count = found.count.saturating_add(1);
+                fresh.extend_from_slice(row);
+            }
+            found.bytes.extend_from_slice(&fresh);
+            let answer = Answer::Rows(Rc::new(fresh));
+            self.slots.borrow_mut().answer(recursion.number, answer, self.share());
+            batch = self.part(&recursion.part).await?;
+        }
+        if bounds == (u64::MAX, 0) {
+            return Ok(found);
+        }
+        let mut collector =
+            Collector::of_rows((Rc::default(), Rc::default()), bounds, self.limits, self.share());
+        let mut rows = Reader::new(&found.bytes);
+        while let Ok(row) = rows.raw() {
+            self.work(DEPTH).await?;
+            collector.take_made(Vec::new(), row.to_vec())?;
         }
         self.collected(collector).await
     }

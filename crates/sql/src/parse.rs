@@ -128,7 +128,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Failure> {
         unknown_token(at, &token)
     })?;
     let mut names = Vec::new();
-    let mut tokens = rewrite::rewritten(number_parameters(tokens, &mut names)?);
+    let mut tokens = rewrite::rewritten(number_parameters(tokens, &mut names)?)?;
     while tokens.last().is_some_and(|last| matches!(last.token, Token::Whitespace(_) | Token::EOF)) {
         tokens.pop();
     }
@@ -210,6 +210,11 @@ fn number_parameters(
                 return Err(unknown_token(token.span.start, &format!("0{digits}")));
             };
             token.token = Token::Number(number, false);
+        }
+        if let Token::HexStringLiteral(digits) = &token.token
+            && !(digits.len().is_multiple_of(2) && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        {
+            return Err(unknown_token(token.span.start, &format!("x'{digits}'")));
         }
         let name = match &token.token {
             Token::Placeholder(name) => Some(name.clone()),

@@ -91,6 +91,18 @@ pub(crate) struct Query {
     pub(crate) offset: Option<Expr>,
     /// The slots of the queries around it that it reads.
     pub(crate) slots: Vec<u32>,
+    /// The part that reads the rows of the query itself.
+    pub(crate) recursion: Option<Box<Recursion>>,
+}
+
+/// The part of a recursive query that is run again for the rows which it has found last.
+#[derive(Debug, Clone)]
+pub(crate) struct Recursion {
+    /// The number of the query.
+    pub(crate) number: usize,
+    pub(crate) part: Part,
+    /// UNION: a row that was found before is dropped.
+    pub(crate) is_distinct: bool,
 }
 
 /// What becomes of the rows of the query.

@@ -10,6 +10,7 @@ mod from;
 mod general;
 mod names;
 mod queries;
+mod recursive;
 mod reserved;
 mod select;
 mod types;
@@ -28,12 +29,12 @@ use self::select::query_of;
 use crate::changes::{insert_of, update_of};
 use crate::define::Field;
 use crate::parse::{Parsed, QueryCount};
+use crate::query::Origin;
 use crate::tree::{Aggregate, Body, Expr, Plan, Target};
 use crate::{Asker, Error, Failure, strings};
 
 /// Codes of Tarantool 2.6.
 const UNSUPPORTED: u32 = 5;
-const ALTER_SPACE: u32 = 12;
 const NO_SUCH_SPACE: u32 = 36;
 const NO_SUCH_FUNCTION: u32 = 51;
 const NO_SUCH_FIELD_NAME: u32 = 153;
@@ -249,7 +250,14 @@ fn is_general(statement: &Statement, count: QueryCount, store: &Store) -> bool {
             _ => true,
         },
         Statement::Insert(_) => count.selects > 0,
-        Statement::Update(_) | Statement::Delete(_) => count.selects + count.values > 0,
+        Statement::Update(update) => {
+            count.selects + count.values > 0 || !is_space(&update.table.relation, store)
+        }
+        Statement::Delete(delete) => match &delete.from {
+            ast::FromTable::WithFromKeyword(from) | ast::FromTable::WithoutKeyword(from) => {
+                count.selects + count.values > 0 || from.iter().any(|table| !is_space(&table.relation, store))
+            }
+        },
         _ => false,
     }
 }
@@ -308,6 +316,10 @@ pub(crate) struct Context<'a> {
     aliases: Aliases,
     /// The queries that WITH has given names to.
     named_queries: Vec<(String, usize)>,
+    /// How often a name has meant a query of WITH.
+    uses: usize,
+    /// The slot and the origin of the rows that a change with subqueries, or of a view, changes.
+    changed: (u32, Origin),
 }
 
 /// Columns of a SELECT by the names that AS gives.
@@ -333,6 +345,8 @@ impl<'a> Context<'a> {
             names: None,
             aliases: Aliases::default(),
             named_queries: Vec::new(),
+            uses: 0,
+            changed: (0, Origin::Space(0)),
         }
     }
 
@@ -350,9 +364,6 @@ impl<'a> Context<'a> {
             return Err(no_such_space(name));
         };
         from::check_format(space)?;
-        if space.is_view() {
-            return Err(Failure::new(ALTER_SPACE, format!("Can't modify space '{name}': space is a view")));
-        }
         let alias = alias.unwrap_or_else(|| name.to_owned());
         Ok(Context {
             space: Some(space),

@@ -7,6 +7,9 @@
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
+use crate::Failure;
+use crate::resolve::generic;
+
 /// A level of parentheses.
 #[derive(Debug, Clone, Copy, Default)]
 struct Level {
@@ -14,10 +17,15 @@ struct Level {
     joins: bool,
     /// The next token begins a source.
     begins_source: bool,
+    /// The clause that ends a query, once it was seen.
+    end: Option<&'static str>,
 }
 
 /// The tokens without blanks, in forms that the parser knows.
-pub(crate) fn rewritten(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+///
+/// # Errors
+/// ORDER BY or LIMIT before the last part of a compound query.
+pub(crate) fn rewritten(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>, Failure> {
     tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
     let mut out = Vec::with_capacity(tokens.len());
     let mut levels = vec![Level::default()];
@@ -36,7 +44,7 @@ pub(crate) fn rewritten(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             }
             Token::LParen => {
                 let joins = begins_source && !begins_query(next);
-                levels.push(Level { joins, begins_source: joins });
+                levels.push(Level { joins, begins_source: joins, end: None });
                 out.push(token.clone());
                 if after_in && *next == Token::LParen {
                     out.push(made(Token::Plus));
@@ -58,19 +66,43 @@ pub(crate) fn rewritten(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
                 } else {
                     out.push(token.clone());
                 }
+                level.check_end(word.keyword, next)?;
                 level.see(word.keyword);
             }
             _ => out.push(token.clone()),
         }
     }
-    out
+    Ok(out)
 }
 
 impl Level {
+    /// Refuses a further part of a compound query behind the clause that ends it.
+    fn check_end(&mut self, keyword: Keyword, next: &Token) -> Result<(), Failure> {
+        let operator = match keyword {
+            Keyword::ORDER => {
+                self.end = self.end.or(Some("ORDER BY"));
+                return Ok(());
+            }
+            Keyword::LIMIT => {
+                self.end = self.end.or(Some("LIMIT"));
+                return Ok(());
+            }
+            Keyword::UNION if is_keyword(next, Keyword::ALL) => "UNION ALL",
+            Keyword::UNION => "UNION",
+            Keyword::EXCEPT => "EXCEPT",
+            Keyword::INTERSECT => "INTERSECT",
+            _ => return Ok(()),
+        };
+        match self.end {
+            Some(clause) => Err(generic(format!("{clause} clause should come after {operator} not before"))),
+            None => Ok(()),
+        }
+    }
+
     /// Notes where a FROM begins and ends.
     fn see(&mut self, keyword: Keyword) {
         match keyword {
-            Keyword::FROM => *self = Level { joins: true, begins_source: true },
+            Keyword::FROM => (self.joins, self.begins_source) = (true, true),
             Keyword::JOIN => self.begins_source = self.joins,
             Keyword::WHERE
             | Keyword::GROUP
@@ -103,7 +135,8 @@ mod tests {
 
     fn rewrite(text: &str) -> String {
         let tokens = Tokenizer::new(&Tarantool, text).tokenize_with_location().expect("tokens");
-        rewritten(tokens).iter().map(|token| token.token.to_string()).collect::<Vec<_>>().join(" ")
+        let rewritten = rewritten(tokens).expect("a query");
+        rewritten.iter().map(|token| token.token.to_string()).collect::<Vec<_>>().join(" ")
     }
 
     #[test]

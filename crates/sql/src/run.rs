@@ -36,7 +36,7 @@ pub(crate) const TOO_LONG_AT_ONCE: &str = "it looks at too many rows at once, wh
 /// A change that a statement asks for: key and operations of an UPDATE, or a key to delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The primary key: a MessagePack array.
+    /// The primary key, or the whole row of a view: a MessagePack array.
     pub key: Vec<u8>,
     /// Operations of an UPDATE: a MessagePack array, whose fields count from 1.
     pub operations: Vec<u8>,
@@ -211,17 +211,21 @@ impl Run {
             return Ok(());
         };
         let space = store.space(general.target).ok();
-        let Some(primary) = space.and_then(|space| space.index(0)).map(SpaceIndex::key) else {
-            return Ok(());
-        };
+        // A view has no key: its triggers get the whole row.
+        let primary = space.and_then(|space| space.index(0)).map(SpaceIndex::key);
         let (_, rows) = self.machine.as_ref().map_or((0, &[][..]), |machine| machine.rows());
         let mut rows = Reader::new(rows);
         while let Ok(row) = rows.raw() {
             let mut fields = TupleRef::trusted(row).fields();
             let tuple = TupleRef::trusted(fields.next().unwrap_or(&[0x90]));
             let mut key = Vec::new();
-            mp::write_array(&mut key, primary.part_count());
-            primary.extract(tuple.bytes(), &mut key);
+            match primary {
+                Some(primary) => {
+                    mp::write_array(&mut key, primary.part_count());
+                    primary.extract(tuple.bytes(), &mut key);
+                }
+                None => key.extend_from_slice(tuple.bytes()),
+            }
             let values = written.iter().zip(fields).map(|(target, value)| {
                 Ok((target, Value::read(&mut Reader::new(value)).unwrap_or(Value::Nil)))
             });

@@ -68,7 +68,7 @@ local function new_plan(text)
     kind, parameters, metadata, version, space, weight = internal.sql_info(plan)
     return {
         plan = plan, kind = kind, parameters = parameters, metadata = metadata, version = version, space = space,
-        weight = weight, rules = kind ~= 'select' and space ~= 0 and rules.of(space) or nil,
+        weight = weight, rules = kind ~= 'select' and space ~= 0 and rules.of(space, kind) or nil,
     }
 end
 
@@ -141,11 +141,13 @@ local function insert_rows(plan, rows, keys, conflict, sequence, generated)
     local count, ids = 0, nil
     for number, row in ipairs(rows) do
         local kind, old = 'insert', nil
-        if conflict ~= 'fail' and not generated[number] then old = internal.system_row(plan.space, 0, keys[number]) end
+        if conflict ~= 'fail' and not generated[number] and not (plan.rules and plan.rules.is_view) then old = internal.system_row(plan.space, 0, keys[number]) end
         if conflict == 'replace' then kind = 'replace' end
         if old == nil or conflict == 'replace' then
             local changed, new = old ~= nil and 2 or 1, nil
-            if plan.rules then
+            if plan.rules and plan.rules.is_view then
+                changed = rules.instead(plan.rules, 'insert', row)
+            elseif plan.rules then
                 changed, new = rules.insert(plan.rules, plan.space, kind, row, keys[number], old ~= nil)
             else
                 new = internal.change(kind, plan.space, 0, row)
@@ -165,7 +167,9 @@ local function change_rows(plan, values, of_client)
     if plan.rules then
         local count = 0
         for number, key in ipairs(keys) do
-            if plan.kind == 'delete' then
+            if plan.rules.is_view then
+                count = count + rules.instead(plan.rules, plan.kind, key, operations[number])
+            elseif plan.kind == 'delete' then
                 count = count + rules.delete(plan.rules, plan.space, key)
             else
                 count = count + rules.update(plan.rules, plan.space, key, operations[number])

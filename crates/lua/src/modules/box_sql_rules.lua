@@ -7,8 +7,8 @@
 local internal = require('lycosa.box')
 
 local SCHEMA_SPACE, TRIGGER, FK_CONSTRAINT = 280, 328, 356
--- `ER_NO_SUCH_FIELD_NAME`, `ER_SQL_EXECUTE`, `ER_FOREIGN_KEY_CONSTRAINT`, `ER_SQL_TYPE_MISMATCH`.
-local NO_SUCH_FIELD, SQL_EXECUTE, DEFERRED_VIOLATED, TYPE_MISMATCH = 153, 159, 164, 171
+-- `ER_ALTER_SPACE`, `ER_NO_SUCH_FIELD_NAME`, `ER_SQL_EXECUTE`, `ER_FOREIGN_KEY_CONSTRAINT`, `ER_SQL_TYPE_MISMATCH`.
+local ALTER_SPACE, NO_SUCH_FIELD, SQL_EXECUTE, DEFERRED_VIOLATED, TYPE_MISMATCH = 12, 153, 159, 164, 171
 
 -- Triggers and actions inside of each other.
 local MAX_DEPTH = 100
@@ -98,10 +98,16 @@ local function rules_of_schema()
     return by_space
 end
 
--- The rules of a space; nil for most spaces.
-function rules.of(space)
+-- The rules that a change of a space obeys; nil for most spaces. A view may be changed if a trigger does it.
+function rules.of(space, event)
     local own = rules_of_schema()[space]
-    if own and not own.places then own.places = places_of(internal.system_row(SCHEMA_SPACE, 0, { space })[7]) end
+    if own and own.places and not own.is_view then return own end
+    local row = internal.system_row(SCHEMA_SPACE, 0, { space })
+    local is_view = row and row[6].view
+    if own then own.places, own.is_view = places_of(row[7]), is_view end
+    if is_view and (not own or #own[event] == 0) then
+        fail(ALTER_SPACE, ("Can't modify space '%s': space is a view"):format(row[3]))
+    end
     return own
 end
 
@@ -301,6 +307,19 @@ function rules.update(own, space, key, operations)
     note_child(own, new)
     fire(own, 'update', 'after', old, new, written)
     return 1
+end
+
+-- Runs the INSTEAD OF triggers of a view for a row. As in Tarantool, no row of the view counts as changed.
+function rules.instead(own, event, old, operations)
+    local new = operations and old:update(operations:totable())
+    local written
+    if operations then
+        written = {}
+        for _, operation in operations:pairs() do written[operation[2]] = true end
+    end
+    if event == 'insert' then old, new = nil, old end
+    fire(own, event, 'instead', old, new, written)
+    return 0
 end
 
 -- Returns the number of rows that changed, and the new row.

@@ -44,6 +44,7 @@ pub(super) fn plan_about(plan: Plan, store: &Store) -> Plan {
         limit: None,
         offset: None,
         slots: Vec::new(),
+        recursion: None,
     };
     let general = General {
         root,

@@ -12,9 +12,10 @@ use super::{
     function_name, generic, none, shortened, unsupported,
 };
 use crate::functions::Function;
+use crate::strings::{self, Standing};
 use crate::tree::{Aggregate, AggregateKind, Comparison, Expr};
 use crate::trigger::RAISE;
-use crate::value::{Number, parse_number};
+use crate::value::{Number, execution, parse_number};
 use crate::{Failure, define};
 
 impl Context<'_> {
@@ -96,21 +97,44 @@ impl Context<'_> {
             }
             Ast::Like { negated, any, expr, pattern, escape_char } => {
                 none(!any, "LIKE ANY")?;
-                let escape = match escape_char.map(|escape| self.expression(*escape)).transpose()? {
-                    None => None,
-                    Some(Expr::Literal(Value::Str(text)))
-                        if String::from_utf8_lossy(&text).chars().count() == 1 =>
-                    {
-                        String::from_utf8_lossy(&text).chars().next()
-                    }
-                    Some(_) => return Err(generic("ESCAPE expression must be a single character")),
-                };
                 let (text, pattern) = (self.boxed(*expr)?, self.boxed(*pattern)?);
-                (Expr::Like(text, pattern, escape), negated)
+                let (escape, standing) = self.escape(escape_char)?;
+                let standing = self.mixed([&*text, &*pattern])?.mixed(standing)?;
+                let Some(escape) = escape else { return Ok(Expr::Literal(Value::Nil)) };
+                let like = Expr::Like(text, pattern, escape);
+                let like = match strings::unless_binary(standing.order) {
+                    Some(order) => Expr::Ordered(Box::new(like), order),
+                    None => like,
+                };
+                return Ok(Context::negated(like, negated));
             }
             other => return Err(unsupported(&format!("the expression {}", shortened(&other.to_string())))),
         };
         Ok(Context::negated(self.ordered(condition)?, negated))
+    }
+
+    /// The character of ESCAPE, and the order that its COLLATE gives; `None` for NULL.
+    fn escape(
+        &mut self,
+        escape: Option<Box<ast::Expr>>,
+    ) -> Result<(Option<Option<char>>, Standing), Failure> {
+        let Some(escape) = escape else { return Ok((Some(None), Standing::default())) };
+        let escape = self.expression(*escape)?;
+        let standing = self.standing(&escape)?;
+        let mut inner = &escape;
+        while let Expr::Collate(collated, _) = inner {
+            inner = collated;
+        }
+        match inner {
+            Expr::Literal(Value::Nil) => Ok((None, standing)),
+            Expr::Literal(Value::Str(text)) => {
+                match String::from_utf8_lossy(text).chars().collect::<Vec<_>>()[..] {
+                    [character] => Ok((Some(Some(character)), standing)),
+                    _ => Err(execution("ESCAPE expression must be a single character")),
+                }
+            }
+            _ => Err(unsupported("an ESCAPE that is no literal")),
+        }
     }
 
     fn trim(
@@ -195,7 +219,11 @@ impl Context<'_> {
             }
             let most = if kind == AggregateKind::GroupConcat { 2 } else { 1 };
             if is_all && kind != AggregateKind::Count || arguments.len() > most {
-                let expected = if most == 2 { "1 or 2" } else { "1" };
+                let expected = match kind {
+                    AggregateKind::Count => "0 or 1",
+                    _ if most == 2 => "1 or 2",
+                    _ => "1",
+                };
                 return Err(wrong_count(&name, expected, arguments.len()));
             }
             let separator = (arguments.len() > 1).then(|| arguments.pop()).flatten();
@@ -258,12 +286,16 @@ fn function_of(name: &str) -> Result<(Function, RangeInclusive<usize>), Failure>
         "IFNULL" => (Function::Ifnull, 2..=2),
         "LEAST" => (Function::Least, 2..=usize::MAX),
         "LENGTH" | "CHAR_LENGTH" | "CHARACTER_LENGTH" => (Function::Length, 1..=1),
+        "LIKELIHOOD" => (Function::Likely, 2..=2),
         "LIKELY" | "UNLIKELY" => (Function::Likely, 1..=1),
         "LOWER" => (Function::Lower, 1..=1),
         "NULLIF" => (Function::Nullif, 2..=2),
         "POSITION" => (Function::Position, 2..=2),
+        "PRINTF" => (Function::Printf, 0..=usize::MAX),
         "QUOTE" => (Function::Quote, 1..=1),
         "REPLACE" => (Function::Replace, 3..=3),
+        "RANDOM" => (Function::Random, 0..=0),
+        "RANDOMBLOB" => (Function::Randomblob, 1..=1),
         RAISE => (Function::Raise, 1..=2),
         "ROUND" => (Function::Round, 1..=2),
         "SOUNDEX" => (Function::Soundex, 1..=1),
@@ -275,7 +307,7 @@ fn function_of(name: &str) -> Result<(Function, RangeInclusive<usize>), Failure>
         _ => {
             let text = format!(
                 "Function '{name}' does not exist in Lycosa: it has ABS, CHAR, COALESCE, GREATEST, HEX, IFNULL, LEAST, \
-                 LENGTH, LIKELY, LOWER, NULLIF, POSITION, QUOTE, REPLACE, ROUND, SOUNDEX, SUBSTR, TRIM, TYPEOF, \
+                 LENGTH, LIKELY, LOWER, NULLIF, POSITION, PRINTF, QUOTE, RANDOM, RANDOMBLOB, REPLACE, ROUND, SOUNDEX, SUBSTR, TRIM, TYPEOF, \
                  UNICODE, UPPER, ZEROBLOB, and COUNT, SUM, TOTAL, MIN, MAX, AVG, GROUP_CONCAT"
             );
             return Err(Failure::new(NO_SUCH_FUNCTION, text));

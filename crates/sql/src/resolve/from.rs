@@ -180,6 +180,7 @@ impl Context<'_> {
             if number == UNRESOLVED {
                 return Err(generic(format!("circular reference: {name}")));
             }
+            self.uses += 1;
             return Ok(Some(number));
         }
         let catalog = self.names()?.catalog;
@@ -191,7 +192,12 @@ impl Context<'_> {
     }
 
     /// A slot for the rows of a query. `outer` gets the slots around it that it reads.
-    fn derived(&mut self, number: usize, is_outer: bool, outer: &mut Vec<u32>) -> Result<u32, Failure> {
+    pub(super) fn derived(
+        &mut self,
+        number: usize,
+        is_outer: bool,
+        outer: &mut Vec<u32>,
+    ) -> Result<u32, Failure> {
         let names = self.names()?;
         if !is_outer {
             names.derive(number);

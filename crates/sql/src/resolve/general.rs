@@ -95,7 +95,9 @@ fn changed<'a>(
         names.terms_of(filter, &mut terms);
     }
     let of_row = values.iter().filter(|value| has_query(value)).cloned().collect();
-    let columns = std::iter::once(Expr::Tuple(0)).chain(values).map(|expr| Column {
+    let (slot, origin) = context.changed;
+    let names = context.names()?;
+    let columns = std::iter::once(Expr::Tuple(slot)).chain(values).map(|expr| Column {
         name: String::new(),
         ty: None,
         is_aggregate: false,
@@ -104,7 +106,7 @@ fn changed<'a>(
     });
     let select = Select { columns: columns.collect(), ..Select::default() };
     let slots = names.pop();
-    let sources = vec![Source { slot: 0, origin: Origin::Space(space), outer: None }];
+    let sources = vec![Source { slot, origin, outer: None }];
     names.joined.push(Joined { select, sources, terms, of_row, of_result: Vec::new() });
     let root = Query {
         wanted: Wanted::Rows,
@@ -116,18 +118,25 @@ fn changed<'a>(
         limit: None,
         offset: None,
         slots,
+        recursion: None,
     };
     Ok((context, root, space, Some(change)))
 }
 
 impl<'a> Context<'a> {
-    /// Lets expressions of a change of one space have subqueries.
+    /// Lets expressions of a change of one space have subqueries. The rows of a view are those of its query.
     pub(crate) fn open(&mut self, catalog: &'a Catalog<'a>) -> Result<(), Failure> {
         let space = self.space.ok_or_else(|| generic("no space to change"))?;
-        let mut names = Names::new(catalog);
-        let slot = names.add_space(space)?;
-        names.push(vec![Named { slot, alias: self.alias.clone(), merged: Vec::new() }], Vec::new());
-        self.names = Some(names);
+        self.names = Some(Names::new(catalog));
+        self.changed = match super::views::text_of(space, catalog.store) {
+            Some(text) => {
+                let number = self.view(space, &text)?;
+                (self.derived(number, false, &mut Vec::new())?, Origin::Query(number))
+            }
+            None => (self.names()?.add_space(space)?, Origin::Space(space.id())),
+        };
+        let named = Named { slot: self.changed.0, alias: self.alias.clone(), merged: Vec::new() };
+        self.names()?.push(vec![named], Vec::new());
         Ok(())
     }
 }

@@ -93,7 +93,7 @@ impl<'a> Context<'a> {
 
     /// Resolves the queries of a WITH. Each is one query, whose rows all sources of its name share.
     fn name_queries(&mut self, with: ast::With) -> Result<(), Failure> {
-        let ast::With { with_token: _, recursive, cte_tables } = with;
+        let ast::With { with_token: _, recursive: _, cte_tables } = with;
         let mut names = HashSet::new();
         for cte in &cte_tables {
             let own = name(&cte.alias.name)?;
@@ -102,28 +102,26 @@ impl<'a> Context<'a> {
             }
             names.insert(own);
         }
-        none(!recursive, "WITH RECURSIVE")?;
-        for ast::Cte { alias, query, from, materialized, closing_paren_token: _ } in cte_tables {
+        for cte in cte_tables {
+            let own = name(&cte.alias.name)?;
+            if let Some(number) = self.recursive(&own, &cte)? {
+                self.named_queries.push((own, number));
+                continue;
+            }
+            let ast::Cte { alias, query, from, materialized, closing_paren_token: _ } = cte;
             none(from.is_none() && materialized.is_none() && alias.at.is_none(), "such a WITH")?;
-            let own = name(&alias.name)?;
             self.named_queries.push((own.clone(), UNRESOLVED));
             let number = self.subquery(*query, Wanted::Rows)?;
             self.named_queries.pop();
-            let columns = &mut self.names()?.queries[number].columns;
-            if !alias.columns.is_empty() && alias.columns.len() != columns.len() {
-                let (count, wanted) = (columns.len(), alias.columns.len());
-                return Err(generic(format!("table {own} has {count} values for {wanted} columns")));
-            }
-            for (column, alias) in columns.iter_mut().zip(&alias.columns) {
-                none(alias.data_type.is_none(), "such a WITH")?;
-                column.name = name(&alias.name)?;
-            }
+            let mut query = self.names()?.queries[number].clone();
+            self.name_columns(&own, &alias.columns, &mut query)?;
+            self.names()?.queries[number] = query;
             self.named_queries.push((own, number));
         }
         Ok(())
     }
 
-    fn query_of_parts(
+    pub(super) fn query_of_parts(
         &mut self,
         body: SetExpr,
         order: Vec<ast::OrderByExpr>,
@@ -153,6 +151,7 @@ impl<'a> Context<'a> {
                 limit: None,
                 offset: None,
                 slots,
+                recursion: None,
             });
         }
         let (first, mut columns, mut slots) = self.part(first)?;
@@ -161,16 +160,7 @@ impl<'a> Context<'a> {
         for (operation, part) in parts {
             let (part, own, read) = self.part(part)?;
             if own.len() != columns.len() {
-                let word = match operation {
-                    SetOperation::UnionAll => "UNION ALL",
-                    SetOperation::Union => "UNION",
-                    SetOperation::Intersect => "INTERSECT",
-                    SetOperation::Except => "EXCEPT",
-                };
-                let text = format!(
-                    "SELECTs to the left and right of {word} do not have the same number of result columns"
-                );
-                return Err(generic(text));
+                return Err(wrong_number_of_columns(operation));
             }
             for (column, own) in columns.iter_mut().zip(&own) {
                 let standing = strings::Standing::implicit(column.order.take());
@@ -194,10 +184,21 @@ impl<'a> Context<'a> {
             .map(|(place, term)| self.order_of_compound(place, term, &columns, &names))
             .collect::<Result<_, _>>()?;
         let (limit, offset) = bounds_of(limit)?;
-        Ok(Query { wanted, first, others, columns, compared: None, order, limit, offset, slots })
+        Ok(Query {
+            wanted,
+            first,
+            others,
+            columns,
+            compared: None,
+            order,
+            limit,
+            offset,
+            slots,
+            recursion: None,
+        })
     }
 
-    fn part(&mut self, part: SetExpr) -> Result<Resolved, Failure> {
+    pub(super) fn part(&mut self, part: SetExpr) -> Result<Resolved, Failure> {
         match part {
             SetExpr::Select(select) => self.select(*select, Vec::new(), None),
             SetExpr::Values(values) => self.values(values),
@@ -257,6 +258,16 @@ impl<'a> Context<'a> {
         names.joined.push(Joined { select, sources, terms, of_row, of_result });
         Ok((Part::Select(names.joined.len() - 1), columns, slots))
     }
+}
+
+pub(super) fn wrong_number_of_columns(operation: SetOperation) -> Failure {
+    let word = match operation {
+        SetOperation::UnionAll => "UNION ALL",
+        SetOperation::Union => "UNION",
+        SetOperation::Intersect => "INTERSECT",
+        SetOperation::Except => "EXCEPT",
+    };
+    generic(format!("SELECTs to the left and right of {word} do not have the same number of result columns"))
 }
 
 /// The expressions of a SELECT that have a subquery: of a row, and of a group.

@@ -62,6 +62,8 @@ pub(super) fn type_of(expr: &Expr, context: &Context<'_>) -> Option<&'static str
         Expr::Call(Function::Likely, arguments) => return type_of(arguments.first()?, context),
         Expr::Call(function, _) => match function {
             Function::Abs => "number",
+            Function::Random => "integer",
+            Function::Randomblob => "varbinary",
             Function::Coalesce | Function::Greatest | Function::Least | Function::Nullif => "scalar",
             Function::Ifnull | Function::Length | Function::Position | Function::Round => "integer",
             Function::Zeroblob => "varbinary",
