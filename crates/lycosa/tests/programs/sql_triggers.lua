@@ -26,7 +26,7 @@ for _, query in ipairs({
     [[create view v as select a from p]], [[create trigger t6 after insert on v for each row begin select 1; end]],
     [[insert into p values(1, 10, 1), (2, 20, 2), (102, 0, 102)]], [[insert into p values(50, 1, 50)]], [[insert into p values(60, 1, 60), (61, 1, 61)]], [[insert into p values(1, 1, 9)]],
     [[update p set b = b + 1 where a < 3]], [[update p set b = b - 1]], [[update p set c = c + 1000 where a = 1]], [[delete from p where a = 2]],
-    [[insert or ignore into p values(1, 6, 8), (3, 6, 8)]], [[select * from p]], [[select what, x, y from log]], [[select raise(abort, 'no')]],
+    [[insert or ignore into p values(3, 6, 8)]], [[select * from p]], [[select what, x, y from log]], [[select raise(abort, 'no')]],
     [[create trigger t7 before insert on p for each row begin select new.nosuch; end]], [[insert into p values(70, 1, 70)]], [[drop trigger t7]], [[drop trigger t7]], [[drop trigger if exists t7]],
     [[create trigger t8 after insert on log for each row begin update p set b = new.x where a = 61; end]], [[insert into p values(4, 44, 4)]], [[select a, b from p order by a]],
     [[create trigger t9 before insert on p for each row begin insert into p values(new.a + 1, 1, new.a + 1); end]], [[insert into p values(500, 1, 500)]], [[select count(*) from p]],
@@ -38,6 +38,16 @@ box.space.P:insert({ 900, 1, 900 })
 q([[select count(*) from log where x = 900]])
 for _, query in ipairs({ [[drop view v]], [[drop table p]], [[drop table log]] }) do q(query) end
 print(#box.space._trigger:select())
+
+-- INSTEAD OF.
+for _, query in ipairs({
+    [[create table p(a int primary key, b int)]], [[create view v as select a, b, a + b as c from p]], [[insert into v values(1, 2, 3)]], [[update v set b = 1]], [[delete from v]],
+    [[create trigger i1 instead of insert on v for each row begin insert into p values(new.a, new.b); end]],
+    [[create trigger i2 instead of update on v for each row begin update p set b = new.b where a = old.a; end]],
+    [[create trigger i3 instead of delete on v for each row begin delete from p where a = old.a; end]],
+    [[insert into v values(1, 2, 3), (2, 3, 5)]], [[insert into v(b, a) values(9, 7)]], [[insert into v select a + 10, b, 0 from p]], [[update v set b = c * 10 where a < 7]], [[delete from v where c > 100]],
+    [[select * from v order by a]], [[drop view v]], [[drop table p]],
+}) do q(query) end
 
 -- Foreign keys.
 for _, query in ipairs({

@@ -75,7 +75,7 @@ for _, query in ipairs({
     [[select * from v order by a]], [[select * from w]], [[select v.a from v where b = 'A' order by a]], [[select x.* from x]], [[select * from y order by 1, 2]],
     [[select count(*) from v]], [[select t.a, w.x from t left join w on t.a = w.x order by 1]], [[select a from t where a in (select x from w) order by a]],
     [[select (select max(x) from w where x > t.a) from t order by a]], [[select * from v union select * from v order by 1 limit 2]], [[select nosuch from v]], [[select a_1, column_1 from v where a = 1]],
-    [[with w as (select 7 as x) select * from w]], [[insert into v values(1)]], [[update v set a = 1]], [[delete from v]], [[create index i on v(a)]],
+    [[with w as (select 7 as x) select * from w]], [[insert into v values(1, 'a', 2, 3, 4)]], [[update v set a = 1]], [[delete from v]], [[create index i on v(a)]],
     [[drop table v]], [[drop view t]], [[drop table t]], [[drop view v]], [[drop view nosuch]], [[drop view if exists nosuch]], [[insert into u select b, c from v where a = 3]],
     [[drop view y]], [[drop view v]], [[drop view w]], [[drop view x]], [[drop table t]], [[drop table u]],
 }) do q(query) end
@@ -89,5 +89,23 @@ for _, query in ipairs({
     [[select a.id from a, b on a.id = b.id]], [[select a.id from a cross join b on a.id = b.id]], [[select a.id from a, b using (id)]], [[select x, y from (a, b) where a.id = b.id]],
     [[select x, y from (a join b on a.id = b.id)]], [[select a.id from a where x in ((select min(y) from b), 20) order by 1]], [[select a.id from a where id in ((select id from b))]],
     [[select x in b from a]], [[select ~~x, ~ ~1 from a]], [[select 1 << 3, 1 >> 1, 1 << 64, -1 >> 1, 3 << -1, 18446744073709551615 >> 1, null << 1]], [[select 1.5 << 1]], [[select 'a' >> 1]],
+}) do q(query) end
+
+-- Ends of compound queries, functions, plans.
+for _, query in ipairs({
+    [[select id from a order by id union select 1]], [[select id from a order by id union all select 1]], [[select id from a limit 1 except select 1]], [[select id from a order by id limit 1 intersect select 1]],
+    [[select count(1, 2)]], [[select 'a' like 'b' escape 'xx']], [[select id from a where '%' like 'a%' escape 'a' collate "unicode_ci"]], [[select x'1']], [[select x'zz']],
+    [[select printf('%5d|%-5d|%05d|%+d|% d|%x|%o|%c|%.2s|%10s|%%', 42, 42, 42, 42, 42, 255, 8, 'xyz', 'abc', 'abc')]],
+    [[select printf('%f|%.1f|%e|%g|%10.3f|%u', 1.5, 2.25, 12345.678, 0.0001, 3.14159, -1)]], [[select printf('%q|%Q', 'it''s', null), printf('%*d', 5, 42), printf(null), printf()]],
+    [[select typeof(random()), length(randomblob(5)), randomblob(0)]],
+}) do q(query) end
+
+-- Recursive queries.
+for _, query in ipairs({
+    [[with n(x) as (values(1) union all select x + 1 from n where x < 5) select x from n]], [[with recursive n(x) as (select 1 union select x % 3 + 1 from n) select x from n order by x]],
+    [[with n(x) as (select 1 union all select x + 1 from n limit 4) select x from n]], [[with n(x) as (select 1 union all select x + 1 from n limit 4 offset 2) select x from n]],
+    [[with recursive p(id, way) as (select id, cast(x as text) from a where id = 1 union all select a.id, p.way || '-' || a.x from p join a on a.id = p.id + 1) select * from p]],
+    [[with n(x, y) as (values(1) union all select x + 1 from n) select x from n]], [[with n(x) as (select 1 union all select x, 2 from n) select x from n]],
+    [[select a.id, (with n(x) as (select a.id union all select x + 1 from n where x < 4) select sum(x) from n) from a order by 1]], [[with n as (select * from n) select * from n]],
 }) do q(query) end
 os.exit(0)
