@@ -79,6 +79,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("lycosa.net_box.own", include_str!("modules/net_box/own.lua")),
     ("lycosa.net_box.reply", include_str!("modules/net_box/reply.lua")),
     ("lycosa.net_box.space", include_str!("modules/net_box/space.lua")),
+    ("lycosa.net_box.transport", include_str!("modules/net_box/transport.lua")),
     ("pickle", include_str!("modules/pickle.lua")),
     ("popen", include_str!("modules/popen.lua")),
     ("pwd", include_str!("modules/pwd.lua")),

@@ -15,6 +15,7 @@ local futures = require('lycosa.net_box.future')
 local keys = require('lycosa.net_box.keys')
 local replies = require('lycosa.net_box.reply')
 local remote_spaces = require('lycosa.net_box.space')
+local transport = require('lycosa.net_box.transport')
 
 local FOREVER = 500 * 365 * 86400
 local CONNECT_TIMEOUT = 10
@@ -39,10 +40,13 @@ local function run_triggers(connection, list)
     end
 end
 
+-- Pending requests by number. The table is weak: a future that the program has dropped is collected.
+local function new_requests() return setmetatable({}, { __mode = 'v' }) end
+
 -- Ends what waits for replies.
 local function fail_requests(connection, failure)
     local requests = connection._requests
-    connection._requests = {}
+    connection._requests = new_requests()
     for _, future in pairs(requests) do futures.finish(future, failure) end
 end
 
@@ -74,11 +78,11 @@ local function transmit(connection, bytes)
     fiber.create(send_rest, connection, client)
 end
 
--- Sends a request; its future.
+-- Sends a request, or raw bytes (`inject`), and returns its future.
 local function start(connection, decode, kind, ...)
     local sync = connection._next_sync
     connection._next_sync = sync + 1
-    local bytes = native.request(kind, sync, ...)
+    local bytes = kind == 'inject' and (...) or native.request(kind, sync, ...)
     local future = futures.new(connection, sync, decode)
     connection._requests[sync] = future
     transmit(connection, bytes)
@@ -401,6 +405,8 @@ local function request(connection, options, decode, kind, ...)
         connection._limits[id] = nil
         timeout = timeout or limit - fiber.clock()
     end
+    local deadline = fiber.clock() + (timeout or FOREVER)
+    if not options.is_async and connection.state ~= 'active' then connection:wait_state('active', timeout) end
     if not connection:is_connected() then
         error(connection._failure
             or errors.no_connection(('Connection is not established, state is "%s"'):format(connection.state)), 0)
@@ -409,15 +415,21 @@ local function request(connection, options, decode, kind, ...)
     future._buffer, future._skip_header = options.buffer, options.skip_header
     future._on_push, future._on_push_ctx = options.on_push, options.on_push_ctx
     if options.is_async then return future end
-    if not futures.wait_done(future, timeout or FOREVER) then
+    if not futures.wait_done(future, deadline - fiber.clock()) then
         connection._requests[future._sync] = nil
         error(errors.timed_out(), 0)
     end
     if future._error then error(future._error, 0) end
+    -- If the reply announces a new schema, the result waits until that schema is loaded.
+    while connection._reloading and connection.state == 'active' and fiber.clock() < deadline do
+        connection._changed:wait(deadline - fiber.clock())
+    end
     return future._result
 end
--- Objects of spaces and indexes send by it too.
-remote_spaces.request = request
+-- Spaces, indexes and named requests send through this function.
+remote_spaces.request, transport.request = request, request
+
+methods._request = transport.perform
 
 -- A list of values as results; a buffer's count and a future are results themselves.
 local function results(options, result)
@@ -473,7 +485,6 @@ end
 
 function methods.ping(connection, options)
     check_connection(connection, 'ping')
-    if not connection:is_connected() then return false end
     local done, result = pcall(request, connection, options, replies.nothing, keys.PING)
     return done and result or false
 end
@@ -562,10 +573,11 @@ local function new_connection(client, greeting, ...)
     local host, port, options, password = place_of(...)
     local connection = setmetatable({
         host = host, port = port, opts = options, state = 'initial', space = {},
-        _password = password, _spaces = {}, _requests = {}, _next_sync = 1, _limits = {}, _seen_version = 0,
+        _password = password, _spaces = {}, _requests = new_requests(), _next_sync = 1, _limits = {}, _seen_version = 0,
         _changed = fiber.cond(), _retry = fiber.cond(), _wrapped = client, _greeting = greeting,
     }, connection_mt)
     for _, name in ipairs(TRIGGERS) do connection['_' .. name] = triggers.new(name) end
+    connection._transport = transport.new(connection)
     if options.call_16 then
         connection.call, connection.eval = methods.call_16, methods.eval_16
     end

@@ -145,35 +145,48 @@ function index_methods.update(index, key, operations, options)
         keys.KEY, native.key(key), keys.TUPLE, operations)
 end
 
--- What has no request of its own is a call of the server's box.
-local function by_call(name, decode, takes_iterator)
-    index_methods[name] = function(index, key, options)
-        check_index(index, name)
-        local given = type(options) == 'table' and options or {}
-        if given.buffer then error(("index:%s() doesn't support `buffer` argument"):format(name), 2) end
-        local called = ('box.space.%s.index.%s:%s'):format(index.space.name, index.name, name)
-        local list = native.key(key)
-        if key ~= nil and #list == 0 then list = { {} } elseif key ~= nil then list = { list } end
-        if takes_iterator and given.iterator ~= nil then list = { list[1] or {}, { iterator = given.iterator } } end
-        return spaces.request(index.space.connection, options, decode(index), keys.CALL_16,
-            keys.FUNCTION_NAME, called, keys.TUPLE, list)
+local function refuse_buffer(options, name)
+    if type(options) == 'table' and options.buffer then
+        error(("index:%s() doesn't support `buffer` argument"):format(name), 3)
     end
 end
-local function tuple_of_index(index)
-    return function(data)
-        local first = native.tuples(data, index.space._number)[1]
-        if first ~= nil and #first == 0 then return nil end
-        return first
-    end
+
+-- The first tuple of a walk.
+local function extreme(index, name, iterator, key, options)
+    refuse_buffer(options, name)
+    local space = index.space
+    local tuple = spaces.request(space.connection, options, replies.first_tuple_of(space._number), keys.SELECT,
+        keys.SPACE_ID, space.id, keys.INDEX_ID, index.id, keys.LIMIT, 1, keys.OFFSET, 0, keys.ITERATOR, iterator,
+        keys.KEY, native.key(key))
+    if tuple ~= nil then return tuple end
 end
-by_call('min', tuple_of_index)
-by_call('max', tuple_of_index)
-by_call('count', function()
-    return function(data)
-        local first = native.values(data)[1]
-        return type(first) == 'table' and first[1] or first
-    end
-end, true)
+
+function index_methods.min(index, key, options)
+    check_index(index, 'min')
+    return extreme(index, 'min', box.index.GE, key, options)
+end
+
+function index_methods.max(index, key, options)
+    check_index(index, 'max')
+    return extreme(index, 'max', box.index.LE, key, options)
+end
+
+local function count_of(data)
+    local first = native.values(data)[1]
+    return type(first) == 'table' and first[1] or first
+end
+
+--- IPROTO has no request that counts, so this calls the server's method.
+function index_methods.count(index, key, options)
+    check_index(index, 'count')
+    refuse_buffer(options, 'count')
+    local given = type(options) == 'table' and options or {}
+    local called = ('box.space.%s.index.%s:count'):format(index.space.name, index.name)
+    local list = native.key(key)
+    if key ~= nil and #list == 0 then list = { {} } elseif key ~= nil then list = { list } end
+    if given.iterator ~= nil then list = { list[1] or {}, { iterator = given.iterator } } end
+    return spaces.request(index.space.connection, options, count_of, keys.CALL_16, keys.FUNCTION_NAME, called, keys.TUPLE, list)
+end
 
 -- The schema as space objects.
 
