@@ -130,7 +130,7 @@ struct Worker {
     coroutine: Coroutine<Rc<Fiber>, (), (), DefaultStack>,
     raw: *mut lua_State,
     /// Keeps the coroutine from the collector.
-    _anchor: Ref,
+    anchor: Ref,
     _counted: Counted,
     floor: usize,
 }
@@ -164,6 +164,15 @@ impl Fiber {
     /// Whether it was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.get()
+    }
+
+    /// Pushes the coroutine of a waiting fiber. Returns `false` for a running fiber and before a fiber's first run.
+    pub(crate) fn push_coroutine(&self, lua: Lua) -> bool {
+        let worker = self.worker.borrow();
+        if let Some(worker) = worker.as_ref() {
+            lua.push_ref(&worker.anchor);
+        }
+        worker.is_some()
     }
 
     /// How often it was resumed.
@@ -601,7 +610,7 @@ fn new_worker(shared: &'static Shared, counted: Counted) -> Result<Worker, Error
             fiber = yielder.suspend(());
         }
     });
-    Ok(Worker { coroutine, raw, _anchor: anchor, _counted: counted, floor })
+    Ok(Worker { coroutine, raw, anchor, _counted: counted, floor })
 }
 
 /// Runs a fiber from its begin to its end, on its stack.

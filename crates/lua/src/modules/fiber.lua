@@ -17,7 +17,33 @@ for _, name in ipairs({
     fiber[name] = internal[name]
 end
 fiber.kill = internal.cancel
-function fiber.info(...) return setmetatable(internal.info(...), { __serialize = 'mapping' }) end
+
+-- Returns the call stack of a fiber, innermost function first; an empty list before the fiber's first run.
+local getinfo, MAX_FRAMES = debug.getinfo, 100
+local function backtrace_of(id, is_running)
+    local coroutine = not is_running and internal.coroutine_of(id)
+    local frames = {}
+    if not coroutine and not is_running then return frames end
+    for level = 0, MAX_FRAMES do
+        -- Levels 1 and 2 of the running fiber are this function and `fiber.info`.
+        local frame
+        if coroutine then frame = getinfo(coroutine, level, 'Sln') else frame = getinfo(level + 3, 'Sln') end
+        if not frame then break end
+        if frame.what ~= 'C' or frame.name then
+            local text = ('%s in %s at line %d'):format(frame.name or '(unnamed)', frame.source, frame.currentline)
+            frames[#frames + 1] = { L = text }
+        end
+    end
+    return frames
+end
+
+function fiber.info(...)
+    local all, own = internal.info(...), internal.id()
+    for id, info in pairs(all) do
+        if info.backtrace then info.backtrace = backtrace_of(id, id == own) end
+    end
+    return setmetatable(all, { __serialize = 'mapping' })
+end
 function fiber.id(...)
     local id = running.fiber
     if id ~= 0 and select('#', ...) == 0 then return id end
@@ -120,7 +146,7 @@ local cond_mt = {
 
 local function check_cond(cond, usage)
     if type(cond) == 'table' and getmetatable(cond) == cond_mt then return end
-    if usage then error('usage: cond:' .. usage, 3) end
+    if usage and cond == nil then error('usage: cond:' .. usage, 3) end
     error(("bad argument #1 to '?' (fiber.cond expected, got %s)"):format(type(cond)), 3)
 end
 
@@ -311,6 +337,9 @@ function fiber.top()
         total = total + busy
         cpu[('%d/%s'):format(id, info.name)] = { time = busy }
     end
+    -- The time of the loop between fibers, including its waits for sockets.
+    local loop = math.max(internal.clock() - top_since.clock - total, 0)
+    cpu['1/sched'], total = { time = loop }, total + loop
     for _, entry in pairs(cpu) do
         local share = total > 0 and entry.time / total * 100 or 0
         entry.instant, entry.average = share, share
@@ -318,8 +347,18 @@ function fiber.top()
     return { cpu = cpu, cpu_misses = 0 }
 end
 
+-- Tarantool's own modules call `schedule_task`. Each task runs in a new fiber, with the rights of the code that schedules it.
+fiber._internal = { schedule_task = function(body, argument) internal.new(body, argument) end }
+
 return setmetatable(fiber, {
     __index = function(_, name)
         if name == 'storage' then return internal.self().storage end
+    end,
+    __serialize = function(own)
+        local shown = {}
+        for name, value in next, own do
+            if name ~= '_internal' then shown[name] = value end
+        end
+        return shown
     end,
 })

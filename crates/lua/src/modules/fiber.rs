@@ -52,6 +52,7 @@ pub(super) fn open(lua: Lua) -> Result<i32, Error> {
         ("set_joinable", set_joinable),
         ("name", name),
         ("info", info),
+        ("coroutine_of", coroutine_of),
         ("time", time),
         ("time64", time64),
         ("clock", clock),
@@ -398,6 +399,12 @@ fn info(lua: Lua) -> Result<i32, Error> {
         lua.raw_set(-3);
     }
     Ok(1)
+}
+
+/// `coroutine_of(number)`: the coroutine of a fiber that waits, for a look at its functions.
+fn coroutine_of(lua: Lua) -> Result<i32, Error> {
+    let fiber = fiber_at(lua, 1)?;
+    Ok(i32::from(fiber.push_coroutine(lua)))
 }
 
 fn display(lua: Lua) -> Result<i32, Error> {

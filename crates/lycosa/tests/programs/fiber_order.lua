@@ -88,7 +88,27 @@ show(raised.type, raised.code == nil, raised:unpack().code == nil, raised.messag
 
 -- What `info` shows.
 show(fiber.info({backtrace = false})[fiber.id()].backtrace == nil, fiber.info()[fiber.id()].backtrace ~= nil)
+local function inner() fiber.sleep(100) end
+local function outer() inner() end
+local sleeper, shown = fiber.create(outer), ''
+for _, frame in ipairs(fiber.info()[sleeper:id()].backtrace) do shown = shown .. (frame.L or '') end
+show(shown:match('inner in @.*fiber_order.lua at line') ~= nil, shown:find('outer') ~= nil)
 show(failure(fiber.channel(1).put, fiber.channel(1)))
+show(failure(fiber.cond().wait), failure(fiber.cond().wait, '1'), failure(fiber.cond().wait, fiber.cond(), 'x'))
+fiber.top_enable()
+while fiber.top().cpu['1/sched'].instant == 0 do fiber.sleep(0.001) end
+local share = 0
+for _, entry in pairs(fiber.top().cpu) do share = share + entry.average end
+show(share <= 100.1)
+fiber.top_disable()
+local done = {}
+local function task(number)
+    done[#done + 1] = number
+    if number < 3 then fiber._internal.schedule_task(task, number + 1) else error('a task that fails') end
+end
+for number = 1, 3 do fiber._internal.schedule_task(task, number) end
+while #done < 6 do fiber.yield() end
+show(table.concat(done, ' '))
 local timed = select(2, pcall(box.ctl.wait_rw, 0.01))
 show(timed.type, timed:unpack().errno)
 
