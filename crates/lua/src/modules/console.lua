@@ -179,7 +179,7 @@ setters.o, setters.l, setters.d, setters.lang = setters.output, setters.language
 
 -- What a command shows; nil if the text is none.
 local function run_command(repl, text)
-    local name, rest = text:match('^%s*\\(%a+)%s*(.-)%s*$')
+    local name, rest = text:match('^%s*\\([%w_]+)%s*(.-)%s*$')
     if not name then
         if not text:match('^%s*\\') then return nil end
         return repl:format({ error = ('Invalid command %s. Type \\help for help.'):format(text:match('^%s*(.-)%s*$')) })
@@ -600,13 +600,13 @@ local function serve_statements(socket)
     local repl = new_repl({ client = socket })
     fiber.self().storage.console = repl
     while not repl.is_over do
-        local text = socket:read(repl.delimiter .. '\n')
+        local text = socket:read({ delimiter = { repl.delimiter .. '\n', repl.delimiter .. '\r\n' } })
         if text == nil or text == '' or is_first and is_stranger(socket, text) then break end
         is_first = is_first and not text:match('%S')
-        local size = #repl.delimiter + 1
-        local is_leave = text:gsub('\r?\n$', '') == LEAVE
-        if text:sub(-size) == repl.delimiter .. '\n' then text = text:sub(1, -size - 1) end
-        text = text:gsub('\r$', '')
+        text = text:gsub('\r?\n$', '')
+        local is_leave = text == LEAVE
+        local size = #repl.delimiter
+        if size > 0 and text:sub(-size) == repl.delimiter then text = text:sub(1, -size - 1) end
         if is_leave then
             if not repl.remote then break end
             leave_remote(repl)
@@ -627,7 +627,7 @@ local function peer_of(socket)
 end
 
 local function serve(socket)
-    local version = rawget(_G, '_TARANTOOL') or '2.6.0'
+    local version = (rawget(_G, '_TARANTOOL') or '2.6.0'):match('^[^-]*')
     local function greet()
         socket:write(('%-63s\n%-63s\n'):format('Tarantool ' .. version .. ' (Lua console)', "type '\\help' for interactive help"))
     end

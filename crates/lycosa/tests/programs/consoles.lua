@@ -42,6 +42,8 @@ local id = yaml.decode(ask('require("fiber").id()'))[1]
 local state = fiber.find(id).storage.console
 print(state.client:name().family, state.delimiter == '')
 print(ask('require("console").delimiter("#")'), state.delimiter)
+print(ask('box.NULL#\r'), ask('1 +\n1#'))
+print(ask('\\unknown_command#'))
 print(ask('require("console").delimiter("")#'))
 
 box.cfg({ listen = 'unix/:./binary.sock', log = 'consoles.log', wal_mode = 'none' })
