@@ -280,6 +280,8 @@ impl Lua {
     /// Pushes `__serialize` of a value, wherever its kind keeps it.
     pub(crate) fn serialize_of(self, index: i32) -> Result<bool, Error> {
         match self.kind(index) {
+            // A C type has none of the methods of its values.
+            Kind::Cdata if matches!(self.cdata(index), Some(Cdata::Type)) => Ok(false),
             Kind::Cdata => self.cdata_metafield(index, "__serialize"),
             _ => Ok(self.metafield(index, "__serialize")),
         }

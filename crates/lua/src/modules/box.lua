@@ -5,7 +5,8 @@ local ffi = require('ffi')
 
 local box = {}
 _G.box = box
-_G._TARANTOOL = '2.6.0'
+-- Programs parse this text: release, commits since that release, commit.
+_G._TARANTOOL = '2.6.0-0-g0000000'
 box.NULL = ffi.cast('void *', 0)
 
 local function native(name, ...)
@@ -14,12 +15,12 @@ local function native(name, ...)
 end
 internal.native = native
 
-require('box.error')
+require('lycosa.box.error')
 local client_error = internal.client_error
 
 -- Transactions and triggers.
 
-require('box.trigger')
+require('lycosa.box.trigger')
 local trigger_list, run_list = internal.trigger_list, internal.run_list
 
 -- Sessions.
@@ -121,7 +122,8 @@ local session = {
         end
         -- A role is no user.
         if not row or row[4] ~= 'user' then
-            client_error('NO_SUCH_USER', ("User '%s' is not found"):format(row and row[3] or tostring(name)))
+            -- The error shows the first 64 bytes of a long name.
+            client_error('NO_SUCH_USER', ("User '%s' is not found"):format((row and row[3] or tostring(name)):sub(1, 64)))
         end
         if select('#', ...) == 0 then return internal.set_user(row[1]) end
         return internal.as_user(row[1], ...)
@@ -209,7 +211,7 @@ local SHARED = {
 }
 
 local log = require('log')
-require('box.options')
+require('lycosa.box.options')
 
 -- What `log.cfg` may have changed since. A level that `box.cfg` was given by its name keeps it.
 local function log_option(name)
@@ -263,7 +265,7 @@ local function configure(options)
             rawset(box, 'cfg', configure)
         end
         if type(failure) == 'string' and failure:match("^Can't listen on") then
-            failure = require('box.error').socket_error(tonumber(failure:match('%(os error (%d+)%)$')), failure)
+            failure = require('lycosa.box.error').socket_error(tonumber(failure:match('%(os error (%d+)%)$')), failure)
         end
         error(failure, 0)
     end
@@ -285,7 +287,10 @@ end
 configuration = setmetatable({}, {
     __call = function(_, options) return configure(options) end,
     __index = function(_, name) return effective(name) end,
-    __newindex = function() error('Attempt to modify a read-only table', 2) end,
+    -- Assigning nil changes no setting and raises no error, as in Tarantool, where `box.cfg` is a copy of the settings.
+    __newindex = function(_, _, value)
+        if value ~= nil then error('Attempt to modify a read-only table', 2) end
+    end,
     __pairs = function() return pairs(all_effective()) end,
     __serialize = all_effective,
 })
@@ -414,7 +419,7 @@ GUARDED.slab = asks('box.slab.info', {
 })
 box.runtime = {
     info = function()
-        return { used = internal.memory(), lua = internal.memory(), maxalloc = 0, hook_errors = internal.hook_errors() }
+        return { used = internal.memory(), lua = internal.memory(), maxalloc = internal.memory_limit(), hook_errors = internal.hook_errors() }
     end,
 }
 
@@ -444,7 +449,8 @@ local backup = {}
 function backup.start(number)
     if is_backed_up then client_error('BACKUP_IN_PROGRESS', 'Backup is already in progress') end
     if number == nil then number = 0 end
-    if type(number) ~= 'number' or number < 0 then error('invalid checkpoint index', 0) end
+    if type(number) ~= 'number' then error(("bad argument #1 to '?' (number expected, got %s)"):format(type(number)), 2) end
+    if number < 0 then error('invalid checkpoint index', 0) end
     local found = snapshots()
     if #found == 0 then
         -- A new instance has none until its first checkpoint.
@@ -486,7 +492,7 @@ local function wait_for_mode(wanted, timeout)
     while not internal.configured() or not is_early and box.info.ro ~= wanted do
         local left = deadline - fiber.clock()
         if left <= 0 then
-            error(require('box.error').timed_out(), 0)
+            error(require('lycosa.box.error').timed_out(), 0)
         end
         fiber.sleep(math.min(left, 0.01))
     end
@@ -502,15 +508,21 @@ box.ctl = {
 internal.on_shutdown, box.ctl.on_shutdown = trigger_list()
 internal.on_schema_init, box.ctl.on_schema_init = trigger_list()
 
+-- The bits of rights, as the rows of `_priv` have them.
+GUARDED.priv = {
+    R = 1, W = 2, X = 4, S = 8, U = 16, C = 32, D = 64, A = 128, REFERENCE = 256, TRIGGER = 512, INSERT = 1024, UPDATE = 2048,
+    DELETE = 4096, GRANT = 8192, REVOKE = 16384, ALL = 4294967295,
+}
+
 internal.guarded = GUARDED
-require('box.tuple')
-require('box.schema')
-require('box.index')
-require('box.named')
-require('box.sequence')
-require('box.func')
-require('box.sql')
-require('box.settings')
+require('lycosa.box.tuple')
+require('lycosa.box.schema')
+require('lycosa.box.index')
+require('lycosa.box.named')
+require('lycosa.box.sequence')
+require('lycosa.box.func')
+require('lycosa.box.sql')
+require('lycosa.box.settings')
 require('box.internal')
 -- UUIDs and decimals from tuples have their methods, whatever the program requires.
 require('uuid')
@@ -523,8 +535,17 @@ local function execute_when_configured(...)
     return GUARDED.execute(...)
 end
 
--- A program may put a function of its own in the place of `box.info`; clients that call it get that function then.
+-- A program may put a function of its own in the place of `box.info`; clients that call it get that function then. Until then
+-- `box.info` is no field of the table, and `pairs` adds it.
+local function with_info(own)
+    local shown = {}
+    for name, value in next, own do shown[name] = value end
+    if has_begun and shown.info == nil then shown.info = GUARDED.info end
+    return next, shown
+end
+
 setmetatable(box, {
+    __pairs = with_info,
     __index = function(_, name)
         if GUARDED[name] == nil then return nil end
         if name == 'info' and has_begun then return GUARDED.info end

@@ -42,13 +42,14 @@ function methods.call(func, args)
     if type(args) ~= 'nil' and type(args) ~= 'table' then error('Use func:call(table)', 2) end
     args = args or {}
     local count = table.maxn(args)
+    local row = internal.system_row(FUNC, 2, func.name)
+    if not row then client_error('NO_SUCH_FUNCTION', ("Function '%s' does not exist"):format(func.name)) end
     if func.language ~= 'LUA' then
         return loaded(func.name, pcall(internal.call, func.name, { n = count, unpack(args, 1, count) }))
     end
     internal.check_execute(func.name)
     local program = require('lycosa.program')
-    local row = internal.system_row(FUNC, 2, func.name)
-    if row and row[4] == 1 then
+    if row[4] == 1 then
         return raised(pcall(internal.as_user, row[2], program.call, func.name, unpack(args, 1, count)))
     end
     return raised(pcall(program.call, func.name, unpack(args, 1, count)))
@@ -68,6 +69,7 @@ local function object_of(row)
         returns = row[9] or 'any', aggregate = row[10] or 'none', is_deterministic = row[12] or false,
         is_multikey = type(row[16]) == 'table' and row[16].is_multikey == true,
     }, func_mt)
+    if row[17] ~= nil and row[17] ~= '' then func.comment = row[17] end
     if row[6] ~= nil and row[6] ~= '' then func.body, func.is_sandboxed = row[6], row[13] or false end
     return func
 end
@@ -139,6 +141,7 @@ end
 local function check_definition(name, options)
     local function fail(reason) client_error('CREATE_FUNCTION', ("Failed to create function '%s': %s"):format(name, reason)) end
     local language = options.language:upper()
+    if language == 'SQL_BUILTIN' then fail('given built-in is not predefined') end
     if language ~= 'LUA' and language ~= 'C' then
         client_error('FUNCTION_LANGUAGE', ("Unsupported language '%s' specified for function '%s'"):format(language, name))
     end

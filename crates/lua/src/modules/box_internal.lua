@@ -1,8 +1,8 @@
 -- box.internal: the functions of Tarantool's own that public modules call.
 --
 -- `schema_version` tells modules when to look at spaces again; the checks are what methods of Tarantool's objects begin
--- with. Tarantool's setters of options (`cfg_set_*`) and its tables of statements are absent: `box.cfg` and the methods of
--- spaces do the same.
+-- with. Statements take the numbers of a space and an index. Tarantool's setters of options (`cfg_set_*`) and its iterators
+-- are absent: `box.cfg` and `pairs` do the same.
 local ffi = require('ffi')
 local internal = require('lycosa.box')
 
@@ -32,6 +32,81 @@ function own.check_primary_index(space)
     end
     return index
 end
+
+-- Statements by the numbers of a space and an index, as Tarantool's methods of spaces call them.
+
+local function usage(text) error('Usage ' .. text, 3) end
+
+local function is_list(value) return type(value) == 'table' or box.tuple.is(value) end
+
+local function list_of(value) return box.tuple.is(value) and value:totable() or value end
+
+local function index_of(space, index)
+    local known = box.space[space]
+    if not known then internal.client_error('NO_SUCH_SPACE', ("Space '%s' does not exist"):format(tostring(space))) end
+    local found = known.index[index]
+    if not found then
+        internal.client_error('NO_SUCH_INDEX_ID', ("No index #%s is defined in space '%s'"):format(tostring(index), known.name))
+    end
+    return found
+end
+
+function own.insert(space, tuple)
+    if type(space) ~= 'number' or tuple == nil then usage('space:insert(tuple)') end
+    return internal.change('insert', space, 0, tuple)
+end
+
+function own.replace(space, tuple)
+    if type(space) ~= 'number' or tuple == nil then usage('space:replace(tuple)') end
+    return internal.change('replace', space, 0, tuple)
+end
+
+function own.upsert(space, tuple, operations)
+    if type(space) ~= 'number' or not is_list(tuple) or not is_list(operations) then usage('space:upsert(tuple_key, ops)') end
+    return internal.change('upsert', space, 0, tuple, list_of(operations))
+end
+
+function own.update(space, index, key, operations)
+    if type(space) ~= 'number' or type(index) ~= 'number' or not is_list(operations) then usage('index:update(key, ops)') end
+    return internal.change('update', space, index, key, list_of(operations))
+end
+
+function own.delete(space, index, key)
+    if type(space) ~= 'number' or type(index) ~= 'number' then usage('space:delete(key)') end
+    return internal.change('delete', space, index, key)
+end
+
+function own.get(space, index, key)
+    if type(space) ~= 'number' or type(index) ~= 'number' then usage('index:get(key)') end
+    return internal.get(space, index, key)
+end
+
+function own.select(space, index, iterator, offset, limit, key)
+    if type(iterator) ~= 'number' or type(offset) ~= 'number' or type(limit) ~= 'number' then
+        usage('index:select(iterator, offset, limit, key)')
+    end
+    return internal.select(space, index, iterator, key, offset, limit)
+end
+
+function own.count(space, index, iterator, key)
+    if type(iterator) ~= 'number' then usage('index.count(space_id, index_id, iterator, key)') end
+    return index_of(space, index):count(key, { iterator = iterator })
+end
+
+for _, name in ipairs({ 'min', 'max', 'random', 'stat', 'compact' }) do
+    own[name] = function(space, index, argument)
+        local found = index_of(space, index)
+        return found[name](found, argument)
+    end
+end
+
+function own.truncate(space)
+    index_of(space, 0)
+    box.space[space]:truncate()
+end
+
+--- Calls a function of `box.func` by its name.
+function own.func_call(name, ...) return internal.guarded.schema.func.call(name, ...) end
 
 --- Modules in C are not loaded here, so that none can be loaded again.
 function own.module_reload(name)
@@ -74,3 +149,4 @@ end
 
 internal.share_index_methods()
 rawset(box, 'internal', own)
+return own

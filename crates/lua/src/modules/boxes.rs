@@ -36,6 +36,7 @@ const FUNCTIONS: &[(&str, Native)] = &[
     ("error_codes", error_codes),
     ("exit", exit),
     ("memory", memory),
+    ("memory_limit", memory_limit),
     ("set_error_maker", set_error_maker),
 ];
 
@@ -272,6 +273,12 @@ fn error_codes(lua: Lua) -> Result<i32, Error> {
 
 fn memory(lua: Lua) -> Result<i32, Error> {
     lua.push_number(lua.shared().used.get() as f64);
+    Ok(1)
+}
+
+/// `memory_limit()`: bytes that Lua may have.
+fn memory_limit(lua: Lua) -> Result<i32, Error> {
+    lua.push_number(lua.shared().limits.get().memory as f64);
     Ok(1)
 }
 

@@ -77,7 +77,7 @@ fio.c.flag.O_TMPFILE = bit.bor(0x400000, fio.c.flag.O_DIRECTORY)
 
 -- What a failed call returns: its result and an error object of the class `SystemError`, with the number of the error.
 local function failure(result)
-    return result, require('box.error').system_error('fio', ffi.errno())
+    return result, require('lycosa.box.error').system_error('fio', ffi.errno())
 end
 
 local function done(code)

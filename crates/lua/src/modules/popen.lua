@@ -3,7 +3,7 @@ local ffi = require('ffi')
 local fiber = require('fiber')
 local clock = require('clock')
 local errno = require('errno')
-local errors = require('box.error')
+local errors = require('lycosa.box.error')
 
 ffi.cdef([[
     typedef struct { char opaque[256]; } lycosa_file_actions;

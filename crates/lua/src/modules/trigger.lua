@@ -1,2 +1,2 @@
 -- trigger: lists of functions that run one after the other.
-return require('box.trigger')
+return require('lycosa.box.trigger')

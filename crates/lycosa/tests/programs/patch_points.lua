@@ -23,6 +23,26 @@ print(pcall(box.internal.check_space_arg, one, 'x'), (pcall(box.internal.check_s
 print(pcall(box.internal.module_reload, 'nothing'))
 print(pcall(box.internal.module_reload))
 
+-- Statements by the numbers of a space and an index
+local id, EQ, ALL = one.id, box.index.EQ, box.index.ALL
+print(box.internal.insert(id, { 1 }), box.internal.replace(id, { 2, 'a' }), box.internal.upsert(id, { 3 }, {}))
+print(box.internal.update(id, 0, { 2 }, { { '=', 2, 'b' } }), box.internal.get(id, 0, { 2 }), box.internal.delete(id, 0, { 1 }))
+print(box.internal.min(id, 0, {}), box.internal.max(id, 0, {}), box.internal.count(id, 0, EQ, { 2 }), box.internal.random(id, 0, 0) ~= nil)
+print(#box.internal.select(id, 0, ALL, 1, 5, {}), pcall(box.internal.insert, id), pcall(box.internal.update, id, 0, 1))
+print(pcall(box.internal.count, 9999, 0, EQ, {}), pcall(box.internal.min, id, 9, {}))
+local hole = box.schema.space.create('hole', { engine = 'blackhole' })
+print(pcall(box.internal.delete, hole.id, 0, {}), pcall(box.internal.update, hole.id, 0, {}, {}), pcall(box.internal.upsert, hole.id, {}, {}))
+box.schema.func.create('three', { body = 'function(x) return x, 3 end', comment = 'returns three' })
+local three = box.func.three
+print(box.internal.func_call('three', 1), three.comment, three:call({ 2 }))
+three:drop()
+print(pcall(box.internal.func_call, 'three'), pcall(three.call, three, {}))
+box.internal.truncate(id)
+print(one:len(), box.priv.R, box.priv.ALL, box.runtime.info().maxalloc > 0, box.info.uptime > 0)
+local names = {}
+for name in pairs(box) do names[name] = true end
+print(names.info, names.space, names.priv, package.loaded['box.error'], package.loaded['box.tuple'], require('box.internal') == box.internal)
+
 -- Encoding into a buffer
 local buf = require('buffer').ibuf()
 require('msgpackffi').internal.encode_r(buf, { 1, { a = 'b' } }, 0)
@@ -58,6 +78,12 @@ print(pcall(msgpack.ibuf_decode, 'text'))
 for _, case in ipairs({ { '\xdc\x00', 2 }, { '\x94', 0 }, { '\xc0', 1 }, { '\xdd\0\0\0\4', 5 } }) do
     print((select(2, pcall(msgpack.decode_array_header, ffi.cast('char *', case[1]), case[2]))))
 end
+
+-- A type of C has none of the methods of its values
+local kind = ffi.metatype('struct { int a; }', { __index = { __serialize = function() return 'value' end } })
+local tostringer = require('yaml').new()
+tostringer.cfg({ encode_use_tostring = true })
+print(tostringer.decode(tostringer.encode(kind)):match('^ctype'), tostringer.decode(tostringer.encode(kind())))
 
 -- Tags of YAML, characters that are not printed, quotes inside of CSV
 local yaml = require('yaml')

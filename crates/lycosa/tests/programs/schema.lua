@@ -34,7 +34,7 @@ try('ins',sp.insert,sp,{box.NULL,'a'}) try('ins',sp.insert,sp,{nil}) try('ins',s
 try('dropseq',q.drop,'t_seq') try('alter',function() sp.index[0]:alter{sequence=false} end) p(sp.index[0].sequence_id, box.sequence.t_seq) try('alter',function() sp.index[0]:alter{sequence='d'} end) p(sp.index[0].sequence_id~=nil) sp:drop() p(box.sequence.d~=nil)
 -- funcs
 local f=box.schema.func
-try('f',f.create) try('f',f.create,'f',5) try('f',f.create,'f',{zz=1}) try('f',f.create,'f',{language='zz'}) try('f',f.create,'f',{body='not a function'}) try('f',f.create,'f',{body='function() return 1 end', language='C'}) try('f',f.create,'f',{setuid='x'})
+try('f',f.create) try('f',f.create,'f',5) try('f',f.create,'f',{zz=1}) try('f',f.create,'f',{language='zz'}) try('f',f.create,'f',{language='sql_builtin'}) try('f',f.create,'f',{body='not a function'}) try('f',f.create,'f',{body='function() return 1 end', language='C'}) try('f',f.create,'f',{setuid='x'})
 try('f',f.create,'f') try('f',f.create,'f') try('f',f.create,'f',{if_not_exists=true}) try('ex',f.exists,'f') try('ex',f.exists,'zz')
 try('f',f.create,'g',{body='function(a,b) return a+b, "x" end', is_deterministic=true, is_sandboxed=true, comment='hi', param_list={'number','number'}, returns='number', exports={'LUA','SQL'}, aggregate='none'})
 try('call',function() return box.func.g:call{1,2} end) try('call',function() return box.func.f:call() end) try('call',f.call,'g',{1,2}) try('call',f.call,'g',1,2) try('call',f.call,'zz')
@@ -80,6 +80,6 @@ try('cfg',function() box.cfg.x=1 end) p(box.cfg.read_only, box.cfg.zzz, box.cfg.
 p(box.info.status,box.info.ro,box.info.id,type(box.info.lsn),type(box.info.uuid),type(box.info.vclock),type(box.info.signature),type(box.info.uptime),type(box.info.pid),type(box.info.cluster.uuid),type(box.info.replication[1]),type(box.info.gc().checkpoints),type(box.info.memory().data),type(box.info.sql().cache),type(box.info.replication_anon.count),box.info.listen,box.info.zz,type(box.info().version))
 p(type(box.stat().INSERT.total),type(box.stat.INSERT.rps),type(box.stat.vinyl),1,box.stat.zz,type(box.stat.reset))
 p(type(box.slab.info().items_size),type(box.slab.stats()),type(box.slab.check),type(box.runtime.info().lua),type(box.runtime.info().used))
-p(#box.backup.start(),pcall(box.backup.start)) p(pcall(box.backup.stop)) p(pcall(box.backup.stop)) p(pcall(box.backup.start,-1)) p(pcall(box.backup.start,99)) p(pcall(function() return #box.backup.start(0) end)) p(pcall(box.backup.stop))
+p(pcall(box.backup.start,'x'), pcall(box.session.su, ('a'):rep(100))) p(#box.backup.start(),pcall(box.backup.start)) p(pcall(box.backup.stop)) p(pcall(box.backup.stop)) p(pcall(box.backup.start,-1)) p(pcall(box.backup.start,99)) p(pcall(function() return #box.backup.start(0) end)) p(pcall(box.backup.stop))
 p(box.snapshot()) p(pcall(box.ctl.wait_ro,0.01)) p(pcall(box.ctl.wait_rw,0.01)) p(pcall(box.ctl.wait_rw,-1)) p(pcall(box.ctl.wait_rw,'x'))
 os.exit()

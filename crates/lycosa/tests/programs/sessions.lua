@@ -112,4 +112,18 @@ for i, future in ipairs(asked) do
     print('wrong', answer[2], ids[i] == ids[2 - i % 2], ids[i] ~= box.session.id())
 end
 print(ids[1] ~= ids[2])
+
+-- A push to a client that has gone.
+local begun, gone, pushed = fiber.channel(), fiber.channel(), fiber.channel(1)
+function _G.pushes_late()
+    begun:put(true)
+    gone:get()
+    pushed:put({ box.session.push(1) })
+end
+fiber.create(function() first:call('pushes_late') end)
+begun:get()
+local left = box.session.on_disconnect(function() gone:put(true) end)
+first:close()
+print(unpack(pushed:get(), 1, 2))
+box.session.on_disconnect(nil, left)
 os.exit(0)

@@ -98,7 +98,8 @@ impl Standing {
             "pid" => u64::from(self.pid).into(),
             "status" => self.status.into(),
             "ro" => self.is_read_only.into(),
-            "uptime" => (self.uptime / 1_000_000).into(),
+            // The second that has begun counts, as in Tarantool.
+            "uptime" => (self.uptime / 1_000_000 + 1).into(),
             "lsn" => self.lsn.into(),
             "signature" => self.durable_signature.into(),
             "pending_rows" => (self.signature - self.durable_signature).into(),

@@ -60,8 +60,11 @@ impl Instance {
     /// # Errors
     /// The caller is no connection, or is gone.
     pub fn push(&mut self, request: RequestId, value: &[u8]) -> Result<(), ErrorObject> {
-        let reply = self.front.parked.get(request).map(|call| call.reply);
-        let Some(ReplyTo::Frame { slot, sync, .. }) = reply else {
+        let Some(call) = self.front.parked.get(request) else {
+            let code = ErrorCode::SessionClosed;
+            return Err(ErrorObject::client(code, code.template()));
+        };
+        let ReplyTo::Frame { slot, sync, .. } = call.reply else {
             let message = "Session of the caller does not support push()";
             return Err(ErrorObject::client(ErrorCode::Unsupported, message));
         };
