@@ -117,7 +117,10 @@ function digest.pbkdf2(password, salt, iterations, length)
     if type(password) ~= 'string' or type(salt) ~= 'string' then
         error('Usage: digest.pbkdf2(pass, salt[,iters][,digest_len])', 2)
     end
-    return native.pbkdf2(password, salt, iterations or 100000, length or 128)
+    iterations, length = iterations or 100000, length or 128
+    if type(iterations) ~= 'number' then error('iters must be a number', 2) end
+    if type(length) ~= 'number' then error('digest_len must be a number', 2) end
+    return native.pbkdf2(password, salt, iterations, length)
 end
 
 function digest.pbkdf2_hex(password, salt, ...)

@@ -134,7 +134,7 @@ if module == 'fio' then
     end)
     kind(2, function()
         local file = regular_file()
-        return file and ("local bytes = ffi.new('char[8]', 'bytes') return %s:write(ffi.cast('const char *', bytes), %d)"):format(file, random(8))
+        return file and ("local bytes = ffi.new('char[8]') ffi.copy(bytes, 'bytes') return %s:write(ffi.cast('const char *', bytes), %d)"):format(file, random(8))
     end)
     kind(4, function()
         local file = regular_file()
