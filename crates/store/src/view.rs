@@ -7,6 +7,7 @@
 //! - Of users it sees itself, the users that it created and the role `public`.
 //! - Of privileges it sees the ones that it gave or has.
 //! - A user that may read or write the universe sees everything.
+//! - A user that may read a system space sees all rows of its view.
 //!
 //! A space with [`Privacy::ByNamedSpace`] shows its own rows by the same rule for the spaces that they name.
 
@@ -66,7 +67,9 @@ impl Store {
 
     /// Whether the view of `base` shows a row to `user`.
     pub(crate) fn is_visible(&self, user: UserId, base: SpaceId, tuple: &[u8]) -> bool {
-        if user == user::ADMIN {
+        if user == user::ADMIN
+            || self.schema.users.on_object(user, ObjectType::Space, base).contains(Access::READ)
+        {
             return true;
         }
         let row = Row::new(tuple);

@@ -96,18 +96,23 @@ impl<'a> Row<'a> {
         Self::identifier(bytes)
     }
 
-    /// Checks what every name must be: not empty, valid UTF-8, without control characters.
+    /// Checks what every name must be: not empty, valid UTF-8, without control characters and separators of lines.
     ///
     /// The refusal shows the name up to its first zero byte, as Tarantool does.
     pub(crate) fn identifier(bytes: &[u8]) -> Result<String, Error> {
         match std::str::from_utf8(bytes) {
-            Ok(name) if !name.is_empty() && !name.contains(char::is_control) => Ok(name.to_owned()),
+            Ok(name) if !name.is_empty() && !name.contains(is_unprintable) => Ok(name.to_owned()),
             _ => {
                 let shown = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
                 Err(Error::Identifier(String::from_utf8_lossy(shown).into_owned()))
             }
         }
     }
+}
+
+/// Control characters, the separators of lines and paragraphs, and the replacement character.
+fn is_unprintable(character: char) -> bool {
+    character.is_control() || matches!(character, '\u{2028}' | '\u{2029}' | '\u{fffd}')
 }
 
 /// What an option in a map must be.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use lycosa_tuple::field::FieldType;
 use lycosa_tuple::format::{FieldDef, Refusal};
-use lycosa_tuple::mp::Reader;
+use lycosa_tuple::mp::{Kind, Reader};
 use lycosa_tuple::tuple::TupleRef;
 
 use crate::access::{Access, ObjectType};
@@ -16,6 +16,11 @@ use crate::schema::{Collations, SchemaObject};
 use crate::space::Space;
 use crate::transaction::SchemaUndo;
 use crate::{SpaceId, Store, UserId, system};
+
+/// The longest name of an engine, in bytes.
+const ENGINE_NAME_MAX: usize = 16;
+
+const ENGINE_TOO_LONG: &str = "space engine name is too long";
 
 /// Where a space's tuples live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -110,7 +115,10 @@ impl SpaceDef {
         }
         let owner = row.id(1)?;
         let field_count = row.id(4)?;
-        let engine = row.name(3, |_| wrong(name.clone(), "space engine name is too long"))?;
+        let engine = row.name(3, |_| wrong(name.clone(), ENGINE_TOO_LONG))?;
+        if engine.len() > ENGINE_NAME_MAX {
+            return Err(wrong(name, ENGINE_TOO_LONG));
+        }
         let options = Options::read(row.raw(5)?, &Self::OPTIONS, false, |reason| Error::WrongSpaceOptions {
             field: 5,
             reason,
@@ -141,6 +149,18 @@ impl SpaceDef {
     }
 }
 
+/// Whether all keys of a map are strings; `None` for a value of another type.
+fn has_text_keys(entry: &[u8]) -> Option<bool> {
+    let mut reader = Reader::new(entry);
+    for _ in 0..reader.map().ok()? {
+        if reader.skip_kind().ok()? != Kind::Str {
+            return Some(false);
+        }
+        reader.skip().ok()?;
+    }
+    Some(true)
+}
+
 /// Decodes field 7 of a row: the declared fields.
 fn decode_format(
     format: &[u8],
@@ -159,8 +179,10 @@ fn decode_format(
     let mut fields: Vec<FieldDef> = Vec::new();
     let mut names = HashSet::new();
     for (number, entry) in (1..).zip(TupleRef::trusted(format).fields()) {
-        if Reader::new(entry).map().is_err() {
-            return Err(wrong(format!("field {number} is not map")));
+        match has_text_keys(entry) {
+            None => return Err(wrong(format!("field {number} is not map"))),
+            Some(false) => return Err(wrong(format!("field {number} format is not map with string keys"))),
+            Some(true) => {}
         }
         let options =
             Options::read(entry, &KNOWN, true, |reason| Error::WrongSpaceFormat { field: number, reason })?;

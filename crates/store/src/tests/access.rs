@@ -95,6 +95,9 @@ fn views_show_what_one_may_use_or_owns() {
     let users = |user| seen(s, user, system::VUSER, 0);
     assert_eq!((users("guest").as_str(), users("a").as_str()), ("guest public", "public a"));
     assert!(users("boss").starts_with("guest admin public replication super inner outer"));
+    commit(s, |s| ddl::grant(s, "plain", "read", "space", "_user", false));
+    assert_eq!(seen(s, "plain", system::VUSER, 0), seen(s, "boss", system::VUSER, 0));
+    commit(s, |s| ddl::revoke(s, "plain", "read", "space", "_user", false));
     let system_spaces = seen(s, "plain", system::VSPACE, 0);
     assert_eq!(
         system_spaces,

@@ -36,6 +36,14 @@ fn spaces_are_refused() {
     let refusals = [
         (r#"[0, 1, "z", "memtx", 0, {}, []]"#, "Failed to create space 'z': space id 0 is reserved"),
         (
+            r#"[600, 1, "z", "seventeen letters", 0, {}, []]"#,
+            "Failed to create space 'z': space engine name is too long",
+        ),
+        (
+            "[600, 1, \"\u{2028}\", \"memtx\", 0, {}, []]",
+            "Invalid identifier '\u{2028}' (expected printable symbols only or it is too long)",
+        ),
+        (
             r#"[600, 1, "z", "", 0, {}, []]"#,
             "Invalid identifier '' (expected printable symbols only or it is too long)",
         ),
