@@ -409,41 +409,35 @@ local function schema_statement(id, kind, space, key, operations)
     return result
 end
 
+-- Turns a field of a format (`{'name', 'type'}`, or with named members) into the map that the row of a space holds. Number keys
+-- beside named members stay, and the store refuses the row.
+local function normalize_field(given, place)
+    local function illegal(text) client_error('ILLEGAL_PARAMS', ('Illegal parameters, format[%d]: %s'):format(place, text)) end
+    local field = {}
+    if type(given) ~= 'table' then given = { name = given } end
+    for key, value in pairs(given) do
+        if key == 1 and not given.name then
+            key = 'name'
+        elseif (key == 1 and not given.type) or (key == 2 and not given.type and not given.name) then
+            key = 'type'
+        elseif key == 'collation' then
+            local found = internal.select(276, 1, ITERATORS.EQ, { value }, 0, 1)[1]
+            if not found then illegal(("collation was not found by name '%s'"):format(value)) end
+            value = found[1]
+        end
+        field[key] = value
+    end
+    if type(field.name) ~= 'string' then illegal('name (string) is expected') end
+    if field.type == nil then field.type = 'any' end
+    if type(field.type) ~= 'string' then illegal('type must be a string') end
+    return setmetatable(field, { __serialize = 'map' })
+end
+
 local function normalize_format(format)
     if format == nil then return {} end
     if type(format) ~= 'table' then client_error('ILLEGAL_PARAMS', 'Illegal parameters, format should be a table') end
     local rows = {}
-    for i, field in ipairs(format) do
-        local row = {}
-        if type(field) == 'table' then
-            for key, value in pairs(field) do
-                if key == 1 then
-                    row.name = row.name or value
-                elseif key == 2 then
-                    row.type = row.type or value
-                elseif key == 'type' or key == 'name' or type(key) == 'string' then
-                    row[key] = value
-                end
-            end
-        elseif type(field) == 'string' then
-            row.name = field
-        end
-        if type(row.name) ~= 'string' then
-            client_error('ILLEGAL_PARAMS', ("Illegal parameters, format[%d]: name (string) is expected"):format(i))
-        end
-        if row.type == nil then row.type = 'any' end
-        local kind = tostring(row.type):lower()
-        row.type = ({ num = 'unsigned', str = 'string', uint = 'unsigned', int = 'integer' })[kind] or kind
-        if type(row.collation) == 'string' then
-            local found = internal.select(276, 1, ITERATORS.EQ, { row.collation }, 0, 1)[1]
-            if not found then
-                client_error('ILLEGAL_PARAMS',
-                    ("Illegal parameters, format[%d]: collation was not found by name '%s'"):format(i, row.collation))
-            end
-            row.collation = found[1]
-        end
-        rows[i] = setmetatable(row, { __serialize = 'map' })
-    end
+    for place, field in ipairs(format) do rows[place] = normalize_field(field, place) end
     return rows
 end
 
@@ -662,18 +656,10 @@ end
 
 local loaded_modules = package.loaded
 
-local function advance(cursor)
+-- The cursor is the state of the iteration. The first argument is ignored, as in Tarantool.
+local function generate(_, cursor)
     local tuple = internal.advance(cursor)
     if tuple ~= nil then return cursor, tuple end
-end
-
--- The state of each iterator, which has all it needs in its cursor.
-ffi.cdef('struct lycosa_iterator_state { char unused; };')
-local STATE = ffi.metatype('struct lycosa_iterator_state', { __tostring = function() return '<iterator state>' end })()
-
-local function generate(param, _)
-    local tuple = internal.advance(param)
-    if tuple ~= nil then return STATE, tuple end
     return nil
 end
 
@@ -682,12 +668,12 @@ function index_methods.pairs(index, key, options)
     local cursor = internal.cursor(index.space_id, index.id, iterator_of(options, key), key)
     local loaded, fun = true, loaded_modules.fun
     if fun == nil then loaded, fun = pcall(require, 'fun') end
-    if loaded then return fun.wrap(generate, cursor, STATE) end
+    if loaded then return fun.wrap(generate, index, cursor) end
     return setmetatable({ nth = function(_, n)
         local tuple
         for _ = 1, n do tuple = internal.advance(cursor) end
         return tuple
-    end }, { __call = function() local _, tuple = advance(cursor) if tuple ~= nil then return STATE, tuple end end })
+    end }, { __call = function() return generate(nil, cursor) end })
 end
 
 function index_methods.count(index, key, options)

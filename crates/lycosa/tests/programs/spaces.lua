@@ -182,4 +182,36 @@ for _, kind in ipairs{'user', 'role', 'func'} do
     try(kind, box.schema[kind].exists)
 end
 p(#box.schema.user.info(0) == #box.schema.user.info('guest'), pcall(box.schema.user.info, 99))
+-- Formats are kept as they were given; names beside numbers are refused.
+local formatted = box.schema.space.create('formatted')
+for _, kind in ipairs({ 'num', 'NUM', 'Unsigned', 'uint', 'int', 'str', '*', 'UInt', 'any' }) do
+    try('format ' .. kind, function()
+        formatted:format({ { 'a', kind } })
+        return formatted:format()[1].type
+    end)
+end
+for _, format in ipairs({
+    { { 'a', 5 } }, { { 'a', 'string', 5 } }, { 'a', { name = 'b', 'number' }, { 'c', name = 'd', type = 'string' } },
+    { { name = 'b', [2] = 'number' } }, { { 'a', collation = 'unknown' } }, { 5 }, { { 'number', name = 'a' }, { 'b', type = 'string' } },
+}) do
+    try('format', formatted.format, formatted, format)
+end
+p(formatted:format()[1].name, formatted:format()[1].type, formatted:format()[2].name, formatted:format()[2].type)
+-- Iterators: the state is what counts; one whose index was dropped has ended.
+formatted:format({})
+local primary, second = formatted:create_index('primary'), formatted:create_index('second')
+for number = 1, 3 do formatted:insert({ number }) end
+local generate, parameter, state = primary:pairs()
+local _, first = generate(parameter, state)
+local _, later = generate(nil, state)
+p(first, later, tostring(state))
+p((select(2, pcall(generate, parameter, nil)):gsub('^[^ ]* ', '')))
+generate, parameter, state = second:pairs()
+second:drop()
+p(generate(parameter, state))
+-- Names with separators of lines, engines with long names.
+for _, name in ipairs({ '\226\128\168', 'a\226\128\169', '\239\191\189', 'ä' }) do
+    try('name', function() box.schema.space.create(name) end)
+end
+try('engine', box.schema.space.create, 'too_long', { engine = ('e'):rep(17) })
 os.exit()

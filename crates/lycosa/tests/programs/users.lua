@@ -3,6 +3,13 @@ box.cfg{log = 'users.log', wal_mode = 'none'}
 box.schema.user.create('u')
 box.schema.sequence.create('q')
 box.schema.space.create('s'):create_index('p')
+-- Who may read a system space sees all of its view.
+for name, view in pairs({ _space = '_vspace', _user = '_vuser', _priv = '_vpriv', _index = '_vindex', _func = '_vfunc', _sequence = '_vsequence' }) do
+    box.schema.user.grant('u', 'read', 'space', name)
+    local seen = box.session.su('u', function() return #box.space[view]:select() end)
+    if seen ~= #box.space[name]:select() then print(view, seen) end
+    box.schema.user.revoke('u', 'read', 'space', name)
+end
 for _, u in ipairs{'admin', 'u'} do
     for _, n in ipairs{'_vspace', '_vuser', '_vindex', '_vfunc', '_vpriv', '_vcollation'} do
         local s = box.space[n]

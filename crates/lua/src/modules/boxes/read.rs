@@ -33,8 +33,13 @@ struct Walk {
 }
 
 pub(super) fn define_classes(lua: Lua) {
-    lua.new_class::<Walk>("cursor", &[], &[]);
+    lua.new_class::<Walk>("cursor", &[], &[("__tostring", shown_cursor)]);
     lua.pop(1);
+}
+
+fn shown_cursor(lua: Lua) -> Result<i32, Error> {
+    lua.push_str("<iterator state>");
+    Ok(1)
 }
 
 /// `select(space, index, iterator, key, offset, limit)`: a table of tuples.
@@ -226,13 +231,21 @@ fn cursor(lua: Lua) -> Result<i32, Error> {
 
 /// `advance(cursor)`: the next tuple, nothing at the end.
 fn advance(lua: Lua) -> Result<i32, Error> {
-    let Some(walk) = lua.userdata::<Walk>(1) else { return Err(Error::here("the argument is no cursor")) };
+    let Some(walk) = lua.userdata::<Walk>(1) else { return Err(Error::here("usage: next(param, state)")) };
     // Fibers may share a cursor, so none holds it over a pause.
     let (space, index, is_at_start) = {
         let cursor = walk.cursor.borrow();
         (cursor.space(), cursor.index(), cursor.handed_out() == 0)
     };
     if is_at_start {
+        // An iterator whose index was dropped before its first step has ended, as in Tarantool.
+        let stands = lua.with_instance(|instance| {
+            Ok(instance.store().space(space).is_ok_and(|space| space.index(index).is_some()))
+        })?;
+        if !stands {
+            lua.push_nil();
+            return Ok(1);
+        }
         note_read(lua, space)?;
         prepare(lua, space, index)?;
     }
