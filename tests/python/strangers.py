@@ -129,6 +129,12 @@ KINDS = {
     "user join": ("ann", sql('SELECT count(*) FROM "mail" AS a, "mail" AS b, "mail" AS c')),
     "user subquery": ("ann", sql('SELECT count(*) FROM "mail" AS a WHERE EXISTS (SELECT 1 FROM "mail" AS b WHERE b."task_id" + a."task_id" < 0)')),
     "user union": ("ann", sql(" UNION ".join(['SELECT "task_id" FROM "mail"'] * 30))),
+    "user recursion": ("ann", sql('WITH RECURSIVE "a"("x") AS (SELECT 1 UNION ALL SELECT "x" + 1 FROM "a") SELECT count(*) FROM "a"')),
+    "user recursion of rows": ("ann", sql('WITH RECURSIVE "a"("x") AS (SELECT 1 UNION SELECT "x" + 1 FROM "a") SELECT * FROM "a"')),
+    "user recursion that grows": ("ann", sql('WITH RECURSIVE "a"("x") AS (SELECT \'x\' UNION ALL SELECT "x" || "x" FROM "a") SELECT * FROM "a"')),
+    "user bytes by number": ("ann", sql("SELECT HEX(RANDOMBLOB(1000000000)), HEX(ZEROBLOB(1000000000))")),
+    "user width by number": ("ann", sql("SELECT PRINTF('%1000000000d %.1000000000f', 1, 1.5)")),
+    "user replacement": ("ann", sql(f"SELECT LENGTH(REPLACE('{'a' * 400_000}', 'a', '{'b' * 400_000}'))")),
     "user prepare": ("ann", frame(PREPARE, 1, {0x40: "SELECT " + ",".join(["?"] * 10_000)})),
 }
 
