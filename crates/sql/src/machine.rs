@@ -135,6 +135,7 @@ impl Machine {
             read: RefCell::new(None),
             bytes: Rc::default(),
             rows_wanted: Cell::new(FIRST_ROWS),
+            enough: Cell::new(None),
             spent: Cell::new(0),
             paused_at: Cell::new(0),
         });
@@ -204,6 +205,8 @@ struct Shared {
     bytes: Rc<Cell<usize>>,
     /// Rows that the next request reads at most.
     rows_wanted: Cell<u32>,
+    /// A recursive query, and how many of its rows are enough.
+    enough: Cell<Option<(usize, u64)>>,
     /// Units of work, in all steps and up to the last pause.
     spent: Cell<u64>,
     paused_at: Cell<u64>,
@@ -412,6 +415,10 @@ impl Shared {
     async fn recurse(&self, query: &Query, recursion: &Recursion) -> Result<Found, Failure> {
         let bounds = bounds_of(query.limit.as_ref(), query.offset.as_ref(), &self.parameters)?;
         let most = bounds.0.saturating_add(bounds.1);
+        let most = match self.enough.take() {
+            Some((number, enough)) if number == recursion.number => most.min(bounds.1.saturating_add(enough)),
+            _ => most,
+        };
         let collations = strings::collations_of(query.columns.iter().map(|column| &column.order));
         let mut found = Found { count: 0, bytes: Vec::new(), share: self.share() };
         let mut seen = BTreeSet::new();
@@ -537,6 +544,7 @@ impl Shared {
         let bounds = bounds_of(select.limit.as_ref(), select.offset.as_ref(), &self.parameters)?;
         let bounds = (bounds.0.min(most), bounds.1);
         let is_ordered = select.order.is_empty();
+        self.enough.set(self.enough_of(number, bounds.0.saturating_add(bounds.1)));
         let mut collector = Collector::new(Some(select), bounds, self.limits, is_ordered, self.share());
         self.nest(joined, &self.levels[number], &mut collector).await?;
         while let Some(group) = collector.pop_group() {
@@ -551,6 +559,22 @@ impl Shared {
             self.attempt(&results, &mut |row| collector.take_group(select, row))?.map_err(|_| missing())?;
         }
         self.collected(collector).await
+    }
+
+    /// The recursive query whose rows a SELECT shows as they come and no other SELECT reads, and how many rows are enough.
+    fn enough_of(&self, number: usize, most: u64) -> Option<(usize, u64)> {
+        let joined = self.general.joined.get(number)?;
+        let select = &joined.select;
+        let is_plain = joined.terms.is_empty() && !select.is_grouped() && !select.distinct;
+        let [source] = &joined.sources[..] else { return None };
+        let Origin::Query(query) = source.origin else { return None };
+        let recursion = self.general.queries.get(query)?.recursion.as_ref()?;
+        let reads = self.general.joined.iter().enumerate().filter(|(other, joined)| {
+            let is_own = matches!(recursion.part, Part::Select(part) if part == *other);
+            let mut sources = joined.sources.iter();
+            !is_own && sources.any(|source| matches!(source.origin, Origin::Query(of) if of == query))
+        });
+        (is_plain && select.order.is_empty() && reads.count() == 1).then_some((query, most))
     }
 
     /// The nest of loops of a SELECT: gives each row that passes to the collector.

@@ -107,5 +107,7 @@ for _, query in ipairs({
     [[with recursive p(id, way) as (select id, cast(x as text) from a where id = 1 union all select a.id, p.way || '-' || a.x from p join a on a.id = p.id + 1) select * from p]],
     [[with n(x, y) as (values(1) union all select x + 1 from n) select x from n]], [[with n(x) as (select 1 union all select x, 2 from n) select x from n]],
     [[select a.id, (with n(x) as (select a.id union all select x + 1 from n where x < 4) select sum(x) from n) from a order by 1]], [[with n as (select * from n) select * from n]],
+    [[with n(x) as (values(1) union all select x + 1 from n) select x from n limit 3]], [[with n(x) as (values(1) union all select x + 1 from n) select x * 2 as y from n limit 2 offset 4]],
+    [[with n(x) as (values(1) union all select x + 1 from n limit 9) select a.id, (select x from n limit 1 offset 2) as y, (select max(x) from n) as z from a order by 1]],
 }) do q(query) end
 os.exit(0)
