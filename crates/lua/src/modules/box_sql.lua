@@ -261,7 +261,7 @@ local function run(plan, given, of_client)
     if plan.kind == 'insert' then
         local rows, keys, conflict, sequence, generated = internal.sql_rows(plan.plan, values, of_client)
         if plan.rules then
-            count, ids = atomically(rules.statement, internal.in_txn(), insert_rows, plan, rows, keys, conflict, sequence, generated)
+            count, ids = atomically(rules.statement, internal.in_txn(), of_client, insert_rows, plan, rows, keys, conflict, sequence, generated)
         elseif #rows == 1 and conflict == 'fail' then
             count, ids = insert_rows(plan, rows, keys, conflict, sequence, generated)
         else
@@ -269,7 +269,7 @@ local function run(plan, given, of_client)
         end
     else
         if plan.rules then
-            count = atomically(rules.statement, internal.in_txn(), change_rows, plan, values, of_client)
+            count = atomically(rules.statement, internal.in_txn(), of_client, change_rows, plan, values, of_client)
         else
             count = atomically(change_rows, plan, values, of_client)
         end
@@ -277,7 +277,10 @@ local function run(plan, given, of_client)
     return { row_count = count, autoincrement_ids = ids }
 end
 
-function rules.execute(text, values) return run(plan_of(text), values) end
+function rules.execute_as(text, values, of_client)
+    local plan = plan_of(text)
+    return run(plan, values, of_client and plan.kind ~= 'select')
+end
 
 -- Prepared statements: texts by session and number. The number is a hash of the text, as in Tarantool. Each session has a
 -- sum of its bytes, and all have one: a session may have as many as are left, so that a greedy one leaves half.

@@ -5,6 +5,7 @@
 -- checked when its statement ends, or its transaction if it is deferred: a key is violated if a row of the child has it and
 -- no row of the parent does. So the check looks at the rows as they are then, whatever came in between.
 local internal = require('lycosa.box')
+local fiber = require('fiber')
 
 local SCHEMA_SPACE, TRIGGER, FK_CONSTRAINT = 280, 328, 356
 -- `ER_ALTER_SPACE`, `ER_NO_SUCH_FIELD_NAME`, `ER_SQL_EXECUTE`, `ER_FOREIGN_KEY_CONSTRAINT`, `ER_SQL_TYPE_MISMATCH`.
@@ -20,8 +21,8 @@ local RAISE_IGNORE = 'RAISE(IGNORE)'
 
 local rules = {}
 
--- Runs a statement with values; `box.sql` sets it.
-function rules.execute() end
+-- Runs a statement with values, within the bounds of a client's request if it is of one; `box.sql` sets it.
+function rules.execute_as() end
 
 local function fail(code, message) error(internal.new_error('ClientError', code, message), 0) end
 local function violated() fail(SQL_EXECUTE, 'Failed to execute SQL statement: FOREIGN KEY constraint failed') end
@@ -111,8 +112,15 @@ function rules.of(space, event)
     return own
 end
 
--- Statements inside of each other, and the keys that the outermost one has to check at its end.
-local depth, pending = 0, {}
+-- Of each fiber that runs a statement: how many statements are inside of each other, the keys that the outermost one has to check at
+-- its end, its active triggers, whether the transaction goes on behind it, and whether a client asks for it.
+local states = {}
+
+local function execute(text, values)
+    local state = states[fiber.id()]
+    return rules.execute_as(text, values, state and state.of_client or false)
+end
+
 -- Keys to check when the transaction ends, with a savepoint that tells whether it is still open.
 local deferred = {}
 
@@ -130,22 +138,22 @@ end
 
 local function is_violated(entry)
     local key, values = entry.key, entry.values
-    local function finds(text) return #box.session.su('admin', rules.execute, text, values).rows > 0 end
+    local function finds(text) return #box.session.su('admin', execute, text, values).rows > 0 end
     return finds(key.find_child) and not finds(key.find_parent)
 end
 
 -- Notes a key to check. One with NULL refers to nothing.
 local function note(key, values)
     for place = 1, #key.children do if values[place] == nil then return end end
-    local entry = { key = key, values = values }
+    local entry, state = { key = key, values = values }, states[fiber.id()]
     if key.is_deferred or internal.setting('sql_defer_foreign_keys') then
-        local list = rules.is_explicit and deferred_of_transaction() or pending
+        local list = state.is_explicit and deferred_of_transaction() or state.pending
         if #list >= MAX_DEFERRED then
             fail(SQL_EXECUTE, ('Failed to execute SQL statement: a transaction may leave %d foreign keys to check'):format(MAX_DEFERRED))
         end
         list[#list + 1] = entry
     else
-        pending[#pending + 1] = entry
+        state.pending[#state.pending + 1] = entry
     end
 end
 
@@ -161,25 +169,32 @@ function check_deferred()
     end
 end
 
--- Runs `body` as a statement whose keys are checked at its end; `is_explicit`: in a transaction that goes on behind it.
-function rules.statement(is_explicit, body, ...)
-    if depth == 0 then
-        pending, rules.is_explicit = {}, is_explicit
-    elseif depth >= MAX_DEPTH then
+local function check_pending(state)
+    for _, entry in ipairs(state.pending) do
+        if is_violated(entry) then violated() end
+    end
+end
+
+-- Runs `body` as a statement whose keys are checked at its end. `is_explicit`: in a transaction that goes on behind it;
+-- `of_client`: a client asks for it.
+function rules.statement(is_explicit, of_client, body, ...)
+    local id = fiber.id()
+    local state = states[id]
+    local is_outermost = state == nil
+    if is_outermost then
+        state = { depth = 0, pending = {}, active = {}, is_explicit = is_explicit, of_client = of_client }
+        states[id] = state
+    elseif state.depth >= MAX_DEPTH then
         fail(SQL_EXECUTE, 'Failed to execute SQL statement: too many levels of trigger recursion')
     end
-    depth = depth + 1
+    state.depth = state.depth + 1
     local done, count, ids = pcall(body, ...)
-    if done and depth == 1 then
-        done, count, ids = pcall(function()
-            for _, entry in ipairs(pending) do
-                if is_violated(entry) then violated() end
-            end
-            return count, ids
-        end)
+    if done and is_outermost then
+        local is_kept, failure = pcall(check_pending, state)
+        if not is_kept then done, count = false, failure end
     end
-    depth = depth - 1
-    if depth == 0 then pending = {} end
+    state.depth = state.depth - 1
+    if is_outermost then states[id] = nil end
     if not done then error(count, 0) end
     return count, ids
 end
@@ -208,7 +223,7 @@ local function run_piece(own, piece, old, new)
         if value == nil then value = box.NULL end
         values[place] = value
     end
-    return rules.execute(piece.text, values)
+    return execute(piece.text, values)
 end
 
 local function is_due(own, trigger, old, new, written)
@@ -232,14 +247,15 @@ end
 
 -- Runs the triggers of an event. Returns false if RAISE(IGNORE) gives the row up.
 local function fire(own, event, time, old, new, written)
+    local active = states[fiber.id()].active
     for _, trigger in ipairs(own[event]) do
         local may_run = trigger.time == time and is_due(own, trigger, old, new, written)
-        if may_run and trigger.is_active and not internal.setting('sql_recursive_triggers') then may_run = false end
+        if may_run and active[trigger] and not internal.setting('sql_recursive_triggers') then may_run = false end
         if may_run then
-            local was_active = trigger.is_active
-            trigger.is_active = true
+            local was_active = active[trigger]
+            active[trigger] = true
             local done, failure = pcall(fire_one, own, trigger, old, new)
-            trigger.is_active = was_active
+            active[trigger] = was_active
             if not done then
                 if tostring(failure) == RAISE_IGNORE then return false end
                 error(failure, 0)
@@ -259,20 +275,20 @@ local function act(own, action_of, old, new)
         if not has_null and not (after and is_same(before, after, #key.parents)) then
             local action = key[action_of]
             if action == 'cascade' and not after then
-                rules.execute(key.delete, before)
+                execute(key.delete, before)
             elseif action == 'cascade' then
                 local values = {}
                 for place = 1, #key.parents do
                     values[place] = after[place] == nil and box.NULL or after[place]
                     values[#key.parents + place] = before[place]
                 end
-                rules.execute(key.update, values)
+                execute(key.update, values)
             elseif action == 'set_null' then
                 local values = {}
                 for place = 1, #key.parents do values[place], values[#key.parents + place] = box.NULL, before[place] end
-                rules.execute(key.update, values)
+                execute(key.update, values)
             elseif action == 'set_default' then
-                rules.execute(key.reset, before)
+                execute(key.reset, before)
             elseif action == 'restrict' and is_violated({ key = key, values = before }) then
                 violated()
             end
