@@ -67,8 +67,8 @@ local function raw(object, param, state)
         local pairs_of = type(own) == 'table' and own.__pairs
         if pairs_of then return pairs_of(object) end
     end
-    if object == nil then error('invalid iterator', 0) end
-    error(('object %s of type "%s" is not iterable'):format(tostring(object), kind), 0)
+    if object == nil then error('invalid iterator') end
+    error(('object %s of type "%s" is not iterable'):format(tostring(object), kind))
 end
 
 function fun.iter(object, param, state)
@@ -78,20 +78,18 @@ end
 -- A function of the module whose last arguments are an iterator, and the method of the same name. `count` is the number
 -- of arguments before the iterator.
 local function export(names, count, body)
-    for name in names:gmatch('%S+') do
-        if count == 0 then
-            fun[name] = function(...) return body(raw(...)) end
-            methods[name] = function(self) return body(self.gen, self.param, self.state) end
-        elseif count == 1 then
-            fun[name] = function(one, ...) return body(one, raw(...)) end
-            methods[name] = function(self, one) return body(one, self.gen, self.param, self.state) end
-        else
-            fun[name] = function(one, two, ...) return body(one, two, raw(...)) end
-            methods[name] = function(self, one, two)
-                return body(one, two, self.gen, self.param, self.state)
-            end
-        end
+    local own, method
+    if count == 0 then
+        function own(...) return body(raw(...)) end
+        function method(self) return body(self.gen, self.param, self.state) end
+    elseif count == 1 then
+        function own(one, ...) return body(one, raw(...)) end
+        function method(self, one) return body(one, self.gen, self.param, self.state) end
+    else
+        function own(one, two, ...) return body(one, two, raw(...)) end
+        function method(self, one, two) return body(one, two, self.gen, self.param, self.state) end
     end
+    for name in names:gmatch('%S+') do fun[name], methods[name] = own, method end
 end
 
 -- Basics
@@ -124,7 +122,8 @@ end
 function fun.range(start, stop, by)
     if by == nil then
         if stop == nil then
-            if start == 0 then return wrap(over_nothing, nil, nil) end
+            -- Three values and no object, as in Tarantool.
+            if start == 0 then return over_nothing, nil, nil end
             stop, start = start, start > 0 and 1 or -1
         end
         by = start <= stop and 1 or -1
@@ -194,7 +193,7 @@ end
 export('nth', 1, nth)
 
 local function head(next_state, ...)
-    if next_state == nil then error('head: iterator is empty', 0) end
+    if next_state == nil then error('head: iterator is empty') end
     return ...
 end
 export('head car', 0, function(step, param, state) return head(step(param, state)) end)
@@ -412,7 +411,7 @@ export('product', 0, accumulate(1, function(total, value) return total * value e
 local function best(name, better, step, param, state)
     local winner, value
     state, winner = step(param, state)
-    if state == nil then error(name .. ': iterator is empty', 0) end
+    if state == nil then error(name .. ': iterator is empty') end
     while true do
         state, value = step(param, state)
         if state == nil then return winner end
@@ -426,7 +425,7 @@ export('max maximum', 0, function(...)
     return best('max', function(one, other) return other > one and other or one end, ...)
 end)
 export('min_by minimum_by', 1, function(compare, ...) return best('min', compare, ...) end)
-export('max_by maximum_by', 1, function(compare, ...) return best('max', compare, ...) end)
+export('max_by', 1, function(compare, ...) return best('max', compare, ...) end)
 
 export('totable', 0, function(step, param, state)
     local list, count, value = {}, 0, nil

@@ -23,3 +23,9 @@ show(tostring(fun.range(2))) show(fun.op.intdiv(-7,2),fun.op.floordiv(-7,2),fun.
 local it=fun.range(3) show(#it:totable(),#it:totable()) local g,p,s=it:unwrap() show(type(g)) show(fun.range(1,1e5):filter(function(x) return x>99999 end):head())
 show(fun.range(10):map(function(x) return x+1 end):filter(function(x) return x%2==0 end):take(3):foldl(function(a,b) return a+b end,0))
 show(1)
+-- Aliases are the function itself, errors have a place, and an empty range is no object.
+do
+    print(fun.each == fun.for_each, fun.car == fun.head, fun.minimum == fun.min, fun.split_at == fun.span, fun.maximum_by)
+    print(type(fun.range(0)), fun.length(fun.range(0)), (select(2, pcall(fun.zip, fun.range(0))):match('^.-:%d+: (.*)')))
+    print((select(2, pcall(fun.head, {})):match('^.-:%d+: (.*)')), (select(2, pcall(fun.iter, 1)):match('^.-:%d+: (.*)')))
+end
