@@ -16,7 +16,7 @@ if mode == 'follow' then fio.mkdir('replica') end
 box.cfg{
     log = 'log', work_dir = mode == 'follow' and 'replica' or nil, listen = mode == 'lead' and '127.0.0.1:' .. port or nil,
     replication = mode == 'follow' and 'guest@127.0.0.1:' .. port or nil, replication_timeout = 0.5, read_only = mode == 'follow',
-    memtx_memory = mode == 'full' and 32 * 1024 * 1024 or 128 * 1024 * 1024, checkpoint_interval = 0,
+    memtx_memory = mode == 'full' and 16 * 1024 * 1024 or 128 * 1024 * 1024, checkpoint_interval = 0,
 }
 
 -- Definitions: how each index is made, the keys that it has for a tuple, and the iterators that it knows.

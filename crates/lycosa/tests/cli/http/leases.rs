@@ -204,11 +204,7 @@ fn works_off(name: &str, count: u64) {
     server.ok(&["tube", "create", "mail"]);
     let door = Door::of(server);
     let token = door.token("worker", "operator", "mail");
-    for first in (0..count).step_by(1000) {
-        let tasks: Vec<Json> =
-            (first..count.min(first + 1000)).map(|number| json!({"payload": number})).collect();
-        assert_eq!(door.ask_json("POST /v1/tubes/mail/tasks", &token, &tasks.into()).status, 201);
-    }
+    put(&door, &token, count);
     server = door.server;
     let folder = tempfile::tempdir().unwrap();
     let url = format!("http://{address}/v1/tubes/mail");
@@ -238,10 +234,10 @@ fn works_off(name: &str, count: u64) {
 
 #[test]
 fn the_worker_of_curl_works_off_everything_while_all_is_killed() {
-    works_off("worker.sh", 120);
+    works_off("worker.sh", 60);
 }
 
 #[test]
 fn the_worker_of_python_works_off_everything_while_all_is_killed() {
-    works_off("worker.py", 3000);
+    works_off("worker.py", 600);
 }
