@@ -6,7 +6,8 @@
 //! run if one of these has failed.
 //!
 //! Lanes that mostly wait, and the builds that other lanes wait for, come first at the processors ([`Lane::niceness`]). Lanes that
-//! only compute fill the rest of the time. Without this the last lane to end is one that waits, on an idle machine.
+//! only compute fill the rest of the time. At equal priority the step `compile` takes twice as long beside them, and `unit` and `sim`,
+//! which need it, end last.
 //!
 //! Invariant: the same steps run, with the same verdicts, whichever lane is faster.
 
