@@ -47,6 +47,7 @@ pub(crate) fn instance_on(
 ) -> anyhow::Result<Instance> {
     let storage::Opened { mut store, identity, vclock, snapshot, is_damaged, .. } = opened;
     store.set_body_check(lycosa_lua::check_body);
+    store.set_sql(lycosa_lua::SQL_KNOWLEDGE);
     let mut instance = start_instance(config, identity, store, vclock, standing)?;
     instance.set_configuration(effective_values(config));
     instance.keep_history();

@@ -32,6 +32,7 @@ mod query;
 mod resolve;
 mod rewrite;
 mod run;
+mod schema_text;
 mod strings;
 mod subquery;
 mod tree;
@@ -51,6 +52,7 @@ pub use insert::{Inserted, inserted, inserted_of_query};
 pub use limits::Limits;
 pub use parse::MAX_PARAMETERS;
 pub use run::{Change, Run, metadata};
+pub use schema_text::{check_text, spaces_of_view};
 pub use tree::Plan;
 pub use trigger::{Piece, Trigger};
 

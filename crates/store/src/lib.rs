@@ -64,7 +64,7 @@ pub use hook::{Decision, Hooks, Proposal, Submitted};
 pub use overwrite::Overwrite;
 pub use read_view::ClosedView;
 pub use recovery::{IndexBuild, Origin};
-pub use schema::{Function, Sequence, User, UserKind};
+pub use schema::{Function, Sequence, SqlKnowledge, SqlText, User, UserKind};
 pub use select::Range;
 pub use space::{Engine, IndexKind, Space, SpaceIndex};
 pub use space_index::Deferral;
@@ -257,6 +257,8 @@ pub struct Store {
     view: Option<Box<ReadView>>,
     /// Compiles the body of a function in Lua and returns the fault, if any; without a compiler every body passes.
     check_body: Option<BodyCheck>,
+    /// Decides about views and triggers of SQL; without it new ones are refused.
+    sql: Option<SqlKnowledge>,
     /// Spaces of vinyl that were defined lately, of which the log warns.
     new_vinyl: Vec<SpaceId>,
     vinyl_writes: VinylWrites,
@@ -294,6 +296,7 @@ impl Store {
             reported: VecDeque::new(),
             view: None,
             check_body: None,
+            sql: None,
             new_vinyl: Vec::new(),
             vinyl_writes: VinylWrites::default(),
             scratch: Vec::new(),
@@ -403,12 +406,13 @@ impl Store {
         self.settings.max_tuple_size = bytes;
     }
 
-    /// Takes the place of `former`, whose last changes are void: takes over its settings, its check of bodies, and the hooks of
+    /// Takes the place of `former`, whose last changes are void: takes over its settings, its checks of bodies and of SQL, and the hooks of
     /// its spaces that this store has too, under the same number and name. The schema and the rights get
     /// versions that nothing has seen.
     pub fn succeed(&mut self, former: &Store) {
         self.settings = former.settings;
         self.check_body = former.check_body;
+        self.sql = former.sql;
         // Programs may hold savepoints and proposals of the former transactions.
         self.transaction.count_on_from(&former.transaction);
         self.catalog.set_privacy(former.catalog.privacy());

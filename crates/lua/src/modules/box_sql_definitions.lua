@@ -64,20 +64,6 @@ local function create_view(plan)
     })
 end
 
--- Refuses the drop of a space that a view reads.
-local function check_views(space)
-    for _, row in box.space._space:pairs() do
-        if row[6].view and row[1] ~= space.id then
-            local is_planned, plan = pcall(internal.sql_plan, ('SELECT 1 FROM "%s"'):format(row[3]:gsub('"', '""')))
-            for _, id in ipairs(is_planned and internal.sql_spaces(plan) or {}) do
-                if id == space.id then
-                    fail(DROP_SPACE, ("Can't drop space '%s': other views depend on this space"):format(space.name))
-                end
-            end
-        end
-    end
-end
-
 local function no_such_space(name) internal.client_error('NO_SUCH_SPACE', ("Space '%s' does not exist"):format(name)) end
 
 -- CREATE INDEX and DROP INDEX. `plan.fields` is the name of the space, `plan.keys` are names of fields.
@@ -259,7 +245,6 @@ local function drop(plan, space, atomically)
     if (word == 'VIEW') ~= (plan.kind == 'drop view') then
         fail(DROP_SPACE, ("Can't drop space '%s': use DROP %s"):format(space.name, word))
     end
-    check_views(space)
     check_children(space)
     atomically(space.drop, space)
     return 1

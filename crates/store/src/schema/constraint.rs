@@ -10,25 +10,41 @@ use lycosa_tuple::tuple::TupleRef;
 
 use crate::arena::Handle;
 use crate::error::Error;
+use crate::schema::SqlText;
 use crate::schema::row::{OptionType, Options, Row};
 use crate::space::{Engine, Space};
 use crate::{Store, system};
+
+/// The options of a row of `_trigger`.
+fn trigger_options<'a>(row: Row<'a>) -> Result<Options<'a>, Error> {
+    Options::read(row.raw(2)?, &[("sql", OptionType::String)], false, |reason| Error::WrongSpaceOptions {
+        field: 5,
+        reason,
+    })
+}
 
 impl Store {
     /// A row that something would have to enforce came or changed.
     pub(crate) fn constraint_row_changed(&self, space: u32, new: Option<Handle>) -> Result<(), Error> {
         let Some(new) = new.filter(|_| !self.is_history()) else { return Ok(()) };
-        let what = self.check_constraint(space, Row::new(self.arena.get(new)))?;
-        if space == system::CK_CONSTRAINT { Err(Error::lacks(what)) } else { Ok(()) }
+        let row = Row::new(self.arena.get(new));
+        let what = self.check_constraint(space, row)?;
+        match space {
+            system::CK_CONSTRAINT => Err(Error::lacks(what)),
+            system::TRIGGER => {
+                let (name, options) = (row.text(0)?, trigger_options(row)?);
+                let text = options.text("sql").unwrap_or_default();
+                self.check_sql(what, SqlText::Trigger { name: &name, space: row.id(1)?, text: &text })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks a row as a Tarantool does, as far as that can be said without SQL. Returns the name of what the row is.
     pub(crate) fn check_constraint(&self, space: u32, row: Row<'_>) -> Result<&'static str, Error> {
         Ok(match space {
             system::TRIGGER => {
-                Options::read(row.raw(2)?, &[("sql", OptionType::String)], false, |reason| {
-                    Error::WrongSpaceOptions { field: 5, reason }
-                })?;
+                trigger_options(row)?;
                 "SQL triggers"
             }
             system::FK_CONSTRAINT => {

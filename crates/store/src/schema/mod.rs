@@ -16,6 +16,7 @@ pub(crate) mod privilege;
 pub(crate) mod row;
 pub(crate) mod sequence;
 pub(crate) mod space;
+mod sql_text;
 mod truncate;
 pub(crate) mod user;
 
@@ -31,6 +32,7 @@ pub use function::Function;
 pub(crate) use function::Functions;
 pub use sequence::Sequence;
 pub(crate) use sequence::Sequences;
+pub use sql_text::{SqlKnowledge, SqlText};
 pub(crate) use user::Users;
 pub use user::{User, UserKind};
 

@@ -85,7 +85,7 @@ pub(crate) struct SpaceDef {
 }
 
 impl SpaceDef {
-    const OPTIONS: [(&'static str, OptionType); 6] = [
+    pub(crate) const OPTIONS: [(&'static str, OptionType); 6] = [
         ("group_id", OptionType::Unsigned),
         ("temporary", OptionType::Boolean),
         ("view", OptionType::Boolean),
@@ -292,6 +292,9 @@ impl Store {
                 return Err(Error::Unsupported { object: "Tarantool".into(), feature });
             }
             self.check_supported(&def, None)?;
+            if def.view && !self.is_history() {
+                self.check_view(row)?;
+            }
             self.undo_schema(SchemaUndo::SpaceAdded(def.id));
             if def.engine == Engine::Vinyl && !self.is_recovering() && self.new_vinyl.len() < MAX_NEW_VINYL {
                 self.new_vinyl.push(def.id);
@@ -359,6 +362,8 @@ impl Store {
             "replication group is immutable"
         } else if now.temporary != def.temporary && !present.is_empty() {
             "can not switch temporary flag on a non-empty space"
+        } else if now.name != def.name && !self.is_history() && self.is_read_by_view(def.id) {
+            "can not rename space which is referenced by view"
         } else {
             return Ok(());
         };
@@ -381,6 +386,8 @@ impl Store {
             "the space has grants"
         } else if self.has_rows(system::TRUNCATE, 0, &[id]) {
             "the space has truncate record"
+        } else if !self.is_history() && self.is_read_by_view(id) {
+            "other views depend on this space"
         } else {
             if let Some(space) = self.catalog.remove(id) {
                 self.undo_schema(SchemaUndo::SpaceRemoved(space));

@@ -24,7 +24,6 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("sql_definition", definitions::definition),
     ("sql_view_fields", view_fields),
     ("sql_collation", collation),
-    ("sql_spaces", spaces),
     ("sql_trigger", definitions::trigger),
     ("sql_plan", plan),
     ("sql_check", check),
@@ -139,17 +138,6 @@ fn check(lua: Lua) -> Result<i32, Error> {
     let plan = planned(&lua)?;
     asking(lua, |store, asker| Ok(sql::check_plan(plan, store, asker)?))?;
     Ok(0)
-}
-
-/// `sql_spaces(plan)`: the numbers of the spaces and views that a statement of a view reads.
-fn spaces(lua: Lua) -> Result<i32, Error> {
-    let spaces = planned(&lua)?.spaces();
-    lua.new_table(spaces.len(), 0);
-    for (place, space) in (1..).zip(spaces) {
-        lua.push_number(f64::from(*space));
-        lua.raw_set_item(-2, place);
-    }
-    Ok(1)
 }
 
 /// `sql_hides(name, creates)`: whether the caller must not learn that the space exists. A caller that wants to create it

@@ -1,0 +1,69 @@
+//! Texts of SQL in rows of `_space` and `_trigger`: those of views and triggers.
+//!
+//! A Tarantool parses such a text whenever it reads the row, and does not start on one that it cannot parse. The store knows no SQL.
+//! So a process that knows SQL gives the store a [`SqlKnowledge`], and without one, new views and triggers are refused.
+//!
+//! Invariant: a space that a view reads is neither dropped nor renamed, as far as the process knows SQL.
+//! Absent: the rows of a Tarantool's folder and of a master, which are kept as they are; checks of the tables that a trigger's
+//! statements change, which each run finds.
+
+use super::row::{Options, Row};
+use super::space::SpaceDef;
+use crate::error::Error;
+use crate::{SpaceId, Store};
+
+/// A definition by SQL.
+#[derive(Debug, Clone, Copy)]
+pub enum SqlText<'a> {
+    /// CREATE VIEW.
+    View {
+        /// The text.
+        text: &'a str,
+    },
+    /// CREATE TRIGGER.
+    Trigger {
+        /// The name that the row has.
+        name: &'a str,
+        /// The space that the row names.
+        space: SpaceId,
+        /// The text.
+        text: &'a str,
+    },
+}
+
+/// The part of SQL that the store asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct SqlKnowledge {
+    /// Why a text is no such definition.
+    pub check: fn(&Store, SqlText<'_>) -> Result<(), String>,
+    /// The spaces and views that a view reads, by the view's name.
+    pub spaces_of_view: fn(&Store, &str) -> Vec<SpaceId>,
+}
+
+impl Store {
+    /// Lets SQL decide about views and triggers that are defined from now on.
+    pub fn set_sql(&mut self, sql: SqlKnowledge) {
+        self.sql = Some(sql);
+    }
+
+    /// Refuses a text that makes no such definition. `what` names the kind.
+    pub(crate) fn check_sql(&self, what: &str, text: SqlText<'_>) -> Result<(), Error> {
+        let Some(sql) = self.sql else { return Err(Error::lacks(what)) };
+        (sql.check)(self, text).map_err(|reason| Error::lacks(&format!("{what} from this text: {reason}")))
+    }
+
+    /// Refuses a new view whose text makes none.
+    pub(crate) fn check_view(&self, row: Row<'_>) -> Result<(), Error> {
+        let options = Options::read(row.raw(5)?, &SpaceDef::OPTIONS, false, |reason| {
+            Error::WrongSpaceOptions { field: 5, reason }
+        })?;
+        self.check_sql("SQL views", SqlText::View { text: &options.text("sql").unwrap_or_default() })
+    }
+
+    /// Whether a view reads the space.
+    pub(crate) fn is_read_by_view(&self, space: SpaceId) -> bool {
+        let Some(sql) = self.sql else { return false };
+        let mut views = self.catalog.iter().filter(|other| other.def.view && other.def.id != space);
+        views.any(|view| (sql.spaces_of_view)(self, &view.def.name).contains(&space))
+    }
+}
