@@ -32,7 +32,7 @@ fn info() {
     assert_eq!(text(info.get("cluster").expect("a map"), "uuid"), "22222222-2222-2222-2222-222222222222");
     assert_eq!(info.get("ro"), Some(&false.into()));
     assert_eq!(info.get("id"), Some(&1.into()));
-    assert_eq!(info.get("uptime"), Some(&61.into()));
+    assert_eq!(info.get("uptime"), Some(&62.into()));
     assert_eq!(info.get("failure"), None);
     let signature = rig.instance.standing().signature;
     assert_eq!(info.get("signature"), Some(&signature.into()));
