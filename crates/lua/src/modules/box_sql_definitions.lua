@@ -17,12 +17,15 @@ local function fail(code, message) error(internal.new_error('ClientError', code,
 
 local function nullable_action(is_nullable) return is_nullable and 'none' or 'abort' end
 
--- A part of an index as a row of `_index` has it. `field` counts from 1; `collation` is the name that COLLATE gives.
+-- A part of an index as a row of `_index` has it. `field` counts from 1; `collation` is the name that COLLATE gives. Without one the
+-- field's counts: a name in a new format, a number in a row.
 local function part_of(field, definition, collation)
+    collation = collation or definition.collation
+    if type(collation) == 'string' then collation = internal.sql_collation(collation) end
     local is_nullable = definition.is_nullable or false
     return {
         field = field - 1, type = definition.type, is_nullable = is_nullable, nullable_action = nullable_action(is_nullable),
-        sort_order = 'asc', collation = collation and internal.sql_collation(collation) or definition.collation,
+        sort_order = 'asc', collation = collation,
     }
 end
 
@@ -35,7 +38,8 @@ end
 local function create_table(plan)
     for _, field in ipairs(plan.fields) do
         field.nullable_action = nullable_action(field.is_nullable)
-        if field.collation then field.collation = internal.sql_collation(field.collation) end
+        -- The format of `create` has the name; this refuses one that does not exist as SQL does.
+        if field.collation then internal.sql_collation(field.collation) end
     end
     local space = box.schema.space.create(plan.name, { format = plan.fields, field_count = #plan.fields })
     for number, key in ipairs(plan.keys) do
