@@ -346,7 +346,7 @@ impl Scheduler {
         Ok(fiber)
     }
 
-    /// A fiber for a client's request that takes its turns with those of `share`.
+    /// A fiber for a client's request that takes its turns with the fibers of `share`.
     pub(crate) fn spawn_request(
         &self,
         shared: &'static Shared,

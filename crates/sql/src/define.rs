@@ -54,7 +54,7 @@ pub struct ForeignKey {
     pub columns: Vec<String>,
     /// The space that they refer to.
     pub parent: String,
-    /// The fields there; none for those of the primary key.
+    /// The fields there; none for the fields of the primary key.
     pub parent_columns: Vec<String>,
     /// `no_action`, `restrict`, `cascade`, `set_null` or `set_default`.
     pub on_delete: &'static str,

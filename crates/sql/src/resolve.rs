@@ -138,7 +138,7 @@ pub(crate) fn resolve(parsed: Parsed, store: &Store, asker: Asker<'_>) -> Result
 /// The format that a new view has.
 ///
 /// # Errors
-/// As those of [`resolve`]; a statement that is no CREATE VIEW.
+/// The errors of [`resolve`]; a statement that is no CREATE VIEW.
 pub(crate) fn fields_of_view(parsed: Parsed, store: &Store, asker: Asker<'_>) -> Result<Vec<Field>, Error> {
     let Statement::CreateView(view) = parsed.statement else {
         return Err(generic("the statement is no CREATE VIEW").into());

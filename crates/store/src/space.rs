@@ -172,7 +172,7 @@ impl Space {
         self.def.owner
     }
 
-    /// Whether it is a view: its rows are those of a query.
+    /// Whether it is a view: its rows come from a query.
     #[must_use]
     pub fn is_view(&self) -> bool {
         self.def.view

@@ -1,4 +1,4 @@
--- Triggers and foreign keys of SQL, written by hand: rows, errors and rows of the schema are those of Tarantool.
+-- Triggers and foreign keys of SQL, written by hand: rows, errors and rows of the schema are as in Tarantool.
 local json = require('json')
 box.cfg({ log = 'log' })
 

@@ -1,4 +1,4 @@
--- Collations and views of SQL, written by hand: rows, metadata, errors and rows of the schema are those of Tarantool.
+-- Collations and views of SQL, written by hand: rows, metadata, errors and rows of the schema are as in Tarantool.
 local json = require('json')
 box.cfg({ log = 'log' })
 

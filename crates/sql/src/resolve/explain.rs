@@ -1,6 +1,6 @@
 //! EXPLAIN: the loops of a plan in the order in which they run, and the index that each one walks.
 //!
-//! The answer is itself a plan, of constant rows, so it reaches clients like any other result. The columns are those of Tarantool's
+//! The answer is itself a plan, of constant rows, so it reaches clients like any other result. The columns are as in Tarantool's
 //! EXPLAIN QUERY PLAN. An index is named by the fields that are compared, for values of the fields' types. With a value of
 //! another type the statement reads the whole space.
 

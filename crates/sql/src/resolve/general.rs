@@ -124,7 +124,7 @@ fn changed<'a>(
 }
 
 impl<'a> Context<'a> {
-    /// Lets expressions of a change of one space have subqueries. The rows of a view are those of its query.
+    /// Lets expressions of a change of one space have subqueries. A view has the rows of its query.
     pub(crate) fn open(&mut self, catalog: &'a Catalog<'a>) -> Result<(), Failure> {
         let space = self.space.ok_or_else(|| generic("no space to change"))?;
         self.names = Some(Names::new(catalog));

@@ -87,7 +87,7 @@ pub(crate) fn view_of(view: ast::CreateView) -> Result<View, Failure> {
 /// The format of a new view.
 ///
 /// # Errors
-/// As those of a SELECT; a parameter; another number of names than of columns.
+/// The errors of a SELECT; a parameter; another number of names than of columns.
 pub(crate) fn fields_of(
     view: View,
     has_parameters: bool,

@@ -1,9 +1,9 @@
 //! Rows of `_trigger`, `_fk_constraint` and `_ck_constraint`: what SQL would enforce.
 //!
 //! The store enforces none of it. A wrong row is refused as a Tarantool refuses it, as far as that can be said without SQL.
-//! Triggers and foreign keys are kept in Tarantool's way, too: statements of SQL obey them, and no other statement does. A check
-//! constraint would hold for all statements, so a new one is refused as not supported. Rows of a Tarantool's folder and of a
-//! master are kept, and can be deleted.
+//! Triggers, whose texts SQL checks (`sql_text.rs`), and foreign keys are kept in Tarantool's way, too: statements of SQL obey them,
+//! and no other statement does. A check constraint would hold for all statements, so a new one is refused as not supported. Rows of
+//! a Tarantool's folder and of a master are kept, and can be deleted.
 
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;

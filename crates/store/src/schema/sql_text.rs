@@ -1,4 +1,4 @@
-//! Texts of SQL in rows of `_space` and `_trigger`: those of views and triggers.
+//! Texts of SQL in rows of `_space` and `_trigger`: the definitions of views and triggers.
 //!
 //! A Tarantool parses such a text whenever it reads the row, and does not start on one that it cannot parse. The store knows no SQL.
 //! So a process that knows SQL gives the store a [`SqlKnowledge`], and without one, new views and triggers are refused.

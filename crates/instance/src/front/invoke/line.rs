@@ -4,9 +4,9 @@
 //! for the moment; the next one has its turn then. A client that sends a million requests delays the begin of a request of
 //! another client by one request.
 //!
-//! Requests of connections that have closed wait on as those of one session, [`CLOSED`]: a client may ask and go. Of these, the
-//! line keeps [`MAX_CLOSED`] requests and [`MAX_CLOSED_BYTES`]; further ones are dropped, and SQL statements always are. None of
-//! them was answered.
+//! Requests of connections that have closed wait on as requests of one session, [`CLOSED`]: a client may ask and go. The line
+//! keeps [`MAX_CLOSED`] of these requests and [`MAX_CLOSED_BYTES`]; further ones are dropped, and SQL statements always are. No dropped
+//! request was answered.
 //!
 //! Invariant: a session stands in `turns` once exactly if it has a request here. Absent: bounds for the requests of open
 //! connections; see `front/input.rs`.

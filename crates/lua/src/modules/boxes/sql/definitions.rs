@@ -133,7 +133,7 @@ fn push_texts<'t>(lua: Lua, texts: impl ExactSizeIterator<Item = &'t String>) {
     }
 }
 
-/// Pushes a foreign key as a table, whose fields are those of [`ForeignKey`].
+/// Pushes a foreign key as a table with the fields of [`ForeignKey`].
 fn push_foreign_key(lua: Lua, key: &ForeignKey) {
     lua.new_table(0, 8);
     push_optional(lua, key.name.as_deref(), "name");
@@ -164,7 +164,7 @@ fn push_piece(lua: Lua, piece: &Piece) {
     lua.raw_set_field(-2, "fields");
 }
 
-/// Pushes a trigger as a table, whose fields are those of [`Trigger`].
+/// Pushes a trigger as a table with the fields of [`Trigger`].
 fn push_trigger(lua: Lua, trigger: &Trigger) {
     lua.new_table(0, 7);
     for (name, text) in [
