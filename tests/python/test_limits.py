@@ -269,6 +269,20 @@ def test_a_flood_of_statements_delays_no_other_client(server):
             time.sleep(0.01)
 
 
+def test_a_program_goes_on_when_its_client_has_gone(server):
+    """Also in the midst of a statement of SQL that pauses."""
+    text = 'SELECT count(*) FROM "_vspace" AS a, "_vspace" AS b, "_vspace" AS c, "_vindex" AS d WHERE a."id" + d."id" < 0'
+    program = "local fiber = require('fiber') fiber.sleep(0.05) local done = box.execute(...) rawset(_G, 'done', #done.rows)"
+    with server.connect() as gone:
+        gone.sendall(frame(EVAL, 7, {0x27: program, 0x21: [text]}))
+        # The program has begun when another request of its connection is answered.
+        gone.sendall(frame(EVAL, 8, {0x27: "return 1", 0x21: []}))
+        assert read_reply(gone)[1] == 8
+    with server.connect() as other:
+        while ask(other, frame(EVAL, 9, {0x27: "return rawget(_G, 'done')", 0x21: []})) not in ([1], [[1]]):
+            time.sleep(0.01)
+
+
 def test_programs_that_wait_for_hours_leave_fibers_to_other_clients(server):
     """Eight clients ask for more fibers than there are: a program of the ninth is run."""
     request = frame(EVAL, 7, {0x27: "require('fiber').sleep(3600)", 0x21: []})

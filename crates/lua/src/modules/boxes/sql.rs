@@ -225,7 +225,7 @@ fn limits(lua: Lua, index: i32) -> Result<Limits, Error> {
 /// budget is looked at between them.
 fn run(lua: Lua, plan: &Plan, alone: bool) -> Result<Run, Error> {
     lua.join_transaction()?;
-    let (limits, parameters) = (limits(lua, 3)?, parameters(lua, 2)?);
+    let (limits, parameters, is_of_client) = (limits(lua, 3)?, parameters(lua, 2)?, lua.truth(3));
     let user = lua.session()?.caller.effective;
     let mut run = lua.with_instance(|instance| {
         Ok(on_big_stack(|| Run::new(plan, instance.store(), user, parameters, limits)))
@@ -238,13 +238,15 @@ fn run(lua: Lua, plan: &Plan, alone: bool) -> Result<Run, Error> {
             check_time(lua)?;
         } else {
             lua.yield_now()?;
-            check_awaited(lua)?;
+            if is_of_client {
+                check_awaited(lua)?;
+            }
         }
     }
     Ok(run)
 }
 
-/// Ends the statement of a request whose connection has closed.
+/// Ends the statement of a request whose connection has closed. A statement of a program goes on, as the program does.
 fn check_awaited(lua: Lua) -> Result<(), Error> {
     let Some(request) = lua.session()?.request else { return Ok(()) };
     let is_awaited = lua.with_instance(|instance| Ok(instance.is_awaited(request)))?;
