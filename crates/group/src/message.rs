@@ -8,8 +8,8 @@
 //! `raft` makes of it on the leader is never written and never sent; the other nodes do without.
 //!
 //! Invariants:
-//! - only messages that nodes send each other are read; the ones that `raft` uses inside a node, and those by which a follower
-//!   would forward requests to its leader, are refused;
+//! - only messages that nodes send each other are read. Messages that `raft` uses inside a node are refused, and so are messages by
+//!   which a follower would forward requests to its leader;
 //! - entries of a message follow each other and the message's index, and no entry is of a later term than the message.
 //!
 //! Absent: frames and connections ([`crate::link`]), and what an entry's data mean.
@@ -75,7 +75,7 @@ pub(crate) fn read_entry(reader: &mut Reader<'_>) -> Result<Entry, CodecError> {
     Ok(entry)
 }
 
-/// Appends a message to `out`. False, with nothing appended, if it is none that nodes send each other.
+/// Appends a message to `out`. False, with nothing appended, if nodes do not send each other messages of its kind.
 #[must_use]
 pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message) -> bool {
     let kind = message.get_msg_type();

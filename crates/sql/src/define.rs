@@ -45,7 +45,7 @@ pub struct KeyField<F> {
     pub collation: Option<String>,
 }
 
-/// A foreign key. Names of fields are those of columns.
+/// A foreign key. Names of fields are names of columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignKey {
     /// The name that CONSTRAINT gives.

@@ -223,7 +223,7 @@ fn general(number: f64, digits: usize) -> String {
 mod tests {
     use super::*;
 
-    /// The texts are those of Tarantool 2.6.
+    /// Tarantool 2.6 prints the same texts.
     #[test]
     fn a_format_says_how_values_stand_in_the_text() {
         let made = |format: &str, values: &[Value]| printed(format, values, &Effort::default());

@@ -95,6 +95,24 @@ pub(crate) struct Query {
     pub(crate) recursion: Option<Box<Recursion>>,
 }
 
+impl Query {
+    /// A query of one part, without an order or bounds of its own.
+    pub(crate) fn of_part(wanted: Wanted, first: Part, columns: Vec<Column>, slots: Vec<u32>) -> Query {
+        Query {
+            wanted,
+            first,
+            others: Vec::new(),
+            columns,
+            compared: None,
+            order: Vec::new(),
+            limit: None,
+            offset: None,
+            slots,
+            recursion: None,
+        }
+    }
+}
+
 /// The part of a recursive query that is run again for the rows which it has found last.
 #[derive(Debug, Clone)]
 pub(crate) struct Recursion {

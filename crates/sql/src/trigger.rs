@@ -123,7 +123,7 @@ impl Tokens {
 /// The name of a trigger to drop, and whether it may be absent; `None` for any other text.
 ///
 /// # Errors
-/// A text that begins so and goes on otherwise.
+/// A text that begins with DROP TRIGGER and goes on otherwise.
 pub(crate) fn dropped(text: &str) -> Result<Option<(String, bool)>, Failure> {
     let mut tokens = Tokens::of(text)?;
     if !tokens.word("DROP") || !tokens.word("TRIGGER") {
@@ -143,7 +143,7 @@ pub(crate) fn dropped(text: &str) -> Result<Option<(String, bool)>, Failure> {
 /// The trigger that a text creates; `None` for any other text.
 ///
 /// # Errors
-/// A text that begins so and goes on otherwise; a statement of the trigger that is none.
+/// A text that begins with CREATE TRIGGER and goes on otherwise; a faulty statement of the trigger.
 pub(crate) fn created(text: &str) -> Result<Option<Trigger>, Failure> {
     if text.len() > MAX_TEXT {
         return Ok(None);

@@ -1,17 +1,7 @@
--- Queries over several spaces, written by hand: names of columns, types, rows and errors are those of Tarantool.
-local json = require('json')
+-- Queries over several spaces, written by hand: names of columns, types, rows and errors are as in Tarantool.
 box.cfg({ log = 'log' })
 
-local function q(text)
-    local result, failure = box.execute(text)
-    if not result then
-        print(text, 'error', failure.code, failure.message)
-        return
-    end
-    local columns = {}
-    for place, column in ipairs(result.metadata or {}) do columns[place] = column.name .. ' ' .. column.type end
-    print(text, result.row_count, table.concat(columns, ', '), json.encode(result.rows), json.encode(result.autoincrement_ids))
-end
+local q = dofile(arg[0]:match('^.*/') .. 'said.lua')
 
 q([[create table a(id int primary key, x int, s text)]])
 q([[create table b(id int primary key, x int, y int)]])

@@ -2,16 +2,7 @@
 local json = require('json')
 box.cfg({ log = 'log' })
 
-local function q(text)
-    local result, failure = box.execute(text)
-    if not result then
-        print(text, 'error', failure.code, failure.message)
-        return
-    end
-    local columns = {}
-    for place, column in ipairs(result.metadata or {}) do columns[place] = column.name .. ' ' .. column.type end
-    print(text, result.row_count, table.concat(columns, ', '), json.encode(result.rows), json.encode(result.autoincrement_ids))
-end
+local q = dofile(arg[0]:match('^.*/') .. 'said.lua')
 -- Triggers.
 for _, query in ipairs({
     [[create table p(a int primary key, b int, c int unique)]], [[create table log(id int primary key autoincrement, what text, x int, y int)]],

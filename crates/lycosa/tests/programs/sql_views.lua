@@ -2,20 +2,9 @@
 local json = require('json')
 box.cfg({ log = 'log' })
 
-local function q(text)
-    local result, failure = box.execute(text)
-    if not result then
-        print(text, 'error', failure.code, failure.message)
-        return
-    end
-    local columns = {}
-    for place, column in ipairs(result.metadata or {}) do columns[place] = column.name .. ' ' .. column.type end
-    print(text, result.row_count, table.concat(columns, ', '), json.encode(result.rows), json.encode(result.autoincrement_ids))
-end
+local q = dofile(arg[0]:match('^.*/') .. 'said.lua')
 local function rows(space, from)
     for _, row in box.space[space]:pairs(from, { iterator = 'GE' }) do
-        local fields = {}
-        for place, field in row:pairs() do fields[place] = field end
         print(space, row[1], row[3], json.encode(row:totable(4, 4)), row[6] and (row[6].sql or 'no text'), #(row[7] or {}))
         for _, field in ipairs(row[7] or row[6] or {}) do
             print('', field.name, field.field, field.type, field.collation, field.is_nullable, field.nullable_action)

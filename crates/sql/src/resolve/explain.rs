@@ -34,18 +34,7 @@ pub(super) fn plan_about(plan: Plan, store: &Store) -> Plan {
         order: None,
         expr: Rc::new(Expr::Literal(Value::Nil)),
     });
-    let root = Query {
-        wanted: Wanted::Rows,
-        first: Part::Values(rows.collect()),
-        others: Vec::new(),
-        columns: columns.into(),
-        compared: None,
-        order: Vec::new(),
-        limit: None,
-        offset: None,
-        slots: Vec::new(),
-        recursion: None,
-    };
+    let root = Query::of_part(Wanted::Rows, Part::Values(rows.collect()), columns.into(), Vec::new());
     let general = General {
         root,
         joined: Vec::new(),

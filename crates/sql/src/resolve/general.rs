@@ -108,18 +108,7 @@ fn changed<'a>(
     let slots = names.pop();
     let sources = vec![Source { slot, origin, outer: None }];
     names.joined.push(Joined { select, sources, terms, of_row, of_result: Vec::new() });
-    let root = Query {
-        wanted: Wanted::Rows,
-        first: Part::Select(names.joined.len() - 1),
-        others: Vec::new(),
-        columns: Vec::new(),
-        compared: None,
-        order: Vec::new(),
-        limit: None,
-        offset: None,
-        slots,
-        recursion: None,
-    };
+    let root = Query::of_part(Wanted::Rows, Part::Select(names.joined.len() - 1), Vec::new(), slots);
     Ok((context, root, space, Some(change)))
 }
 

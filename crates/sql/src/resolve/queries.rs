@@ -140,19 +140,7 @@ impl<'a> Context<'a> {
             if wanted == Wanted::Rows {
                 self.names()?.number(&first, &mut columns);
             }
-            let (order, others) = (Vec::new(), Vec::new());
-            return Ok(Query {
-                wanted,
-                first,
-                others,
-                columns,
-                compared: None,
-                order,
-                limit: None,
-                offset: None,
-                slots,
-                recursion: None,
-            });
+            return Ok(Query::of_part(wanted, first, columns, slots));
         }
         let (first, mut columns, mut slots) = self.part(first)?;
         let mut names = vec![columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>()];
@@ -184,18 +172,7 @@ impl<'a> Context<'a> {
             .map(|(place, term)| self.order_of_compound(place, term, &columns, &names))
             .collect::<Result<_, _>>()?;
         let (limit, offset) = bounds_of(limit)?;
-        Ok(Query {
-            wanted,
-            first,
-            others,
-            columns,
-            compared: None,
-            order,
-            limit,
-            offset,
-            slots,
-            recursion: None,
-        })
+        Ok(Query { others, order, limit, offset, ..Query::of_part(wanted, first, columns, slots) })
     }
 
     pub(super) fn part(&mut self, part: SetExpr) -> Result<Resolved, Failure> {
