@@ -12,9 +12,12 @@ use lycosa_iproto::row::RowBody;
 use lycosa_journal::decision::{Category, Resolution};
 use lycosa_journal::recovery::{ApplyError, RecoveryError, RecoveryTarget, Source, Transaction};
 use lycosa_journal::transaction::Row;
-use lycosa_store::{Error, IndexBuild, Space, Store};
+use lycosa_store::{Breaks, Error, IndexBuild, Space, Store};
 
 use crate::group::entry::EntryError;
+
+/// Rows between two breaks.
+const ROWS_BETWEEN_BREAKS: u32 = 128;
 
 /// Hears how recovery goes on.
 pub trait Observer {
@@ -42,6 +45,7 @@ pub struct Replay<O = ()> {
     store: Store,
     rows: u64,
     observer: O,
+    breaks: Breaks,
 }
 
 impl Replay {
@@ -55,7 +59,7 @@ impl Replay {
 impl<O: Observer> Replay<O> {
     /// The same, and tells `observer` about it.
     pub fn observed(store: Store, observer: O) -> Self {
-        Self { store, rows: 0, observer }
+        Self { store, rows: 0, observer, breaks: Breaks::every(ROWS_BETWEEN_BREAKS) }
     }
 
     /// Rows so far.
@@ -72,6 +76,7 @@ impl<O: Observer> Replay<O> {
             self.store.recover(&statement)?;
         }
         self.rows += 1;
+        self.breaks.step();
         Ok(())
     }
 

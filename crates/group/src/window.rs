@@ -23,7 +23,7 @@ use crate::record::{Ballot, Position};
 /// Bytes that an entry takes beyond its data.
 const ENTRY_BYTES: u64 = 96;
 /// Bytes of data that one reading of the files brings: several messages to a follower.
-const READ_BYTES: u64 = 1 << 20;
+const READ_BYTES: u64 = 256 << 10;
 
 /// Bounds of what a node keeps and sends. [`Node::new`](crate::node::Node::new) refuses bounds that contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             memory_bytes: 64 << 20,
-            message_bytes: 256 << 10,
+            message_bytes: 64 << 10,
             messages_in_flight: 64,
             uncommitted_bytes: 64 << 20,
         }

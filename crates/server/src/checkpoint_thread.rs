@@ -97,6 +97,8 @@ impl CheckpointThread {
                     }
                     Job::Close => break,
                 }
+                // As a lazily preempting kernel would not ask for it ([`lycosa_store::Breaks`]).
+                thread::yield_now();
                 for news in told.drain(..) {
                     // The loop may have ended: then the message has no receiver.
                     let _ = outbox.send(news);

@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 pub mod access;
 pub mod arena;
 mod bootstrap;
+mod breaks;
 mod budget;
 mod cursor;
 pub mod ddl;
@@ -55,6 +56,7 @@ mod vinyl;
 mod weight;
 
 pub use access::{Access, Object, ObjectType, Privacy, PrivacyTable};
+pub use breaks::Breaks;
 pub use budget::Budget;
 pub use cursor::{Cursor, CursorError, Progress};
 pub use effect::{Committed, Effect};

@@ -33,7 +33,11 @@ pub use self::select::{Select, SelectError};
 pub use self::tree::Remains;
 use self::tree::{Entry, Order, Probe, Tree};
 use crate::arena::{Arena, Handle};
+use crate::breaks::Breaks;
 pub use crate::special::{Distance, MAX_DIMENSION};
+
+/// Entries and comparisons of a build between two breaks.
+const STEPS_BETWEEN_BREAKS: u32 = 2048;
 
 /// The kind of an index, as its definition says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -268,8 +272,16 @@ impl Index {
         arena: &Arena,
         handles: impl IntoIterator<Item = Handle>,
     ) -> Result<(), Duplicate> {
-        let mut entries: Vec<Entry> = handles.into_iter().map(|handle| self.entry(arena, handle)).collect();
-        let compare = |a: &Entry, b: &Entry| self.compare_entries(arena, *a, *b);
+        let breaks = Breaks::every(STEPS_BETWEEN_BREAKS);
+        let entry = |handle| {
+            breaks.step();
+            self.entry(arena, handle)
+        };
+        let compare = |a: &Entry, b: &Entry| {
+            breaks.step();
+            self.compare_entries(arena, *a, *b)
+        };
+        let mut entries: Vec<Entry> = handles.into_iter().map(entry).collect();
         // Tuples that come in the order of the primary key are often in that of another index too, and then to see it is
         // all that there is to do.
         let is_ascending = |pair: &[Entry]| compare(&pair[0], &pair[1]).is_lt();
@@ -280,6 +292,7 @@ impl Index {
                 return Err(Duplicate { old: pair[0].handle, new: pair[1].handle });
             }
         }
+        let entries = entries.into_iter().inspect(|_| breaks.step());
         self.entries = Tree::from_ascending(self.number.is_some(), entries);
         Ok(())
     }
