@@ -24,9 +24,10 @@ impl ConnectionSlot {
 }
 
 /// Rights that an address gives to its connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Trust {
     /// Nothing: privileges decide.
+    #[default]
     Nobody,
     /// The connection comes from the same machine: if [`Settings::guest_on_loopback`](crate::Settings) says so, `guest`
     /// may use the queue and create tubes.
@@ -36,7 +37,7 @@ pub enum Trust {
 }
 
 /// Where a connection comes from.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Origin {
     /// The peer's address, for people.
     pub peer: String,
@@ -55,7 +56,7 @@ pub(crate) struct CachedName {
 }
 
 /// One connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Connection {
     /// Never reused while the process runs; what `_queue_consumers` and the like show.
     pub(crate) id: u64,
@@ -178,34 +179,8 @@ impl Connections {
         salt: [u8; SALT_SIZE],
         now: u64,
     ) -> ConnectionSlot {
-        let connection = Connection {
-            id: self.next_id(),
-            origin,
-            is_forwarded: false,
-            since: now,
-            user,
-            salt,
-            replies: Replies::default(),
-            accounted: 0,
-            took_at: 0,
-            incomplete: 0,
-            sent_at: 0,
-            waiting: 0,
-            invoked: 0,
-            invoked_bytes: 0,
-            broken: false,
-            is_logging_in: false,
-            has_failed_login: false,
-            is_replica: false,
-            replica_request: None,
-            is_proven: false,
-            admitted: None,
-            names: Vec::new(),
-            names_version: 0,
-            oldest_name: 0,
-            is_listed_ready: false,
-            is_listed_parked: false,
-        };
+        let connection =
+            Connection { id: self.next_id(), origin, since: now, user, salt, ..Connection::default() };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             ConnectionSlot(u32::try_from(self.slots.len() - 1).expect("the number of connections is limited"))

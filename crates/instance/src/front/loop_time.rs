@@ -119,6 +119,7 @@ impl Measured {
 }
 
 /// The clocks, and the longest times.
+#[derive(Default)]
 pub(crate) struct LoopTime {
     pub(crate) clocks: Clocks,
     /// Its value at the last request for it.
@@ -140,26 +141,6 @@ pub(crate) struct LoopTime {
     longest_turn: Measured,
     longest_turn_cpu: Measured,
     turns: Histogram,
-}
-
-impl Default for LoopTime {
-    fn default() -> Self {
-        Self {
-            clocks: Clocks::none(),
-            last_processor: 0,
-            held: 0,
-            longest: [0; NAMES],
-            longest_cpu: [0; NAMES],
-            in_turn: false,
-            turn_began: 0,
-            part_began: 0,
-            turn_processor: 0,
-            turn: Measured::default(),
-            longest_turn: Measured::default(),
-            longest_turn_cpu: Measured::default(),
-            turns: Histogram::default(),
-        }
-    }
 }
 
 impl LoopTime {

@@ -81,7 +81,7 @@ mod tests {
             Box::new(move || clock.load(Ordering::Relaxed))
         };
         let (time, processor) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(1)));
-        let mut clocks = Clocks::none();
+        let mut clocks = Clocks::default();
         clocks.set_elapsed(read(&time));
         clocks.set_processor(read(&processor));
         let mut share = Share::default();
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn without_clocks_nothing_waits() {
         let mut share = Share::default();
-        share.charge(0, &Clocks::none());
-        assert_eq!(share.wait(&Clocks::none()), None);
+        share.charge(0, &Clocks::default());
+        assert_eq!(share.wait(&Clocks::default()), None);
     }
 }

@@ -62,7 +62,7 @@ const MAX_LOSSES: usize = 64;
 /// Every row that the store committed gets the next LSN of its counter: `vclock[replica_id]`, or `vclock[0]` for local
 /// rows. Replies are parked on the row's number (see [`Lsn`](crate::Lsn)), which grows
 /// with every row and also when rows are lost.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Journaling {
     replica_id: u32,
     vclock: Vclock,
@@ -117,24 +117,11 @@ impl Journaling {
             lsn: signature,
             closed: signature,
             confirmed: signature,
-            offset: 0,
-            losses: VecDeque::new(),
-            lost_vclock: Vclock::new(),
             durable: signature,
             released: signature,
-            taken: VecDeque::new(),
             system_version: 1,
-            rows: Vec::new(),
-            ends: Vec::new(),
-            owners: Vec::new(),
-            full: VecDeque::new(),
-            full_bytes: 0,
-            spare: Buffers::default(),
-            closed_bytes: 0,
-            has_failed: false,
-            is_suspended: false,
             is_plain: true,
-            reads: Reads::default(),
+            ..Self::default()
         }
     }
 

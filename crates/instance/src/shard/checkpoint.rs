@@ -108,7 +108,7 @@ struct Base {
 }
 
 /// Everything about checkpoints.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
     running: Option<Box<Running>>,
     /// Of the last one that was begun.
@@ -139,25 +139,7 @@ pub(crate) struct Checkpoints {
 
 impl Checkpoints {
     pub(crate) fn new(signature: u64, now: u64) -> Self {
-        Self {
-            running: None,
-            number: 0,
-            is_wanted: false,
-            is_held: false,
-            is_forced: false,
-            waiting: Vec::new(),
-            given_up: None,
-            base: Base { signature, at: now, ..Base::default() },
-            retry_at: 0,
-            has_tried_for_room: false,
-            next_look: Look::default(),
-            last: None,
-            failure: None,
-            count: 0,
-            failures: 0,
-            excesses: 0,
-            longest_pause: 0,
-        }
+        Self { base: Base { signature, at: now, ..Base::default() }, ..Self::default() }
     }
 
     /// There is other free space on the disk than before; `has_changed`: it has become short, or has ceased to be.

@@ -5,6 +5,7 @@
 use lycosa_store::Budget;
 
 /// Clocks that measure how long something takes.
+#[derive(Default)]
 pub(crate) struct Clocks {
     /// Microseconds by a clock that never goes back.
     elapsed: Option<Box<dyn Fn() -> u64 + Send>>,
@@ -13,10 +14,6 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    pub(crate) const fn none() -> Self {
-        Self { elapsed: None, processor: None }
-    }
-
     pub(crate) fn set_elapsed(&mut self, elapsed: Box<dyn Fn() -> u64 + Send>) {
         self.elapsed = Some(elapsed);
     }

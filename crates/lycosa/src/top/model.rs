@@ -22,8 +22,9 @@ pub(super) const SORTS: [&str; 9] =
     ["name", "ready", "taken", "delayed", "buried", "put/s", "take/s", "ack/s", "oldest"];
 
 /// The span of curves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Span {
+    #[default]
     Minute,
     Hour,
     Day,
@@ -44,7 +45,7 @@ pub(super) struct Prompt {
 }
 
 /// Everything that is drawn.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) address: String,
     pub(super) stops: Vec<Stop>,
@@ -82,23 +83,8 @@ impl Model {
         let mut model = Self {
             address: address.to_owned(),
             stops: vec![Stop { place: Place::Overview, at: 0 }],
-            snapshot: Snapshot::default(),
             has_issues: true,
-            history: None,
-            samples: HashMap::new(),
-            lost: None,
-            fault: None,
-            notice: None,
-            prompt: None,
-            dialog: None,
-            span: Span::Minute,
-            tubes_filter: String::new(),
-            sort: (0, false),
-            is_help: false,
-            is_frozen: false,
-            is_over: false,
-            undoable: None,
-            ticks: 0,
+            ..Self::default()
         };
         if let Some(tube) = tube {
             model.stops.push(Stop { place: Place::Tubes, at: 0 });

@@ -356,10 +356,7 @@ impl Slice<'_, '_> {
             pri: given(&pri),
             delay: given(&delay),
             utube: given(&utube),
-            timeout: None,
-            headers: None,
-            replicas: None,
-            has_others: false,
+            ..PutOptions::default()
         };
         let mut destination = self.turn.tube(to)?;
         let new_id = destination.tube.next_id.unwrap_or(u64::MAX);
