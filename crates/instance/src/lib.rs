@@ -65,7 +65,7 @@ pub use shard::group::{Election, Followed, GroupMember, MemberProgress};
 pub use shard::replication::Upstream;
 pub use shard::request::RequestId;
 pub use shard::tokens::{Token, TokenDigest, TokenRole};
-pub use shard::wire_error::OUTCOME_UNKNOWN;
+pub use shard::wire_error::{OUTCOME_UNKNOWN, Result};
 pub use shard::{Identity, Lag};
 
 use shard::wire_error;

@@ -20,7 +20,7 @@ use lycosa_tuple::tuple::TupleRef;
 use crate::Client;
 use crate::counted::Place;
 use crate::driver::candidates::{Candidate, Growth, Touch};
-use crate::error::Error;
+use crate::error::Result;
 use crate::leases::Leases;
 use crate::statistics::Operation;
 use crate::task::{Layout, State, Task, TaskKey, id_of, prospect, string_key, taken_key};
@@ -210,7 +210,7 @@ pub(crate) fn show_candidate(
     columns: usize,
     name: &[u8],
     candidate: Option<Candidate>,
-) -> Result<(), Error> {
+) -> Result<()> {
     let key = string_key(name);
     if store.get(buffer, BUFFER_BY_NAME, &key)?.is_some() {
         store.execute(&Statement::Delete { space: buffer, index: BUFFER_BY_NAME, key: &key })?;

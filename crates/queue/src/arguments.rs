@@ -7,7 +7,7 @@ use lycosa_store::Error as StoreError;
 use lycosa_tuple::decimal::Decimal;
 use lycosa_tuple::mp::{EXT_DECIMAL, Kind, Reader};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::lua_text;
 use crate::time::Seconds;
 
@@ -22,7 +22,7 @@ pub(crate) struct Arguments<'a> {
 
 impl<'a> Arguments<'a> {
     /// Splits a MessagePack array.
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self> {
         let malformed = |_| Error::Store(StoreError::InvalidMsgpack("packet body".into()));
         let mut reader = Reader::new(bytes);
         let count = reader.array().map_err(malformed)?;
@@ -188,7 +188,7 @@ pub(crate) struct Table<'a> {
 
 impl<'a> Table<'a> {
     /// Absent options, null, an array and any string hold no pairs. A number or boolean is refused.
-    pub(crate) fn parse(value: Option<&'a [u8]>) -> Result<Self, Error> {
+    pub(crate) fn parse(value: Option<&'a [u8]>) -> Result<Self> {
         let mut reader = Reader::new(value.unwrap_or(&[]));
         let left = match value.map(kind) {
             Some(Kind::Map) => reader.map().unwrap_or(0),

@@ -12,7 +12,7 @@ use lycosa_store::{Statement, Store};
 use lycosa_tuple::mp::{self, Kind, Reader};
 
 use crate::arguments::{Table, kind, string};
-use crate::error::Error;
+use crate::error::Result;
 use crate::system::{LateSpace, SystemSpace, delete_row, rows_after};
 use crate::task::{ShortKey, TaskKey, taken_key};
 
@@ -113,7 +113,7 @@ impl Attempts {
         store: &mut Store,
         tube: u64,
         has_task: impl Fn(&Store, TaskKey) -> bool,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         self.retain(store, self.0.tasks_of(store, tube)?, has_task)
     }
 
@@ -124,7 +124,7 @@ impl Attempts {
         after: Option<TaskKey>,
         limit: usize,
         has_task: impl Fn(&Store, TaskKey) -> bool,
-    ) -> Result<(usize, Option<TaskKey>), Error> {
+    ) -> Result<(usize, Option<TaskKey>)> {
         let Some(space) = self.0.kept(store) else { return Ok((0, None)) };
         let key = after.map(|task| ShortKey::numbers(&[task.0, task.1]));
         let records = rows_after(store, space, 0, key.as_deref(), limit)?;
@@ -137,30 +137,25 @@ impl Attempts {
         store: &mut Store,
         tasks: Vec<TaskKey>,
         has_task: impl Fn(&Store, TaskKey) -> bool,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let stale: Vec<_> = tasks.into_iter().filter(|&task| !has_task(store, task)).collect();
         stale.into_iter().try_for_each(|task| self.forget(store, task))
     }
 
     /// The kept attempts of a task.
-    pub(crate) fn of(&self, store: &Store, task: TaskKey) -> Result<Record, Error> {
+    pub(crate) fn of(&self, store: &Store, task: TaskKey) -> Result<Record> {
         let Some(space) = self.0.kept(store) else { return Ok(Record::default()) };
         let row = store.get(space, 0, &ShortKey::numbers(&[task.0, task.1]))?;
         Ok(row.and_then(Record::read).unwrap_or_default())
     }
 
     /// Counts a take in extended form, inside a transaction.
-    pub(crate) fn count(&mut self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
+    pub(crate) fn count(&mut self, store: &mut Store, task: TaskKey) -> Result<()> {
         self.change(store, task, |record| record.attempts = record.attempts.saturating_add(1))
     }
 
     /// Keeps the headers of a new task, inside the transaction that puts it.
-    pub(crate) fn keep_headers(
-        &mut self,
-        store: &mut Store,
-        task: TaskKey,
-        headers: Vec<u8>,
-    ) -> Result<(), Error> {
+    pub(crate) fn keep_headers(&mut self, store: &mut Store, task: TaskKey, headers: Vec<u8>) -> Result<()> {
         self.change(store, task, |record| record.headers = headers)
     }
 
@@ -171,7 +166,7 @@ impl Attempts {
         task: TaskKey,
         reason: &[u8],
         now: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let reason = &reason[reason.len().saturating_sub(MAX_REASON)..];
         self.change(store, task, |record| {
             // Of a client that does not have its takes counted, the failures are.
@@ -182,7 +177,7 @@ impl Attempts {
     }
 
     /// Takes back the count of a take that was no attempt, inside a transaction.
-    pub(crate) fn uncount(&mut self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
+    pub(crate) fn uncount(&mut self, store: &mut Store, task: TaskKey) -> Result<()> {
         if self.0.kept(store).is_none() || self.of(store, task)?.attempts == 0 {
             return Ok(());
         }
@@ -192,7 +187,7 @@ impl Attempts {
     /// Counts anew from a kick on, inside a transaction: a kick asks for further attempts. The last failure
     /// stays.
     #[inline]
-    pub(crate) fn reset(&mut self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
+    pub(crate) fn reset(&mut self, store: &mut Store, task: TaskKey) -> Result<()> {
         if self.0.kept(store).is_none() || self.of(store, task)?.attempts == 0 {
             return Ok(());
         }
@@ -200,19 +195,14 @@ impl Attempts {
     }
 
     /// Gives a task the record that it had before, or had in another tube; inside a transaction.
-    pub(crate) fn restore(&mut self, store: &mut Store, task: TaskKey, record: Record) -> Result<(), Error> {
+    pub(crate) fn restore(&mut self, store: &mut Store, task: TaskKey, record: Record) -> Result<()> {
         if self.of(store, task)? == record {
             return Ok(());
         }
         self.change(store, task, |present| *present = record)
     }
 
-    fn change(
-        &mut self,
-        store: &mut Store,
-        task: TaskKey,
-        change: impl FnOnce(&mut Record),
-    ) -> Result<(), Error> {
+    fn change(&mut self, store: &mut Store, task: TaskKey, change: impl FnOnce(&mut Record)) -> Result<()> {
         let space = self.0.obtain(store)?;
         let mut record = self.of(store, task)?;
         change(&mut record);
@@ -222,7 +212,7 @@ impl Attempts {
 
     /// The task is gone.
     #[inline]
-    pub(crate) fn forget(&self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
+    pub(crate) fn forget(&self, store: &mut Store, task: TaskKey) -> Result<()> {
         if let Some(space) = self.0.kept(store) {
             delete_row(store, space, &[task.0, task.1])?;
         }
@@ -230,7 +220,7 @@ impl Attempts {
     }
 
     /// All tasks of a tube are gone.
-    pub(crate) fn forget_tube(&self, store: &mut Store, tube: u64) -> Result<(), Error> {
+    pub(crate) fn forget_tube(&self, store: &mut Store, tube: u64) -> Result<()> {
         self.0.tasks_of(store, tube)?.into_iter().try_for_each(|task| self.forget(store, task))
     }
 }

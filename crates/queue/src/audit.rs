@@ -11,7 +11,7 @@ use lycosa_tuple::mp;
 use crate::Caller;
 use crate::arguments::{Table, string};
 use crate::caller::Actor;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::system::{LateSpace, SystemSpace};
 use crate::task::{ShortKey, id_of};
 
@@ -68,7 +68,7 @@ impl Audit {
         (caller, actor): (&Caller, Option<&Actor>),
         now: u64,
         entry: &Steered<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let space = self.0.obtain(store)?;
         let last = store.first(space, 0, IteratorType::Le, &[0x90])?.and_then(id_of);
         let id = last.map_or(0, |last| last.saturating_add(1));
@@ -104,7 +104,7 @@ impl Audit {
 }
 
 /// The `reason` in a map of options, cut to [`MAX_REASON`] bytes; empty without one.
-pub(crate) fn reason(method: &'static str, options: Option<&[u8]>) -> Result<Vec<u8>, Error> {
+pub(crate) fn reason(method: &'static str, options: Option<&[u8]>) -> Result<Vec<u8>> {
     let unfit = |what: &str| Error::Unfit { method, what: what.into() };
     let options = Table::parse(options).map_err(|_| unfit("the options should be a map"))?;
     let Some(reason) = options.get(b"reason") else { return Ok(Vec::new()) };

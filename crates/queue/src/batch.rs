@@ -17,7 +17,7 @@ use crate::attempts::reason;
 use crate::command::Call;
 use crate::driver::options::seconds_or;
 use crate::driver::{Driver, Event, NewTask, PutOptions};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::leases::Form;
 use crate::lua_text;
 use crate::operation::{not_found, take_deadline, token};
@@ -46,7 +46,7 @@ struct Elements<'a> {
 
 impl<'a> Elements<'a> {
     /// The first argument, which has to be an array, and not too long a one.
-    fn of_batch(argument: Option<&'a [u8]>, expected: &'static str) -> Result<Self, Error> {
+    fn of_batch(argument: Option<&'a [u8]>, expected: &'static str) -> Result<Self> {
         let argument = argument.filter(|value| kind(value) == Kind::Array);
         let elements = Self::of_array(argument.ok_or(Error::Argument { number: 1, expected })?);
         if elements.count > MAX_BATCH {
@@ -88,7 +88,7 @@ struct NewTasks<'a> {
 }
 
 impl<'a> NewTasks<'a> {
-    fn parse(arguments: Arguments<'a>, driver: &dyn Driver) -> Result<Self, Error> {
+    fn parse(arguments: Arguments<'a>, driver: &dyn Driver) -> Result<Self> {
         let payloads = Elements::of_batch(arguments.get(0), "an array of payloads")?;
         let options = match arguments.present(1) {
             None => ManyOptions::Shared(PutOptions::default()),
@@ -112,7 +112,7 @@ impl<'a> NewTasks<'a> {
     }
 
     /// Lets the instance hear of the replicas that the tasks ask for. A table that cannot be read is refused when its task is put.
-    fn admit(&self, concern: Concern<'_>) -> Result<(), Error> {
+    fn admit(&self, concern: Concern<'_>) -> Result<()> {
         match &self.options {
             ManyOptions::Shared(options) => concern.admit(options.replicas),
             ManyOptions::Each(..) => {
@@ -122,7 +122,7 @@ impl<'a> NewTasks<'a> {
     }
 
     /// How long the batch waits for capacity: the longest timeout of its tasks.
-    fn timeout(&self) -> Result<Seconds, Error> {
+    fn timeout(&self) -> Result<Seconds> {
         let none = Seconds::from_int(0);
         match &self.options {
             ManyOptions::Shared(options) => seconds_or(options.timeout, none),
@@ -135,7 +135,7 @@ impl<'a> NewTasks<'a> {
     }
 
     /// Payloads and options, in order.
-    fn each(&self) -> impl Iterator<Item = Result<(&'a [u8], PutOptions<'a>), Error>> + use<'a> {
+    fn each(&self) -> impl Iterator<Item = Result<(&'a [u8], PutOptions<'a>)>> + use<'a> {
         let mut options = self.options.clone();
         self.payloads.clone().map(move |payload| {
             let options = match &mut options {
@@ -155,7 +155,7 @@ impl<'a> NewTasks<'a> {
 
 impl TubeCall<'_> {
     /// `put_many(array of data[, options or array of options])`
-    pub(crate) fn put_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn put_many(&mut self, out: &mut Vec<u8>) -> Result<Answer> {
         let Call { arguments, command, .. } = self.call;
         let tube = self.tube()?;
         let driver = &*tube.tube.driver;
@@ -187,7 +187,7 @@ impl TubeCall<'_> {
 
     /// `take_many(limit[, timeout[, {extended, lease}]])`: waits until there is a task, then takes all that there are, up to the
     /// limit.
-    pub(crate) fn take_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn take_many(&mut self, out: &mut Vec<u8>) -> Result<Answer> {
         let Call { arguments, caller, .. } = self.call;
         let limit = arguments.get(0).and_then(Number::parse).map_or(0, Number::count);
         if limit == 0 {
@@ -214,12 +214,12 @@ impl TubeCall<'_> {
     }
 
     /// `ack_many(ids)`
-    pub(crate) fn ack_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn ack_many(&mut self, out: &mut Vec<u8>) -> Result<Answer> {
         self.each_owned(out, |tube, id, out| tube.remove(id, Operation::Ack, Some(out)))
     }
 
     /// `release_many(ids[, {delay, reason, force, attempted}])`. With `force` it releases tasks of all owners.
-    pub(crate) fn release_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn release_many(&mut self, out: &mut Vec<u8>) -> Result<Answer> {
         let options = self.call.arguments.present(1);
         let event = Event::Release { delay: self.tube()?.release_delay(options)? };
         let release = |tube: &mut TubeTurn<'_>, id, out: &mut Vec<u8>| {
@@ -237,7 +237,7 @@ impl TubeCall<'_> {
     }
 
     /// `bury_many(ids[, {reason}])`: tasks in any state. A buried task stays as it is.
-    pub(crate) fn bury_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn bury_many(&mut self, out: &mut Vec<u8>) -> Result<Answer> {
         let reason = reason(self.call.arguments.present(1));
         self.each_task(out, |tube, id, out| {
             if tube.state_of(id)? == Some(State::Buried) {
@@ -249,7 +249,7 @@ impl TubeCall<'_> {
     }
 
     /// `kick_many(ids)`: all of them have to be buried.
-    pub(crate) fn kick_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn kick_many(&mut self, out: &mut Vec<u8>) -> Result<Answer> {
         self.each_task(out, |tube, id, out| match tube.state_of(id)? {
             None => Ok(false),
             Some(State::Buried) => tube.kick_one(id, Some(out)),
@@ -258,7 +258,7 @@ impl TubeCall<'_> {
     }
 
     /// `delete_many(ids)`: tasks in any state.
-    pub(crate) fn delete_many(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn delete_many(&mut self, out: &mut Vec<u8>) -> Result<Answer> {
         self.each_task(out, |tube, id, out| tube.remove(id, Operation::Delete, Some(out)))
     }
 
@@ -267,8 +267,8 @@ impl TubeCall<'_> {
     fn each_owned(
         &mut self,
         out: &mut Vec<u8>,
-        mut f: impl FnMut(&mut TubeTurn<'_>, u64, &mut Vec<u8>) -> Result<bool, Error>,
-    ) -> Result<Answer, Error> {
+        mut f: impl FnMut(&mut TubeTurn<'_>, u64, &mut Vec<u8>) -> Result<bool>,
+    ) -> Result<Answer> {
         let caller = self.call.caller;
         self.each_given(out, |tube, given, out| {
             let id = tube.owned_task(caller, Some(given))?;
@@ -280,8 +280,8 @@ impl TubeCall<'_> {
     fn each_task(
         &mut self,
         out: &mut Vec<u8>,
-        mut f: impl FnMut(&mut TubeTurn<'_>, u64, &mut Vec<u8>) -> Result<bool, Error>,
-    ) -> Result<Answer, Error> {
+        mut f: impl FnMut(&mut TubeTurn<'_>, u64, &mut Vec<u8>) -> Result<bool>,
+    ) -> Result<Answer> {
         self.each_given(out, |tube, given, out| match Id::parse(Some(given)) {
             Id::Number(id) if f(tube, id, out)? => Ok(()),
             Id::Other(Some(bytes)) if let Some(token) = token(bytes) => {
@@ -296,8 +296,8 @@ impl TubeCall<'_> {
     fn each_given(
         &mut self,
         out: &mut Vec<u8>,
-        mut f: impl FnMut(&mut TubeTurn<'_>, &[u8], &mut Vec<u8>) -> Result<(), Error>,
-    ) -> Result<Answer, Error> {
+        mut f: impl FnMut(&mut TubeTurn<'_>, &[u8], &mut Vec<u8>) -> Result<()>,
+    ) -> Result<Answer> {
         let ids = Elements::of_batch(self.call.arguments.get(0), "an array of ids")?;
         mp::write_array(out, ids.count);
         self.transact(|tube| {
@@ -313,17 +313,13 @@ impl TubeCall<'_> {
 
 impl TubeTurn<'_> {
     /// The state of a task. None if there is none with this id, or if a user has written another status.
-    fn state_of(&self, id: u64) -> Result<Option<State>, Error> {
+    fn state_of(&self, id: u64) -> Result<Option<State>> {
         let layout = self.tube.kind.layout();
         Ok(self.tasks().get(id)?.and_then(|tuple| Shown::read(tuple, layout)?.state()))
     }
 
     /// Stores a waiting batch, if the tube has free space for it. Returns whether it has.
-    pub(crate) fn put_all_waiting(
-        &mut self,
-        (tasks, raw): (u32, &[u8]),
-        out: &mut Vec<u8>,
-    ) -> Result<bool, Error> {
+    pub(crate) fn put_all_waiting(&mut self, (tasks, raw): (u32, &[u8]), out: &mut Vec<u8>) -> Result<bool> {
         if self.capacity_left()? < u64::from(tasks) {
             return Ok(false);
         }
@@ -332,7 +328,7 @@ impl TubeTurn<'_> {
     }
 
     /// Stores a batch and appends the array of its tasks.
-    fn put_all(&mut self, new: &NewTasks<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn put_all(&mut self, new: &NewTasks<'_>, out: &mut Vec<u8>) -> Result<()> {
         mp::write_array(out, new.count());
         new.each().enumerate().try_for_each(|(place, task)| {
             task.and_then(|(data, options)| self.put(Some(data), options, out))
@@ -347,7 +343,7 @@ impl TubeTurn<'_> {
         client: Client,
         (limit, form): (u32, Form),
         out: &mut Vec<u8>,
-    ) -> Result<u32, Error> {
+    ) -> Result<u32> {
         let start = begin_taken(out);
         let end = out.len() + MAX_TAKEN_BYTES;
         let mut taken = 0;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::Caller;
 use crate::arguments::Arguments;
-use crate::error::Error;
+use crate::error::Result;
 use crate::procedure::Procedure;
 use crate::right::Right;
 use crate::tube::handle::TubeIndex;
@@ -25,7 +25,7 @@ pub struct Command<'a> {
 }
 
 /// What hears of the option.
-type Hear<'a> = dyn Fn(&[u8]) -> Result<(), Error> + 'a;
+type Hear<'a> = dyn Fn(&[u8]) -> Result<()> + 'a;
 
 /// Hears the option `replicas` of each put as it came, before the put is done, and may refuse the call
 /// ([`Error::ConcernRefused`]). The queue itself knows no replicas.
@@ -43,7 +43,7 @@ impl<'a> Concern<'a> {
     }
 
     #[inline]
-    pub(crate) fn admit(self, replicas: Option<&[u8]>) -> Result<(), Error> {
+    pub(crate) fn admit(self, replicas: Option<&[u8]>) -> Result<()> {
         match (self.0, replicas) {
             (Some(hear), Some(replicas)) => hear(replicas),
             _ => Ok(()),

@@ -2,7 +2,7 @@
 
 use crate::LogLevel;
 use crate::account::show_candidate;
-use crate::error::Error;
+use crate::error::Result;
 use crate::follower::amiss::is_event_amiss;
 use crate::task::Task;
 use crate::tube::handle::TubeIndex;
@@ -11,7 +11,7 @@ use crate::turn::{CorrectionsTurn, TubeTurn, Turn};
 impl CorrectionsTurn<'_> {
     /// Makes the ready buffer of a tube show the candidates of up to `limit` sub-queues, and when it shows all of them corrects
     /// up to `limit` wrong times; the timer does the rest. Returns how many there were, and whether the tube is done.
-    pub(crate) fn begin(&mut self, index: TubeIndex, limit: usize) -> Result<(usize, bool), Error> {
+    pub(crate) fn begin(&mut self, index: TubeIndex, limit: usize) -> Result<(usize, bool)> {
         let shown = self.correct_buffer(index, limit)?;
         let TubeTurn { tube, common, .. } = self.turn.tube(index)?;
         if !tube.amiss.names.is_empty() {
@@ -35,7 +35,7 @@ impl CorrectionsTurn<'_> {
     }
 
     /// Makes a ready buffer show exactly the candidates of up to `limit` sub-queues that it shows wrongly. Returns how many.
-    fn correct_buffer(&mut self, index: TubeIndex, limit: usize) -> Result<usize, Error> {
+    fn correct_buffer(&mut self, index: TubeIndex, limit: usize) -> Result<usize> {
         let TubeTurn { tube, .. } = self.turn.tube(index)?;
         let (Some(buffer), Some(candidates)) = (tube.buffer, tube.driver.candidates()) else {
             tube.amiss.names.clear();
@@ -62,7 +62,7 @@ impl CorrectionsTurn<'_> {
 
     /// Corrects the next events of up to `limit` tasks: it becomes the end of the task's life. Returns how many tasks were
     /// looked at.
-    fn correct_events(&mut self, index: TubeIndex, limit: usize) -> Result<usize, Error> {
+    fn correct_events(&mut self, index: TubeIndex, limit: usize) -> Result<usize> {
         let mut count = 0;
         while count < limit {
             let portion = (limit - count).min(Turn::BATCH);

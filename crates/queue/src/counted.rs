@@ -10,7 +10,7 @@
 //! [`Counters`]: crate::statistics::Counters
 
 use crate::driver::Tasks;
-use crate::error::Error;
+use crate::error::Result;
 use crate::statistics::{Operation, TaskCounts};
 use crate::task::State;
 use crate::tube::handle::TubeIndex;
@@ -87,7 +87,7 @@ pub(crate) struct KeptTasks([u64; Place::COUNT]);
 
 impl KeptTasks {
     /// Counts in the tube's index by state, in O(log n).
-    pub(crate) fn read(tasks: Tasks<'_>) -> Result<Self, Error> {
+    pub(crate) fn read(tasks: Tasks<'_>) -> Result<Self> {
         let TaskCounts { ready, taken, delayed, buried } = TaskCounts::read(tasks)?;
         Ok(Self([ready, taken, delayed, buried, 0, 0]))
     }

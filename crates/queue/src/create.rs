@@ -16,7 +16,7 @@ use crate::arguments::{Arguments, string};
 use crate::counted::KeptTasks;
 use crate::driver::options::{IfNotExists, TubeOptions};
 use crate::driver::{Driver, Engine, Indexes, Tasks, TubeType, TubeTypes};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::follower::amiss::Amiss;
 use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence, rows};
 use crate::task::{IndexLayout, Layout, NEXT_EVENT, State, string_key};
@@ -55,7 +55,7 @@ impl CatalogTurn<'_> {
         caller: &Caller,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         let type_argument = arguments.get(1);
         let unknown_type = || Error::UnknownTubeType(lua_text::text(type_argument));
         let tube_type = type_argument
@@ -109,7 +109,7 @@ impl CatalogTurn<'_> {
     }
 
     /// The name as text; any other value is refused as a key of `_queue` or as the name of a space.
-    fn tube_name<'a>(&self, argument: Option<&[u8]>, name: Option<&'a [u8]>) -> Result<&'a str, Error> {
+    fn tube_name<'a>(&self, argument: Option<&[u8]>, name: Option<&'a [u8]>) -> Result<&'a str> {
         let Some(name) = name else {
             let mut key = vec![0x90 + u8::from(argument.is_some())];
             key.extend_from_slice(argument.unwrap_or(&[]));
@@ -125,7 +125,7 @@ impl CatalogTurn<'_> {
         caller: &Caller,
         wish: &Wish<'_>,
         driver: Box<dyn Driver>,
-    ) -> Result<TubeIndex, Error> {
+    ) -> Result<TubeIndex> {
         let queue = self.turn.common.spaces.queue;
         if !caller.trusted {
             self.turn.store.check_access(caller.effective, Object::Space(queue), Access::READ)?;
@@ -156,7 +156,7 @@ impl CatalogTurn<'_> {
         Ok(index)
     }
 
-    fn create_spaces(&mut self, wish: &Wish<'_>, layout: &Layout) -> Result<(), Error> {
+    fn create_spaces(&mut self, wish: &Wish<'_>, layout: &Layout) -> Result<()> {
         let Wish { name, options, .. } = wish;
         let engine = options.engine_name.as_deref().unwrap_or("memtx");
         if options.engine == Engine::Vinyl && options.temporary {
@@ -180,7 +180,7 @@ impl CatalogTurn<'_> {
         driver: Box<dyn Driver>,
         options: TubeOptions,
         missing: Missing,
-    ) -> Result<TubeIndex, Error> {
+    ) -> Result<TubeIndex> {
         let layout = kind.layout();
         let space =
             self.turn.store.space_by_name(row.space).ok_or_else(|| Error::SpaceMissing(row.space.into()))?;
@@ -249,7 +249,7 @@ impl CatalogTurn<'_> {
         caller: &Caller,
         index: TubeIndex,
         out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         let TubeTurn { store, tube, common, .. } = self.turn.tube(index)?;
         let key = string_key(tube.name.as_bytes());
         if store.get(common.spaces.queue, 0, &key)?.is_none() {
@@ -296,7 +296,7 @@ impl CatalogTurn<'_> {
 
 impl TubeCall<'_> {
     /// `truncate()`: no tasks, no owners, ids from 0. Counters stay.
-    pub(crate) fn truncate(&mut self) -> Result<Answer, Error> {
+    pub(crate) fn truncate(&mut self) -> Result<Answer> {
         self.transact(|turn| {
             ddl::truncate(turn.store, turn.tube.space)?;
             turn.account_truncation()
@@ -328,7 +328,7 @@ fn find_buffer(
     layout: &Layout,
     options: &TubeOptions,
     create: Option<bool>,
-) -> Result<Option<SpaceId>, Error> {
+) -> Result<Option<SpaceId>> {
     let Some(buffer) = layout.ready_buffer.as_ref().filter(|_| options.ready_buffer) else { return Ok(None) };
     let name = format!("{space}{BUFFER_SUFFIX}");
     match store.space_by_name(&name) {
@@ -351,7 +351,7 @@ fn find_sequence(
     sequence: Option<u32>,
     last_stored: Option<u64>,
     attach: Option<&str>,
-) -> Result<(Option<u32>, Option<u64>), Error> {
+) -> Result<(Option<u32>, Option<u64>)> {
     let handed_out = sequence.and_then(|id| u64::try_from(store.sequence(id)?.value?).ok());
     let last = handed_out.max(last_stored);
     match (sequence, attach) {
@@ -360,7 +360,7 @@ fn find_sequence(
     }
 }
 
-fn check_indexes(space: &Space, indexes: &[IndexLayout]) -> Result<(), Error> {
+fn check_indexes(space: &Space, indexes: &[IndexLayout]) -> Result<()> {
     for index in indexes {
         let names = || (space.name().to_owned(), index.name.clone());
         let Some(present) = space.index_by_name(&index.name) else {
@@ -433,7 +433,7 @@ fn defer_entries_of_tubes(store: &mut Store) {
     }
 }
 
-fn find_indexes(space: &Space, layout: &Layout) -> Result<Indexes, Error> {
+fn find_indexes(space: &Space, layout: &Layout) -> Result<Indexes> {
     check_indexes(space, &layout.space.indexes)?;
     let id = |name| space.index_by_name(name).map_or(0, SpaceIndex::id);
     Ok(Indexes { status: id("status"), watch: id("watch"), utube: id("utube"), utube_pri: id("utube_pri") })

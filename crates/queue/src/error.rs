@@ -10,6 +10,9 @@ use lycosa_tuple::mp::MpError;
 use crate::state::QueueState;
 use crate::time::MAX_LEASE_SECONDS;
 
+/// The result of what a call may refuse.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
 /// Why a call failed. `Display` is the text that the client sees.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {

@@ -9,7 +9,7 @@ use lycosa_tuple::mp::{self, Kind};
 use crate::Answer;
 use crate::arguments::{Number, Table, kind, string};
 use crate::command::Call;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::members::Members;
 use crate::operation::not_found;
 use crate::task::{NameKey, STATES, ShortKey, State, Task, id_of};
@@ -65,7 +65,7 @@ fn of(count: u64, noun: &str) -> String {
 
 impl TubeTurn<'_> {
     /// `explain()`, `explain(id)`, `explain({utube = name})`.
-    pub(crate) fn explain(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn explain(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         match self.subject(call)? {
             Subject::Tube => self.explain_tube(out)?,
             Subject::SubQueue(name) => self.explain_sub_queue(name, out)?,
@@ -74,7 +74,7 @@ impl TubeTurn<'_> {
         Ok(Answer::one())
     }
 
-    fn subject<'a>(&self, call: &Call<'a>) -> Result<Subject<'a>, Error> {
+    fn subject<'a>(&self, call: &Call<'a>) -> Result<Subject<'a>> {
         let unfit = |what: &str| Error::Unfit { method: "explain", what: what.into() };
         let Some(argument) = call.arguments.present(0) else { return Ok(Subject::Tube) };
         if kind(argument) != Kind::Map {
@@ -97,7 +97,7 @@ impl TubeTurn<'_> {
         }
     }
 
-    fn explain_task(&self, id: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn explain_task(&self, id: u64, out: &mut Vec<u8>) -> Result<()> {
         let layout = self.tube.kind.layout();
         let tuple = self.tasks().get(id)?.ok_or_else(|| not_found(id))?;
         let task = Task::read(tuple, layout).ok_or_else(|| not_found(id))?;
@@ -158,7 +158,7 @@ impl TubeTurn<'_> {
         Ok(())
     }
 
-    fn explain_sub_queue(&self, name: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+    fn explain_sub_queue(&self, name: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let layout = self.tube.kind.layout();
         let next = self.tube.driver.next(self.tasks(), self.now)?.task();
         let next = next.and_then(|tuple| Task::read(tuple, layout));
@@ -189,7 +189,7 @@ impl TubeTurn<'_> {
         Ok(())
     }
 
-    fn explain_tube(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn explain_tube(&self, out: &mut Vec<u8>) -> Result<()> {
         let is_next = self.next_id()?.is_some();
         let mut counts = [0; STATES.len()];
         for (count, (state, _)) in counts.iter_mut().zip(STATES) {
@@ -217,11 +217,11 @@ impl TubeTurn<'_> {
         Ok(())
     }
 
-    fn next_id(&self) -> Result<Option<u64>, Error> {
+    fn next_id(&self) -> Result<Option<u64>> {
         Ok(self.tube.driver.next(self.tasks(), self.now)?.task().and_then(id_of))
     }
 
-    fn add_paused(&self, reasons: &mut Reasons) -> Result<(), Error> {
+    fn add_paused(&self, reasons: &mut Reasons) -> Result<()> {
         if !self.tube.paused {
             return Ok(());
         }
@@ -244,7 +244,7 @@ impl TubeTurn<'_> {
     }
 
     /// That a task is taken, or that a taken task blocks its sub-queue.
-    fn add_taken(&self, reasons: &mut Reasons, name: &str, task: &Task<'_>) -> Result<(), Error> {
+    fn add_taken(&self, reasons: &mut Reasons, name: &str, task: &Task<'_>) -> Result<()> {
         let layout = self.tube.kind.layout();
         let owner = self.common.owners.of(self.store, self.key(task.id))?;
         let user = owner.and_then(|owner| self.common.sessions.opener(&owner.session));
@@ -293,7 +293,7 @@ impl TubeTurn<'_> {
     }
 
     /// That the sub-queue has a taken task.
-    fn add_blocked(&self, reasons: &mut Reasons, name: &[u8]) -> Result<(), Error> {
+    fn add_blocked(&self, reasons: &mut Reasons, name: &[u8]) -> Result<()> {
         let layout = self.tube.kind.layout();
         if layout.utube.is_none() {
             return Ok(());
@@ -306,7 +306,7 @@ impl TubeTurn<'_> {
     }
 
     /// How many ready tasks come before a ready task: of its sub-queue, if it has one.
-    fn add_behind(&self, reasons: &mut Reasons, task: &Task<'_>) -> Result<(), Error> {
+    fn add_behind(&self, reasons: &mut Reasons, task: &Task<'_>) -> Result<()> {
         let layout = self.tube.kind.layout();
         let tube = &*self.tube;
         let below = |index: IndexId, key: &[u8]| self.store.count(tube.space, index, IteratorType::Lt, key);

@@ -40,7 +40,7 @@ use crate::counted::{Counted, Event, Place};
 use crate::create::Missing;
 use crate::driver::Candidates;
 use crate::driver::candidates::Candidate;
-use crate::error::Error;
+use crate::error::Result;
 use crate::follower::amiss::is_event_amiss;
 use crate::follower::redefined::Redefined;
 use crate::system::{QUEUE, QUEUE_BY_ID, rows};
@@ -219,7 +219,7 @@ impl CatalogTurn<'_> {
         (row, stale)
     }
 
-    fn load_followed(&mut self, row: &TubeRow<'_>) -> Result<(), Error> {
+    fn load_followed(&mut self, row: &TubeRow<'_>) -> Result<()> {
         let index = self.load_stored(row, Missing::Stays)?;
         self.turn.tube(index)?.derive().inspect_err(|_| self.forget(index))
     }

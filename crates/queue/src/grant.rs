@@ -17,7 +17,7 @@ use lycosa_store::{
 
 use crate::arguments::{Arguments, Table, string};
 use crate::command::Call;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::lua_text;
 use crate::procedure::TubeMethod;
 use crate::right::EVERY_TUBE;
@@ -145,12 +145,7 @@ pub(crate) enum Grantee {
 
 impl TubeTurn<'_> {
     /// Refuses a method that the caller has not the rights for. `granted`: see [`Right`](crate::Right).
-    pub(crate) fn check_access(
-        &self,
-        caller: &Caller,
-        method: TubeMethod,
-        granted: bool,
-    ) -> Result<(), Error> {
+    pub(crate) fn check_access(&self, caller: &Caller, method: TubeMethod, granted: bool) -> Result<()> {
         if caller.trusted || caller.effective == user::ADMIN {
             return Ok(());
         }
@@ -162,7 +157,7 @@ impl TubeTurn<'_> {
     }
 
     /// Lets the users of [`EVERY_TUBE`] use a new tube, in the transaction that makes it.
-    pub(crate) fn open_to_every_tube(&mut self) -> Result<(), Error> {
+    pub(crate) fn open_to_every_tube(&mut self) -> Result<()> {
         let role = self.store.user_by_name(EVERY_TUBE);
         if role.is_none_or(|role| role.kind != UserKind::Role || role.owner != user::ADMIN) {
             return Ok(());
@@ -176,11 +171,11 @@ impl TubeTurn<'_> {
 
     /// Takes away what `grant` has given on the tube. The spaces and functions of all tubes go with the last one. Whether there
     /// was anything.
-    fn revoke(&mut self, grantee: &str, keeps_others: bool) -> Result<bool, Error> {
+    fn revoke(&mut self, grantee: &str, keeps_others: bool) -> Result<bool> {
         let name = self.tube.name.clone();
         let own = std::iter::once(self.tube.space).chain(self.tube.buffer);
         let own = own.map(|space| Ok(self.store.space(space)?.name().to_owned()));
-        let own: Vec<String> = own.collect::<Result<_, Error>>()?;
+        let own: Vec<String> = own.collect::<Result<_>>()?;
         let all = self.granted_spaces()?;
         let id =
             self.store.user_by_name(grantee).ok_or_else(|| StoreError::NoSuchUser(grantee.to_owned()))?.id;
@@ -212,7 +207,7 @@ impl TubeTurn<'_> {
     }
 
     /// Names of the spaces that a user of the tube needs, and what for.
-    fn granted_spaces(&self) -> Result<Vec<(String, &'static str)>, Error> {
+    fn granted_spaces(&self) -> Result<Vec<(String, &'static str)>> {
         let spaces = self.common.spaces;
         let written =
             [spaces.consumers, spaces.taken, spaces.session_ids, spaces.shared_sessions, self.tube.space];
@@ -224,7 +219,7 @@ impl TubeTurn<'_> {
 }
 
 /// Refuses a caller who may not read a space.
-pub(crate) fn check_readable(store: &Store, caller: &Caller, space: SpaceId) -> Result<(), Error> {
+pub(crate) fn check_readable(store: &Store, caller: &Caller, space: SpaceId) -> Result<()> {
     if caller.trusted {
         return Ok(());
     }
@@ -240,7 +235,7 @@ impl GrantsTurn<'_> {
         arguments: Arguments<'_>,
         is_grant: bool,
         out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         let method = if is_grant { "queue.grant" } else { "queue.revoke" };
         if caller.effective != user::ADMIN {
             let user =
@@ -286,7 +281,7 @@ impl GrantsTurn<'_> {
     }
 
     /// `grant(user[, {call, truncate, prefix}])`, `grant_role(role[, …])`
-    pub(crate) fn grant(&mut self, call: &Call<'_>, grantee: Grantee) -> Result<Answer, Error> {
+    pub(crate) fn grant(&mut self, call: &Call<'_>, grantee: Grantee) -> Result<Answer> {
         let Call { index, arguments, caller, .. } = *call;
         let tube = self.turn.tube(index)?;
         let name = lua_text::text(arguments.get(0));
@@ -311,7 +306,7 @@ impl GrantsTurn<'_> {
         index: TubeIndex,
         grantee: &str,
         granted: &Granted<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let tube = self.turn.tube(index)?;
         let (prefix, name) = (granted.prefix, &tube.tube.name);
         let mut functions = Vec::new();

@@ -9,7 +9,7 @@
 use lycosa_tuple::mp::{self, Kind, Reader};
 
 use crate::arguments::{kind, string};
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// Headers of a task at most.
 pub const MAX_HEADERS: u32 = 32;
@@ -22,7 +22,7 @@ pub const MAX_BYTES: usize = 4096;
 ///
 /// # Errors
 /// It is no such map, has a name twice, or is beyond a bound.
-pub(crate) fn parse(method: &'static str, given: &[u8]) -> Result<Vec<u8>, Error> {
+pub(crate) fn parse(method: &'static str, given: &[u8]) -> Result<Vec<u8>> {
     let refused = |what: String| Error::Unfit { method, what: format!("option headers {what}") };
     // An empty array is what Lua makes of an empty table.
     if given == [0x90] {

@@ -18,7 +18,7 @@ use crate::argument_faults::misspelt;
 use crate::arguments::{Arguments, Table, is_nil, kind};
 use crate::driver::options::{OPTIONS, heeds};
 use crate::driver::{BUILT_IN, Driver, TubeType};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::procedure::TubeMethod;
 use crate::tube_call::TubeCall;
 use crate::turn::{CatalogTurn, Turn};
@@ -85,10 +85,7 @@ fn first<'a>(
     None
 }
 
-fn check_spelling<'a>(
-    method: &'static str,
-    ignored: Option<Ignored<'a>>,
-) -> Result<Option<Ignored<'a>>, Error> {
+fn check_spelling<'a>(method: &'static str, ignored: Option<Ignored<'a>>) -> Result<Option<Ignored<'a>>> {
     if let Some(Ignored::Unknown { option, known }) = ignored
         && let Some(nearest) = misspelt(option, known.iter().copied())
     {
@@ -111,7 +108,7 @@ fn check_door<'a>(
     method: &'static str,
     tube_type: &str,
     ignored: Option<Ignored<'a>>,
-) -> Result<Option<Ignored<'a>>, Error> {
+) -> Result<Option<Ignored<'a>>> {
     match &ignored {
         Some(option) if caller.kind == CallerKind::Http && BUILT_IN.contains(&tube_type) => {
             Err(Error::Unfit { method, what: option.refusal(tube_type) })
@@ -136,7 +133,7 @@ impl<'a> TubeCall<'a> {
     ///
     /// # Errors
     /// It is one slip away from an option that the call knows; the caller's door ignores no option.
-    pub(crate) fn ignored(&self, method: TubeMethod) -> Result<Option<Ignored<'a>>, Error> {
+    pub(crate) fn ignored(&self, method: TubeMethod) -> Result<Option<Ignored<'a>>> {
         match options_of(method) {
             Some((place, known)) => match self.call.arguments.present(place) {
                 Some(options) => self.ignored_of(method, options, known),
@@ -151,7 +148,7 @@ impl<'a> TubeCall<'a> {
         method: TubeMethod,
         options: &'a [u8],
         known: &'static [&'static str],
-    ) -> Result<Option<Ignored<'a>>, Error> {
+    ) -> Result<Option<Ignored<'a>>> {
         let Some(tube) = self.turn.tubes.at(self.call.index) else { return Ok(None) };
         let (caller, name) = (self.call.caller, method.name());
         let ignored = |options| {
@@ -186,10 +183,7 @@ impl CatalogTurn<'_> {
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn ignored<'a>(
-        caller: &Caller,
-        arguments: Arguments<'a>,
-    ) -> Result<Option<Ignored<'a>>, Error> {
+    pub(crate) fn ignored<'a>(caller: &Caller, arguments: Arguments<'a>) -> Result<Option<Ignored<'a>>> {
         let Some(options) = arguments.present(2) else { return Ok(None) };
         let kind = lua_text::text(arguments.get(1));
         if !BUILT_IN.contains(&kind.as_str()) {

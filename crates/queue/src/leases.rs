@@ -33,7 +33,7 @@ use lycosa_tuple::mp::{self, Reader};
 
 use crate::arguments::{Number, Table};
 use crate::attempts::is_extended;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::system::{LEASES_NAME, LateSpace, SystemSpace, delete_row, each_row, reserve_id, tasks_after};
 use crate::task::{ShortKey, TaskKey, taken_key};
 use crate::time::{MAX_LEASE_SECONDS, MICROSECONDS, NEVER};
@@ -74,7 +74,7 @@ pub(crate) enum Form {
 
 impl Form {
     /// The form of answer that the options of `take` and `take_many` ask for.
-    pub(crate) fn parse(options: &[u8]) -> Result<Self, Error> {
+    pub(crate) fn parse(options: &[u8]) -> Result<Self> {
         match Table::parse(Some(options)).ok().and_then(|table| table.get(b"lease")) {
             Some(lease) => span(lease).map(Self::Leased).ok_or(Error::LeaseSpan),
             None if is_extended(Some(options)) => Ok(Self::Extended),
@@ -208,24 +208,19 @@ impl Leases {
     }
 
     /// The lease that owns a task.
-    pub(crate) fn of(&self, store: &Store, task: TaskKey) -> Result<Option<Lease>, Error> {
+    pub(crate) fn of(&self, store: &Store, task: TaskKey) -> Result<Option<Lease>> {
         let Some(space) = self.space.kept(store) else { return Ok(None) };
         Ok(store.get(space, 0, &ShortKey::numbers(&[task.0, task.1]))?.and_then(Lease::read))
     }
 
     /// Whether a lease owns a task of the tube.
-    pub(crate) fn has_tube(&self, store: &Store, tube: u64) -> Result<bool, Error> {
+    pub(crate) fn has_tube(&self, store: &Store, tube: u64) -> Result<bool> {
         let Some(space) = self.space.kept(store) else { return Ok(false) };
         Ok(store.first(space, 0, IteratorType::Eq, &ShortKey::id(tube))?.is_some())
     }
 
     /// The tasks of up to `limit` leases behind a task.
-    pub(crate) fn after(
-        &self,
-        store: &Store,
-        after: Option<TaskKey>,
-        limit: usize,
-    ) -> Result<Vec<TaskKey>, Error> {
+    pub(crate) fn after(&self, store: &Store, after: Option<TaskKey>, limit: usize) -> Result<Vec<TaskKey>> {
         let Some(space) = self.space.kept(store) else { return Ok(Vec::new()) };
         Ok(tasks_after(store, space, after, limit)?)
     }
@@ -236,7 +231,7 @@ impl Leases {
         store: &Store,
         limit: usize,
         mut f: impl FnMut(TaskKey, Lease),
-    ) -> Result<bool, Error> {
+    ) -> Result<bool> {
         let Some(space) = self.space.kept(store) else { return Ok(true) };
         Ok(each_row(store, space, limit, |row| {
             if let (Some(task), Some(lease)) = (taken_key(row), Lease::read(row)) {
@@ -246,14 +241,14 @@ impl Leases {
     }
 
     /// The lease that ends first: its task and its end, µs since the epoch of time.
-    fn first(&self, store: &Store) -> Result<Option<(TaskKey, u64)>, Error> {
+    fn first(&self, store: &Store) -> Result<Option<(TaskKey, u64)>> {
         let Some(space) = self.space.kept(store) else { return Ok(None) };
         let row = store.first(space, BY_END, IteratorType::All, &[0x90])?;
         Ok(row.and_then(|row| Some((taken_key(row)?, Lease::read(row)?.ends))))
     }
 
     /// The epoch of a new lease. Inside a transaction. An epoch of a transaction that is rolled back is not used again.
-    fn next_epoch(&mut self, store: &mut Store) -> Result<u64, Error> {
+    fn next_epoch(&mut self, store: &mut Store) -> Result<u64> {
         let epoch = self.next_epoch;
         self.next_epoch = epoch.saturating_add(1);
         // A worker of a full server may be the first that needs the sequence, or its next block.
@@ -265,7 +260,7 @@ impl Leases {
     }
 
     /// Writes a lease. Inside a transaction.
-    fn write(&mut self, store: &mut Store, task: TaskKey, lease: &Lease) -> Result<(), Error> {
+    fn write(&mut self, store: &mut Store, task: TaskKey, lease: &Lease) -> Result<()> {
         let space = self.space.existing(store).ok_or(Error::Stale)?;
         store.execute(&Statement::Replace { space, tuple: &lease.encode(task) })?;
         self.due = self.due.min(lease.ends);
@@ -273,7 +268,7 @@ impl Leases {
     }
 
     /// Makes sure that the space exists. Inside a transaction.
-    fn prepare(&mut self, store: &mut Store) -> Result<(), Error> {
+    fn prepare(&mut self, store: &mut Store) -> Result<()> {
         if self.space.existing(store).is_none() {
             self.space.obtain(store)?;
             self.adopt(store);
@@ -282,7 +277,7 @@ impl Leases {
     }
 
     /// Forgets the lease of a task, if there is one. Inside a transaction.
-    pub(crate) fn forget(&self, store: &mut Store, task: TaskKey) -> Result<(), Error> {
+    pub(crate) fn forget(&self, store: &mut Store, task: TaskKey) -> Result<()> {
         if self.of(store, task)?.is_some()
             && let Some(space) = self.space.kept(store)
         {
@@ -292,7 +287,7 @@ impl Leases {
     }
 
     /// Forgets the leases of all tasks of a tube. Inside a transaction.
-    pub(crate) fn forget_tube(&self, store: &mut Store, tube: u64) -> Result<(), Error> {
+    pub(crate) fn forget_tube(&self, store: &mut Store, tube: u64) -> Result<()> {
         self.space.tasks_of(store, tube)?.into_iter().try_for_each(|task| self.forget(store, task))
     }
 }

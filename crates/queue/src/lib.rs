@@ -102,7 +102,7 @@ pub use batch::{MAX_BATCH, MAX_TAKEN_BYTES};
 pub use caller::{Caller, CallerKind, TokenId};
 pub use command::{Command, Concern};
 pub use create::{finish_recovery, finish_recovery_with};
-pub use error::{Error, OwnerChangeError};
+pub use error::{Error, OwnerChangeError, Result};
 pub use grant::{ALL_TUBES, grant_tubes, revoke_tubes};
 pub use listing::{MAX_OWNERS, SessionView};
 pub use output::{Answer, LogLevel, LogLine, TaskEvent, Woken};
@@ -158,7 +158,7 @@ impl Queue {
     ///
     /// # Errors
     /// The store refuses to create or change the queue's spaces, or to release tasks. The call may be repeated.
-    pub fn start(&mut self, store: &mut Store, now: u64) -> Result<StartReport, Error> {
+    pub fn start(&mut self, store: &mut Store, now: u64) -> Result<StartReport> {
         self.turn(store, now).start()
     }
 
@@ -196,7 +196,7 @@ impl Queue {
     ///
     /// # Errors
     /// The queue could not come up again; it stays in STARTUP, and the call may be repeated.
-    pub fn set_read_only(&mut self, store: &mut Store, read_only: bool, now: u64) -> Result<(), Error> {
+    pub fn set_read_only(&mut self, store: &mut Store, read_only: bool, now: u64) -> Result<()> {
         self.turn(store, now).set_read_only(read_only)
     }
 
@@ -224,7 +224,7 @@ impl Queue {
         store: &mut Store,
         tube_type: driver::TubeType,
         now: u64,
-    ) -> Result<StartReport, Error> {
+    ) -> Result<StartReport> {
         self.turn(store, now).catalog().register(tube_type)
     }
 
@@ -289,7 +289,7 @@ impl Queue {
         connection: u64,
         (operation, reason): (&str, &[u8]),
         now: u64,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool> {
         let entry = audit::Steered { tube: "", operation, job: None, reason };
         self.turn(store, now).sessions().release(caller, connection, &entry)
     }
@@ -304,7 +304,7 @@ impl Queue {
         caller: &Caller,
         (operation, reason): (&str, &[u8]),
         now: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let entry = audit::Steered { tube: "", operation, job: None, reason };
         self.turn(store, now).transact(|turn| turn.audit().note(caller, &entry))
     }
@@ -340,7 +340,7 @@ impl Queue {
         index: IndexId,
         budget: u64,
         now: u64,
-    ) -> Result<Option<&'s Store>, Error> {
+    ) -> Result<Option<&'s Store>> {
         self.turn(store, now).write_back(space)?;
         Ok(store.read(space, index, budget)?)
     }
@@ -349,7 +349,7 @@ impl Queue {
     ///
     /// # Errors
     /// The space is not there.
-    pub fn taken_rows(&self, store: &Store) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn taken_rows(&self, store: &Store) -> Result<Vec<Vec<u8>>> {
         self.common.owners.rows(store)
     }
 
@@ -357,7 +357,7 @@ impl Queue {
     ///
     /// # Errors
     /// The space is not there.
-    pub fn consumer_rows(&self, store: &Store) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn consumer_rows(&self, store: &Store) -> Result<Vec<Vec<u8>>> {
         self.common.consumer_rows(store, &self.tubes)
     }
 
@@ -399,7 +399,7 @@ impl Queue {
     ///
     /// # Errors
     /// They cannot be read, or are about another space. Nothing has changed then.
-    pub fn follow_owners(&mut self, store: &mut Store, changes: &[u8], now: u64) -> Result<(), Error> {
+    pub fn follow_owners(&mut self, store: &mut Store, changes: &[u8], now: u64) -> Result<()> {
         self.turn(store, now).transact(|Turn { store, common, .. }| {
             OwnerChanges::new(changes)
                 .try_for_each(|change| common.owners.follow(store, &mut common.pending, change?))
@@ -411,7 +411,7 @@ impl Queue {
     ///
     /// # Errors
     /// The store refuses a row.
-    pub fn settle_owners(&mut self, store: &mut Store, now: u64) -> Result<(), Error> {
+    pub fn settle_owners(&mut self, store: &mut Store, now: u64) -> Result<()> {
         if !self.common.owners.has_unsettled(store) {
             return Ok(());
         }

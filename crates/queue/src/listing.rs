@@ -14,7 +14,7 @@ use lycosa_tuple::mp::{self, Kind};
 use crate::arguments::{Number, Table, is_nil, kind, string};
 use crate::bulk::Filter;
 use crate::command::Call;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::leases::{Lease, Token};
 use crate::members::Members;
 use crate::procedure::TubeMethod;
@@ -44,7 +44,7 @@ struct ListOptions {
 }
 
 impl ListOptions {
-    fn parse(options: Option<&[u8]>, now: u64) -> Result<Self, Error> {
+    fn parse(options: Option<&[u8]>, now: u64) -> Result<Self> {
         let refused = |expected| Error::Argument { number: 1, expected };
         // An empty array is what some clients make of an empty map.
         if options.is_some_and(|options| kind(options) != Kind::Map && options != [0x90]) {
@@ -88,7 +88,7 @@ impl ListOptions {
 
 impl TubeTurn<'_> {
     /// Appends a stored task in extended form. False if there is none with this id.
-    pub(crate) fn write_extended(&self, id: u64, out: &mut Vec<u8>) -> Result<bool, Error> {
+    pub(crate) fn write_extended(&self, id: u64, out: &mut Vec<u8>) -> Result<bool> {
         let layout = self.tube.kind.layout();
         let Some(task) = self.tasks().get(id)?.and_then(|tuple| Task::read(tuple, layout)) else {
             return Ok(false);
@@ -98,7 +98,7 @@ impl TubeTurn<'_> {
     }
 
     /// Appends a stored task in extended form, with the token of its lease.
-    pub(crate) fn write_leased(&self, id: u64, lease: &Lease, out: &mut Vec<u8>) -> Result<(), Error> {
+    pub(crate) fn write_leased(&self, id: u64, lease: &Lease, out: &mut Vec<u8>) -> Result<()> {
         let task = self.tasks().get(id)?.and_then(|tuple| Task::read(tuple, self.tube.kind.layout()));
         let task = task.ok_or(Error::NotTaken)?;
         self.write_task_extended(&task, Some(lease.token(self.key(id))), out)
@@ -109,7 +109,7 @@ impl TubeTurn<'_> {
         task: &Task<'_>,
         token: Option<Token>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let layout = self.tube.kind.layout();
         mp::write_array(out, 4);
         mp::write_uint(out, task.id);
@@ -161,7 +161,7 @@ impl TubeTurn<'_> {
 
     /// `list([{state, utube, older_than, limit, after}])`: tasks in extended form in the order of their ids, and the id
     /// after which the next call goes on, or null at the end.
-    pub(crate) fn list(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn list(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         let layout = self.tube.kind.layout();
         let ListOptions { filter, limit, after } = ListOptions::parse(call.arguments.present(0), self.now)?;
         let mut found = Vec::new();
@@ -209,7 +209,7 @@ impl TubeTurn<'_> {
 impl CatalogTurn<'_> {
     /// `queue.tubes()`: a map of the tubes that the caller may look at: type, numbers of tasks and calls, the age of the
     /// task with the smallest id.
-    pub(crate) fn describe_visible(&self, caller: &Caller, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn describe_visible(&self, caller: &Caller, out: &mut Vec<u8>) -> Result<Answer> {
         let Turn { store, tubes, .. } = &self.turn;
         let is_visible = |tube: &&Tube| store.space(tube.space).is_ok() && may_look(store, caller, tube);
         let visible: Vec<&Tube> = tubes.iter().filter(is_visible).collect();
@@ -256,7 +256,7 @@ impl Queue {
     ///
     /// # Errors
     /// A space of the queue is gone.
-    pub fn sessions(&self, store: &Store, caller: &Caller) -> Result<(Vec<SessionView>, bool), Error> {
+    pub fn sessions(&self, store: &Store, caller: &Caller) -> Result<(Vec<SessionView>, bool)> {
         let is_admin = caller.trusted || caller.effective == user::ADMIN;
         let shared = SHARED_SESSIONS.known(store, self.common.spaces.shared_sessions);
         let everyone = Object::Space(shared.unwrap_or_default());

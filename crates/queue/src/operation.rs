@@ -16,7 +16,7 @@ use crate::command::Call;
 use crate::counted::{self, Counted};
 use crate::driver::options::{positive_seconds, seconds_or};
 use crate::driver::{Change, Driver, Event, NewTask, Next, PutOptions};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::ignored_options::Ignored;
 use crate::leases::{Form, Token};
 use crate::lua_text;
@@ -35,11 +35,7 @@ use crate::{Answer, Caller, Client};
 
 impl<'a> TubeCall<'a> {
     /// `put(data[, options])`. Says in `ignored` which option the tube ignores.
-    pub(crate) fn put(
-        &mut self,
-        ignored: &mut Option<Ignored<'a>>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    pub(crate) fn put(&mut self, ignored: &mut Option<Ignored<'a>>, out: &mut Vec<u8>) -> Result<Answer> {
         let Call { arguments, command, .. } = self.call;
         let Tube { driver, kind, .. } = &*self.tube()?.tube;
         let (options, are_heeded) = match arguments.get(1) {
@@ -69,7 +65,7 @@ impl<'a> TubeCall<'a> {
         wanted: Wanted,
         timeout: Seconds,
         out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         if !timeout.is_positive() || self.turn.store.in_transaction() {
             mp::write_nil(out);
             return Ok(Answer::one());
@@ -79,7 +75,7 @@ impl<'a> TubeCall<'a> {
     }
 
     /// `take([timeout[, {extended, lease}]])`
-    pub(crate) fn take(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn take(&mut self, out: &mut Vec<u8>) -> Result<Answer> {
         let Call { caller, arguments, .. } = self.call;
         let deadline = take_deadline(arguments.present(0), self.turn.now)?;
         let (form, repeat) = Repeat::of_take(arguments.present(1))?;
@@ -103,8 +99,8 @@ impl<'a> TubeCall<'a> {
         &mut self,
         (wanted, repeat): (Wanted, Repeat),
         deadline: u64,
-        take: impl FnOnce(&mut TubeTurn<'_>) -> Result<bool, Error>,
-    ) -> Result<Option<bool>, Error> {
+        take: impl FnOnce(&mut TubeTurn<'_>) -> Result<bool>,
+    ) -> Result<Option<bool>> {
         let caller = self.call.caller;
         let waits = deadline > self.turn.now && !self.turn.store.in_transaction();
         self.turn.common.take_name = repeat.name;
@@ -125,13 +121,13 @@ impl<'a> TubeCall<'a> {
     }
 
     /// `ack(id)`
-    pub(crate) fn ack(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn ack(&mut self, out: &mut Vec<u8>) -> Result<Answer> {
         let id = self.owned_task()?;
         self.transact(|tube| found(id, tube.remove(id, Operation::Ack, Some(out))))
     }
 
     /// `release(id[, {delay, reason, attempted}])`
-    pub(crate) fn release(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn release(&mut self, out: &mut Vec<u8>) -> Result<Answer> {
         let options = self.call.arguments.present(1);
         let id = self.owned_task()?;
         let event = Event::Release { delay: self.tube()?.release_delay(options)? };
@@ -142,7 +138,7 @@ impl<'a> TubeCall<'a> {
     }
 
     /// `touch(id, delta)`, `touch(token, seconds)`
-    pub(crate) fn touch(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn touch(&mut self, out: &mut Vec<u8>) -> Result<Answer> {
         let Call { caller, arguments, .. } = self.call;
         if let Some(token) = arguments.get(0).and_then(token) {
             return self.renew(token, out);
@@ -161,7 +157,7 @@ impl<'a> TubeCall<'a> {
     }
 
     /// `peek(id[, {extended}])`
-    pub(crate) fn peek(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn peek(&mut self, out: &mut Vec<u8>) -> Result<Answer> {
         let options = self.call.arguments.present(1);
         let (id, tube) = (self.task()?, self.tube()?);
         found(
@@ -171,7 +167,7 @@ impl<'a> TubeCall<'a> {
     }
 
     /// `bury(id[, {reason}])`
-    pub(crate) fn bury(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn bury(&mut self, out: &mut Vec<u8>) -> Result<Answer> {
         let reason = reason(self.call.arguments.present(1));
         let (id, tube) = (self.task()?, self.tube()?);
         let tuple = tube.tasks().get(id)?.ok_or_else(|| not_found(id))?;
@@ -187,7 +183,7 @@ impl<'a> TubeCall<'a> {
     }
 
     /// `delete(id)`
-    pub(crate) fn delete(&mut self, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn delete(&mut self, out: &mut Vec<u8>) -> Result<Answer> {
         let id = self.task()?;
         self.transact(|tube| found(id, tube.remove(id, Operation::Delete, Some(out))))
     }
@@ -195,12 +191,12 @@ impl<'a> TubeCall<'a> {
 
 impl TubeTurn<'_> {
     /// Number of further tasks that fit the tube.
-    pub(crate) fn capacity_left(&self) -> Result<u64, Error> {
+    pub(crate) fn capacity_left(&self) -> Result<u64> {
         Ok(self.tube.driver.capacity_left(self.store.space(self.tube.space)?.len()))
     }
 
     /// Whether `tasks` tasks may be put now: they fit, and no batch that came before waits for free space.
-    pub(crate) fn may_put(&self, tasks: u32) -> Result<bool, Error> {
+    pub(crate) fn may_put(&self, tasks: u32) -> Result<bool> {
         let first = self.common.waiters.first(self.index, Line::Puts);
         let is_behind =
             first.is_some_and(|(_, first)| matches!(first.wanted, Wanted::CapacityForMany { .. }));
@@ -208,13 +204,13 @@ impl TubeTurn<'_> {
     }
 
     /// Refuses a task that the driver refuses, before its put waits.
-    pub(crate) fn check(&self, task: &NewTask<'_>) -> Result<(), Error> {
+    pub(crate) fn check(&self, task: &NewTask<'_>) -> Result<()> {
         self.tube.driver.encode(task, self.now, &mut Vec::new())?;
         task.options.headers.map_or(Ok(()), |headers| crate::headers::parse("put", headers).map(drop))
     }
 
     /// Stores the task of a waiting put, if the tube has free space. Returns whether it has.
-    pub(crate) fn put_waiting(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<bool, Error> {
+    pub(crate) fn put_waiting(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         if self.capacity_left()? == 0 {
             return Ok(false);
         }
@@ -231,7 +227,7 @@ impl TubeTurn<'_> {
         data: Option<&[u8]>,
         options: PutOptions<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let Self { store, tube, common, .. } = self;
         let overflow = || lycosa_store::Error::SequenceOverflow(format!("{}_seq", tube.name));
         let id = tube.next_id.ok_or_else(overflow)?;
@@ -262,7 +258,7 @@ impl TubeTurn<'_> {
     }
 
     #[cold]
-    fn keep_headers(&mut self, id: u64, given: &[u8]) -> Result<(), Error> {
+    fn keep_headers(&mut self, id: u64, given: &[u8]) -> Result<()> {
         let headers = crate::headers::parse("put", given)?;
         if headers.is_empty() {
             return Ok(());
@@ -273,7 +269,7 @@ impl TubeTurn<'_> {
 
     /// Gives a connection's session, or a new lease, the next task. Tasks that are dead are removed on the way, each once.
     /// False if there is no task.
-    pub(crate) fn take(&mut self, client: Client, form: Form, out: &mut Vec<u8>) -> Result<bool, Error> {
+    pub(crate) fn take(&mut self, client: Client, form: Form, out: &mut Vec<u8>) -> Result<bool> {
         loop {
             let Self { store, tube, common, now, .. } = self;
             let layout = tube.kind.layout();
@@ -310,7 +306,7 @@ impl TubeTurn<'_> {
     }
 
     /// The delay that the options of `release` ask for, in tubes with deadlines.
-    pub(crate) fn release_delay(&self, options: Option<&[u8]>) -> Result<Option<Seconds>, Error> {
+    pub(crate) fn release_delay(&self, options: Option<&[u8]>) -> Result<Option<Seconds>> {
         match options {
             Some(options) if self.tube.kind.layout().timed => {
                 positive_seconds(PutOptions::parse(Some(options), "delay")?.delay)
@@ -320,14 +316,14 @@ impl TubeTurn<'_> {
     }
 
     /// Appends a stored task. False if there is none with this id.
-    pub(crate) fn write_stored(&self, id: u64, out: &mut Vec<u8>) -> Result<bool, Error> {
+    pub(crate) fn write_stored(&self, id: u64, out: &mut Vec<u8>) -> Result<bool> {
         let Some(tuple) = self.tasks().get(id)? else { return Ok(false) };
         write_task(tuple, self.tube.kind.layout(), out);
         Ok(true)
     }
 
     /// Notes what the options of `release` say: why, or that the take was no attempt.
-    pub(crate) fn note_release(&mut self, id: u64, options: Option<&[u8]>) -> Result<(), Error> {
+    pub(crate) fn note_release(&mut self, id: u64, options: Option<&[u8]>) -> Result<()> {
         if is_unattempted(options) {
             let key = self.key(id);
             self.common.attempts.uncount(self.store, key)?;
@@ -336,14 +332,14 @@ impl TubeTurn<'_> {
     }
 
     /// Notes why a task is released or buried, if its worker says so.
-    pub(crate) fn note_failure(&mut self, id: u64, reason: Option<&[u8]>) -> Result<(), Error> {
+    pub(crate) fn note_failure(&mut self, id: u64, reason: Option<&[u8]>) -> Result<()> {
         let Some(reason) = reason else { return Ok(()) };
         let key = self.key(id);
         self.common.attempts.note_failure(self.store, key, reason, self.now)
     }
 
     /// Makes a buried task ready again. False if there is no such task.
-    pub(crate) fn kick_one(&mut self, id: u64, out: Option<&mut Vec<u8>>) -> Result<bool, Error> {
+    pub(crate) fn kick_one(&mut self, id: u64, out: Option<&mut Vec<u8>>) -> Result<bool> {
         let key = self.key(id);
         self.common.attempts.reset(self.store, key)?;
         self.change(id, Event::Kick, out)
@@ -354,8 +350,8 @@ impl TubeTurn<'_> {
         &mut self,
         state: State,
         limit: usize,
-        mut f: impl FnMut(&mut Self, u64) -> Result<bool, Error>,
-    ) -> Result<usize, Error> {
+        mut f: impl FnMut(&mut Self, u64) -> Result<bool>,
+    ) -> Result<usize> {
         let mut count = 0;
         while count < limit {
             let first = self.tasks().first_in_state(state)?;
@@ -368,7 +364,7 @@ impl TubeTurn<'_> {
 
     /// Applies an event to a stored task. The owner is forgotten unless the task stays taken. False if there is no such
     /// task.
-    pub(crate) fn change(&mut self, id: u64, event: Event, out: Option<&mut Vec<u8>>) -> Result<bool, Error> {
+    pub(crate) fn change(&mut self, id: u64, event: Event, out: Option<&mut Vec<u8>>) -> Result<bool> {
         self.change_for(id, event, None, out)
     }
 
@@ -379,7 +375,7 @@ impl TubeTurn<'_> {
         event: Event,
         taken_by: Option<Client>,
         out: Option<&mut Vec<u8>>,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool> {
         let Self { store, tube, common, now, .. } = self;
         let layout = tube.kind.layout();
         let Some(task) = tube.tasks(store).get(id)?.and_then(|tuple| Task::read(tuple, layout)) else {
@@ -396,7 +392,7 @@ impl TubeTurn<'_> {
 
     /// Executes a decision, as one change of small fields: the assignments are in `common.assignments`, the name of
     /// the sub-queue in `common.name`.
-    pub(crate) fn carry_out(&mut self, decided: &Decided, taken_by: Option<Client>) -> Result<(), Error> {
+    pub(crate) fn carry_out(&mut self, decided: &Decided, taken_by: Option<Client>) -> Result<()> {
         let Self { store, tube, common, now, .. } = self;
         let changed = common.assignments.carry_out(store, tube.space, decided.id)?;
         let tuple = changed.filter(|_| tube.observed).map(<[u8]>::to_vec);
@@ -417,7 +413,7 @@ impl TubeTurn<'_> {
         id: u64,
         operation: Operation,
         out: Option<&mut Vec<u8>>,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool> {
         let Self { store, tube, common, .. } = self;
         let layout = tube.kind.layout();
         let Some(tuple) = store.delete_number(tube.space, id)? else { return Ok(false) };
@@ -444,7 +440,7 @@ impl TubeTurn<'_> {
     }
 
     /// Makes a task ready if it is still there and taken.
-    pub(crate) fn release_taken(&mut self, id: u64) -> Result<bool, Error> {
+    pub(crate) fn release_taken(&mut self, id: u64) -> Result<bool> {
         let tuple = match self.tasks().get(id) {
             Err(Error::Store(lycosa_store::Error::NoSuchSpace(_))) => return Ok(false),
             tuple => tuple?,
@@ -455,7 +451,7 @@ impl TubeTurn<'_> {
     }
 
     /// The same for a task whose owner has ended.
-    pub(crate) fn release_disowned(&mut self, id: u64) -> Result<bool, Error> {
+    pub(crate) fn release_disowned(&mut self, id: u64) -> Result<bool> {
         let is_released = self.release_taken(id)?;
         if is_released {
             self.common.pending.counts.push(Counted::event(self.index, counted::Event::Disconnected));
@@ -464,7 +460,7 @@ impl TubeTurn<'_> {
     }
 
     /// The id argument of a method that only the owner may call, or the token of the lease that owns the task.
-    pub(crate) fn owned_task(&self, caller: &Caller, argument: Option<&[u8]>) -> Result<u64, Error> {
+    pub(crate) fn owned_task(&self, caller: &Caller, argument: Option<&[u8]>) -> Result<u64> {
         let Common { owners, sessions, spaces, .. } = &*self.common;
         let id = match Id::parse(argument) {
             Id::Number(id) => id,
@@ -482,7 +478,7 @@ impl TubeTurn<'_> {
     }
 
     /// The id argument of a method that anyone may call, or the token of a lease that owns a task.
-    pub(crate) fn task_id(&self, argument: Option<&[u8]>) -> Result<u64, Error> {
+    pub(crate) fn task_id(&self, argument: Option<&[u8]>) -> Result<u64> {
         match Id::parse(argument) {
             Id::Number(id) => Ok(id),
             Id::Other(Some(bytes)) if let Some(token) = token(bytes) => self.leased_task(token),
@@ -502,8 +498,8 @@ impl Tube {
         &self,
         store: &Store,
         state: State,
-        f: &mut dyn FnMut(u64) -> Result<bool, Error>,
-    ) -> Result<Vec<u64>, Error> {
+        f: &mut dyn FnMut(u64) -> Result<bool>,
+    ) -> Result<Vec<u64>> {
         let mut ids = Vec::new();
         let mut failed = None;
         let key = ShortKey::state(state, &[]);
@@ -531,7 +527,7 @@ pub(crate) fn token(argument: &[u8]) -> Option<Token> {
 }
 
 /// The outcome of an operation on one task, which may turn out not to be there.
-fn found(id: u64, done: Result<bool, Error>) -> Result<Answer, Error> {
+fn found(id: u64, done: Result<bool>) -> Result<Answer> {
     if done? { Ok(Answer::one()) } else { Err(not_found(id)) }
 }
 
@@ -556,7 +552,7 @@ impl Decided {
         event: Event,
         now: u64,
         assignments: &mut Assignments,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self> {
         Ok(Self::of(task, driver.change(task, event, now)?, event.operation(), assignments))
     }
 
@@ -586,7 +582,7 @@ pub(crate) fn keep_name(name: &mut Vec<u8>, task: &Task<'_>) {
 }
 
 /// Until when a take waits, by its argument: for ever without one, not at all (`now`) if it is not positive.
-pub(crate) fn take_deadline(timeout: Option<&[u8]>, now: u64) -> Result<u64, Error> {
+pub(crate) fn take_deadline(timeout: Option<&[u8]>, now: u64) -> Result<u64> {
     let Some(value) = timeout else { return Ok(NEVER) };
     if value == [0] {
         return Ok(now);

@@ -3,7 +3,7 @@
 //! [`Queue::call`](crate::Queue::call) returns an [`Answer`]. Late answers, events and lines wait in queues of their own until the
 //! caller polls them.
 
-use crate::error::Error;
+use crate::error::Result;
 use crate::statistics::Operation;
 
 /// The answer of a call.
@@ -36,7 +36,7 @@ pub struct Woken {
     /// The caller's request.
     pub request: u64,
     /// Number of values and the values back to back.
-    pub result: Result<(u32, Vec<u8>), Error>,
+    pub result: Result<(u32, Vec<u8>)>,
 }
 
 /// A change of a task of a tube that is observed (see [`Queue::observe`](crate::Queue::observe)), after its commit.

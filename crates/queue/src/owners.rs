@@ -24,7 +24,7 @@ use std::ops::ControlFlow;
 
 use lycosa_store::{IteratorType, SpaceId, Statement, Store, system};
 
-use crate::error::{Error, OwnerChangeError};
+use crate::error::{OwnerChangeError, Result};
 use crate::integer_map::IntegerMap;
 use crate::leases::Leases;
 use crate::owner_changes::OwnerChange;
@@ -113,12 +113,7 @@ impl Owners {
     }
 
     /// The tasks that a session got with the take of this name, in order.
-    pub(crate) fn named(
-        &self,
-        store: &Store,
-        session: &SessionId,
-        name: &TakeName,
-    ) -> Result<Vec<TaskKey>, Error> {
+    pub(crate) fn named(&self, store: &Store, session: &SessionId, name: &TakeName) -> Result<Vec<TaskKey>> {
         let mut tasks =
             self.matching(|_, owner| owner.session == *session && owner.name.as_ref() == Some(name));
         let key = string_key(session);
@@ -164,7 +159,7 @@ impl Owners {
     }
 
     /// Notes what a statement has made of a task's owner in the space. Inside a transaction.
-    pub(crate) fn note_row(&self, store: &Store, pending: &mut Pending, task: TaskKey) -> Result<(), Error> {
+    pub(crate) fn note_row(&self, store: &Store, pending: &mut Pending, task: TaskKey) -> Result<()> {
         if self.notes(task) {
             match self.row(store, task)? {
                 Some(row) => pending.notes.row(self.space, row),
@@ -180,7 +175,7 @@ impl Owners {
         store: &mut Store,
         pending: &mut Pending,
         change: OwnerChange<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let (OwnerChange::Owned { space, .. } | OwnerChange::Free { space, .. }) = change;
         if self.space != space {
             if store.space(space)?.name() != TAKEN.name {
@@ -234,7 +229,7 @@ impl Owners {
         pending: &mut Pending,
         task: TaskKey,
         owner: Owner,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         if self.notes(task) {
             pending.notes.owned(self.space, task, &owner);
         }
@@ -243,13 +238,7 @@ impl Owners {
 
     /// Caches who owns a task, or changes its row if there is one.
     #[inline]
-    fn enter(
-        &mut self,
-        store: &mut Store,
-        pending: &mut Pending,
-        task: TaskKey,
-        owner: Owner,
-    ) -> Result<(), Error> {
+    fn enter(&mut self, store: &mut Store, pending: &mut Pending, task: TaskKey, owner: Owner) -> Result<()> {
         let has_rows = !store.space(self.space)?.is_empty();
         if self.is_logged || has_rows && self.row(store, task)?.is_some() {
             return self.write(store, task, &owner);
@@ -267,12 +256,7 @@ impl Owners {
     /// Forgets the owner of a task, if it has one. Returns when the owner took it, µs since the epoch, else 0. Inside a transaction.
     ///
     /// A DELETE that hits nothing would be logged where rows are.
-    pub(crate) fn forget(
-        &mut self,
-        store: &mut Store,
-        pending: &mut Pending,
-        task: TaskKey,
-    ) -> Result<u64, Error> {
+    pub(crate) fn forget(&mut self, store: &mut Store, pending: &mut Pending, task: TaskKey) -> Result<u64> {
         if let Some(owner) = self.remove(pending, task) {
             if self.notes(task) {
                 pending.notes.free(self.space, task);
@@ -295,12 +279,7 @@ impl Owners {
     }
 
     /// Forgets the owners of all tasks of a tube. Inside a transaction.
-    pub(crate) fn forget_tube(
-        &mut self,
-        store: &mut Store,
-        pending: &mut Pending,
-        tube: u64,
-    ) -> Result<(), Error> {
+    pub(crate) fn forget_tube(&mut self, store: &mut Store, pending: &mut Pending, tube: u64) -> Result<()> {
         let cached = self.matching(|task, _| task.0 == tube);
         let rows = rows(store, self.space, 0, IteratorType::Eq, &ShortKey::id(tube))?;
         let written = rows.iter().filter_map(|row| taken_key(row));
@@ -309,7 +288,7 @@ impl Owners {
     }
 
     /// The session that owns a task. None: the task has no owner, or a lease owns it.
-    pub(crate) fn session_of(&self, store: &Store, task: TaskKey) -> Result<Option<SessionId>, Error> {
+    pub(crate) fn session_of(&self, store: &Store, task: TaskKey) -> Result<Option<SessionId>> {
         if let Some(owner) = self.cached.get(&task) {
             return Ok(Some(owner.session));
         }
@@ -317,7 +296,7 @@ impl Owners {
     }
 
     /// When the owner of a task took it, µs since the epoch.
-    pub(crate) fn taken_at(&self, store: &Store, task: TaskKey) -> Result<Option<u64>, Error> {
+    pub(crate) fn taken_at(&self, store: &Store, task: TaskKey) -> Result<Option<u64>> {
         if let Some(owner) = self.cached.get(&task) {
             return Ok(Some(owner.moment));
         }
@@ -328,7 +307,7 @@ impl Owners {
     }
 
     /// Which session holds a task, and since when.
-    pub(crate) fn of(&self, store: &Store, task: TaskKey) -> Result<Option<Owner>, Error> {
+    pub(crate) fn of(&self, store: &Store, task: TaskKey) -> Result<Option<Owner>> {
         if let Some(owner) = self.cached.get(&task) {
             return Ok(Some(*owner));
         }
@@ -341,7 +320,7 @@ impl Owners {
         store: &Store,
         limit: usize,
         mut f: impl FnMut(TaskKey, &Owner),
-    ) -> Result<bool, Error> {
+    ) -> Result<bool> {
         self.cached.iter().for_each(|(&task, owner)| f(task, owner));
         let Some(space) = TAKEN.known(store, self.space) else { return Ok(true) };
         Ok(each_row(store, space, limit, |row| {
@@ -352,14 +331,14 @@ impl Owners {
     }
 
     /// Whether a task of the tube has an owner.
-    pub(crate) fn has_tube(&self, store: &Store, tube: u64) -> Result<bool, Error> {
+    pub(crate) fn has_tube(&self, store: &Store, tube: u64) -> Result<bool> {
         let is_cached = self.cached.keys().any(|task| task.0 == tube);
         let first = store.first(self.space, 0, IteratorType::Eq, &ShortKey::id(tube))?;
         Ok(is_cached || first.is_some() || self.leases.has_tube(store, tube)?)
     }
 
     /// Whether a session or a lease owns a task.
-    pub(crate) fn has(&self, store: &Store, task: TaskKey) -> Result<bool, Error> {
+    pub(crate) fn has(&self, store: &Store, task: TaskKey) -> Result<bool> {
         Ok(self.session_of(store, task)?.is_some() || self.leases.of(store, task)?.is_some())
     }
 
@@ -371,13 +350,13 @@ impl Owners {
     }
 
     /// Writes all cached owners back. Inside a transaction.
-    pub(crate) fn write_back_all(&mut self, store: &mut Store, pending: &mut Pending) -> Result<(), Error> {
+    pub(crate) fn write_back_all(&mut self, store: &mut Store, pending: &mut Pending) -> Result<()> {
         self.cached().into_iter().try_for_each(|task| self.write_back(store, pending, task))
     }
 
     /// Makes the space what a snapshot of a member is to have: every owner, but no owner of a task in a temporary tube, since no
     /// other member has that task. Inside a transaction.
-    pub(crate) fn settle(&mut self, store: &mut Store, pending: &mut Pending) -> Result<(), Error> {
+    pub(crate) fn settle(&mut self, store: &mut Store, pending: &mut Pending) -> Result<()> {
         let shared = self.matching(|task, _| !self.temporary.contains(&task.0));
         shared.into_iter().try_for_each(|task| self.write_back(store, pending, task))?;
         for tube in self.temporary.iter().copied().collect::<Vec<_>>() {
@@ -393,7 +372,7 @@ impl Owners {
     }
 
     /// The rows that the space has, or would have if all owners were written back, in order.
-    pub(crate) fn rows(&self, store: &Store) -> Result<Vec<Vec<u8>>, Error> {
+    pub(crate) fn rows(&self, store: &Store) -> Result<Vec<Vec<u8>>> {
         let mut all = rows(store, self.space, 0, IteratorType::All, &[0x90])?;
         for (&task, owner) in &self.cached {
             let mut row = Vec::new();
@@ -410,7 +389,7 @@ impl Owners {
         store: &Store,
         after: Option<TaskKey>,
         limit: usize,
-    ) -> Result<Vec<TaskKey>, Error> {
+    ) -> Result<Vec<TaskKey>> {
         Ok(tasks_after(store, self.space, after, limit)?)
     }
 
@@ -441,26 +420,26 @@ impl Owners {
         self.matching(|_, _| true)
     }
 
-    fn write_back(&mut self, store: &mut Store, pending: &mut Pending, task: TaskKey) -> Result<(), Error> {
+    fn write_back(&mut self, store: &mut Store, pending: &mut Pending, task: TaskKey) -> Result<()> {
         let Some(owner) = self.remove(pending, task) else { return Ok(()) };
         self.write(store, task, &owner)
     }
 
-    fn write(&mut self, store: &mut Store, task: TaskKey, owner: &Owner) -> Result<(), Error> {
+    fn write(&mut self, store: &mut Store, task: TaskKey, owner: &Owner) -> Result<()> {
         self.scratch.clear();
         owner.encode(task, &mut self.scratch);
         self.execute(store, &Statement::Replace { space: self.space, tuple: &self.scratch })
     }
 
     /// Executes a statement about the rows.
-    fn execute(&self, store: &mut Store, statement: &Statement<'_>) -> Result<(), Error> {
+    fn execute(&self, store: &mut Store, statement: &Statement<'_>) -> Result<()> {
         if self.is_logged {
             return Ok(store.execute(statement).map(drop)?);
         }
         Ok(store.execute_unlogged(statement)?)
     }
 
-    fn row<'s>(&self, store: &'s Store, task: TaskKey) -> Result<Option<&'s [u8]>, Error> {
+    fn row<'s>(&self, store: &'s Store, task: TaskKey) -> Result<Option<&'s [u8]>> {
         // A replica's queue has not started, and its space has no rows: owners are not replicated.
         if self.space == 0 {
             return Ok(None);

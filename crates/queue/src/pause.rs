@@ -9,7 +9,7 @@ mod call;
 use lycosa_store::{SpaceId, Statement, Store};
 use lycosa_tuple::mp::{self, Reader};
 
-use crate::error::Error;
+use crate::error::Result;
 use crate::system::{LateSpace, SystemSpace};
 use crate::task::ShortKey;
 
@@ -65,12 +65,12 @@ impl Pauses {
     }
 
     /// The pause of a tube.
-    pub(crate) fn of(&self, store: &Store, tube: u64) -> Result<Option<Pause>, Error> {
+    pub(crate) fn of(&self, store: &Store, tube: u64) -> Result<Option<Pause>> {
         let Some(space) = self.0.existing(store) else { return Ok(None) };
         Ok(store.get(space, 0, &ShortKey::id(tube))?.map(Pause::read))
     }
 
-    fn write(&mut self, store: &mut Store, tube: u64, pause: &Pause) -> Result<(), Error> {
+    fn write(&mut self, store: &mut Store, tube: u64, pause: &Pause) -> Result<()> {
         let space = self.0.obtain(store)?;
         let mut row = Vec::new();
         mp::write_array(&mut row, 4);
@@ -83,7 +83,7 @@ impl Pauses {
     }
 
     /// The tube is resumed or dropped. Inside a transaction, as `admin`.
-    pub(crate) fn forget(&self, store: &mut Store, tube: u64) -> Result<(), Error> {
+    pub(crate) fn forget(&self, store: &mut Store, tube: u64) -> Result<()> {
         let Some(space) = self.0.existing(store) else { return Ok(()) };
         let key = ShortKey::id(tube);
         if store.get(space, 0, &key)?.is_some() {

@@ -19,7 +19,7 @@ mod take;
 use std::collections::{HashMap, VecDeque};
 
 use crate::arguments::{Arguments, Number, Table};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::leases::Form;
 use crate::lua_text;
 use crate::procedure::TubeMethod;
@@ -87,13 +87,13 @@ impl Repetitions {
 
 impl Repeat {
     /// What the options of a take ask for.
-    pub(crate) fn of_take(options: Option<&[u8]>) -> Result<(Form, Self), Error> {
+    pub(crate) fn of_take(options: Option<&[u8]>) -> Result<(Form, Self)> {
         let Some(options) = options else { return Ok((Form::Plain, Self::default())) };
         let form = Form::parse(options)?;
         Ok((form, Self::parse(options, form)?))
     }
 
-    fn parse(options: &[u8], form: Form) -> Result<Self, Error> {
+    fn parse(options: &[u8], form: Form) -> Result<Self> {
         let table = || Table::parse(Some(options)).ok();
         let given = table().and_then(|table| table.get(b"request"));
         let Some(name) = given.filter(|_| !matches!(form, Form::Leased(_))) else {

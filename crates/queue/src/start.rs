@@ -24,7 +24,7 @@ mod stages;
 use std::collections::HashSet;
 
 use crate::derivation::Finding;
-use crate::error::Error;
+use crate::error::Result;
 use crate::session::SessionsStart;
 use crate::task::TaskKey;
 use crate::tube::handle::TubeIndex;
@@ -46,7 +46,7 @@ pub struct Rebuilt {
     /// The calls that go on waiting: numbers of connections and requests. All others that were parked are forgotten.
     pub waiting: HashSet<(u64, u64)>,
     /// As of [`crate::Queue::start`], which is to be called again after an error.
-    pub started: Result<StartReport, Error>,
+    pub started: Result<StartReport>,
 }
 
 /// Why the queue comes up.

@@ -6,7 +6,7 @@
 use lycosa_tuple::mp;
 
 use crate::driver::Tasks;
-use crate::error::Error;
+use crate::error::Result;
 use crate::task::State;
 
 named! {
@@ -108,7 +108,7 @@ pub struct TaskCounts {
 }
 
 impl TaskCounts {
-    pub(crate) fn read(tasks: Tasks<'_>) -> Result<Self, Error> {
+    pub(crate) fn read(tasks: Tasks<'_>) -> Result<Self> {
         Ok(Self {
             ready: tasks.count(State::Ready)?,
             taken: tasks.count(State::Taken)?,

@@ -16,7 +16,7 @@ use lycosa_store::{
 };
 use lycosa_tuple::mp;
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::task::{FieldText, IndexText, ShortKey, SpaceLayout, TaskKey, taken_key};
 
 /// One of the queue's spaces.
@@ -111,7 +111,7 @@ pub(crate) struct SystemSpaces {
 
 impl SystemSpaces {
     /// Finds the spaces, creates the missing ones and brings them into the given mode. In the open transaction.
-    pub(crate) fn prepare(store: &mut Store, in_replicaset: bool) -> Result<Self, Error> {
+    pub(crate) fn prepare(store: &mut Store, in_replicaset: bool) -> Result<Self> {
         store.set_privacy(PRIVACY);
         let queue = QUEUE.find_or_create(store, false)?;
         let consumers = CONSUMERS.find_or_create(store, true)?;
@@ -133,11 +133,7 @@ impl SystemSpaces {
     }
 
     /// The row of `_queue` behind an id, and its own id.
-    pub(crate) fn next_tube(
-        &self,
-        store: &Store,
-        after: Option<u64>,
-    ) -> Result<Option<(Vec<u8>, u64)>, Error> {
+    pub(crate) fn next_tube(&self, store: &Store, after: Option<u64>) -> Result<Option<(Vec<u8>, u64)>> {
         if self.queue == 0 {
             return Ok(None);
         }
@@ -157,20 +153,20 @@ impl SystemSpace {
         if id == 0 { store.space_by_name(self.name).map(lycosa_store::Space::id) } else { Some(id) }
     }
 
-    pub(crate) fn find_or_create(&self, store: &mut Store, temporary: bool) -> Result<SpaceId, Error> {
+    pub(crate) fn find_or_create(&self, store: &mut Store, temporary: bool) -> Result<SpaceId> {
         match store.space_by_name(self.name) {
             Some(space) => Ok(space.id()),
             None => self.create(store, self.name, temporary),
         }
     }
 
-    fn create(&self, store: &mut Store, name: &str, temporary: bool) -> Result<SpaceId, Error> {
+    fn create(&self, store: &mut Store, name: &str, temporary: bool) -> Result<SpaceId> {
         let layout = SpaceLayout::new(self.fields, self.indexes);
         Ok(create_space(store, name, "memtx", temporary, &layout)?)
     }
 
     /// Re-creates the space, with its rows, if it has the other `temporary` flag.
-    fn switch(&self, store: &mut Store, temporary: bool) -> Result<SpaceId, Error> {
+    fn switch(&self, store: &mut Store, temporary: bool) -> Result<SpaceId> {
         let missing = || StoreError::NoSuchSpace(self.name.into());
         let space = store.space_by_name(self.name).ok_or_else(missing)?;
         let id = space.id();
@@ -181,7 +177,7 @@ impl SystemSpace {
             .map_err(|reason| Error::Migration { space: self.name, reason: Box::new(reason) })
     }
 
-    fn copy(&self, store: &mut Store, from: SpaceId, temporary: bool) -> Result<SpaceId, Error> {
+    fn copy(&self, store: &mut Store, from: SpaceId, temporary: bool) -> Result<SpaceId> {
         let to = self.create(store, &format!("{}_mgr", self.name), temporary)?;
         for tuple in rows(store, from, 0, IteratorType::All, &[0x90])? {
             store.execute(&Statement::Insert { space: to, tuple: &tuple })?;
@@ -248,7 +244,7 @@ impl LateSpace {
     }
 
     /// The space, created if it does not exist. Inside a transaction, as `admin`.
-    pub(crate) fn obtain(&mut self, store: &mut Store) -> Result<SpaceId, Error> {
+    pub(crate) fn obtain(&mut self, store: &mut Store) -> Result<SpaceId> {
         if let Some(space) = self.existing(store) {
             return Ok(space);
         }

@@ -7,7 +7,7 @@
 
 use crate::account::Side;
 use crate::driver::Event;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::statistics::Operation;
 use crate::task::{NEXT_EVENT, ShortKey, State, Task};
 use crate::time::{BEYOND, MICROSECONDS, NEVER};
@@ -125,7 +125,7 @@ impl Common {
 }
 
 impl TubeTurn<'_> {
-    fn expire_in_state(&mut self, state: State, limit: usize) -> Result<usize, Error> {
+    fn expire_in_state(&mut self, state: State, limit: usize) -> Result<usize> {
         let mut handled = 0;
         while handled < limit {
             let now = self.now;
@@ -149,7 +149,7 @@ impl TubeTurn<'_> {
 
     /// Corrects the next event of a task that is not taken. The Lua module's utubettl stores a wrong one on release,
     /// and a data folder that it has written may be full of them.
-    pub(crate) fn postpone(&mut self, id: u64, state: State, death: u64) -> Result<(), Error> {
+    pub(crate) fn postpone(&mut self, id: u64, state: State, death: u64) -> Result<()> {
         let Self { store, tube, common, .. } = self;
         common.assignments.set_unread(None, &[(NEXT_EVENT, death)]);
         common.assignments.carry_out(store, tube.space, id)?;
@@ -159,7 +159,7 @@ impl TubeTurn<'_> {
 
     /// The earliest deadline of the tube's tasks, from its index. If none is before [`BEYOND`], the next look is due
     /// then.
-    pub(crate) fn earliest_event(&mut self) -> Result<u64, Error> {
+    pub(crate) fn earliest_event(&mut self) -> Result<u64> {
         let mut earliest = NEVER;
         if self.tube.kind.layout().timed {
             if !self.is_flushed()? {
@@ -179,7 +179,7 @@ impl TubeTurn<'_> {
 
     /// The task of a state with the earliest next event. A task whose next event lies beyond [`BEYOND`] need not
     /// be found before that time.
-    fn first_event(&mut self, state: State) -> Result<Option<Task<'_>>, Error> {
+    fn first_event(&mut self, state: State) -> Result<Option<Task<'_>>> {
         #[cfg(test)]
         crate::cost::count_look_up();
         if !self.is_flushed()? {
@@ -192,7 +192,7 @@ impl TubeTurn<'_> {
 
     /// Whether the index of deadlines shows all that can be due. From [`BEYOND`] on all entries of the index are
     /// flushed for that, a portion with each call.
-    fn is_flushed(&mut self) -> Result<bool, Error> {
+    fn is_flushed(&mut self) -> Result<bool> {
         if self.now < BEYOND {
             return Ok(true);
         }

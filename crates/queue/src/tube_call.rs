@@ -7,7 +7,7 @@
 use crate::argument_faults::explain;
 use crate::arguments::Arguments;
 use crate::command::Call;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::grant::Grantee;
 use crate::procedure::TubeMethod;
 use crate::repeat::is_take_again;
@@ -29,7 +29,7 @@ impl<'a> TubeCall<'a> {
         (index, method): (TubeIndex, TubeMethod),
         command: &'a Command<'a>,
         out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         if !turn.common.is_running() {
             if is_take_again(method, command.arguments) {
                 return Err(Error::TakeUnknown(turn.common.state));
@@ -42,7 +42,7 @@ impl<'a> TubeCall<'a> {
         Self { turn, call }.run(method, out)
     }
 
-    fn run(&mut self, method: TubeMethod, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    fn run(&mut self, method: TubeMethod, out: &mut Vec<u8>) -> Result<Answer> {
         let Call { arguments, index, caller, .. } = self.call;
         let mut ignored = match method {
             TubeMethod::Put => None,
@@ -98,7 +98,7 @@ impl<'a> TubeCall<'a> {
     }
 
     #[inline]
-    pub(crate) fn tube(&mut self) -> Result<TubeTurn<'_>, Error> {
+    pub(crate) fn tube(&mut self) -> Result<TubeTurn<'_>> {
         self.turn.tube(self.call.index)
     }
 
@@ -106,21 +106,21 @@ impl<'a> TubeCall<'a> {
     #[inline]
     pub(crate) fn transact<T>(
         &mut self,
-        operation: impl FnOnce(&mut TubeTurn<'_>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        operation: impl FnOnce(&mut TubeTurn<'_>) -> Result<T>,
+    ) -> Result<T> {
         self.turn.transact_at(self.call.index, operation)
     }
 
     /// The task of the first argument, which the caller has to own.
     #[inline]
-    pub(crate) fn owned_task(&mut self) -> Result<u64, Error> {
+    pub(crate) fn owned_task(&mut self) -> Result<u64> {
         let Call { caller, arguments, .. } = self.call;
         self.tube()?.owned_task(caller, arguments.get(0))
     }
 
     /// The task of the first argument.
     #[inline]
-    pub(crate) fn task(&mut self) -> Result<u64, Error> {
+    pub(crate) fn task(&mut self) -> Result<u64> {
         let argument = self.call.arguments.get(0);
         self.tube()?.task_id(argument)
     }

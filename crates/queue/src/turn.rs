@@ -28,7 +28,7 @@ use crate::bulk::Bulk;
 use crate::caller::Actor;
 use crate::deadline::Deadlines;
 use crate::driver::{Tasks, TubeTypes};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::integer_map::IntegerMap;
 use crate::long_call::LongCall;
 use crate::owners::Owners;
@@ -325,17 +325,14 @@ impl Turn<'_> {
     }
 
     /// The turn around one tube.
-    pub(crate) fn tube(&mut self, index: TubeIndex) -> Result<TubeTurn<'_>, Error> {
+    pub(crate) fn tube(&mut self, index: TubeIndex) -> Result<TubeTurn<'_>> {
         let Some(tube) = self.tubes.at_mut(index) else { return Err(Error::Stale) };
         Ok(TubeTurn { store: self.store, tube, index, common: self.common, now: self.now })
     }
 
     /// Runs one operation of the administrator in a transaction: in one of its own that is committed, or as a part of the
     /// open one. If it fails, nothing has happened.
-    pub(crate) fn transact<T>(
-        &mut self,
-        operation: impl FnOnce(&mut Turn<'_>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    pub(crate) fn transact<T>(&mut self, operation: impl FnOnce(&mut Turn<'_>) -> Result<T>) -> Result<T> {
         self.transact_as(user::ADMIN, operation)
     }
 
@@ -343,8 +340,8 @@ impl Turn<'_> {
     pub(crate) fn transact_at<T>(
         &mut self,
         index: TubeIndex,
-        operation: impl FnOnce(&mut TubeTurn<'_>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        operation: impl FnOnce(&mut TubeTurn<'_>) -> Result<T>,
+    ) -> Result<T> {
         self.transact_as(user::ADMIN, |turn| operation(&mut turn.tube(index)?))
     }
 
@@ -352,8 +349,8 @@ impl Turn<'_> {
     pub(crate) fn transact_as<T>(
         &mut self,
         acting: UserId,
-        operation: impl FnOnce(&mut Turn<'_>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        operation: impl FnOnce(&mut Turn<'_>) -> Result<T>,
+    ) -> Result<T> {
         if self.store.in_transaction() {
             return self.transact_inside(acting, operation);
         }
@@ -372,8 +369,8 @@ impl Turn<'_> {
     fn transact_inside<T>(
         &mut self,
         acting: UserId,
-        operation: impl FnOnce(&mut Turn<'_>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        operation: impl FnOnce(&mut Turn<'_>) -> Result<T>,
+    ) -> Result<T> {
         let is_accounted = self.common.keeps_in_step();
         if is_accounted {
             self.account_foreign()?;
@@ -394,10 +391,7 @@ impl Turn<'_> {
     }
 
     /// Does what the queue's spaces need, for the user of any open transaction.
-    pub(crate) fn as_admin<T>(
-        &mut self,
-        operation: impl FnOnce(&mut Turn<'_>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    pub(crate) fn as_admin<T>(&mut self, operation: impl FnOnce(&mut Turn<'_>) -> Result<T>) -> Result<T> {
         self.acting_as(user::ADMIN, operation)
     }
 
@@ -405,8 +399,8 @@ impl Turn<'_> {
     fn acting_as<T>(
         &mut self,
         acting: UserId,
-        operation: impl FnOnce(&mut Turn<'_>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        operation: impl FnOnce(&mut Turn<'_>) -> Result<T>,
+    ) -> Result<T> {
         let former = self.store.set_user(acting);
         let result = operation(self);
         self.store.set_user(former);

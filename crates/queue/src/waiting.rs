@@ -8,7 +8,7 @@
 use lycosa_tuple::mp;
 
 use crate::command::Call;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::repeat::TakeName;
 use crate::right::claim::Claim;
 use crate::right::{Right, check_execute};
@@ -18,7 +18,7 @@ use crate::waiter::{Line, Waiter, Wanted};
 use crate::{Answer, Caller, Client, Woken};
 
 /// Refuses a call that would have to be parked and may not.
-pub(crate) fn check_may_wait(caller: &Caller) -> Result<(), Error> {
+pub(crate) fn check_may_wait(caller: &Caller) -> Result<()> {
     if caller.may_wait { Ok(()) } else { Err(Error::MayNotWait) }
 }
 
@@ -30,7 +30,7 @@ impl WaitersTurn<'_> {
         wanted: Wanted,
         name: Option<TakeName>,
         deadline: u64,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         let Call { index, caller, command, .. } = *call;
         let request = command.request;
         check_may_wait(caller)?;
@@ -118,7 +118,7 @@ impl WaitersTurn<'_> {
         Some(waiter)
     }
 
-    fn wake(&mut self, connection: u64, request: u64, result: Result<(u32, Vec<u8>), Error>) {
+    fn wake(&mut self, connection: u64, request: u64, result: Result<(u32, Vec<u8>)>) {
         if self.turn.common.waiters.remove(connection, request).is_some() {
             self.bound_rows();
             self.turn.common.woken.push_back(Woken { connection, request, result });
@@ -184,7 +184,7 @@ impl WaitersTurn<'_> {
 impl Turn<'_> {
     /// Refuses a call that waited, if its caller has lost the right to it. To be asked where [`Claim::is_current`] says no.
     #[cold]
-    fn check_claim(&mut self, index: TubeIndex, claim: &Claim) -> Result<(), Error> {
+    fn check_claim(&mut self, index: TubeIndex, claim: &Claim) -> Result<()> {
         let Claim { user, trusted, by_name, procedure, .. } = claim;
         let caller = &Caller { effective: *user, trusted: *trusted, ..Caller::internal() };
         let Some(method) = procedure.tube_method() else { return Ok(()) };

@@ -20,7 +20,7 @@ use crate::front::waits_for::WaitsFor;
 use crate::shard::admission::Need;
 use crate::shard::checkpoint::Snapshot;
 use crate::shard::request::Refusal;
-use crate::{Called, ConnectionSlot, Instance, InvokeKind, RequestId};
+use crate::{Called, ConnectionSlot, Instance, InvokeKind, RequestId, Result};
 
 /// Functions that read and change no data.
 const ABOUT_INSTANCE: [&[u8]; 7] = [
@@ -61,7 +61,7 @@ impl Instance {
         name: &[u8],
         args: &[u8],
         is_call_16: bool,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         if name.len() > MAX_NAME {
             return Err(name_too_long(name));
         }
@@ -84,13 +84,7 @@ impl Instance {
     ///
     /// # Errors
     /// What the function raises; no such function; no right to execute it.
-    pub fn call(
-        &mut self,
-        caller: &Caller,
-        name: &[u8],
-        args: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Called, ErrorObject> {
+    pub fn call(&mut self, caller: &Caller, name: &[u8], args: &[u8], out: &mut Vec<u8>) -> Result<Called> {
         if let Some(token) = caller.token {
             return self.call_with_token(token, caller, name, args, out);
         }
@@ -107,7 +101,7 @@ impl Instance {
         target: Option<Callee>,
         args: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Called, ErrorObject> {
+    ) -> Result<Called> {
         match target {
             Some(Callee::Queue(procedure, _)) => {
                 let right = right_by_name(&self.shard, caller.effective, &procedure, name);
@@ -131,7 +125,7 @@ impl Instance {
         name: &[u8],
         args: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Called, ErrorObject> {
+    ) -> Result<Called> {
         match self.front.find(&self.shard, name) {
             Some(Callee::Box(function)) if caller.token.is_none() && function.is_of_programs() => {
                 self.call_admitted(caller, name, Some(Callee::Box(function)), args, out)
@@ -145,7 +139,7 @@ impl Instance {
     ///
     /// # Errors
     /// No right to execute it.
-    pub fn check_call(&self, caller: &Caller, name: &[u8]) -> Result<(), ErrorObject> {
+    pub fn check_call(&self, caller: &Caller, name: &[u8]) -> Result<()> {
         self.front.check_execute(&self.shard, caller, name, self.front.find(&self.shard, name))
     }
 
@@ -171,7 +165,7 @@ impl Instance {
         procedure: &Procedure,
         args: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Called, ErrorObject> {
+    ) -> Result<Called> {
         let right = Right::inside(self.shard.store(), caller.effective, procedure);
         self.call_resolved(caller, (procedure, right), args, out)
     }
@@ -182,7 +176,7 @@ impl Instance {
         (procedure, right): (&Procedure, Right),
         args: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Called, ErrorObject> {
+    ) -> Result<Called> {
         self.settle(|instance| {
             let request = instance.front.parked.next_request(caller.session);
             let number = request.number;
@@ -210,7 +204,7 @@ impl Instance {
         right: Right,
         args: &[u8],
         is_call_16: bool,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         self.call_for_reply(slot, sync, procedure, right, args, is_call_16)
     }
 
@@ -228,7 +222,7 @@ impl Instance {
         right: Right,
         args: &[u8],
         is_call_16: bool,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         let Some(caller) = self.front.caller(slot) else { return Ok(()) };
         let request = self.front.parked.next_request(caller.session);
         let command =
@@ -272,7 +266,7 @@ impl Instance {
         name: &[u8],
         args: &[u8],
         is_call_16: bool,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         let Some(caller) = self.front.caller(slot) else { return Ok(()) };
         if target.is_none()
             && let Some(error) = self.front.refusal_of_name(&self.shard, name)
@@ -308,7 +302,7 @@ impl Instance {
         args: &[u8],
         reply: ReplyTo,
         out: &mut Vec<u8>,
-    ) -> Result<Called, ErrorObject> {
+    ) -> Result<Called> {
         match target {
             Some(Callee::Box(Function::Snapshot)) => self.call_snapshot(caller, reply, out),
             Some(Callee::Box(function)) => {
@@ -346,12 +340,7 @@ impl Instance {
     }
 
     /// CALL of `box.snapshot`: answered when the snapshot is complete.
-    fn call_snapshot(
-        &mut self,
-        caller: &Caller,
-        reply: ReplyTo,
-        out: &mut Vec<u8>,
-    ) -> Result<Called, ErrorObject> {
+    fn call_snapshot(&mut self, caller: &Caller, reply: ReplyTo, out: &mut Vec<u8>) -> Result<Called> {
         let request = self.front.parked.next_request(caller.session);
         match self.shard.call_snapshot(caller.may_wait.then_some(request))? {
             Snapshot::Exists => {
@@ -370,12 +359,7 @@ impl Instance {
     ///
     /// # Errors
     /// No right to execute everything; there are no programs ([`Settings::lua`](crate::Settings::lua)).
-    pub fn eval(
-        &mut self,
-        caller: &Caller,
-        expression: &[u8],
-        args: &[u8],
-    ) -> Result<RequestId, ErrorObject> {
+    pub fn eval(&mut self, caller: &Caller, expression: &[u8], args: &[u8]) -> Result<RequestId> {
         self.eval_for(*caller, expression, args, ReplyTo::Caller(caller.kind))
     }
 
@@ -385,7 +369,7 @@ impl Instance {
         expression: &[u8],
         args: &[u8],
         reply: ReplyTo,
-    ) -> Result<RequestId, ErrorObject> {
+    ) -> Result<RequestId> {
         self.shard.check_universe(caller.effective, Access::EXECUTE)?;
         if self.front.settings.loading {
             return Err(loading_error());

@@ -16,7 +16,7 @@ use lycosa_iproto::error::ErrorObject;
 use lycosa_queue::CallerKind;
 
 use crate::front::waits_for::WaitsFor;
-use crate::{ConnectionSlot, Lsn, RequestId};
+use crate::{ConnectionSlot, Lsn, RequestId, Result};
 
 /// The outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Answered {
     /// this row.
     pub lsn: Lsn,
     /// Number of values and the values back to back.
-    pub result: Result<(u32, Vec<u8>), ErrorObject>,
+    pub result: Result<(u32, Vec<u8>)>,
 }
 
 /// Where an answer goes.

@@ -9,7 +9,7 @@ use lycosa_tuple::value::Value;
 
 use crate::shard::admission::Growth;
 use crate::shard::wire_error;
-use crate::{Called, Caller, Instance};
+use crate::{Called, Caller, Instance, Result};
 
 /// A user that has to exist.
 #[derive(Debug, Clone)]
@@ -51,20 +51,11 @@ impl Instance {
     ///
     /// # Errors
     /// The first declaration that cannot be carried out, with the name it is about. What came before it is done.
-    pub fn declare(
-        &mut self,
-        users: &[DeclaredUser],
-        tubes: &[DeclaredTube],
-        now: u64,
-    ) -> Result<Declared, ErrorObject> {
+    pub fn declare(&mut self, users: &[DeclaredUser], tubes: &[DeclaredTube], now: u64) -> Result<Declared> {
         self.input(now, |instance| instance.declare_all(users, tubes))
     }
 
-    fn declare_all(
-        &mut self,
-        users: &[DeclaredUser],
-        tubes: &[DeclaredTube],
-    ) -> Result<Declared, ErrorObject> {
+    fn declare_all(&mut self, users: &[DeclaredUser], tubes: &[DeclaredTube]) -> Result<Declared> {
         self.shard.begin_epoch();
         let mut declared = Declared::default();
         for tube in tubes {
@@ -85,7 +76,7 @@ impl Instance {
     }
 
     /// Whether the user was created, and what the log is to say.
-    fn declare_user(&mut self, declared: &DeclaredUser) -> Result<(bool, Option<String>), ErrorObject> {
+    fn declare_user(&mut self, declared: &DeclaredUser) -> Result<(bool, Option<String>)> {
         let existing = self.shard.store().user_by_name(&declared.name).map(|user| user.hash2);
         let hash2 = declared.password.as_ref().map(|password| auth::hash2(password.as_bytes()));
         self.shard.data().transaction(Growth::Finishes, user::ADMIN, |store| {
@@ -140,7 +131,7 @@ impl Instance {
     }
 
     /// Lets a user use a tube, or with `*` every tube. Whether that took rights away that an older version had granted.
-    fn grant_tube(&mut self, user: &str, tube: &str) -> Result<bool, ErrorObject> {
+    fn grant_tube(&mut self, user: &str, tube: &str) -> Result<bool> {
         if tube == ALL_TUBES {
             return self.shard.data().transaction(Growth::Finishes, user::ADMIN, |store| {
                 grant_tubes(store, user).map_err(|error| wire_error::of_store(&error))
@@ -156,7 +147,7 @@ impl Instance {
         self.call_as_admin(&name, &[user.into(), options]).map(|_| false)
     }
 
-    fn declare_tube(&mut self, declared: &DeclaredTube) -> Result<bool, ErrorObject> {
+    fn declare_tube(&mut self, declared: &DeclaredTube) -> Result<bool> {
         let mut tubes = self.shard.queue().tubes();
         if let Some((_, kind)) = tubes.find(|(name, _)| *name == declared.name) {
             if kind == declared.kind {
@@ -177,7 +168,7 @@ impl Instance {
     }
 
     /// Calls a function of the queue as `admin`; its values, back to back.
-    fn call_as_admin(&mut self, name: &str, args: &[Value]) -> Result<Vec<u8>, ErrorObject> {
+    fn call_as_admin(&mut self, name: &str, args: &[Value]) -> Result<Vec<u8>> {
         let (mut bytes, mut out) = (Vec::new(), Vec::new());
         mp::write_array(&mut bytes, args.len() as u32);
         args.iter().for_each(|value| value.write(&mut bytes));

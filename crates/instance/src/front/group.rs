@@ -14,7 +14,6 @@
 //!
 //! Absent: the node itself, and forwarding of requests to the leader.
 
-use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::frame::{self, Split};
 use lycosa_iproto::reply::{self, Content, Reply};
 use lycosa_iproto::row::{RowBody, RowHeader};
@@ -22,7 +21,7 @@ use lycosa_iproto::row::{RowBody, RowHeader};
 use crate::shard::data::Confirmed;
 use crate::shard::group::{Election, Followed};
 use crate::shard::loss::outcome_unknown;
-use crate::{HANDING_OVER, Instance, Lsn};
+use crate::{HANDING_OVER, Instance, Lsn, Result};
 
 impl Instance {
     /// The instance is a member of a group: it takes no writes until [`Self::handle_leads`]. To be called before anything
@@ -140,7 +139,7 @@ impl Instance {
         transactions: &[Vec<(RowHeader, RowBody<'_>)>],
         owners: &[u8],
         now: u64,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         let applied = self.input(now, |instance| instance.shard.apply_entry(transactions, owners, now));
         self.front.release_replies(&self.shard);
         applied

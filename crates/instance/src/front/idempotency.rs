@@ -10,7 +10,7 @@ use crate::front::names::not_defined;
 use crate::shard::idempotency::{self, Kept};
 use crate::shard::request::NULL;
 use crate::shard::wire_error;
-use crate::{Called, Caller, Instance};
+use crate::{Called, Caller, Instance, Result};
 
 /// The key of a call, chosen by its client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Instance {
         name: &[u8],
         args: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Called, ErrorObject> {
+    ) -> Result<Called> {
         match caller.token {
             Some(token) => self.admit_token(token, name, args).map(drop)?,
             None => self.check_call(caller, name)?,

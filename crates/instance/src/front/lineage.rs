@@ -1,11 +1,10 @@
 //! Epochs and terms, for the server: [`crate::shard::lineage`] has what they are.
 
-use lycosa_iproto::error::ErrorObject;
 use lycosa_replication::lineage::{Confirmation, Divergence, Lineage, TermMark};
 use lycosa_replication::relay::OwnRows;
 use uuid::Uuid;
 
-use crate::Instance;
+use crate::{Instance, Result};
 
 impl Instance {
     forward! { shard:
@@ -22,7 +21,7 @@ impl Instance {
     ///
     /// # Errors
     /// The rows are refused, for want of memory for example, or the journal has failed. The instance takes no writes then.
-    pub fn promote(&mut self, now: u64) -> Result<(), ErrorObject> {
+    pub fn promote(&mut self, now: u64) -> Result<()> {
         self.input(now, |instance| instance.shard.promote(now))
     }
 
@@ -31,7 +30,7 @@ impl Instance {
     ///
     /// # Errors
     /// As [`Self::promote`]. The instance takes writes as before then.
-    pub fn demote(&mut self, now: u64) -> Result<(), ErrorObject> {
+    pub fn demote(&mut self, now: u64) -> Result<()> {
         self.input(now, |instance| instance.shard.demote(now))
     }
 

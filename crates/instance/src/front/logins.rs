@@ -22,12 +22,11 @@ mod authentication;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use lycosa_iproto::error::ErrorObject;
 use lycosa_queue::sampled::{Sampled, with_held_back};
 use lycosa_queue::{LogLevel, LogLine};
 use lycosa_store::UserId;
 
-use crate::ConnectionSlot;
+use crate::{ConnectionSlot, Result};
 
 /// Failures that cost nothing: people mistype.
 const FREE_FAILURES: u32 = 5;
@@ -131,7 +130,7 @@ struct Delayed {
 }
 
 /// The user, or the error.
-pub(crate) type Outcome = Result<UserId, ErrorObject>;
+pub(crate) type Outcome = Result<UserId>;
 
 /// Failed log-ins by place, and answers that are delayed.
 #[derive(Debug, Default)]

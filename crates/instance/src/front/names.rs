@@ -15,7 +15,7 @@ use crate::shard::Shard;
 use crate::shard::admission::read_only_error;
 use crate::shard::expiration_tasks;
 use crate::shard::wire_error;
-use crate::{Caller, ConnectionSlot};
+use crate::{Caller, ConnectionSlot, Result};
 
 /// Bytes of the longest name that a function can have, as of everything else in the schema.
 pub(super) const MAX_NAME: usize = 65_000;
@@ -53,7 +53,7 @@ impl Front {
         shard: &Shard,
         slot: ConnectionSlot,
         name: &[u8],
-    ) -> Result<Option<Callee>, ErrorObject> {
+    ) -> Result<Option<Callee>> {
         if let Some(target) = self.resolved(shard, slot, name) {
             return Ok(Some(target));
         }
@@ -100,7 +100,7 @@ impl Front {
         caller: &Caller,
         name: &[u8],
         target: Option<Callee>,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         let is_of_queue = match target {
             Some(Callee::Queue(..) | Callee::Expiration(_)) => true,
             Some(Callee::Box(function)) => function.is_harmless(),

@@ -13,15 +13,11 @@ use crate::front::replica_request::ReplicaRequest;
 use crate::shard::Shard;
 use crate::shard::admission::Need;
 use crate::shard::wire_error;
-use crate::{ConnectionSlot, Instance};
+use crate::{ConnectionSlot, Instance, Result};
 
 impl Instance {
     /// Checks a replica's request and hands it out.
-    pub(crate) fn take_replica_request(
-        &mut self,
-        slot: ConnectionSlot,
-        body: &Body<'_>,
-    ) -> Result<(), ErrorObject> {
+    pub(crate) fn take_replica_request(&mut self, slot: ConnectionSlot, body: &Body<'_>) -> Result<()> {
         let Some(connection) = self.front.connections.get(slot) else { return Ok(()) };
         let request =
             check_replica_request(&self.shard, connection.user, body).and_then(|request| match request {
@@ -63,14 +59,10 @@ impl Instance {
     }
 }
 
-fn check_replica_request(
-    shard: &Shard,
-    user: UserId,
-    body: &Body<'_>,
-) -> Result<ReplicaRequest, ErrorObject> {
+fn check_replica_request(shard: &Shard, user: UserId, body: &Body<'_>) -> Result<ReplicaRequest> {
     shard.check_universe(user, Access::READ)?;
     shard.conditions().check(Need::Read)?;
-    let registers = || -> Result<(), ErrorObject> {
+    let registers = || -> Result<()> {
         let checked = shard.store().check_access(user, Object::Space(system::CLUSTER), Access::WRITE);
         checked.map_err(|error| wire_error::of_store(&error))
     };
@@ -113,7 +105,7 @@ fn check_replica_request(
     }
 }
 
-fn check_other(shard: &Shard, replica: Uuid) -> Result<(), ErrorObject> {
+fn check_other(shard: &Shard, replica: Uuid) -> Result<()> {
     if replica != shard.identity().instance {
         return Ok(());
     }

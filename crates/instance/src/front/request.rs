@@ -16,7 +16,7 @@ use crate::front::loop_time::Outside;
 use crate::shard::Shard;
 use crate::shard::data::{Data, Select};
 use crate::shard::wire_error;
-use crate::{Caller, ConnectionSlot, Instance, InvokeKind, OwnedStatement};
+use crate::{Caller, ConnectionSlot, Instance, InvokeKind, OwnedStatement, Result};
 
 impl Instance {
     /// Does what a request asks. Its reply is among the connection's output, now or later.
@@ -92,7 +92,7 @@ impl Instance {
     }
 
     /// Handles a request that calls nothing.
-    fn handle_body(&mut self, slot: ConnectionSlot, request: &Request<'_>) -> Result<(), ErrorObject> {
+    fn handle_body(&mut self, slot: ConnectionSlot, request: &Request<'_>) -> Result<()> {
         let header = &request.header;
         match request.body {
             Body::Call { .. } | Body::Call16 { .. } => Ok(()),
@@ -145,8 +145,8 @@ impl Instance {
         &mut self,
         slot: ConnectionSlot,
         header: &Header,
-        body: impl FnOnce(&mut Data, UserId, &mut Vec<u8>) -> Result<u32, ErrorObject>,
-    ) -> Result<(), ErrorObject> {
+        body: impl FnOnce(&mut Data, UserId, &mut Vec<u8>) -> Result<u32>,
+    ) -> Result<()> {
         let Some(connection) = self.front.connections.get_mut(slot) else { return Ok(()) };
         let user = connection.user;
         let out = connection.replies.buffer();
@@ -166,12 +166,7 @@ impl Instance {
     }
 
     /// One statement as a transaction of its own.
-    fn change(
-        &mut self,
-        slot: ConnectionSlot,
-        header: &Header,
-        statement: &Statement<'_>,
-    ) -> Result<(), ErrorObject> {
+    fn change(&mut self, slot: ConnectionSlot, header: &Header, statement: &Statement<'_>) -> Result<()> {
         let is_of_program = statement.space() == system::SESSION_SETTINGS
             || self.shard.store().hooks(statement.space()).any();
         if self.front.settings.lua && is_of_program {
@@ -186,7 +181,7 @@ impl Instance {
         slot: ConnectionSlot,
         header: &Header,
         statement: &Statement<'_>,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         let Some(caller) = self.front.caller(slot) else { return Ok(()) };
         let kind = InvokeKind::Statement(OwnedStatement::of(statement));
         self.front.invoke(
@@ -199,12 +194,7 @@ impl Instance {
     }
 
     /// A SELECT from `_session_settings`, whose rows are the session's own: the modules of Lua keep them.
-    fn select_settings(
-        &mut self,
-        slot: ConnectionSlot,
-        header: &Header,
-        select: &Select<'_>,
-    ) -> Result<(), ErrorObject> {
+    fn select_settings(&mut self, slot: ConnectionSlot, header: &Header, select: &Select<'_>) -> Result<()> {
         let Some(caller) = self.front.caller(slot) else { return Ok(()) };
         let readable = Object::Space(system::SESSION_SETTINGS);
         let checked = self.shard.store().check_access(caller.effective, readable, Access::READ);
@@ -228,7 +218,7 @@ impl Instance {
         prepare: bool,
         sql: &Sql<'_>,
         parameters: &[u8],
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         if self.front.settings.loading {
             return Err(loading_error());
         }
@@ -256,13 +246,7 @@ impl Instance {
             && !self.shard.store().may_know_space(caller.effective, space)
     }
 
-    fn handle_eval(
-        &mut self,
-        slot: ConnectionSlot,
-        sync: u64,
-        expression: &[u8],
-        args: &[u8],
-    ) -> Result<(), ErrorObject> {
+    fn handle_eval(&mut self, slot: ConnectionSlot, sync: u64, expression: &[u8], args: &[u8]) -> Result<()> {
         let Some(caller) = self.front.caller(slot) else { return Ok(()) };
         let reply = ReplyTo::Frame { slot, sync, is_call_16: false };
         self.eval_for(caller, expression, args, reply).map(drop)
@@ -301,13 +285,7 @@ impl Front {
     /// Conditions of every request. `wanted` is the schema version that the client believes in, 0 for any.
     #[expect(clippy::inline_always, reason = "measured: each request comes here")]
     #[inline(always)]
-    fn admit(
-        &mut self,
-        shard: &Shard,
-        slot: ConnectionSlot,
-        wanted: u64,
-        needs_usage: bool,
-    ) -> Result<(), ErrorObject> {
+    fn admit(&mut self, shard: &Shard, slot: ConnectionSlot, wanted: u64, needs_usage: bool) -> Result<()> {
         let version = shard.journaling().system_version();
         let connection = self.connections.get_mut(slot);
         let is_admitted = connection.is_some_and(|connection| {
@@ -335,7 +313,7 @@ impl Front {
 
     /// SQL is for users who have logged in, and for `guest` if it was granted a right to data: a connection alone is
     /// no reason to parse and plan. A Tarantool 2.6 takes it from every user, later ones ask for a right of its own.
-    fn check_sql(&self, shard: &Shard, user: UserId) -> Result<(), ErrorObject> {
+    fn check_sql(&self, shard: &Shard, user: UserId) -> Result<()> {
         if user != user::GUEST || shard.store().is_granted_data(user) {
             return Ok(());
         }
@@ -348,7 +326,7 @@ impl Front {
         slot: ConnectionSlot,
         sync: u64,
         body: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         self.encode_reply(shard, slot, sync, body);
         self.finish_reply_about_instance(shard, slot);
         Ok(())
@@ -378,21 +356,11 @@ impl Front {
         }
     }
 
-    pub(crate) fn reply_empty(
-        &mut self,
-        shard: &Shard,
-        slot: ConnectionSlot,
-        sync: u64,
-    ) -> Result<(), ErrorObject> {
+    pub(crate) fn reply_empty(&mut self, shard: &Shard, slot: ConnectionSlot, sync: u64) -> Result<()> {
         self.reply_with(shard, slot, sync, |out| mp::write_map(out, 0))
     }
 
-    fn reply_ballot(
-        &mut self,
-        shard: &mut Shard,
-        slot: ConnectionSlot,
-        header: &Header,
-    ) -> Result<(), ErrorObject> {
+    fn reply_ballot(&mut self, shard: &mut Shard, slot: ConnectionSlot, header: &Header) -> Result<()> {
         let vclock = shard.journaling().vclock().clone();
         let oldest = shard.oldest_vclock();
         let read_only = shard.is_read_only();
@@ -438,12 +406,7 @@ impl Front {
         })
     }
 
-    fn reply_vclock(
-        &mut self,
-        shard: &Shard,
-        slot: ConnectionSlot,
-        header: &Header,
-    ) -> Result<(), ErrorObject> {
+    fn reply_vclock(&mut self, shard: &Shard, slot: ConnectionSlot, header: &Header) -> Result<()> {
         let vclock = shard.journaling().vclock().clone();
         self.reply_with(shard, slot, header.sync, |out| {
             mp::write_map(out, 1);

@@ -1,6 +1,5 @@
 //! Access of embedding programs to the shard behind an instance: its role, its replicas, its checkpoints.
 
-use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_replication::relay::Replicas;
 use lycosa_store::Budget;
@@ -11,7 +10,7 @@ use crate::shard::checkpoint::order::{CheckpointOrder, Chunk, Written};
 use crate::shard::checkpoint::status::CheckpointStatus;
 use crate::shard::expiration_tasks::DeclaredExpiration;
 use crate::shard::replication::Upstream;
-use crate::{Identity, Instance};
+use crate::{Identity, Instance, Result};
 
 impl Instance {
     /// The identity of this instance.
@@ -24,7 +23,7 @@ impl Instance {
     /// # Errors
     /// All numbers are taken; the instance is read-only, its data folder was moved, its disk is short of free space, or the
     /// journal has failed.
-    pub fn register_replica(&mut self, replica: Uuid, now: u64) -> Result<u32, ErrorObject> {
+    pub fn register_replica(&mut self, replica: Uuid, now: u64) -> Result<u32> {
         self.input(now, |instance| instance.shard.register_replica(replica))
     }
 
@@ -80,11 +79,7 @@ impl Instance {
     ///
     /// # Errors
     /// The first declaration that cannot be carried out, with the task's name. What came before it is done.
-    pub fn declare_expirations(
-        &mut self,
-        declared: &[DeclaredExpiration],
-        now: u64,
-    ) -> Result<Vec<String>, ErrorObject> {
+    pub fn declare_expirations(&mut self, declared: &[DeclaredExpiration], now: u64) -> Result<Vec<String>> {
         self.input(now, |instance| instance.shard.declare_expirations(declared, &instance.loop_time.clocks))
     }
 

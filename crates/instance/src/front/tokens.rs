@@ -13,7 +13,7 @@ use lycosa_tuple::value::Value;
 
 use crate::front::names::not_defined;
 use crate::shard::{tokens, wire_error};
-use crate::{Called, Caller, CallerKind, Instance, Token, TokenDigest, TokenId, TokenRole};
+use crate::{Called, Caller, CallerKind, Instance, Result, Token, TokenDigest, TokenId, TokenRole};
 
 /// Methods of tubes that only look. A count leaves a job, which tells the numbers.
 const LOOKING: [&str; 9] = ["peek", "list", "find", "count", "explain", "job", "jobs", "status", "recount"];
@@ -92,7 +92,7 @@ impl Instance {
     ///
     /// # Errors
     /// No valid token has that secret: the error's `name` is `TOKEN_INVALID`.
-    pub fn token_caller(&self, digest: &TokenDigest, session: u64) -> Result<Caller, ErrorObject> {
+    pub fn token_caller(&self, digest: &TokenDigest, session: u64) -> Result<Caller> {
         let token = tokens::by_digest(self.shard.store(), digest, self.shard.now());
         let token = token.ok_or_else(invalid)?;
         Ok(Caller {
@@ -134,7 +134,7 @@ impl Instance {
     ///
     /// # Errors
     /// `TOKEN_INVALID`; no right.
-    pub fn check_token_role(&self, caller: &Caller, role: TokenRole, what: &str) -> Result<(), ErrorObject> {
+    pub fn check_token_role(&self, caller: &Caller, role: TokenRole, what: &str) -> Result<()> {
         let Some(id) = caller.token else { return Ok(()) };
         let token = self.token(id).ok_or_else(invalid)?;
         admit_role(&token, role, what)?;
@@ -149,7 +149,7 @@ impl Instance {
         name: &[u8],
         args: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Called, ErrorObject> {
+    ) -> Result<Called> {
         let restriction = self.admit_token(id, name, args)?;
         let target = self.front.find(&self.shard, name).ok_or_else(|| not_defined(name))?;
         let start = out.len();
@@ -163,12 +163,7 @@ impl Instance {
     }
 
     /// Whether a token admits a call. Returns the token if the answer is to be restricted to the token's tubes.
-    pub(crate) fn admit_token(
-        &self,
-        id: TokenId,
-        name: &[u8],
-        args: &[u8],
-    ) -> Result<Option<Token>, ErrorObject> {
+    pub(crate) fn admit_token(&self, id: TokenId, name: &[u8], args: &[u8]) -> Result<Option<Token>> {
         let token = self.token(id).ok_or_else(invalid)?;
         let text = String::from_utf8_lossy(name);
         let (role, tube) = needed(&text);
@@ -223,7 +218,7 @@ fn destination(args: &[u8]) -> Option<String> {
     text(&options.iter().rfind(is_named)?.1)
 }
 
-fn admit_role(token: &Token, role: TokenRole, what: &str) -> Result<(), ErrorObject> {
+fn admit_role(token: &Token, role: TokenRole, what: &str) -> Result<()> {
     if token.role >= role {
         return Ok(());
     }
@@ -231,7 +226,7 @@ fn admit_role(token: &Token, role: TokenRole, what: &str) -> Result<(), ErrorObj
 }
 
 /// `tube`: `None` for the instance as a whole.
-fn admit_tube(token: &Token, tube: Option<&str>, what: &str) -> Result<(), ErrorObject> {
+fn admit_tube(token: &Token, tube: Option<&str>, what: &str) -> Result<()> {
     match tube {
         Some(tube) if !token.covers(tube) => {
             Err(denied(token, what, &format!("it is not for the tube '{tube}'")))

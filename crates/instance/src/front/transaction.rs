@@ -4,7 +4,6 @@
 
 use std::ops::ControlFlow;
 
-use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::keys::RequestType;
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
@@ -15,7 +14,7 @@ use lycosa_store::{
 
 use crate::shard::admission::{Growth, Need};
 use crate::shard::wire_error;
-use crate::{Instance, Lsn, Select, WalkError};
+use crate::{Instance, Lsn, Result, Select, WalkError};
 
 /// Deferred entries that a step of [`Instance::prepare_read`] flushes.
 const FLUSH_STEP: u64 = 512;
@@ -27,7 +26,7 @@ impl Instance {
     ///
     /// # Errors
     /// A transaction is open already; the journal has failed.
-    pub fn begin(&mut self, acting: UserId) -> Result<(), ErrorObject> {
+    pub fn begin(&mut self, acting: UserId) -> Result<()> {
         self.shard.data().begin(acting)
     }
 
@@ -48,7 +47,7 @@ impl Instance {
     ///
     /// # Errors
     /// The savepoint is of another transaction, or was undone itself by a rollback to an older one. Nothing changes then.
-    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), ErrorObject> {
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         if !self.is_live(savepoint) {
             return Err(wire_error::of_store(&lycosa_store::Error::NoSuchSavepoint));
         }
@@ -60,7 +59,7 @@ impl Instance {
     ///
     /// # Errors
     /// The queue's spaces cannot be kept in step, for want of memory for example. The transaction is rolled back then.
-    pub fn commit(&mut self) -> Result<Lsn, ErrorObject> {
+    pub fn commit(&mut self) -> Result<Lsn> {
         // Programs run the triggers of what they do themselves.
         self.shard.data().upkeep().mark_hooks_run();
         self.settle(|instance| instance.shard.data().commit())
@@ -78,8 +77,8 @@ impl Instance {
     pub fn transaction<T>(
         &mut self,
         acting: UserId,
-        body: impl FnOnce(&mut Store) -> Result<T, ErrorObject>,
-    ) -> Result<T, ErrorObject> {
+        body: impl FnOnce(&mut Store) -> Result<T>,
+    ) -> Result<T> {
         self.settle(|instance| instance.shard.data().transaction(Growth::Adds, acting, body))
     }
 
@@ -87,7 +86,7 @@ impl Instance {
     ///
     /// # Errors
     /// No such space, or one that never has tuples; the journal has failed.
-    pub fn set_hooks(&mut self, space: u32, hooks: Hooks) -> Result<(), ErrorObject> {
+    pub fn set_hooks(&mut self, space: u32, hooks: Hooks) -> Result<()> {
         let mut admitted = self.shard.data().admit(Need::Read)?;
         let (_, store) = admitted.queue();
         store.set_hooks(space, hooks).map_err(|error| wire_error::of_store(&error))
@@ -98,12 +97,7 @@ impl Instance {
     ///
     /// # Errors
     /// What the store refuses; the instance is read-only, or its disk is full.
-    pub fn execute(
-        &mut self,
-        acting: UserId,
-        statement: &Statement<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<u32, ErrorObject> {
+    pub fn execute(&mut self, acting: UserId, statement: &Statement<'_>, out: &mut Vec<u8>) -> Result<u32> {
         self.settle(|instance| instance.shard.data().execute(acting, statement, out))
     }
 
@@ -117,7 +111,7 @@ impl Instance {
         acting: UserId,
         statement: &Statement<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Option<Proposal>, ErrorObject> {
+    ) -> Result<Option<Proposal>> {
         self.shard.data().submit(acting, statement, out)
     }
 
@@ -132,7 +126,7 @@ impl Instance {
         proposal: Proposal,
         decision: Decision<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         self.shard.data().decide(acting, statement, proposal, decision, out)
     }
 
@@ -165,7 +159,7 @@ impl Instance {
     /// The rows are not one whole transaction of one replica id from 1 to 31 in the order of their LSNs, or only a part of
     /// them is known; they are of another history than this instance's (see [`lycosa_replication::lineage`]); the store refuses
     /// one, for a conflict for example; the disk is short of free space; the journal has failed. Nothing has changed then.
-    pub fn apply(&mut self, rows: &[(RowHeader, RowBody<'_>)], now: u64) -> Result<Lsn, ErrorObject> {
+    pub fn apply(&mut self, rows: &[(RowHeader, RowBody<'_>)], now: u64) -> Result<Lsn> {
         self.input(now, |instance| instance.shard.apply_checked(rows, false))
     }
 
@@ -174,11 +168,7 @@ impl Instance {
     ///
     /// # Errors
     /// As [`Self::apply`], conflicts of keys excepted.
-    pub fn apply_skipping_conflicts(
-        &mut self,
-        rows: &[(RowHeader, RowBody<'_>)],
-        now: u64,
-    ) -> Result<Lsn, ErrorObject> {
+    pub fn apply_skipping_conflicts(&mut self, rows: &[(RowHeader, RowBody<'_>)], now: u64) -> Result<Lsn> {
         self.input(now, |instance| instance.shard.apply_checked(rows, true))
     }
 
@@ -186,12 +176,7 @@ impl Instance {
     ///
     /// # Errors
     /// What the store refuses.
-    pub fn select(
-        &mut self,
-        user: UserId,
-        select: &Select<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<u32, ErrorObject> {
+    pub fn select(&mut self, user: UserId, select: &Select<'_>, out: &mut Vec<u8>) -> Result<u32> {
         self.shard.data().select(user, select, out)
     }
 
@@ -201,7 +186,7 @@ impl Instance {
     ///
     /// # Errors
     /// The journal has failed.
-    pub fn prepare_read(&mut self, space: u32, index: u32) -> Result<bool, ErrorObject> {
+    pub fn prepare_read(&mut self, space: u32, index: u32) -> Result<bool> {
         self.shard.data().read_step(space, index, FLUSH_STEP)
     }
 
@@ -210,7 +195,7 @@ impl Instance {
     ///
     /// # Errors
     /// The journal has failed.
-    pub fn read(&mut self, space: u32, index: u32) -> Result<&Store, ErrorObject> {
+    pub fn read(&mut self, space: u32, index: u32) -> Result<&Store> {
         self.shard.data().read(space, index)
     }
 
@@ -265,7 +250,7 @@ impl Instance {
     ///
     /// # Errors
     /// The journal has failed before it was, or has lost rows up to it.
-    pub fn is_durable(&self, lsn: Lsn) -> Result<bool, ErrorObject> {
+    pub fn is_durable(&self, lsn: Lsn) -> Result<bool> {
         if self.shard.journaling().is_lost(lsn) {
             return Err(crate::shard::loss::outcome_unknown());
         }

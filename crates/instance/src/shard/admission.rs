@@ -19,6 +19,7 @@ use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_queue::{LogLine, Procedure, Queue, QueueMethod, TaskEvent, TubeMethod, Woken};
 use lycosa_store::{Budget, ClosedView, OwnedChange, Space, SpaceId, Statement, Store, UserId};
 
+use crate::Result;
 use crate::shard::batch::Journaling;
 use crate::shard::disk_space::FreeSpace;
 use crate::shard::wire_error;
@@ -257,12 +258,12 @@ impl Conditions {
     /// # Errors
     /// The first condition that refuses it, in a client's words.
     #[inline]
-    pub(crate) fn check(&self, need: Need) -> Result<(), ErrorObject> {
+    pub(crate) fn check(&self, need: Need) -> Result<()> {
         if self.is_restricted { self.check_each(need) } else { Ok(()) }
     }
 
     #[cold]
-    fn check_each(&self, need: Need) -> Result<(), ErrorObject> {
+    fn check_each(&self, need: Need) -> Result<()> {
         self.check_journal()?;
         if self.is_rebuilding || self.is_suspended {
             return Err(rebuilding_error());
@@ -292,7 +293,7 @@ impl Conditions {
     }
 
     /// The answer to what waits for the journal after that has failed.
-    pub(crate) fn check_journal(&self) -> Result<(), ErrorObject> {
+    pub(crate) fn check_journal(&self) -> Result<()> {
         if self.failure.is_none() { Ok(()) } else { Err(self.failure_error()) }
     }
 
@@ -306,7 +307,7 @@ impl Conditions {
     }
 
     /// The answer to a change that no start would find again.
-    fn check_place(&self) -> Result<(), ErrorObject> {
+    fn check_place(&self) -> Result<()> {
         let Some(displaced) = &self.displaced else { return Ok(()) };
         let message = format!(
             "Failed to write to disk: {displaced}. Changes are refused, as no start would find them; reading goes on"
@@ -315,13 +316,13 @@ impl Conditions {
     }
 
     /// The answer to a change while too few replicas are connected and the configuration refuses it.
-    fn check_replicas(&self) -> Result<(), ErrorObject> {
+    fn check_replicas(&self) -> Result<()> {
         let Some((connected, wanted)) = self.missing_replicas else { return Ok(()) };
         Err(missing_replicas_error(connected, wanted, "replicas_before_reply is"))
     }
 
     /// The answer to what would need free space on a disk that is short of it.
-    fn check_free_space(&self, growth: Growth) -> Result<(), ErrorObject> {
+    fn check_free_space(&self, growth: Growth) -> Result<()> {
         let Some(space) = self.scarce_space else { return Ok(()) };
         let FreeSpace { free, .. } = space;
         let message = match growth {
@@ -481,7 +482,7 @@ impl Admitted<'_> {
     }
 
     /// Opens a transaction in which `acting` acts.
-    pub(crate) fn begin(&mut self, acting: UserId) -> Result<(), ErrorObject> {
+    pub(crate) fn begin(&mut self, acting: UserId) -> Result<()> {
         if self.store.in_transaction() {
             let message = "Operation is not permitted when there is an active transaction ";
             return Err(ErrorObject::client(ErrorCode::ActiveTransaction, message));
@@ -491,7 +492,7 @@ impl Admitted<'_> {
     }
 
     /// Commits the open transaction.
-    pub(crate) fn commit(&mut self) -> Result<(), ErrorObject> {
+    pub(crate) fn commit(&mut self) -> Result<()> {
         self.queue.commit(self.store, self.now).map_err(|error| wire_error::of_queue(&error))
     }
 
@@ -504,8 +505,8 @@ impl Admitted<'_> {
     pub(crate) fn transaction<T>(
         &mut self,
         acting: UserId,
-        body: impl FnOnce(&mut Store) -> Result<T, ErrorObject>,
-    ) -> Result<T, ErrorObject> {
+        body: impl FnOnce(&mut Store) -> Result<T>,
+    ) -> Result<T> {
         if self.store.in_transaction() {
             let savepoint = self.queue.savepoint(self.store);
             let result = self.store.acting_as(acting, body);
@@ -531,14 +532,14 @@ impl Admitted<'_> {
     }
 
     /// Commits the open transaction, which holds these rows of a decided entry. False: it has changed more than they say.
-    pub(crate) fn commit_decided(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<bool, ErrorObject> {
+    pub(crate) fn commit_decided(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<bool> {
         let effects = self.store.open_effects();
         self.commit()?;
         Ok(self.journaling.collect_decided(self.store, rows, effects) && !self.queue.has_owner_changes())
     }
 
     /// Takes the rows of another instance's transaction, which the open transaction holds, and commits it.
-    pub(crate) fn commit_foreign(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<(), ErrorObject> {
+    pub(crate) fn commit_foreign(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<()> {
         let effects = self.store.open_effects();
         self.commit()?;
         self.journaling.collect_foreign(self.store, self.now, rows, effects);

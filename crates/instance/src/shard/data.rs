@@ -26,6 +26,7 @@ use lycosa_store::{
     user,
 };
 
+use crate::Result;
 use crate::shard::admission::{Admitted, Conditions, Growth, Need, Upkeep, Vault};
 use crate::shard::batch::{Journaling, statement};
 use crate::shard::request::RequestId;
@@ -102,7 +103,7 @@ impl Data {
     /// # Errors
     /// The first condition that refuses it, in a client's words.
     #[inline]
-    pub(crate) fn admit(&mut self, need: Need) -> Result<Admitted<'_>, ErrorObject> {
+    pub(crate) fn admit(&mut self, need: Need) -> Result<Admitted<'_>> {
         self.conditions.check(need)?;
         Ok(self.bookkeep())
     }
@@ -112,7 +113,7 @@ impl Data {
     /// # Errors
     /// As [`Self::admit`].
     #[inline]
-    pub(crate) fn admit_call(&mut self, procedure: &Procedure) -> Result<Admitted<'_>, ErrorObject> {
+    pub(crate) fn admit_call(&mut self, procedure: &Procedure) -> Result<Admitted<'_>> {
         if self.conditions.is_restricted() {
             self.conditions.check(Need::of_call(procedure))?;
         }
@@ -165,12 +166,12 @@ impl Data {
     }
 
     /// Opens a transaction in which `acting` acts. What it changes is admitted by the parts of the transaction.
-    pub(crate) fn begin(&mut self, acting: UserId) -> Result<(), ErrorObject> {
+    pub(crate) fn begin(&mut self, acting: UserId) -> Result<()> {
         self.admit(Need::Read)?.begin(acting)
     }
 
     /// Commits the open transaction. Its rows are in the journal's batch; they are durable when the returned LSN is.
-    pub(crate) fn commit(&mut self) -> Result<Lsn, ErrorObject> {
+    pub(crate) fn commit(&mut self) -> Result<Lsn> {
         self.bookkeep().commit()?;
         Ok(self.journaling.awaited())
     }
@@ -192,8 +193,8 @@ impl Data {
         &mut self,
         growth: Growth,
         acting: UserId,
-        body: impl FnOnce(&mut Store) -> Result<T, ErrorObject>,
-    ) -> Result<T, ErrorObject> {
+        body: impl FnOnce(&mut Store) -> Result<T>,
+    ) -> Result<T> {
         self.admit(Need::Change(growth))?.transaction(acting, body)
     }
 
@@ -217,7 +218,7 @@ impl Data {
         caller: &Caller,
         connection: u64,
         steered: (&str, &[u8]),
-    ) -> Result<bool, ErrorObject> {
+    ) -> Result<bool> {
         let now = self.now;
         let mut admitted = self.admit(Need::Change(Growth::Finishes))?;
         let (queue, store) = admitted.queue();
@@ -246,7 +247,7 @@ impl Data {
 
     /// Admits a statement.
     #[inline]
-    fn admit_statement(&mut self, statement: &Statement<'_>) -> Result<Admitted<'_>, ErrorObject> {
+    fn admit_statement(&mut self, statement: &Statement<'_>) -> Result<Admitted<'_>> {
         if self.conditions.is_restricted() {
             self.conditions.check(Need::of_statement(self.store(), statement))?;
         }
@@ -260,7 +261,7 @@ impl Data {
         acting: UserId,
         statement: &Statement<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<u32, ErrorObject> {
+    ) -> Result<u32> {
         let (start, now) = (out.len(), self.now);
         let mut admitted = self.admit_statement(statement)?;
         let (queue, store) = admitted.queue();
@@ -281,7 +282,7 @@ impl Data {
         acting: UserId,
         statement: &Statement<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Option<Proposal>, ErrorObject> {
+    ) -> Result<Option<Proposal>> {
         let now = self.now;
         let mut admitted = self.admit_statement(statement)?;
         let (queue, store) = admitted.queue();
@@ -297,7 +298,7 @@ impl Data {
         proposal: Proposal,
         decision: Decision<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         let mut admitted = self.admit(Need::Read)?;
         let (queue, store) = admitted.queue();
         if !store.in_transaction() {
@@ -311,11 +312,7 @@ impl Data {
     /// batch with the stamps that they came with.
     ///
     /// With `skips_conflicts` a row whose key is taken becomes a NOP.
-    pub(crate) fn apply(
-        &mut self,
-        rows: &[(RowHeader, RowBody<'_>)],
-        skips_conflicts: bool,
-    ) -> Result<Lsn, ErrorObject> {
+    pub(crate) fn apply(&mut self, rows: &[(RowHeader, RowBody<'_>)], skips_conflicts: bool) -> Result<Lsn> {
         self.conditions.check(Need::Read)?;
         let known = self.journaling.vclock();
         let seen = rows.iter().filter(|(header, _)| header.lsn <= known.get(header.replica_id)).count();
@@ -347,7 +344,7 @@ impl Data {
     }
 
     /// Applies a transaction that the group has decided on. Its rows are durable and enter no batch.
-    pub(crate) fn apply_decided(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<(), ErrorObject> {
+    pub(crate) fn apply_decided(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<()> {
         let refuse = |reason: &str| Err(ErrorObject::client(ErrorCode::Protocol, reason.to_owned()));
         if rows.iter().any(|(header, _)| header.replica_id as usize >= VCLOCK_MAX) {
             return refuse("a row has a replica id that no clock has");
@@ -375,7 +372,7 @@ impl Data {
     }
 
     /// Applies the changes of owners that belong to the rows of an entry.
-    pub(crate) fn follow_owners(&mut self, changes: &[u8]) -> Result<(), ErrorObject> {
+    pub(crate) fn follow_owners(&mut self, changes: &[u8]) -> Result<()> {
         let now = self.now;
         let mut admitted = self.admit(Need::Read)?;
         let (queue, store) = admitted.queue();
@@ -386,7 +383,7 @@ impl Data {
     }
 
     /// Writes owners that a snapshot would lack into their space.
-    pub(crate) fn settle_owners(&mut self) -> Result<(), ErrorObject> {
+    pub(crate) fn settle_owners(&mut self) -> Result<()> {
         let now = self.now;
         let mut admitted = self.bookkeep();
         let (queue, store) = admitted.queue();
@@ -408,7 +405,7 @@ impl Data {
     }
 
     /// Refuses rows behind others that were lost here.
-    fn check_gap(&self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<(), ErrorObject> {
+    fn check_gap(&self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<()> {
         let Some((header, _)) =
             rows.first().filter(|(header, _)| self.journaling.has_gap_before(header.replica_id, header.lsn))
         else {
@@ -426,7 +423,7 @@ impl Data {
 
     /// The store with every deferred entry of an index flushed, so that it can be read at once. That may take 1 s for each
     /// million tuples; [`Self::advance`] does it in steps.
-    pub(crate) fn read(&mut self, space: u32, index: u32) -> Result<&Store, ErrorObject> {
+    pub(crate) fn read(&mut self, space: u32, index: u32) -> Result<&Store> {
         while self.read_step(space, index, u64::MAX)? {}
         Ok(self.store())
     }
@@ -459,7 +456,7 @@ impl Data {
     }
 
     /// A step of making an index ready to be read; whether there are more. What does not exist is left to the read.
-    pub(crate) fn read_step(&mut self, space: u32, index: u32, budget: u64) -> Result<bool, ErrorObject> {
+    pub(crate) fn read_step(&mut self, space: u32, index: u32, budget: u64) -> Result<bool> {
         let now = self.now;
         let mut admitted = self.admit(Need::Read)?;
         let (queue, store) = admitted.queue();
@@ -472,12 +469,7 @@ impl Data {
     }
 
     /// Appends the tuples that `user` may see to `out`; returns how many they are.
-    pub(crate) fn select(
-        &mut self,
-        user: UserId,
-        select: &Select<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<u32, ErrorObject> {
+    pub(crate) fn select(&mut self, user: UserId, select: &Select<'_>, out: &mut Vec<u8>) -> Result<u32> {
         let Select { space, index, iterator, key, offset, limit } = *select;
         let start = out.len();
         let mut count = 0;
@@ -533,7 +525,7 @@ impl From<WalkError> for ErrorObject {
 }
 
 /// Executes a row that another instance has accepted in the open transaction.
-fn apply_row(store: &mut Store, body: &RowBody<'_>) -> Result<(), ErrorObject> {
+fn apply_row(store: &mut Store, body: &RowBody<'_>) -> Result<()> {
     let Some(statement) = statement(body) else {
         return match body {
             RowBody::Nop => Ok(()),
@@ -544,7 +536,7 @@ fn apply_row(store: &mut Store, body: &RowBody<'_>) -> Result<(), ErrorObject> {
 }
 
 /// Whether rows are one transaction that may be applied, of which `seen` are known already.
-fn check_stamps(rows: &[(RowHeader, RowBody<'_>)], seen: usize) -> Result<(), ErrorObject> {
+fn check_stamps(rows: &[(RowHeader, RowBody<'_>)], seen: usize) -> Result<()> {
     let refuse = |reason: String| Err(ErrorObject::client(ErrorCode::Protocol, reason));
     if let Some((header, _)) =
         rows.iter().find(|(header, _)| !(1..VCLOCK_MAX as u32).contains(&header.replica_id))

@@ -8,11 +8,11 @@
 //! Invariants: of an owner's key at most one row exists; each new row removes up to [`PRUNED`] expired ones, so rows do not
 //! outnumber the calls of two windows. Absent: the call itself, see [`crate::front::idempotency`].
 
-use lycosa_iproto::error::ErrorObject;
 use lycosa_store::ddl::{self, FieldSpec, IndexSpec, PartSpec, SpaceSpec};
 use lycosa_store::{IteratorType, Space, SpaceId, Statement, Store, user};
 use lycosa_tuple::value::Value;
 
+use crate::Result;
 use crate::shard::admission::Growth;
 use crate::shard::data::Data;
 use crate::shard::wire_error;
@@ -90,13 +90,7 @@ fn prune(store: &mut Store, space: SpaceId, now: u64) -> Result<(), lycosa_store
 
 impl Data {
     /// Keeps an answer until `expires`, µs since the epoch, in the open transaction.
-    pub(crate) fn keep_answer(
-        &mut self,
-        owner: u64,
-        name: &str,
-        kept: Kept,
-        expires: u64,
-    ) -> Result<(), ErrorObject> {
+    pub(crate) fn keep_answer(&mut self, owner: u64, name: &str, kept: Kept, expires: u64) -> Result<()> {
         let now = self.now;
         let Kept { fingerprint, answer } = kept;
         let row = Value::Array(vec![

@@ -30,13 +30,13 @@ pub(crate) mod write_concern;
 
 use std::collections::VecDeque;
 
-use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::vclock::Vclock;
 use lycosa_queue::sampled::{Sampled, with_held_back};
 use lycosa_queue::{LogLevel, LogLine, Queue};
 use lycosa_store::{Access, Budget, Object, Retired, Store, UserId};
 use uuid::Uuid;
 
+use crate::Result;
 use crate::shard::admission::Need;
 use crate::shard::batch::{Batch, Buffers, Journaling};
 use crate::shard::checkpoint::Checkpoints;
@@ -186,7 +186,7 @@ impl Shard {
         None
     }
 
-    fn answer(&mut self, request: RequestId, result: Result<(u32, Vec<u8>), ErrorObject>) {
+    fn answer(&mut self, request: RequestId, result: Result<(u32, Vec<u8>)>) {
         self.answers.push_back(Answer::To(request, result));
     }
 
@@ -258,7 +258,7 @@ impl Shard {
     ///
     /// # Errors
     /// The user may not.
-    pub(crate) fn check_universe(&self, user: UserId, access: Access) -> Result<(), ErrorObject> {
+    pub(crate) fn check_universe(&self, user: UserId, access: Access) -> Result<()> {
         let checked = self.data.store().check_access(user, Object::Universe, access);
         checked.map_err(|error| wire_error::of_store(&error))
     }

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use lycosa_iproto::error::ErrorObject;
 
+use crate::Result;
+
 /// A request that may be parked, in the order of sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
@@ -35,7 +37,7 @@ impl From<ErrorObject> for Refusal {
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// The answer of one call: the number of its values, and the values back to back.
-    To(RequestId, Result<(u32, Vec<u8>), ErrorObject>),
+    To(RequestId, Result<(u32, Vec<u8>)>),
     /// Calls that waited for lost rows have an unknown outcome: all parked calls but these.
     AllBut(HashSet<RequestId>),
 }

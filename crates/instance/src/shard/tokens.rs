@@ -18,6 +18,7 @@ use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 use sha2::{Digest, Sha256};
 
+use crate::Result;
 use crate::shard::admission::Growth;
 use crate::shard::data::Data;
 use crate::shard::wire_error;
@@ -208,7 +209,7 @@ pub(crate) fn all(store: &Store) -> Vec<Token> {
 
 impl Data {
     /// Adds a token.
-    pub(crate) fn add_token(&mut self, new: &NewToken) -> Result<Token, ErrorObject> {
+    pub(crate) fn add_token(&mut self, new: &NewToken) -> Result<Token> {
         let name = new.name.as_str();
         if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
             let message = format!("token name {name:?} is not 1 to {MAX_NAME} bytes of printable text");
@@ -257,7 +258,7 @@ impl Data {
     }
 
     /// Removes a token.
-    pub(crate) fn revoke_token(&mut self, name: &str) -> Result<(), ErrorObject> {
+    pub(crate) fn revoke_token(&mut self, name: &str) -> Result<()> {
         let missing = || {
             let message = format!("token '{name}' does not exist: `lycosa token list` shows all of them");
             wire_error::named(ErrorObject::client(ErrorCode::IllegalParams, message), Some("NO_SUCH_TOKEN"))

@@ -9,6 +9,9 @@ use lycosa_tuple::format::FormatError;
 use lycosa_tuple::key::KeyError;
 use lycosa_tuple::update::UpdateError;
 
+/// The result of what a client or a program may be refused.
+pub type Result<T, E = ErrorObject> = std::result::Result<T, E>;
+
 /// The name of the kind of error (field `name` of the error object) of a request whose rows were lost.
 pub const OUTCOME_UNKNOWN: &str = "OUTCOME_UNKNOWN";
 

@@ -17,6 +17,7 @@ use lycosa_queue::{Command, TubeMethod};
 use lycosa_replication::relay::Replicas;
 use lycosa_tuple::mp::Reader;
 
+use crate::Result;
 use crate::shard::admission::missing_replicas_error;
 use crate::shard::request::{Refusal, RequestId};
 use crate::shard::rules::Rules;
@@ -81,7 +82,7 @@ pub(super) fn may_ask(command: &Command<'_>) -> bool {
 }
 
 /// How many replicas the option asks for.
-fn number_of(option: &[u8]) -> Result<usize, ErrorObject> {
+fn number_of(option: &[u8]) -> Result<usize> {
     let number = Reader::new(option).uint().ok().filter(|number| *number <= MAX_REPLICAS);
     number.and_then(|number| usize::try_from(number).ok()).ok_or_else(|| {
         let text = format!("Invalid value of replicas: it should be a whole number from 0 to {MAX_REPLICAS}");

@@ -8,7 +8,7 @@ use crate::TaskEvent;
 use crate::counted::{Counted, Event, Place};
 use crate::driver::Tasks;
 use crate::driver::candidates::{Growth, Touch};
-use crate::error::Error;
+use crate::error::Result;
 use crate::owners::owner::Owner;
 use crate::statistics::Operation;
 use crate::system::{SystemSpaces, reset_sequence};
@@ -27,7 +27,7 @@ impl TubeTurn<'_> {
         (old, new): (Option<Side<'_>>, Option<Side<'_>>),
         operation: Option<Operation>,
         tuple: Option<Vec<u8>>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         self.account(TaskChange { id, old, new, operation, taken_by: None, created: 0, tuple })
     }
 
@@ -35,7 +35,7 @@ impl TubeTurn<'_> {
     // Put, change and removal come here, and each knows half of the answers.
     #[expect(clippy::inline_always, reason = "measured")]
     #[inline(always)]
-    pub(crate) fn account(&mut self, mut change: TaskChange<'_>) -> Result<(), Error> {
+    pub(crate) fn account(&mut self, mut change: TaskChange<'_>) -> Result<()> {
         let Self { store, tube, index, common, .. } = self;
         let (key, layout) = ((tube.id, change.id), tube.kind.layout());
         if change.old.is_none()
@@ -87,7 +87,7 @@ impl TubeTurn<'_> {
         Ok(())
     }
 
-    fn account_sub_queues(&mut self, change: &TaskChange<'_>) -> Result<(), Error> {
+    fn account_sub_queues(&mut self, change: &TaskChange<'_>) -> Result<()> {
         if change.operation == Some(Operation::Put)
             && let (Some(new), Some(meter)) = (change.new, &mut self.tube.meter)
         {
@@ -101,7 +101,7 @@ impl TubeTurn<'_> {
     }
 
     /// Adjusts the numbers of a sub-queue's tasks, and computes its candidate anew.
-    fn account_sub_queue(&mut self, name: &[u8], touch: Touch, growth: Growth) -> Result<(), Error> {
+    fn account_sub_queue(&mut self, name: &[u8], touch: Touch, growth: Growth) -> Result<()> {
         let Tube { space, indexes, buffer, driver, kind, .. } = &mut *self.tube;
         let layout = kind.layout();
         let Some(candidates) = driver.candidates_mut() else { return Ok(()) };
@@ -123,7 +123,7 @@ impl TubeTurn<'_> {
 
     /// The tube's space was truncated, by the tube or by a statement: nothing lies beside it any more, and ids begin at 0. They go
     /// on behind tasks that the same transaction has inserted since.
-    pub(crate) fn account_truncation(&mut self) -> Result<(), Error> {
+    pub(crate) fn account_truncation(&mut self) -> Result<()> {
         let Self { store, tube, index, common, now } = self;
         let last = store.first(tube.space, 0, IteratorType::Le, &[0x90])?.and_then(id_of);
         let value = |store: &Store| tube.sequence.and_then(|sequence| store.sequence(sequence)?.value);
@@ -159,7 +159,7 @@ impl Turn<'_> {
     /// Accounts for the open transaction's changes since the last call that the queue has not made itself.
     ///
     /// For a running queue. A queue that does not run uses [`Self::follow_changes`].
-    pub(crate) fn account_foreign(&mut self) -> Result<(), Error> {
+    pub(crate) fn account_foreign(&mut self) -> Result<()> {
         let mut read = std::mem::take(&mut self.common.read);
         let mut is_defined = false;
         for change in self.store.changes_since(self.common.pending.accounted) {
@@ -198,7 +198,7 @@ impl Turn<'_> {
     }
 
     /// Looks for all taken tasks without an owner.
-    fn find_disowned(&mut self) -> Result<(), Error> {
+    fn find_disowned(&mut self) -> Result<()> {
         for tube in self.tubes.iter() {
             let tasks = tube.ids_in_state(self.store, State::Taken, &mut |task| {
                 Ok(!self.common.owners.has(self.store, (tube.id, task))?)

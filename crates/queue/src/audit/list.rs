@@ -6,7 +6,7 @@ use lycosa_tuple::mp::{self, Reader};
 
 use super::{AUDIT, MAX_ENTRIES, Steered};
 use crate::arguments::{Arguments, Number, Table, is_nil, string};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::listing::may_look;
 use crate::members::write_seconds;
 use crate::system::write_newest;
@@ -55,7 +55,7 @@ fn tube_of(row: &[u8]) -> Option<&str> {
 
 impl AuditTurn<'_> {
     /// Writes an entry about what the caller does. Inside a transaction.
-    pub(crate) fn note(&mut self, caller: &Caller, entry: &Steered<'_>) -> Result<(), Error> {
+    pub(crate) fn note(&mut self, caller: &Caller, entry: &Steered<'_>) -> Result<()> {
         let Turn { store, common, now, .. } = &mut self.turn;
         let actor = common.actors.get(&caller.session);
         common.audit.note(store, (caller, actor), *now, entry)
@@ -68,7 +68,7 @@ impl AuditTurn<'_> {
         caller: &Caller,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         let unfit = |what: &str| Error::Unfit { method: "audit", what: what.into() };
         let (mut tube, mut limit, mut before) = (None, DEFAULT_LIMIT, None);
         let options = Table::parse(arguments.present(0)).map_err(|_| unfit("argument #1 should be a map"))?;

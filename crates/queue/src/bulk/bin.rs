@@ -13,7 +13,7 @@ use super::record::Record;
 use crate::arguments::is_nil;
 use crate::attempts::Record as Attempts;
 use crate::background::{PORTION, PORTION_BYTES};
-use crate::error::Error;
+use crate::error::Result;
 use crate::system::{LateSpace, SystemSpace, delete_row};
 use crate::task::ShortKey;
 
@@ -115,14 +115,14 @@ impl Bin {
         self.0.find(store);
     }
 
-    pub(super) fn keep(&mut self, store: &mut Store, row: &[u8]) -> Result<(), Error> {
+    pub(super) fn keep(&mut self, store: &mut Store, row: &[u8]) -> Result<()> {
         let space = self.0.obtain(store)?;
         store.execute(&Statement::Replace { space, tuple: row })?;
         Ok(())
     }
 
     /// The first rows of a job, up to [`PORTION`] of them and [`PORTION_BYTES`], and whether they are all.
-    pub(super) fn first_of(&self, store: &Store, job: u64) -> Result<(Vec<Vec<u8>>, bool), Error> {
+    pub(super) fn first_of(&self, store: &Store, job: u64) -> Result<(Vec<Vec<u8>>, bool)> {
         let (mut rows, mut bytes, mut is_all) = (Vec::new(), 0, true);
         let Some(space) = self.0.existing(store) else { return Ok((rows, is_all)) };
         store.scan(space, 0, IteratorType::Ge, &ShortKey::numbers(&[job]), &mut |row| {
@@ -146,7 +146,7 @@ impl Bin {
         store: &mut Store,
         source: &mut Record,
         (id, bytes): (u64, usize),
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         if let Some(space) = self.0.existing(store) {
             delete_row(store, space, &[source.id, id])?;
         }

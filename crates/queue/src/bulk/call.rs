@@ -12,7 +12,7 @@ use super::schedule::{Schedule, delay};
 use crate::arguments::{Arguments, Number, Table, is_nil, kind, string};
 use crate::audit::reason;
 use crate::command::Call;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::listing::may_look;
 use crate::procedure::TubeMethod;
 use crate::system::write_newest;
@@ -44,13 +44,13 @@ struct ApplyOptions<'a> {
 }
 
 /// A rate in tasks a second, at least 1.
-fn rate(method: &'static str, value: &[u8]) -> Result<u64, Error> {
+fn rate(method: &'static str, value: &[u8]) -> Result<u64> {
     let rate = Number::parse(value).and_then(Number::unsigned).filter(|rate| *rate > 0);
     rate.ok_or_else(|| unfit(method, "option rate should be a number of tasks a second, 1 or more"))
 }
 
 impl<'a> ApplyOptions<'a> {
-    fn parse(options: Option<&'a [u8]>) -> Result<Self, Error> {
+    fn parse(options: Option<&'a [u8]>) -> Result<Self> {
         let mut parsed = Self { reason: reason("apply", options)?, ..Self::default() };
         for (name, value) in Table::parse(options)?.filter(|(_, value)| !is_nil(value)) {
             match name {
@@ -100,7 +100,7 @@ impl<'a> ApplyOptions<'a> {
 
 impl JobsTurn<'_> {
     /// `count([filter])`
-    pub(crate) fn count(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn count(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         let filter = call.arguments.present(0);
         let mut job = self.of_filter("count", call, (Action::Count, Schedule::default()), filter)?;
         job.dry_run = true;
@@ -108,7 +108,7 @@ impl JobsTurn<'_> {
     }
 
     /// `apply(operation, filter[, {dry_run, counted, to, delay, pri, rate, reason}])`
-    pub(crate) fn apply(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn apply(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         let name = call.arguments.get(0).and_then(string);
         let action = name.and_then(Action::of_apply).ok_or_else(|| {
             let given =
@@ -149,7 +149,7 @@ impl JobsTurn<'_> {
 
     /// Refuses a change of tasks whose number its caller has not seen: `counted` is a dry run of the same operation with the same
     /// filter and destination. A filter that names one task, or says `all = true`, needs none.
-    fn check_counted(&mut self, call: &Call<'_>, job: &Record, counted: Option<u64>) -> Result<(), Error> {
+    fn check_counted(&mut self, call: &Call<'_>, job: &Record, counted: Option<u64>) -> Result<()> {
         let action = job.action.name();
         let now = self.turn.now;
         let filter_of = |turn: &mut Turn<'_>, filter: &[u8]| {
@@ -196,7 +196,7 @@ impl JobsTurn<'_> {
     }
 
     /// `undo(id[, {reason}])`
-    pub(crate) fn undo(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn undo(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         let reason = reason("undo", call.arguments.present(1))?;
         let undone = self.of_tube("undo", call)?;
         let id = undone.id;
@@ -227,7 +227,7 @@ impl JobsTurn<'_> {
         caller: &Caller,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         let options =
             Table::parse(arguments.present(0)).map_err(|_| unfit("jobs", "argument #1 should be a map"))?;
         let (mut limit, mut before) = (MAX_LISTED, None);
@@ -256,7 +256,7 @@ impl JobsTurn<'_> {
         (before, limit): (Option<u64>, u32),
         is_seen: impl Fn(&Record) -> bool,
         out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         let Turn { store, common, .. } = &self.turn;
         write_newest(store, common.bulk.jobs.existing(store), (before, limit), out, |row, out| {
             let job = Record::read(row).filter(&is_seen);
@@ -267,19 +267,19 @@ impl JobsTurn<'_> {
     }
 
     /// `job(id)`
-    pub(crate) fn show(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn show(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         self.of_tube("job", call)?.write(out);
         Ok(Answer::one())
     }
 
     /// `jobs()`: the jobs of the tube, the newest first.
-    pub(crate) fn list(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn list(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         let Some(tube) = self.turn.tubes.at(call.index) else { return Err(Error::Stale) };
         self.write_listed((None, MAX_LISTED), |job| job.is_of(tube.id, &tube.name), out)
     }
 
     /// `control(id, action[, {rate, reason}])`
-    pub(crate) fn control(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn control(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         let options = call.arguments.present(2);
         let reason = reason("control", options)?;
         let mut job = self.of_tube("control", call)?;
@@ -319,12 +319,12 @@ impl JobsTurn<'_> {
         Ok(Answer::one())
     }
 
-    fn refuse_transaction(&self, method: &'static str) -> Result<(), Error> {
+    fn refuse_transaction(&self, method: &'static str) -> Result<()> {
         if self.turn.store.in_transaction() { Err(Error::InTransaction(method)) } else { Ok(()) }
     }
 
     /// The job of the tube whose id is the first argument.
-    fn of_tube(&self, method: &'static str, call: &Call<'_>) -> Result<Record, Error> {
+    fn of_tube(&self, method: &'static str, call: &Call<'_>) -> Result<Record> {
         let id = call.arguments.get(0).and_then(Number::parse).and_then(Number::unsigned);
         let id = id.ok_or_else(|| unfit(method, "argument #1 should be the id of a job"))?;
         let Some(tube) = self.turn.tubes.at(call.index) else { return Err(Error::Stale) };
@@ -340,7 +340,7 @@ impl JobsTurn<'_> {
         call: &Call<'_>,
         (action, schedule): (Action, Schedule),
         filter: Option<&[u8]>,
-    ) -> Result<Record, Error> {
+    ) -> Result<Record> {
         self.refuse_transaction(method)?;
         let turn = self.turn.tube(call.index)?;
         let parsed = Filter::parse(method, filter, turn.tube, turn.now)?;
@@ -364,7 +364,7 @@ impl JobsTurn<'_> {
     }
 
     /// The tube to which tasks are to move: another one, to which the caller may put.
-    fn destination(&self, call: &Call<'_>, name: &[u8]) -> Result<(Option<u64>, String), Error> {
+    fn destination(&self, call: &Call<'_>, name: &[u8]) -> Result<(Option<u64>, String)> {
         let name = String::from_utf8_lossy(name).into_owned();
         let handle = self.turn.tubes.by_name(&name);
         let Some((handle, tube)) = handle.and_then(|handle| Some((handle, self.turn.tubes.get(handle)?)))
@@ -388,7 +388,7 @@ impl JobsTurn<'_> {
     }
 
     /// Refuses to reschedule tasks that have neither a delay nor a priority.
-    fn check_is_timed(&mut self, call: &Call<'_>) -> Result<(), Error> {
+    fn check_is_timed(&mut self, call: &Call<'_>) -> Result<()> {
         let tube = self.turn.tube(call.index)?.tube;
         if tube.kind.layout().timed {
             return Ok(());
@@ -402,7 +402,7 @@ impl JobsTurn<'_> {
     }
 
     /// Refuses a change of priorities beside another change: a walk by priority would meet a task twice, or miss it.
-    fn check_priorities(&self, job: &Record) -> Result<(), Error> {
+    fn check_priorities(&self, job: &Record) -> Result<()> {
         if !job.is_change() {
             return Ok(());
         }
@@ -433,7 +433,7 @@ impl JobsTurn<'_> {
         mut job: Record,
         operation: Option<&str>,
         out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         self.refuse_transaction(job.action.name())?;
         if self.turn.common.bulk.unfinished.len() >= MAX_UNFINISHED {
             let text =

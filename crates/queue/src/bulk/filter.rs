@@ -12,7 +12,7 @@ use lycosa_tuple::scalar;
 use memchr::memmem;
 
 use crate::arguments::{Number, Table, is_nil, kind, string};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::task::{STATES, State};
 use crate::tube::Tube;
 
@@ -127,12 +127,7 @@ impl Filter {
     ///
     /// # Errors
     /// A member that does not exist, has the wrong type, or can never match in this tube.
-    pub(crate) fn parse(
-        method: &'static str,
-        value: Option<&[u8]>,
-        tube: &Tube,
-        now: u64,
-    ) -> Result<Self, Error> {
+    pub(crate) fn parse(method: &'static str, value: Option<&[u8]>, tube: &Tube, now: u64) -> Result<Self> {
         let unfit = |what: String| Error::Unfit { method, what };
         let mut filter = Self::default();
         let Some(value) = value.filter(|value| !is_nil(value) && *value != [0x90]) else { return Ok(filter) };

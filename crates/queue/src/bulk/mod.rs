@@ -29,7 +29,7 @@ use lycosa_store::{Budget, IteratorType, Statement, Store};
 
 use self::bin::Bin;
 use self::record::{JOBS, JobState, Record};
-use crate::error::Error;
+use crate::error::Result;
 use crate::system::{LateSpace, delete_row};
 use crate::task::ShortKey;
 
@@ -120,7 +120,7 @@ impl Bulk {
     }
 
     /// Reads the rows of stale jobs until there are none left or the budget is spent.
-    fn refresh(&mut self, store: &Store, budget: &mut Budget<'_>) -> Result<(), Error> {
+    fn refresh(&mut self, store: &Store, budget: &mut Budget<'_>) -> Result<()> {
         while !budget.is_spent()
             && let Some(id) = self.stale.pop_first()
         {
@@ -139,7 +139,7 @@ impl Bulk {
     }
 
     /// Whether an unfinished job undoes this one.
-    fn is_being_undone(&self, store: &Store, id: u64) -> Result<bool, Error> {
+    fn is_being_undone(&self, store: &Store, id: u64) -> Result<bool> {
         for other in &self.unfinished {
             if self.read(store, *other)?.is_some_and(|job| job.undoes == Some(id)) {
                 return Ok(true);
@@ -148,7 +148,7 @@ impl Bulk {
         Ok(false)
     }
 
-    fn read(&self, store: &Store, id: u64) -> Result<Option<Record>, Error> {
+    fn read(&self, store: &Store, id: u64) -> Result<Option<Record>> {
         let Some(space) = self.jobs.existing(store) else { return Ok(None) };
         Ok(store.get(space, 0, &ShortKey::id(id))?.and_then(Record::read))
     }
@@ -163,14 +163,14 @@ impl Bulk {
     }
 
     /// Writes a row. Inside a transaction, as `admin`.
-    fn write(&mut self, store: &mut Store, record: &Record) -> Result<(), Error> {
+    fn write(&mut self, store: &mut Store, record: &Record) -> Result<()> {
         let space = self.jobs.obtain(store)?;
         store.execute(&Statement::Replace { space, tuple: &record.encode() })?;
         Ok(())
     }
 
     /// The ids of a tube's tasks begin anew, or the tube goes. Inside a transaction, as `admin`.
-    pub(crate) fn void(&mut self, store: &mut Store, tube: u64, why: &str, now: u64) -> Result<(), Error> {
+    pub(crate) fn void(&mut self, store: &mut Store, tube: u64, why: &str, now: u64) -> Result<()> {
         // All others are over, and have nothing to undo.
         let expiring = self.expiring.iter().map(|(_, id)| *id);
         let ids: BTreeSet<u64> = self.unfinished.iter().copied().chain(expiring).collect();
@@ -187,7 +187,7 @@ impl Bulk {
     }
 
     /// Makes space for one more row. Inside a transaction, as `admin`.
-    fn drop_oldest(&mut self, store: &mut Store) -> Result<(), Error> {
+    fn drop_oldest(&mut self, store: &mut Store) -> Result<()> {
         let Some(space) = self.jobs.existing(store) else { return Ok(()) };
         let excess = (store.space(space)?.len() + 1).saturating_sub(MAX_JOBS);
         if excess == 0 {

@@ -8,7 +8,7 @@ use super::bin::{Kept, Outcome};
 use super::record::Record;
 use super::schedule::Schedule;
 use crate::account::Side;
-use crate::error::Error;
+use crate::error::Result;
 use crate::statistics::Operation;
 use crate::task::{NEXT_EVENT, PRI, State, TTL, Task};
 use crate::turn::TubeTurn;
@@ -41,12 +41,12 @@ struct Fields {
 
 impl TubeTurn<'_> {
     /// Reschedules a stored task. False if there is no such task.
-    pub(super) fn reschedule(&mut self, id: u64, schedule: Schedule) -> Result<bool, Error> {
+    pub(super) fn reschedule(&mut self, id: u64, schedule: Schedule) -> Result<bool> {
         let ready_at = schedule.delay.map(|delay| self.now.saturating_add(delay));
         self.set_schedule(id, &Fields { ready_at, ttl: None, pri: schedule.pri })
     }
 
-    fn set_schedule(&mut self, id: u64, fields: &Fields) -> Result<bool, Error> {
+    fn set_schedule(&mut self, id: u64, fields: &Fields) -> Result<bool> {
         let kind = Arc::clone(&self.tube.kind);
         let now = self.now;
         let tuple = self.tasks().get(id)?;
@@ -78,7 +78,7 @@ impl TubeTurn<'_> {
     }
 
     /// Gives a task that is as `job` has left it the delay and the priority that it had before.
-    pub(super) fn reschedule_back(&mut self, job: &Record, kept: &Kept<'_>) -> Result<Outcome, Error> {
+    pub(super) fn reschedule_back(&mut self, job: &Record, kept: &Kept<'_>) -> Result<Outcome> {
         let (kind, now) = (Arc::clone(&self.tube.kind), self.now);
         let layout = kind.layout();
         let present = self.tasks().get(kept.id)?.and_then(|tuple| Task::read(tuple, layout));

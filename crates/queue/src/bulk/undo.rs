@@ -10,7 +10,7 @@ use super::filter::MAX_TASK_BYTES;
 use super::record::{Action, JobState, Record, UNDO_TIME};
 use super::work::Slice;
 use crate::account::Side;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::statistics::Operation;
 use crate::task::{NEXT_EVENT, State, Task};
 use crate::turn::{JobsTurn, TubeTurn};
@@ -20,7 +20,7 @@ const CHANGE: u32 = 4;
 
 impl Slice<'_, '_> {
     /// Brings tasks back until the budget is spent. Returns the job that is undone.
-    pub(super) fn undo(&mut self) -> Result<Option<Record>, Error> {
+    pub(super) fn undo(&mut self) -> Result<Option<Record>> {
         let source = match self.job.undoes {
             Some(undoes) => self.turn.common.bulk.read(self.turn.store, undoes)?,
             None => None,
@@ -72,7 +72,7 @@ impl Slice<'_, '_> {
         Ok(Some(source))
     }
 
-    fn bring_back(&mut self, source: &Record, kept: &Kept<'_>) -> Result<Outcome, Error> {
+    fn bring_back(&mut self, source: &Record, kept: &Kept<'_>) -> Result<Outcome> {
         match source.action {
             Action::Kick => self.turn.tube(self.index)?.turn_back(kept, State::Ready, Some(Operation::Bury)),
             Action::Run => self.turn.tube(self.index)?.turn_back(kept, State::Ready, None),
@@ -154,7 +154,7 @@ impl TubeTurn<'_> {
         kept: &Kept<'_>,
         left_in: State,
         operation: Option<Operation>,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<Outcome> {
         let kind = Arc::clone(&self.tube.kind);
         let layout = kind.layout();
         let Some(present) = self.tasks().get(kept.id)?.and_then(|tuple| Task::read(tuple, layout)) else {
@@ -187,7 +187,7 @@ impl TubeTurn<'_> {
     }
 
     /// Puts a task that was removed into the tube again, under its id. One that was taken is ready.
-    fn put_back(&mut self, kept: &Kept<'_>) -> Result<Outcome, Error> {
+    fn put_back(&mut self, kept: &Kept<'_>) -> Result<Outcome> {
         let kind = Arc::clone(&self.tube.kind);
         let layout = kind.layout();
         let Some(former) = Task::read(kept.tuple, layout) else { return Ok(Outcome::Gone) };
@@ -215,7 +215,7 @@ impl TubeTurn<'_> {
         Ok(Outcome::Undone)
     }
 
-    fn restore_attempts(&mut self, kept: &Kept<'_>) -> Result<(), Error> {
+    fn restore_attempts(&mut self, kept: &Kept<'_>) -> Result<()> {
         let key = self.key(kept.id);
         self.common.attempts.restore(self.store, key, kept.attempts.clone())
     }

@@ -11,7 +11,7 @@ use super::record::{Action, JobState, Record};
 use crate::attempts::Record as Attempts;
 use crate::background::{PORTION, PORTION_BYTES, WALK};
 use crate::driver::{Event, PutOptions};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::statistics::Operation;
 use crate::task::{State, Task};
 use crate::time::{MAX_TIMEOUT, MAX_TIMEOUT_SECONDS, MICROSECONDS};
@@ -156,7 +156,7 @@ impl JobsTurn<'_> {
     }
 
     /// Does a slice of a running job. Returns the job that it has undone a part of.
-    fn slice(&mut self, job: &mut Record, budget: &mut Budget<'_>) -> Result<Option<Record>, Error> {
+    fn slice(&mut self, job: &mut Record, budget: &mut Budget<'_>) -> Result<Option<Record>> {
         let Turn { tubes, common, now, .. } = &self.turn;
         let Some(index) = tubes.by_id_and_name(job.tube_id, &job.tube) else {
             job.void("the tube was dropped", *now);
@@ -191,7 +191,7 @@ pub(super) struct Slice<'a, 'b> {
 
 impl Slice<'_, '_> {
     /// Changes tasks until the budget is spent.
-    fn apply(&mut self) -> Result<(), Error> {
+    fn apply(&mut self) -> Result<()> {
         // At most a tenth of a second's tasks, so that a rate is kept in small steps.
         let mut left = if self.job.rate > 0 { self.job.rate.div_ceil(10) } else { u64::MAX };
         if let Some(to) = self.destination.filter(|_| !self.job.dry_run) {
@@ -228,7 +228,7 @@ impl Slice<'_, '_> {
     }
 
     /// Looks at the next tasks of a job: those to change, `left` at most, and whether no further ones exist.
-    fn look(&mut self, filter: &Filter, left: u64) -> Result<(Matching, bool), Error> {
+    fn look(&mut self, filter: &Filter, left: u64) -> Result<(Matching, bool)> {
         let Self { turn, job, index, budget, .. } = self;
         let turn = turn.tube(*index)?;
         let (action, schedule, below, dry_run) = (job.action, job.schedule, job.below, job.dry_run);
@@ -258,7 +258,7 @@ impl Slice<'_, '_> {
     }
 
     /// Changes one task that the filter has just admitted, and keeps what it was.
-    fn change(&mut self, id: u64) -> Result<(), Error> {
+    fn change(&mut self, id: u64) -> Result<()> {
         let Self { turn, job, index, .. } = self;
         let mut tube = turn.tube(*index)?;
         let Some(before) = tube.tasks().get(id)?.map(<[u8]>::to_vec) else { return Ok(()) };
@@ -294,12 +294,7 @@ impl Slice<'_, '_> {
     }
 
     /// Keeps what a task was, if it can be brought back and the bin has space.
-    fn keep(
-        &mut self,
-        (id, tuple): (u64, &[u8]),
-        attempts: &Attempts,
-        moved_to: Option<u64>,
-    ) -> Result<(), Error> {
+    fn keep(&mut self, (id, tuple): (u64, &[u8]), attempts: &Attempts, moved_to: Option<u64>) -> Result<()> {
         let Self { turn: Turn { store, tubes, common, .. }, job, .. } = self;
         let is_temporary = tubes.at(self.index).is_none_or(|tube| tube.options.temporary);
         if is_temporary || !job.action.can_be_undone() {
@@ -318,7 +313,7 @@ impl Slice<'_, '_> {
 
     /// Puts a task into another tube and removes it here. Priority, sub-queue, remaining times and attempts go with it, as far as
     /// the tube has such. Returns its new id.
-    fn move_task(&mut self, to: TubeIndex, id: u64, tuple: &[u8]) -> Result<u64, Error> {
+    fn move_task(&mut self, to: TubeIndex, id: u64, tuple: &[u8]) -> Result<u64> {
         let TubeTurn { tube, store, common, now, .. } = self.turn.tube(self.index)?;
         let layout = tube.kind.layout();
         let Some(task) = Task::read(tuple, layout) else { return Err(crate::operation::not_found(id)) };

@@ -7,7 +7,7 @@ use lycosa_store::{IteratorType, SpaceId, Statement, Store, system};
 use lycosa_tuple::mp;
 
 use super::ConsumerRows;
-use crate::error::Error;
+use crate::error::Result;
 use crate::system::CONSUMERS;
 use crate::task::{ShortKey, taken_key};
 use crate::transaction::Undo;
@@ -18,11 +18,7 @@ use crate::waiter::{Waiter, Waiters};
 
 impl ConsumerRows {
     /// Writes the missing rows and erases the surplus ones.
-    fn write(
-        &self,
-        store: &mut Store,
-        (space, tubes, waiters): (SpaceId, &Tubes, &Waiters),
-    ) -> Result<(), Error> {
+    fn write(&self, store: &mut Store, (space, tubes, waiters): (SpaceId, &Tubes, &Waiters)) -> Result<()> {
         for &(connection, request) in &self.surplus {
             let key = ShortKey::numbers(&[connection, request]);
             // A client may have deleted it.
@@ -63,7 +59,7 @@ impl Common {
     }
 
     /// The rows that `_queue_consumers` has, or would have if all were written, in order.
-    pub(crate) fn consumer_rows(&self, store: &Store, tubes: &Tubes) -> Result<Vec<Vec<u8>>, Error> {
+    pub(crate) fn consumer_rows(&self, store: &Store, tubes: &Tubes) -> Result<Vec<Vec<u8>>> {
         let rows = &self.waiters.rows;
         let mut all = BTreeMap::new();
         let Some(space) = CONSUMERS.known(store, self.spaces.consumers) else { return Ok(Vec::new()) };
@@ -85,7 +81,7 @@ impl Common {
 
 impl WaitersTurn<'_> {
     /// Gives `_queue_consumers` a row for each waiting take, and no other.
-    pub(crate) fn write_rows(&mut self) -> Result<(), Error> {
+    pub(crate) fn write_rows(&mut self) -> Result<()> {
         let noted = std::mem::take(&mut self.turn.common.waiters.rows);
         self.write_noted(noted)
     }
@@ -102,7 +98,7 @@ impl WaitersTurn<'_> {
         }
     }
 
-    fn write_noted(&mut self, noted: ConsumerRows) -> Result<(), Error> {
+    fn write_noted(&mut self, noted: ConsumerRows) -> Result<()> {
         self.turn.transact(|turn| {
             let Turn { store, tubes, common, .. } = turn;
             let written = noted.write(store, (common.spaces.consumers, tubes, &common.waiters));

@@ -5,7 +5,7 @@ use lycosa_store::{IteratorType, Store};
 use super::{Finding, Stage};
 use crate::account::BUFFER_BY_NAME;
 use crate::driver::candidates::{Candidate, Rebuild};
-use crate::error::Error;
+use crate::error::Result;
 use crate::follower::amiss::is_event_amiss;
 use crate::follower::buffer_row;
 use crate::system::rows_after;
@@ -15,18 +15,14 @@ use crate::turn::TubeTurn;
 
 impl TubeTurn<'_> {
     /// Finds what derives from the tube's rows, unless it follows them already.
-    pub(crate) fn derive(&mut self) -> Result<(), Error> {
+    pub(crate) fn derive(&mut self) -> Result<()> {
         let mut finding = Finding::default();
         while self.derive_portion(&mut finding, usize::MAX)?.is_some() {}
         Ok(())
     }
 
     /// Looks at up to `limit` tasks or sub-queues; returns at how many it has, or `None`: all is found.
-    pub(crate) fn derive_portion(
-        &mut self,
-        finding: &mut Finding,
-        limit: usize,
-    ) -> Result<Option<usize>, Error> {
+    pub(crate) fn derive_portion(&mut self, finding: &mut Finding, limit: usize) -> Result<Option<usize>> {
         let Self { tube, store, .. } = self;
         if !tube.candidates_follow {
             if let Some(count) = tube.find_portion(store, finding, limit)? {
@@ -41,12 +37,7 @@ impl TubeTurn<'_> {
 }
 
 impl Tube {
-    fn find_portion(
-        &mut self,
-        store: &Store,
-        finding: &mut Finding,
-        limit: usize,
-    ) -> Result<Option<usize>, Error> {
+    fn find_portion(&mut self, store: &Store, finding: &mut Finding, limit: usize) -> Result<Option<usize>> {
         let (count, next) = match std::mem::replace(&mut finding.stage, Stage::Done) {
             Stage::Candidates(rebuild) => self.find_candidates(store, rebuild, limit)?,
             Stage::Buffer { after } => self.find_shown(store, after, &mut finding.shown, limit)?,
@@ -64,7 +55,7 @@ impl Tube {
         store: &Store,
         mut rebuild: Rebuild,
         limit: usize,
-    ) -> Result<(usize, Stage), Error> {
+    ) -> Result<(usize, Stage)> {
         let is_first = rebuild == Rebuild::default();
         let (tasks, layout) = (self.tasks(store), self.kind.layout());
         if is_first {
@@ -89,7 +80,7 @@ impl Tube {
         after: Option<u64>,
         shown: &mut usize,
         limit: usize,
-    ) -> Result<(usize, Stage), Error> {
+    ) -> Result<(usize, Stage)> {
         let Some(buffer) = self.buffer else { return Ok((0, Stage::Events { after: None })) };
         let columns = self.kind.layout().buffer_columns();
         let key = after.map(ShortKey::id);
@@ -113,7 +104,7 @@ impl Tube {
         after: Option<Candidate>,
         shown: usize,
         limit: usize,
-    ) -> Result<(usize, Stage), Error> {
+    ) -> Result<(usize, Stage)> {
         let all = self.driver.candidates().filter(|all| all.len() != shown);
         let next = all.map(|all| all.after(after, limit)).unwrap_or_default();
         for candidate in &next {
@@ -128,12 +119,7 @@ impl Tube {
     }
 
     /// Finds tasks whose time of the next event is wrong.
-    fn find_events(
-        &mut self,
-        store: &Store,
-        after: Option<u64>,
-        limit: usize,
-    ) -> Result<(usize, Stage), Error> {
+    fn find_events(&mut self, store: &Store, after: Option<u64>, limit: usize) -> Result<(usize, Stage)> {
         let layout = self.kind.layout();
         let (mut count, mut last) = (0, after);
         if layout.timed {
@@ -154,7 +140,7 @@ impl Tube {
     }
 
     /// Notes whether the ready buffer shows the candidate of a sub-queue.
-    pub(crate) fn note_shown(&mut self, store: &Store, name: &[u8]) -> Result<(), Error> {
+    pub(crate) fn note_shown(&mut self, store: &Store, name: &[u8]) -> Result<()> {
         let (Some(buffer), Some(candidates)) = (self.buffer, self.driver.candidates()) else { return Ok(()) };
         let columns = self.kind.layout().buffer_columns();
         let row = store.get(buffer, BUFFER_BY_NAME, &string_key(name))?;

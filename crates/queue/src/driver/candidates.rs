@@ -23,7 +23,7 @@ use hashbrown::hash_table::Entry;
 use lycosa_store::IteratorType;
 
 use super::tasks::Tasks;
-use crate::error::Error;
+use crate::error::Result;
 use crate::task::{Layout, NameKey, ShortKey, State, Task};
 
 /// What decides between candidates.
@@ -185,7 +185,7 @@ impl Candidates {
     /// # Errors
     /// The space is gone.
     #[cfg(debug_assertions)]
-    pub fn verify_ready(&self, tasks: Tasks<'_>) -> Result<(), Error> {
+    pub fn verify_ready(&self, tasks: Tasks<'_>) -> Result<()> {
         for Named { name, sub_queue: SubQueue { ready, .. } } in &self.by_name {
             let key = NameKey::new(State::Ready, name, &[]);
             let count = tasks.store.count(tasks.space, tasks.indexes.utube, IteratorType::Eq, &key)?;
@@ -261,8 +261,8 @@ impl Candidates {
     pub fn update(
         &mut self,
         name: &[u8],
-        f: impl FnOnce(SubQueue) -> Result<SubQueue, Error>,
-    ) -> Result<Option<SubQueue>, Error> {
+        f: impl FnOnce(SubQueue) -> Result<SubQueue>,
+    ) -> Result<Option<SubQueue>> {
         let Self { by_name, hash_keys, sorted, .. } = self;
         let entry = by_name.entry(
             hash(hash_keys, name),
@@ -306,7 +306,7 @@ impl Candidates {
         name: &[u8],
         touch: Touch,
         growth: Growth,
-    ) -> Result<Option<(SubQueue, Option<Candidate>)>, Error> {
+    ) -> Result<Option<(SubQueue, Option<Candidate>)>> {
         let order = self.order;
         let mut present = None;
         let changed = self.update(name, |old| {
@@ -323,7 +323,7 @@ impl Candidates {
     ///
     /// # Errors
     /// The space is gone.
-    pub fn rebuild(&mut self, tasks: Tasks<'_>, layout: &Layout) -> Result<(), Error> {
+    pub fn rebuild(&mut self, tasks: Tasks<'_>, layout: &Layout) -> Result<()> {
         let mut rebuild = Rebuild::default();
         self.clear();
         while !rebuild.is_done() {
@@ -343,7 +343,7 @@ impl Candidates {
         layout: &Layout,
         rebuild: &mut Rebuild,
         limit: usize,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize> {
         match rebuild {
             Rebuild::Taken { after } => {
                 let (count, last) = self.count_taken(tasks, layout, after.as_deref(), limit)?;
@@ -370,7 +370,7 @@ impl Candidates {
         layout: &Layout,
         after: Option<&[u8]>,
         limit: usize,
-    ) -> Result<(usize, Option<Vec<u8>>), Error> {
+    ) -> Result<(usize, Option<Vec<u8>>)> {
         let first = ShortKey::state(State::Taken, &[]);
         let (iterator, key) = after.map_or((IteratorType::Ge, &*first), |key| (IteratorType::Gt, key));
         let (mut count, mut last) = (0, None);
@@ -402,7 +402,7 @@ impl Candidates {
         layout: &Layout,
         after: Option<Vec<u8>>,
         limit: usize,
-    ) -> Result<(usize, Option<Vec<u8>>), Error> {
+    ) -> Result<(usize, Option<Vec<u8>>)> {
         let index = self.order.index(tasks);
         let mut iterator = if after.is_some() { IteratorType::Gt } else { IteratorType::Ge };
         let mut key = after.unwrap_or_else(|| ShortKey::state(State::Ready, &[]).to_vec());
@@ -459,7 +459,7 @@ impl CandidateOrder {
         name: &[u8],
         present: SubQueue,
         touch: Touch,
-    ) -> Result<Option<Candidate>, Error> {
+    ) -> Result<Option<Candidate>> {
         if present.taken > 0 {
             return Ok(None);
         }
@@ -472,7 +472,7 @@ impl CandidateOrder {
         }
     }
 
-    fn first_ready(self, tasks: Tasks<'_>, layout: &Layout, name: &[u8]) -> Result<Option<Candidate>, Error> {
+    fn first_ready(self, tasks: Tasks<'_>, layout: &Layout, name: &[u8]) -> Result<Option<Candidate>> {
         let first = tasks.first(self.index(tasks), &NameKey::new(State::Ready, name, &[]))?;
         Ok(first.and_then(|tuple| Task::read(tuple, layout)).map(|task| self.candidate(&task)))
     }

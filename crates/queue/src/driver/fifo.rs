@@ -1,7 +1,7 @@
 //! `fifo`: tasks leave in the order of their ids. Options of put and release mean nothing.
 
 use super::{Beginning, Change, Driver, Event, NewTask, TubeType, change_without_deadlines};
-use crate::error::Error;
+use crate::error::Result;
 use crate::task::{Layout, SpaceLayout, State, Task};
 
 /// Where the fields are.
@@ -32,13 +32,13 @@ impl Driver for Fifo {
         None
     }
 
-    fn encode(&self, task: &NewTask<'_>, _now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn encode(&self, task: &NewTask<'_>, _now: u64, out: &mut Vec<u8>) -> Result<()> {
         Beginning::new(task, 2, State::Ready).write(out);
         out.extend_from_slice(task.data.unwrap_or(&[]));
         Ok(())
     }
 
-    fn change(&self, _task: &Task<'_>, event: Event, _now: u64) -> Result<Change, Error> {
+    fn change(&self, _task: &Task<'_>, event: Event, _now: u64) -> Result<Change> {
         change_without_deadlines(event, "fifo")
     }
 }

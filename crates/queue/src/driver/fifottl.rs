@@ -6,7 +6,7 @@ use lycosa_tuple::mp;
 
 use super::options::{positive_seconds, seconds_or, write_unsigned_or};
 use super::{Beginning, Change, Driver, Event, NewTask, TubeOptions, TubeType};
-use crate::error::Error;
+use crate::error::Result;
 use crate::task::{FieldText, IndexText, Layout, SpaceLayout, State, Task};
 use crate::time::Seconds;
 
@@ -59,7 +59,7 @@ impl Lifetime {
     ///
     /// # Errors
     /// `delay`, `ttl` or `ttr` that are no numbers.
-    pub fn encode(&self, task: &NewTask<'_>, fields: u8, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+    pub fn encode(&self, task: &NewTask<'_>, fields: u8, now: u64, out: &mut Vec<u8>) -> Result<()> {
         let options = task.options;
         let delay = positive_seconds(options.delay)?;
         let ttl = seconds_or(options.ttl, self.ttl)?;
@@ -131,13 +131,13 @@ impl Driver for FifoTtl {
         Some("ttl")
     }
 
-    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<()> {
         self.lifetime.encode(task, 7, now, out)?;
         out.extend_from_slice(task.data.unwrap_or(&[]));
         Ok(())
     }
 
-    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error> {
+    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change> {
         Ok(Lifetime::change(task, event, now))
     }
 }

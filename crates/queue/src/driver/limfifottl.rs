@@ -5,7 +5,7 @@
 
 use super::fifottl::FifoTtl;
 use super::{Change, Driver, Engine, Event, NewTask, TubeOptions, TubeType};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::task::Task;
 
 /// The type.
@@ -29,7 +29,7 @@ impl LimFifoTtl {
     ///
     /// # Errors
     /// The engine is `vinyl`.
-    pub fn new(options: &TubeOptions) -> Result<Self, Error> {
+    pub fn new(options: &TubeOptions) -> Result<Self> {
         if options.engine == Engine::Vinyl {
             return Err(Error::VinylUnsupported);
         }
@@ -54,11 +54,11 @@ impl Driver for LimFifoTtl {
         true
     }
 
-    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<()> {
         self.tasks.encode(task, now, out)
     }
 
-    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error> {
+    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change> {
         self.tasks.change(task, event, now)
     }
 }

@@ -65,7 +65,7 @@ pub use types::BUILT_IN;
 pub(crate) use paused::Paused;
 pub(crate) use types::TubeTypes;
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::statistics::Operation;
 use crate::task::{Layout, State, Task};
 use crate::time::Seconds;
@@ -213,13 +213,13 @@ pub trait Driver: fmt::Debug + Send {
     ///
     /// # Errors
     /// Options of the wrong type. Values that only the space's format refuses are left to it.
-    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error>;
+    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<()>;
 
     /// The change that `event` makes to `task`, at `now`.
     ///
     /// # Errors
     /// The type knows no such event.
-    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error>;
+    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change>;
 
     /// The task that a take at `now` (µs since the epoch) gets: it is ready, and a take need not wait for anything else. In
     /// O(log n) for any content of the tube. A type with sub-queues returns the first candidate, any other type the first ready
@@ -227,7 +227,7 @@ pub trait Driver: fmt::Debug + Send {
     ///
     /// # Errors
     /// The space is gone.
-    fn next<'a>(&self, tasks: Tasks<'a>, now: u64) -> Result<Next<'a>, Error> {
+    fn next<'a>(&self, tasks: Tasks<'a>, now: u64) -> Result<Next<'a>> {
         let _ = now;
         let task = match self.candidates() {
             Some(candidates) => candidates.first().map_or(Ok(None), |id| tasks.get(id)),
@@ -254,7 +254,7 @@ pub trait Driver: fmt::Debug + Send {
 
 /// Makes the driver of one tube, from the options that the queue knows and from all of them as `_queue` keeps them, a
 /// MessagePack map.
-type MakeDriver = dyn Fn(&TubeOptions, &[u8]) -> Result<Box<dyn Driver>, Error> + Send + Sync;
+type MakeDriver = dyn Fn(&TubeOptions, &[u8]) -> Result<Box<dyn Driver>> + Send + Sync;
 
 /// A type of tube, as `create_tube` names it.
 pub struct TubeType {
@@ -271,8 +271,8 @@ impl TubeType {
     pub fn new(
         name: impl Into<String>,
         layout: Layout,
-        make: impl Fn(&TubeOptions, &[u8]) -> Result<Box<dyn Driver>, Error> + Send + Sync + 'static,
-    ) -> Result<Self, Error> {
+        make: impl Fn(&TubeOptions, &[u8]) -> Result<Box<dyn Driver>> + Send + Sync + 'static,
+    ) -> Result<Self> {
         let name = name.into();
         match layout.check() {
             Ok(()) => Ok(Self { name, layout, make: Box::new(make) }),
@@ -283,7 +283,7 @@ impl TubeType {
     fn built_in(
         name: &str,
         layout: Layout,
-        make: impl Fn(&TubeOptions, &[u8]) -> Result<Box<dyn Driver>, Error> + Send + Sync + 'static,
+        make: impl Fn(&TubeOptions, &[u8]) -> Result<Box<dyn Driver>> + Send + Sync + 'static,
     ) -> Self {
         debug_assert_eq!(layout.check(), Ok(()));
         Self { name: name.into(), layout, make: Box::new(make) }
@@ -305,7 +305,7 @@ impl TubeType {
     ///
     /// # Errors
     /// Options that do not go together.
-    pub fn driver(&self, options: &TubeOptions, stored: &[u8]) -> Result<Box<dyn Driver>, Error> {
+    pub fn driver(&self, options: &TubeOptions, stored: &[u8]) -> Result<Box<dyn Driver>> {
         (self.make)(options, stored)
     }
 }
@@ -320,7 +320,7 @@ impl fmt::Debug for TubeType {
 }
 
 /// The state table of tubes without deadlines.
-fn change_without_deadlines(event: Event, type_name: &str) -> Result<Change, Error> {
+fn change_without_deadlines(event: Event, type_name: &str) -> Result<Change> {
     match event {
         Event::Take => Ok(Change::to(State::Taken)),
         Event::Bury => Ok(Change::to(State::Buried)),

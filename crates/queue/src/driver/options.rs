@@ -10,7 +10,7 @@ use lycosa_store::Error as StoreError;
 use lycosa_tuple::mp::{self, Kind, Reader};
 
 use crate::arguments::{Number, Table, compared, is_nil, kind, string};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::lua_text;
 use crate::task::Layout;
 use crate::time::{MAX_TIMEOUT_SECONDS, Seconds};
@@ -43,7 +43,7 @@ impl<'a> PutOptions<'a> {
     ///
     /// # Errors
     /// Null, a number, a boolean.
-    pub(crate) fn parse(value: Option<&'a [u8]>, first_member: &'static str) -> Result<Self, Error> {
+    pub(crate) fn parse(value: Option<&'a [u8]>, first_member: &'static str) -> Result<Self> {
         if value.is_some_and(is_nil) {
             return Err(Error::OptionsNull(first_member));
         }
@@ -74,7 +74,7 @@ impl<'a> PutOptions<'a> {
     ///
     /// # Errors
     /// As [`Self::parse`].
-    pub(crate) fn of(first_option: Option<&'static str>, value: Option<&'a [u8]>) -> Result<Self, Error> {
+    pub(crate) fn of(first_option: Option<&'static str>, value: Option<&'a [u8]>) -> Result<Self> {
         match first_option {
             Some(first) => Self::parse(value, first),
             None => Ok(Self::of_every_tube(value)),
@@ -103,7 +103,7 @@ fn is_false(value: &[u8]) -> bool {
 }
 
 /// An option that the module reads as `opts.x or default` and then takes for seconds.
-pub(crate) fn seconds_or(value: Option<&[u8]>, default: Seconds) -> Result<Seconds, Error> {
+pub(crate) fn seconds_or(value: Option<&[u8]>, default: Seconds) -> Result<Seconds> {
     match value.filter(|value| !is_false(value)) {
         None => Ok(default),
         Some(value) => {
@@ -114,7 +114,7 @@ pub(crate) fn seconds_or(value: Option<&[u8]>, default: Seconds) -> Result<Secon
 }
 
 /// An option that the module compares with zero first: `opts.delay > 0`. None if it is absent or not positive.
-pub(crate) fn positive_seconds(value: Option<&[u8]>) -> Result<Option<Seconds>, Error> {
+pub(crate) fn positive_seconds(value: Option<&[u8]>) -> Result<Option<Seconds>> {
     let Some(value) = value else { return Ok(None) };
     let number = Number::parse(value).ok_or_else(|| compared("number", lua_text::type_name(Some(value))))?;
     Ok(Some(number.seconds()).filter(|seconds| seconds.is_positive()))
@@ -133,7 +133,7 @@ pub(crate) fn write_unsigned_or(value: Option<&[u8]>, default: u64, out: &mut Ve
 }
 
 /// Writes the name of a sub-queue: what Lua's `tostring` makes of the option.
-pub(crate) fn write_sub_queue(value: Option<&[u8]>, out: &mut Vec<u8>) -> Result<(), Error> {
+pub(crate) fn write_sub_queue(value: Option<&[u8]>, out: &mut Vec<u8>) -> Result<()> {
     if let Some(name) = value.and_then(string) {
         mp::write_str(out, name);
         return Ok(());
@@ -254,7 +254,7 @@ impl TubeOptions {
     ///
     /// # Errors
     /// An option of the wrong type, or no table at all.
-    pub fn parse(value: Option<&[u8]>, timed: bool) -> Result<Self, Error> {
+    pub fn parse(value: Option<&[u8]>, timed: bool) -> Result<Self> {
         // The module writes defaults into the table, which a text is not.
         if value.and_then(string).is_some() {
             return Err(Error::OptionsType("string"));
@@ -271,11 +271,7 @@ impl TubeOptions {
         Table::parse(Some(value)).and_then(|table| Self::read(&table, timed, pass_over)).unwrap_or_default()
     }
 
-    fn read(
-        table: &Table<'_>,
-        timed: bool,
-        refuse: &mut dyn FnMut(Error) -> Result<(), Error>,
-    ) -> Result<Self, Error> {
+    fn read(table: &Table<'_>, timed: bool, refuse: &mut dyn FnMut(Error) -> Result<()>) -> Result<Self> {
         let mut options = Self::default();
         let get = |name: &str| table.clone().get(name.as_bytes());
         match get("temporary") {

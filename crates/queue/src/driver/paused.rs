@@ -4,7 +4,7 @@
 
 use super::fifo::Fifo;
 use super::{Candidates, Change, Driver, Event, NewTask, Next, Tasks};
-use crate::error::Error;
+use crate::error::Result;
 use crate::task::Task;
 
 /// A driver that hands out no task. The tube's own driver answers everything else.
@@ -34,15 +34,15 @@ impl Driver for Paused {
         self.0.waits_for_capacity()
     }
 
-    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<()> {
         self.0.encode(task, now, out)
     }
 
-    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error> {
+    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change> {
         self.0.change(task, event, now)
     }
 
-    fn next<'a>(&self, _: Tasks<'a>, _now: u64) -> Result<Next<'a>, Error> {
+    fn next<'a>(&self, _: Tasks<'a>, _now: u64) -> Result<Next<'a>> {
         Ok(Next::Nothing)
     }
 

@@ -2,7 +2,7 @@
 
 use lycosa_store::{IndexId, IteratorType, SpaceId, Store};
 
-use crate::error::Error;
+use crate::error::Result;
 use crate::task::{ShortKey, State};
 
 /// The ids of a tube's indexes in its space. One that the type of tube lacks is 0.
@@ -34,7 +34,7 @@ impl<'a> Tasks<'a> {
     ///
     /// # Errors
     /// The space is gone.
-    pub fn get(self, id: u64) -> Result<Option<&'a [u8]>, Error> {
+    pub fn get(self, id: u64) -> Result<Option<&'a [u8]>> {
         #[cfg(test)]
         crate::cost::count_look_up();
         Ok(self.store.get(self.space, 0, &ShortKey::id(id))?)
@@ -44,7 +44,7 @@ impl<'a> Tasks<'a> {
     ///
     /// # Errors
     /// The space or the index is gone.
-    pub fn first(self, index: IndexId, key: &[u8]) -> Result<Option<&'a [u8]>, Error> {
+    pub fn first(self, index: IndexId, key: &[u8]) -> Result<Option<&'a [u8]>> {
         #[cfg(test)]
         crate::cost::count_look_up();
         Ok(self.store.first(self.space, index, IteratorType::Eq, key)?)
@@ -54,7 +54,7 @@ impl<'a> Tasks<'a> {
     ///
     /// # Errors
     /// The space or the index is gone.
-    pub fn first_in_state(self, state: State) -> Result<Option<&'a [u8]>, Error> {
+    pub fn first_in_state(self, state: State) -> Result<Option<&'a [u8]>> {
         self.first(self.indexes.status, &ShortKey::state(state, &[]))
     }
 
@@ -62,7 +62,7 @@ impl<'a> Tasks<'a> {
     ///
     /// # Errors
     /// The space or the index is gone.
-    pub fn count(self, state: State) -> Result<u64, Error> {
+    pub fn count(self, state: State) -> Result<u64> {
         let key = ShortKey::state(state, &[]);
         Ok(self.store.count(self.space, self.indexes.status, IteratorType::Eq, &key)?)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{TubeType, fifo, fifottl, limfifottl, utube, utubettl};
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// Names of the types that come with the queue; a program may register more.
 pub const BUILT_IN: [&str; 5] = ["fifo", "fifottl", "limfifottl", "utube", "utubettl"];
@@ -29,7 +29,7 @@ impl TubeTypes {
     }
 
     /// Adds a type whose name is new.
-    pub(crate) fn add(&mut self, tube_type: TubeType) -> Result<(), Error> {
+    pub(crate) fn add(&mut self, tube_type: TubeType) -> Result<()> {
         if self.get(&tube_type.name).is_some() {
             return Err(Error::DriverExists(tube_type.name));
         }

@@ -6,7 +6,7 @@ use super::options::write_sub_queue;
 use super::{
     Beginning, Change, Driver, Engine, Event, NewTask, TubeOptions, TubeType, change_without_deadlines,
 };
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::task::{Layout, SpaceLayout, State, Task};
 
 /// Where the fields are.
@@ -42,14 +42,14 @@ impl Utube {
     ///
     /// # Errors
     /// A ready buffer on `vinyl`.
-    pub fn new(options: &TubeOptions) -> Result<Self, Error> {
+    pub fn new(options: &TubeOptions) -> Result<Self> {
         check_ready_buffer(options)?;
         Ok(Self { candidates: Candidates::new(CandidateOrder::Id) })
     }
 }
 
 /// Refuses the combination of options that no tube with sub-queues supports.
-pub(super) fn check_ready_buffer(options: &TubeOptions) -> Result<(), Error> {
+pub(super) fn check_ready_buffer(options: &TubeOptions) -> Result<()> {
     if options.ready_buffer && options.engine == Engine::Vinyl {
         return Err(Error::ReadyBufferOnVinyl);
     }
@@ -61,14 +61,14 @@ impl Driver for Utube {
         Some("utube")
     }
 
-    fn encode(&self, task: &NewTask<'_>, _now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn encode(&self, task: &NewTask<'_>, _now: u64, out: &mut Vec<u8>) -> Result<()> {
         Beginning::new(task, 3, State::Ready).write(out);
         write_sub_queue(task.options.utube, out)?;
         out.extend_from_slice(task.data.unwrap_or(&[]));
         Ok(())
     }
 
-    fn change(&self, _task: &Task<'_>, event: Event, _now: u64) -> Result<Change, Error> {
+    fn change(&self, _task: &Task<'_>, event: Event, _now: u64) -> Result<Change> {
         change_without_deadlines(event, "utube")
     }
 

@@ -6,7 +6,7 @@ use super::fifottl::{Lifetime, space_layout};
 use super::options::write_sub_queue;
 use super::utube::check_ready_buffer;
 use super::{Change, Driver, Event, NewTask, TubeOptions, TubeType};
-use crate::error::Error;
+use crate::error::Result;
 use crate::task::{Layout, SpaceLayout, Task};
 
 /// Where the fields are.
@@ -43,7 +43,7 @@ impl UtubeTtl {
     ///
     /// # Errors
     /// A ready buffer on `vinyl`.
-    pub fn new(options: &TubeOptions) -> Result<Self, Error> {
+    pub fn new(options: &TubeOptions) -> Result<Self> {
         check_ready_buffer(options)?;
         Ok(Self {
             lifetime: Lifetime::new(options),
@@ -57,14 +57,14 @@ impl Driver for UtubeTtl {
         Some("ttl")
     }
 
-    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn encode(&self, task: &NewTask<'_>, now: u64, out: &mut Vec<u8>) -> Result<()> {
         self.lifetime.encode(task, 8, now, out)?;
         write_sub_queue(task.options.utube, out)?;
         out.extend_from_slice(task.data.unwrap_or(&[]));
         Ok(())
     }
 
-    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change, Error> {
+    fn change(&self, task: &Task<'_>, event: Event, now: u64) -> Result<Change> {
         Ok(Lifetime::change(task, event, now))
     }
 

@@ -3,7 +3,7 @@
 use super::{ENDED, Lease, Token, span};
 use crate::account::Side;
 use crate::driver::{Change, Event};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::operation::Decided;
 use crate::statistics::Operation;
 use crate::task::{State, Task, TaskKey};
@@ -43,7 +43,7 @@ impl LeasesTurn<'_> {
 
     /// Ends a lease. One of a tube that the process does not know (its type is not registered yet) is forgotten; the task is
     /// released with the start of the tube.
-    fn end(&mut self, task: TaskKey) -> Result<(), Error> {
+    fn end(&mut self, task: TaskKey) -> Result<()> {
         if let Some(index) = self.turn.tubes.by_id(task.0) {
             let mut tube = self.turn.tube(index)?;
             if tube.is_taken(task.1)? {
@@ -56,7 +56,7 @@ impl LeasesTurn<'_> {
 
 impl TubeCall<'_> {
     /// `touch(token, seconds)`
-    pub(crate) fn renew(&mut self, token: Token, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn renew(&mut self, token: Token, out: &mut Vec<u8>) -> Result<Answer> {
         let micros = self.call.arguments.present(1).and_then(span).ok_or(Error::LeaseSpan)?;
         self.transact(|tube| tube.renew(token, micros, out))?;
         Ok(Answer::one())
@@ -65,11 +65,11 @@ impl TubeCall<'_> {
 
 impl TubeTurn<'_> {
     /// The id of the task that a token's lease owns.
-    pub(crate) fn leased_task(&self, token: Token) -> Result<u64, Error> {
+    pub(crate) fn leased_task(&self, token: Token) -> Result<u64> {
         self.lease(token).map(|_| token.task.1)
     }
 
-    fn lease(&self, token: Token) -> Result<Lease, Error> {
+    fn lease(&self, token: Token) -> Result<Lease> {
         let stale = || Error::StaleLease(token.to_string());
         if token.task.0 != self.tube.id {
             return Err(stale());
@@ -86,7 +86,7 @@ impl TubeTurn<'_> {
         client: Client,
         micros: u64,
         out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         self.common.owners.leases.prepare(self.store)?;
         let key = self.key(id);
         let Self { store, tube, common, now, .. } = self;
@@ -115,7 +115,7 @@ impl TubeTurn<'_> {
     }
 
     /// Moves the end of a lease to `micros` from now, never to an earlier time: repeating a renewal is harmless.
-    fn renew(&mut self, token: Token, micros: u64, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn renew(&mut self, token: Token, micros: u64, out: &mut Vec<u8>) -> Result<()> {
         let mut lease = self.lease(token)?;
         let id = token.task.1;
         lease.ends = lease.ends.max(self.now.saturating_add(micros));
@@ -145,7 +145,7 @@ impl TubeTurn<'_> {
     }
 
     /// The end of the time for which a task was taken: its ttr, or its lease.
-    pub(crate) fn ttr_over(&mut self, id: u64) -> Result<bool, Error> {
+    pub(crate) fn ttr_over(&mut self, id: u64) -> Result<bool> {
         if self.common.owners.leases.of(self.store, self.key(id))?.is_some() {
             return self.end_lease(id);
         }
@@ -153,12 +153,12 @@ impl TubeTurn<'_> {
     }
 
     /// Makes a task ready whose lease has ended, and notes why its attempt has failed.
-    fn end_lease(&mut self, id: u64) -> Result<bool, Error> {
+    fn end_lease(&mut self, id: u64) -> Result<bool> {
         self.note_failure(id, Some(ENDED))?;
         self.change(id, Event::TtrOver, None)
     }
 
-    fn is_taken(&self, id: u64) -> Result<bool, Error> {
+    fn is_taken(&self, id: u64) -> Result<bool> {
         let task = self.tasks().get(id)?.and_then(|tuple| Task::read(tuple, self.tube.kind.layout()));
         Ok(task.is_some_and(|task| task.state() == Some(State::Taken)))
     }

@@ -9,7 +9,7 @@ use crate::arguments::{Number, string};
 use crate::background::{PORTION, WALK};
 use crate::bulk::Search;
 use crate::command::Call;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::task::{ShortKey, State, Task};
 use crate::tube::Tube;
 use crate::turn::{LongCallsTurn, TubeTurn, Turn};
@@ -18,7 +18,7 @@ use crate::{Answer, Woken};
 
 impl LongCallsTurn<'_> {
     /// `kick([count])`. Answers how many were kicked.
-    pub(crate) fn kick(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn kick(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         let limit = match call.arguments.get(0) {
             None | Some([0xc2]) => 1,
             Some(value) => {
@@ -31,7 +31,7 @@ impl LongCallsTurn<'_> {
     }
 
     /// `release_all()`
-    pub(crate) fn release_all(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn release_all(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         let taken = self.turn.tube(call.index)?.tasks().count(State::Taken)?;
         self.begin(call, (taken, Work::ReleaseAll { after: None }), out)
     }
@@ -42,7 +42,7 @@ impl LongCallsTurn<'_> {
         call: &Call<'_>,
         (tasks, work): (u64, Work),
         out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         let Call { index, caller, command, .. } = *call;
         let request = command.request;
         let handle = self.turn.tubes.handle(index);
@@ -59,7 +59,7 @@ impl LongCallsTurn<'_> {
     }
 
     /// Looks at a page's first tasks at once, and goes on with the rest among the long calls.
-    pub(crate) fn find(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn find(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         let Call { index, caller, command, .. } = *call;
         let request = command.request;
         let tube = self.turn.tube(index)?;
@@ -129,13 +129,13 @@ impl LongCallsTurn<'_> {
         }
     }
 
-    fn answer(&mut self, long: &LongCall, result: Result<(u32, Vec<u8>), Error>) {
+    fn answer(&mut self, long: &LongCall, result: Result<(u32, Vec<u8>)>) {
         let LongCall { connection, request, .. } = *long;
         self.turn.common.woken.push_back(Woken { connection, request, result });
     }
 
     /// One slice of a call, in portions until the budget is spent. Whether the call is done.
-    fn advance(&mut self, long: &mut LongCall, budget: &mut Budget<'_>) -> Result<bool, Error> {
+    fn advance(&mut self, long: &mut LongCall, budget: &mut Budget<'_>) -> Result<bool> {
         if self.turn.tubes.get(long.handle).is_none() {
             return Err(Error::TubeNotFound);
         }
@@ -164,7 +164,7 @@ impl LongCall {
     }
 
     /// Handles at most `limit` tasks: how many it was, and whether the call is done.
-    fn portion(&mut self, tube: &mut TubeTurn<'_>, limit: usize) -> Result<(usize, bool), Error> {
+    fn portion(&mut self, tube: &mut TubeTurn<'_>, limit: usize) -> Result<(usize, bool)> {
         let (since, request) = (self.since, self.request);
         match &mut self.work {
             Work::Find(_) => Ok((0, true)),
@@ -196,7 +196,7 @@ impl LongCall {
 
 impl TubeTurn<'_> {
     /// Whether a task's owner has taken it after that time. A time that is still to come is of before a clock was set back.
-    fn is_taken_since(&self, id: u64, since: u64) -> Result<bool, Error> {
+    fn is_taken_since(&self, id: u64, since: u64) -> Result<bool> {
         let taken_at = self.common.owners.taken_at(self.store, self.key(id))?;
         Ok(taken_at.is_some_and(|taken_at| taken_at > since && taken_at <= self.now))
     }
@@ -209,7 +209,7 @@ impl Tube {
         store: &Store,
         after: Option<(u64, u64)>,
         limit: usize,
-    ) -> Result<Vec<(u64, u64)>, Error> {
+    ) -> Result<Vec<(u64, u64)>> {
         let layout = self.kind.layout();
         let (iterator, key) = match after {
             None => (IteratorType::Ge, ShortKey::state(State::Taken, &[])),

@@ -6,13 +6,13 @@ use super::Pause;
 use crate::Answer;
 use crate::audit::{Steered, reason};
 use crate::command::Call;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::tube_call::TubeCall;
 use crate::turn::{CatalogTurn, Turn};
 
 impl TubeCall<'_> {
     /// `pause([{reason}])` and `resume([{reason}])`. Replies whether anything has changed.
-    pub(crate) fn set_paused(&mut self, paused: bool, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn set_paused(&mut self, paused: bool, out: &mut Vec<u8>) -> Result<Answer> {
         let operation = if paused { "pause" } else { "resume" };
         if self.turn.store.in_transaction() {
             return Err(Error::InTransaction(operation));

@@ -6,7 +6,7 @@ use lycosa_tuple::mp::{self, Reader};
 use super::{Procedure, ProcedureKind, QueueMethod, TubeMethod};
 use crate::arguments::{Arguments, Number, string};
 use crate::batch::MAX_BATCH;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::grant::check_readable;
 use crate::listing::may_look;
 use crate::state::QueueState;
@@ -97,7 +97,7 @@ impl Queue {
         command: &Command<'_>,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         let start = out.len();
         let Command { procedure, right, arguments, .. } = *command;
         let (asker, trusted) = (caller, right.makes_trusted(caller, procedure));
@@ -137,7 +137,7 @@ impl Queue {
     ///
     /// # Errors
     /// The tube's space is gone.
-    pub fn tube_statistics(&self, store: &Store, name: &str) -> Result<Option<TubeStatistics>, Error> {
+    pub fn tube_statistics(&self, store: &Store, name: &str) -> Result<Option<TubeStatistics>> {
         let tube = self.tubes.by_name(name).and_then(|handle| self.tubes.get(handle));
         tube.map(|tube| statistics_of(store, tube)).transpose()
     }
@@ -150,7 +150,7 @@ impl Turn<'_> {
         method: QueueMethod,
         arguments: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         let arguments = Arguments::parse(arguments)?;
         match method {
             QueueMethod::CreateTube if !self.common.is_running() => {
@@ -190,7 +190,7 @@ impl CatalogTurn<'_> {
         caller: &Caller,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         check_readable(self.turn.store, caller, self.turn.common.spaces.queue)?;
         match arguments.present(0) {
             Some(name) => {
@@ -216,7 +216,7 @@ impl CatalogTurn<'_> {
         Ok(Answer::one())
     }
 
-    fn list(&self, caller: &Caller, arguments: Arguments<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    fn list(&self, caller: &Caller, arguments: Arguments<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         let is_seen = |tube: &Tube| may_look(self.turn.store, caller, tube);
         match arguments.get(0) {
             None => {
@@ -235,7 +235,7 @@ impl CatalogTurn<'_> {
     }
 }
 
-fn statistics_of(store: &Store, tube: &Tube) -> Result<TubeStatistics, Error> {
+fn statistics_of(store: &Store, tube: &Tube) -> Result<TubeStatistics> {
     store.space(tube.space)?;
     Ok(tube.statistics())
 }

@@ -6,7 +6,7 @@ use super::{Recount, Recounted};
 use crate::account::Side;
 use crate::command::Call;
 use crate::counted::{KeptTasks, Place};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::long_call::Work;
 use crate::statistics::TaskCounts;
 use crate::task::{ShortKey, id_of};
@@ -17,7 +17,7 @@ use crate::{Answer, Queue};
 
 impl LongCallsTurn<'_> {
     /// `recount()`: a map of the numbers of tasks by state as a walk finds them, as they are kept and as the index has them.
-    pub(crate) fn recount(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn recount(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         let tube = self.turn.tube(call.index)?;
         let tasks = tube.store.space(tube.tube.space)?.len();
         if tube.store.in_transaction() {
@@ -46,7 +46,7 @@ impl TubeTurn<'_> {
         &mut self,
         request: u64,
         limit: usize,
-    ) -> Result<(usize, Option<Recounted>), Error> {
+    ) -> Result<(usize, Option<Recounted>)> {
         let fresh = || Box::new(Recount { request, after: None, counts: KeptTasks::default() });
         let mut recount = match self.tube.recount.take() {
             Some(other) if other.request != request => {
@@ -119,7 +119,7 @@ impl Queue {
 
 impl Tube {
     /// Numbers and bytes of all tasks, by a walk over them.
-    fn count_again(&self, store: &Store) -> Result<(TaskCounts, u64), Error> {
+    fn count_again(&self, store: &Store) -> Result<(TaskCounts, u64)> {
         let layout = self.kind.layout();
         let (mut counts, mut bytes) = (KeptTasks::default(), 0);
         for tuple in store.range(self.space, 0, IteratorType::All, &[0x90], 0)? {

@@ -2,7 +2,7 @@
 
 use super::{Repeat, Repeated, TakeName};
 use crate::batch::{begin_taken, end_taken};
-use crate::error::Error;
+use crate::error::Result;
 use crate::leases::Form;
 use crate::tube_call::TubeCall;
 use crate::turn::TubeTurn;
@@ -17,7 +17,7 @@ impl TubeCall<'_> {
         repeat: Repeat,
         wanted: &Wanted,
         out: &mut Vec<u8>,
-    ) -> Result<Repeated, Error> {
+    ) -> Result<Repeated> {
         match repeat.name {
             Some(name) if repeat.is_again() || !self.turn.common.repetitions.is_empty() => {
                 self.take_again(&name, repeat.attempt, wanted, out)
@@ -32,7 +32,7 @@ impl TubeCall<'_> {
         attempt: u64,
         wanted: &Wanted,
         out: &mut Vec<u8>,
-    ) -> Result<Repeated, Error> {
+    ) -> Result<Repeated> {
         let Some(session) = self.turn.common.sessions.of(self.call.caller.session) else {
             return Ok(Repeated::New);
         };
@@ -90,7 +90,7 @@ impl TubeCall<'_> {
 
 impl TubeTurn<'_> {
     /// Appends a taken task as the take with this form did. False if no task has this id.
-    fn write_taken(&self, id: u64, form: Form, out: &mut Vec<u8>) -> Result<bool, Error> {
+    fn write_taken(&self, id: u64, form: Form, out: &mut Vec<u8>) -> Result<bool> {
         match form {
             Form::Extended => self.write_extended(id, out),
             Form::Plain | Form::Leased(_) => self.write_stored(id, out),

@@ -7,7 +7,7 @@ use lycosa_tuple::mp;
 
 use super::{Fate, SessionId, SharedSession, text};
 use crate::arguments::{Arguments, string};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::system::{TAKEN_BY_SESSION, delete_row, rows};
 use crate::task::string_key;
 use crate::transaction::Undo;
@@ -21,7 +21,7 @@ impl SessionsTurn<'_> {
         caller: &Caller,
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let wanted = match arguments.present(0) {
             None => None,
             Some(value) => {
@@ -118,7 +118,7 @@ impl SessionsTurn<'_> {
 }
 
 impl Common {
-    pub(super) fn is_known(&self, store: &Store, session: &SessionId) -> Result<bool, Error> {
+    pub(super) fn is_known(&self, store: &Store, session: &SessionId) -> Result<bool> {
         if self.sessions.is_live(session) {
             return Ok(true);
         }
@@ -126,7 +126,7 @@ impl Common {
     }
 
     /// Refuses a session that another user has opened, unless the caller may read and change every user's sessions.
-    fn check_opener(&self, store: &Store, caller: &Caller, session: &SessionId) -> Result<(), Error> {
+    fn check_opener(&self, store: &Store, caller: &Caller, session: &SessionId) -> Result<()> {
         let Some(opener) = self.sessions.openers.get(session) else { return Ok(()) };
         if store.user(caller.effective).is_some_and(|user| *user.name == **opener) {
             return Ok(());
@@ -137,7 +137,7 @@ impl Common {
     }
 
     /// The session of a connection, which is made if the connection has none. Inside a transaction.
-    pub(crate) fn ensure_session(&mut self, store: &mut Store, client: Client) -> Result<SessionId, Error> {
+    pub(crate) fn ensure_session(&mut self, store: &mut Store, client: Client) -> Result<SessionId> {
         if let Some(session) = self.sessions.of(client.connection) {
             return Ok(session);
         }
@@ -164,7 +164,7 @@ impl Common {
     }
 
     /// Writes the rows of all sessions with a known opener anew: the mode has changed.
-    pub(crate) fn rewrite_sessions(&mut self, store: &mut Store) -> Result<(), Error> {
+    pub(crate) fn rewrite_sessions(&mut self, store: &mut Store) -> Result<()> {
         let space = self.spaces.shared_sessions;
         for row in rows(store, space, 0, IteratorType::All, &[0x90])? {
             let Some(shared) = SharedSession::read(&row) else { continue };
@@ -182,7 +182,7 @@ impl Common {
         client: Client,
         session: SessionId,
         now: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         if self.sessions.of(client.connection) != Some(session) {
             self.leave_session(store, client.connection, now)?;
         }
@@ -198,7 +198,7 @@ impl Common {
         store: &mut Store,
         (connection, session): (u64, SessionId),
         now: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         if self.sessions.of(connection) != Some(session) {
             return Ok(());
         }
@@ -217,7 +217,7 @@ impl Common {
     }
 
     /// Writes the rows of an active session and of a connection that has it.
-    fn bind(&mut self, store: &mut Store, connection: u64, session: SessionId) -> Result<(), Error> {
+    fn bind(&mut self, store: &mut Store, connection: u64, session: SessionId) -> Result<()> {
         let mut row = Vec::with_capacity(32);
         mp::write_array(&mut row, 2);
         mp::write_uint(&mut row, connection);
@@ -231,7 +231,7 @@ impl Common {
     }
 
     /// Takes a connection's session from it; decides what becomes of the session if that was its last one.
-    fn leave_session(&mut self, store: &mut Store, connection: u64, now: u64) -> Result<(), Error> {
+    fn leave_session(&mut self, store: &mut Store, connection: u64, now: u64) -> Result<()> {
         let Some(session) = self.sessions.bind(connection, None) else { return Ok(()) };
         self.pending.undo.push(Undo::Session { connection, previous: Some(session) });
         delete_row(store, self.spaces.session_ids, &[connection])?;
@@ -245,12 +245,7 @@ impl Common {
         self.end_session(store, session, fate)
     }
 
-    pub(super) fn end_session(
-        &mut self,
-        store: &mut Store,
-        session: SessionId,
-        fate: Fate,
-    ) -> Result<(), Error> {
+    pub(super) fn end_session(&mut self, store: &mut Store, session: SessionId, fate: Fate) -> Result<()> {
         let space = self.spaces.shared_sessions;
         match fate {
             Fate::Expires(expires) => {

@@ -8,7 +8,7 @@ use lycosa_store::IteratorType;
 use super::{Relief, SessionId, text};
 use crate::Caller;
 use crate::audit::Steered;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::owners::owner::Owner;
 use crate::system::{TAKEN_BY_SESSION, rows_after};
 use crate::task::{ShortKey, TaskKey, string_key, taken_key};
@@ -17,12 +17,7 @@ use crate::turn::{Common, SessionsTurn, TubeTurn, Turn};
 impl SessionsTurn<'_> {
     /// An operator releases everything that the session of a connection has taken before, in slices; the session goes on. The
     /// audit log has an entry. False: the connection has no session.
-    pub(crate) fn release(
-        &mut self,
-        caller: &Caller,
-        connection: u64,
-        entry: &Steered<'_>,
-    ) -> Result<bool, Error> {
+    pub(crate) fn release(&mut self, caller: &Caller, connection: u64, entry: &Steered<'_>) -> Result<bool> {
         let Some(session) = self.turn.common.sessions.of(connection) else { return Ok(false) };
         if self.turn.store.in_transaction() {
             return Err(Error::InTransaction("release"));
@@ -95,7 +90,7 @@ impl SessionsTurn<'_> {
 
     /// Runs a slice of `relief`. Returns the number of owners looked at, and whether the relief is over. Cached owners come
     /// first: an owner that is written back meanwhile is met by the walk over the rows.
-    fn relieve_some(&mut self, relief: &mut Relief, limit: usize) -> Result<(usize, bool), Error> {
+    fn relieve_some(&mut self, relief: &mut Relief, limit: usize) -> Result<(usize, bool)> {
         let Relief { session, before, .. } = *relief;
         let line = |(_, id): TaskKey| {
             move |name: &str| format!("release task {id}({name}) of session {}, as was asked", text(&session))
@@ -141,7 +136,7 @@ impl SessionsTurn<'_> {
         done
     }
 
-    fn release_if_disowned(&mut self, task: TaskKey) -> Result<(), Error> {
+    fn release_if_disowned(&mut self, task: TaskKey) -> Result<()> {
         if let Some(session) = self.turn.common.owners.session_of(self.turn.store, task)?
             && (self.turn.common.is_known(self.turn.store, &session)?
                 || self.turn.common.sessions.closing.contains(&session))
@@ -160,7 +155,7 @@ impl SessionsTurn<'_> {
         })
     }
 
-    fn release_tasks(&mut self, session: &SessionId, batch: usize) -> Result<usize, Error> {
+    fn release_tasks(&mut self, session: &SessionId, batch: usize) -> Result<usize> {
         let mut count = 0;
         let space = self.turn.common.spaces.taken;
         let line = |(_, id): TaskKey| {
@@ -183,7 +178,7 @@ impl SessionsTurn<'_> {
     }
 
     /// Releases a task that has lost its owner, and logs a line about it. The owner is forgotten even if the task is gone.
-    fn release_owned(&mut self, task: TaskKey, line: impl FnOnce(&str) -> String) -> Result<(), Error> {
+    fn release_owned(&mut self, task: TaskKey, line: impl FnOnce(&str) -> String) -> Result<()> {
         let Common { owners, pending, .. } = &mut *self.turn.common;
         owners.forget(self.turn.store, pending, task)?;
         let Some(index) = self.turn.tubes.by_id(task.0) else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! The start of sessions, in portions: sessions without a connection expire or end, and the rows show the living ones.
 
 use super::{Fate, SessionId, SessionsStart, SharedSession, session_field};
-use crate::error::Error;
+use crate::error::Result;
 use crate::system::{SystemSpaces, TAKEN_BY_SESSION, delete_row, rows_after};
 use crate::task::{id_of, string_key, taken_key};
 use crate::turn::{SessionsTurn, Turn};
@@ -13,7 +13,7 @@ impl SessionsTurn<'_> {
         &mut self,
         start: SessionsStart,
         limit: usize,
-    ) -> Result<(usize, Option<SessionsStart>), Error> {
+    ) -> Result<(usize, Option<SessionsStart>)> {
         match start {
             SessionsStart::Openers { after } => {
                 let (count, last) = self.find_openers(after, limit)?;
@@ -56,7 +56,7 @@ impl SessionsTurn<'_> {
         &self,
         after: Option<SessionId>,
         limit: usize,
-    ) -> Result<(Vec<Vec<u8>>, Option<SessionId>), Error> {
+    ) -> Result<(Vec<Vec<u8>>, Option<SessionId>)> {
         let key = after.map(|session| string_key(&session));
         let shared =
             rows_after(self.turn.store, self.turn.common.spaces.shared_sessions, 0, key.as_deref(), limit)?;
@@ -64,11 +64,7 @@ impl SessionsTurn<'_> {
         Ok((shared, last))
     }
 
-    fn find_openers(
-        &mut self,
-        after: Option<SessionId>,
-        limit: usize,
-    ) -> Result<(usize, Option<SessionId>), Error> {
+    fn find_openers(&mut self, after: Option<SessionId>, limit: usize) -> Result<(usize, Option<SessionId>)> {
         let (shared, last) = self.shared_after(after, limit)?;
         let sessions = &mut self.turn.common.sessions;
         if after.is_none() {
@@ -85,7 +81,7 @@ impl SessionsTurn<'_> {
     }
 
     /// Removes up to `limit` rows of `_queue_session_ids` and `_queue_consumers`. Returns how many.
-    fn erase_connections(&mut self, limit: usize) -> Result<usize, Error> {
+    fn erase_connections(&mut self, limit: usize) -> Result<usize> {
         // A truncation would leave a row in `_truncate` that no replica has.
         let SystemSpaces { session_ids, consumers, .. } = self.turn.common.spaces;
         let shown = rows_after(self.turn.store, session_ids, 0, None, limit)?;
@@ -103,11 +99,7 @@ impl SessionsTurn<'_> {
     }
 
     /// Lets sessions that no connection has expire or end. Looks at the sessions of up to `limit` rows behind a session.
-    fn end_left(
-        &mut self,
-        after: Option<SessionId>,
-        limit: usize,
-    ) -> Result<(usize, Option<SessionId>), Error> {
+    fn end_left(&mut self, after: Option<SessionId>, limit: usize) -> Result<(usize, Option<SessionId>)> {
         let (shared, last) = self.shared_after(after, limit)?;
         let ttr = self.turn.common.configuration.ttr.filter(|ttr| ttr.is_positive());
         self.turn.transact(|Turn { store, common, now, .. }| {

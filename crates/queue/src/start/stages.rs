@@ -7,7 +7,7 @@ use crate::LogLevel;
 use crate::create::Missing;
 use crate::derivation::Finding;
 use crate::driver::{TubeOptions, TubeType};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::session::SessionsStart;
 use crate::state::QueueState;
 use crate::system::{QUEUE, SystemSpaces, rows};
@@ -23,7 +23,7 @@ impl ComingUp {
     }
 
     /// Does portions for about `budget` rows. Returns whether the queue is up.
-    fn come_up(&mut self, turn: &mut Turn<'_>, budget: usize) -> Result<bool, Error> {
+    fn come_up(&mut self, turn: &mut Turn<'_>, budget: usize) -> Result<bool> {
         let mut left = budget;
         while left > 0 {
             if matches!(self.stage, Stage::Up) {
@@ -40,7 +40,7 @@ impl ComingUp {
     }
 
     /// Does one portion, which looks at up to `limit` rows. Returns at how many it has.
-    fn advance(&mut self, turn: &mut Turn<'_>, limit: usize) -> Result<usize, Error> {
+    fn advance(&mut self, turn: &mut Turn<'_>, limit: usize) -> Result<usize> {
         let (count, next) = match std::mem::replace(&mut self.stage, Stage::Up) {
             Stage::Spaces => {
                 if self.occasion == Occasion::Follow {
@@ -102,7 +102,7 @@ impl ComingUp {
     }
 
     /// The tube of the row of `_queue` behind an id is made. Behind the last one the tubes without a row are gone.
-    fn find_tube(&mut self, turn: &mut Turn<'_>, after: Option<u64>) -> Result<Stage, Error> {
+    fn find_tube(&mut self, turn: &mut Turn<'_>, after: Option<u64>) -> Result<Stage> {
         if let Some((row, id)) = turn.common.spaces.next_tube(turn.store, after)? {
             return Ok(match self.load_row(turn, &row) {
                 Some(index) => Stage::Derived { id, index, finding: Finding::default() },
@@ -138,7 +138,7 @@ impl ComingUp {
     }
 
     /// Rows of the tube behind an id are corrected. Behind the last tube the queue runs.
-    fn correct(&self, turn: &mut Turn<'_>, tube: Option<u64>, limit: usize) -> Result<(usize, Stage), Error> {
+    fn correct(&self, turn: &mut Turn<'_>, tube: Option<u64>, limit: usize) -> Result<(usize, Stage)> {
         if let Some((id, index)) = turn.tubes.next(tube, false) {
             // After a time as a replica a tube's tasks beyond a portion are left to the timer.
             let limit = if self.occasion == Occasion::Beginning { usize::MAX } else { limit };
@@ -152,7 +152,7 @@ impl ComingUp {
         Ok((1, Stage::Serving))
     }
 
-    fn prepare_spaces(turn: &mut Turn<'_>) -> Result<(), Error> {
+    fn prepare_spaces(turn: &mut Turn<'_>) -> Result<()> {
         let excludes_temporary = turn.common.configuration.in_replicaset && !turn.common.notes_owners;
         if excludes_temporary && Self::temporary_tubes_stored(turn) {
             turn.common.configuration.in_replicaset = false;
@@ -170,7 +170,7 @@ impl ComingUp {
     }
 
     /// Empties temporary tubes: this member put their tasks when it led before, and other members have led since. The ids go on.
-    fn empty_temporary(turn: &mut Turn<'_>) -> Result<(), Error> {
+    fn empty_temporary(turn: &mut Turn<'_>) -> Result<()> {
         let stored = rows(turn.store, turn.common.spaces.queue, 0, IteratorType::All, &[0x90])?;
         for row in stored.iter().filter_map(|row| TubeRow::read(row)) {
             let space = turn.store.space_by_name(row.space).filter(|space| space.is_temporary());
@@ -253,7 +253,7 @@ impl ComingUp {
         turn: &mut Turn<'_>,
         after: Option<TaskKey>,
         limit: usize,
-    ) -> Result<(usize, Option<TaskKey>), Error> {
+    ) -> Result<(usize, Option<TaskKey>)> {
         if self.occasion == Occasion::Again {
             let temporary = turn.tubes.iter().filter(|tube| tube.options.temporary);
             let temporary: Vec<_> = temporary.map(|tube| tube.id).collect();
@@ -277,7 +277,7 @@ impl ComingUp {
         index: TubeIndex,
         after: Option<(u64, u64)>,
         limit: usize,
-    ) -> Result<(usize, Option<(u64, u64)>), Error> {
+    ) -> Result<(usize, Option<(u64, u64)>)> {
         let TubeTurn { store, tube, common, .. } = turn.tube(index)?;
         let taken = tube.taken_after(store, after, limit)?;
         let mut orphans = Vec::new();
@@ -303,7 +303,7 @@ impl ComingUp {
     }
 
     /// Releases taken tasks of a tube.
-    fn release(&mut self, turn: &mut Turn<'_>, index: TubeIndex, tasks: &[u64]) -> Result<(), Error> {
+    fn release(&mut self, turn: &mut Turn<'_>, index: TubeIndex, tasks: &[u64]) -> Result<()> {
         for batch in tasks.chunks(Turn::BATCH) {
             turn.transact_at(index, |tube| {
                 for &id in batch {
@@ -321,7 +321,7 @@ impl ComingUp {
         turn: &mut Turn<'_>,
         after: Option<TaskKey>,
         limit: usize,
-    ) -> Result<(usize, Option<TaskKey>), Error> {
+    ) -> Result<(usize, Option<TaskKey>)> {
         let mut tasks = turn.common.owners.written_after(turn.store, after, limit)?;
         let (count, last) = (tasks.len(), tasks.last().copied());
         if after.is_none() {
@@ -332,7 +332,7 @@ impl ComingUp {
     }
 
     /// Forgets the owner of each task of the list that is gone or not taken.
-    fn forget_missing(turn: &mut Turn<'_>, tasks: &[TaskKey]) -> Result<(), Error> {
+    fn forget_missing(turn: &mut Turn<'_>, tasks: &[TaskKey]) -> Result<()> {
         let mut missing = Vec::new();
         for &(tube_id, id) in tasks {
             let held = turn.tubes.by_id(tube_id).and_then(|index| turn.tubes.at(index)).map(|tube| {
@@ -352,7 +352,7 @@ impl ComingUp {
 }
 
 impl Turn<'_> {
-    pub(crate) fn start(&mut self) -> Result<StartReport, Error> {
+    pub(crate) fn start(&mut self) -> Result<StartReport> {
         let has_followed = std::mem::replace(&mut self.common.follows, true);
         self.common.set_state(QueueState::Startup);
         self.common.starts = true;
@@ -395,7 +395,7 @@ impl Turn<'_> {
 
 impl CatalogTurn<'_> {
     /// Adds a type of tube. The stored tubes of that type come up, and their tasks are released, if the queue runs.
-    pub(crate) fn register(&mut self, tube_type: TubeType) -> Result<StartReport, Error> {
+    pub(crate) fn register(&mut self, tube_type: TubeType) -> Result<StartReport> {
         let name = tube_type.name().to_owned();
         self.turn.common.types.add(tube_type)?;
         let mut up = ComingUp::new(Occasion::Beginning, self.turn.tubes);
@@ -429,7 +429,7 @@ impl CatalogTurn<'_> {
     }
 
     /// Makes a tube of a row of `_queue`. What derives from its tasks is to be found next ([`TubeTurn::derive`]).
-    pub(crate) fn load_stored(&mut self, row: &TubeRow<'_>, missing: Missing) -> Result<TubeIndex, Error> {
+    pub(crate) fn load_stored(&mut self, row: &TubeRow<'_>, missing: Missing) -> Result<TubeIndex> {
         let kind = self.turn.common.types.get(row.tube_type).cloned();
         let kind = kind.ok_or_else(|| Error::UnknownTubeType(row.tube_type.into()))?;
         let mut refused = Vec::new();

@@ -3,7 +3,7 @@
 use lycosa_tuple::mp::{Kind, Reader};
 
 use crate::arguments::{Arguments, Number, kind, string};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::state::QueueState;
 use crate::system::SystemSpaces;
 use crate::time::Seconds;
@@ -19,7 +19,7 @@ struct Request {
 }
 
 impl Request {
-    fn parse(value: Option<&[u8]>) -> Result<Self, Error> {
+    fn parse(value: Option<&[u8]>) -> Result<Self> {
         let mut request = Self::default();
         let Some(value) = value else { return Ok(request) };
         let mut reader = Reader::new(value);
@@ -67,11 +67,11 @@ impl Common {
     }
 
     /// In a replica set sessions are in durable spaces, which cannot be written while the instance is read-only.
-    pub(crate) fn refuse_if_read_only(&self) -> Result<(), Error> {
+    pub(crate) fn refuse_if_read_only(&self) -> Result<()> {
         if self.configuration.in_replicaset { self.refuse_writes() } else { Ok(()) }
     }
 
-    fn refuse_writes(&self) -> Result<(), Error> {
+    fn refuse_writes(&self) -> Result<()> {
         if self.keeps_in_step() { Ok(()) } else { Err(Error::ReadOnly) }
     }
 
@@ -88,7 +88,7 @@ impl Common {
 
 impl ConfigurationTurn<'_> {
     /// `queue.cfg([options])`. Before the start the options are only kept.
-    pub(crate) fn set(&mut self, caller: &Caller, arguments: Arguments<'_>) -> Result<(), Error> {
+    pub(crate) fn set(&mut self, caller: &Caller, arguments: Arguments<'_>) -> Result<()> {
         let request = Request::parse(arguments.get(0))?;
         let present = self.turn.common.configuration.in_replicaset;
         let in_replicaset = request.in_replicaset.unwrap_or(present);
@@ -111,7 +111,7 @@ impl ConfigurationTurn<'_> {
         is_bound
     }
 
-    fn set_mode(&mut self, caller: &Caller, in_replicaset: bool) -> Result<(), Error> {
+    fn set_mode(&mut self, caller: &Caller, in_replicaset: bool) -> Result<()> {
         if self.turn.common.state == QueueState::Init {
             self.turn.common.configuration.in_replicaset = in_replicaset;
             return Ok(());
@@ -142,7 +142,7 @@ impl ConfigurationTurn<'_> {
 }
 
 impl Turn<'_> {
-    pub(crate) fn set_read_only(&mut self, read_only: bool) -> Result<(), Error> {
+    pub(crate) fn set_read_only(&mut self, read_only: bool) -> Result<()> {
         match (self.common.state, read_only) {
             (QueueState::Running | QueueState::Startup, true) => {
                 self.common.set_state(QueueState::Ending);

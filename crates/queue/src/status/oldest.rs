@@ -10,7 +10,7 @@ use std::cell::Cell;
 
 use lycosa_store::Space;
 
-use crate::error::Error;
+use crate::error::Result;
 
 /// Of a space: its identity, its revision, and the number of its tuples.
 type Version = (u64, u64, u64);
@@ -27,8 +27,8 @@ impl Oldest {
     pub(super) fn find(
         &self,
         space: &Space,
-        look: impl FnOnce() -> Result<Option<u64>, Error>,
-    ) -> Result<Option<u64>, Error> {
+        look: impl FnOnce() -> Result<Option<u64>>,
+    ) -> Result<Option<u64>> {
         let version = (space.identity(), space.revision(), space.len());
         if let Some((kept, found)) = self.0.get()
             && kept == version

@@ -9,7 +9,7 @@ use lycosa_store::{Budget, Store};
 use super::issue::{Fault, Gravity, TubeFacts};
 use super::view::{Page, TubeStatus};
 use crate::Queue;
-use crate::error::Error;
+use crate::error::Result;
 use crate::tube::Tube;
 use crate::tube::handle::TubeIndex;
 use crate::waiter::Line;
@@ -67,7 +67,7 @@ impl Queue {
         mut budget: Budget<'_>,
         now: u64,
         survey: &mut Survey,
-    ) -> Result<Option<u64>, Error> {
+    ) -> Result<Option<u64>> {
         while !budget.is_spent() {
             let Some((id, index)) = self.tubes.next(after, false) else { return Ok(None) };
             after = Some(id);
@@ -85,7 +85,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Self::statuses`].
-    pub fn status_of_id(&self, store: &Store, id: u64, now: u64) -> Result<Option<TubeStatus>, Error> {
+    pub fn status_of_id(&self, store: &Store, id: u64, now: u64) -> Result<Option<TubeStatus>> {
         let found = self.tubes.by_id(id).and_then(|index| Some((index, self.tubes.at(index)?)));
         let page = Page { issues: true, ..Page::default() };
         found.map(|tube| self.common.status_of(store, tube, page, now)).transpose()
@@ -99,7 +99,7 @@ impl Queue {
         budget: &mut Budget<'_>,
         now: u64,
         survey: &mut Survey,
-    ) -> Result<Option<Gravity>, Error> {
+    ) -> Result<Option<Gravity>> {
         let tasks = tube.counts.shown();
         let waiting = self.common.waiters.count(index, Line::Takes);
         survey.waiting_takes += u64::from(waiting);

@@ -7,7 +7,7 @@ use super::history::History;
 use super::issue::Issue;
 use super::rates::Rates;
 use crate::driver::TubeOptions;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::listing::may_look;
 use crate::statistics::{Counters, Operation, TaskCounts};
 use crate::task::{NameKey, ShortKey, State, Task, id_of};
@@ -136,7 +136,7 @@ impl Queue {
         caller: &Caller,
         page: Page<'_>,
         now: u64,
-    ) -> Result<(Vec<TubeStatus>, Option<u64>), Error> {
+    ) -> Result<(Vec<TubeStatus>, Option<u64>)> {
         let is_seen = |tube: &Tube| store.space(tube.space).is_ok() && may_look(store, caller, tube);
         if let Some(name) = page.tube {
             let found = self.tubes.by_name(name).map(|handle| handle.index);
@@ -186,7 +186,7 @@ impl Queue {
         tube: (TubeIndex, &Tube),
         page: Page<'_>,
         now: u64,
-    ) -> Result<TubeStatus, Error> {
+    ) -> Result<TubeStatus> {
         self.common.status_of(store, tube, page, now)
     }
 
@@ -223,7 +223,7 @@ impl Common {
         (index, tube): (TubeIndex, &Tube),
         page: Page<'_>,
         now: u64,
-    ) -> Result<TubeStatus, Error> {
+    ) -> Result<TubeStatus> {
         let meter = tube.meter.as_deref();
         let candidates = tube.driver.candidates();
         let age = |since: u64| now.saturating_sub(since);
@@ -259,7 +259,7 @@ impl Common {
 
     /// When the task was taken that is taken longest: the first of the sample, or the owner of the first taken task if that is
     /// older, as after a restart.
-    pub(super) fn oldest_taken(&self, store: &Store, tube: &Tube) -> Result<Option<u64>, Error> {
+    pub(super) fn oldest_taken(&self, store: &Store, tube: &Tube) -> Result<Option<u64>> {
         if tube.counts.shown().taken == 0 {
             return Ok(None);
         }
@@ -272,7 +272,7 @@ impl Common {
 
 impl Turn<'_> {
     /// `status()`: the map of one tube, with its sub-queues and its history.
-    pub(crate) fn write_tube_status(&self, index: TubeIndex, out: &mut Vec<u8>) -> Result<Answer, Error> {
+    pub(crate) fn write_tube_status(&self, index: TubeIndex, out: &mut Vec<u8>) -> Result<Answer> {
         let tube = self.tubes.at(index).ok_or(Error::Stale)?;
         let page = Page { tube: Some(&tube.name), history: true, ..Page::default() };
         self.common.status_of(self.store, (index, tube), page, self.now)?.write(out);
@@ -282,7 +282,7 @@ impl Turn<'_> {
 
 impl Tube {
     /// When the oldest ready task was put. Where tasks do not say so, the sample of puts does, as far as it reaches.
-    pub(super) fn oldest_ready(&self, store: &Store, budget: &mut Budget<'_>) -> Result<Option<u64>, Error> {
+    pub(super) fn oldest_ready(&self, store: &Store, budget: &mut Budget<'_>) -> Result<Option<u64>> {
         let found = self.oldest.find(store.space(self.space)?, || self.look_for_oldest(store, budget))?;
         if self.kind.layout().timed {
             return Ok(found);
@@ -291,7 +291,7 @@ impl Tube {
     }
 
     /// Where tasks say when they were put: when the oldest ready one was. Elsewhere the id of the first ready task.
-    fn look_for_oldest(&self, store: &Store, budget: &mut Budget<'_>) -> Result<Option<u64>, Error> {
+    fn look_for_oldest(&self, store: &Store, budget: &mut Budget<'_>) -> Result<Option<u64>> {
         let layout = self.kind.layout();
         let mut first = self.tasks(store).first_in_state(State::Ready)?;
         budget.spend_rows(1);
@@ -322,7 +322,7 @@ impl Tube {
         if self.kind.layout().timed { State::STORED.into_iter().map(in_state).sum() } else { 0 }
     }
 
-    fn sub_queues(&self, store: &Store) -> Result<Vec<SubQueueStatus>, Error> {
+    fn sub_queues(&self, store: &Store) -> Result<Vec<SubQueueStatus>> {
         let busiest = self.meter.as_deref().and_then(|meter| meter.sub_queues.as_deref());
         let names = busiest.map(|busiest| busiest.names()).unwrap_or_default();
         let statuses = names.into_iter().map(|name| {

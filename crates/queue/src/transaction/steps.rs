@@ -5,7 +5,7 @@ use lycosa_store::{Decision, SpaceId, Statement, Store, Submitted, UserId};
 
 use super::{Mark, Proposal, Savepoint, Undo};
 use crate::Queue;
-use crate::error::Error;
+use crate::error::Result;
 use crate::time::NEVER;
 use crate::tube::Tubes;
 use crate::turn::{Common, Turn};
@@ -26,7 +26,7 @@ impl Queue {
     /// # Errors
     /// A statement that keeps the queue's spaces in step was refused, for want of memory for example. The transaction is
     /// rolled back then.
-    pub fn commit(&mut self, store: &mut Store, now: u64) -> Result<(), Error> {
+    pub fn commit(&mut self, store: &mut Store, now: u64) -> Result<()> {
         self.turn(store, now).commit()
     }
 
@@ -63,7 +63,7 @@ impl Queue {
         statement: &Statement<'_>,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> Result<Option<Proposal>, Error> {
+    ) -> Result<Option<Proposal>> {
         self.turn(store, now).write_back(statement.space())?;
         let mark = self.common.pending.mark();
         let submitted = store.acting_as(acting, |store| {
@@ -89,7 +89,7 @@ impl Queue {
         acting: UserId,
         (statement, proposal, decision): (&Statement<'_>, Proposal, Decision<'_>),
         out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let Proposal { proposal, mark } = proposal;
         let is_live = store.is_live(proposal.savepoint());
         let decided = store.acting_as(acting, |store| {
@@ -113,7 +113,7 @@ impl Queue {
         statement: &Statement<'_>,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool> {
         let turn = &mut self.turn(store, now);
         turn.write_back(statement.space())?;
         if turn.store.in_transaction() {
@@ -137,7 +137,7 @@ impl Queue {
 }
 
 impl Turn<'_> {
-    fn commit(&mut self) -> Result<(), Error> {
+    fn commit(&mut self) -> Result<()> {
         if !self.common.keeps_in_step() {
             let redefined = self.follow_changes();
             self.store.commit();
@@ -166,21 +166,21 @@ impl Turn<'_> {
 
     /// Writes cached owners back if `space` is theirs or may tell of it, and the rows of takes that wait.
     #[inline]
-    pub(crate) fn write_back(&mut self, space: SpaceId) -> Result<(), Error> {
+    pub(crate) fn write_back(&mut self, space: SpaceId) -> Result<()> {
         if self.common.owners.may_lack_rows_of(space) {
             self.write_back_owners()?;
         }
         if self.common.consumers_differ(space) { self.waiters().write_rows() } else { Ok(()) }
     }
 
-    pub(crate) fn settle_owners(&mut self) -> Result<(), Error> {
+    pub(crate) fn settle_owners(&mut self) -> Result<()> {
         self.transact(|turn| {
             let Common { owners, pending, .. } = turn.common;
             owners.settle(turn.store, pending)
         })
     }
 
-    pub(crate) fn write_back_owners(&mut self) -> Result<(), Error> {
+    pub(crate) fn write_back_owners(&mut self) -> Result<()> {
         self.transact(|turn| {
             let Common { owners, pending, .. } = turn.common;
             owners.write_back_all(turn.store, pending)

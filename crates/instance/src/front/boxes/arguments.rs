@@ -4,6 +4,8 @@ use lycosa_iproto::error::ErrorObject;
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::value::Value;
 
+use crate::Result;
+
 /// Most values of the arguments of a call, with all that they hold. A decoded value takes up to forty times the byte that it
 /// was sent as, and no function here has a use for this many.
 const MAX_VALUES: u64 = 4096;
@@ -17,7 +19,7 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// Decodes `args`, a MessagePack array; `usage` shows how the function is called.
-    pub(super) fn decode(usage: &'static str, args: &[u8]) -> Result<Arguments, ErrorObject> {
+    pub(super) fn decode(usage: &'static str, args: &[u8]) -> Result<Arguments> {
         if !Reader::new(args).holds_at_most(MAX_VALUES) {
             return Err(illegal(&format!("the arguments of {usage} hold more than {MAX_VALUES} values")));
         }
@@ -38,12 +40,12 @@ impl Arguments {
     }
 
     /// The text at `position`.
-    pub(super) fn text(&self, position: usize) -> Result<&str, ErrorObject> {
+    pub(super) fn text(&self, position: usize) -> Result<&str> {
         self.get(position).and_then(Value::as_str).ok_or_else(|| self.usage())
     }
 
     /// The text at `position`, or nothing.
-    pub(super) fn optional_text(&self, position: usize) -> Result<Option<&str>, ErrorObject> {
+    pub(super) fn optional_text(&self, position: usize) -> Result<Option<&str>> {
         match self.get(position) {
             None => Ok(None),
             Some(value) => value.as_str().map(Some).ok_or_else(|| self.usage()),
@@ -51,7 +53,7 @@ impl Arguments {
     }
 
     /// The options at `position`: a map with no other keys than `known`.
-    pub(super) fn options(&self, position: usize, known: &[&str]) -> Result<Options<'_>, ErrorObject> {
+    pub(super) fn options(&self, position: usize, known: &[&str]) -> Result<Options<'_>> {
         let pairs = match self.get(position) {
             None => return Ok(Options { pairs: &[] }),
             Some(Value::Map(pairs)) => pairs.as_slice(),
@@ -81,7 +83,7 @@ impl<'a> Options<'a> {
     }
 
     /// A boolean option; absent means false.
-    pub(super) fn flag(&self, name: &str) -> Result<bool, ErrorObject> {
+    pub(super) fn flag(&self, name: &str) -> Result<bool> {
         match self.get(name) {
             None => Ok(false),
             Some(value) => value.as_bool().ok_or_else(|| wrong_type(name, "boolean")),
@@ -89,7 +91,7 @@ impl<'a> Options<'a> {
     }
 
     /// A text option.
-    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, ErrorObject> {
+    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>> {
         match self.get(name) {
             None => Ok(None),
             Some(value) => value.as_str().map(Some).ok_or_else(|| wrong_type(name, "string")),

@@ -7,16 +7,11 @@ use lycosa_tuple::value::Value;
 
 use super::arguments::Arguments;
 use crate::shard::admission::Need;
-use crate::{Caller, Instance};
+use crate::{Caller, Instance, Result};
 
 impl Instance {
     /// `box.cfg()` answers the configuration, `box.cfg({read_only = …})` changes it and answers nothing.
-    pub(super) fn box_cfg(
-        &mut self,
-        caller: &Caller,
-        args: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<u32, ErrorObject> {
+    pub(super) fn box_cfg(&mut self, caller: &Caller, args: &[u8], out: &mut Vec<u8>) -> Result<u32> {
         let arguments = Arguments::decode("box.cfg([{option = value}])", args)?;
         let Some(options) = arguments.get(0) else {
             self.configuration_value().write(out);

@@ -7,7 +7,7 @@ use lycosa_tuple::value::Value;
 use super::arguments::Arguments;
 use super::sessions::MAX_REASON;
 use crate::front::HandOver;
-use crate::{Caller, Instance};
+use crate::{Caller, Instance, Result};
 
 const USAGE: &str = "lycosa.cluster.transfer([node[, {reason = text}]])";
 
@@ -17,7 +17,7 @@ impl Instance {
     ///
     /// # Errors
     /// No right; no member of a group; the member that is wanted cannot lead.
-    pub(super) fn transfer(&mut self, caller: &Caller, args: &[u8]) -> Result<Value, ErrorObject> {
+    pub(super) fn transfer(&mut self, caller: &Caller, args: &[u8]) -> Result<Value> {
         self.shard.check_universe(caller.effective, Access::WRITE)?;
         let arguments = Arguments::decode(USAGE, args)?;
         let wanted = match arguments.get(0) {

@@ -21,12 +21,11 @@ mod stat;
 mod status;
 mod tokens;
 
-use lycosa_iproto::error::ErrorObject;
 use lycosa_store::{Access, UserId};
 
 pub(crate) use function::{Function, resolve};
 
-use crate::{Caller, Instance};
+use crate::{Caller, Instance, Result};
 
 impl Instance {
     /// Calls a function; appends its values to `out` and returns how many they are.
@@ -36,7 +35,7 @@ impl Instance {
         function: Function,
         args: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<u32, ErrorObject> {
+    ) -> Result<u32> {
         let value = match function {
             Function::Info => self.box_info(),
             Function::InfoMemory => self.box_info_memory(),

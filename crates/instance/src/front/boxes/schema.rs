@@ -3,7 +3,6 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use lycosa_iproto::auth;
-use lycosa_iproto::error::ErrorObject;
 use lycosa_store::access::{Access, ObjectType};
 use lycosa_store::ddl::{self, FunctionSpec, Grantee};
 use lycosa_store::error::Error;
@@ -16,7 +15,7 @@ use super::Function;
 use super::arguments::{Arguments, Options, illegal};
 use crate::shard::admission::Growth;
 use crate::shard::wire_error;
-use crate::{Caller, Instance};
+use crate::{Caller, Instance, Result};
 
 impl Instance {
     /// Calls a function of `box.schema`; appends its values to `out` and returns how many they are.
@@ -26,7 +25,7 @@ impl Instance {
         function: Function,
         args: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<u32, ErrorObject> {
+    ) -> Result<u32> {
         let arguments = Arguments::decode(usage(function), args)?;
         match function {
             Function::UserExists | Function::RoleExists | Function::FuncExists => {
@@ -69,7 +68,7 @@ impl Instance {
     }
 
     /// A user may set its own password without any privilege.
-    fn set_own_password(&mut self, user: UserId, password: &str) -> Result<(), ErrorObject> {
+    fn set_own_password(&mut self, user: UserId, password: &str) -> Result<()> {
         let name = self.user_name(user);
         let hash2 = auth::hash2(password.as_bytes());
         self.shard.data().transaction(Growth::Finishes, user::ADMIN, |store| {
@@ -88,7 +87,7 @@ impl Instance {
     }
 
     /// The user, or the role, with that name.
-    fn party(&self, name: &str, kind: UserKind) -> Result<UserId, ErrorObject> {
+    fn party(&self, name: &str, kind: UserKind) -> Result<UserId> {
         let found =
             self.shard.store().user_by_name(name).filter(|user| user.kind == kind).map(|user| user.id);
         let missing = match kind {
@@ -99,7 +98,7 @@ impl Instance {
     }
 
     /// The grants of a user or role that `viewer` may know: `[[privileges, object type, object name], …]`.
-    fn privileges_of(&self, viewer: UserId, id: UserId) -> Result<Value, ErrorObject> {
+    fn privileges_of(&self, viewer: UserId, id: UserId) -> Result<Value> {
         let mut key = Vec::new();
         mp::write_array(&mut key, 1);
         mp::write_uint(&mut key, u64::from(id));
@@ -201,12 +200,7 @@ fn growth_of(function: Function) -> Growth {
 }
 
 /// Carries out a function that changes accounts, grants or functions.
-fn change(
-    store: &mut Store,
-    function: Function,
-    arguments: &Arguments,
-    timestamp: &str,
-) -> Result<(), ErrorObject> {
+fn change(store: &mut Store, function: Function, arguments: &Arguments, timestamp: &str) -> Result<()> {
     let done = match function {
         Function::UserCreate => {
             let options = arguments.options(1, &["password", "if_not_exists"])?;
@@ -248,11 +242,11 @@ fn change(
     done.map(drop).map_err(|error| wire_error::of_store(&error))
 }
 
-fn if_exists(arguments: &Arguments, position: usize) -> Result<bool, ErrorObject> {
+fn if_exists(arguments: &Arguments, position: usize) -> Result<bool> {
     arguments.options(position, &["if_exists"])?.flag("if_exists")
 }
 
-fn if_not_exists(arguments: &Arguments, position: usize) -> Result<bool, ErrorObject> {
+fn if_not_exists(arguments: &Arguments, position: usize) -> Result<bool> {
     arguments.options(position, &["if_not_exists"])?.flag("if_not_exists")
 }
 
@@ -265,12 +259,7 @@ fn grantee(function: Function, name: &str) -> Grantee<'_> {
 }
 
 /// A role has no rights of a session: whether a user may log in and use anything is the user's own.
-fn check_grantable(
-    store: &Store,
-    function: Function,
-    name: &str,
-    privileges: &str,
-) -> Result<(), ErrorObject> {
+fn check_grantable(store: &Store, function: Function, name: &str, privileges: &str) -> Result<()> {
     let is_about_role = matches!(function, Function::RoleGrant | Function::RoleRevoke);
     let is_role = store.user_by_name(name).is_some_and(|user| user.kind == UserKind::Role);
     let privileges = privileges.to_ascii_lowercase();
@@ -288,10 +277,7 @@ struct Grant<'a> {
 }
 
 /// The second to fifth argument of a grant: privileges on an object, or a role.
-fn granted<'a>(
-    arguments: &'a Arguments,
-    lenient: &'static str,
-) -> Result<(Options<'a>, Grant<'a>), ErrorObject> {
+fn granted<'a>(arguments: &'a Arguments, lenient: &'static str) -> Result<(Options<'a>, Grant<'a>)> {
     let first = arguments.text(1)?;
     // Programs mix the two up, and Tarantool passes over the one that means nothing.
     let other = if lenient == "if_exists" { "if_not_exists" } else { "if_exists" };

@@ -10,9 +10,9 @@ use lycosa_tuple::value::Value;
 
 use super::arguments::{self, Arguments};
 
-use crate::Instance;
 use crate::front::connection::Connection;
 use crate::shard::wire_error;
+use crate::{Instance, Result};
 
 /// Bytes of a reason that the audit log keeps.
 pub(super) const MAX_REASON: usize = 1024;
@@ -27,7 +27,7 @@ impl Instance {
     ///
     /// # Errors
     /// A space of the queue is gone.
-    pub(super) fn queue_sessions(&self, caller: &Caller) -> Result<Value, ErrorObject> {
+    pub(super) fn queue_sessions(&self, caller: &Caller) -> Result<Value> {
         let (views, is_all) = self
             .shard
             .queue()
@@ -41,7 +41,7 @@ impl Instance {
 
     /// `lycosa.session.release(connection[, {reason}])`: releases all tasks that the session of the connection has taken
     /// before. The session goes on, and so do its waiting calls.
-    pub(super) fn release_session(&mut self, caller: &Caller, args: &[u8]) -> Result<Value, ErrorObject> {
+    pub(super) fn release_session(&mut self, caller: &Caller, args: &[u8]) -> Result<Value> {
         self.shard.check_universe(caller.effective, Access::WRITE)?;
         let (id, reason) = subject("lycosa.session.release(connection[, {reason = text}])", args)?;
         let operation = format!("release session of {}", self.describe(id));
@@ -54,7 +54,7 @@ impl Instance {
 
     /// `lycosa.session.disconnect(connection[, {reason}])`: closes a client's connection at once. Replies that it has not read
     /// are dropped; its tasks are released as those of any connection that has closed.
-    pub(super) fn dismiss_connection(&mut self, caller: &Caller, args: &[u8]) -> Result<Value, ErrorObject> {
+    pub(super) fn dismiss_connection(&mut self, caller: &Caller, args: &[u8]) -> Result<Value> {
         self.shard.check_universe(caller.effective, Access::WRITE)?;
         let (id, reason) = subject("lycosa.session.disconnect(connection[, {reason = text}])", args)?;
         if id == caller.session {
@@ -110,7 +110,7 @@ impl Instance {
 }
 
 /// The number of a connection, and the reason.
-fn subject(usage: &'static str, args: &[u8]) -> Result<(u64, String), ErrorObject> {
+fn subject(usage: &'static str, args: &[u8]) -> Result<(u64, String)> {
     let arguments = Arguments::decode(usage, args)?;
     let id = arguments.get(0).and_then(Value::as_u64).ok_or_else(|| arguments.usage())?;
     let reason = arguments.options(1, &["reason"])?.text("reason")?.unwrap_or_default();

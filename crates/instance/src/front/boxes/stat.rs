@@ -1,11 +1,10 @@
 //! `box.stat`: the number of requests and of programs' statements of each kind, in all and per second.
 
-use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::keys::RequestType;
 use lycosa_tuple::value::Value;
 
 use super::arguments::Arguments;
-use crate::{Instance, Status};
+use crate::{Instance, Result, Status};
 
 /// The rows of `box.stat` in Tarantool's words; CALL_16 counts as CALL.
 const ROWS: [(&str, &[RequestType]); 11] = [
@@ -23,7 +22,7 @@ const ROWS: [(&str, &[RequestType]); 11] = [
 ];
 
 impl Instance {
-    pub(super) fn box_stat(&self, args: &[u8]) -> Result<Value, ErrorObject> {
+    pub(super) fn box_stat(&self, args: &[u8]) -> Result<Value> {
         let arguments = Arguments::decode("box.stat([name])", args)?;
         let rows = self.stat_rows();
         let Some(name) = arguments.optional_text(0)? else { return Ok(rows) };

@@ -3,7 +3,6 @@
 //! A reader goes through the tubes page by page, each page a call of less than a millisecond; the first page has the instance
 //! too. The crate `metrics` reads these maps.
 
-use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::keys::RequestType;
 use lycosa_queue::status::{Histogram, Issue, Page, Survey};
 use lycosa_store::Budget;
@@ -13,7 +12,7 @@ use lycosa_tuple::value::Value;
 use super::arguments::Arguments;
 use super::info::memory_value;
 use crate::shard::wire_error;
-use crate::{Caller, Instance};
+use crate::{Caller, Instance, Result};
 
 /// Tubes, and look-ups in their indexes, of a step of a survey.
 const SURVEY: Budget<'static> = Budget::of_rows(1024);
@@ -52,12 +51,7 @@ impl Instance {
     ///
     /// # Errors
     /// Options that do not exist or have another type; a space of a tube is gone.
-    pub(super) fn queue_status(
-        &self,
-        caller: &Caller,
-        args: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<u32, ErrorObject> {
+    pub(super) fn queue_status(&self, caller: &Caller, args: &[u8], out: &mut Vec<u8>) -> Result<u32> {
         let arguments = Arguments::decode("queue.status([{after, limit, tube, history, issues}])", args)?;
         let options = arguments.options(0, &["after", "limit", "tube", "history", "issues"])?;
         let number = |name: &str| match options.get(name) {
@@ -81,12 +75,7 @@ impl Instance {
     ///
     /// # Errors
     /// A space of a tube is gone.
-    pub fn write_status(
-        &self,
-        caller: &Caller,
-        page: Page<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<u64>, ErrorObject> {
+    pub fn write_status(&self, caller: &Caller, page: Page<'_>, out: &mut Vec<u8>) -> Result<Option<u64>> {
         let Page { history, issues, .. } = page;
         let (store, now) = (self.shard.store(), self.shard.now());
         let queue = self.shard.queue();
@@ -113,7 +102,7 @@ impl Instance {
     ///
     /// # Errors
     /// A space of a tube is gone.
-    pub fn survey(&self, after: Option<u64>, survey: &mut Survey) -> Result<Option<u64>, ErrorObject> {
+    pub fn survey(&self, after: Option<u64>, survey: &mut Survey) -> Result<Option<u64>> {
         let (store, queue, now) = (self.shard.store(), self.shard.queue(), self.shard.now());
         let step = |budget: Budget<'_>| queue.survey(store, after, budget, now, survey);
         let next = self.loop_time.clocks.limit(SURVEY, SURVEY_TIME, step);
@@ -125,7 +114,7 @@ impl Instance {
     ///
     /// # Errors
     /// A space of a tube is gone.
-    pub fn write_overview(&self, survey: Survey, out: &mut Vec<u8>) -> Result<(), ErrorObject> {
+    pub fn write_overview(&self, survey: Survey, out: &mut Vec<u8>) -> Result<()> {
         let (store, queue, now) = (self.shard.store(), self.shard.queue(), self.shard.now());
         let numbers = [("waiting_takes", survey.waiting_takes), ("faulty", survey.faulty as u64)];
         let oldest = survey.oldest_ready_age;

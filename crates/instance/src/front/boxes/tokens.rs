@@ -2,13 +2,12 @@
 //!
 //! Only `admin`, a user who may write everything, or an administrator's token may call them.
 
-use lycosa_iproto::error::ErrorObject;
 use lycosa_store::{Access, user};
 use lycosa_tuple::value::Value;
 
 use super::arguments::Arguments;
 use crate::shard::tokens::{self, NewToken};
-use crate::{Caller, Instance, Token, TokenDigest, TokenRole};
+use crate::{Caller, Instance, Result, Token, TokenDigest, TokenRole};
 
 /// Random bytes of a secret.
 const SECRET_SIZE: usize = 32;
@@ -21,7 +20,7 @@ const ADD_USAGE: &str =
 
 impl Instance {
     /// `lycosa.token.add(name, {role, tubes, ttl})`: the new token as a map, with its `secret`.
-    pub(super) fn add_token(&mut self, caller: &Caller, args: &[u8]) -> Result<Value, ErrorObject> {
+    pub(super) fn add_token(&mut self, caller: &Caller, args: &[u8]) -> Result<Value> {
         self.check_token_maker(caller)?;
         let arguments = Arguments::decode(ADD_USAGE, args)?;
         let name = arguments.text(0)?.to_owned();
@@ -50,7 +49,7 @@ impl Instance {
     }
 
     /// `lycosa.token.revoke(name)`.
-    pub(super) fn revoke_token(&mut self, caller: &Caller, args: &[u8]) -> Result<Value, ErrorObject> {
+    pub(super) fn revoke_token(&mut self, caller: &Caller, args: &[u8]) -> Result<Value> {
         self.check_token_maker(caller)?;
         let arguments = Arguments::decode("lycosa.token.revoke(name)", args)?;
         self.shard.data().revoke_token(arguments.text(0)?)?;
@@ -58,14 +57,14 @@ impl Instance {
     }
 
     /// `lycosa.token.list()`: an array of maps.
-    pub(super) fn list_tokens(&self, caller: &Caller) -> Result<Value, ErrorObject> {
+    pub(super) fn list_tokens(&self, caller: &Caller) -> Result<Value> {
         self.check_token_maker(caller)?;
         let tokens = tokens::all(self.shard.store());
         Ok(Value::Array(tokens.iter().map(|token| Value::Map(self.shown(token))).collect()))
     }
 
     /// A token can do what `admin` can, so only a user who may write everything makes one.
-    fn check_token_maker(&self, caller: &Caller) -> Result<(), ErrorObject> {
+    fn check_token_maker(&self, caller: &Caller) -> Result<()> {
         match caller.effective {
             user::ADMIN => Ok(()),
             user => self.shard.check_universe(user, Access::WRITE),

@@ -5,7 +5,7 @@ use crate::front::Front;
 use crate::front::call_16::to_call_16;
 use crate::shard::Shard;
 use crate::shard::request::NULL;
-use crate::{ConnectionSlot, Instance, RequestId, Settings};
+use crate::{ConnectionSlot, Instance, RequestId, Result, Settings};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::keys::RequestType;
 use lycosa_iproto::{keys, reply};
@@ -125,12 +125,7 @@ impl Front {
     }
 
     /// Answers a parked call. Nothing if it is not there: its session has ended.
-    pub(crate) fn answer(
-        &mut self,
-        shard: &Shard,
-        request: RequestId,
-        result: Result<(u32, &[u8]), ErrorObject>,
-    ) {
+    pub(crate) fn answer(&mut self, shard: &Shard, request: RequestId, result: Result<(u32, &[u8])>) {
         let Some(ParkedCall { reply, .. }) = self.unpark(request) else { return };
         let (slot, sync, is_call_16) = match reply {
             ReplyTo::Frame { slot, sync, is_call_16 } => (slot, sync, is_call_16),

@@ -6,7 +6,7 @@ use crate::front::caller::{ParkedCall, ReplyTo};
 use crate::front::names::refined;
 use crate::front::waits_for::WaitsFor;
 use crate::shard::Shard;
-use crate::{Caller, ConnectionSlot, Instance, RequestId};
+use crate::{Caller, ConnectionSlot, Instance, RequestId, Result};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::reply;
 
@@ -46,7 +46,7 @@ impl Instance {
 
     /// A program has ended: answers the request with the number of its values and the values back to back. Nothing if
     /// the caller is gone.
-    pub fn finish_invoke(&mut self, request: RequestId, result: Result<(u32, &[u8]), ErrorObject>) {
+    pub fn finish_invoke(&mut self, request: RequestId, result: Result<(u32, &[u8])>) {
         self.front.answer(&self.shard, request, result.map_err(refined));
     }
 
@@ -59,7 +59,7 @@ impl Instance {
     ///
     /// # Errors
     /// The caller is no connection, or is gone.
-    pub fn push(&mut self, request: RequestId, value: &[u8]) -> Result<(), ErrorObject> {
+    pub fn push(&mut self, request: RequestId, value: &[u8]) -> Result<()> {
         let Some(call) = self.front.parked.get(request) else {
             let code = ErrorCode::SessionClosed;
             return Err(ErrorObject::client(code, code.template()));

@@ -1,9 +1,9 @@
 //! Authentication: the AUTH of a connection, which is answered at once or at the pace of its place.
 
 use super::{Delayed, Outcome, WaitingLine, shown};
-use crate::ConnectionSlot;
 use crate::front::Front;
 use crate::shard::Shard;
+use crate::{ConnectionSlot, Result};
 use lycosa_iproto::auth::{self, Hash};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::greeting::SALT_SIZE;
@@ -22,7 +22,7 @@ impl Front {
         header: &Header,
         name: &[u8],
         scramble: AuthTuple<'_>,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         let Some(connection) = self.connections.get(slot) else { return Ok(()) };
         let (id, salt, peer) = (connection.id, connection.salt, connection.origin.peer.clone());
         let line = if connection.has_failed_login { WaitingLine::Failed } else { WaitingLine::New };
@@ -60,7 +60,7 @@ impl Front {
         name: &[u8],
         scramble: AuthTuple<'_>,
         salt: &[u8; SALT_SIZE],
-    ) -> Result<Option<UserId>, ErrorObject> {
+    ) -> Result<Option<UserId>> {
         let name = if name.len() <= MAX_NAME { name } else { &[] };
         let known = std::str::from_utf8(name).ok().and_then(|name| shard.store().user_by_name(name));
         let account = known.filter(|account| account.kind == UserKind::User);
@@ -82,7 +82,7 @@ impl Front {
         sync: u64,
         name: &str,
         outcome: Outcome,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         if self.hold_login(slot, sync, name, &outcome) {
             Ok(())
         } else {
@@ -96,7 +96,7 @@ impl Front {
         slot: ConnectionSlot,
         sync: u64,
         outcome: Outcome,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         let user = outcome?;
         shard.check_universe(user, Access::SESSION)?;
         if let Some(connection) = self.connections.get_mut(slot) {

@@ -8,7 +8,7 @@ use crate::front::waits_for::WaitsFor;
 use crate::shard::Shard;
 use crate::shard::data::{MAX_SELECTED, Select, too_much_selected};
 use crate::shard::wire_error;
-use crate::{ConnectionSlot, Instance, WalkError};
+use crate::{ConnectionSlot, Instance, Result, WalkError};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::reply;
 use lycosa_iproto::request::Header;
@@ -34,7 +34,7 @@ impl Instance {
         slot: ConnectionSlot,
         header: &Header,
         select: &Select<'_>,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         let Some(caller) = self.front.caller(slot) else { return Ok(()) };
         let mut cursor = select.cursor(caller.effective);
         let Some(connection) = self.front.connections.get_mut(slot) else { return Ok(()) };
@@ -116,7 +116,7 @@ impl Instance {
         !self.front.selects.is_empty()
     }
 
-    fn advance_select(&mut self, select: &mut LongSelect) -> Result<Progress, ErrorObject> {
+    fn advance_select(&mut self, select: &mut LongSelect) -> Result<Progress> {
         let LongSelect { cursor, chunks, bytes, .. } = select;
         let mut keep = |tuple: &[u8]| {
             match chunks.last_mut() {

@@ -3,8 +3,7 @@
 use super::{Awaited, LoginAttempt};
 use crate::front::Front;
 use crate::front::logins::Outcome;
-use crate::{ConnectionSlot, Instance, Trust};
-use lycosa_iproto::error::ErrorObject;
+use crate::{ConnectionSlot, Instance, Result, Trust};
 
 impl Instance {
     /// Whether connections that begin, and log-ins, wait from now on until [`Self::finish_begin`] and
@@ -20,7 +19,7 @@ impl Instance {
     }
 
     /// The triggers of a session's begin have ended; an error refuses the connection.
-    pub fn finish_begin(&mut self, session: u64, result: Result<(), ErrorObject>) {
+    pub fn finish_begin(&mut self, session: u64, result: Result<()>) {
         let Some((slot, _)) = self.front.gates.waiting.remove(&session) else { return };
         if let Some(connection) = self.front.connections.get_mut(slot) {
             connection.is_logging_in = false;
@@ -32,7 +31,7 @@ impl Instance {
     }
 
     /// The triggers of a log-in have ended; an error is its answer.
-    pub fn finish_login(&mut self, session: u64, result: Result<(), ErrorObject>) {
+    pub fn finish_login(&mut self, session: u64, result: Result<()>) {
         let Some((slot, Awaited::Login { sync, outcome })) = self.front.gates.waiting.remove(&session) else {
             return;
         };

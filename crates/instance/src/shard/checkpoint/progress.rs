@@ -4,6 +4,7 @@ use super::disk::{Bound, Files};
 use super::order::{CheckpointOrder, Chunk, Written};
 use super::schedule::RETRY_AFTER;
 use super::{Base, Checkpoints, LastCheckpoint, Running, Snapshot, Stage};
+use crate::Result;
 use crate::shard::Shard;
 use crate::shard::admission::Need;
 use crate::shard::clocks::Clocks;
@@ -71,7 +72,7 @@ impl Shard {
     ///
     /// # Errors
     /// One is being written, as in Tarantool; the journal has failed.
-    pub(crate) fn call_snapshot(&mut self, request: Option<RequestId>) -> Result<Snapshot, ErrorObject> {
+    pub(crate) fn call_snapshot(&mut self, request: Option<RequestId>) -> Result<Snapshot> {
         self.data.conditions.check(Need::Read)?;
         if self.checkpoints.is_running() || !self.checkpoints.waiting.is_empty() {
             return Err(ErrorObject::client(
@@ -87,7 +88,7 @@ impl Shard {
         Ok(Snapshot::Awaited)
     }
 
-    fn answer_snapshots(&mut self, result: &Result<(), ErrorObject>) {
+    fn answer_snapshots(&mut self, result: &Result<()>) {
         let mut values = Vec::new();
         mp::write_str(&mut values, b"ok");
         for request in std::mem::take(&mut self.checkpoints.waiting) {

@@ -1,6 +1,7 @@
 //! The administration of expiration tasks: the calls that begin, change, show and end them, and their part of a tick.
 
 use super::{DeclaredExpiration, Function, MAX_VALUES, QUIET};
+use crate::Result;
 use crate::shard::admission::{Growth, Need, read_only_error};
 use crate::shard::clocks::Clocks;
 use crate::shard::{Shard, wire_error};
@@ -54,7 +55,7 @@ impl Shard {
         args: &[u8],
         clocks: &Clocks,
         out: &mut Vec<u8>,
-    ) -> Result<u32, ErrorObject> {
+    ) -> Result<u32> {
         self.data.conditions.check(Need::Read)?;
         if !Reader::new(args).holds_at_most(MAX_VALUES) {
             return Err(illegal(&format!("the arguments hold more than {MAX_VALUES} values")));
@@ -107,7 +108,7 @@ impl Shard {
         function: Function,
         arguments: &[Value],
         clocks: &Clocks,
-    ) -> Result<Value, ErrorObject> {
+    ) -> Result<Value> {
         let admit = |space| self.admit_space(caller, function, space);
         let start = Start::read(self.data.store(), arguments, &admit);
         let Start { definition, if_not_exists } = start.map_err(|error| wire_error::of_expiration(&error))?;
@@ -119,12 +120,7 @@ impl Shard {
         Ok(self.expiring.tasks.describe(self.data.store(), &name).unwrap_or(Value::Nil))
     }
 
-    fn stop_expiration(
-        &mut self,
-        caller: UserId,
-        function: Function,
-        arguments: &[Value],
-    ) -> Result<Value, ErrorObject> {
+    fn stop_expiration(&mut self, caller: UserId, function: Function, arguments: &[Value]) -> Result<Value> {
         let if_exists = match arguments {
             [_] => false,
             [_, Value::Nil] => false,
@@ -153,7 +149,7 @@ impl Shard {
         caller: UserId,
         function: Function,
         arguments: &[Value],
-    ) -> Result<Value, ErrorObject> {
+    ) -> Result<Value> {
         let admit = |space| self.admit_space(caller, function, space);
         let (tasks, store, now) = (&self.expiring.tasks, self.data.store(), self.data.now);
         match arguments {
@@ -188,12 +184,7 @@ impl Shard {
     }
 
     /// Checks that the caller may use the function: by a grant on it, or by the right to write the space and its archive.
-    fn check_may_expire(
-        &self,
-        caller: UserId,
-        function: Function,
-        definition: &Definition,
-    ) -> Result<(), ErrorObject> {
+    fn check_may_expire(&self, caller: UserId, function: Function, definition: &Definition) -> Result<()> {
         let store = self.data.store();
         let granted = store.check_access(caller, Object::Function(function.name()), Access::EXECUTE);
         if granted.is_ok() || caller == user::ADMIN {
@@ -216,7 +207,7 @@ impl Shard {
     }
 
     /// Begins a task and runs its first slice.
-    fn begin_expiration(&mut self, definition: Definition, clocks: &Clocks) -> Result<(), ErrorObject> {
+    fn begin_expiration(&mut self, definition: Definition, clocks: &Clocks) -> Result<()> {
         if self.data.is_read_only() && !definition.dry_run {
             return Err(read_only_error());
         }
@@ -244,7 +235,7 @@ impl Shard {
     }
 
     /// Checks what the task does to tubes and to what belongs to them.
-    fn check_tubes(&self, definition: &Definition) -> Result<(), ErrorObject> {
+    fn check_tubes(&self, definition: &Definition) -> Result<()> {
         let (queue, store) = (self.data.queue(), self.data.store());
         let name_of = |space: SpaceId| store.space(space).map(Space::name).unwrap_or_default();
         let mut spaces = vec![definition.space];
@@ -275,7 +266,7 @@ impl Shard {
         checked.map_err(|error| wire_error::of_expiration(&error))
     }
 
-    fn end_expiration(&mut self, name: &str) -> Result<(), ErrorObject> {
+    fn end_expiration(&mut self, name: &str) -> Result<()> {
         let is_kept = self
             .expiring
             .tasks
@@ -299,7 +290,7 @@ impl Shard {
         &mut self,
         declared: &[DeclaredExpiration],
         clocks: &Clocks,
-    ) -> Result<Vec<String>, ErrorObject> {
+    ) -> Result<Vec<String>> {
         self.expiring.declared.clear();
         let mut begun = Vec::new();
         for task in declared {
@@ -324,11 +315,7 @@ impl Shard {
     }
 
     /// Whether the task was begun or changed; `None` if its space does not exist.
-    fn declare_expiration(
-        &mut self,
-        task: &DeclaredExpiration,
-        clocks: &Clocks,
-    ) -> Result<Option<bool>, ErrorObject> {
+    fn declare_expiration(&mut self, task: &DeclaredExpiration, clocks: &Clocks) -> Result<Option<bool>> {
         self.expiring.refresh(&mut self.data);
         let Some(space) = self.data.store().space_by_name(&task.space).map(Space::id) else {
             let checked = Start::check(&task.name, &task.options);
@@ -377,7 +364,7 @@ impl Shard {
 }
 
 /// Reads the options of `expiration.stop`: whether a task that does not exist is no error.
-fn stop_options(options: &[(Value, Value)]) -> Result<bool, ErrorObject> {
+fn stop_options(options: &[(Value, Value)]) -> Result<bool> {
     match options {
         [] => Ok(false),
         [(name, Value::Bool(flag))] if name.as_str() == Some("if_exists") => Ok(*flag),

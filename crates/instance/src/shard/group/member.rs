@@ -1,8 +1,8 @@
 //! A shard as a member of a group: it leads or follows, and loads its data anew.
 
 use super::Followed;
+use crate::Result;
 use crate::shard::Shard;
-use lycosa_iproto::error::ErrorObject;
 use lycosa_iproto::row::{RowBody, RowHeader};
 
 impl Shard {
@@ -81,7 +81,7 @@ impl Shard {
         transactions: &[Vec<(RowHeader, RowBody<'_>)>],
         owners: &[u8],
         now: u64,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<()> {
         let version = self.data.journaling.system_version();
         for rows in transactions {
             self.data.apply_decided(rows)?;

@@ -1,6 +1,7 @@
 //! Epochs and terms of a shard: what its rows say, what it begins, and which replicas and masters it refuses.
 
 use crate::Lsn;
+use crate::Result;
 use crate::shard::admission::{Growth, Need};
 use crate::shard::{Shard, wire_error};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
@@ -54,7 +55,7 @@ impl Shard {
     }
 
     /// Refuses a choice of the master by an operator: a group elects its leader.
-    pub(crate) fn check_elects_none(&self, what: &str) -> Result<(), ErrorObject> {
+    pub(crate) fn check_elects_none(&self, what: &str) -> Result<()> {
         if !self.data.conditions.is_member() {
             return Ok(());
         }
@@ -71,7 +72,7 @@ impl Shard {
     /// # Errors
     /// The rows are refused, for want of memory for example, the journal has failed, or the instance is a member of a group. The
     /// instance takes no writes then.
-    pub(crate) fn promote(&mut self, now: u64) -> Result<(), ErrorObject> {
+    pub(crate) fn promote(&mut self, now: u64) -> Result<()> {
         self.check_elects_none("promotion")?;
         self.data.conditions.check(Need::Read)?;
         let owns_term = self.latest_term().owner == self.identity.replica_id && !self.is_fenced();
@@ -90,7 +91,7 @@ impl Shard {
     ///
     /// # Errors
     /// As [`Self::promote`]. The instance takes writes as before then.
-    pub(crate) fn demote(&mut self, now: u64) -> Result<(), ErrorObject> {
+    pub(crate) fn demote(&mut self, now: u64) -> Result<()> {
         self.check_elects_none("demotion")?;
         self.data.conditions.check(Need::Read)?;
         let latest = self.latest_term();
@@ -104,7 +105,7 @@ impl Shard {
     }
 
     /// Writes the row of a term if the instance was promoted. An instance that is alone in its replica set needs no term.
-    fn begin_term(&mut self) -> Result<(), ErrorObject> {
+    fn begin_term(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.roles.is_promoting) || self.cluster().len() < 2 {
             return Ok(());
         }
@@ -128,7 +129,7 @@ impl Shard {
         self.lineage().begin_epoch(id, mark, begin)
     }
 
-    fn write_rows(&mut self, rows: &[Vec<u8>]) -> Result<(), ErrorObject> {
+    fn write_rows(&mut self, rows: &[Vec<u8>]) -> Result<()> {
         // A read-only instance writes the row that ends that, and a full disk has space for it.
         self.data.admit(Need::Local(Growth::Shrinks))?.transaction(user::ADMIN, |store| {
             for tuple in rows {
@@ -210,7 +211,7 @@ impl Shard {
         &mut self,
         rows: &[(RowHeader, RowBody<'_>)],
         skips_conflicts: bool,
-    ) -> Result<Lsn, ErrorObject> {
+    ) -> Result<Lsn> {
         self.check_history(rows)?;
         let version = self.data.journaling.system_version();
         let applied = self.data.apply(rows, skips_conflicts);
@@ -222,7 +223,7 @@ impl Shard {
     }
 
     /// Checks that a transaction of another instance belongs to the history of this one.
-    fn check_history(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<(), ErrorObject> {
+    fn check_history(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<()> {
         let known = self.data.journaling.vclock();
         let is_known = rows.iter().all(|(header, _)| header.lsn <= known.get(header.replica_id));
         self.lineage();
@@ -236,11 +237,7 @@ impl Shard {
     }
 
     /// Checks that a replica has the history of this instance, and hears the term that it tells.
-    pub(crate) fn check_subscription(
-        &mut self,
-        request: &SubscribeRequest,
-        id: u32,
-    ) -> Result<(), ErrorObject> {
+    pub(crate) fn check_subscription(&mut self, request: &SubscribeRequest, id: u32) -> Result<()> {
         if let Some(theirs) = &request.lineage {
             self.hear_term(theirs.term_mark(), self.data.now);
         }

@@ -1,6 +1,7 @@
 //! Replicas of a shard: their numbers, what they have confirmed, and the masters that it follows.
 
 use super::{Replication, Upstream, vclock_value};
+use crate::Result;
 use crate::shard::admission::{HANDING_OVER, Need};
 use crate::shard::rules::Rules;
 use crate::shard::{Shard, wire_error};
@@ -19,7 +20,7 @@ impl Shard {
     /// # Errors
     /// All numbers are taken; the instance is read-only, its data folder was moved, its disk is short of free space, or the
     /// journal has failed.
-    pub(crate) fn register_replica(&mut self, replica: Uuid) -> Result<u32, ErrorObject> {
+    pub(crate) fn register_replica(&mut self, replica: Uuid) -> Result<u32> {
         if let Some(id) = self.replica_id_of(replica) {
             return Ok(id);
         }

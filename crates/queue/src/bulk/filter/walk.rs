@@ -7,7 +7,7 @@ use lycosa_store::{IndexId, IteratorType};
 
 use super::{Filter, contains};
 use crate::background::PORTION_BYTES;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::task::{Layout, NameKey, STATES, ShortKey, State, Task, id_of};
 use crate::turn::TubeTurn;
 
@@ -26,7 +26,7 @@ pub(crate) struct Walked {
 
 impl TubeTurn<'_> {
     /// Whether a filter admits a task.
-    pub(crate) fn is_admitted(&self, filter: &Filter, task: &Task<'_>) -> Result<bool, Error> {
+    pub(crate) fn is_admitted(&self, filter: &Filter, task: &Task<'_>) -> Result<bool> {
         let is_named = filter.named.as_ref().is_none_or(|named| {
             named.get(&task.id).is_some_and(|state| state.is_none_or(|state| task.state() == Some(state)))
         });
@@ -56,7 +56,7 @@ impl TubeTurn<'_> {
     }
 
     /// How many tasks a walk with this filter looks at.
-    pub(crate) fn walk_total(&self, filter: &Filter) -> Result<u64, Error> {
+    pub(crate) fn walk_total(&self, filter: &Filter) -> Result<u64> {
         if let Some(named) = &filter.named {
             return Ok(named.len() as u64);
         }
@@ -90,7 +90,7 @@ impl TubeTurn<'_> {
     /// No key of a task changes while the task stays in its state, and a walk never goes back: it meets each task once. (A job
     /// that changes priorities walks by id, while no other job changes tasks.) The merged walk's place is an id, so it
     /// meets each task once in any state.
-    fn walk_starts(&self, filter: &Filter, position: &[u8]) -> Result<Vec<Start>, Error> {
+    fn walk_starts(&self, filter: &Filter, position: &[u8]) -> Result<Vec<Start>> {
         let indexes = self.tube.indexes;
         let place = |first: &[u8]| match position {
             [] => (IteratorType::Ge, first.to_vec()),
@@ -123,8 +123,8 @@ impl TubeTurn<'_> {
         filter: &Filter,
         position: &[u8],
         limit: usize,
-        f: &mut dyn FnMut(&Task<'_>) -> Result<ControlFlow<()>, Error>,
-    ) -> Result<Walked, Error> {
+        f: &mut dyn FnMut(&Task<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Walked> {
         if let Some(named) = &filter.named {
             return self.walk_named((filter, named), position, limit, f);
         }
@@ -179,8 +179,8 @@ impl TubeTurn<'_> {
         (filter, named): (&Filter, &BTreeMap<u64, Option<State>>),
         position: &[u8],
         limit: usize,
-        f: &mut dyn FnMut(&Task<'_>) -> Result<ControlFlow<()>, Error>,
-    ) -> Result<Walked, Error> {
+        f: &mut dyn FnMut(&Task<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Walked> {
         let layout = self.tube.kind.layout();
         let behind = match position {
             [] => Bound::Unbounded,

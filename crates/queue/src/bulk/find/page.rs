@@ -9,7 +9,7 @@ use crate::arguments::{Number, Table, is_nil, string};
 use crate::background::{PORTION_BYTES, WALK};
 use crate::bulk::filter::{Filter, MAX_TASK_BYTES};
 use crate::command::Call;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::listing::{MAX_LISTED_BYTES, MAX_LOOKED_AT};
 use crate::turn::TubeTurn;
 
@@ -21,7 +21,7 @@ const MAX_LIMIT: usize = 1_000;
 
 impl Search {
     /// Goes on until the page is complete or the budget is spent. Whether it is complete.
-    pub(crate) fn advance(&mut self, turn: &TubeTurn<'_>, budget: &mut Budget<'_>) -> Result<bool, Error> {
+    pub(crate) fn advance(&mut self, turn: &TubeTurn<'_>, budget: &mut Budget<'_>) -> Result<bool> {
         let Self { filter, limit, cursor, left, bytes, found, count, .. } = self;
         loop {
             let (mut is_full, written) = (false, found.len());
@@ -55,7 +55,7 @@ impl Search {
 impl TubeTurn<'_> {
     /// `find([filter[, {limit, cursor}]])`: a page of tasks in extended form, how many were looked at, of how many, and the cursor of
     /// the next page.
-    pub(crate) fn search(&self, call: &Call<'_>) -> Result<Search, Error> {
+    pub(crate) fn search(&self, call: &Call<'_>) -> Result<Search> {
         let unfit = |what: &str| Error::Unfit { method: "find", what: what.into() };
         let given = call.arguments.present(0);
         let filter = Filter::parse("find", given, self.tube, self.now)?;
