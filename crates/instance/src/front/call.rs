@@ -13,14 +13,14 @@ use crate::front::Front;
 use crate::front::boxes::Function;
 use crate::front::call_16::to_call_16;
 use crate::front::callee::Callee;
-use crate::front::caller::{ParkedCall, ReplyTo};
+use crate::front::caller::{FrameReply, ParkedCall, ReplyTo};
 use crate::front::loop_time::Outside;
 use crate::front::names::{MAX_NAME, name_too_long, not_defined, right_by_name};
 use crate::front::waits_for::WaitsFor;
 use crate::shard::admission::Need;
 use crate::shard::checkpoint::Snapshot;
 use crate::shard::request::Refusal;
-use crate::{Called, ConnectionSlot, Instance, InvokeKind, RequestId, Result};
+use crate::{Called, Instance, InvokeKind, RequestId, Result};
 
 /// Functions that read and change no data.
 const ABOUT_INSTANCE: [&[u8]; 7] = [
@@ -35,46 +35,30 @@ const ABOUT_INSTANCE: [&[u8]; 7] = [
 
 impl Instance {
     /// CALL on a connection. `args` is a MessagePack array.
-    pub(crate) fn handle_call(
-        &mut self,
-        slot: ConnectionSlot,
-        sync: u64,
-        name: &[u8],
-        args: &[u8],
-        is_call_16: bool,
-    ) {
-        let done = match self.front.resolved(&self.shard, slot, name) {
+    pub(crate) fn handle_call(&mut self, to: FrameReply, name: &[u8], args: &[u8]) {
+        let done = match self.front.resolved(&self.shard, to.slot, name) {
             Some(Callee::Queue(procedure, right)) if procedure.is_of_one_task() => {
-                self.call_for_reply(slot, sync, &procedure, right, args, is_call_16)
+                self.call_for_reply(to, &procedure, right, args)
             }
-            _ => self.resolve_and_call(slot, sync, name, args, is_call_16),
+            _ => self.resolve_and_call(to, name, args),
         };
         if let Err(error) = done {
-            self.front.refuse_request(&self.shard, slot, sync, &error);
+            self.front.refuse_request(&self.shard, to, &error);
         }
     }
 
-    fn resolve_and_call(
-        &mut self,
-        slot: ConnectionSlot,
-        sync: u64,
-        name: &[u8],
-        args: &[u8],
-        is_call_16: bool,
-    ) -> Result<()> {
+    fn resolve_and_call(&mut self, to: FrameReply, name: &[u8], args: &[u8]) -> Result<()> {
         if name.len() > MAX_NAME {
             return Err(name_too_long(name));
         }
-        match self.front.resolve(&self.shard, slot, name)? {
+        match self.front.resolve(&self.shard, to.slot, name)? {
             Some(Callee::Queue(procedure, right)) if procedure.is_of_one_task() => {
-                self.call_rarely(slot, sync, &procedure, right, args, is_call_16)
+                self.call_rarely(to, &procedure, right, args)
             }
             Some(Callee::Queue(procedure, _)) if self.front.defers(&procedure, args) => Ok(()),
             target => self.measured(Outside::Request, |instance| match target {
-                Some(Callee::Queue(procedure, right)) => {
-                    instance.call_rarely(slot, sync, &procedure, right, args, is_call_16)
-                }
-                _ => instance.call_elsewhere(slot, sync, target, name, args, is_call_16),
+                Some(Callee::Queue(procedure, right)) => instance.call_rarely(to, &procedure, right, args),
+                _ => instance.call_elsewhere(to, target, name, args),
             }),
         }
     }
@@ -198,55 +182,51 @@ impl Instance {
     #[inline(never)]
     fn call_rarely(
         &mut self,
-        slot: ConnectionSlot,
-        sync: u64,
+        to: FrameReply,
         procedure: &Procedure,
         right: Right,
         args: &[u8],
-        is_call_16: bool,
     ) -> Result<()> {
-        self.call_for_reply(slot, sync, procedure, right, args, is_call_16)
+        self.call_for_reply(to, procedure, right, args)
     }
 
     /// Calls a procedure of the queue for a connection: its values go straight into the reply.
     #[expect(
         clippy::inline_always,
-        reason = "measured: each call about one task comes here, with seven arguments"
+        reason = "measured: each call about one task comes here, with five arguments"
     )]
     #[inline(always)]
     fn call_for_reply(
         &mut self,
-        slot: ConnectionSlot,
-        sync: u64,
+        to: FrameReply,
         procedure: &Procedure,
         right: Right,
         args: &[u8],
-        is_call_16: bool,
     ) -> Result<()> {
-        let Some(caller) = self.front.caller(slot) else { return Ok(()) };
+        let Some(caller) = self.front.caller(to.slot) else { return Ok(()) };
         let request = self.front.parked.next_request(caller.session);
         let command =
             Command { procedure, right, request: request.number, arguments: args, concern: Concern::NONE };
-        let Some(connection) = self.front.connections.get_mut(slot) else { return Ok(()) };
+        let Some(connection) = self.front.connections.get_mut(to.slot) else { return Ok(()) };
         let out = connection.replies.buffer();
         let undo = out.len();
-        let start = reply::begin_data(out, sync);
+        let start = reply::begin_data(out, to.sync);
         match self.shard.call(&caller, &command, out) {
             Ok(Answer::Done { count }) => {
-                let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
+                let count = if to.is_call_16 { to_call_16(out, start.values(), count) } else { count };
                 reply::finish_data(out, start, count, self.shard.store().schema_version());
                 if self.front.settings.replicas_before_reply > 0
                     && procedure.queue_method() == Some(QueueMethod::State)
                 {
-                    self.front.finish_reply_about_instance(&self.shard, slot);
+                    self.front.finish_reply_about_instance(&self.shard, to.slot);
                 } else {
-                    self.front.finish_reply(&self.shard, slot);
+                    self.front.finish_reply(&self.shard, to.slot);
                 }
                 Ok(())
             }
             Ok(Answer::Parked) => {
                 out.truncate(undo);
-                let reply = ReplyTo::Frame { slot, sync, is_call_16 };
+                let reply = ReplyTo::Frame(to);
                 self.front.park(request, ParkedCall { reply, waits_for: WaitsFor::Event });
                 Ok(())
             }
@@ -260,34 +240,31 @@ impl Instance {
     /// A connection calls a function of `box` or of a program.
     fn call_elsewhere(
         &mut self,
-        slot: ConnectionSlot,
-        sync: u64,
+        to: FrameReply,
         target: Option<Callee>,
         name: &[u8],
         args: &[u8],
-        is_call_16: bool,
     ) -> Result<()> {
-        let Some(caller) = self.front.caller(slot) else { return Ok(()) };
+        let Some(caller) = self.front.caller(to.slot) else { return Ok(()) };
         if target.is_none()
             && let Some(error) = self.front.refusal_of_name(&self.shard, name)
         {
             return Err(error);
         }
         let mut values = Vec::new();
-        let reply = ReplyTo::Frame { slot, sync, is_call_16 };
-        let called = self.call_target(&caller, target, name, args, reply, &mut values)?;
+        let called = self.call_target(&caller, target, name, args, ReplyTo::Frame(to), &mut values)?;
         if let Called::Done { count } = called
-            && let Some(connection) = self.front.connections.get_mut(slot)
+            && let Some(connection) = self.front.connections.get_mut(to.slot)
         {
             let out = connection.replies.buffer();
-            let start = reply::begin_data(out, sync);
+            let start = reply::begin_data(out, to.sync);
             out.extend_from_slice(&values);
-            let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
+            let count = if to.is_call_16 { to_call_16(out, start.values(), count) } else { count };
             reply::finish_data(out, start, count, self.shard.store().schema_version());
             if ABOUT_INSTANCE.contains(&name) {
-                self.front.finish_reply_about_instance(&self.shard, slot);
+                self.front.finish_reply_about_instance(&self.shard, to.slot);
             } else {
-                self.front.finish_reply(&self.shard, slot);
+                self.front.finish_reply(&self.shard, to.slot);
             }
         }
         Ok(())
@@ -315,7 +292,7 @@ impl Instance {
                 let start = out.len();
                 let clocks = &self.loop_time.clocks;
                 let count = self.shard.call_expiration(caller.effective, function, args, clocks, out)?;
-                if function.is_capped() && matches!(reply, ReplyTo::Frame { is_call_16: true, .. }) {
+                if function.is_capped() && matches!(reply, ReplyTo::Frame(to) if to.is_call_16) {
                     out.truncate(start);
                     return Ok(Called::Done { count: 0 });
                 }

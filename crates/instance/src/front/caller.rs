@@ -44,11 +44,25 @@ pub struct Answered {
     pub result: Result<(u32, Vec<u8>)>,
 }
 
+/// The reply to a frame: its connection, the number of its request, and the form of its values.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FrameReply {
+    pub(crate) slot: ConnectionSlot,
+    pub(crate) sync: u64,
+    pub(crate) is_call_16: bool,
+}
+
+impl FrameReply {
+    pub(crate) fn new(slot: ConnectionSlot, sync: u64) -> Self {
+        Self { slot, sync, is_call_16: false }
+    }
+}
+
 /// Where an answer goes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ReplyTo {
     /// Into a connection's buffer.
-    Frame { slot: ConnectionSlot, sync: u64, is_call_16: bool },
+    Frame(FrameReply),
     /// To [`Instance::poll_answer`](crate::Instance::poll_answer).
     Caller(CallerKind),
 }

@@ -30,12 +30,6 @@ impl Instance {
         self.input(now, |instance| instance.shard.join_group(now));
     }
 
-    /// The leader of the group has told its time, which is `time` at `now`; both in microseconds since the epoch. A member that
-    /// leads after it goes on with this time. Without it, as where all members have just started, the own time counts.
-    pub fn hear_leader_time(&mut self, time: u64, now: u64) {
-        self.shard.hear_leader_time(time, now);
-    }
-
     /// The node leads its group, and the data hold every entry of earlier leaders: the instance takes writes. Returns by how
     /// many microseconds the time of the leader before is ahead of `now`. The caller's time goes on from there.
     pub fn handle_leads(&mut self, now: u64) -> i64 {
@@ -75,6 +69,17 @@ impl Instance {
         pub fn set_election(&mut self, election: Election);
         /// The state of the election. `None`: the instance is no member of a group.
         pub fn election(&self) -> Option<&Election>;
+        /// The leader of the group has told its time, which is `time` at `now`; both in microseconds since the epoch. A member that
+        /// leads after it goes on with this time. Without it, as where all members have just started, the own time counts.
+        pub fn hear_leader_time(&mut self, time: u64, now: u64);
+        /// Says whether changes of owners are noted for the batch ([`Batch::owners`](crate::Batch::owners)), in place of rows that are
+        /// logged: every member of the group knows them. To be called before [`Self::handle_leads`], and when the group rises.
+        pub fn note_owners(&mut self, notes_owners: bool);
+        /// At the end of a turn: the number of a read that the turn's replies wait for, if they have seen no new row. The
+        /// journal is to confirm it ([`Self::handle_read`]).
+        pub fn begin_read(&mut self) -> Option<Lsn>;
+        /// Whether the data give way to others and have given their memory back: others may be loaded.
+        pub fn is_vacated(&self) -> bool;
     }
 
     /// The data give way to others, which [`Self::handle_restored`] brings.
@@ -123,12 +128,6 @@ impl Instance {
         });
     }
 
-    /// Says whether changes of owners are noted for the batch ([`Batch::owners`](crate::Batch::owners)), in place of rows that are
-    /// logged: every member of the group knows them. To be called before [`Self::handle_leads`], and when the group rises.
-    pub fn note_owners(&mut self, notes_owners: bool) {
-        self.shard.note_owners(notes_owners);
-    }
-
     /// Applies an entry that the group has decided on: its transactions in order, each with the stamps that it carries, and the
     /// changes of owners that belong to them.
     ///
@@ -145,21 +144,10 @@ impl Instance {
         applied
     }
 
-    /// At the end of a turn: the number of a read that the turn's replies wait for, if they have seen no new row. The
-    /// journal is to confirm it ([`Self::handle_read`]).
-    pub fn begin_read(&mut self) -> Option<Lsn> {
-        self.shard.begin_read()
-    }
-
     /// The majority has confirmed that this node led when [`Self::begin_read`] returned `lsn`.
     pub fn handle_read(&mut self, lsn: Lsn) {
         self.shard.confirm_read(lsn);
         self.front.release_replies(&self.shard);
-    }
-
-    /// Whether the data give way to others and have given their memory back: others may be loaded.
-    pub fn is_vacated(&self) -> bool {
-        self.shard.is_vacated()
     }
 
     /// Whether the data give way to others, which are not loaded yet.

@@ -26,7 +26,8 @@ use lycosa_queue::sampled::{Sampled, with_held_back};
 use lycosa_queue::{LogLevel, LogLine};
 use lycosa_store::UserId;
 
-use crate::{ConnectionSlot, Result};
+use crate::Result;
+use crate::front::caller::FrameReply;
 
 /// Failures that cost nothing: people mistype.
 const FREE_FAILURES: u32 = 5;
@@ -121,10 +122,9 @@ impl Failures {
 /// A log-in whose answer waits.
 #[derive(Debug)]
 struct Delayed {
-    slot: ConnectionSlot,
+    to: FrameReply,
     /// The connection's number, which tells it from a later one in its slot.
     connection: u64,
-    sync: u64,
     name: String,
     outcome: Outcome,
 }
@@ -222,6 +222,7 @@ fn shown(name: &[u8]) -> String {
 mod tests {
     use super::authentication::wrong_credentials;
     use super::*;
+    use crate::ConnectionSlot;
 
     const NOW: u64 = 1_700_000_000_000_000;
 
@@ -301,12 +302,12 @@ mod tests {
         let mut logins = Logins::default();
         for (sync, at) in [(1, 30), (2, 10), (3, 20), (4, 10)] {
             let outcome = Err(wrong_credentials(b"ann"));
-            let slot = ConnectionSlot(0);
-            logins.hold(at, Delayed { slot, connection: 7, sync, name: "ann".to_owned(), outcome });
+            let to = FrameReply::new(ConnectionSlot(0), sync);
+            logins.hold(at, Delayed { to, connection: 7, name: "ann".to_owned(), outcome });
         }
         assert_eq!(logins.next(), Some(10));
         let mut due =
-            |now: u64| std::iter::from_fn(|| logins.take_due(now)).map(|due| due.sync).collect::<Vec<_>>();
+            |now: u64| std::iter::from_fn(|| logins.take_due(now)).map(|due| due.to.sync).collect::<Vec<_>>();
         assert_eq!(due(9), []);
         assert_eq!(due(20), [2, 4, 3]);
         assert_eq!(due(30), [1]);

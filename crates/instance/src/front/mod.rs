@@ -52,7 +52,7 @@ use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 
-use crate::front::caller::Parked;
+use crate::front::caller::{FrameReply, Parked};
 use crate::front::connection::{ConnectionSlot, Connections, Origin, Released, Trust};
 use crate::front::deferral::Deferral;
 use crate::front::invoke::line::Line;
@@ -196,11 +196,6 @@ impl Instance {
     /// The limits and rules now.
     pub fn settings(&self) -> &Settings {
         &self.front.settings
-    }
-
-    /// Changes the size of the largest tuple, in bytes. Larger ones stay.
-    pub fn set_max_tuple_size(&mut self, bytes: u32) {
-        self.shard.set_max_tuple_size(bytes);
     }
 
     /// Changes limits and rules; connections that exceed a lower limit are not closed. `memory_limit` is in bytes.
@@ -385,7 +380,8 @@ impl Instance {
     pub fn handle_frame(&mut self, slot: ConnectionSlot, frame: &[u8], now: u64) -> Result<(), Box<Broken>> {
         self.measures.received += frame.len() as u64;
         if let Some((header, name, args)) = lycosa_iproto::request::decode_plain_call(frame) {
-            self.input(now, |instance| instance.answer_call(slot, &header, (name, args), false));
+            let to = FrameReply::new(slot, header.sync);
+            self.input(now, |instance| instance.answer_call(to, &header, name, args));
             return Ok(());
         }
         self.handle_other_frame(slot, frame, now)
@@ -410,7 +406,7 @@ impl Instance {
     /// The connection's stream is broken: says so in this protocol and lets the connection end.
     pub fn refuse(&mut self, slot: ConnectionSlot, broken: &Broken) {
         self.front.break_off(slot);
-        self.front.reply_error(&self.shard, slot, broken.sync, &broken.error);
+        self.front.reply_error(&self.shard, FrameReply::new(slot, broken.sync), &broken.error);
     }
 
     /// The connection's stream is another protocol's: answers with these bytes and lets the connection end.
@@ -464,6 +460,14 @@ impl Instance {
         /// The data folder is not where the next start looks for it, for the given reason; with `None` it is back in its place.
         /// Until then changes are refused, as no start would find them. Returns whether the state is new.
         pub fn handle_displaced(&mut self, displaced: Option<&str>) -> bool;
+        /// Changes the size of the largest tuple, in bytes. Larger ones stay.
+        pub fn set_max_tuple_size(&mut self, bytes: u32);
+        /// Whether there are rows for a batch to which others may be added.
+        pub fn has_open_batch(&self) -> bool;
+        /// The queue, to be asked.
+        pub fn queue(&self) -> &Queue;
+        /// The data, to be read. Who owns what may not be entered yet, see [`Queue::taken_rows`].
+        pub fn store(&self) -> &Store;
     }
 
     /// Whether a program waits for its rows even without a journal: replicas are to have them, or too many wait.
@@ -507,11 +511,6 @@ impl Instance {
             self.measures.begin_batch(&self.loop_time);
         }
         batch
-    }
-
-    /// Whether there are rows for a batch to which others may be added.
-    pub fn has_open_batch(&self) -> bool {
-        self.shard.has_open_batch()
     }
 
     /// Whether a connection has bytes to write that its host has not asked for.
@@ -614,19 +613,9 @@ impl Instance {
         read.is_ok() && found
     }
 
-    /// The queue, to be asked.
-    pub fn queue(&self) -> &Queue {
-        self.shard.queue()
-    }
-
     /// The digest of all data; it is the same on all members of a group.
     pub fn digest(&self) -> u128 {
         self.queue().digest(self.store())
-    }
-
-    /// The data, to be read. Who owns what may not be entered yet, see [`Queue::taken_rows`].
-    pub fn store(&self) -> &Store {
-        self.shard.store()
     }
 }
 
@@ -646,7 +635,7 @@ impl Front {
             return Err(Box::new(Broken { sync: error.sync, error: error.object() }));
         }
         self.counts.malformed += 1;
-        self.reply_error(shard, slot, error.sync, &error.object());
+        self.reply_error(shard, FrameReply::new(slot, error.sync), &error.object());
         Ok(())
     }
 
@@ -680,30 +669,23 @@ impl Front {
         })
     }
 
-    fn reply_error(&mut self, shard: &Shard, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
+    fn reply_error(&mut self, shard: &Shard, to: FrameReply, error: &ErrorObject) {
         // A refused log-in has seen no data; a client that finds no replicas must learn it at once.
         let at_once = [ErrorCode::SyncQuorumTimeout, ErrorCode::PasswordMismatch].map(u32::from);
-        self.reply_error_when(shard, slot, sync, error, at_once.contains(&error.code));
+        self.reply_error_when(shard, to, error, at_once.contains(&error.code));
     }
 
     /// The same. An error that replicas and operators need to see does not wait for replicas (`at_once`).
-    fn reply_error_when(
-        &mut self,
-        shard: &Shard,
-        slot: ConnectionSlot,
-        sync: u64,
-        error: &ErrorObject,
-        at_once: bool,
-    ) {
+    fn reply_error_when(&mut self, shard: &Shard, to: FrameReply, error: &ErrorObject, at_once: bool) {
         self.counts.count_error();
         let schema_version = shard.store().schema_version();
         let error = shard.with_master(error);
-        let Some(connection) = self.connections.get_mut(slot) else { return };
-        reply::error(connection.replies.buffer(), sync, schema_version, &error);
+        let Some(connection) = self.connections.get_mut(to.slot) else { return };
+        reply::error(connection.replies.buffer(), to.sync, schema_version, &error);
         if at_once {
-            self.finish_reply_about_instance(shard, slot);
+            self.finish_reply_about_instance(shard, to.slot);
         } else {
-            self.finish_reply(shard, slot);
+            self.finish_reply(shard, to.slot);
         }
     }
 }

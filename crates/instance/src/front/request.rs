@@ -11,7 +11,7 @@ use lycosa_tuple::mp;
 
 use crate::front::Front;
 use crate::front::call::loading_error;
-use crate::front::caller::ReplyTo;
+use crate::front::caller::{FrameReply, ReplyTo};
 use crate::front::loop_time::Outside;
 use crate::shard::Shard;
 use crate::shard::data::{Data, Select};
@@ -26,9 +26,12 @@ impl Instance {
 
     fn answer_request(&mut self, slot: ConnectionSlot, request: &Request<'_>) {
         let header = &request.header;
+        let to = FrameReply::new(slot, header.sync);
         match request.body {
-            Body::Call { name, args } => return self.answer_call_rarely(slot, header, (name, args), false),
-            Body::Call16 { name, args } => return self.answer_call_rarely(slot, header, (name, args), true),
+            Body::Call { name, args } => return self.answer_call_rarely(to, header, name, args),
+            Body::Call16 { name, args } => {
+                return self.answer_call_rarely(FrameReply { is_call_16: true, ..to }, header, name, args);
+            }
             _ => self.front.counts.count(header.kind),
         }
         let is_of_replica = matches!(
@@ -48,52 +51,39 @@ impl Instance {
         let wanted = if asks_version { header.schema_version } else { 0 };
         if let Err(error) = self.front.admit(&self.shard, slot, wanted, needs_usage) {
             return match is_of_replica {
-                true => self.front.refuse_replica(&self.shard, slot, header.sync, &error),
-                false => self.front.refuse_request(&self.shard, slot, header.sync, &error),
+                true => self.front.refuse_replica(&self.shard, to, &error),
+                false => self.front.refuse_request(&self.shard, to, &error),
             };
         }
-        match self.measured(Outside::Request, |instance| instance.handle_body(slot, request)) {
+        match self.measured(Outside::Request, |instance| instance.handle_body(to, request)) {
             Ok(()) => {}
-            Err(error) if is_of_replica => self.front.refuse_replica(&self.shard, slot, header.sync, &error),
+            Err(error) if is_of_replica => self.front.refuse_replica(&self.shard, to, &error),
             Err(error) => {
                 let error = self.front.without_foreign_tube(&self.shard, slot, error);
-                self.front.refuse_request(&self.shard, slot, header.sync, &error);
+                self.front.refuse_request(&self.shard, to, &error);
             }
         }
     }
 
     /// As [`Self::answer_call`], for the rare callers.
     #[inline(never)]
-    fn answer_call_rarely(
-        &mut self,
-        slot: ConnectionSlot,
-        header: &Header,
-        call: (&[u8], &[u8]),
-        is_call_16: bool,
-    ) {
-        self.answer_call(slot, header, call, is_call_16);
+    fn answer_call_rarely(&mut self, to: FrameReply, header: &Header, name: &[u8], args: &[u8]) {
+        self.answer_call(to, header, name, args);
     }
 
     /// Answers a CALL; `call` is the function's name and its arguments, a MessagePack array.
     #[expect(clippy::inline_always, reason = "measured: nearly each request comes here")]
     #[inline(always)]
-    pub(crate) fn answer_call(
-        &mut self,
-        slot: ConnectionSlot,
-        header: &Header,
-        call: (&[u8], &[u8]),
-        is_call_16: bool,
-    ) {
+    pub(crate) fn answer_call(&mut self, to: FrameReply, header: &Header, name: &[u8], args: &[u8]) {
         self.front.counts.count(header.kind);
-        match self.front.admit(&self.shard, slot, header.schema_version, true) {
-            Ok(()) => self.handle_call(slot, header.sync, call.0, call.1, is_call_16),
-            Err(error) => self.front.refuse_request(&self.shard, slot, header.sync, &error),
+        match self.front.admit(&self.shard, to.slot, header.schema_version, true) {
+            Ok(()) => self.handle_call(to, name, args),
+            Err(error) => self.front.refuse_request(&self.shard, to, &error),
         }
     }
 
     /// Handles a request that calls nothing.
-    fn handle_body(&mut self, slot: ConnectionSlot, request: &Request<'_>) -> Result<()> {
-        let header = &request.header;
+    fn handle_body(&mut self, to: FrameReply, request: &Request<'_>) -> Result<()> {
         match request.body {
             Body::Call { .. } | Body::Call16 { .. } => Ok(()),
             Body::Select { space, index, limit, offset, iterator, key } => {
@@ -102,40 +92,36 @@ impl Instance {
                     |iterator| {
                         let select = Select { space, index, iterator, key, offset, limit };
                         if space == system::SESSION_SETTINGS && self.front.settings.lua {
-                            return self.select_settings(slot, header, &select);
+                            return self.select_settings(to, &select);
                         }
-                        self.handle_select(slot, header, &select)
+                        self.handle_select(to, &select)
                     },
                 )
             }
-            Body::Insert { space, tuple } => self.change(slot, header, &Statement::Insert { space, tuple }),
-            Body::Replace { space, tuple } => self.change(slot, header, &Statement::Replace { space, tuple }),
+            Body::Insert { space, tuple } => self.change(to, &Statement::Insert { space, tuple }),
+            Body::Replace { space, tuple } => self.change(to, &Statement::Replace { space, tuple }),
             Body::Update { space, index, base, key, operations } => {
-                self.change(slot, header, &Statement::Update { space, index, key, operations, base })
+                self.change(to, &Statement::Update { space, index, key, operations, base })
             }
             Body::Upsert { space, base, tuple, operations } => {
-                self.change(slot, header, &Statement::Upsert { space, tuple, operations, base })
+                self.change(to, &Statement::Upsert { space, tuple, operations, base })
             }
-            Body::Delete { space, index, key } => {
-                self.change(slot, header, &Statement::Delete { space, index, key })
-            }
+            Body::Delete { space, index, key } => self.change(to, &Statement::Delete { space, index, key }),
             Body::Ping => {
-                self.front.reply_ping(&self.shard, slot, header.sync);
+                self.front.reply_ping(&self.shard, to);
                 Ok(())
             }
-            Body::Auth { user, scramble } => {
-                self.front.authenticate(&self.shard, slot, header, user, scramble)
-            }
-            Body::Vote => self.front.reply_ballot(&mut self.shard, slot, header),
-            Body::VoteDeprecated => self.front.reply_vclock(&self.shard, slot, header),
-            Body::Eval { text, args } => self.handle_eval(slot, header.sync, text, args),
-            Body::Execute(sql, parameters) => self.handle_sql(slot, header.sync, false, &sql, parameters),
-            Body::Prepare(sql) => self.handle_sql(slot, header.sync, true, &sql, &[0x90]),
+            Body::Auth { user, scramble } => self.front.authenticate(&self.shard, to, user, scramble),
+            Body::Vote => self.front.reply_ballot(&mut self.shard, to),
+            Body::VoteDeprecated => self.front.reply_vclock(&self.shard, to),
+            Body::Eval { text, args } => self.handle_eval(to, text, args),
+            Body::Execute(sql, parameters) => self.handle_sql(to, false, &sql, parameters),
+            Body::Prepare(sql) => self.handle_sql(to, true, &sql, &[0x90]),
             Body::Join { .. } | Body::Subscribe(_) | Body::FetchSnapshot | Body::Register { .. } => {
-                self.take_replica_request(slot, &request.body)
+                self.take_replica_request(to.slot, &request.body)
             }
             Body::Id { .. } | Body::Unknown(_) => {
-                Err(RequestError::unknown_type(header.sync, header.kind).object())
+                Err(RequestError::unknown_type(to.sync, request.header.kind).object())
             }
         }
     }
@@ -143,19 +129,18 @@ impl Instance {
     /// Answers a request with the values that `body` appends: it returns how many they are.
     fn reply_with_data(
         &mut self,
-        slot: ConnectionSlot,
-        header: &Header,
+        to: FrameReply,
         body: impl FnOnce(&mut Data, UserId, &mut Vec<u8>) -> Result<u32>,
     ) -> Result<()> {
-        let Some(connection) = self.front.connections.get_mut(slot) else { return Ok(()) };
+        let Some(connection) = self.front.connections.get_mut(to.slot) else { return Ok(()) };
         let user = connection.user;
         let out = connection.replies.buffer();
         let undo = out.len();
-        let start = reply::begin_data(out, header.sync);
+        let start = reply::begin_data(out, to.sync);
         match body(self.shard.data(), user, out) {
             Ok(count) => {
                 reply::finish_data(out, start, count, self.shard.store().schema_version());
-                self.front.finish_reply(&self.shard, slot);
+                self.front.finish_reply(&self.shard, to.slot);
                 Ok(())
             }
             Err(error) => {
@@ -166,36 +151,26 @@ impl Instance {
     }
 
     /// One statement as a transaction of its own.
-    fn change(&mut self, slot: ConnectionSlot, header: &Header, statement: &Statement<'_>) -> Result<()> {
+    fn change(&mut self, to: FrameReply, statement: &Statement<'_>) -> Result<()> {
         let is_of_program = statement.space() == system::SESSION_SETTINGS
             || self.shard.store().hooks(statement.space()).any();
         if self.front.settings.lua && is_of_program {
-            return self.change_with_triggers(slot, header, statement);
+            return self.change_with_triggers(to, statement);
         }
-        self.reply_with_data(slot, header, |data, user, out| data.execute(user, statement, out))
+        self.reply_with_data(to, |data, user, out| data.execute(user, statement, out))
     }
 
     /// A statement on a space with triggers: a program executes it.
-    fn change_with_triggers(
-        &mut self,
-        slot: ConnectionSlot,
-        header: &Header,
-        statement: &Statement<'_>,
-    ) -> Result<()> {
-        let Some(caller) = self.front.caller(slot) else { return Ok(()) };
+    fn change_with_triggers(&mut self, to: FrameReply, statement: &Statement<'_>) -> Result<()> {
+        let Some(caller) = self.front.caller(to.slot) else { return Ok(()) };
         let kind = InvokeKind::Statement(OwnedStatement::of(statement));
-        self.front.invoke(
-            caller,
-            kind,
-            &[0x90],
-            ReplyTo::Frame { slot, sync: header.sync, is_call_16: false },
-        );
+        self.front.invoke(caller, kind, &[0x90], ReplyTo::Frame(to));
         Ok(())
     }
 
     /// A SELECT from `_session_settings`, whose rows are the session's own: the modules of Lua keep them.
-    fn select_settings(&mut self, slot: ConnectionSlot, header: &Header, select: &Select<'_>) -> Result<()> {
-        let Some(caller) = self.front.caller(slot) else { return Ok(()) };
+    fn select_settings(&mut self, to: FrameReply, select: &Select<'_>) -> Result<()> {
+        let Some(caller) = self.front.caller(to.slot) else { return Ok(()) };
         let readable = Object::Space(system::SESSION_SETTINGS);
         let checked = self.shard.store().check_access(caller.effective, readable, Access::READ);
         checked.map_err(|error| wire_error::of_store(&error))?;
@@ -205,20 +180,12 @@ impl Instance {
             mp::write_uint(&mut args, number);
         }
         args.extend_from_slice(select.key);
-        let reply = ReplyTo::Frame { slot, sync: header.sync, is_call_16: false };
-        self.front.invoke(caller, InvokeKind::Settings, &args, reply);
+        self.front.invoke(caller, InvokeKind::Settings, &args, ReplyTo::Frame(to));
         Ok(())
     }
 
     /// An SQL statement: a program runs it.
-    fn handle_sql(
-        &mut self,
-        slot: ConnectionSlot,
-        sync: u64,
-        prepare: bool,
-        sql: &Sql<'_>,
-        parameters: &[u8],
-    ) -> Result<()> {
+    fn handle_sql(&mut self, to: FrameReply, prepare: bool, sql: &Sql<'_>, parameters: &[u8]) -> Result<()> {
         if self.front.settings.loading {
             return Err(loading_error());
         }
@@ -227,14 +194,13 @@ impl Instance {
                            use SELECT, INSERT, UPDATE and CALL requests";
             return Err(ErrorObject::client(ErrorCode::Unsupported, message));
         }
-        let Some(caller) = self.front.caller(slot) else { return Ok(()) };
+        let Some(caller) = self.front.caller(to.slot) else { return Ok(()) };
         self.front.check_sql(&self.shard, caller.user)?;
         let statement = match *sql {
             Sql::Text(text) => Ok(text.to_vec()),
             Sql::Prepared(id) => Err(id),
         };
-        let reply = ReplyTo::Frame { slot, sync, is_call_16: false };
-        self.front.invoke(caller, InvokeKind::Sql { prepare, statement }, parameters, reply);
+        self.front.invoke(caller, InvokeKind::Sql { prepare, statement }, parameters, ReplyTo::Frame(to));
         Ok(())
     }
 
@@ -246,18 +212,17 @@ impl Instance {
             && !self.shard.store().may_know_space(caller.effective, space)
     }
 
-    fn handle_eval(&mut self, slot: ConnectionSlot, sync: u64, expression: &[u8], args: &[u8]) -> Result<()> {
-        let Some(caller) = self.front.caller(slot) else { return Ok(()) };
-        let reply = ReplyTo::Frame { slot, sync, is_call_16: false };
-        self.eval_for(caller, expression, args, reply).map(drop)
+    fn handle_eval(&mut self, to: FrameReply, expression: &[u8], args: &[u8]) -> Result<()> {
+        let Some(caller) = self.front.caller(to.slot) else { return Ok(()) };
+        self.eval_for(caller, expression, args, ReplyTo::Frame(to)).map(drop)
     }
 }
 
 impl Front {
     /// Sends a refusal to a replica at once: a reply that waited for replicas would wait for this one.
-    fn refuse_replica(&mut self, shard: &Shard, slot: ConnectionSlot, sync: u64, error: &ErrorObject) {
-        self.note_denied(slot, error);
-        self.reply_error_when(shard, slot, sync, error, true);
+    fn refuse_replica(&mut self, shard: &Shard, to: FrameReply, error: &ErrorObject) {
+        self.note_denied(to.slot, error);
+        self.reply_error_when(shard, to, error, true);
     }
 
     /// A refusal about a space that the request has named by its number. Tarantool's text gives away the name; that of a
@@ -320,59 +285,47 @@ impl Front {
         Err(ErrorObject::access_denied("Execute", "sql", "", "guest"))
     }
 
-    fn reply_with(
-        &mut self,
-        shard: &Shard,
-        slot: ConnectionSlot,
-        sync: u64,
-        body: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<()> {
-        self.encode_reply(shard, slot, sync, body);
-        self.finish_reply_about_instance(shard, slot);
+    fn reply_with(&mut self, shard: &Shard, to: FrameReply, body: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        self.encode_reply(shard, to, body);
+        self.finish_reply_about_instance(shard, to.slot);
         Ok(())
     }
 
-    fn encode_reply(
-        &mut self,
-        shard: &Shard,
-        slot: ConnectionSlot,
-        sync: u64,
-        body: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let Some(connection) = self.connections.get_mut(slot) else { return };
+    fn encode_reply(&mut self, shard: &Shard, to: FrameReply, body: impl FnOnce(&mut Vec<u8>)) {
+        let Some(connection) = self.connections.get_mut(to.slot) else { return };
         let out = connection.replies.buffer();
-        let start = reply::begin(out, keys::CODE_OK, sync, shard.store().schema_version());
+        let start = reply::begin(out, keys::CODE_OK, to.sync, shard.store().schema_version());
         body(out);
         reply::finish(out, start);
     }
 
     /// A PING has seen no data: its answer waits for earlier ones of its connection alone, and not for rows of other clients. In a
     /// group it also says that the leader still leads, so there it waits as a read does.
-    fn reply_ping(&mut self, shard: &Shard, slot: ConnectionSlot, sync: u64) {
-        self.encode_reply(shard, slot, sync, |out| mp::write_map(out, 0));
+    fn reply_ping(&mut self, shard: &Shard, to: FrameReply) {
+        self.encode_reply(shard, to, |out| mp::write_map(out, 0));
         match shard.election() {
-            Some(_) => self.finish_reply(shard, slot),
-            None => self.connections.finish_reply(slot, 0, 0, u64::MAX),
+            Some(_) => self.finish_reply(shard, to.slot),
+            None => self.connections.finish_reply(to.slot, 0, 0, u64::MAX),
         }
     }
 
-    pub(crate) fn reply_empty(&mut self, shard: &Shard, slot: ConnectionSlot, sync: u64) -> Result<()> {
-        self.reply_with(shard, slot, sync, |out| mp::write_map(out, 0))
+    pub(crate) fn reply_empty(&mut self, shard: &Shard, to: FrameReply) -> Result<()> {
+        self.reply_with(shard, to, |out| mp::write_map(out, 0))
     }
 
-    fn reply_ballot(&mut self, shard: &mut Shard, slot: ConnectionSlot, header: &Header) -> Result<()> {
+    fn reply_ballot(&mut self, shard: &mut Shard, to: FrameReply) -> Result<()> {
         let vclock = shard.journaling().vclock().clone();
         let oldest = shard.oldest_vclock();
         let read_only = shard.is_read_only();
         let is_configured = shard.is_read_only_configured();
         let term = shard.latest_term();
         let election = shard.election().map(|election| election.term);
-        let is_forwarded = self.connections.get(slot).is_some_and(|connection| connection.is_forwarded);
+        let is_forwarded = self.connections.get(to.slot).is_some_and(|connection| connection.is_forwarded);
         let replicas = shard.replicas();
         let (following, wanted) = (replicas.following_count(), self.settings.replicas_before_reply);
         // The ballot of an instance without any replicas is that of a Tarantool, byte for byte.
         let tells_replicas = wanted > 0 || replicas.iter().any(|peer| peer.id != 0);
-        self.reply_with(shard, slot, header.sync, |out| {
+        self.reply_with(shard, to, |out| {
             mp::write_map(out, 1);
             mp::write_uint(out, u64::from(keys::BALLOT));
             let further = u32::from(term.number > 0) + u32::from(election.is_some());
@@ -406,9 +359,9 @@ impl Front {
         })
     }
 
-    fn reply_vclock(&mut self, shard: &Shard, slot: ConnectionSlot, header: &Header) -> Result<()> {
+    fn reply_vclock(&mut self, shard: &Shard, to: FrameReply) -> Result<()> {
         let vclock = shard.journaling().vclock().clone();
-        self.reply_with(shard, slot, header.sync, |out| {
+        self.reply_with(shard, to, |out| {
             mp::write_map(out, 1);
             mp::write_uint(out, u64::from(keys::VCLOCK));
             vclock.encode(out);

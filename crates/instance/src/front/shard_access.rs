@@ -13,11 +13,6 @@ use crate::shard::replication::Upstream;
 use crate::{Identity, Instance, Result};
 
 impl Instance {
-    /// The identity of this instance.
-    pub fn identity(&self) -> Identity {
-        self.shard.identity()
-    }
-
     /// Gives a replica a number in `_cluster`, the smallest that is free, or tells the one that it has.
     ///
     /// # Errors
@@ -25,11 +20,6 @@ impl Instance {
     /// journal has failed.
     pub fn register_replica(&mut self, replica: Uuid, now: u64) -> Result<u32> {
         self.input(now, |instance| instance.shard.register_replica(replica))
-    }
-
-    /// The rows of `_cluster`: number and instance.
-    pub fn cluster(&self) -> Vec<(u32, Uuid)> {
-        self.shard.cluster()
     }
 
     /// The clock of the rows on this instance's disk.
@@ -49,6 +39,12 @@ impl Instance {
         pub fn replicas(&self) -> &Replicas;
         /// The same, for reports about their connections.
         pub fn replicas_mut(&mut self) -> &mut Replicas;
+        /// The identity of this instance.
+        pub fn identity(&self) -> Identity;
+        /// The rows of `_cluster`: number and instance.
+        pub fn cluster(&self) -> Vec<(u32, Uuid)>;
+        /// The writer of the snapshot waits for rows; `buffer` is for them.
+        pub fn handle_checkpoint_wants(&mut self, number: u64, buffer: Chunk);
     }
 
     /// Whether the journal is so far behind that nothing more should be applied for the moment.
@@ -106,11 +102,6 @@ impl Instance {
     /// The next order for the writer of snapshots: at most one a turn, within the budget.
     pub fn poll_checkpoint(&mut self, budget: Budget<'_>) -> Option<CheckpointOrder> {
         self.settle(|instance| instance.shard.poll_checkpoint(budget, &instance.loop_time.clocks))
-    }
-
-    /// The writer of the snapshot waits for rows; `buffer` is for them.
-    pub fn handle_checkpoint_wants(&mut self, number: u64, buffer: Chunk) {
-        self.shard.handle_checkpoint_wants(number, buffer);
     }
 
     /// The snapshot is complete. Returns how many bytes more than they may the files took, if they did.

@@ -20,14 +20,70 @@ use crate::{Instance, Lsn, Result, Select, WalkError};
 const FLUSH_STEP: u64 = 512;
 
 impl Instance {
-    /// Opens a transaction in which `acting` acts. Statements and calls from now on join it, each as a part that
-    /// fails alone; nothing waits inside it, and no waiting call is served before the commit. Any input from
-    /// outside (a request, a deadline) rolls it back: a program must end it before it yields.
-    ///
-    /// # Errors
-    /// A transaction is open already; the journal has failed.
-    pub fn begin(&mut self, acting: UserId) -> Result<()> {
-        self.shard.data().begin(acting)
+    forward! { shard.data():
+        /// Opens a transaction in which `acting` acts. Statements and calls from now on join it, each as a part that
+        /// fails alone; nothing waits inside it, and no waiting call is served before the commit. Any input from
+        /// outside (a request, a deadline) rolls it back: a program must end it before it yields.
+        ///
+        /// # Errors
+        /// A transaction is open already; the journal has failed.
+        pub fn begin(&mut self, acting: UserId) -> Result<()>;
+        /// Rolls the open transaction back.
+        pub fn rollback(&mut self);
+        /// Executes a statement of `acting` in the open transaction, or proposes it to the before hooks of its space; then
+        /// [`Self::decide`] completes it. Appends the tuple that an executed statement returns to `out`.
+        ///
+        /// # Errors
+        /// As [`Self::execute`].
+        pub fn submit(
+            &mut self,
+            acting: UserId,
+            statement: &Statement<'_>,
+            out: &mut Vec<u8>,
+        ) -> Result<Option<Proposal>>;
+        /// Completes a proposed statement as the hooks decided. Appends the tuple that it returns to `out`.
+        ///
+        /// # Errors
+        /// As [`Store::decide`]. Statements and calls since the submit are undone with this statement.
+        pub fn decide(
+            &mut self,
+            acting: UserId,
+            statement: &Statement<'_>,
+            proposal: Proposal,
+            decision: Decision<'_>,
+            out: &mut Vec<u8>,
+        ) -> Result<()>;
+        /// Appends the tuples that `user` may see to `out`, back to back; returns how many they are.
+        ///
+        /// # Errors
+        /// What the store refuses.
+        pub fn select(&mut self, user: UserId, select: &Select<'_>, out: &mut Vec<u8>) -> Result<u32>;
+        /// The data, with every deferred entry of an index flushed, for reads that [`Self::select`] has no words for. Access
+        /// is not checked.
+        ///
+        /// # Errors
+        /// The journal has failed.
+        pub fn read(&mut self, space: u32, index: u32) -> Result<&Store>;
+        /// Goes on with a walk over an index as [`Store::advance`] does, with the rights of the cursor's user.
+        ///
+        /// # Errors
+        /// The journal has failed; see [`CursorError`](lycosa_store::CursorError).
+        pub fn advance(
+            &mut self,
+            cursor: &mut Cursor,
+            budget: Budget<'_>,
+            f: &mut dyn FnMut(&[u8]),
+        ) -> Result<Progress, WalkError>;
+        /// As [`Self::advance`], until `f` breaks: see [`Store::advance_while`].
+        ///
+        /// # Errors
+        /// As [`Self::advance`].
+        pub fn advance_while(
+            &mut self,
+            cursor: &mut Cursor,
+            budget: Budget<'_>,
+            f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+        ) -> Result<Progress, WalkError>;
     }
 
     forward! { shard:
@@ -35,6 +91,8 @@ impl Instance {
         pub fn in_transaction(&self) -> bool;
         /// The present place in the open transaction.
         pub fn savepoint(&self) -> Savepoint;
+        /// The time of everything that happens from now on, in microseconds since the epoch. Inputs with a time set it too.
+        pub fn set_now(&mut self, now: u64);
     }
 
     /// Whether a savepoint is of the open transaction, which has not gone back before it.
@@ -63,11 +121,6 @@ impl Instance {
         // Programs run the triggers of what they do themselves.
         self.shard.data().upkeep().mark_hooks_run();
         self.settle(|instance| instance.shard.data().commit())
-    }
-
-    /// Rolls the open transaction back.
-    pub fn rollback(&mut self) {
-        self.shard.data().rollback();
     }
 
     /// Runs `body` as one transaction of `acting`, or as a part of the open one that fails alone.
@@ -99,35 +152,6 @@ impl Instance {
     /// What the store refuses; the instance is read-only, or its disk is full.
     pub fn execute(&mut self, acting: UserId, statement: &Statement<'_>, out: &mut Vec<u8>) -> Result<u32> {
         self.settle(|instance| instance.shard.data().execute(acting, statement, out))
-    }
-
-    /// Executes a statement of `acting` in the open transaction, or proposes it to the before hooks of its space; then
-    /// [`Self::decide`] completes it. Appends the tuple that an executed statement returns to `out`.
-    ///
-    /// # Errors
-    /// As [`Self::execute`].
-    pub fn submit(
-        &mut self,
-        acting: UserId,
-        statement: &Statement<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Proposal>> {
-        self.shard.data().submit(acting, statement, out)
-    }
-
-    /// Completes a proposed statement as the hooks decided. Appends the tuple that it returns to `out`.
-    ///
-    /// # Errors
-    /// As [`Store::decide`]. Statements and calls since the submit are undone with this statement.
-    pub fn decide(
-        &mut self,
-        acting: UserId,
-        statement: &Statement<'_>,
-        proposal: Proposal,
-        decision: Decision<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
-        self.shard.data().decide(acting, statement, proposal, decision, out)
     }
 
     /// Counts a statement or a read of a program for `box.stat`. `number` is -1 for a request that a program carries out: the
@@ -172,14 +196,6 @@ impl Instance {
         self.input(now, |instance| instance.shard.apply_checked(rows, true))
     }
 
-    /// Appends the tuples that `user` may see to `out`, back to back; returns how many they are.
-    ///
-    /// # Errors
-    /// What the store refuses.
-    pub fn select(&mut self, user: UserId, select: &Select<'_>, out: &mut Vec<u8>) -> Result<u32> {
-        self.shard.data().select(user, select, out)
-    }
-
     /// A step of flushing an index's deferred entries before it is read: some tenths of a millisecond. Returns whether more
     /// steps are to come; a reader that has to have its answer at once need not wait for them. What does not exist is left to
     /// the read.
@@ -190,55 +206,12 @@ impl Instance {
         self.shard.data().read_step(space, index, FLUSH_STEP)
     }
 
-    /// The data, with every deferred entry of an index flushed, for reads that [`Self::select`] has no words for. Access
-    /// is not checked.
-    ///
-    /// # Errors
-    /// The journal has failed.
-    pub fn read(&mut self, space: u32, index: u32) -> Result<&Store> {
-        self.shard.data().read(space, index)
-    }
-
-    /// Goes on with a walk over an index as [`Store::advance`] does, with the rights of the cursor's user.
-    ///
-    /// # Errors
-    /// The journal has failed; see [`CursorError`](lycosa_store::CursorError).
-    pub fn advance(
-        &mut self,
-        cursor: &mut Cursor,
-        budget: Budget<'_>,
-        f: &mut dyn FnMut(&[u8]),
-    ) -> Result<Progress, WalkError> {
-        self.shard.data().advance(cursor, budget, f)
-    }
-
-    /// As [`Self::advance`], until `f` breaks: see [`Store::advance_while`].
-    ///
-    /// # Errors
-    /// As [`Self::advance`].
-    pub fn advance_while(
-        &mut self,
-        cursor: &mut Cursor,
-        budget: Budget<'_>,
-        f: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
-    ) -> Result<Progress, WalkError> {
-        self.shard.data().advance_while(cursor, budget, f)
-    }
-
-    /// The time of everything that happens from now on, in microseconds since the epoch. Inputs with a time set it too.
-    pub fn set_now(&mut self, now: u64) {
-        self.shard.set_now(now);
-    }
-
-    /// The LSN after everything that is committed: an answer that is given now may have seen any of it. 0 once the
-    /// journal has failed.
-    pub fn awaited(&self) -> Lsn {
-        self.shard.journaling().awaited()
-    }
-
-    /// The clock after everything that is committed, durable or not.
-    pub fn vclock(&self) -> &Vclock {
-        self.shard.journaling().vclock()
+    forward! { shard.journaling():
+        /// The LSN after everything that is committed: an answer that is given now may have seen any of it. 0 once the
+        /// journal has failed.
+        pub fn awaited(&self) -> Lsn;
+        /// The clock after everything that is committed, durable or not.
+        pub fn vclock(&self) -> &Vclock;
     }
 
     /// The LSN up to which rows are durable, on as many replicas as [`Settings`](crate::Settings) says too.

@@ -10,6 +10,7 @@ mod passage;
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::front::caller::FrameReply;
 use crate::front::logins::Outcome;
 use crate::{Caller, ConnectionSlot};
 
@@ -28,7 +29,7 @@ pub struct LoginAttempt {
 #[derive(Debug)]
 enum Awaited {
     Begin,
-    Login { sync: u64, outcome: Outcome },
+    Login { to: FrameReply, outcome: Outcome },
 }
 
 /// The connections that wait for triggers, by the numbers of their sessions.

@@ -333,15 +333,12 @@ impl Shard {
         tick
     }
 
-    /// When a deadline of the queue comes, µs since the epoch. May be in the past.
-    pub(crate) fn next_deadline(&self) -> Option<u64> {
-        self.data.queue().next_deadline()
-    }
-
-    /// When long calls and jobs of the queue have something to do, µs since the epoch. May be in the past.
-    #[inline]
-    pub(crate) fn next_work(&self) -> Option<u64> {
-        self.data.queue().next_work()
+    forward! { data.queue():
+        /// When a deadline of the queue comes, µs since the epoch. May be in the past.
+        pub(crate) fn next_deadline(&self) -> Option<u64>;
+        /// When long calls and jobs of the queue have something to do, µs since the epoch. May be in the past.
+        #[inline]
+        pub(crate) fn next_work(&self) -> Option<u64>;
     }
 
     /// Does a step of long calls and jobs of the queue; when there is something to do next, µs since the epoch.

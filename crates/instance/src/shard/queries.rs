@@ -29,6 +29,9 @@ impl Shard {
         pub(crate) fn store(&self) -> &Store;
         #[inline]
         pub(crate) fn queue(&self) -> &Queue;
+        pub(crate) fn is_read_only(&self) -> bool;
+        #[inline]
+        pub(crate) fn in_transaction(&self) -> bool;
     }
 
     /// Rows for the journal, and the numbers of the durable ones.
@@ -67,10 +70,6 @@ impl Shard {
         self.rules = rules;
     }
 
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.data.is_read_only()
-    }
-
     /// Whether the configuration, or a later call, wants no writes.
     pub(crate) fn is_read_only_configured(&self) -> bool {
         self.replication.is_read_only_configured
@@ -79,11 +78,6 @@ impl Shard {
     /// Whether the instance takes no writes because too few masters are in sync.
     pub(crate) fn is_orphan(&self) -> bool {
         self.replication.is_orphan
-    }
-
-    #[inline]
-    pub(crate) fn in_transaction(&self) -> bool {
-        self.data.in_transaction()
     }
 
     /// A place in the open transaction.

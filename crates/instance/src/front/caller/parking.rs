@@ -66,7 +66,7 @@ impl Instance {
     /// The number that a client gave a parked request; `None` if no client asks, or it was answered.
     pub fn sync_of(&self, request: RequestId) -> Option<u64> {
         match self.front.parked.get(request)?.reply {
-            ReplyTo::Frame { sync, .. } => Some(sync),
+            ReplyTo::Frame(to) => Some(to.sync),
             ReplyTo::Caller(_) => None,
         }
     }
@@ -109,8 +109,8 @@ impl Front {
 
     /// Notes a call whose answer comes later.
     pub(crate) fn park(&mut self, request: RequestId, call: ParkedCall) {
-        if let ReplyTo::Frame { slot, .. } = call.reply {
-            self.connections.count_parked(slot, call.waits_for);
+        if let ReplyTo::Frame(to) = call.reply {
+            self.connections.count_parked(to.slot, call.waits_for);
         }
         self.parked.calls.insert(request, call);
     }
@@ -118,8 +118,8 @@ impl Front {
     /// Takes a parked call off the list; the caller of this function answers it.
     pub(crate) fn unpark(&mut self, request: RequestId) -> Option<ParkedCall> {
         let call = self.parked.calls.remove(&request)?;
-        if let ReplyTo::Frame { slot, .. } = call.reply {
-            self.connections.count_answered(slot, call.waits_for);
+        if let ReplyTo::Frame(to) = call.reply {
+            self.connections.count_answered(to.slot, call.waits_for);
         }
         Some(call)
     }
@@ -127,8 +127,8 @@ impl Front {
     /// Answers a parked call. Nothing if it is not there: its session has ended.
     pub(crate) fn answer(&mut self, shard: &Shard, request: RequestId, result: Result<(u32, &[u8])>) {
         let Some(ParkedCall { reply, .. }) = self.unpark(request) else { return };
-        let (slot, sync, is_call_16) = match reply {
-            ReplyTo::Frame { slot, sync, is_call_16 } => (slot, sync, is_call_16),
+        let to = match reply {
+            ReplyTo::Frame(to) => to,
             ReplyTo::Caller(kind) => {
                 let result = result.map(|(count, values)| (count, values.to_vec()));
                 let lsn = shard.journaling().awaited();
@@ -141,37 +141,35 @@ impl Front {
             }
         };
         let schema_version = shard.store().schema_version();
-        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(connection) = self.connections.get_mut(to.slot) else { return };
         match result {
             Ok((count, bytes)) => {
                 let out = connection.replies.buffer();
-                let start = reply::begin_data(out, sync);
+                let start = reply::begin_data(out, to.sync);
                 out.extend_from_slice(bytes);
-                let count = if is_call_16 { to_call_16(out, start.values(), count) } else { count };
+                let count = if to.is_call_16 { to_call_16(out, start.values(), count) } else { count };
                 reply::finish_data(out, start, count, schema_version);
-                self.finish_reply(shard, slot);
-                self.account_output(slot);
+                self.finish_reply(shard, to.slot);
+                self.account_output(to.slot);
             }
             Err(error) => {
                 self.counts.set_type(RequestType::Call);
-                self.reply_error(shard, slot, sync, &error);
+                self.reply_error(shard, to, &error);
             }
         }
     }
 
     /// Answers a parked request of a connection with a body of its own. Nothing if it is not there.
     pub(crate) fn answer_with_body(&mut self, shard: &Shard, request: RequestId, body: &[u8]) {
-        let Some(ParkedCall { reply: ReplyTo::Frame { slot, sync, .. }, .. }) = self.unpark(request) else {
-            return;
-        };
+        let Some(ParkedCall { reply: ReplyTo::Frame(to), .. }) = self.unpark(request) else { return };
         let schema_version = shard.store().schema_version();
-        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(connection) = self.connections.get_mut(to.slot) else { return };
         let out = connection.replies.buffer();
-        let start = reply::begin(out, keys::CODE_OK, sync, schema_version);
+        let start = reply::begin(out, keys::CODE_OK, to.sync, schema_version);
         out.extend_from_slice(body);
         reply::finish(out, start);
-        self.finish_reply(shard, slot);
-        self.account_output(slot);
+        self.finish_reply(shard, to.slot);
+        self.account_output(to.slot);
     }
 
     /// Answers every parked call with an error.

@@ -2,7 +2,7 @@
 
 use super::{Invoke, InvokeKind, MAX_DENIED};
 use crate::front::Front;
-use crate::front::caller::{ParkedCall, ReplyTo};
+use crate::front::caller::{FrameReply, ParkedCall, ReplyTo};
 use crate::front::names::refined;
 use crate::front::waits_for::WaitsFor;
 use crate::shard::Shard;
@@ -64,7 +64,7 @@ impl Instance {
             let code = ErrorCode::SessionClosed;
             return Err(ErrorObject::client(code, code.template()));
         };
-        let ReplyTo::Frame { slot, sync, .. } = call.reply else {
+        let ReplyTo::Frame(FrameReply { slot, sync, .. }) = call.reply else {
             let message = "Session of the caller does not support push()";
             return Err(ErrorObject::client(ErrorCode::Unsupported, message));
         };
@@ -80,15 +80,9 @@ impl Instance {
 
 impl Front {
     /// Answers a request that is refused before any program has run for it.
-    pub(crate) fn refuse_request(
-        &mut self,
-        shard: &Shard,
-        slot: ConnectionSlot,
-        sync: u64,
-        error: &ErrorObject,
-    ) {
-        self.note_denied(slot, error);
-        self.reply_error(shard, slot, sync, error);
+    pub(crate) fn refuse_request(&mut self, shard: &Shard, to: FrameReply, error: &ErrorObject) {
+        self.note_denied(to.slot, error);
+        self.reply_error(shard, to, error);
     }
 
     /// Tells programs of a refusal for want of a privilege, if they watch for those.

@@ -1,13 +1,14 @@
 //! Authentication: the AUTH of a connection, which is answered at once or at the pace of its place.
 
 use super::{Delayed, Outcome, WaitingLine, shown};
+use crate::Result;
 use crate::front::Front;
+use crate::front::caller::FrameReply;
 use crate::shard::Shard;
-use crate::{ConnectionSlot, Result};
 use lycosa_iproto::auth::{self, Hash};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::greeting::SALT_SIZE;
-use lycosa_iproto::request::{AuthTuple, Header};
+use lycosa_iproto::request::AuthTuple;
 use lycosa_store::{Access, UserId, UserKind, user};
 
 /// Longest name of a user, in bytes. A client may send a longer one, as long as a frame.
@@ -18,12 +19,11 @@ impl Front {
     pub(crate) fn authenticate(
         &mut self,
         shard: &Shard,
-        slot: ConnectionSlot,
-        header: &Header,
+        to: FrameReply,
         name: &[u8],
         scramble: AuthTuple<'_>,
     ) -> Result<()> {
-        let Some(connection) = self.connections.get(slot) else { return Ok(()) };
+        let Some(connection) = self.connections.get(to.slot) else { return Ok(()) };
         let (id, salt, peer) = (connection.id, connection.salt, connection.origin.peer.clone());
         let line = if connection.has_failed_login { WaitingLine::Failed } else { WaitingLine::New };
         let now = shard.now();
@@ -38,17 +38,17 @@ impl Front {
         if outcome.is_err() {
             self.counts.failed_logins += 1;
             self.logins.failed(&peer, name, now);
-            if let Some(connection) = self.connections.get_mut(slot) {
+            if let Some(connection) = self.connections.get_mut(to.slot) {
                 connection.has_failed_login = true;
             }
         }
         if delay == 0 {
-            return self.conclude(shard, slot, header.sync, &shown(name), outcome);
+            return self.conclude(shard, to, &shown(name), outcome);
         }
-        if let Some(connection) = self.connections.get_mut(slot) {
+        if let Some(connection) = self.connections.get_mut(to.slot) {
             connection.is_logging_in = true;
         }
-        let delayed = Delayed { slot, connection: id, sync: header.sync, name: shown(name), outcome };
+        let delayed = Delayed { to, connection: id, name: shown(name), outcome };
         self.logins.hold(now + delay, delayed);
         Ok(())
     }
@@ -75,35 +75,18 @@ impl Front {
     }
 
     /// Answers a log-in, unless triggers are to run first.
-    fn conclude(
-        &mut self,
-        shard: &Shard,
-        slot: ConnectionSlot,
-        sync: u64,
-        name: &str,
-        outcome: Outcome,
-    ) -> Result<()> {
-        if self.hold_login(slot, sync, name, &outcome) {
-            Ok(())
-        } else {
-            self.admit_as(shard, slot, sync, outcome)
-        }
+    fn conclude(&mut self, shard: &Shard, to: FrameReply, name: &str, outcome: Outcome) -> Result<()> {
+        if self.hold_login(to, name, &outcome) { Ok(()) } else { self.admit_as(shard, to, outcome) }
     }
 
-    pub(crate) fn admit_as(
-        &mut self,
-        shard: &Shard,
-        slot: ConnectionSlot,
-        sync: u64,
-        outcome: Outcome,
-    ) -> Result<()> {
+    pub(crate) fn admit_as(&mut self, shard: &Shard, to: FrameReply, outcome: Outcome) -> Result<()> {
         let user = outcome?;
         shard.check_universe(user, Access::SESSION)?;
-        if let Some(connection) = self.connections.get_mut(slot) {
+        if let Some(connection) = self.connections.get_mut(to.slot) {
             connection.user = user;
             connection.forget_names();
         }
-        self.reply_empty(shard, slot, sync)
+        self.reply_empty(shard, to)
     }
 
     /// Answers the log-ins whose delay is over. When the next one is due.
@@ -112,14 +95,14 @@ impl Front {
         if let Some(count) = self.logins.sampled.overdue(now) {
             self.logins.log(format!("{count} more log-ins failed"));
         }
-        while let Some(Delayed { slot, connection, sync, name, outcome, .. }) = self.logins.take_due(now) {
-            let Some(waiting) = self.connections.get_mut(slot).filter(|waiting| waiting.id == connection)
+        while let Some(Delayed { to, connection, name, outcome }) = self.logins.take_due(now) {
+            let Some(waiting) = self.connections.get_mut(to.slot).filter(|waiting| waiting.id == connection)
             else {
                 continue;
             };
             waiting.is_logging_in = false;
-            if let Err(error) = self.conclude(shard, slot, sync, &name, outcome) {
-                self.reply_error(shard, slot, sync, &error);
+            if let Err(error) = self.conclude(shard, to, &name, outcome) {
+                self.reply_error(shard, to, &error);
             }
         }
         self.logins.next()

@@ -17,19 +17,16 @@ impl Instance {
         self.loop_time.clocks.set_processor(processor);
     }
 
-    /// A turn begins: what holds the loop is measured from here on.
-    pub fn begin_turn(&mut self, now: u64) {
-        self.loop_time.begin_turn(now);
+    forward! { loop_time:
+        /// A turn begins: what holds the loop is measured from here on.
+        pub fn begin_turn(&mut self, now: u64);
+        /// The turn has ended with the part that was ended last.
+        pub fn end_turn(&mut self);
     }
 
     /// What the turn has done since its beginning, or since the part before, was this.
     pub fn end_part(&mut self, part: TurnPart) {
         self.loop_time.end_part(part.place());
-    }
-
-    /// The turn has ended with the part that was ended last.
-    pub fn end_turn(&mut self) {
-        self.loop_time.end_turn();
     }
 
     /// Does something that may hold the loop, and notes for how long.

@@ -3,15 +3,14 @@
 use super::LongSelect;
 use crate::front::Front;
 use crate::front::call::too_many_waiting;
-use crate::front::caller::{ParkedCall, ReplyTo};
+use crate::front::caller::{FrameReply, ParkedCall, ReplyTo};
 use crate::front::waits_for::WaitsFor;
 use crate::shard::Shard;
 use crate::shard::data::{MAX_SELECTED, Select, too_much_selected};
 use crate::shard::wire_error;
-use crate::{ConnectionSlot, Instance, Result, WalkError};
+use crate::{Instance, Result, WalkError};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::reply;
-use lycosa_iproto::request::Header;
 use lycosa_store::{Budget, Cursor, CursorError, Error as StoreError, Progress};
 
 /// The tuples and bytes that a SELECT may read in one step.
@@ -29,25 +28,20 @@ const MAX_ADOPTION: u64 = 1_000_000;
 
 impl Instance {
     /// SELECT on a connection.
-    pub(crate) fn handle_select(
-        &mut self,
-        slot: ConnectionSlot,
-        header: &Header,
-        select: &Select<'_>,
-    ) -> Result<()> {
-        let Some(caller) = self.front.caller(slot) else { return Ok(()) };
+    pub(crate) fn handle_select(&mut self, to: FrameReply, select: &Select<'_>) -> Result<()> {
+        let Some(caller) = self.front.caller(to.slot) else { return Ok(()) };
         let mut cursor = select.cursor(caller.effective);
-        let Some(connection) = self.front.connections.get_mut(slot) else { return Ok(()) };
+        let Some(connection) = self.front.connections.get_mut(to.slot) else { return Ok(()) };
         let out = connection.replies.buffer();
         let undo = out.len();
-        let start = reply::begin_data(out, header.sync);
+        let start = reply::begin_data(out, to.sync);
         let values = out.len();
         let advanced =
             self.shard.data().advance(&mut cursor, SLICE, &mut |tuple| out.extend_from_slice(tuple));
         match advanced {
             Ok(Progress::End) => {
                 reply::finish_data(out, start, count_of(&cursor), self.shard.store().schema_version());
-                self.front.finish_reply(&self.shard, slot);
+                self.front.finish_reply(&self.shard, to.slot);
             }
             Ok(Progress::More) => {
                 let chunk = out.split_off(values);
@@ -56,7 +50,7 @@ impl Instance {
                     return Err(too_many_waiting(self.front.settings.max_waiting));
                 }
                 let request = self.front.parked.next_request(caller.session);
-                let reply = ReplyTo::Frame { slot, sync: header.sync, is_call_16: false };
+                let reply = ReplyTo::Frame(to);
                 self.front.park(request, ParkedCall { reply, waits_for: WaitsFor::Event });
                 let bytes = chunk.len();
                 self.front.selects.queue.push_back(LongSelect {
@@ -78,8 +72,7 @@ impl Instance {
     /// Lets the next long SELECT go on. Whether there is one that can go on at once.
     pub(crate) fn step_selects(&mut self) -> bool {
         let Some(mut select) = self.front.selects.queue.pop_front() else { return false };
-        let Some(&ParkedCall { reply: ReplyTo::Frame { slot, sync, .. }, .. }) =
-            self.front.parked.get(select.request)
+        let Some(&ParkedCall { reply: ReplyTo::Frame(to), .. }) = self.front.parked.get(select.request)
         else {
             return !self.front.selects.is_empty();
         };
@@ -98,11 +91,11 @@ impl Instance {
         match select.assembled_at {
             None => self.front.selects.queue.push_back(select),
             Some((since, awaited)) => {
-                let is_free = self.front.connections.get(slot).is_some_and(|connection| {
+                let is_free = self.front.connections.get(to.slot).is_some_and(|connection| {
                     connection.replies.may_adopt() && awaited <= self.shard.journaling().released()
                 });
                 if is_free {
-                    self.front.hand_over(&self.shard, slot, sync, select);
+                    self.front.hand_over(&self.shard, to, select);
                 } else if self.shard.now() >= since + MAX_ADOPTION {
                     let values = select.chunks.concat();
                     self.front.answer(&self.shard, select.request, Ok((count_of(&select.cursor), &values)));
@@ -153,17 +146,17 @@ impl Instance {
 
 impl Front {
     /// Gives an assembled reply to its connection, all of whose replies may leave.
-    fn hand_over(&mut self, shard: &Shard, slot: ConnectionSlot, sync: u64, select: LongSelect) {
+    fn hand_over(&mut self, shard: &Shard, to: FrameReply, select: LongSelect) {
         let mut header = Vec::new();
         let count = count_of(&select.cursor);
-        reply::data_header(&mut header, sync, count, select.bytes, shard.store().schema_version());
+        reply::data_header(&mut header, to.sync, count, select.bytes, shard.store().schema_version());
         self.unpark(select.request);
-        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(connection) = self.connections.get_mut(to.slot) else { return };
         let mut chunks = select.chunks;
         chunks.insert(0, header);
         connection.replies.adopt(chunks);
-        self.account_output(slot);
-        self.connections.mark_ready(slot);
+        self.account_output(to.slot);
+        self.connections.mark_ready(to.slot);
     }
 }
 

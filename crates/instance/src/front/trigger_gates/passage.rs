@@ -2,6 +2,7 @@
 
 use super::{Awaited, LoginAttempt};
 use crate::front::Front;
+use crate::front::caller::FrameReply;
 use crate::front::logins::Outcome;
 use crate::{ConnectionSlot, Instance, Result, Trust};
 
@@ -26,21 +27,21 @@ impl Instance {
             connection.broken |= result.is_err();
         }
         if let Err(error) = result {
-            self.front.reply_error(&self.shard, slot, 0, &error);
+            self.front.reply_error(&self.shard, FrameReply::new(slot, 0), &error);
         }
     }
 
     /// The triggers of a log-in have ended; an error is its answer.
     pub fn finish_login(&mut self, session: u64, result: Result<()>) {
-        let Some((slot, Awaited::Login { sync, outcome })) = self.front.gates.waiting.remove(&session) else {
+        let Some((slot, Awaited::Login { to, outcome })) = self.front.gates.waiting.remove(&session) else {
             return;
         };
         if let Some(connection) = self.front.connections.get_mut(slot) {
             connection.is_logging_in = false;
         }
         let outcome = result.and(outcome);
-        if let Err(error) = self.front.admit_as(&self.shard, slot, sync, outcome) {
-            self.front.reply_error(&self.shard, slot, sync, &error);
+        if let Err(error) = self.front.admit_as(&self.shard, to, outcome) {
+            self.front.reply_error(&self.shard, to, &error);
         }
     }
 }
@@ -55,19 +56,13 @@ impl Front {
     }
 
     /// A log-in is decided: whether its triggers are to run before it is answered.
-    pub(crate) fn hold_login(
-        &mut self,
-        slot: ConnectionSlot,
-        sync: u64,
-        name: &str,
-        outcome: &Outcome,
-    ) -> bool {
-        let Some(caller) = self.caller(slot) else { return false };
-        if !self.gates.watches_logins || !self.hold(slot) {
+    pub(crate) fn hold_login(&mut self, to: FrameReply, name: &str, outcome: &Outcome) -> bool {
+        let Some(caller) = self.caller(to.slot) else { return false };
+        if !self.gates.watches_logins || !self.hold(to.slot) {
             return false;
         }
-        let awaited = Awaited::Login { sync, outcome: outcome.clone() };
-        self.gates.waiting.insert(caller.session, (slot, awaited));
+        let awaited = Awaited::Login { to, outcome: outcome.clone() };
+        self.gates.waiting.insert(caller.session, (to.slot, awaited));
         let name = name.to_owned();
         self.gates.attempts.push_back(LoginAttempt { caller, name, is_right: outcome.is_ok() });
         true
