@@ -69,8 +69,14 @@ impl Theme {
     }
 }
 
-/// A column of a table: its title, whether numbers stand to the right, and its rank; columns of the largest rank go first.
-struct Column(&'static str, bool, u8);
+/// A column of a table: its title, whether numbers stand to the right, its rank, and the cell of an item. Columns of the largest
+/// rank go first.
+struct Column<'a, T>(&'static str, bool, u8, &'a dyn Fn(&T) -> String);
+
+/// The cell of a value that may be missing.
+fn cell<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), show)
+}
 
 fn plain(text: impl Into<String>) -> Line<'static> {
     Line::from(text.into())
@@ -80,28 +86,31 @@ fn styled(text: impl Into<String>, style: Style) -> Line<'static> {
     Line::from(Piece::styled(text.into(), style))
 }
 
-/// A line, and below it the rows of the place in front: the page in which the chosen one is.
-fn list(
+/// A line, and below it the items of the place in front: the page in which the chosen one is.
+fn list<T>(
     model: &Model,
     head: Line<'static>,
-    (columns, rows): (&[Column], &[Vec<String>]),
     (width, height): (usize, usize),
+    items: &[T],
+    columns: &[Column<'_, T>],
 ) -> Vec<Line<'static>> {
-    let rows = table(columns, rows, (width, height.saturating_sub(1)), Some(model.stop().at));
+    let rows = table((width, height.saturating_sub(1)), Some(model.stop().at), items, columns);
     std::iter::once(head).chain(rows).collect()
 }
 
-/// Rows under a heading, at most `height` lines: the page of rows in which the chosen one is. The first column gets what
+/// Items under a heading, at most `height` lines: the page of items in which the chosen one is. The first column gets what
 /// further columns leave; columns of high rank are left out where there is no space for them.
-fn table(
-    columns: &[Column],
-    rows: &[Vec<String>],
+fn table<T>(
     (width, height): (usize, usize),
     chosen: Option<usize>,
+    items: &[T],
+    columns: &[Column<'_, T>],
 ) -> Vec<Line<'static>> {
     let page = height.saturating_sub(1).max(1);
     let first = chosen.unwrap_or(0) / page * page;
-    let shown = &rows[first.min(rows.len())..rows.len().min(first + page)];
+    let shown = items[first.min(items.len())..items.len().min(first + page)].iter();
+    let shown: Vec<Vec<String>> =
+        shown.map(|item| columns.iter().map(|column| (column.3)(item)).collect()).collect();
     let wide = |at: usize| {
         let cells = shown.iter().map(|row| row[at].width());
         cells.chain([columns[at].0.width()]).max().unwrap_or(0)
@@ -286,7 +295,7 @@ fn overview(model: &Model, theme: Theme, width: usize, height: usize) -> Vec<Lin
 fn figures(instance: &Instance, model: &Model, width: usize) -> Vec<Line<'static>> {
     let queue = &instance.queue;
     let oldest = model.snapshot.tubes.iter().filter_map(|tube| tube.oldest_ready_age).reduce(f64::max);
-    let span = |span: Option<f64>| span.map_or_else(|| "-".to_owned(), lapse);
+    let span = |span: Option<f64>| cell(span, lapse);
     let rates = queue.rates;
     let all = [
         format!("put {}", rate(rates.puts[0])),
@@ -432,59 +441,40 @@ fn tubes(model: &Model, width: usize, height: usize) -> Vec<Line<'static>> {
             .push(plain("There is no tube that this user may look at. `lycosa tube create NAME` makes one."));
         return lines;
     }
-    let rows: Vec<Vec<String>> = shown.iter().map(|tube| tube_row(model, tube)).collect();
     let size = (width, height.saturating_sub(1));
-    lines.extend(table(&TUBE_COLUMNS, &rows, size, Some(model.stop().at)));
+    let span = |span: Option<f64>| cell(span, lapse);
+    let flow = |flow: Option<f64>| cell(flow, |flow| rate(flow).replace("/s", ""));
+    let quantile = |tube: &Tube, part| span(tube.wait.as_ref().and_then(|wait| wait.quantile(part)));
+    let columns: [Column<'_, &Tube>; 16] = [
+        Column("tube", false, 0, &|tube| {
+            format!("{}{}", visible(&tube.name), if tube.paused { " (paused)" } else { "" })
+        }),
+        Column("type", false, 6, &|tube| tube.kind.clone()),
+        Column("ready", true, 1, &|tube| count(tube.tasks.ready)),
+        Column("taken", true, 1, &|tube| count(tube.tasks.taken)),
+        Column("delayed", true, 4, &|tube| count(tube.tasks.delayed)),
+        Column("buried", true, 1, &|tube| count(tube.tasks.buried)),
+        Column("put/s", true, 2, &|tube| flow(tube.rates.map(|rates| rates.puts[0]))),
+        Column("take/s", true, 5, &|tube| flow(tube.rates.map(|rates| rates.takes[0]))),
+        Column("ack/s", true, 2, &|tube| flow(tube.rates.map(|rates| rates.acks[0]))),
+        Column("oldest", true, 2, &|tube| span(tube.oldest_ready_age)),
+        Column("waiting", true, 3, &|tube| count(tube.waiting_takes)),
+        Column("ready, last minute", false, 8, &|tube| spark(model, tube)),
+        Column("wait p50", true, 7, &|tube| quantile(tube, 0.5)),
+        Column("p99", true, 7, &|tube| quantile(tube, 0.99)),
+        Column("drained in", true, 7, &|tube| span(tube.drain)),
+        Column("capacity", true, 9, &|tube| cell(tube.capacity.filter(|capacity| *capacity > 0), count)),
+    ];
+    lines.extend(table(size, Some(model.stop().at), &shown, &columns));
     lines
 }
 
-const TUBE_COLUMNS: [Column; 16] = [
-    Column("tube", false, 0),
-    Column("type", false, 6),
-    Column("ready", true, 1),
-    Column("taken", true, 1),
-    Column("delayed", true, 4),
-    Column("buried", true, 1),
-    Column("put/s", true, 2),
-    Column("take/s", true, 5),
-    Column("ack/s", true, 2),
-    Column("oldest", true, 2),
-    Column("waiting", true, 3),
-    Column("ready, last minute", false, 8),
-    Column("wait p50", true, 7),
-    Column("p99", true, 7),
-    Column("drained in", true, 7),
-    Column("capacity", true, 9),
-];
-
-/// What [`TUBE_COLUMNS`] say of a tube.
-fn tube_row(model: &Model, tube: &Tube) -> Vec<String> {
-    let span = |span: Option<f64>| span.map_or_else(|| "-".to_owned(), lapse);
-    let rates = tube.rates.map(|rates| [rates.puts[0], rates.takes[0], rates.acks[0]]);
-    let flow = |at: usize| rates.map_or_else(|| "-".to_owned(), |rates| rate(rates[at]).replace("/s", ""));
-    let quantile = |part| span(tube.wait.as_ref().and_then(|wait| wait.quantile(part)));
+/// The ready tasks of a tube in the last minute.
+fn spark(model: &Model, tube: &Tube) -> String {
     let samples = model.samples.get(&tube.name).into_iter().flatten();
     let ready: Vec<Option<f64>> = samples.map(|sample| Some(sample.numbers[0] as f64)).collect();
     let top = ready.iter().flatten().copied().fold(1.0, f64::max);
-    let mark = if tube.paused { " (paused)" } else { "" };
-    vec![
-        format!("{}{mark}", visible(&tube.name)),
-        tube.kind.clone(),
-        count(tube.tasks.ready),
-        count(tube.tasks.taken),
-        count(tube.tasks.delayed),
-        count(tube.tasks.buried),
-        flow(0),
-        flow(1),
-        flow(2),
-        span(tube.oldest_ready_age),
-        count(tube.waiting_takes),
-        lane(&ready, SPARK, 1, top).concat(),
-        quantile(0.5),
-        quantile(0.99),
-        span(tube.drain),
-        tube.capacity.filter(|capacity| *capacity > 0).map_or_else(|| "-".to_owned(), count),
-    ]
+    lane(&ready, SPARK, 1, top).concat()
 }
 
 fn dialog_lines(dialog: &Dialog, theme: Theme, width: usize) -> Vec<Line<'static>> {

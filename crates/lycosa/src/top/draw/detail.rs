@@ -1,11 +1,11 @@
 //! The screens of one tube, of tasks, of a task and of sessions.
 
-use lycosa_metrics::Histogram;
+use lycosa_metrics::{Histogram, SubQueue};
 
 use ratatui::style::Style;
 use ratatui::text::Line;
 
-use super::{Column, Theme, curves_of, list, plain, styled, table, wrapped};
+use super::{Column, Theme, cell, curves_of, list, plain, styled, table, wrapped};
 use crate::listing::one_line;
 use crate::top::ask::{SessionLine, TaskDetail, TaskLine, TubeDetail};
 use crate::top::model::Model;
@@ -19,7 +19,7 @@ const CURVES: usize = 13;
 const BAR: f64 = 30.0;
 
 fn span(span: Option<f64>) -> String {
-    span.map_or_else(|| "-".to_owned(), lapse)
+    cell(span, lapse)
 }
 
 /// A moment by the server's clock.
@@ -87,24 +87,16 @@ pub(super) fn tube(
     }
     if !detail.blocked.is_empty() {
         lines.push(styled("Busiest sub-queues", Theme::bold()));
-        let columns = [
-            Column("sub-queue", false, 0),
-            Column("ready", true, 1),
-            Column("taken", true, 1),
-            Column("delayed", true, 3),
-            Column("buried", true, 3),
-            Column("why no task is handed out", false, 2),
+        let sub_queues: Vec<_> = tube.sub_queues.iter().zip(&detail.blocked).collect();
+        let columns: [Column<'_, (&SubQueue, &(String, String))>; 6] = [
+            Column("sub-queue", false, 0, &|(one, _)| visible(&one.name)),
+            Column("ready", true, 1, &|(one, _)| count(one.tasks.ready)),
+            Column("taken", true, 1, &|(one, _)| count(one.tasks.taken)),
+            Column("delayed", true, 3, &|(one, _)| count(one.tasks.delayed)),
+            Column("buried", true, 3, &|(one, _)| count(one.tasks.buried)),
+            Column("why no task is handed out", false, 2, &|(_, (_, why))| why.clone()),
         ];
-        let rows: Vec<Vec<String>> = tube
-            .sub_queues
-            .iter()
-            .zip(&detail.blocked)
-            .map(|(one, (_, why))| {
-                let counts = one.tasks.named().map(|(_, number)| count(number));
-                [visible(&one.name)].into_iter().chain(counts).chain([why.clone()]).collect()
-            })
-            .collect();
-        lines.extend(table(&columns, &rows, (width, rows.len() + 1), None));
+        lines.extend(table((width, sub_queues.len() + 1), None, &sub_queues, &columns));
     }
     let at = model.stop().at.min(lines.len().saturating_sub(1));
     if at > 0 { lines.split_off(at.min(first + CURVES + 40)) } else { lines }
@@ -129,21 +121,6 @@ fn bars(title: &str, histogram: Option<&Histogram>, theme: Theme) -> Vec<Line<'s
         lines.push(styled(format!("{until:>10} {bar} {}", count(number)), theme.kind("put")));
     }
     lines
-}
-
-fn row(model: &Model, task: &TaskLine) -> Vec<String> {
-    let moment = |at: Option<f64>| at.map_or_else(|| "-".to_owned(), |at| relative(model, at));
-    vec![
-        task.id.to_string(),
-        task.state.clone(),
-        count(task.attempts),
-        task.priority.map_or_else(|| "-".to_owned(), |priority| priority.to_string()),
-        moment(task.created),
-        moment(task.due),
-        task.utube.as_deref().map_or_else(|| "-".to_owned(), visible),
-        task.error.as_deref().map_or_else(|| "-".to_owned(), visible),
-        visible(&task.payload),
-    ]
 }
 
 pub(super) fn tasks(model: &Model, view: &TasksView, width: usize, height: usize) -> Vec<Line<'static>> {
@@ -178,27 +155,24 @@ pub(super) fn tasks(model: &Model, view: &TasksView, width: usize, height: usize
         }));
         return lines;
     }
-    let mut columns = vec![
-        Column("id", true, 0),
-        Column("state", false, 0),
-        Column("tries", true, 2),
-        Column("pri", true, 5),
-        Column("put", false, 3),
-        Column("due", false, 4),
-        Column("sub-queue", false, 4),
-        Column("last error", false, 2),
-        Column("payload", false, 1),
+    let moment = |at: Option<f64>| cell(at, |at| relative(model, at));
+    let text = |text: &Option<String>| cell(text.as_deref(), visible);
+    let mark = |task: &TaskLine| if view.marked.contains_key(&task.id) { "*" } else { "" }.to_owned();
+    let columns: [Column<'_, TaskLine>; 10] = [
+        Column("", false, 0, &mark),
+        Column("id", true, 0, &|task| task.id.to_string()),
+        Column("state", false, 0, &|task| task.state.clone()),
+        Column("tries", true, 2, &|task| count(task.attempts)),
+        Column("pri", true, 5, &|task| cell(task.priority, |priority| priority.to_string())),
+        Column("put", false, 3, &|task| moment(task.created)),
+        Column("due", false, 4, &|task| moment(task.due)),
+        Column("sub-queue", false, 4, &|task| text(&task.utube)),
+        Column("last error", false, 2, &|task| text(&task.error)),
+        Column("payload", false, 1, &|task| visible(&task.payload)),
     ];
-    let mut rows: Vec<Vec<String>> = found.tasks.iter().map(|task| row(model, task)).collect();
-    if !view.marked.is_empty() {
-        columns.insert(0, Column("", false, 0));
-        for (row, task) in rows.iter_mut().zip(&found.tasks) {
-            let mark = if view.marked.contains_key(&task.id) { "*" } else { "" };
-            row.insert(0, mark.to_owned());
-        }
-    }
+    let columns = &columns[usize::from(view.marked.is_empty())..];
     let space = height.saturating_sub(lines.len());
-    lines.extend(table(&columns, &rows, (width, space), Some(model.stop().at)));
+    lines.extend(table((width, space), Some(model.stop().at), &found.tasks, columns));
     lines
 }
 
@@ -266,29 +240,17 @@ pub(super) fn sessions(
     height: usize,
 ) -> Vec<Line<'static>> {
     let head = plain(format!("{} sessions", count(sessions.len() as u64)));
-    let columns = [
-        Column("user", false, 0),
-        Column("holds", true, 1),
-        Column("longest", false, 1),
-        Column("of", false, 2),
-        Column("connections", false, 3),
+    let tubes = |session: &SessionLine| {
+        let tubes = session.tubes.iter().map(|(tube, held)| format!("{} {}", count(*held), visible(tube)));
+        let tubes: Vec<_> = tubes.collect();
+        cell(Some(tubes).filter(|tubes| !tubes.is_empty()), |tubes| tubes.join(", "))
+    };
+    let columns: [Column<'_, SessionLine>; 5] = [
+        Column("user", false, 0, &|session| visible(&session.user)),
+        Column("holds", true, 1, &|session| count(session.held)),
+        Column("longest", false, 1, &|session| cell(session.since, |at| relative(model, at))),
+        Column("of", false, 2, &tubes),
+        Column("connections", false, 3, &|session| visible(&session.connections)),
     ];
-    let rows: Vec<Vec<String>> = sessions
-        .iter()
-        .map(|session| {
-            let tubes: Vec<String> = session
-                .tubes
-                .iter()
-                .map(|(tube, number)| format!("{} {}", count(*number), visible(tube)))
-                .collect();
-            vec![
-                visible(&session.user),
-                count(session.held),
-                session.since.map_or_else(|| "-".to_owned(), |at| relative(model, at)),
-                if tubes.is_empty() { "-".to_owned() } else { tubes.join(", ") },
-                visible(&session.connections),
-            ]
-        })
-        .collect();
-    list(model, head, (&columns, &rows), (width, height))
+    list(model, head, (width, height), sessions, &columns)
 }

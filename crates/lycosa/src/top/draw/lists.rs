@@ -7,7 +7,7 @@ use lycosa_metrics::{Gravity, GroupMember};
 use ratatui::text::Line;
 
 use super::detail::relative;
-use super::{Column, Theme, list, plain, styled};
+use super::{Column, Theme, cell, list, plain, styled};
 use crate::listing::one_line;
 use crate::top::change::{is_dry, result};
 use crate::top::model::Model;
@@ -17,7 +17,7 @@ use crate::values::count;
 
 fn ago(model: &Model, at: Option<SystemTime>) -> String {
     let since = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    since.map_or_else(|| "-".to_owned(), |since| relative(model, since.as_secs_f64()))
+    cell(since, |since| relative(model, since.as_secs_f64()))
 }
 
 fn given(text: &str) -> String {
@@ -45,43 +45,27 @@ pub(super) fn jobs(
     }
     let unfinished = jobs.iter().filter(|job| !job.state.is_over()).count();
     let tally = format!("{} jobs, {} unfinished", count(jobs.len() as u64), count(unfinished as u64));
-    let columns = [
-        Column("job", true, 0),
-        Column("tube", false, if tube.is_some() { 9 } else { 0 }),
-        Column("operation", false, 0),
-        Column("state", false, 0),
-        Column("scanned", true, 4),
-        Column("outcome", false, 1),
-        Column("kept for undo", true, 5),
-        Column("user", false, 7),
-        Column("began", false, 6),
-        Column("reason", false, 8),
+    let began = |job: &TubeJob| match job.reply.get("began") {
+        Some(Value::Double(at)) => relative(model, *at),
+        at => cell(at.and_then(Value::as_u64), |at| relative(model, at as f64)),
+    };
+    let operation = |job: &TubeJob| {
+        let dry = if is_dry(job) && job.operation != "count" { " (dry run)" } else { "" };
+        format!("{}{dry}", job.operation)
+    };
+    let columns: [Column<'_, TubeJob>; 10] = [
+        Column("job", true, 0, &|job| job.id.to_string()),
+        Column("tube", false, if tube.is_some() { 9 } else { 0 }, &|job| visible(&job.tube)),
+        Column("operation", false, 0, &operation),
+        Column("state", false, 0, &|job| format!("{:?}", job.state).to_lowercase()),
+        Column("scanned", true, 4, &|job| format!("{} of {}", count(job.scanned), count(job.total))),
+        Column("outcome", false, 1, &result),
+        Column("kept for undo", true, 5, &|job| count(job.kept)),
+        Column("user", false, 7, &|job| said(job, "user")),
+        Column("began", false, 6, &began),
+        Column("reason", false, 8, &|job| said(job, "reason")),
     ];
-    let rows: Vec<Vec<String>> = jobs
-        .iter()
-        .map(|job| {
-            let began = match job.reply.get("began") {
-                Some(Value::Double(at)) => relative(model, *at),
-                at => {
-                    at.and_then(Value::as_u64).map_or_else(|| "-".to_owned(), |at| relative(model, at as f64))
-                }
-            };
-            let dry = if is_dry(job) && job.operation != "count" { " (dry run)" } else { "" };
-            vec![
-                job.id.to_string(),
-                visible(&job.tube),
-                format!("{}{dry}", job.operation),
-                format!("{:?}", job.state).to_lowercase(),
-                format!("{} of {}", count(job.scanned), count(job.total)),
-                result(job),
-                count(job.kept),
-                said(job, "user"),
-                began,
-                said(job, "reason"),
-            ]
-        })
-        .collect();
-    list(model, plain(one_line(&tally, width)), (&columns, &rows), (width, height))
+    list(model, plain(one_line(&tally, width)), (width, height), jobs, &columns)
 }
 
 /// The user, or the token and its role.
@@ -98,29 +82,15 @@ pub(super) fn audit(model: &Model, view: &AuditView, width: usize, height: usize
         return vec![plain("No entry: pauses, resumes and jobs are written here.")];
     }
     let page = format!("Page {}, the newest first", view.befores.len());
-    let columns = [
-        Column("when", false, 0),
-        Column("user", false, 1),
-        Column("operation", false, 0),
-        Column("tube", false, 2),
-        Column("job", true, 4),
-        Column("reason", false, 3),
+    let columns: [Column<'_, AuditEntry>; 6] = [
+        Column("when", false, 0, &|entry| ago(model, entry.time)),
+        Column("user", false, 1, &author),
+        Column("operation", false, 0, &|entry| visible(&entry.operation)),
+        Column("tube", false, 2, &|entry| given(&entry.tube)),
+        Column("job", true, 4, &|entry| cell(entry.job, |job| job.to_string())),
+        Column("reason", false, 3, &|entry| given(entry.reason.as_deref().unwrap_or_default())),
     ];
-    let rows: Vec<Vec<String>> = view
-        .entries
-        .iter()
-        .map(|entry| {
-            vec![
-                ago(model, entry.time),
-                author(entry),
-                visible(&entry.operation),
-                given(&entry.tube),
-                entry.job.map_or_else(|| "-".to_owned(), |job| job.to_string()),
-                given(entry.reason.as_deref().unwrap_or_default()),
-            ]
-        })
-        .collect();
-    list(model, plain(one_line(&page, width)), (&columns, &rows), (width, height))
+    list(model, plain(one_line(&page, width)), (width, height), &view.entries, &columns)
 }
 
 fn health(member: &GroupMember) -> &'static str {
@@ -143,27 +113,15 @@ pub(super) fn group(model: &Model, theme: Theme, width: usize, height: usize) ->
         election.term, election.voters, election.node
     );
     let style = if election.leader == 0 { theme.gravity(Gravity::Bad) } else { Theme::bold() };
-    let columns = [
-        Column("node", true, 0),
-        Column("role", false, 0),
-        Column("address", false, 2),
-        Column("health", false, 0),
-        Column("behind", true, 1),
+    let role = |member: &GroupMember| {
+        if member.node == election.leader { "leader".to_owned() } else { member.standing.clone() }
+    };
+    let columns: [Column<'_, GroupMember>; 5] = [
+        Column("node", true, 0, &|member| member.node.to_string()),
+        Column("role", false, 0, &role),
+        Column("address", false, 2, &|member| visible(&member.address)),
+        Column("health", false, 0, &|member| health(member).to_owned()),
+        Column("behind", true, 1, &|member| cell(member.lag, |lag| format!("{} entries", count(lag)))),
     ];
-    let rows: Vec<Vec<String>> = election
-        .members
-        .iter()
-        .map(|member| {
-            let role = if member.node == election.leader { "leader" } else { member.standing.as_str() };
-            let lag = member.lag.map_or_else(|| "-".to_owned(), |lag| format!("{} entries", count(lag)));
-            vec![
-                member.node.to_string(),
-                role.to_owned(),
-                visible(&member.address),
-                health(member).to_owned(),
-                lag,
-            ]
-        })
-        .collect();
-    list(model, styled(one_line(&seen, width), style), (&columns, &rows), (width, height))
+    list(model, styled(one_line(&seen, width), style), (width, height), &election.members, &columns)
 }
