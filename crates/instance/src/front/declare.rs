@@ -8,7 +8,7 @@ use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 
 use crate::shard::admission::Growth;
-use crate::shard::wire_error;
+use crate::shard::wire_error::OnWire;
 use crate::{Called, Caller, Instance, Result};
 
 /// A user that has to exist.
@@ -80,15 +80,14 @@ impl Instance {
         let existing = self.shard.store().user_by_name(&declared.name).map(|user| user.hash2);
         let hash2 = declared.password.as_ref().map(|password| auth::hash2(password.as_bytes()));
         self.shard.data().transaction(Growth::Finishes, user::ADMIN, |store| {
-            let done = match (existing, hash2) {
+            match (existing, hash2) {
                 (None, hash2) => ddl::create_user(store, &declared.name, hash2, false).map(drop),
                 (Some(old), Some(new)) if old != Some(new) => ddl::set_password(store, &declared.name, new),
                 (Some(_), _) => Ok(()),
-            };
-            done.map_err(|error| wire_error::of_store(&error))?;
+            }
+            .on_wire()?;
             for role in &declared.roles {
-                let granted = ddl::grant(store, &declared.name, "execute", "role", role, true);
-                granted.map_err(|error| wire_error::of_store(&error))?;
+                ddl::grant(store, &declared.name, "execute", "role", role, true).on_wire()?;
             }
             Ok(())
         })?;
@@ -133,9 +132,10 @@ impl Instance {
     /// Lets a user use a tube, or with `*` every tube. Whether that took rights away that an older version had granted.
     fn grant_tube(&mut self, user: &str, tube: &str) -> Result<bool> {
         if tube == ALL_TUBES {
-            return self.shard.data().transaction(Growth::Finishes, user::ADMIN, |store| {
-                grant_tubes(store, user).map_err(|error| wire_error::of_store(&error))
-            });
+            return self
+                .shard
+                .data()
+                .transaction(Growth::Finishes, user::ADMIN, |store| grant_tubes(store, user).on_wire());
         }
         if !self.shard.queue().tubes().any(|(name, _)| name == tube) {
             return Err(ErrorObject::lua(format!(

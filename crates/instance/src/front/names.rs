@@ -14,7 +14,7 @@ use crate::front::callee::Callee;
 use crate::shard::Shard;
 use crate::shard::admission::read_only_error;
 use crate::shard::expiration_tasks;
-use crate::shard::wire_error;
+use crate::shard::wire_error::{self, OnWire};
 use crate::{Caller, ConnectionSlot, Result};
 
 /// Bytes of the longest name that a function can have, as of everything else in the schema.
@@ -123,7 +123,7 @@ impl Front {
             Some(procedure) => check_execute(shard.store(), caller, procedure, &name),
             None => shard.store().check_access(caller.effective, Object::Function(&name), Access::EXECUTE),
         }
-        .map_err(|error| wire_error::of_store(&error))
+        .on_wire()
     }
 
     /// Why a name of the native queue stands for nothing, where asking a program for it would lead astray: the queue has not

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::front::replica_request::ReplicaRequest;
 use crate::shard::Shard;
 use crate::shard::admission::Need;
-use crate::shard::wire_error;
+use crate::shard::wire_error::OnWire;
 use crate::{ConnectionSlot, Instance, Result};
 
 impl Instance {
@@ -63,8 +63,7 @@ fn check_replica_request(shard: &Shard, user: UserId, body: &Body<'_>) -> Result
     shard.check_universe(user, Access::READ)?;
     shard.conditions().check(Need::Read)?;
     let registers = || -> Result<()> {
-        let checked = shard.store().check_access(user, Object::Space(system::CLUSTER), Access::WRITE);
-        checked.map_err(|error| wire_error::of_store(&error))
+        shard.store().check_access(user, Object::Space(system::CLUSTER), Access::WRITE).on_wire()
     };
     match *body {
         Body::Join { instance_uuid } => {

@@ -15,7 +15,7 @@ use crate::front::caller::{FrameReply, ReplyTo};
 use crate::front::loop_time::Outside;
 use crate::shard::Shard;
 use crate::shard::data::{Data, Select};
-use crate::shard::wire_error;
+use crate::shard::wire_error::OnWire;
 use crate::{Caller, ConnectionSlot, Instance, InvokeKind, OwnedStatement, Result};
 
 impl Instance {
@@ -88,15 +88,13 @@ impl Instance {
             Body::Call { .. } | Body::Call16 { .. } => Ok(()),
             Body::Select { space, index, limit, offset, iterator, key } => {
                 let (offset, limit) = (offset.into(), limit.into());
-                IteratorType::try_from(iterator).map_err(|error| wire_error::of_store(&error)).and_then(
-                    |iterator| {
-                        let select = Select { space, index, iterator, key, offset, limit };
-                        if space == system::SESSION_SETTINGS && self.front.settings.lua {
-                            return self.select_settings(to, &select);
-                        }
-                        self.handle_select(to, &select)
-                    },
-                )
+                IteratorType::try_from(iterator).on_wire().and_then(|iterator| {
+                    let select = Select { space, index, iterator, key, offset, limit };
+                    if space == system::SESSION_SETTINGS && self.front.settings.lua {
+                        return self.select_settings(to, &select);
+                    }
+                    self.handle_select(to, &select)
+                })
             }
             Body::Insert { space, tuple } => self.change(to, &Statement::Insert { space, tuple }),
             Body::Replace { space, tuple } => self.change(to, &Statement::Replace { space, tuple }),
@@ -172,8 +170,7 @@ impl Instance {
     fn select_settings(&mut self, to: FrameReply, select: &Select<'_>) -> Result<()> {
         let Some(caller) = self.front.caller(to.slot) else { return Ok(()) };
         let readable = Object::Space(system::SESSION_SETTINGS);
-        let checked = self.shard.store().check_access(caller.effective, readable, Access::READ);
-        checked.map_err(|error| wire_error::of_store(&error))?;
+        self.shard.store().check_access(caller.effective, readable, Access::READ).on_wire()?;
         let mut args = Vec::new();
         mp::write_array(&mut args, 4);
         for number in [u64::from(select.iterator as u32), select.offset, select.limit] {

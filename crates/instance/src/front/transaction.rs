@@ -13,7 +13,7 @@ use lycosa_store::{
 };
 
 use crate::shard::admission::{Growth, Need};
-use crate::shard::wire_error;
+use crate::shard::wire_error::{self, OnWire};
 use crate::{Instance, Lsn, Result, Select, WalkError};
 
 /// Deferred entries that a step of [`Instance::prepare_read`] flushes.
@@ -142,7 +142,7 @@ impl Instance {
     pub fn set_hooks(&mut self, space: u32, hooks: Hooks) -> Result<()> {
         let mut admitted = self.shard.data().admit(Need::Read)?;
         let (_, store) = admitted.queue();
-        store.set_hooks(space, hooks).map_err(|error| wire_error::of_store(&error))
+        store.set_hooks(space, hooks).on_wire()
     }
 
     /// Executes a statement of `acting`: in a transaction of its own, or in the open one. Appends the tuple that it returns

@@ -22,7 +22,7 @@ use lycosa_store::{Budget, ClosedView, OwnedChange, Space, SpaceId, Statement, S
 use crate::Result;
 use crate::shard::batch::Journaling;
 use crate::shard::disk_space::FreeSpace;
-use crate::shard::wire_error;
+use crate::shard::wire_error::{self, OnWire};
 
 /// The kind of rows that an entry adds to the journal, as far as free space on the disk matters for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -493,7 +493,7 @@ impl Admitted<'_> {
 
     /// Commits the open transaction.
     pub(crate) fn commit(&mut self) -> Result<()> {
-        self.queue.commit(self.store, self.now).map_err(|error| wire_error::of_queue(&error))
+        self.queue.commit(self.store, self.now).on_wire()
     }
 
     /// Rolls the open transaction back.

@@ -30,7 +30,7 @@ use crate::Result;
 use crate::shard::admission::{Admitted, Conditions, Growth, Need, Upkeep, Vault};
 use crate::shard::batch::{Journaling, statement};
 use crate::shard::request::RequestId;
-use crate::shard::wire_error;
+use crate::shard::wire_error::{self, OnWire};
 
 /// The number of a row: the sum of the vclock's components, and the number of rows that were lost
 /// ([`Instance::handle_lost`](crate::Instance::handle_lost)). None is given twice. See
@@ -222,8 +222,7 @@ impl Data {
         let now = self.now;
         let mut admitted = self.admit(Need::Change(Growth::Finishes))?;
         let (queue, store) = admitted.queue();
-        let released = queue.release_session(store, caller, connection, steered, now);
-        released.map_err(|error| wire_error::of_queue(&error))
+        queue.release_session(store, caller, connection, steered, now).on_wire()
     }
 
     /// Writes an entry of the audit log, if the instance takes writes: a replica may end connections, and writes no entry.
@@ -273,7 +272,7 @@ impl Data {
             out.truncate(start);
             *is_shown = false;
         }
-        executed.map(u32::from).map_err(|error| wire_error::of_queue(&error))
+        executed.map(u32::from).on_wire()
     }
 
     /// Executes a statement of `acting` in the open transaction, or proposes it to the before hooks of its space.
@@ -286,8 +285,7 @@ impl Data {
         let now = self.now;
         let mut admitted = self.admit_statement(statement)?;
         let (queue, store) = admitted.queue();
-        let submitted = queue.submit(store, acting, statement, now, out);
-        submitted.map_err(|error| wire_error::of_queue(&error))
+        queue.submit(store, acting, statement, now, out).on_wire()
     }
 
     /// Completes a statement as the hooks decided. Its submission was admitted.
@@ -304,8 +302,7 @@ impl Data {
         if !store.in_transaction() {
             return Err(wire_error::of_store(&lycosa_store::Error::NoTransaction));
         }
-        let decided = queue.decide(store, acting, (statement, proposal, decision), out);
-        decided.map_err(|error| wire_error::of_queue(&error))
+        queue.decide(store, acting, (statement, proposal, decision), out).on_wire()
     }
 
     /// Applies a transaction of another instance as a whole, also while this one is read-only. Its rows enter the journal's
@@ -379,7 +376,7 @@ impl Data {
         let former = store.lift_limit(true);
         let followed = queue.follow_owners(store, changes, now);
         store.lift_limit(former);
-        followed.map_err(|error| wire_error::of_queue(&error))
+        followed.on_wire()
     }
 
     /// Writes owners that a snapshot would lack into their space.
@@ -387,7 +384,7 @@ impl Data {
         let now = self.now;
         let mut admitted = self.bookkeep();
         let (queue, store) = admitted.queue();
-        queue.settle_owners(store, now).map_err(|error| wire_error::of_queue(&error))
+        queue.settle_owners(store, now).on_wire()
     }
 
     /// Says whether changes of owners are noted for the batch.
@@ -532,7 +529,7 @@ fn apply_row(store: &mut Store, body: &RowBody<'_>) -> Result<()> {
             _ => Err(unsupported("synchronous replication and rows of unknown types")),
         };
     };
-    store.execute_of(Origin::Master, &statement).map(drop).map_err(|error| wire_error::of_store(&error))
+    store.execute_of(Origin::Master, &statement).map(drop).on_wire()
 }
 
 /// Whether rows are one transaction that may be applied, of which `seen` are known already.

@@ -20,7 +20,7 @@ use lycosa_tuple::value::Value;
 use crate::shard::admission::{Conditions, Growth, Need};
 use crate::shard::clocks::Clocks;
 use crate::shard::data::Data;
-use crate::shard::wire_error;
+use crate::shard::wire_error::OnWire;
 
 /// Most values of the arguments of a call, with all that they hold. A client chooses how many it sends, and a decoded value takes
 /// up to forty times the byte that it was sent as.
@@ -224,9 +224,8 @@ impl Expiring {
         // While changes are refused the names stay with the tasks.
         let Ok(mut admitted) = data.admit(Need::Change(Growth::Finishes)) else { return };
         for name in self.tasks.take_ended() {
-            let forgotten = admitted.transaction(user::ADMIN, |store| {
-                Expiration::forget(store, &name).map_err(|error| wire_error::of_expiration(&error))
-            });
+            let forgotten =
+                admitted.transaction(user::ADMIN, |store| Expiration::forget(store, &name).on_wire());
             if let Err(error) = forgotten {
                 let reason = error.message;
                 self.log(LogLevel::Warning, format!("the row of expiration task '{name}' stays: {reason}"));
@@ -238,6 +237,7 @@ impl Expiring {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::wire_error;
 
     #[test]
     fn names_are_those_of_functions() {

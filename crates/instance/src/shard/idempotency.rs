@@ -15,7 +15,7 @@ use lycosa_tuple::value::Value;
 use crate::Result;
 use crate::shard::admission::Growth;
 use crate::shard::data::Data;
-use crate::shard::wire_error;
+use crate::shard::wire_error::OnWire;
 
 /// The space of the answers.
 pub(crate) const SPACE_NAME: &str = "_lycosa_once";
@@ -107,7 +107,7 @@ impl Data {
                 prune(store, space, now)?;
                 store.execute(&Statement::Replace { space, tuple: &row }).map(drop)
             };
-            keep(store).map_err(|error| wire_error::of_store(&error))
+            keep(store).on_wire()
         })
     }
 }

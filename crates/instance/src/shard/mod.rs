@@ -49,6 +49,7 @@ use crate::shard::replication::Replication;
 use crate::shard::request::{Answer, NULL, RequestId};
 use crate::shard::role::RoleDeadlines;
 use crate::shard::rules::Rules;
+use crate::shard::wire_error::OnWire;
 
 /// The identity of this instance in its replica set.
 #[derive(Debug, Clone, Copy)]
@@ -180,7 +181,7 @@ impl Shard {
                 self.park_concern(request, wanted, *count, values.clone());
                 continue;
             }
-            let result = woken.result.map_err(|error| wire_error::of_queue(&error));
+            let result = woken.result.on_wire();
             return Some(Answer::To(request, result));
         }
         None
@@ -259,8 +260,7 @@ impl Shard {
     /// # Errors
     /// The user may not.
     pub(crate) fn check_universe(&self, user: UserId, access: Access) -> Result<()> {
-        let checked = self.data.store().check_access(user, Object::Universe, access);
-        checked.map_err(|error| wire_error::of_store(&error))
+        self.data.store().check_access(user, Object::Universe, access).on_wire()
     }
 
     /// The batch that ended with `lsn` is durable.

@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 use crate::Result;
 use crate::shard::admission::Growth;
 use crate::shard::data::Data;
-use crate::shard::wire_error;
+use crate::shard::wire_error::{self, OnWire};
 
 /// The space of the tokens.
 pub(crate) const SPACE_NAME: &str = "_lycosa_tokens";
@@ -252,7 +252,7 @@ impl Data {
             let former = store.lift_limit(true);
             let inserted = insert(store);
             store.lift_limit(former);
-            inserted.map_err(|error| wire_error::of_store(&error))
+            inserted.on_wire()
         })?;
         Ok(token)
     }
@@ -270,7 +270,7 @@ impl Data {
         mp::write_uint(&mut key, token.id.0);
         self.transaction(Growth::Shrinks, user::ADMIN, |store| {
             let statement = Statement::Delete { space, index: BY_ID, key: &key };
-            store.execute(&statement).map(drop).map_err(|error| wire_error::of_store(&error))
+            store.execute(&statement).map(drop).on_wire()
         })
     }
 }

@@ -15,6 +15,25 @@ pub type Result<T, E = ErrorObject> = std::result::Result<T, E>;
 /// The name of the kind of error (field `name` of the error object) of a request whose rows were lost.
 pub const OUTCOME_UNKNOWN: &str = "OUTCOME_UNKNOWN";
 
+/// Results of the inner crates as clients see them.
+pub(crate) trait OnWire<T> {
+    /// The result with the error object of what was refused.
+    fn on_wire(self) -> Result<T>;
+}
+
+macro_rules! on_wire {
+    ($($refused:ty => $object:ident),*) => { $(
+        impl<T> OnWire<T> for Result<T, $refused> {
+            #[inline]
+            fn on_wire(self) -> Result<T> {
+                self.map_err(|error| $object(&error))
+            }
+        }
+    )* };
+}
+
+on_wire! { E => of_store, lycosa_queue::Error => of_queue, lycosa_expiration::Error => of_expiration }
+
 /// The error object of what the store refused.
 pub(crate) fn of_store(error: &E) -> ErrorObject {
     if let E::AccessDenied { access, object_type, object_name, user } = error {

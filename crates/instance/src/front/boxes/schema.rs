@@ -14,7 +14,7 @@ use lycosa_tuple::value::Value;
 use super::Function;
 use super::arguments::{Arguments, Options, illegal};
 use crate::shard::admission::Growth;
-use crate::shard::wire_error;
+use crate::shard::wire_error::{self, OnWire};
 use crate::{Caller, Instance, Result};
 
 impl Instance {
@@ -43,8 +43,7 @@ impl Instance {
                 if is_about_others {
                     // Every user may execute it, and grants of other users name their tubes.
                     let users = Object::Space(system::USER);
-                    let checked = self.shard.store().check_access(caller.effective, users, Access::READ);
-                    checked.map_err(|error| wire_error::of_store(&error))?;
+                    self.shard.store().check_access(caller.effective, users, Access::READ).on_wire()?;
                 }
                 self.privileges_of(user::ADMIN, id?.unwrap_or(user::ADMIN))?.write(out);
                 return Ok(1);
@@ -72,7 +71,7 @@ impl Instance {
         let name = self.user_name(user);
         let hash2 = auth::hash2(password.as_bytes());
         self.shard.data().transaction(Growth::Finishes, user::ADMIN, |store| {
-            ddl::set_password(store, &name, hash2).map_err(|error| wire_error::of_store(&error))
+            ddl::set_password(store, &name, hash2).on_wire()
         })
     }
 
@@ -107,7 +106,7 @@ impl Instance {
         self.shard
             .store()
             .select(viewer, system::VPRIV, 0, IteratorType::Eq, &key, 0, u64::MAX, &mut add)
-            .map_err(|error| wire_error::of_store(&error))?;
+            .on_wire()?;
         Ok(Value::Array(list))
     }
 
@@ -239,7 +238,7 @@ fn change(store: &mut Store, function: Function, arguments: &Arguments, timestam
         Function::FuncDrop => ddl::drop_function(store, arguments.text(0)?, if_exists(arguments, 1)?),
         _ => return Err(illegal("not a function of box.schema")),
     };
-    done.map(drop).map_err(|error| wire_error::of_store(&error))
+    done.map(drop).on_wire()
 }
 
 fn if_exists(arguments: &Arguments, position: usize) -> Result<bool> {

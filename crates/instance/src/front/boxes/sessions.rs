@@ -11,7 +11,7 @@ use lycosa_tuple::value::Value;
 use super::arguments::{self, Arguments};
 
 use crate::front::connection::Connection;
-use crate::shard::wire_error;
+use crate::shard::wire_error::{self, OnWire};
 use crate::{Instance, Result};
 
 /// Bytes of a reason that the audit log keeps.
@@ -28,11 +28,7 @@ impl Instance {
     /// # Errors
     /// A space of the queue is gone.
     pub(super) fn queue_sessions(&self, caller: &Caller) -> Result<Value> {
-        let (views, is_all) = self
-            .shard
-            .queue()
-            .sessions(self.shard.store(), caller)
-            .map_err(|error| wire_error::of_queue(&error))?;
+        let (views, is_all) = self.shard.queue().sessions(self.shard.store(), caller).on_wire()?;
         let by_id: HashMap<u64, &Connection> =
             self.front.connections.iter().map(|connection| (connection.id, connection)).collect();
         let sessions: Vec<Value> = views.iter().map(|view| self.session(view, &by_id)).collect();

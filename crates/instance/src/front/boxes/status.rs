@@ -11,7 +11,7 @@ use lycosa_tuple::value::Value;
 
 use super::arguments::Arguments;
 use super::info::memory_value;
-use crate::shard::wire_error;
+use crate::shard::wire_error::OnWire;
 use crate::{Caller, Instance, Result};
 
 /// Tubes, and look-ups in their indexes, of a step of a survey.
@@ -79,8 +79,7 @@ impl Instance {
         let Page { history, issues, .. } = page;
         let (store, now) = (self.shard.store(), self.shard.now());
         let queue = self.shard.queue();
-        let (tubes, next) =
-            queue.statuses(store, caller, page, now).map_err(|error| wire_error::of_queue(&error))?;
+        let (tubes, next) = queue.statuses(store, caller, page, now).on_wire()?;
         let is_first = page.after.is_none() && page.tube.is_none();
         mp::write_map(out, 2 + u32::from(is_first));
         mp::write_str(out, b"tubes");
@@ -105,8 +104,7 @@ impl Instance {
     pub fn survey(&self, after: Option<u64>, survey: &mut Survey) -> Result<Option<u64>> {
         let (store, queue, now) = (self.shard.store(), self.shard.queue(), self.shard.now());
         let step = |budget: Budget<'_>| queue.survey(store, after, budget, now, survey);
-        let next = self.loop_time.clocks.limit(SURVEY, SURVEY_TIME, step);
-        next.map_err(|error| wire_error::of_queue(&error))
+        self.loop_time.clocks.limit(SURVEY, SURVEY_TIME, step).on_wire()
     }
 
     /// Appends what a finished survey has found as a map: `tubes` are those with the gravest faults, with their issues,
@@ -129,7 +127,7 @@ impl Instance {
             None => mp::write_nil(out),
         }
         let statuses = survey.gravest().into_iter().map(|id| queue.status_of_id(store, id, now));
-        let tubes = statuses.collect::<Result<Vec<_>, _>>().map_err(|error| wire_error::of_queue(&error))?;
+        let tubes = statuses.collect::<Result<Vec<_>, _>>().on_wire()?;
         mp::write_str(out, b"tubes");
         mp::write_array(out, tubes.iter().flatten().count() as u32);
         tubes.iter().flatten().for_each(|tube| tube.write(out));

@@ -2,9 +2,10 @@
 
 use super::{DeclaredExpiration, Function, MAX_VALUES, QUIET};
 use crate::Result;
+use crate::shard::Shard;
 use crate::shard::admission::{Growth, Need, read_only_error};
 use crate::shard::clocks::Clocks;
-use crate::shard::{Shard, wire_error};
+use crate::shard::wire_error::{self, OnWire};
 use lycosa_expiration::{Archive, Definition, Expiration, Start, Summary};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_queue::LogLevel;
@@ -82,15 +83,14 @@ impl Shard {
             Function::CappedStart => {
                 let definition = lycosa_expiration::capped_start(self.data.store(), &arguments, &|space| {
                     self.admit_space(caller, function, space)
-                });
-                let definition = definition.map_err(|error| wire_error::of_expiration(&error))?;
+                })
+                .on_wire()?;
                 self.check_may_expire(caller, function, &definition)?;
                 self.begin_expiration(definition, clocks)?;
                 Value::Array(Vec::new())
             }
             Function::CappedKill => {
-                let name = lycosa_expiration::capped_kill(&arguments);
-                let name = name.map_err(|error| wire_error::of_expiration(&error))?;
+                let name = lycosa_expiration::capped_kill(&arguments).on_wire()?;
                 if let Some(definition) = self.expiring.tasks.definition(name) {
                     self.check_may_expire(caller, function, definition)?;
                     self.end_expiration(name)?;
@@ -110,8 +110,8 @@ impl Shard {
         clocks: &Clocks,
     ) -> Result<Value> {
         let admit = |space| self.admit_space(caller, function, space);
-        let start = Start::read(self.data.store(), arguments, &admit);
-        let Start { definition, if_not_exists } = start.map_err(|error| wire_error::of_expiration(&error))?;
+        let Start { definition, if_not_exists } =
+            Start::read(self.data.store(), arguments, &admit).on_wire()?;
         self.check_may_expire(caller, function, &definition)?;
         let name = definition.name.clone();
         if !if_not_exists || self.expiring.tasks.definition(&name).is_none() {
@@ -128,8 +128,7 @@ impl Shard {
             [_, Value::Map(options)] => stop_options(options)?,
             _ => return Err(illegal("expected expiration.stop(name[, {if_exists = true}])")),
         };
-        let name = lycosa_expiration::task_name(arguments.first());
-        let name = name.map_err(|error| wire_error::of_expiration(&error))?.to_owned();
+        let name = lycosa_expiration::task_name(arguments.first()).on_wire()?.to_owned();
         let admit = |space| self.admit_space(caller, function, space);
         let known = self.expiring.tasks.definition(&name).filter(|task| admit(task.space).is_ok());
         let Some(definition) = known.cloned() else {
@@ -155,8 +154,7 @@ impl Shard {
         match arguments {
             [] | [Value::Nil] => Ok(tasks.all_statistics(store, now, &admit)),
             [name] => {
-                let name = lycosa_expiration::task_name(Some(name));
-                let name = name.map_err(|error| wire_error::of_expiration(&error))?;
+                let name = lycosa_expiration::task_name(Some(name)).on_wire()?;
                 let known = tasks.definition(name).filter(|task| admit(task.space).is_ok());
                 let statistics = known.and_then(|_| tasks.statistics(store, name, now));
                 statistics.ok_or_else(|| wire_error::of_expiration(&tasks.unknown(name, &admit)))
@@ -193,7 +191,7 @@ impl Shard {
         let may_write = |space: SpaceId| {
             let is_tube = store.space(space).is_ok_and(|space| self.is_tube(space.name()));
             let written = store.check_access(caller, Object::Space(space), Access::WRITE);
-            if is_tube { Ok(()) } else { written.map_err(|error| wire_error::of_store(&error)) }
+            if is_tube { Ok(()) } else { written.on_wire() }
         };
         may_write(definition.space)?;
         match definition.archive {
@@ -215,8 +213,7 @@ impl Shard {
         let name = definition.name.clone();
         let now = self.data.now;
         if definition.transient || definition.dry_run {
-            let begun = self.expiring.tasks.begin(self.data.store(), definition, now);
-            begun.map_err(|error| wire_error::of_expiration(&error))?;
+            self.expiring.tasks.begin(self.data.store(), definition, now).on_wire()?;
         } else {
             let tasks = &self.expiring.tasks;
             // A full server is drained by expiration, too. The number of tasks has a limit.
@@ -224,7 +221,7 @@ impl Shard {
                 let former = store.lift_limit(true);
                 let kept = tasks.keep(store, &definition);
                 store.lift_limit(former);
-                kept.map_err(|error| wire_error::of_expiration(&error))
+                kept.on_wire()
             })?;
             self.expiring.refresh(&mut self.data);
         }
@@ -262,8 +259,7 @@ impl Shard {
             }
         }
         let space_of = |tube: &str| store.space_by_name(tube).map(Space::id);
-        let checked = self.expiring.tasks.check_archive(definition, &space_of);
-        checked.map_err(|error| wire_error::of_expiration(&error))
+        self.expiring.tasks.check_archive(definition, &space_of).on_wire()
     }
 
     fn end_expiration(&mut self, name: &str) -> Result<()> {
@@ -274,7 +270,7 @@ impl Shard {
             .is_some_and(|definition| !definition.transient && !definition.dry_run);
         if is_kept {
             self.data.transaction(Growth::Finishes, user::ADMIN, |store| {
-                Expiration::forget(store, name).map_err(|error| wire_error::of_expiration(&error))
+                Expiration::forget(store, name).on_wire()
             })?;
         }
         self.expiring.tasks.end(name);
@@ -318,12 +314,10 @@ impl Shard {
     fn declare_expiration(&mut self, task: &DeclaredExpiration, clocks: &Clocks) -> Result<Option<bool>> {
         self.expiring.refresh(&mut self.data);
         let Some(space) = self.data.store().space_by_name(&task.space).map(Space::id) else {
-            let checked = Start::check(&task.name, &task.options);
-            return checked.map(|()| None).map_err(|error| wire_error::of_expiration(&error));
+            return Start::check(&task.name, &task.options).map(|()| None).on_wire();
         };
         let arguments = [task.name.as_str().into(), space.into(), task.options.clone()];
-        let start = Start::read(self.data.store(), &arguments, &|_| Ok(()));
-        let wanted = start.map_err(|error| wire_error::of_expiration(&error))?.definition;
+        let wanted = Start::read(self.data.store(), &arguments, &|_| Ok(())).on_wire()?.definition;
         match self.expiring.tasks.definition(&task.name) {
             Some(present) if *present == wanted => return Ok(Some(false)),
             Some(_) if self.data.is_read_only() => return Ok(Some(false)),

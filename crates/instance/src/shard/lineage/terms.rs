@@ -2,8 +2,9 @@
 
 use crate::Lsn;
 use crate::Result;
+use crate::shard::Shard;
 use crate::shard::admission::{Growth, Need};
-use crate::shard::{Shard, wire_error};
+use crate::shard::wire_error::OnWire;
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_replication::lineage::{self, Confirmation, Divergence, Lineage, Term, TermMark};
@@ -133,8 +134,7 @@ impl Shard {
         // A read-only instance writes the row that ends that, and a full disk has space for it.
         self.data.admit(Need::Local(Growth::Shrinks))?.transaction(user::ADMIN, |store| {
             for tuple in rows {
-                let replaced = store.execute(&Statement::Replace { space: lineage::SPACE, tuple });
-                replaced.map_err(|error| wire_error::of_store(&error))?;
+                store.execute(&Statement::Replace { space: lineage::SPACE, tuple }).on_wire()?;
             }
             Ok(())
         })

@@ -2,9 +2,10 @@
 
 use super::{Replication, Upstream, vclock_value};
 use crate::Result;
+use crate::shard::Shard;
 use crate::shard::admission::{HANDING_OVER, Need};
 use crate::shard::rules::Rules;
-use crate::shard::{Shard, wire_error};
+use crate::shard::wire_error::{self, OnWire};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::vclock::{VCLOCK_MAX, Vclock};
 use lycosa_replication::sync::UpstreamState;
@@ -36,8 +37,7 @@ impl Shard {
         mp::write_uint(&mut tuple, id.into());
         mp::write_str(&mut tuple, replica.to_string().as_bytes());
         self.data.admit(Need::Register)?.transaction(user::ADMIN, |store| {
-            let inserted = store.execute(&Statement::Insert { space: system::CLUSTER, tuple: &tuple });
-            inserted.map(drop).map_err(|error| wire_error::of_store(&error))
+            store.execute(&Statement::Insert { space: system::CLUSTER, tuple: &tuple }).map(drop).on_wire()
         })?;
         // From now on another instance has this one's rows.
         self.begin_epoch();
