@@ -48,17 +48,7 @@ fn declared_user(user: &crate::config::DeclaredUser) -> DeclaredUser {
 }
 
 fn declared_tube(tube: &crate::config::DeclaredTube) -> DeclaredTube {
-    let options = tube.options.iter().map(|(name, value)| {
-        let value = match value {
-            toml::Value::Integer(number) => Value::from(*number),
-            toml::Value::Float(number) => Value::Double(*number),
-            toml::Value::Boolean(flag) => Value::from(*flag),
-            // The configuration refuses anything else that is no text.
-            other => Value::from(other.as_str().unwrap_or_default()),
-        };
-        (Value::from(name.as_str()), value)
-    });
-    DeclaredTube { name: tube.name.clone(), kind: tube.kind.clone(), options: Value::Map(options.collect()) }
+    DeclaredTube { name: tube.name.clone(), kind: tube.kind.clone(), options: tube.values() }
 }
 
 /// The configuration as `box.cfg` shows it.

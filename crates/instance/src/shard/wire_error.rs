@@ -17,7 +17,7 @@ pub const OUTCOME_UNKNOWN: &str = "OUTCOME_UNKNOWN";
 
 /// Results of the inner crates as clients see them.
 pub(crate) trait OnWire<T> {
-    /// The result with the error object of what was refused.
+    /// Turns the refusal into the error object that a client sees.
     fn on_wire(self) -> Result<T>;
 }
 

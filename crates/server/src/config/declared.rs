@@ -2,7 +2,7 @@
 
 use lycosa_queue::driver::{self, BUILT_IN};
 use lycosa_tuple::value::Value;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::text::{nearest, toml_text};
 
@@ -38,7 +38,7 @@ pub struct DeclaredTube {
 }
 
 /// A field, index or space: by its number or its name.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum NumberOrName {
     /// Its number.
@@ -49,7 +49,7 @@ pub enum NumberOrName {
 
 /// An expiration task that runs whenever the server does. A task that exists and is declared otherwise is changed; one
 /// that is not declared any more goes on until a client stops it.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeclaredExpiration {
     /// Its name.
@@ -85,28 +85,21 @@ pub struct DeclaredExpiration {
 impl DeclaredExpiration {
     /// The options of `expiration.start`.
     pub fn options(&self) -> Value {
-        let named = |value: &NumberOrName| match value {
-            NumberOrName::Number(number) => Value::from(*number),
-            NumberOrName::Name(name) => Value::from(name.as_str()),
-        };
-        let text = |value: &Option<String>| value.as_deref().map(Value::from);
-        let number = |value: Option<u32>| value.map(Value::from);
-        let options = [
-            ("field", Some(named(&self.field))),
-            ("unit", text(&self.unit)),
-            ("index", self.index.as_ref().map(named)),
-            ("delete_by", self.delete_by.as_ref().map(named)),
-            ("scan_size", number(self.scan_size)),
-            ("scan_time", self.scan_time.map(Value::from)),
-            ("budget_rows", number(self.budget_rows)),
-            ("budget_us", number(self.budget_us)),
-            ("share", number(self.share)),
-            ("lag_limit", self.lag_limit.map(Value::Double)),
-            ("archive_tube", text(&self.archive_tube)),
-            ("archive_space", self.archive_space.as_ref().map(named)),
-        ];
-        Value::Map(options.into_iter().filter_map(|(name, value)| Some((name.into(), value?))).collect())
+        let mut options = toml::Table::try_from(self).expect("its members are numbers and texts");
+        options.retain(|name, _| !["name", "space"].contains(&name));
+        values(&options)
     }
+}
+
+/// Options as a map. What is neither a number nor a flag is a text: the file was checked when it was read.
+fn values(options: &toml::Table) -> Value {
+    let value = |value: &toml::Value| match value {
+        toml::Value::Integer(number) => Value::from(*number),
+        toml::Value::Float(number) => Value::Double(*number),
+        toml::Value::Boolean(flag) => Value::from(*flag),
+        other => Value::from(other.as_str().unwrap_or_default()),
+    };
+    Value::Map(options.iter().map(|(name, option)| (name.as_str().into(), value(option))).collect())
 }
 
 fn default_type() -> String {
@@ -114,6 +107,11 @@ fn default_type() -> String {
 }
 
 impl DeclaredTube {
+    /// The options of `queue.create_tube`.
+    pub fn values(&self) -> Value {
+        values(&self.options)
+    }
+
     /// Refuses what `create_tube` would refuse or ignore, and makes seconds of times such as `1h30m`.
     fn check(&mut self) -> Result<(), String> {
         let Self { name, kind, options } = self;

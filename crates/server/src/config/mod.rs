@@ -463,7 +463,7 @@ impl Config {
     /// When there is no such setting.
     pub fn text(&self, key: &str) -> Cow<'_, str> {
         let text = &self.sources[key].0;
-        if key == "replication" { self.replication.print().into() } else { text.into() }
+        if key == "replication" { self.replication.to_string().into() } else { text.into() }
     }
 
     /// Whether nothing but the default says what the setting `key` is.

@@ -1,4 +1,4 @@
-//! The types that a setting may have, each read from and printed as text.
+//! The types that a setting may have, each read from text.
 //!
 //! One textual form serves the command line, the environment, `lycosa.toml` and `lycosa config`, so that the output
 //! can be pasted back.
@@ -15,8 +15,6 @@ pub trait SettingValue: Sized {
     const EXPECTED: &'static str;
     /// Reads the value; `None` if the text is not of the form [`Self::EXPECTED`].
     fn parse(text: &str) -> Option<Self>;
-    /// The text that [`Self::parse`] reads back as the same value.
-    fn print(&self) -> String;
 }
 
 /// Settings whose values have names.
@@ -27,10 +25,6 @@ macro_rules! named_setting {
 
             fn parse(text: &str) -> Option<Self> {
                 Self::ALL.into_iter().find(|known| known.name() == text)
-            }
-
-            fn print(&self) -> String {
-                self.name().to_owned()
             }
         }
     };
@@ -65,10 +59,6 @@ impl SettingValue for ByteSize {
         }
         text.strip_suffix('B').unwrap_or(text).trim().parse().ok().map(ByteSize)
     }
-
-    fn print(&self) -> String {
-        self.to_string()
-    }
 }
 
 impl fmt::Display for ByteSize {
@@ -101,10 +91,6 @@ impl SettingValue for Addresses {
         };
         list.iter().all(plausible).then_some(Addresses(list))
     }
-
-    fn print(&self) -> String {
-        self.0.join(",")
-    }
 }
 
 /// Where the members of a group reach a server.
@@ -125,10 +111,6 @@ impl SettingValue for MemberAddress {
         let Addresses(list) = Addresses::parse(address)?;
         let [address] = <[String; 1]>::try_from(list).ok()?;
         Some(Self { address, is_tls })
-    }
-
-    fn print(&self) -> String {
-        self.to_string()
     }
 }
 
@@ -151,15 +133,17 @@ impl SettingValue for Names {
             |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
         names.map(|name| is_name(name).then(|| name.to_owned())).collect::<Option<_>>().map(Self)
     }
-
-    fn print(&self) -> String {
-        self.0.join(",")
-    }
 }
 
 /// Masters, separated by commas; none if the text is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Uris(pub Vec<Uri>);
+
+impl fmt::Display for Uris {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+    }
+}
 
 impl SettingValue for Uris {
     const EXPECTED: &'static str =
@@ -168,10 +152,6 @@ impl SettingValue for Uris {
     fn parse(text: &str) -> Option<Self> {
         let texts = text.split(',').map(str::trim).filter(|text| !text.is_empty());
         texts.map(|text| text.parse().ok()).collect::<Option<_>>().map(Self)
-    }
-
-    fn print(&self) -> String {
-        self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -200,13 +180,6 @@ impl SettingValue for Quorum {
 
     fn parse(text: &str) -> Option<Self> {
         if text == "all" { Some(Self::All) } else { u64::parse(text).map(Self::Of) }
-    }
-
-    fn print(&self) -> String {
-        match self {
-            Self::All => "all".to_owned(),
-            Self::Of(count) => count.to_string(),
-        }
     }
 }
 
@@ -238,6 +211,17 @@ impl Badge {
     pub const MAX_CHARACTERS: usize = 32;
 }
 
+/// The text that [`Badge::parse`] reads back as the same badge.
+impl fmt::Display for Badge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.text.as_str(), self.color) {
+            ("", _) => Ok(()),
+            (text, color) if color == Self::COLORS[0] => f.write_str(text),
+            (text, color) => write!(f, "{color}:{text}"),
+        }
+    }
+}
+
 impl SettingValue for Badge {
     const EXPECTED: &'static str =
         "TEXT or COLOR:TEXT of at most 32 characters, COLOR one of red, amber, green, blue, grey";
@@ -248,14 +232,6 @@ impl SettingValue for Badge {
         let color = Self::COLORS.into_iter().find(|known| *known == color)?;
         let is_plain = text.chars().count() <= Self::MAX_CHARACTERS && !text.chars().any(char::is_control);
         is_plain.then(|| Self { color, text: text.to_owned() })
-    }
-
-    fn print(&self) -> String {
-        match (self.text.as_str(), self.color) {
-            ("", _) => String::new(),
-            (text, color) if color == Self::COLORS[0] => text.to_owned(),
-            (text, color) => format!("{color}:{text}"),
-        }
     }
 }
 
@@ -291,10 +267,6 @@ impl SettingValue for bool {
     fn parse(text: &str) -> Option<Self> {
         text.parse().ok()
     }
-
-    fn print(&self) -> String {
-        self.to_string()
-    }
 }
 
 impl SettingValue for u64 {
@@ -302,10 +274,6 @@ impl SettingValue for u64 {
 
     fn parse(text: &str) -> Option<Self> {
         text.replace('_', "").parse().ok()
-    }
-
-    fn print(&self) -> String {
-        self.to_string()
     }
 }
 
@@ -315,10 +283,6 @@ impl SettingValue for String {
     fn parse(text: &str) -> Option<Self> {
         Some(text.to_owned())
     }
-
-    fn print(&self) -> String {
-        self.clone()
-    }
 }
 
 impl SettingValue for PathBuf {
@@ -326,10 +290,6 @@ impl SettingValue for PathBuf {
 
     fn parse(text: &str) -> Option<Self> {
         (!text.is_empty()).then(|| PathBuf::from(text))
-    }
-
-    fn print(&self) -> String {
-        self.display().to_string()
     }
 }
 
@@ -340,10 +300,6 @@ impl SettingValue for Option<MemberAddress> {
     fn parse(text: &str) -> Option<Self> {
         if text.trim().is_empty() { Some(None) } else { MemberAddress::parse(text).map(Some) }
     }
-
-    fn print(&self) -> String {
-        self.as_ref().map(ToString::to_string).unwrap_or_default()
-    }
 }
 
 impl SettingValue for Option<PathBuf> {
@@ -351,10 +307,6 @@ impl SettingValue for Option<PathBuf> {
 
     fn parse(text: &str) -> Option<Self> {
         Some((!text.is_empty()).then(|| PathBuf::from(text)))
-    }
-
-    fn print(&self) -> String {
-        self.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
     }
 }
 
@@ -383,10 +335,6 @@ impl SettingValue for Duration {
         }
         Duration::try_from_secs_f64(seconds).ok().filter(|_| !text.trim().is_empty())
     }
-
-    fn print(&self) -> String {
-        format!("{}", self.as_secs_f64())
-    }
 }
 
 #[cfg(test)]
@@ -400,7 +348,7 @@ mod tests {
         {
             let size = ByteSize::parse(text).expect(text);
             assert_eq!(size.0, bytes, "{text}");
-            assert_eq!(ByteSize::parse(&size.print()), Some(size), "{text}");
+            assert_eq!(ByteSize::parse(&size.to_string()), Some(size), "{text}");
         }
         for text in ["", "-1", "1.5GiB", "MiB", "12 apples", "99999999999GiB"] {
             assert_eq!(ByteSize::parse(text), None, "{text}");
@@ -409,7 +357,8 @@ mod tests {
 
     #[test]
     fn badges_have_a_known_color_and_a_short_text() {
-        let badge = |text| Badge::parse(text).map(|badge| (badge.color, badge.text.clone(), badge.print()));
+        let badge =
+            |text| Badge::parse(text).map(|badge| (badge.color, badge.text.clone(), badge.to_string()));
         assert_eq!(badge(""), Some(("red", String::new(), String::new())));
         assert_eq!(badge("production"), Some(("red", "production".into(), "production".into())));
         assert_eq!(badge("green: staging"), Some(("green", "staging".into(), "green:staging".into())));
@@ -443,7 +392,7 @@ mod tests {
             assert_eq!(Duration::parse(text), None, "{text}");
         }
         assert_eq!(Duration::parse("0.5"), Some(Duration::from_millis(500)));
-        assert_eq!(Duration::parse("5s").map(|d| d.print()), Some("5".to_owned()));
+        assert_eq!(Duration::parse("5s"), Some(Duration::from_secs(5)));
         assert_eq!(Duration::parse("-1"), None);
         assert_eq!(Duration::parse("nan"), None);
     }

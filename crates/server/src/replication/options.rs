@@ -50,8 +50,8 @@ pub(crate) fn get(core: &Core, name: &str) -> Option<Value> {
         },
         "replicas_before_reply" => (instance.settings().replicas_before_reply as u64).into(),
         "replicas_missing" => match instance.settings().refuses_without_replicas {
-            true => ReplicasMissing::Refuse.print().into(),
-            false => ReplicasMissing::Wait.print().into(),
+            true => ReplicasMissing::Refuse.name().into(),
+            false => ReplicasMissing::Wait.name().into(),
         },
         _ => return None,
     })
