@@ -172,7 +172,7 @@ pub(crate) enum Id<'a> {
 impl<'a> Id<'a> {
     pub(crate) fn parse(value: Option<&'a [u8]>) -> Self {
         let Some(bytes) = value else { return Self::Other(None) };
-        match Number::parse(bytes).and_then(Number::unsigned) {
+        match unsigned(bytes) {
             Some(id) => Self::Number(id),
             None => Self::Other(value),
         }
@@ -217,6 +217,55 @@ impl<'a> Iterator for Table<'a> {
             }
         }
         None
+    }
+}
+
+/// A whole number, 0 or more.
+pub(crate) fn unsigned(value: &[u8]) -> Option<u64> {
+    Number::parse(value).and_then(Number::unsigned)
+}
+
+/// The options of a method, each read by its name.
+#[derive(Debug, Clone)]
+pub(crate) struct Options<'a> {
+    method: &'static str,
+    given: Table<'a>,
+}
+
+impl<'a> Options<'a> {
+    /// Reads the map that `place` names in an error.
+    ///
+    /// # Errors
+    /// It is no map, or has other members than `known`.
+    pub(crate) fn parse(
+        method: &'static str,
+        place: &str,
+        value: Option<&'a [u8]>,
+        known: &[&str],
+    ) -> Result<Self> {
+        let unfit = |what: String| Error::Unfit { method, what };
+        let given = Table::parse(value).map_err(|_| unfit(format!("{place} should be a map")))?;
+        let is_known = |name: &[u8]| known.iter().any(|known| known.as_bytes() == name);
+        if given.clone().any(|(name, value)| !is_nil(value) && !is_known(name)) {
+            let (last, first) = known.split_last().expect("a method with options has one");
+            return Err(unfit(format!("the options are {} and {last}", first.join(", "))));
+        }
+        Ok(Self { method, given })
+    }
+
+    /// The option of that name, as `read` understands it; nil is no option.
+    ///
+    /// # Errors
+    /// `expected`, if it is something else.
+    pub(crate) fn read<T>(
+        &self,
+        name: &str,
+        expected: &str,
+        read: impl FnOnce(&'a [u8]) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.given.clone().get(name.as_bytes()) else { return Ok(None) };
+        let unfit = || Error::Unfit { method: self.method, what: expected.to_owned() };
+        read(value).map(Some).ok_or_else(unfit)
     }
 }
 

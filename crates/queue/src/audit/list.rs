@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use lycosa_tuple::mp::{self, Reader};
 
 use super::{AUDIT, MAX_ENTRIES, Steered};
-use crate::arguments::{Arguments, Number, Table, is_nil, string};
-use crate::error::{Error, Result};
+use crate::arguments::{Arguments, Options, is_nil, string, unsigned};
+use crate::error::Result;
 use crate::listing::may_look;
 use crate::members::write_seconds;
 use crate::system::write_newest;
@@ -69,28 +69,12 @@ impl AuditTurn<'_> {
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer> {
-        let unfit = |what: &str| Error::Unfit { method: "audit", what: what.into() };
-        let (mut tube, mut limit, mut before) = (None, DEFAULT_LIMIT, None);
-        let options = Table::parse(arguments.present(0)).map_err(|_| unfit("argument #1 should be a map"))?;
-        for (name, value) in options.filter(|(_, value)| !is_nil(value)) {
-            let number = || Number::parse(value).and_then(Number::unsigned);
-            match name {
-                b"tube" => {
-                    tube =
-                        Some(string(value).ok_or_else(|| unfit("option tube should be the name of a tube"))?);
-                }
-                b"limit" => {
-                    let given =
-                        number().ok_or_else(|| unfit("option limit should be a number of entries"))?;
-                    limit = u32::try_from(given).unwrap_or(MAX_LOOKED_AT).min(MAX_LOOKED_AT);
-                }
-                b"before" => {
-                    let id = number().ok_or_else(|| unfit("option before should be the id of an entry"))?;
-                    before = Some(id);
-                }
-                _ => return Err(unfit("the options are tube, limit and before")),
-            }
-        }
+        let options =
+            Options::parse("audit", "argument #1", arguments.present(0), &["tube", "limit", "before"])?;
+        let tube = options.read("tube", "option tube should be the name of a tube", string)?;
+        let limit = options.read("limit", "option limit should be a number of entries", unsigned)?;
+        let limit = limit.map_or(DEFAULT_LIMIT, |limit| limit.min(MAX_LOOKED_AT.into()) as u32);
+        let before = options.read("before", "option before should be the id of an entry", unsigned)?;
         let Turn { store, tubes, common, .. } = &self.turn;
         let is_admin = caller.trusted || caller.effective == lycosa_store::user::ADMIN;
         let is_seen = |name: &str| {

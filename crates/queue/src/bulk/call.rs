@@ -9,7 +9,7 @@ use super::MAX_UNFINISHED;
 use super::filter::{Filter, write_everything};
 use super::record::{Action, JobState, Record};
 use super::schedule::{Schedule, delay};
-use crate::arguments::{Arguments, Number, Table, is_nil, kind, string};
+use crate::arguments::{Arguments, Options, Table, kind, string, unsigned};
 use crate::audit::reason;
 use crate::command::Call;
 use crate::error::{Error, Result};
@@ -32,7 +32,7 @@ fn unfit(method: &'static str, what: impl Into<String>) -> Error {
 }
 
 /// Options of `apply`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ApplyOptions<'a> {
     dry_run: bool,
     /// The dry run that has counted the tasks.
@@ -43,58 +43,31 @@ struct ApplyOptions<'a> {
     reason: Vec<u8>,
 }
 
-/// A rate in tasks a second, at least 1.
-fn rate(method: &'static str, value: &[u8]) -> Result<u64> {
-    let rate = Number::parse(value).and_then(Number::unsigned).filter(|rate| *rate > 0);
-    rate.ok_or_else(|| unfit(method, "option rate should be a number of tasks a second, 1 or more"))
+/// What the option `rate` should be.
+const RATE: &str = "option rate should be a number of tasks a second, 1 or more";
+
+fn rate(value: &[u8]) -> Option<u64> {
+    unsigned(value).filter(|rate| *rate > 0)
 }
 
 impl<'a> ApplyOptions<'a> {
     fn parse(options: Option<&'a [u8]>) -> Result<Self> {
-        let mut parsed = Self { reason: reason("apply", options)?, ..Self::default() };
-        for (name, value) in Table::parse(options)?.filter(|(_, value)| !is_nil(value)) {
-            match name {
-                b"dry_run" => {
-                    parsed.dry_run = match value {
-                        [0xc3] => true,
-                        [0xc2] => false,
-                        _ => return Err(unfit("apply", "option dry_run should be true or false")),
-                    }
-                }
-                b"to" => {
-                    let to = string(value);
-                    parsed.to =
-                        Some(to.ok_or_else(|| unfit("apply", "option to should be the name of a tube"))?);
-                }
-                b"counted" => {
-                    let id = Number::parse(value).and_then(Number::unsigned);
-                    let id = id.ok_or_else(|| unfit("apply", "option counted should be the id of a job"))?;
-                    parsed.counted = Some(id);
-                }
-                b"delay" => {
-                    let delay = delay(value).ok_or_else(|| {
-                        let what = "option delay should be a number of seconds, 0 to 100 years";
-                        unfit("apply", what)
-                    })?;
-                    parsed.schedule.delay = Some(delay);
-                }
-                b"pri" => {
-                    let pri = Number::parse(value).and_then(Number::unsigned);
-                    let pri =
-                        pri.ok_or_else(|| unfit("apply", "option pri should be a whole number, 0 or more"))?;
-                    parsed.schedule.pri = Some(pri);
-                }
-                b"rate" => parsed.rate = rate("apply", value)?,
-                b"reason" => {}
-                _ => {
-                    return Err(unfit(
-                        "apply",
-                        "the options are dry_run, counted, to, delay, pri, rate and reason",
-                    ));
-                }
-            }
-        }
-        Ok(parsed)
+        let reason = reason("apply", options)?;
+        let known = ["dry_run", "counted", "to", "delay", "pri", "rate", "reason"];
+        let options = Options::parse("apply", "argument #3", options, &known)?;
+        let flag = |value: &[u8]| matches!(value, [0xc2 | 0xc3]).then_some(value == [0xc3]);
+        let until = "option delay should be a number of seconds, 0 to 100 years";
+        let pri = options.read("pri", "option pri should be a whole number, 0 or more", unsigned)?;
+        Ok(Self {
+            dry_run: options
+                .read("dry_run", "option dry_run should be true or false", flag)?
+                .unwrap_or_default(),
+            counted: options.read("counted", "option counted should be the id of a job", unsigned)?,
+            to: options.read("to", "option to should be the name of a tube", string)?,
+            schedule: Schedule { delay: options.read("delay", until, delay)?, pri },
+            rate: options.read("rate", RATE, rate)?.unwrap_or_default(),
+            reason,
+        })
     }
 }
 
@@ -228,18 +201,10 @@ impl JobsTurn<'_> {
         arguments: Arguments<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answer> {
-        let options =
-            Table::parse(arguments.present(0)).map_err(|_| unfit("jobs", "argument #1 should be a map"))?;
-        let (mut limit, mut before) = (MAX_LISTED, None);
-        for (name, value) in options.filter(|(_, value)| !is_nil(value)) {
-            let number = Number::parse(value).and_then(Number::unsigned);
-            let number = number.ok_or_else(|| unfit("jobs", "limit and before should be whole numbers"))?;
-            match name {
-                b"limit" => limit = u32::try_from(number).unwrap_or(u32::MAX).min(MAX_LISTED),
-                b"before" => before = Some(number),
-                _ => return Err(unfit("jobs", "the options are limit and before")),
-            }
-        }
+        let options = Options::parse("jobs", "argument #1", arguments.present(0), &["limit", "before"])?;
+        let number = |name| options.read(name, "limit and before should be whole numbers", unsigned);
+        let limit = number("limit")?.map_or(MAX_LISTED, |limit| limit.min(MAX_LISTED.into()) as u32);
+        let before = number("before")?;
         let is_seen = |job: &Record| {
             let tube = self.turn.tubes.by_id(job.tube_id).and_then(|index| self.turn.tubes.at(index));
             match tube.filter(|tube| job.is_of(tube.id, &tube.name)) {
@@ -303,7 +268,7 @@ impl JobsTurn<'_> {
             Some(b"rate") => {
                 let given = Table::parse(options)?.get(b"rate");
                 let given = given.ok_or_else(|| unfit("control", "rate needs the option rate"))?;
-                job.rate = rate("control", given)?;
+                job.rate = rate(given).ok_or_else(|| unfit("control", RATE))?;
                 "set rate of job"
             }
             _ => return Err(unfit("control", "argument #2 should be pause, resume, cancel or rate")),
@@ -325,7 +290,7 @@ impl JobsTurn<'_> {
 
     /// The job of the tube whose id is the first argument.
     fn of_tube(&self, method: &'static str, call: &Call<'_>) -> Result<Record> {
-        let id = call.arguments.get(0).and_then(Number::parse).and_then(Number::unsigned);
+        let id = call.arguments.get(0).and_then(unsigned);
         let id = id.ok_or_else(|| unfit(method, "argument #1 should be the id of a job"))?;
         let Some(tube) = self.turn.tubes.at(call.index) else { return Err(Error::Stale) };
         let job =

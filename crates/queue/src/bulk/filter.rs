@@ -11,7 +11,7 @@ use lycosa_tuple::path::Path;
 use lycosa_tuple::scalar;
 use memchr::memmem;
 
-use crate::arguments::{Number, Table, is_nil, kind, string};
+use crate::arguments::{Number, Table, is_nil, kind, string, unsigned};
 use crate::error::{Error, Result};
 use crate::task::{STATES, State};
 use crate::tube::Tube;
@@ -96,7 +96,7 @@ fn named_tasks(value: &[u8]) -> Option<BTreeMap<u64, Option<State>>> {
             }
             _ => (item, None),
         };
-        named.insert(Number::parse(id)?.unsigned()?, state);
+        named.insert(unsigned(id)?, state);
     }
     Some(named)
 }
@@ -145,9 +145,7 @@ impl Filter {
             filter.members += usize::from(name != b"all");
             let shown = String::from_utf8_lossy(name).into_owned();
             let of = |expected: &str| unfit(format!("{shown} of the filter should be {expected}"));
-            let number = || {
-                Number::parse(value).and_then(Number::unsigned).ok_or_else(|| of("a whole number, 0 or more"))
-            };
+            let number = || unsigned(value).ok_or_else(|| of("a whole number, 0 or more"));
             let text = || string(value).ok_or_else(|| of("a text"));
             let age = || {
                 let age = Number::parse(value).filter(|number| !number.is_negative());

@@ -91,7 +91,7 @@ impl DeclaredExpiration {
     }
 }
 
-/// Options as a map. What is neither a number nor a flag is a text: the file was checked when it was read.
+/// Options as a map. All values but numbers and flags are texts: the file was checked when it was read.
 fn values(options: &toml::Table) -> Value {
     let value = |value: &toml::Value| match value {
         toml::Value::Integer(number) => Value::from(*number),

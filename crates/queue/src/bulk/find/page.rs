@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use lycosa_store::Budget;
 
 use super::{Cursor, Search, digest};
-use crate::arguments::{Number, Table, is_nil, string};
+use crate::arguments::{Options, string, unsigned};
 use crate::background::{PORTION_BYTES, WALK};
 use crate::bulk::filter::{Filter, MAX_TASK_BYTES};
 use crate::command::Call;
@@ -59,24 +59,14 @@ impl TubeTurn<'_> {
         let unfit = |what: &str| Error::Unfit { method: "find", what: what.into() };
         let given = call.arguments.present(0);
         let filter = Filter::parse("find", given, self.tube, self.now)?;
-        let (mut limit, mut cursor) = (DEFAULT_LIMIT, None);
-        let options =
-            Table::parse(call.arguments.present(1)).map_err(|_| unfit("argument #2 should be a map"))?;
-        for (name, value) in options.filter(|(_, value)| !is_nil(value)) {
-            match name {
-                b"limit" => {
-                    let number = Number::parse(value).and_then(Number::unsigned).filter(|number| *number > 0);
-                    let number =
-                        number.ok_or_else(|| unfit("option limit should be a number of tasks, 1 or more"))?;
-                    limit = usize::try_from(number).map_or(MAX_LIMIT, |number| number.min(MAX_LIMIT));
-                }
-                b"cursor" => {
-                    let read = string(value).and_then(Cursor::read);
-                    cursor = Some(read.ok_or_else(|| unfit("option cursor should be that of another page"))?);
-                }
-                _ => return Err(unfit("the options are limit and cursor")),
-            }
-        }
+        let options = Options::parse("find", "argument #2", call.arguments.present(1), &["limit", "cursor"])?;
+        let limit =
+            options.read("limit", "option limit should be a number of tasks, 1 or more", |value| {
+                unsigned(value).filter(|limit| *limit > 0)
+            })?;
+        let limit = limit.map_or(DEFAULT_LIMIT, |limit| limit.min(MAX_LIMIT as u64) as usize);
+        let read = |value| string(value).and_then(Cursor::read);
+        let cursor = options.read("cursor", "option cursor should be that of another page", read)?;
         let digest = digest(given.unwrap_or_default());
         let cursor = cursor.unwrap_or(Cursor { digest, ..Cursor::default() });
         if cursor.digest != digest {
