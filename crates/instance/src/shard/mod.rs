@@ -23,7 +23,6 @@ pub(crate) mod queries;
 pub(crate) mod replication;
 pub(crate) mod request;
 pub(crate) mod role;
-pub(crate) mod rules;
 pub(crate) mod tokens;
 pub(crate) mod wire_error;
 pub(crate) mod write_concern;
@@ -37,6 +36,7 @@ use lycosa_store::{Access, Budget, Object, Retired, Store, UserId};
 use uuid::Uuid;
 
 use crate::Result;
+use crate::Settings;
 use crate::shard::admission::Need;
 use crate::shard::batch::{Batch, Buffers, Journaling};
 use crate::shard::checkpoint::Checkpoints;
@@ -48,7 +48,6 @@ use crate::shard::lineage::Roles;
 use crate::shard::replication::Replication;
 use crate::shard::request::{Answer, NULL, RequestId};
 use crate::shard::role::RoleDeadlines;
-use crate::shard::rules::Rules;
 use crate::shard::wire_error::OnWire;
 
 /// The identity of this instance in its replica set.
@@ -80,7 +79,7 @@ impl Lag {
 
 /// Data and everything that changes them.
 pub(crate) struct Shard {
-    rules: Rules,
+    rules: Settings,
     identity: Identity,
     data: Data,
     /// Data that a loss of rows has replaced, until their memory is given back.
@@ -117,7 +116,7 @@ const JOBS_MICROSECONDS: u64 = 100;
 impl Shard {
     /// A shard over recovered data. `vclock` is that of the last recovered row; `mark` is random.
     pub(crate) fn new(
-        rules: Rules,
+        rules: Settings,
         identity: Identity,
         mut store: Store,
         queue: Queue,
@@ -224,7 +223,7 @@ impl Shard {
     }
 
     /// Changes limits and rules. `memory_limit` is in bytes.
-    pub(crate) fn reconfigure(&mut self, rules: Rules, memory_limit: u64) {
+    pub(crate) fn reconfigure(&mut self, rules: Settings, memory_limit: u64) {
         self.rules = rules;
         self.data.upkeep().set_memory_limit(memory_limit);
     }

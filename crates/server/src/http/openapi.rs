@@ -71,7 +71,8 @@ fn operation(route: &Route) -> Json {
         shown["requestBody"] = json!({ "required": true, "content": content.collect::<Map<_, _>>() });
     }
     let mut answers = Map::new();
-    for (status, schema) in route.answers {
+    let ok = Some((200, route.ok)).filter(|(_, schema)| !schema.is_empty());
+    for (status, schema) in ok.iter().chain(route.answers) {
         let media = match *schema {
             "Problem" => "application/problem+json",
             "Metrics" => "text/plain; version=0.0.4",

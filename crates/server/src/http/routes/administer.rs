@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::routing::{delete, get, post, put};
 use lycosa_instance::TokenRole;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
@@ -20,105 +20,85 @@ use crate::logging::tail;
 const SNAPSHOT_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(super) const ROUTES: &[Route] = &[
-    Route::new("put", "/v1/tubes/{tube}", "createTube", ADMINISTRATOR)
+    Route::new("put", "/v1/tubes/{tube}", "createTube", ADMINISTRATOR, "Named")
         .summary("Creates a tube; one of the same type that exists stays as it is")
         .bodies(&[("application/json", "NewTube")])
-        .answers(&[(200, "Named")])
         .attach(|| put(create)),
-    Route::new("delete", "/v1/tubes/{tube}", "dropTube", ADMINISTRATOR)
+    Route::new("delete", "/v1/tubes/{tube}", "dropTube", ADMINISTRATOR, "Named")
         .summary("Drops a tube with its tasks; refused while tasks are taken or calls wait")
-        .answers(&[(200, "Named")])
         .attach(|| delete(|client, tube| on_tube(client, tube, "drop"))),
-    Route::new("post", "/v1/tubes/{tube}/truncate", "truncateTube", ADMINISTRATOR)
+    Route::new("post", "/v1/tubes/{tube}/truncate", "truncateTube", ADMINISTRATOR, "Named")
         .summary("Deletes all tasks of a tube; ids begin at 0")
-        .answers(&[(200, "Named")])
         .attach(|| post(|client, tube| on_tube(client, tube, "truncate"))),
-    Route::new("get", "/v1/sessions", "listSessions", VIEWER)
+    Route::new("get", "/v1/sessions", "listSessions", VIEWER, "Report")
         .summary("Who is connected to the queue, and who holds tasks")
         .shared()
-        .answers(&[(200, "Report")])
         .attach(|| get(|client, age| tell(client, age, "queue.sessions"))),
-    Route::new("post", "/v1/sessions/{connection}/release", "releaseSession", OPERATOR)
+    Route::new("post", "/v1/sessions/{connection}/release", "releaseSession", OPERATOR, "Changed")
         .summary("Releases all tasks that the session of a connection holds; the session goes on")
         .bodies(&[("application/json", "Reasoned")])
-        .answers(&[(200, "Changed")])
         .attach(|| post(|client, id, body| on_session(client, id, body, "lycosa.session.release"))),
-    Route::new("post", "/v1/sessions/{connection}/disconnect", "disconnectSession", ADMINISTRATOR)
+    Route::new("post", "/v1/sessions/{connection}/disconnect", "disconnectSession", ADMINISTRATOR, "Changed")
         .summary("Closes a client's connection at once; replies that it has not read are dropped")
         .bodies(&[("application/json", "Reasoned")])
-        .answers(&[(200, "Changed")])
         .attach(|| post(|client, id, body| on_session(client, id, body, "lycosa.session.disconnect"))),
-    Route::new("get", "/v1/info", "getInfo", VIEWER)
+    Route::new("get", "/v1/info", "getInfo", VIEWER, "Report")
         .summary("What box.info() tells about the server")
         .shared()
-        .answers(&[(200, "Report")])
         .attach(|| get(|client, age| tell(client, age, "box.info"))),
-    Route::new("get", "/v1/settings", "listSettings", ADMINISTRATOR)
+    Route::new("get", "/v1/settings", "listSettings", ADMINISTRATOR, "Settings")
         .summary("The effective settings, each with its source; passwords are left out")
-        .answers(&[(200, "Settings")])
         .attach(|| get(settings)),
-    Route::new("get", "/v1/log", "tailLog", ADMINISTRATOR)
+    Route::new("get", "/v1/log", "tailLog", ADMINISTRATOR, "Log")
         .summary("The newest lines of the server's log, as far as they are in memory")
         .query(&[
             ("after", "integer", "lines with larger numbers: the last number of the answer before"),
             ("limit", "integer", "lines at most, up to 1000; 200 without it"),
         ])
-        .answers(&[(200, "Log")])
         .attach(|| get(log)),
-    Route::new("get", "/v1/status", "getStatus", VIEWER)
+    Route::new("get", "/v1/status", "getStatus", VIEWER, "Status")
         .summary("The numbers of monitoring: the server's, and a page of the tubes of the token")
         .query(STATUS_QUERY)
         .shared()
-        .answers(&[(200, "Status")])
         .attach(|| get(status)),
-    Route::new("get", "/v1/tubes/{tube}/status", "getTubeStatus", VIEWER)
+    Route::new("get", "/v1/tubes/{tube}/status", "getTubeStatus", VIEWER, "TubeStatus")
         .summary("The numbers of monitoring of a tube, with its busiest sub-queues")
         .query(&[("history", "boolean", "true: with the histories")])
         .shared()
-        .answers(&[(200, "TubeStatus")])
         .attach(|| get(tube_status)),
-    Route::new("post", "/v1/checkpoint", "takeCheckpoint", ADMINISTRATOR)
+    Route::new("post", "/v1/checkpoint", "takeCheckpoint", ADMINISTRATOR, "Report")
         .summary("Writes all data into a snapshot and answers when it is complete")
-        .answers(&[(200, "Report")])
         .attach(|| post(checkpoint)),
-    Route::new("get", "/v1/expiration", "listExpirationTasks", VIEWER)
+    Route::new("get", "/v1/expiration", "listExpirationTasks", VIEWER, "Expirations")
         .summary("The expiration tasks with their statistics")
-        .answers(&[(200, "Expirations")])
         .attach(|| get(expirations)),
-    Route::new("put", "/v1/expiration/{name}", "startExpirationTask", ADMINISTRATOR)
+    Route::new("put", "/v1/expiration/{name}", "startExpirationTask", ADMINISTRATOR, "Report")
         .summary("Begins an expiration task over a space, or changes one")
         .bodies(&[("application/json", "NewExpiration")])
-        .answers(&[(200, "Report")])
         .attach(|| put(start_expiration)),
-    Route::new("delete", "/v1/expiration/{name}", "stopExpirationTask", ADMINISTRATOR)
+    Route::new("delete", "/v1/expiration/{name}", "stopExpirationTask", ADMINISTRATOR, "Report")
         .summary("Ends an expiration task")
-        .answers(&[(200, "Report")])
         .attach(|| delete(stop_expiration)),
-    Route::new("post", "/v1/promote", "promote", ADMINISTRATOR)
+    Route::new("post", "/v1/promote", "promote", ADMINISTRATOR, "Report")
         .summary("Lets this server take writes")
-        .answers(&[(200, "Report")])
         .attach(|| post(promote)),
-    Route::new("post", "/v1/demote", "demote", ADMINISTRATOR)
+    Route::new("post", "/v1/demote", "demote", ADMINISTRATOR, "Report")
         .summary("Lets this server take no more writes")
-        .answers(&[(200, "Report")])
         .attach(|| post(demote)),
-    Route::new("post", "/v1/cluster/transfer", "transferLeadership", ADMINISTRATOR)
+    Route::new("post", "/v1/cluster/transfer", "transferLeadership", ADMINISTRATOR, "Successor")
         .summary("Asks another voter of the group to lead")
         .bodies(&[("application/json", "Transfer")])
-        .answers(&[(200, "Successor")])
         .attach(|| post(transfer)),
-    Route::new("get", "/v1/tokens", "listTokens", ADMINISTRATOR)
+    Route::new("get", "/v1/tokens", "listTokens", ADMINISTRATOR, "Tokens")
         .summary("The tokens, without their secrets")
-        .answers(&[(200, "Tokens")])
         .attach(|| get(tokens)),
-    Route::new("post", "/v1/tokens", "addToken", ADMINISTRATOR)
+    Route::new("post", "/v1/tokens", "addToken", ADMINISTRATOR, "")
         .summary("Makes a token; its secret is in this answer alone")
         .bodies(&[("application/json", "NewToken")])
         .answers(&[(201, "Token")])
         .attach(|| post(add_token)),
-    Route::new("delete", "/v1/tokens/{name}", "revokeToken", ADMINISTRATOR)
+    Route::new("delete", "/v1/tokens/{name}", "revokeToken", ADMINISTRATOR, "Named")
         .summary("Ends a token: its requests and waiting calls are refused from now on")
-        .answers(&[(200, "Named")])
         .attach(|| delete(revoke_token)),
 ];
 
@@ -129,7 +109,7 @@ const STATUS_QUERY: &[(&str, &str, &str)] = &[
     ("issues", "boolean", "true: with what is wrong with the server and each tube"),
 ];
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct StatusParams {
     after: Option<u64>,
@@ -140,18 +120,8 @@ struct StatusParams {
     issues: bool,
 }
 
-async fn status(
-    client: Client,
-    age: AcceptedAge,
-    Params(StatusParams { after, limit, history, issues }): Params<StatusParams>,
-) -> Reply {
-    let options = given([
-        ("after", after.into()),
-        ("limit", limit.into()),
-        ("history", history.into()),
-        ("issues", issues.into()),
-    ]);
-    client.reported(age, "queue.status", Args::new().json(options), Ok).await
+async fn status(client: Client, age: AcceptedAge, Params(params): Params<StatusParams>) -> Reply {
+    client.reported(age, "queue.status", Args::new().json(given(&params)), Ok).await
 }
 
 async fn settings(client: Client) -> Reply {
@@ -208,11 +178,8 @@ struct NewTube {
     options: Map<String, Json>,
 }
 
-async fn create(
-    client: Client,
-    Named(tube): Named<String>,
-    Posted(NewTube { r#type, mut options }): Posted<NewTube>,
-) -> Reply {
+async fn create(client: Client, Named(tube): Named<String>, Posted(new): Posted<NewTube>) -> Reply {
+    let NewTube { r#type, mut options } = new;
     options.insert("if_not_exists".to_owned(), true.into());
     let made = client
         .report("queue.create_tube", Args::new().json(tube.as_str()).json(r#type.as_str()).json(options))
@@ -240,14 +207,14 @@ async fn tell(client: Client, age: AcceptedAge, function: &'static str) -> Reply
 async fn on_session(
     client: Client,
     Named(connection): Named<String>,
-    Posted(Reasoned { reason }): Posted<Reasoned>,
+    Posted(reasoned): Posted<Reasoned>,
     function: &'static str,
 ) -> Reply {
     let missing = || {
         Problem::new(Kind::NoSuchSession, format!("{connection:?} is no connection: they are whole numbers"))
     };
     let id: u64 = connection.parse().map_err(|_| missing())?;
-    client.answer_as("changed", function, Args::new().json(id).json(given([("reason", reason.into())]))).await
+    client.answer_as("changed", function, Args::new().json(id).json(given(&reasoned))).await
 }
 
 async fn checkpoint(client: Client) -> Reply {
@@ -292,17 +259,16 @@ async fn demote(client: Client) -> Reply {
     role(&client).await
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Transfer {
+    #[serde(skip_serializing)]
     node: Option<u64>,
     reason: Option<String>,
 }
 
-async fn transfer(client: Client, Posted(Transfer { node, reason }): Posted<Transfer>) -> Reply {
-    client
-        .answer("lycosa.cluster.transfer", Args::new().json(node).json(given([("reason", reason.into())])))
-        .await
+async fn transfer(client: Client, Posted(wanted): Posted<Transfer>) -> Reply {
+    client.answer("lycosa.cluster.transfer", Args::new().json(wanted.node).json(given(&wanted))).await
 }
 
 /// Whether the server takes writes now, and its clock.

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::post;
 use lycosa_tuple::mp::Reader;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
@@ -26,19 +26,17 @@ const MAX_WAIT: f64 = 600.0;
 const MAX_TASKS: u64 = 1000;
 
 pub(super) const ROUTES: &[Route] = &[
-    Route::new("post", "/v1/tubes/{tube}/take", "takeTasks", OPERATOR)
+    Route::new("post", "/v1/tubes/{tube}/take", "takeTasks", OPERATOR, "TakenTasks")
         .summary("Takes tasks by lease; waits for the first one")
         .query(&[
             ("max", "integer", "tasks to take at most, 1 to 1000; 1 without it"),
             ("wait", "number", "seconds to wait for the first task, up to 600; none without it"),
             ("lease", "number", "seconds for which the tasks are held, up to a day; 60 without it"),
         ])
-        .answers(&[(200, "TakenTasks")])
         .attach(|| post(take)),
-    Route::new("post", "/v1/tubes/{tube}/settle", "settleTasks", OPERATOR)
+    Route::new("post", "/v1/tubes/{tube}/settle", "settleTasks", OPERATOR, "Settled")
         .summary("Finishes, gives back, sets aside or prolongs taken tasks, each on its own")
         .bodies(&[("application/json", "Settle")])
-        .answers(&[(200, "Settled")])
         .attach(|| post(settle)),
 ];
 
@@ -50,11 +48,8 @@ struct TakeParams {
     lease: Option<f64>,
 }
 
-async fn take(
-    client: Client,
-    Named(tube): Named<String>,
-    Params(TakeParams { max, wait, lease }): Params<TakeParams>,
-) -> Reply {
+async fn take(client: Client, Named(tube): Named<String>, Params(params): Params<TakeParams>) -> Reply {
+    let TakeParams { max, wait, lease } = params;
     let (max, wait, lease) = (max.unwrap_or(1), wait.unwrap_or(0.0), lease.unwrap_or(DEFAULT_LEASE));
     if !(1..=MAX_TASKS).contains(&max) {
         return Err(Problem::new(Kind::Malformed, format!("max is {max}: use 1 to {MAX_TASKS}")));
@@ -92,18 +87,20 @@ struct Settle {
     touches: Vec<Touch>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Release {
+    #[serde(skip_serializing)]
     lease: String,
     delay: Option<f64>,
     reason: Option<String>,
     attempted: Option<bool>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Bury {
+    #[serde(skip_serializing)]
     lease: String,
     reason: Option<String>,
 }
@@ -130,18 +127,17 @@ impl Settle {
             Item { list, lease, call: Call { function: method(tube, name), args } }
         };
         let acks = self.acks.into_iter().map(|lease| item("acks", "ack", lease, None));
-        let releases = self.releases.into_iter().map(|Release { lease, delay, reason, attempted }| {
-            let members =
-                [("delay", delay.into()), ("reason", reason.into()), ("attempted", attempted.into())];
-            item("releases", "release", lease, Some(given(members)))
+        let releases = self.releases.into_iter().map(|release| {
+            let options = given(&release);
+            item("releases", "release", release.lease, Some(options.into()))
         });
-        let buries = self.buries.into_iter().map(|Bury { lease, reason }| {
-            item("buries", "bury", lease, Some(given([("reason", reason.into())])))
+        let buries = self.buries.into_iter().map(|bury| {
+            let options = given(&bury);
+            item("buries", "bury", bury.lease, Some(options.into()))
         });
-        let touches = self
-            .touches
-            .into_iter()
-            .map(|Touch { lease, seconds }| item("touches", "touch", lease, Some(seconds.into())));
+        let touches = self.touches.into_iter();
+        let touches =
+            touches.map(|Touch { lease, seconds }| item("touches", "touch", lease, Some(seconds.into())));
         acks.chain(releases).chain(buries).chain(touches).collect()
     }
 }

@@ -21,26 +21,25 @@ use crate::http::{Peer, Shared};
 use crate::process;
 
 pub(super) const ROUTES: &[Route] = &[
-    Route::new("get", "/metrics", "metrics", None)
+    Route::new("get", "/metrics", "metrics", None, "Metrics")
         .summary(
             "Everything that is measured, for Prometheus; clients of other machines need a token for \
              every tube",
         )
-        .answers(&[(200, "Metrics"), (401, "Problem")])
+        .answers(&[(401, "Problem")])
         .attach(|| get(metrics)),
-    Route::new("get", "/metrics/detailed", "detailedMetrics", None)
+    Route::new("get", "/metrics/detailed", "detailedMetrics", None, "Metrics")
         .summary("The metrics of one tube, whether /metrics has it or not")
         .query(&[("tube", "string, required", "its name")])
-        .answers(&[(200, "Metrics"), (400, "Problem"), (401, "Problem"), (404, "Problem")])
+        .answers(&[(400, "Problem"), (401, "Problem"), (404, "Problem")])
         .attach(|| get(detailed)),
-    Route::new("get", "/v1/tubes/{tube}/scale", "getTubeScale", VIEWER)
+    Route::new("get", "/v1/tubes/{tube}/scale", "getTubeScale", VIEWER, "TubeScale")
         .summary("Flat numbers of a tube, for autoscalers")
         .query(&[(
             "age",
             "number",
             "seconds below which the oldest ready task is to stay, for desired_workers; 60 by default",
         )])
-        .answers(&[(200, "TubeScale")])
         .attach(|| get(scale)),
 ];
 

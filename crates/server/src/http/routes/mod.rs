@@ -29,8 +29,8 @@ use axum::routing::MethodRouter;
 use lycosa_instance::{Instance, TokenRole};
 use lycosa_queue::QueueState;
 use lycosa_tuple::mp::{self, Reader};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use super::access::Access;
@@ -58,19 +58,22 @@ pub(crate) struct Route {
     pub(crate) headers: &'static [(&'static str, &'static str)],
     /// Bodies that it takes: media type and name of the schema.
     pub(crate) bodies: &'static [(&'static str, &'static str)],
-    /// Its answers: status and name of the schema, empty for no body.
+    /// Name of the schema of its answer with the status 200; empty for no such answer.
+    pub(crate) ok: &'static str,
+    /// Its further answers: status and name of the schema.
     pub(crate) answers: &'static [(u16, &'static str)],
     /// Attaches the handler.
     pub(crate) attach: fn() -> MethodRouter<Shared>,
 }
 
 impl Route {
-    /// A route without parameters, bodies and answers; it accepts no request before [`Self::attach`].
+    /// A route without parameters, bodies and further answers; it accepts no request before [`Self::attach`].
     const fn new(
         method: &'static str,
         path: &'static str,
         operation: &'static str,
         role: Option<TokenRole>,
+        ok: &'static str,
     ) -> Self {
         let attach = MethodRouter::new;
         Self {
@@ -82,6 +85,7 @@ impl Route {
             query: &[],
             headers: &[],
             bodies: &[],
+            ok,
             answers: &[],
             attach,
         }
@@ -155,7 +159,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
 }
 
 /// Why something is done: the audit log keeps it.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Reasoned {
     reason: Option<String>,
@@ -269,10 +273,11 @@ fn answer(status: StatusCode, body: &Json) -> response::Response {
     response
 }
 
-/// An object of the members that are not null.
-fn given<const N: usize>(members: [(&str, Json); N]) -> Json {
-    let there = members.into_iter().filter(|(_, value)| !value.is_null());
-    there.map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into()
+/// The members of a request that are not null, as options of a function.
+fn given(members: &impl Serialize) -> Map<String, Json> {
+    let Json::Object(mut given) = json!(members) else { return Map::new() };
+    given.retain(|_, value| !value.is_null());
+    given
 }
 
 /// Gives the answer to a GET an ETag of its body, and answers nothing but "not modified" to a client that has it. Large answers

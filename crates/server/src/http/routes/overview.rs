@@ -15,7 +15,7 @@ use crate::http::readings::Subject;
 
 const NAME: &str = "GET /v1/overview";
 
-pub(super) const ROUTES: &[Route] = &[Route::new("get", "/v1/overview", "getOverview", VIEWER)
+pub(super) const ROUTES: &[Route] = &[Route::new("get", "/v1/overview", "getOverview", VIEWER, "")
     .summary(
         "The server's numbers with histories, what box.info() tells, and the tubes with the gravest \
          faults; for a token of every tube",

@@ -5,7 +5,7 @@
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use lycosa_tuple::mp::Reader;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
@@ -16,78 +16,69 @@ use crate::http::json;
 use crate::http::problem::{Kind, Problem};
 
 pub(super) const ROUTES: &[Route] = &[
-    Route::new("post", "/v1/tubes/{tube}/find", "findTasks", VIEWER)
+    Route::new("post", "/v1/tubes/{tube}/find", "findTasks", VIEWER, "Page")
         .summary("A page of the tasks that match a filter")
         .bodies(&[("application/json", "Find")])
-        .answers(&[(200, "Page")])
         .attach(|| post(find)),
-    Route::new("get", "/v1/tubes/{tube}/explain", "explain", VIEWER)
+    Route::new("get", "/v1/tubes/{tube}/explain", "explain", VIEWER, "Explanation")
         .summary("Why a task, a sub-queue or a tube is not worked on, and until when")
         .query(&[
             ("id", "string", "the task"),
             ("utube", "string", "the sub-queue; without either, the tube"),
         ])
-        .answers(&[(200, "Explanation")])
         .attach(|| get(explain)),
-    Route::new("post", "/v1/tubes/{tube}/pause", "pauseTube", OPERATOR)
+    Route::new("post", "/v1/tubes/{tube}/pause", "pauseTube", OPERATOR, "Changed")
         .summary("Hands out no tasks until the tube is resumed")
         .bodies(&[("application/json", "Reasoned")])
-        .answers(&[(200, "Changed")])
         .attach(|| post(|client, tube, body| set_paused(client, tube, body, "pause"))),
-    Route::new("post", "/v1/tubes/{tube}/resume", "resumeTube", OPERATOR)
+    Route::new("post", "/v1/tubes/{tube}/resume", "resumeTube", OPERATOR, "Changed")
         .summary("Hands out tasks again")
         .bodies(&[("application/json", "Reasoned")])
-        .answers(&[(200, "Changed")])
         .attach(|| post(|client, tube, body| set_paused(client, tube, body, "resume"))),
-    Route::new("get", "/v1/tubes/{tube}/jobs", "listJobs", VIEWER)
+    Route::new("get", "/v1/tubes/{tube}/jobs", "listJobs", VIEWER, "Jobs")
         .summary("The jobs of the tube, the newest first")
-        .answers(&[(200, "Jobs")])
         .attach(|| get(jobs)),
-    Route::new("post", "/v1/tubes/{tube}/jobs", "startJob", OPERATOR)
+    Route::new("post", "/v1/tubes/{tube}/jobs", "startJob", OPERATOR, "")
         .summary("Counts or changes all tasks that match a filter, in slices")
         .bodies(&[("application/json", "NewJob")])
         .answers(&[(202, "Job")])
         .attach(|| post(start)),
-    Route::new("get", "/v1/tubes/{tube}/jobs/{job}", "getJob", VIEWER)
+    Route::new("get", "/v1/tubes/{tube}/jobs/{job}", "getJob", VIEWER, "Job")
         .summary("A job and how far it is")
-        .answers(&[(200, "Job")])
         .attach(|| get(job)),
-    Route::new("post", "/v1/tubes/{tube}/jobs/{job}/control", "controlJob", OPERATOR)
+    Route::new("post", "/v1/tubes/{tube}/jobs/{job}/control", "controlJob", OPERATOR, "Job")
         .summary("Pauses, resumes or cancels a job, or changes its rate")
         .bodies(&[("application/json", "Control")])
-        .answers(&[(200, "Job")])
         .attach(|| post(control)),
-    Route::new("post", "/v1/tubes/{tube}/jobs/{job}/undo", "undoJob", OPERATOR)
+    Route::new("post", "/v1/tubes/{tube}/jobs/{job}/undo", "undoJob", OPERATOR, "")
         .summary("Begins a job that brings back what a job has changed")
         .bodies(&[("application/json", "Reasoned")])
         .answers(&[(202, "Job")])
         .attach(|| post(undo)),
-    Route::new("get", "/v1/jobs", "listAllJobs", VIEWER)
+    Route::new("get", "/v1/jobs", "listAllJobs", VIEWER, "Jobs")
         .summary("The jobs of all tubes of the token, the newest first")
         .query(&[
             ("limit", "integer", "jobs at most, up to 100"),
             ("before", "integer", "jobs with smaller ids: the smallest id of the page before"),
         ])
-        .answers(&[(200, "Jobs")])
         .attach(|| get(all_jobs)),
-    Route::new("get", "/v1/audit", "listAudit", VIEWER)
+    Route::new("get", "/v1/audit", "listAudit", VIEWER, "Audit")
         .summary("Who steered what, when and why, the newest entries first; needs a token for every tube")
         .query(&[
             ("tube", "string", "entries about this tube"),
             ("limit", "integer", "entries at most, up to 1000; 100 without it"),
             ("before", "integer", "entries with smaller ids: the smallest id of the page before"),
         ])
-        .answers(&[(200, "Audit")])
         .attach(|| get(audit)),
 ];
 
 /// Members of reports that are ids of tasks.
 const TASK_IDS: [&str; 3] = ["id", "by", "highest"];
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Find {
-    #[serde(default)]
+    #[serde(default, skip_serializing)]
     filter: Map<String, Json>,
     limit: Option<u64>,
     cursor: Option<String>,
@@ -116,13 +107,9 @@ fn filter(mut filter: Map<String, Json>) -> Result<Json, Problem> {
     Ok(filter.into())
 }
 
-async fn find(
-    client: Client,
-    Named(tube): Named<String>,
-    Posted(Find { filter: wanted, limit, cursor }): Posted<Find>,
-) -> Reply {
-    let options = given([("limit", limit.into()), ("cursor", cursor.into())]);
-    let args = Args::new().json(filter(wanted)?).json(options);
+async fn find(client: Client, Named(tube): Named<String>, Posted(wanted): Posted<Find>) -> Reply {
+    let options = given(&wanted);
+    let args = Args::new().json(filter(wanted.filter)?).json(options);
     let function = method(&tube, "find");
     let values = client.call(&function, args).await?;
     let page = page(&mut Reader::new(&values.bytes)).ok_or_else(|| unexpected(&function))?;
@@ -166,18 +153,18 @@ async fn explain(client: Client, Named(tube): Named<String>, Params(params): Par
 async fn set_paused(
     client: Client,
     Named(tube): Named<String>,
-    Posted(Reasoned { reason }): Posted<Reasoned>,
+    Posted(reasoned): Posted<Reasoned>,
     name: &'static str,
 ) -> Reply {
-    client
-        .answer_as("changed", &method(&tube, name), Args::new().json(given([("reason", reason.into())])))
-        .await
+    client.answer_as("changed", &method(&tube, name), Args::new().json(given(&reasoned))).await
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct NewJob {
+    #[serde(skip_serializing)]
     operation: String,
+    #[serde(skip_serializing)]
     filter: Map<String, Json>,
     #[serde(default)]
     dry_run: bool,
@@ -190,7 +177,8 @@ struct NewJob {
 }
 
 async fn start(client: Client, Named(tube): Named<String>, Posted(new): Posted<NewJob>) -> Reply {
-    let NewJob { operation, filter: wanted, dry_run, counted, to, delay, pri, rate, reason } = new;
+    let options = given(&new);
+    let NewJob { operation, filter: wanted, counted, to, delay, pri, rate, .. } = new;
     let wanted = filter(wanted)?;
     let is_given = [counted.is_some(), to.is_some(), delay.is_some(), pri.is_some(), rate.is_some()];
     if operation == "count" && is_given.contains(&true) {
@@ -200,15 +188,6 @@ async fn start(client: Client, Named(tube): Named<String>, Posted(new): Posted<N
     let (name, args) = if operation == "count" {
         ("count", Args::new().json(wanted))
     } else {
-        let options = given([
-            ("dry_run", dry_run.into()),
-            ("counted", counted.into()),
-            ("to", to.into()),
-            ("delay", delay.into()),
-            ("pri", pri.into()),
-            ("rate", rate.into()),
-            ("reason", reason.into()),
-        ]);
         ("apply", Args::new().json(operation).json(wanted).json(options))
     };
     let job = client.report(&method(&tube, name), args).await?;
@@ -219,16 +198,15 @@ async fn jobs(client: Client, Named(tube): Named<String>) -> Reply {
     client.answer_as("jobs", &method(&tube, "jobs"), Args::new()).await
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct JobsParams {
     limit: Option<u64>,
     before: Option<u64>,
 }
 
-async fn all_jobs(client: Client, Params(JobsParams { limit, before }): Params<JobsParams>) -> Reply {
-    let args = Args::new().json(given([("limit", limit.into()), ("before", before.into())]));
-    client.answer_as("jobs", "queue.jobs", args).await
+async fn all_jobs(client: Client, Params(params): Params<JobsParams>) -> Reply {
+    client.answer_as("jobs", "queue.jobs", Args::new().json(given(&params))).await
 }
 
 /// The number of a job in a path.
@@ -242,9 +220,10 @@ async fn job(client: Client, Named((tube, job)): Named<(String, String)>) -> Rep
     client.answer(&method(&tube, "job"), Args::new().json(job_id(&job)?)).await
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Control {
+    #[serde(skip_serializing)]
     action: String,
     rate: Option<f64>,
     reason: Option<String>,
@@ -253,23 +232,24 @@ struct Control {
 async fn control(
     client: Client,
     Named((tube, job)): Named<(String, String)>,
-    Posted(Control { action, rate, reason }): Posted<Control>,
+    Posted(order): Posted<Control>,
 ) -> Reply {
-    let options = given([("rate", rate.into()), ("reason", reason.into())]);
-    client.answer(&method(&tube, "control"), Args::new().json(job_id(&job)?).json(action).json(options)).await
+    let options = given(&order);
+    let args = Args::new().json(job_id(&job)?).json(order.action).json(options);
+    client.answer(&method(&tube, "control"), args).await
 }
 
 async fn undo(
     client: Client,
     Named((tube, job)): Named<(String, String)>,
-    Posted(Reasoned { reason }): Posted<Reasoned>,
+    Posted(reasoned): Posted<Reasoned>,
 ) -> Reply {
-    let args = Args::new().json(job_id(&job)?).json(given([("reason", reason.into())]));
+    let args = Args::new().json(job_id(&job)?).json(given(&reasoned));
     let job = client.report(&method(&tube, "undo"), args).await?;
     Ok(answer(StatusCode::ACCEPTED, &job))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct AuditParams {
     tube: Option<String>,
@@ -277,7 +257,6 @@ struct AuditParams {
     before: Option<u64>,
 }
 
-async fn audit(client: Client, Params(AuditParams { tube, limit, before }): Params<AuditParams>) -> Reply {
-    let options = given([("tube", tube.into()), ("limit", limit.into()), ("before", before.into())]);
-    client.answer_as("entries", "queue.audit", Args::new().json(options)).await
+async fn audit(client: Client, Params(params): Params<AuditParams>) -> Reply {
+    client.answer_as("entries", "queue.audit", Args::new().json(given(&params))).await
 }

@@ -11,11 +11,11 @@ use lycosa_queue::MAX_BATCH;
 use lycosa_tuple::mp::{self, Reader};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Args, Client, Named, OPERATOR, Params, Reply, Route, VIEWER, answer, check_seconds, content_type,
+    Args, Client, Named, OPERATOR, Params, Reply, Route, VIEWER, answer, check_seconds, content_type, given,
     media_type, method, silent, task_id, unexpected,
 };
 use crate::http::bridge::Call;
@@ -23,7 +23,7 @@ use crate::http::problem::{Kind, Problem, reader_text};
 use crate::http::{body, json};
 
 pub(super) const ROUTES: &[Route] = &[
-    Route::new("post", "/v1/tubes/{tube}/tasks", "putTasks", OPERATOR)
+    Route::new("post", "/v1/tubes/{tube}/tasks", "putTasks", OPERATOR, "")
         .summary("Puts a task, or several in one transaction")
         .query(PUT_QUERY)
         .headers(&[
@@ -39,14 +39,12 @@ pub(super) const ROUTES: &[Route] = &[
         ])
         .answers(&[(201, "PutTaskOrTasks")])
         .attach(|| post(put)),
-    Route::new("get", "/v1/tubes/{tube}/tasks/{id}", "peekTask", VIEWER)
+    Route::new("get", "/v1/tubes/{tube}/tasks/{id}", "peekTask", VIEWER, "Task")
         .summary("A task in any state, without taking it")
         .query(&[("payload", "string", "`msgpack`: the payload as payload_msgpack, as it is stored")])
-        .answers(&[(200, "Task")])
         .attach(|| get(peek)),
-    Route::new("delete", "/v1/tubes/{tube}/tasks/{id}", "deleteTask", OPERATOR)
+    Route::new("delete", "/v1/tubes/{tube}/tasks/{id}", "deleteTask", OPERATOR, "Task")
         .summary("Deletes a task in any state")
-        .answers(&[(200, "Task")])
         .attach(|| delete(remove)),
 ];
 
@@ -70,7 +68,7 @@ const PUT_QUERY: &[(&str, &str, &str)] = &[
 ];
 
 /// Options of a put, as the queue names them.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct PutParams {
     delay: Option<f64>,
@@ -186,13 +184,7 @@ fn trace(fields: &HeaderMap) -> Map<String, Json> {
 }
 
 fn options(params: &PutParams, headers: Map<String, Json>) -> Vec<u8> {
-    let PutParams { delay, ttl, ttr, pri, utube } = params;
-    let mut options = Map::new();
-    for (name, seconds) in [("delay", delay), ("ttl", ttl), ("ttr", ttr)] {
-        options.extend(seconds.map(|seconds| (name.to_owned(), seconds.into())));
-    }
-    options.extend(pri.map(|pri| ("pri".to_owned(), pri.into())));
-    options.extend(utube.as_deref().map(|utube| ("utube".to_owned(), utube.into())));
+    let mut options = given(params);
     if !headers.is_empty() {
         options.insert("headers".to_owned(), headers.into());
     }

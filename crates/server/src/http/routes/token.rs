@@ -10,7 +10,7 @@ use crate::clock::now;
 use crate::http::access::Access;
 use crate::http::problem::Problem;
 
-pub(super) const ROUTES: &[Route] = &[Route::new("get", "/v1/token", "getToken", VIEWER)
+pub(super) const ROUTES: &[Route] = &[Route::new("get", "/v1/token", "getToken", VIEWER, "")
     .summary("The token of this request: its name, role, tubes and end")
     .answers(&[(200, "Token")])
     .attach(|| get(show))];

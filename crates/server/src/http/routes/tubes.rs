@@ -10,13 +10,11 @@ use crate::http::json;
 use crate::http::problem::{Kind, Problem};
 
 pub(super) const ROUTES: &[Route] = &[
-    Route::new("get", "/v1/tubes", "listTubes", VIEWER)
+    Route::new("get", "/v1/tubes", "listTubes", VIEWER, "Tubes")
         .summary("The tubes of the token, with their tasks and calls")
-        .answers(&[(200, "Tubes")])
         .attach(|| get(list)),
-    Route::new("get", "/v1/tubes/{tube}", "getTube", VIEWER)
+    Route::new("get", "/v1/tubes/{tube}", "getTube", VIEWER, "Tube")
         .summary("A tube, with its tasks and calls")
-        .answers(&[(200, "Tube")])
         .attach(|| get(show)),
 ];
 
