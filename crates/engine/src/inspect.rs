@@ -18,6 +18,7 @@ use lycosa_journal::directory::Directory;
 use lycosa_journal::recovery::{Progress, Recovered, Recovery, Source, Transaction};
 use lycosa_journal::transaction::Row;
 use lycosa_queue::task::{STATUS, State};
+pub use lycosa_store::SqlKnowledge;
 use lycosa_store::{Engine, IteratorType, Settings, Space, SpaceId, Statement, Store, system};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
@@ -99,13 +100,6 @@ pub enum Unsupported {
         /// Name of the space that refers to another.
         space: String,
     },
-    /// A check constraint of SQL.
-    Check {
-        /// Its name.
-        name: String,
-        /// Name of its space.
-        space: String,
-    },
 }
 
 impl Unsupported {
@@ -125,7 +119,6 @@ impl Unsupported {
             Self::Function { name, language } => format!("function '{name}' is written in {language}"),
             Self::Trigger { name, space } => format!("space '{space}' has the SQL trigger '{name}'"),
             Self::ForeignKey { name, space } => format!("space '{space}' has the foreign key '{name}'"),
-            Self::Check { name, space } => format!("space '{space}' has the check constraint '{name}'"),
         }
     }
 
@@ -142,7 +135,7 @@ impl Unsupported {
             Self::Collation { .. } => "it is ordered by bytes instead",
             Self::Function { .. } => "it is not run, and calls of it are refused",
             Self::Trigger { .. } => "it does not fire",
-            Self::ForeignKey { .. } | Self::Check { .. } => "it is not checked",
+            Self::ForeignKey { .. } => "it is not checked",
         }
     }
 
@@ -158,9 +151,7 @@ impl Unsupported {
             Self::Index { .. } => "make a TREE or HASH index instead, or drop it",
             Self::Collation { .. } => "use a collation that is supported, or do not rely on the order",
             Self::Function { .. } => "do in the client what it does, or drop it",
-            Self::Trigger { .. } | Self::ForeignKey { .. } | Self::Check { .. } => {
-                "do in the client what it does, or drop it"
-            }
+            Self::Trigger { .. } | Self::ForeignKey { .. } => "do in the client what it does, or drop it",
         }
     }
 }
@@ -199,9 +190,6 @@ pub fn unsupported(store: &Store) -> Vec<Unsupported> {
     }));
     found.extend(rows(store, system::FK_CONSTRAINT).iter().filter_map(|row| {
         Some(Unsupported::ForeignKey { name: text(row, 0)?, space: space_name(store, number(row, 1)?) })
-    }));
-    found.extend(rows(store, system::CK_CONSTRAINT).iter().filter_map(|row| {
-        Some(Unsupported::Check { name: text(row, 1)?, space: space_name(store, number(row, 0)?) })
     }));
     found
 }
@@ -420,9 +408,14 @@ fn load_with(
         let names = directory.disk().list().unwrap_or_default();
         judge.has_vylog = names.iter().any(|name| name.ends_with(".vylog"));
     }
+    let sql = judge.as_ref().and_then(|judge| judge.sql);
     let limits = Settings { memory_limit: u64::MAX, max_tuple_size: u32::MAX, ..Settings::default() };
     let observer = Reported { transactions: 0, judge: judge.as_deref_mut(), progress };
-    let mut replay = Replay::observed(Store::new(limits), observer);
+    let mut store = Store::new(limits);
+    if let Some(sql) = sql {
+        store.set_sql(sql);
+    }
+    let mut replay = Replay::observed(store, observer);
     let mut recovered = recovery.run(&mut replay)?;
     let group = apply_group_log(directory, &mut replay, &mut recovered)?;
     let store = replay.finish()?;
@@ -476,6 +469,7 @@ fn contents(store: &Store, recovered: Recovered) -> Contents {
 #[derive(Debug, Default)]
 pub struct Judge {
     has_vylog: bool,
+    sql: Option<SqlKnowledge>,
     found: Vec<String>,
     /// Objections beyond the bound.
     others: u64,
@@ -485,6 +479,12 @@ pub struct Judge {
 const MAX_OBJECTIONS: usize = 100;
 
 impl Judge {
+    /// A judge that also asks the check constraints of the data.
+    #[must_use]
+    pub fn knowing(sql: SqlKnowledge) -> Judge {
+        Judge { sql: Some(sql), ..Judge::default() }
+    }
+
     /// The findings, as texts.
     #[must_use]
     pub fn objections(&self) -> Vec<String> {
@@ -617,7 +617,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::too_many_lines, reason = "a table of cases")]
     fn what_is_not_run_is_named_one_by_one() {
         let unique = Value::map([("unique", false)]);
         let elements =
@@ -666,17 +665,6 @@ mod tests {
             function(72, "global", "LUA", ""),
             function(73, "queue.tube.t:put", "LUA", ""),
             (system::TRIGGER, Value::Array(vec!["t".into(), 515_u32.into(), no_options()])),
-            (
-                system::CK_CONSTRAINT,
-                Value::Array(vec![
-                    515_u32.into(),
-                    "c".into(),
-                    false.into(),
-                    "SQL".into(),
-                    "1".into(),
-                    true.into(),
-                ]),
-            ),
         ];
         let texts: Vec<String> = unsupported(&store(&rows)).iter().map(Unsupported::what).collect();
         assert_eq!(
@@ -689,7 +677,6 @@ mod tests {
                 "function 'native.f' is written in C",
                 "function 'global' is written in LUA",
                 "space 'plain' has the SQL trigger 't'",
-                "space 'plain' has the check constraint 'c'",
             ]
         );
     }

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use lycosa_engine::inspect::{self, Contents, Judge, Unsupported};
+use lycosa_engine::inspect::{self, Contents, Judge, SqlKnowledge, Unsupported};
 use lycosa_engine::replay::LoadError;
 use lycosa_journal::decision::Category;
 use lycosa_journal::directory::{Directory, DirectoryError};
@@ -113,13 +113,13 @@ impl Examination {
     }
 }
 
-/// Examines a folder; with `for_tarantool` also by the rules of a Tarantool 2.6.
+/// Examines a folder; with `for_tarantool` also by the rules of a Tarantool 2.6, and by the check constraints of the data.
 ///
 /// # Errors
 /// [`ExamineError`]. Faults of single files, or of the data, are findings.
 pub fn examine(
     folder: &Path,
-    for_tarantool: bool,
+    for_tarantool: Option<SqlKnowledge>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Examination, ExamineError> {
     let directory = Directory::inspect(folder)?;
@@ -160,7 +160,7 @@ pub fn examine(
 /// Loads the data, anew where a running server has removed a file meanwhile.
 fn load(
     directory: &Directory,
-    for_tarantool: bool,
+    for_tarantool: Option<SqlKnowledge>,
     progress: &mut dyn FnMut(Progress),
 ) -> (Result<Option<Contents>, LoadError>, Vec<String>) {
     let mut show = |read: lycosa_journal::recovery::Progress| {
@@ -168,10 +168,10 @@ fn load(
         progress(Progress { stage: Stage::Loading, bytes_done, bytes_total, rows });
     };
     let mut once = || {
-        if !for_tarantool {
+        let Some(sql) = for_tarantool else {
             return (inspect::load(directory, &mut show), Vec::new());
-        }
-        let mut judge = Judge::default();
+        };
+        let mut judge = Judge::knowing(sql);
         let loaded = inspect::judge(directory, &mut judge, &mut show);
         (loaded, judge.objections())
     };

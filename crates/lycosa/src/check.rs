@@ -27,7 +27,8 @@ pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<Outcome> {
         return metrics::recount(folder, arguments.json);
     }
     let mut meter = Meter::default();
-    let examined = examine(folder, arguments.for_tarantool, &mut |progress| meter.show(progress));
+    let sql = arguments.for_tarantool.then_some(lycosa_server::SQL_KNOWLEDGE);
+    let examined = examine(folder, sql, &mut |progress| meter.show(progress));
     meter.finish();
     let examination = match examined {
         Ok(examination) => examination,

@@ -48,6 +48,13 @@ pub(crate) fn instance_on(
     let storage::Opened { mut store, identity, vclock, snapshot, is_damaged, .. } = opened;
     store.set_body_check(lycosa_lua::check_body);
     store.set_sql(lycosa_lua::SQL_KNOWLEDGE);
+    for (space, name, fault) in store.unknown_checks() {
+        tracing::warn!(
+            "space '{}' has the check constraint '{name}', which is not understood ({fault}): changes of the space are refused \
+             until it is disabled or dropped",
+            space.name()
+        );
+    }
     let mut instance = start_instance(config, identity, store, vclock, standing)?;
     instance.set_configuration(effective_values(config));
     instance.keep_history();

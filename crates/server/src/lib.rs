@@ -49,3 +49,4 @@ mod turn;
 
 pub use appender::Unclosed;
 pub use listener::ADMIN_SOCKET;
+pub use lycosa_lua::SQL_KNOWLEDGE;

@@ -1,17 +1,18 @@
 //! Definitions of tables, views, indexes and constraints, and their DROP; steps of a transaction.
 //!
-//! The statement becomes a [`Definition`]; the module `lycosa.sql_definitions` writes the rows of the schema. CHECK is
-//! refused: a constraint that is never enforced must not be accepted.
+//! The statement becomes a [`Definition`]; the module `lycosa.sql_definitions` writes the rows of the schema. The
+//! parser has taken the expressions of checks out (`check.rs`).
 
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use sqlparser::ast::{
-    AlterTable, AlterTableOperation, ColumnDef, ColumnOption, ColumnOptionDef, ConstraintCharacteristics,
-    ConstraintReferenceMatchKind, CreateIndex, CreateTable, DeferrableInitial, Expr, ForeignKeyConstraint,
-    Ident, IndexColumn, ObjectType, ReferentialAction, RenameTableNameKind, Statement, TableConstraint,
-    UnaryOperator, Value,
+    AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, ColumnOption, ColumnOptionDef,
+    ConstraintCharacteristics, ConstraintReferenceMatchKind, CreateIndex, CreateTable, DeferrableInitial,
+    Expr, ForeignKeyConstraint, Ident, IndexColumn, ObjectType, ReferentialAction, RenameTableNameKind,
+    Statement, TableConstraint, UnaryOperator, Value,
 };
 
 use crate::Failure;
+use crate::parse::Parsed;
 use crate::resolve::{MAX_COLUMNS, at_most, generic, name, none, simple_name, unsupported};
 use crate::trigger::Trigger;
 
@@ -66,6 +67,9 @@ pub struct ForeignKey {
     pub matches: &'static str,
 }
 
+/// A check constraint: the name that CONSTRAINT gives, and the text of its expression.
+pub type NewCheck = (Option<String>, String);
+
 /// A key: the name that CONSTRAINT gives, and its fields.
 pub type Key = (Option<String>, Vec<KeyField<usize>>);
 
@@ -88,6 +92,26 @@ pub enum Definition {
         sequence: Option<usize>,
         /// Its foreign keys.
         foreign: Vec<ForeignKey>,
+        /// Its check constraints.
+        checks: Vec<NewCheck>,
+    },
+    /// A check constraint of a space that exists.
+    AddCheck {
+        /// The name of the constraint.
+        name: String,
+        /// The name of the space.
+        space: String,
+        /// The text of its expression.
+        text: String,
+    },
+    /// A check constraint that is enabled or disabled.
+    SwitchCheck {
+        /// Its name.
+        name: String,
+        /// The name of the space.
+        space: String,
+        /// Whether it holds from now on.
+        is_enabled: bool,
     },
     /// A foreign key of a space that exists.
     AddForeignKey {
@@ -167,9 +191,10 @@ pub enum Definition {
 ///
 /// # Errors
 /// A clause that is not supported; columns that do not fit together.
-pub(crate) fn definition_of(statement: Statement, text: &str) -> Result<Option<Definition>, Failure> {
+pub(crate) fn definition_of(parsed: Parsed, text: &str) -> Result<Option<Definition>, Failure> {
+    let Parsed { statement, checks, .. } = parsed;
     match statement {
-        Statement::CreateTable(table) => create_of(&table).map(Some),
+        Statement::CreateTable(table) => create_of(&table, &checks).map(Some),
         Statement::CreateView(view) => {
             let view = crate::resolve::views::view_of(view)?;
             let text = text.trim().trim_end_matches(|end: char| end == ';' || end.is_whitespace());
@@ -179,7 +204,7 @@ pub(crate) fn definition_of(statement: Statement, text: &str) -> Result<Option<D
                 text: text.to_owned(),
             }))
         }
-        Statement::AlterTable(table) => alteration_of(table).map(Some),
+        Statement::AlterTable(table) => alteration_of(table, &checks).map(Some),
         Statement::CreateIndex(index) => create_index_of(&index).map(Some),
         Statement::Drop {
             object_type: ObjectType::Index,
@@ -323,7 +348,7 @@ fn create_index_of(index: &CreateIndex) -> Result<Definition, Failure> {
 
 /// A CREATE TABLE as its parts are taken.
 #[derive(Default)]
-struct NewTable {
+struct NewTable<'t> {
     space: String,
     fields: Vec<Field>,
     collations: Vec<Option<String>>,
@@ -331,9 +356,12 @@ struct NewTable {
     unique: Vec<Key>,
     sequence: Option<usize>,
     foreign: Vec<ForeignKey>,
+    /// The texts of check constraints.
+    texts: &'t [String],
+    checks: Vec<NewCheck>,
 }
 
-impl NewTable {
+impl NewTable<'_> {
     fn refused(&self, reason: &str) -> Failure {
         Failure::new(CREATE_SPACE, format!("Failed to create space '{}': {reason}", self.space))
     }
@@ -362,6 +390,10 @@ impl NewTable {
             ColumnOption::ForeignKey(key) => {
                 let columns = vec![field.name.clone()];
                 self.foreign.push(ForeignKey { name: constraint, columns, ..foreign_key_of(key)? });
+                return Ok(());
+            }
+            ColumnOption::Check(check) => {
+                self.checks.push((constraint, text_of(check, self.texts)?));
                 return Ok(());
             }
             ColumnOption::Default(value) => {
@@ -406,6 +438,11 @@ impl NewTable {
                 self.foreign.push(foreign_key_of(key)?);
                 return Ok(());
             }
+            TableConstraint::Check(check) => {
+                let own = check.name.as_ref().map(name).transpose()?;
+                self.checks.push((own, text_of(check, self.texts)?));
+                return Ok(());
+            }
             TableConstraint::PrimaryKey(key) => (&key.name, &key.columns, true),
             TableConstraint::Unique(key) => (&key.name, &key.columns, false),
             other => return Err(unsupported(&other.to_string())),
@@ -435,18 +472,26 @@ impl NewTable {
         {
             return Err(self.refused("AUTOINCREMENT is only allowed on an INTEGER PRIMARY KEY"));
         }
-        let NewTable { space: name, fields, collations, unique, sequence, foreign, .. } = self;
+        let NewTable { space: name, fields, collations, unique, sequence, foreign, checks, .. } = self;
         let keys = std::iter::once(primary).chain(unique).collect();
-        Ok(Definition::Create { name, is_optional, fields, collations, keys, sequence, foreign })
+        Ok(Definition::Create { name, is_optional, fields, collations, keys, sequence, foreign, checks })
     }
 }
 
-fn create_of(table: &CreateTable) -> Result<Definition, Failure> {
+fn create_of(table: &CreateTable, texts: &[String]) -> Result<Definition, Failure> {
     check_clauses(table)?;
-    let mut made = NewTable { space: simple_name(&table.name)?, ..NewTable::default() };
+    let mut made = NewTable { space: simple_name(&table.name)?, texts, ..NewTable::default() };
     table.columns.iter().try_for_each(|column| made.take_column(column))?;
     table.constraints.iter().try_for_each(|constraint| made.take_constraint(constraint))?;
     made.defined(table.if_not_exists)
+}
+
+/// The text of a check constraint, whose number stands in its place.
+fn text_of(check: &CheckConstraint, texts: &[String]) -> Result<String, Failure> {
+    none(check.enforced.is_none(), "ENFORCED")?;
+    let number = check.expr.to_string().parse().ok();
+    let text = number.and_then(|number: usize| texts.get(number));
+    text.cloned().ok_or_else(|| unsupported("such a CHECK"))
 }
 
 /// A foreign key, as it stands behind the columns of a table.
@@ -499,8 +544,8 @@ fn action_of(action: Option<ReferentialAction>) -> &'static str {
     }
 }
 
-/// ALTER TABLE: another name, a foreign key more or a constraint less.
-fn alteration_of(table: AlterTable) -> Result<Definition, Failure> {
+/// ALTER TABLE: another name, a foreign key or a check constraint more, or a constraint less.
+fn alteration_of(table: AlterTable, texts: &[String]) -> Result<Definition, Failure> {
     let AlterTable {
         name: space,
         if_exists,
@@ -526,6 +571,17 @@ fn alteration_of(table: AlterTable) -> Result<Definition, Failure> {
                 },
             ],
         ) => Ok(Definition::AddForeignKey { space, key: foreign_key_of(&key)? }),
+        Ok(
+            [
+                AlterTableOperation::AddConstraint {
+                    constraint: TableConstraint::Check(check),
+                    not_valid: false,
+                },
+            ],
+        ) => match &check.name {
+            Some(own) => Ok(Definition::AddCheck { name: name(own)?, space, text: text_of(&check, texts)? }),
+            None => Err(Failure::new(SYNTAX_NEAR, "Syntax error at line 1 near 'CHECK'")),
+        },
         Ok([AlterTableOperation::DropConstraint { if_exists: false, name: own, drop_behavior: None }]) => {
             Ok(Definition::DropConstraint { name: name(&own)?, space })
         }

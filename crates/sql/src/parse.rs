@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use sqlparser::ast::Statement;
+use sqlparser::ast::{Expr, Statement};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use crate::dialect::Tarantool;
 use crate::resolve::at_most;
-use crate::{Failure, rewrite};
+use crate::{Failure, check, rewrite};
 
 /// Bytes of a statement.
 pub(crate) const MAX_TEXT: usize = 1 << 20;
@@ -50,6 +50,17 @@ pub(crate) struct Parsed {
     pub(crate) count: QueryCount,
     /// Words and signs in the deepest expression.
     pub(crate) depth: usize,
+    /// The expressions of check constraints; their numbers stand in the statement.
+    pub(crate) checks: Vec<String>,
+}
+
+/// An expression that stands alone.
+pub(crate) struct ParsedExpression {
+    pub(crate) expr: Expr,
+    /// The place of a parameter.
+    pub(crate) parameter: Option<Location>,
+    /// It has a subquery.
+    pub(crate) has_query: bool,
 }
 
 /// How often the words SELECT and VALUES stand in a statement: at least as often as it has queries.
@@ -114,20 +125,56 @@ fn check_length(text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+fn tokens_of(text: &str) -> Result<Vec<TokenWithSpan>, Failure> {
+    check_length(text)?;
+    Tokenizer::new(&Tarantool, text).tokenize_with_location().map_err(|error| {
+        let at = error.location;
+        let rest = text.lines().nth(at.line.max(1) as usize - 1).unwrap_or_default();
+        let token: String = rest.chars().skip(at.column.max(1) as usize - 1).take(SHOWN).collect();
+        unknown_token(at, &token)
+    })
+}
+
+/// Parses a text that is one expression.
+///
+/// # Errors
+/// Text that is no expression, or more than one; one that is too long or too deep.
+pub(crate) fn expression(text: &str) -> Result<ParsedExpression, Failure> {
+    expression_of(tokens_of(text)?)
+}
+
+/// The same of its tokens.
+///
+/// # Errors
+/// See [`expression`].
+pub(crate) fn expression_of(tokens: Vec<TokenWithSpan>) -> Result<ParsedExpression, Failure> {
+    let tokens = rewrite::rewritten(number_parameters(tokens, &mut Vec::new())?)?;
+    check_depth(&tokens)?;
+    let count = QueryCount::of(&tokens)?;
+    let parameter = tokens.iter().find(|token| matches!(token.token, Token::Placeholder(_)));
+    let parameter = parameter.map(|token| token.span.start);
+    let last =
+        tokens.last().map_or((1, " ".to_owned()), |last| (last.span.start.line, last.token.to_string()));
+    let dialect = Tarantool;
+    let mut parser =
+        Parser::new(&dialect).with_recursion_limit(MAX_RECURSION).with_tokens_with_locations(tokens);
+    let expr = parser.parse_expr().map_err(|error| syntax_error(&error, &last))?;
+    let next = parser.next_token();
+    if next.token != Token::EOF {
+        return Err(near(next.span.start.line, next.token));
+    }
+    Ok(ParsedExpression { expr, parameter, has_query: count.selects + count.values > 0 })
+}
+
 /// Parses one statement. Parameters become placeholders `?0`, `?1` and so on; returns their names too.
 ///
 /// # Errors
 /// Text that is no statement, or several; one that is too long or too deep.
 pub(crate) fn parse(text: &str) -> Result<Parsed, Failure> {
-    check_length(text)?;
     let dialect = Tarantool;
-    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|error| {
-        let at = error.location;
-        let rest = text.lines().nth(at.line.max(1) as usize - 1).unwrap_or_default();
-        let token: String = rest.chars().skip(at.column.max(1) as usize - 1).take(SHOWN).collect();
-        unknown_token(at, &token)
-    })?;
+    let tokens = tokens_of(text)?;
     let mut names = Vec::new();
+    let (tokens, checks) = check::taken_out(text, tokens)?;
     let mut tokens = rewrite::rewritten(number_parameters(tokens, &mut names)?)?;
     while tokens.last().is_some_and(|last| matches!(last.token, Token::Whitespace(_) | Token::EOF)) {
         tokens.pop();
@@ -147,7 +194,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Failure> {
     let statement = parser.parse_statement().map_err(|error| syntax_error(&error, &last))?;
     let next = parser.next_token();
     if next.token == Token::EOF {
-        Ok(Parsed { statement, parameters: names, count, depth })
+        Ok(Parsed { statement, parameters: names, count, depth, checks })
     } else {
         Err(near(next.span.start.line, next.token))
     }

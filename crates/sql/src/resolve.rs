@@ -129,7 +129,7 @@ pub(crate) fn none(is_absent: bool, clause: &str) -> Result<(), Failure> {
 /// # Errors
 /// Unsupported clauses, and names that do not exist.
 pub(crate) fn resolve(parsed: Parsed, store: &Store, asker: Asker<'_>) -> Result<Plan, Error> {
-    let Parsed { statement, parameters, count, depth } = parsed;
+    let Parsed { statement, parameters, count, depth, checks: _ } = parsed;
     let catalog = Catalog::new(store, asker, depth);
     let resolved = resolve_by(statement, &parameters, &catalog, count);
     resolved.map_err(|failure| catalog.error(failure))

@@ -4,6 +4,7 @@
 //! standing do not mix: such a comparison is refused, as in Tarantool.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use lycosa_store::Store;
 use lycosa_tuple::collation::Collation;
@@ -25,7 +26,7 @@ pub(crate) struct StringOrder {
 }
 
 /// The order of an expression's strings; `None` is the order of their bytes, without a collation.
-pub(crate) type Order = Option<Rc<StringOrder>>;
+pub(crate) type Order = Option<Arc<StringOrder>>;
 
 /// The order of an expression's strings, and whether `COLLATE` has given it.
 #[derive(Debug, Clone, Default)]
@@ -100,7 +101,7 @@ pub(crate) fn order_by_id(store: &Store, id: u64) -> Result<Order, Failure> {
     let Some(collation) = store.collation(id).filter(|_| id != NONE) else { return Ok(None) };
     let collation = collation
         .map_err(|error| crate::resolve::generic(format!("Failed to initialize collation: {error}")))?;
-    Ok(Some(Rc::new(StringOrder { id, collation })))
+    Ok(Some(Arc::new(StringOrder { id, collation })))
 }
 
 /// The number of a collation.
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     fn standing(id: u64, is_explicit: bool) -> Standing {
-        Standing { order: Some(Rc::new(StringOrder { id, collation: Collation::Binary })), is_explicit }
+        Standing { order: Some(Arc::new(StringOrder { id, collation: Collation::Binary })), is_explicit }
     }
 
     /// COLLATE wins over a column; equal standings mix only if they are one collation.

@@ -1,6 +1,7 @@
 //! A statement as it runs: names are resolved, parameters have numbers.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use lycosa_store::StatementKind;
 use lycosa_tuple::field::FieldType;
@@ -71,9 +72,9 @@ pub(crate) enum Expr {
     /// The value that is compared, conditions with their results, and the result of ELSE.
     Case(Option<Box<Expr>>, Vec<(Expr, Expr)>, Option<Box<Expr>>),
     /// A comparison, or a call of a function that compares: its strings have this order.
-    Ordered(Box<Expr>, Rc<StringOrder>),
+    Ordered(Box<Expr>, Arc<StringOrder>),
     /// `COLLATE`: the value, and the order that comparisons of it take.
-    Collate(Box<Expr>, Rc<StringOrder>),
+    Collate(Box<Expr>, Arc<StringOrder>),
 }
 
 impl Expr {

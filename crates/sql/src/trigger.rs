@@ -51,13 +51,13 @@ pub struct Trigger {
 }
 
 /// The tokens of a text, without blanks at its end.
-struct Tokens {
+pub(crate) struct Tokens {
     list: Vec<TokenWithSpan>,
     at: usize,
 }
 
 impl Tokens {
-    fn of(text: &str) -> Result<Tokens, Failure> {
+    pub(crate) fn of(text: &str) -> Result<Tokens, Failure> {
         // Strings stay as they are written.
         let mut tokenizer = Tokenizer::new(&Tarantool, text).with_unescape(false);
         let list = tokenizer.tokenize_with_location().map_err(|error| {
@@ -85,14 +85,14 @@ impl Tokens {
     }
 
     /// Passes over a keyword. Returns whether it stands there.
-    fn word(&mut self, wanted: &str) -> bool {
+    pub(crate) fn word(&mut self, wanted: &str) -> bool {
         let is_there = matches!(self.peek(), Token::Word(word)
             if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted));
         self.at += usize::from(is_there);
         is_there
     }
 
-    fn expect(&mut self, wanted: &str) -> Result<(), Failure> {
+    pub(crate) fn expect(&mut self, wanted: &str) -> Result<(), Failure> {
         if self.word(wanted) { Ok(()) } else { Err(self.refused()) }
     }
 
@@ -105,11 +105,19 @@ impl Tokens {
         }
     }
 
-    fn name(&mut self) -> Result<String, Failure> {
+    pub(crate) fn name(&mut self) -> Result<String, Failure> {
         let Token::Word(word) = self.peek().clone() else { return Err(self.refused()) };
         let span = self.list[self.at].span;
         self.at += 1;
         name(&word.into_ident(span))
+    }
+
+    /// Passes over a semicolon at the end.
+    pub(crate) fn end(&mut self) -> Result<(), Failure> {
+        if *self.peek() == Token::SemiColon {
+            self.at += 1;
+        }
+        if *self.peek() == Token::EOF { Ok(()) } else { Err(self.refused()) }
     }
 
     fn is_optional(&mut self, words: &[&str]) -> Result<bool, Failure> {
@@ -131,13 +139,8 @@ pub(crate) fn dropped(text: &str) -> Result<Option<(String, bool)>, Failure> {
     }
     let is_optional = tokens.is_optional(&["EXISTS"])?;
     let name = tokens.name()?;
-    if *tokens.peek() == Token::SemiColon {
-        tokens.at += 1;
-    }
-    match tokens.peek() {
-        Token::EOF => Ok(Some((name, is_optional))),
-        _ => Err(tokens.refused()),
-    }
+    tokens.end()?;
+    Ok(Some((name, is_optional)))
 }
 
 /// The trigger that a text creates; `None` for any other text.

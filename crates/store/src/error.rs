@@ -8,6 +8,7 @@ use lycosa_tuple::key::KeyError;
 use lycosa_tuple::update::UpdateError;
 
 use crate::access::{Access, ObjectType};
+use crate::check::SqlFault;
 
 /// Why a statement, a read or a change of the schema was refused. `Display` is the text that the client sees.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -501,8 +502,29 @@ pub enum Error {
         /// Name of the constraint.
         name: String,
         /// The reason.
-        reason: &'static str,
+        reason: String,
     },
+    /// Code 170.
+    #[error("{kind} constraint '{name}' already exists in space '{space}'")]
+    ConstraintExists {
+        /// `PRIMARY KEY`, `UNIQUE`, `FOREIGN KEY` or `CHECK`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// Name of the space.
+        space: String,
+    },
+    /// Code 196.
+    #[error("Check constraint failed '{name}': {text}")]
+    CheckFailed {
+        /// Name of the constraint.
+        name: String,
+        /// Its expression.
+        text: String,
+    },
+    /// The expression of a check constraint has no truth: the code is SQL's.
+    #[error(transparent)]
+    Sql(SqlFault),
     /// Code 166.
     #[error("Collation '{0}' does not exist")]
     NoSuchCollation(String),

@@ -150,6 +150,7 @@ impl Store {
             (Engine::Blackhole, Statement::Insert { tuple, .. } | Statement::Replace { tuple, .. }) => {
                 check_is_array(tuple)?;
                 space.check(tuple)?;
+                self.check_tuple(space.def.id, tuple)?;
                 let (temporary, local) = (space.def.temporary, space.def.local);
                 let handle = self.allocate(statement.space(), tuple, None)?;
                 self.record_shown(statement.space(), statement.kind(), handle);
@@ -468,6 +469,7 @@ impl Store {
         kind: StatementKind,
     ) -> Result<(), Error> {
         let exchanged = match self.catalog.get_mut(id) {
+            Some(space) if space.has_special => self.exchange_special(id, new, mode),
             Some(space) => space.exchange(&self.arena, new, mode),
             None => Err(Error::NoSuchSpace(id.to_string())),
         };

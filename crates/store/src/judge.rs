@@ -3,8 +3,10 @@
 //! The rows of a data folder cannot be refused here, and older versions accepted definitions and values that a
 //! Tarantool does not. A Tarantool that opens the folder ends at the first such row. [`Store::judge`] finds them.
 //!
-//! Absent: what only SQL and Lua could tell (the text of views, triggers and constraints, bodies of functions,
-//! expressions).
+//! With SQL ([`Store::set_sql`]) it also finds tuples that an enabled check constraint does not let pass: a Tarantool checks the
+//! tuples of a snapshot again.
+//!
+//! Absent: what else only SQL and Lua could tell (the text of views and triggers, bodies of functions, expressions).
 
 use crate::error::Error;
 use crate::schema::function::Function;
@@ -18,9 +20,14 @@ use crate::{Engine, Space, Store, User, system};
 /// What the store does not have is no reason for a Tarantool to refuse.
 fn is_ours(error: &Error) -> bool {
     let text = error.to_string();
-    ["Lycosa does not support", "indexes are not supported", "unsupported option"]
-        .iter()
-        .any(|ours| text.contains(ours))
+    [
+        "Lycosa does not support",
+        "indexes are not supported",
+        "unsupported option",
+        "take too long for one row",
+    ]
+    .iter()
+    .any(|ours| text.contains(ours))
 }
 
 impl Store {
@@ -80,9 +87,14 @@ impl Store {
     #[must_use]
     pub fn misfits<'a>(&'a self, space: &'a Space) -> Option<(u64, &'a [u8], Error)> {
         let tuples = space.handles(&self.arena).map(|handle| self.arena.get(handle));
-        let mut misfits = tuples.filter_map(|tuple| Some((tuple, space.check(tuple).err()?)));
+        let misfit = |tuple: &[u8]| {
+            let checked =
+                space.check(tuple).map_err(Error::from).and_then(|()| self.ask_checks(space, tuple));
+            checked.err().filter(|error| !is_ours(error))
+        };
+        let mut misfits = tuples.filter_map(|tuple| Some((tuple, misfit(tuple)?)));
         let (tuple, error) = misfits.next()?;
-        Some((1 + misfits.count() as u64, tuple, error.into()))
+        Some((1 + misfits.count() as u64, tuple, error))
     }
 }
 

@@ -13,9 +13,9 @@
 //!   (Tarantool's stay where they were), so that the data follow from the log alone;
 //! - the schema in memory is a function of the rows of the system spaces.
 //!
-//! Absent: constraints of SQL (rows of `_fk_constraint`, `_ck_constraint` and `_trigger` are kept but mean nothing), and
-//! the language of functions: a [`KeyMaker`] calls those of functional indexes. Spaces of the engine `vinyl` are kept in
-//! memory like all spaces.
+//! Absent: foreign keys and triggers of SQL (rows of `_fk_constraint` and `_trigger` are kept but mean nothing); the
+//! expressions of check constraints ([`RowCheck`]); the language of functions: a [`KeyMaker`] calls those of functional
+//! indexes. Spaces of the engine `vinyl` are kept in memory like all spaces.
 
 use std::collections::VecDeque;
 
@@ -24,6 +24,7 @@ pub mod arena;
 mod bootstrap;
 mod breaks;
 mod budget;
+mod check;
 mod cursor;
 pub mod ddl;
 mod deferred;
@@ -58,6 +59,7 @@ mod weight;
 pub use access::{Access, Object, ObjectType, Privacy, PrivacyTable};
 pub use breaks::Breaks;
 pub use budget::Budget;
+pub use check::{Compiled, RowCheck, SqlFault};
 pub use cursor::{Cursor, CursorError, Progress};
 pub use effect::{Committed, Effect};
 pub use error::Error;
@@ -66,7 +68,7 @@ pub use hook::{Decision, Hooks, Proposal, Submitted};
 pub use overwrite::Overwrite;
 pub use read_view::ClosedView;
 pub use recovery::{IndexBuild, Origin};
-pub use schema::{Function, Sequence, SqlKnowledge, SqlText, User, UserKind};
+pub use schema::{CompileCheck, Function, Sequence, SqlKnowledge, SqlText, User, UserKind};
 pub use select::Range;
 pub use space::{Engine, IndexKind, Space, SpaceIndex};
 pub use space_index::Deferral;
@@ -259,7 +261,7 @@ pub struct Store {
     view: Option<Box<ReadView>>,
     /// Compiles the body of a function in Lua and returns the fault, if any; without a compiler every body passes.
     check_body: Option<BodyCheck>,
-    /// Decides about views and triggers of SQL; without it new ones are refused.
+    /// Decides about views, triggers and check constraints of SQL; without it new ones are refused.
     sql: Option<SqlKnowledge>,
     /// Spaces of vinyl that were defined lately, of which the log warns.
     new_vinyl: Vec<SpaceId>,

@@ -17,6 +17,7 @@ use lycosa_tuple::update::{self, Assigned};
 
 use crate::access::Privacy;
 use crate::arena::{Arena, Handle};
+use crate::check::Checks;
 use crate::error::Error;
 use crate::hook::Hooks;
 use crate::index::SelectError;
@@ -104,7 +105,9 @@ pub struct Space {
     pub(crate) privacy: Privacy,
     /// The definition stays as it is.
     pub(crate) is_guarded: bool,
-    /// An index is [special](crate::special).
+    /// Check constraints.
+    pub(crate) checks: Checks,
+    /// An index is [special](crate::special), or a check constraint is enabled.
     pub(crate) has_special: bool,
 }
 
@@ -143,6 +146,7 @@ impl Space {
             revision: 0,
             privacy: Privacy::Open,
             is_guarded: false,
+            checks: Checks::default(),
             has_special: false,
         }
     }
@@ -370,15 +374,11 @@ impl Space {
         new: Handle,
         mode: PutMode,
     ) -> Result<Option<Handle>, Error> {
-        if self.has_special {
-            return self.exchange_special(arena, new, mode);
-        }
         self.exchange_by(arena, new, mode, |index, _, old| index.put(arena, old, new).is_err())
     }
 
     /// [`Space::exchange`] of a space with a special index.
-    #[cold]
-    fn exchange_special(
+    pub(crate) fn exchange_special(
         &mut self,
         arena: &Arena,
         new: Handle,
@@ -427,6 +427,11 @@ impl Space {
             self.weight.subtract(arena.get(old).len());
         }
         Ok(old)
+    }
+
+    /// Whether the space has what [`Space::has_special`] says.
+    pub(crate) fn count_special(&mut self) {
+        self.has_special = self.indexes.iter().any(SpaceIndex::is_special) || self.checks.any_enabled();
     }
 
     /// Checks what special indexes ask of a tuple.

@@ -605,6 +605,7 @@ impl Store {
                 Space::format_with(&space.def, space.indexes.iter().map(|index| &index.def), true)
         {
             space.format = format;
+            space.checks.forget_compiled();
         }
     }
 

@@ -135,13 +135,15 @@ fn code(error: &E) -> C {
             NoSuchIndexName, SpaceFieldIsDuplicate, WrongCollationOptions, RtreeRect, NullablePrimary,
             ViewMissingSql, NoSuchCollation, DropCollation, SessionSettingInvalidValue, SequenceNotStarted,
             ReplicaIdIsReserved, NoTransaction, WrongSpaceFormat, CantCreateCollation, NoSuchGroup,
-            AccessDenied;
+            AccessDenied, ConstraintExists;
             E::FunctionalKey { .. } => C::FuncIndexFunc,
             E::FunctionalFormat { .. } => C::FuncIndexFormat,
             E::FunctionalParts(..) => C::FuncIndexParts,
             E::Raised(..) => C::ProcLua,
             E::CreateForeignKey { .. } => C::CreateFkConstraint,
             E::CreateCheck { .. } => C::CreateCkConstraint,
+            E::CheckFailed { .. } => C::CkConstraintFailed,
+            E::Sql(fault) => C::from_u32(fault.code).unwrap_or(C::SqlExecute),
             E::Format(error) => format_code(error),
             E::Key(error) => key_code(error),
             E::Update(error) => update_code(error),

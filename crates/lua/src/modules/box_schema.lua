@@ -6,6 +6,7 @@ local pause, shows_fields = require('lycosa.fiber').pause, require('lycosa.field
 
 -- Where the version of the schema stands: code that reads it there is compiled.
 local ffi = require('ffi')
+local checks = require('lycosa.box_checks')
 local version_place = ffi.cast('const uint32_t *', internal.schema_version_address())
 function internal.schema_version() return version_place[0] end
 
@@ -158,7 +159,7 @@ local function load(row, version)
     space.id, space.name, space.engine, space.field_count = id, name, engine, field_count
     space.temporary = flags.temporary == true
     space.is_local, space.is_sync = flags.group_id == 1, flags.is_sync == true
-    space.ck_constraint = space.ck_constraint or {}
+    space.ck_constraint = space.ck_constraint or checks.of(id)
     space.enabled = false
     local names = {}
     for number, field in ipairs(format) do
@@ -207,6 +208,7 @@ lookup = function(key)
         found[key] = nil
         if kind == 'number' and objects[key] then
             objects[key], names_by_space[key] = nil, nil
+            checks.forget(key)
             internal.forget_triggers(key)
         end
         return nil
@@ -346,6 +348,10 @@ end
 function space_methods.truncate(space)
     check_space(space, 'truncate')
     change('upsert', TRUNCATE, 0, { space.id, 1 }, { { '+', 2, 1 } })
+end
+
+function space_methods.create_check_constraint(space, name, text)
+    return checks.create(check_space(space, 'create_constraint'), name, text)
 end
 
 function space_methods.auto_increment(space, tuple)

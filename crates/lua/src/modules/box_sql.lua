@@ -55,10 +55,11 @@ local function new_plan(text)
     if setting then
         return { kind = 'set', name = setting, value = value, parameters = {}, version = internal.schema_version() }
     end
-    local kind, name, is_optional, fields, keys, sequence, foreign = internal.sql_definition(text)
+    local kind, name, is_optional, fields, keys, sequence, foreign, checks = internal.sql_definition(text)
     if kind then
         return {
             kind = kind, name = name, is_optional = is_optional, fields = fields, keys = keys, sequence = sequence, foreign = foreign,
+            checks = checks,
             is_definition = true,
             parameters = {}, version = internal.schema_version(),
         }

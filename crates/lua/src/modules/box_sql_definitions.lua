@@ -1,10 +1,10 @@
--- Definitions of SQL: tables, views, indexes, triggers and foreign keys. The rows of the schema are those that Tarantool's SQL writes,
+-- Definitions of SQL: tables, views, indexes, triggers, foreign keys and check constraints. The rows of the schema are those that Tarantool's SQL writes,
 -- with its names for what a statement leaves without one.
 local internal = require('lycosa.box')
 local rules = require('lycosa.sql_rules')
 
--- `_schema`, `_space`, `_index`, `_trigger`, `_space_sequence` and `_fk_constraint`.
-local SCHEMA, SPACE, INDEX, TRIGGER, SPACE_SEQUENCE, FK_CONSTRAINT = 272, 280, 288, 328, 340, 356
+-- `_schema`, `_space`, `_index`, `_trigger`, `_space_sequence`, `_fk_constraint` and `_ck_constraint`.
+local SCHEMA, SPACE, INDEX, TRIGGER, SPACE_SEQUENCE, FK_CONSTRAINT, CK_CONSTRAINT = 272, 280, 288, 328, 340, 356, 364
 -- Spaces of the system have smaller numbers.
 local FIRST_SPACE = 512
 
@@ -179,11 +179,34 @@ local function add_foreign_key(child, key)
     })
 end
 
-local function drop_constraint(space, name)
-    if not internal.system_row(FK_CONSTRAINT, 0, { name, space.id }) then
-        fail(NO_SUCH_CONSTRAINT, ("Constraint '%s' does not exist in space '%s'"):format(name, space.name))
+local function no_such_constraint(space, name)
+    fail(NO_SUCH_CONSTRAINT, ("Constraint '%s' does not exist in space '%s'"):format(name, space.name))
+end
+
+local function add_check(space, name, text)
+    if internal.system_row(CK_CONSTRAINT, 0, { space.id, name }) then
+        fail(CONSTRAINT_EXISTS, ("CHECK constraint '%s' already exists in space '%s'"):format(name, space.name))
     end
-    internal.change('delete', FK_CONSTRAINT, 0, { name, space.id })
+    internal.change('insert', CK_CONSTRAINT, 0, { space.id, name, false, 'SQL', text, true })
+end
+
+local function switch_check(space, name, is_enabled)
+    local row = internal.system_row(CK_CONSTRAINT, 0, { space.id, name })
+    if not row then no_such_constraint(space, name) end
+    internal.change('replace', CK_CONSTRAINT, 0, { row[1], row[2], row[3], row[4], row[5], is_enabled })
+end
+
+local function drop_constraint(space, name)
+    local index = space.index[name]
+    if internal.system_row(FK_CONSTRAINT, 0, { name, space.id }) then
+        internal.change('delete', FK_CONSTRAINT, 0, { name, space.id })
+    elseif internal.system_row(CK_CONSTRAINT, 0, { space.id, name }) then
+        internal.change('delete', CK_CONSTRAINT, 0, { space.id, name })
+    elseif index ~= nil and index.unique then
+        index:drop()
+    else
+        no_such_constraint(space, name)
+    end
 end
 
 local function create_trigger(plan)
@@ -238,6 +261,15 @@ local function create(plan, space, atomically)
             key.name = key.name or ('fk_unnamed_%s_%d'):format(plan.name, unnamed)
             add_foreign_key(box.space[plan.name], key)
         end
+        -- The newest check is asked first, as in Tarantool, whose statement writes the last one first.
+        unnamed = 0
+        for _, check in ipairs(plan.checks) do
+            if not check.name then unnamed = unnamed + 1 end
+            check.name = check.name or ('ck_unnamed_%s_%d'):format(plan.name, unnamed)
+        end
+        for place = #plan.checks, 1, -1 do
+            add_check(box.space[plan.name], plan.checks[place].name, plan.checks[place].text)
+        end
     end)
     return 1
 end
@@ -264,6 +296,18 @@ local others = {
     ['drop constraint'] = function(plan)
         drop_constraint(find_space(plan.fields), plan.name)
         return 1
+    end,
+    ['add check'] = function(plan)
+        add_check(find_space(plan.fields), plan.name, plan.keys)
+        return 1
+    end,
+    ['enable check'] = function(plan)
+        switch_check(find_space(plan.fields), plan.name, true)
+        return 0
+    end,
+    ['disable check'] = function(plan)
+        switch_check(find_space(plan.fields), plan.name, false)
+        return 0
     end,
     ['rename'] = function(plan)
         local space = find_space(plan.name)

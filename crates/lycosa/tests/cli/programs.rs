@@ -55,6 +55,11 @@ fn a_program_sees_the_box_that_it_knows() {
 }
 
 #[test]
+fn check_constraints_hold_for_every_door() {
+    compare("checks.lua", &[]);
+}
+
+#[test]
 fn a_library_finds_what_it_patches() {
     compare("patch_points.lua", &[]);
 }

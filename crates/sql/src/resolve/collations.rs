@@ -1,6 +1,6 @@
 //! `COLLATE`, and the order in which expressions compare strings.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::types::type_of;
 use super::{Context, generic};
@@ -45,7 +45,7 @@ impl Context<'_> {
     /// The order of an expression's strings.
     pub(super) fn standing(&self, expr: &Expr) -> Result<Standing, Failure> {
         Ok(match expr {
-            Expr::Collate(_, order) => Standing { order: Some(Rc::clone(order)), is_explicit: true },
+            Expr::Collate(_, order) => Standing { order: Some(Arc::clone(order)), is_explicit: true },
             Expr::Cast(inner, _) | Expr::Ordered(inner, _) => self.standing(inner)?,
             Expr::Column(field) => {
                 let found = self.collated.iter().find(|(number, _)| number == field);

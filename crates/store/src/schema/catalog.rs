@@ -208,6 +208,7 @@ impl Catalog {
         space.weight.leaves(tuples);
         space.weight.joins(sum, tuples);
         let old_format = std::mem::replace(&mut space.format, format);
+        space.checks.redefined();
         if old_def.name != name {
             self.forget_name(&old_def.name, id);
             self.names.insert(name, id);
@@ -218,6 +219,7 @@ impl Catalog {
     pub(crate) fn set_format(&mut self, id: SpaceId, format: Format) {
         if let Some(space) = self.get_mut(id) {
             space.format = format;
+            space.checks.forget_compiled();
         }
     }
 
@@ -225,7 +227,7 @@ impl Catalog {
         let space = self.get_mut(id)?;
         let place = space.indexes.iter().position(|present| present.def.id == index)?;
         let index = space.indexes.remove(place);
-        space.has_special = space.indexes.iter().any(SpaceIndex::is_special);
+        space.count_special();
         Some(index)
     }
 

@@ -1,9 +1,7 @@
-//! Rows of `_trigger`, `_fk_constraint` and `_ck_constraint`: what SQL would enforce.
+//! Rows of `_trigger` and `_fk_constraint`: what only statements of SQL obey, as in a Tarantool.
 //!
-//! The store enforces none of it. A wrong row is refused as a Tarantool refuses it, as far as that can be said without SQL.
-//! Triggers, whose texts SQL checks (`sql_text.rs`), and foreign keys are kept in Tarantool's way, too: statements of SQL obey them,
-//! and no other statement does. A check constraint would hold for all statements, so a new one is refused as not supported. Rows of
-//! a Tarantool's folder and of a master are kept, and can be deleted.
+//! The store enforces none of it. A wrong row is refused as a Tarantool refuses it, as far as that can be said without SQL; SQL
+//! checks the texts of triggers (`sql_text.rs`). Rows of a Tarantool's folder and of a master are kept, and can be deleted.
 
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
@@ -12,7 +10,7 @@ use crate::arena::Handle;
 use crate::error::Error;
 use crate::schema::SqlText;
 use crate::schema::row::{OptionType, Options, Row};
-use crate::space::{Engine, Space};
+use crate::space::Space;
 use crate::{Store, system};
 
 /// The options of a row of `_trigger`.
@@ -30,11 +28,17 @@ impl Store {
         let row = Row::new(self.arena.get(new));
         let what = self.check_constraint(space, row)?;
         match space {
-            system::CK_CONSTRAINT => Err(Error::lacks(what)),
             system::TRIGGER => {
                 let (name, options) = (row.text(0)?, trigger_options(row)?);
                 let text = options.text("sql").unwrap_or_default();
                 self.check_sql(what, SqlText::Trigger { name: &name, space: row.id(1)?, text: &text })
+            }
+            system::FK_CONSTRAINT => {
+                let (child, name) = (self.space(row.id(1)?)?, row.text(0)?);
+                match child.checks.by_name(&name) {
+                    Some(_) => self.check_constraint_name(child, &name),
+                    None => Ok(()),
+                }
             }
             _ => Ok(()),
         }
@@ -112,30 +116,6 @@ impl Store {
         };
         if is_beyond(child, 7)? || is_beyond(parent, 8)? {
             return wrong(&name, "foreign key refers to nonexistent field");
-        }
-        Ok(())
-    }
-
-    fn check_check(&self, row: Row<'_>) -> Result<(), Error> {
-        if row.bool(2)? {
-            return Err(Error::Unsupported {
-                object: "Tarantool".to_owned(),
-                feature: "deferred ck constraints".to_owned(),
-            });
-        }
-        let language = row.text(3)?;
-        if !language.eq_ignore_ascii_case("sql") {
-            return Err(Error::FunctionLanguage { language, function: row.text(1)? });
-        }
-        let name =
-            row.name(1, |name| Error::CreateCheck { name, reason: "check constraint name is too long" })?;
-        let space = self.space(row.id(0)?)?;
-        if space.def.fields.is_empty() {
-            let feature = "CK constraint for space without format".to_owned();
-            return Err(Error::Unsupported { object: "Tarantool".to_owned(), feature });
-        }
-        if space.def.engine != Engine::Blackhole && !space.is_empty() {
-            return Err(Error::CreateCheck { name, reason: "referencing space must be empty" });
         }
         Ok(())
     }

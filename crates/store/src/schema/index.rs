@@ -569,6 +569,11 @@ impl Store {
     /// Adds an index, or changes an existing one.
     fn define_index(&mut self, space_id: SpaceId, def: IndexDef) -> Result<(), Error> {
         let space = self.space(space_id)?;
+        let names_constraint = |index: &IndexDef| index.unique && index.name == def.name;
+        let is_named = space.index(def.id).is_some_and(|present| names_constraint(&present.def));
+        if def.unique && !is_named && !self.is_history() {
+            self.check_constraint_name(space, &def.name)?;
+        }
         let others = space.indexes.iter().map(|index| &index.def).filter(|other| other.id != def.id);
         let mut defs: Vec<&IndexDef> = others.chain([&def]).collect();
         defs.sort_by_key(|def| def.id);

@@ -6,6 +6,7 @@
 //! the row.
 
 pub(crate) mod catalog;
+mod check;
 mod cluster;
 pub(crate) mod collation;
 mod constraint;
@@ -32,7 +33,7 @@ pub use function::Function;
 pub(crate) use function::Functions;
 pub use sequence::Sequence;
 pub(crate) use sequence::Sequences;
-pub use sql_text::{SqlKnowledge, SqlText};
+pub use sql_text::{CompileCheck, SqlKnowledge, SqlText};
 pub(crate) use user::Users;
 pub use user::{User, UserKind};
 
@@ -113,7 +114,10 @@ impl Store {
             system::SPACE_SEQUENCE => self.space_sequence_row_changed(old, new),
             system::FUNC_INDEX => self.key_function_row_changed(old, new),
             system::TRIGGER | system::FK_CONSTRAINT | system::CK_CONSTRAINT => {
-                self.constraint_row_changed(space, new)?;
+                match space {
+                    system::CK_CONSTRAINT => self.check_row_changed(old, new)?,
+                    _ => self.constraint_row_changed(space, new)?,
+                }
                 self.undo_schema(SchemaUndo::ConstraintChanged);
                 self.schema.bump_version();
                 Ok(())
@@ -127,6 +131,9 @@ impl Store {
     pub(crate) fn apply_system_row(&mut self, space: u32, old: Option<Handle>, new: Option<Handle>) {
         if space == system::SPACE_SEQUENCE {
             return self.apply_attachment(old, new);
+        }
+        if space == system::CK_CONSTRAINT {
+            return self.apply_check(old, new);
         }
         let arena = &self.arena;
         let old = old.map(|handle| row::Row::new(arena.get(handle)));

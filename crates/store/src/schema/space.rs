@@ -321,6 +321,7 @@ impl Store {
         if let Some((def, format)) = self.catalog.redefine(id, def, format) {
             self.undo_schema(SchemaUndo::SpaceAltered { def: Box::new(def), format: Box::new(format) });
         }
+        self.check_checks(id)?;
         self.schema.bump_version();
         Ok(())
     }
@@ -388,6 +389,8 @@ impl Store {
             "the space has truncate record"
         } else if !self.is_history() && self.is_read_by_view(id) {
             "other views depend on this space"
+        } else if !self.is_history() && !space.checks.is_empty() {
+            "the space has check constraints"
         } else {
             if let Some(space) = self.catalog.remove(id) {
                 self.undo_schema(SchemaUndo::SpaceRemoved(space));

@@ -1,4 +1,4 @@
-//! Texts of SQL in rows of `_space` and `_trigger`: the definitions of views and triggers.
+//! Texts of SQL in rows of `_space`, `_trigger` and `_ck_constraint`: the definitions of views and triggers, and expressions.
 //!
 //! A Tarantool parses such a text whenever it reads the row, and does not start on one that it cannot parse. The store knows no SQL.
 //! So a process that knows SQL gives the store a [`SqlKnowledge`], and without one, new views and triggers are refused.
@@ -9,7 +9,9 @@
 
 use super::row::{Options, Row};
 use super::space::SpaceDef;
+use crate::check::Compiled;
 use crate::error::Error;
+use crate::space::Space;
 use crate::{SpaceId, Store};
 
 /// A definition by SQL.
@@ -31,6 +33,9 @@ pub enum SqlText<'a> {
     },
 }
 
+/// Makes the expression of a check constraint of a space.
+pub type CompileCheck = fn(&Store, &Space, &str) -> Compiled;
+
 /// The part of SQL that the store asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct SqlKnowledge {
@@ -38,12 +43,15 @@ pub struct SqlKnowledge {
     pub check: fn(&Store, SqlText<'_>) -> Result<(), String>,
     /// The spaces and views that a view reads, by the view's name.
     pub spaces_of_view: fn(&Store, &str) -> Vec<SpaceId>,
+    /// The expression of a check constraint of a space.
+    pub compile_check: CompileCheck,
 }
 
 impl Store {
-    /// Lets SQL decide about views and triggers that are defined from now on.
+    /// Lets SQL decide about views, triggers and check constraints that are defined from now on, and evaluate all of the latter.
     pub fn set_sql(&mut self, sql: SqlKnowledge) {
         self.sql = Some(sql);
+        self.catalog.iter_mut().for_each(|space| space.checks.forget_compiled());
     }
 
     /// Refuses a text that makes no such definition. `what` names the kind.

@@ -2,6 +2,7 @@
 
 mod access;
 mod bootstrap;
+mod checks;
 mod cursor;
 mod data;
 mod definitions;

@@ -8,20 +8,22 @@ use crate::error::Error;
 
 /// `sql_definition(text)`: the words of a definition or of a step of a transaction, and nothing for any other statement.
 ///
-/// - `create`: the name, whether the space may exist, the fields, the keys, the field that a sequence fills, and the foreign keys;
+/// - `create`: the name, whether the space may exist, the fields, the keys, the field that a sequence fills, the foreign keys,
+///   and the check constraints;
 /// - `create view`: the name, whether the space may exist, and the text of the statement;
 /// - `drop`, `drop view`: the name, and whether the space may be absent;
 /// - `create index`, `drop index`: the name, whether the index may exist or be absent, and the space; then the fields of a new
 ///   index, and whether it is unique;
 /// - `create trigger`, `drop trigger`: the name, whether the trigger may exist or be absent; then the new trigger;
 /// - `add foreign key`: the space, `false`, and the key; `drop constraint`: the name, `false`, and the space;
+/// - `add check`: the name, `false`, the space, and the text; `enable check`, `disable check`: the name, `false`, and the space;
 /// - `rename`: the space, `false`, and the new name;
 /// - a step of a transaction: the name of its savepoint.
 pub(super) fn definition(lua: Lua) -> Result<i32, Error> {
     let text = lua.text(1).ok_or_else(|| Error::here("usage: sql_definition(text)"))?;
     let Some(definition) = on_big_stack(|| sql::definition(&text))? else { return Ok(0) };
     Ok(match definition {
-        Definition::Create { name, is_optional, fields, collations, keys, sequence, foreign } => {
+        Definition::Create { name, is_optional, fields, collations, keys, sequence, foreign, checks } => {
             push_head(lua, "create", &name, is_optional);
             lua.new_table(fields.len(), 0);
             for (number, (field, collation)) in (1..).zip(fields.iter().zip(&collations)) {
@@ -39,7 +41,14 @@ pub(super) fn definition(lua: Lua) -> Result<i32, Error> {
                 push_foreign_key(lua, key);
                 lua.raw_set_item(-2, number);
             }
-            7
+            lua.new_table(checks.len(), 0);
+            for (number, (name, text)) in (1..).zip(&checks) {
+                lua.new_table(0, 2);
+                push_optional(lua, name.as_deref(), "name");
+                push_optional(lua, Some(text), "text");
+                lua.raw_set_item(-2, number);
+            }
+            8
         }
         Definition::Drop { name, is_optional, is_view } => {
             push_head(lua, if is_view { "drop view" } else { "drop" }, &name, is_optional)
@@ -77,6 +86,15 @@ fn smaller(lua: Lua, definition: &Definition) -> i32 {
         Definition::DropTrigger { name, is_optional } => ("drop trigger", name, *is_optional, None),
         Definition::DropConstraint { name, space } => ("drop constraint", name, false, Some(space)),
         Definition::Rename { name, to } => ("rename", name, false, Some(to)),
+        Definition::SwitchCheck { name, space, is_enabled } => {
+            (if *is_enabled { "enable check" } else { "disable check" }, name, false, Some(space))
+        }
+        Definition::AddCheck { name, space, text } => {
+            push_head(lua, "add check", name, false);
+            lua.push_str(space);
+            lua.push_str(text);
+            return 5;
+        }
         Definition::CreateTrigger(trigger) => {
             push_head(lua, "create trigger", &trigger.name, trigger.is_optional);
             push_trigger(lua, trigger);
