@@ -50,11 +50,8 @@ impl RowCheck for Check {
 pub fn compile_check(store: &Store, space: &Space, text: &str) -> Result<Box<dyn RowCheck>, SqlFault> {
     let parsed = parse::expression(text)?;
     if let Some(at) = parsed.parameter {
-        let message = format!(
-            "At line {} at or near position {}: bindings are not allowed in DDL",
-            at.line,
-            at.column + 1
-        );
+        let message =
+            format!("At line {} at or near position {}: bindings are not allowed in DDL", at.line, at.column);
         return Err(Failure::new(GENERIC_AT, message).into());
     }
     if parsed.has_query {

@@ -57,7 +57,7 @@ pub(crate) struct Parsed {
 /// An expression that stands alone.
 pub(crate) struct ParsedExpression {
     pub(crate) expr: Expr,
-    /// The place of a parameter.
+    /// The place behind a parameter.
     pub(crate) parameter: Option<Location>,
     /// It has a subquery.
     pub(crate) has_query: bool,
@@ -148,11 +148,13 @@ pub(crate) fn expression(text: &str) -> Result<ParsedExpression, Failure> {
 /// # Errors
 /// See [`expression`].
 pub(crate) fn expression_of(tokens: Vec<TokenWithSpan>) -> Result<ParsedExpression, Failure> {
+    let end = tokens.last().map_or(Location::of(1, 1), |last| last.span.end);
     let tokens = rewrite::rewritten(number_parameters(tokens, &mut Vec::new())?)?;
     check_depth(&tokens)?;
     let count = QueryCount::of(&tokens)?;
-    let parameter = tokens.iter().find(|token| matches!(token.token, Token::Placeholder(_)));
-    let parameter = parameter.map(|token| token.span.start);
+    // Tarantool names the place of the next token.
+    let parameter = tokens.iter().position(|token| matches!(token.token, Token::Placeholder(_)));
+    let parameter = parameter.map(|at| tokens.get(at + 1).map_or(end, |next| next.span.start));
     let last =
         tokens.last().map_or((1, " ".to_owned()), |last| (last.span.start.line, last.token.to_string()));
     let dialect = Tarantool;

@@ -348,8 +348,8 @@ impl Store {
         self.space(space).is_ok_and(|space| space.beyond_limit)
     }
 
-    /// Lifts the memory limit for the statements to come, or restores it: for definitions and rows without which the data that
-    /// exist could not be loaded or worked off. Returns whether it was lifted.
+    /// Lifts the memory limit and the check constraints for the statements to come, or restores them: for definitions and rows without
+    /// which the data that exist could not be loaded or worked off. Returns whether they were lifted.
     pub fn lift_limit(&mut self, is_lifted: bool) -> bool {
         std::mem::replace(&mut self.limit_is_lifted, is_lifted)
     }

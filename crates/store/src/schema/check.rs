@@ -3,7 +3,8 @@
 //! A check holds for each INSERT, REPLACE, UPDATE and UPSERT that this instance accepts, from every door. As in a Tarantool it
 //! is asked after the indexes have taken the tuple, so a taken key is the first error. Rows of a data folder and of a master
 //! are history and are not checked: the instance that accepted them has done it. A Tarantool checks both again, and does not
-//! start on a snapshot whose tuples fail ([`Store::judge`]).
+//! start on a snapshot whose tuples fail ([`Store::misfits`]). Changes without which a queue could not start again are not checked
+//! either ([`Store::lift_limit`]).
 //!
 //! A space without enabled checks pays nothing: [`Space::has_special`] leads both special indexes and checks to one
 //! cold path.
@@ -45,7 +46,7 @@ impl Store {
             let check = check_of(row)?;
             let known = space.checks.by_name(&check.name);
             if known.is_none() {
-                self.check_constraint_name(space, &check.name)?;
+                self.check_constraint_name(space, &check.name, system::CK_CONSTRAINT)?;
             }
             // Another text makes another expression; a check that is enabled or disabled keeps its own.
             if known.is_none_or(|known| known.text != check.text) {
@@ -93,14 +94,15 @@ impl Store {
         check_has_format(space)
     }
 
-    /// Refuses the name of a constraint that another one of the space has: a Tarantool does not start on two of one name.
-    pub(crate) fn check_constraint_name(&self, space: &Space, name: &str) -> Result<(), Error> {
+    /// Refuses the name of a new constraint that another one of the space has: a Tarantool does not start on two of one name. `by` is
+    /// the system space with the row of the new one.
+    pub(crate) fn check_constraint_name(&self, space: &Space, name: &str, by: SpaceId) -> Result<(), Error> {
         let index = space.index_by_name(name).filter(|index| index.is_unique());
         let kind = match index.map(|index| index.def.id) {
             Some(0) => "PRIMARY KEY",
             Some(_) => "UNIQUE",
             None if space.checks.by_name(name).is_some() => "CHECK",
-            None if self.has_foreign_key(space.def.id, name) => "FOREIGN KEY",
+            None if by != system::FK_CONSTRAINT && self.has_foreign_key(space.def.id, name) => "FOREIGN KEY",
             None => return Ok(()),
         };
         Err(Error::ConstraintExists { kind, name: name.to_owned(), space: space.def.name.clone() })
@@ -182,7 +184,7 @@ impl Store {
     /// Refuses a tuple that an enabled check of its space does not let pass.
     #[cold]
     pub(crate) fn check_tuple(&self, id: SpaceId, tuple: &[u8]) -> Result<(), Error> {
-        if self.is_history() {
+        if self.is_history() || self.limit_is_lifted {
             return Ok(());
         }
         self.ask_checks(self.space(id)?, tuple)

@@ -34,11 +34,7 @@ impl Store {
                 self.check_sql(what, SqlText::Trigger { name: &name, space: row.id(1)?, text: &text })
             }
             system::FK_CONSTRAINT => {
-                let (child, name) = (self.space(row.id(1)?)?, row.text(0)?);
-                match child.checks.by_name(&name) {
-                    Some(_) => self.check_constraint_name(child, &name),
-                    None => Ok(()),
-                }
+                self.check_constraint_name(self.space(row.id(1)?)?, &row.text(0)?, system::FK_CONSTRAINT)
             }
             _ => Ok(()),
         }

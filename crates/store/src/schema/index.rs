@@ -572,7 +572,7 @@ impl Store {
         let names_constraint = |index: &IndexDef| index.unique && index.name == def.name;
         let is_named = space.index(def.id).is_some_and(|present| names_constraint(&present.def));
         if def.unique && !is_named && !self.is_history() {
-            self.check_constraint_name(space, &def.name)?;
+            self.check_constraint_name(space, &def.name, system::INDEX)?;
         }
         let others = space.indexes.iter().map(|index| &index.def).filter(|other| other.id != def.id);
         let mut defs: Vec<&IndexDef> = others.chain([&def]).collect();

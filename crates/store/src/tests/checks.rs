@@ -159,6 +159,22 @@ fn wrong_rows_are_refused_as_in_tarantool() {
     assert_eq!(refused(insert(&mut store, 364, &check("d", "N < 1", true))), full);
     let index = r#"[512, 1, "c", "tree", {"unique": true}, [[0, "unsigned"]]]"#;
     assert_eq!(refused(insert(&mut store, 288, index)), "CHECK constraint 'c' already exists in space 't'");
+    let key =
+        |name: &str| format!(r#"["{name}", 512, 512, false, "simple", "no_action", "no_action", [0], [0]]"#);
+    delete(&mut store, 512, 0, "[1]").unwrap();
+    assert_eq!(
+        refused(insert(&mut store, 356, &key("c"))),
+        "CHECK constraint 'c' already exists in space 't'"
+    );
+    assert_eq!(
+        refused(insert(&mut store, 356, &key("pk"))),
+        "PRIMARY KEY constraint 'pk' already exists in space 't'"
+    );
+    insert(&mut store, 356, &key("f")).unwrap();
+    let taken = "FOREIGN KEY constraint 'f' already exists in space 't'";
+    assert_eq!(refused(insert(&mut store, 364, &check("f", "N < 1", true))), taken);
+    delete(&mut store, 356, 0, r#"["f", 512]"#).unwrap();
+    insert(&mut store, 512, "[1, 1]").unwrap();
     insert(&mut store, 288, r#"[512, 1, "c", "tree", {"unique": false}, [[0, "unsigned"]]]"#).unwrap();
     delete(&mut store, 288, 0, "[512, 1]").unwrap();
     let renamed = r#"[512, 1, "t", "memtx", 0, {}, [{"name": "id", "type": "unsigned"}, {"name": "M", "type": "any", "is_nullable": true}]]"#;
@@ -194,6 +210,9 @@ fn history_is_not_checked_and_unknown_texts_refuse_changes() {
         refused(insert(&mut store, 512, "[2, 1]")),
         "Lycosa does not support check constraint 'c' of space 't' (this process has no SQL): disable or drop it to change the space"
     );
+    let former = store.lift_limit(true);
+    insert(&mut store, 512, "[5, 50]").unwrap();
+    store.lift_limit(former);
     store.set_sql(SQL);
     assert_eq!(store.unknown_checks().count(), 0);
     insert(&mut store, 512, "[2, 1]").unwrap();
