@@ -105,6 +105,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("lycosa.box.sql", include_str!("modules/box_sql.lua")),
     ("lycosa.box_checks", include_str!("modules/box_checks.lua")),
     ("lycosa.sql_definitions", include_str!("modules/box_sql_definitions.lua")),
+    ("lycosa.sql_conflicts", include_str!("modules/box_sql_conflicts.lua")),
     ("lycosa.sql_rules", include_str!("modules/box_sql_rules.lua")),
     ("lycosa.box.trigger", include_str!("modules/box_trigger.lua")),
     ("trigger", include_str!("modules/trigger.lua")),

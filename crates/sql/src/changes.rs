@@ -1,11 +1,12 @@
 //! INSERT and UPDATE: from the parser's tree to the changes.
 
 use std::collections::HashSet;
+use std::rc::Rc;
 
 use lycosa_store::{Space, Store, system};
+use lycosa_tuple::format::{FieldDef, Refusal};
 use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
-use lycosa_tuple::value::Value;
 use sqlparser::ast::{self, SetExpr};
 
 use crate::Failure;
@@ -65,7 +66,7 @@ pub(crate) fn insert_parts_of(insert: ast::Insert, store: &Store) -> Result<Inse
         || multi_table_else_clause.is_some()
         || !(multi_table_into_clauses.is_empty() && multi_table_when_clauses.is_empty());
     none(!(has_lists || has_words || has_names || has_tables || settings.is_some()), "such an INSERT")?;
-    let conflict = if replace_into { OnConflict::Replace } else { conflict_of(or)? };
+    let conflict = if replace_into { OnConflict::Replace } else { conflict_of(or) };
     let ast::TableObject::TableName(table) = table else { return Err(unsupported("such an INSERT")) };
     let mut context = Context::of_space(&simple_name(&table)?, None, store)?;
     let space = context.space.ok_or_else(|| unsupported("such an INSERT"))?;
@@ -90,11 +91,26 @@ pub(crate) fn wrong_count(space: &Space, has_columns: bool, wanted: usize, count
 pub(crate) fn targets_of(
     context: &Context<'_>,
     space: &Space,
+    defaults: &[Option<Rc<Expr>>],
     store: &Store,
 ) -> Result<(Vec<Target>, Option<u32>), Failure> {
-    let fields = space.format().fields().iter();
-    let targets: Result<Vec<Target>, Failure> = fields.map(|field| context.target(&field.name)).collect();
+    let fields = space.format().fields().iter().zip(defaults);
+    let targets: Result<Vec<Target>, Failure> = fields
+        .map(|(field, default)| Ok(Target { default: default.clone(), ..context.target(&field.name)? }))
+        .collect();
     Ok((targets?, sequence_field(space, store)))
+}
+
+/// What becomes of a NULL that a field refuses.
+pub(crate) fn on_null_of(field: &FieldDef) -> OnConflict {
+    match field.refusal {
+        Refusal::Default | Refusal::Unknown => OnConflict::Default,
+        Refusal::Abort => OnConflict::Abort,
+        Refusal::Fail => OnConflict::Fail,
+        Refusal::Rollback => OnConflict::Rollback,
+        Refusal::Replace => OnConflict::Replace,
+        Refusal::Ignore => OnConflict::Ignore,
+    }
 }
 
 pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'_>, Body), Failure> {
@@ -110,7 +126,7 @@ pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
         if values.len() != written.len() {
             return Err(wrong_count(space, has_columns, written.len(), values.len()));
         }
-        let default_of = |value: &Value| (*value != Value::Nil).then(|| Expr::Literal(value.clone()));
+        let default_of = |default: &Option<Rc<Expr>>| default.as_deref().cloned();
         let mut placed: Vec<Option<Expr>> = defaults.iter().map(default_of).collect();
         for (field, value) in written.iter().zip(values) {
             placed[*field as usize] = Some(constants.expression(value)?);
@@ -118,17 +134,19 @@ pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'
         listed.push(placed);
     }
     context.parts += constants.parts;
-    let (targets, sequence) = targets_of(&context, space, store)?;
+    let (targets, sequence) = targets_of(&context, space, &defaults, store)?;
     let body = Body::Insert { targets, rows: listed, conflict, sequence };
     Ok((context, body))
 }
 
-fn conflict_of(or: Option<ast::SqliteOnConflict>) -> Result<OnConflict, Failure> {
+fn conflict_of(or: Option<ast::SqliteOnConflict>) -> OnConflict {
     match or {
-        None | Some(ast::SqliteOnConflict::Abort) => Ok(OnConflict::Fail),
-        Some(ast::SqliteOnConflict::Replace) => Ok(OnConflict::Replace),
-        Some(ast::SqliteOnConflict::Ignore) => Ok(OnConflict::Ignore),
-        Some(_) => Err(unsupported("OR ROLLBACK and OR FAIL")),
+        None => OnConflict::Default,
+        Some(ast::SqliteOnConflict::Abort) => OnConflict::Abort,
+        Some(ast::SqliteOnConflict::Fail) => OnConflict::Fail,
+        Some(ast::SqliteOnConflict::Rollback) => OnConflict::Rollback,
+        Some(ast::SqliteOnConflict::Replace) => OnConflict::Replace,
+        Some(ast::SqliteOnConflict::Ignore) => OnConflict::Ignore,
     }
 }
 
@@ -168,8 +186,15 @@ fn sequence_field(space: &Space, store: &Store) -> Option<u32> {
     u32::try_from(field).ok()
 }
 
-/// A context, the changes, and the WHERE.
-type Updated<'a> = (Context<'a>, Vec<(Target, Expr)>, Option<ast::Expr>);
+/// The parts of an UPDATE.
+pub(crate) struct Updated<'a> {
+    /// Of the space that is written.
+    pub(crate) context: Context<'a>,
+    pub(crate) written: Vec<(Target, Expr)>,
+    /// The WHERE.
+    pub(crate) selection: Option<ast::Expr>,
+    pub(crate) conflict: OnConflict,
+}
 
 /// `prepare` sees the context before names are looked up.
 pub(crate) fn update_of<'a>(
@@ -192,10 +217,11 @@ pub(crate) fn update_of<'a>(
     } = update;
     none(optimizer_hints.is_empty() && from.is_none(), "UPDATE FROM")?;
     none(returning.is_none() && output.is_none(), "RETURNING")?;
-    none(or.is_none(), "UPDATE OR")?;
     none(order_by.is_empty() && limit.is_none(), "ORDER BY and LIMIT of UPDATE")?;
     let mut context = Context::of_table(vec![table], store)?;
     prepare(&mut context)?;
+    let conflict = conflict_of(or);
+    let mut defaults = None;
     at_most(MAX_COLUMNS, "The number of columns in set list", assignments.len())?;
     // The last assignment to a field counts; earlier ones are evaluated, for their errors.
     let mut written: Vec<(Target, Expr)> = Vec::new();
@@ -203,8 +229,17 @@ pub(crate) fn update_of<'a>(
         let ast::AssignmentTarget::ColumnName(column) = target else {
             return Err(unsupported("SET of several columns at once"));
         };
-        let target = context.target(&simple_name(&column)?)?;
+        let mut target = context.target(&simple_name(&column)?)?;
+        let replaces_null = [target.on_null, conflict].contains(&OnConflict::Replace);
+        if let Some(space) = context.space.filter(|_| target.required && replaces_null) {
+            let known = match defaults.take() {
+                Some(known) => known,
+                None => defaults_of(space, store)?,
+            };
+            target.default = known.get(target.field as usize).cloned().flatten();
+            defaults = Some(known);
+        }
         written.push((target, context.expression(value)?));
     }
-    Ok((context, written, selection))
+    Ok(Updated { context, written, selection, conflict })
 }

@@ -6,21 +6,26 @@
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use sqlparser::ast::{
     AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, ColumnOption, ColumnOptionDef,
-    ConstraintCharacteristics, ConstraintReferenceMatchKind, CreateIndex, CreateTable, DeferrableInitial,
-    Expr, ForeignKeyConstraint, Ident, IndexColumn, ObjectType, ReferentialAction, RenameTableNameKind,
-    Statement, TableConstraint, UnaryOperator, Value,
+    ConstraintCharacteristics, ConstraintReferenceMatchKind, CreateIndex, CreateTable, DataType,
+    DeferrableInitial, Expr, ForeignKeyConstraint, Ident, IndexColumn, ObjectType, ReferentialAction,
+    RenameTableNameKind, Spanned, Statement, TableConstraint, Truncate, UnaryOperator, Value,
 };
+use sqlparser::keywords::Keyword;
 
 use crate::Failure;
-use crate::parse::Parsed;
-use crate::resolve::{MAX_COLUMNS, at_most, generic, name, none, simple_name, unsupported};
+use crate::parse::{Parsed, default_texts, unexpected_behind};
+use crate::resolve::{
+    Context, MAX_COLUMNS, NO_SUCH_FUNCTION, at_most, generic, name, none, simple_name, unsupported,
+};
 use crate::trigger::Trigger;
+use crate::value::execution;
 
-/// `ER_SQL_SYNTAX_NEAR_TOKEN`, `ER_CREATE_SPACE`, `ER_SPACE_FIELD_IS_DUPLICATE` of Tarantool 2.6.
+/// `ER_SQL_SYNTAX_NEAR_TOKEN`, `ER_CREATE_SPACE`, `ER_SPACE_FIELD_IS_DUPLICATE`, `ER_NULLABLE_PRIMARY` of Tarantool 2.6.
 const UNSUPPORTED: u32 = 5;
 const SYNTAX_NEAR: u32 = 184;
 const CREATE_SPACE: u32 = 9;
 const DUPLICATE_FIELD: u32 = 149;
+const NULLABLE_PRIMARY: u32 = 152;
 
 /// A column of a new space.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,8 +36,10 @@ pub struct Field {
     pub ty: &'static str,
     /// NULL is allowed.
     pub nullable: bool,
-    /// The literal of DEFAULT, as the format of the space has it.
+    /// The expression of DEFAULT, as the format of the space has it.
     pub default: Option<String>,
+    /// What becomes of a NULL: `none` where it is allowed, and `None` where the definition says nothing.
+    pub on_null: Option<&'static str>,
     /// The number of its collation; 0 for none.
     pub collation: u64,
 }
@@ -94,6 +101,8 @@ pub enum Definition {
         foreign: Vec<ForeignKey>,
         /// Its check constraints.
         checks: Vec<NewCheck>,
+        /// The name of its engine; `None` for that of the session.
+        engine: Option<String>,
     },
     /// A check constraint of a space that exists.
     AddCheck {
@@ -142,6 +151,11 @@ pub enum Definition {
         is_optional: bool,
         /// The text of the statement, as the options of the space have it.
         text: String,
+    },
+    /// A space that loses its rows.
+    Truncate {
+        /// Its name.
+        name: String,
     },
     /// A space that goes.
     Drop {
@@ -192,9 +206,10 @@ pub enum Definition {
 /// # Errors
 /// A clause that is not supported; columns that do not fit together.
 pub(crate) fn definition_of(parsed: Parsed, text: &str) -> Result<Option<Definition>, Failure> {
-    let Parsed { statement, checks, .. } = parsed;
+    let Parsed { statement, checks, engine, .. } = parsed;
     match statement {
-        Statement::CreateTable(table) => create_of(&table, &checks).map(Some),
+        Statement::CreateTable(table) => create_of(&table, (&checks, text), engine).map(Some),
+        Statement::Truncate(table) => truncation_of(&table).map(Some),
         Statement::CreateView(view) => {
             let view = crate::resolve::views::view_of(view)?;
             let text = text.trim().trim_end_matches(|end: char| end == ';' || end.is_whitespace());
@@ -349,6 +364,9 @@ fn create_index_of(index: &CreateIndex) -> Result<Definition, Failure> {
 /// A CREATE TABLE as its parts are taken.
 #[derive(Default)]
 struct NewTable<'t> {
+    text: &'t str,
+    /// The texts of default values in parentheses that are not taken yet, the next one last.
+    defaults: Option<Vec<String>>,
     space: String,
     fields: Vec<Field>,
     collations: Vec<Option<String>>,
@@ -368,8 +386,12 @@ impl NewTable<'_> {
 
     fn take_column(&mut self, column: &ColumnDef) -> Result<(), Failure> {
         let ColumnDef { name: ident, data_type, options } = column;
+        if *data_type == DataType::Unspecified {
+            return Err(unexpected_behind(self.text, ident.span.end));
+        }
         let ty = type_of(&data_type.to_string())?;
-        let mut field = Field { name: name(ident)?, ty, nullable: true, default: None, collation: 0 };
+        let own = name(ident)?;
+        let mut field = Field { name: own, ty, nullable: true, default: None, on_null: None, collation: 0 };
         if self.fields.iter().any(|known| known.name == field.name) {
             let message = format!("Space field '{}' is duplicate", field.name);
             return Err(Failure::new(DUPLICATE_FIELD, message));
@@ -397,8 +419,22 @@ impl NewTable<'_> {
                 return Ok(());
             }
             ColumnOption::Default(value) => {
-                field.default = Some(default_of(value)?);
+                let default = default_of(value, self.text, || {
+                    self.refused(&format!("default value of column '{}' is not constant", field.name))
+                })?;
+                let written = matches!(value, Expr::Nested(_)).then(|| self.next_default()).flatten();
+                field.default = Some(written.unwrap_or(default));
                 return Ok(());
+            }
+            ColumnOption::Null => return self.take_null("none", field),
+            ColumnOption::NotNull => return self.take_null("abort", field),
+            // It stands behind NULL or NOT NULL, as the parser has checked.
+            ColumnOption::OnConflict(word) => {
+                let action = action_on_null(*word)?;
+                if action != "abort" && field.on_null == Some("abort") {
+                    field.on_null = None;
+                }
+                return if action == "abort" { Ok(()) } else { self.take_null(action, field) };
             }
             ColumnOption::Collation(_) if !matches!(field.ty, "string" | "scalar" | "any") => {
                 return Err(self.refused("collation is reasonable only for string, scalar and any fields"));
@@ -413,13 +449,39 @@ impl NewTable<'_> {
             _ => {}
         }
         match option.option.to_string().to_uppercase().as_str() {
-            "NULL" => {}
-            "NOT NULL" => field.nullable = false,
-            "PRIMARY KEY" => self.take_primary((constraint, vec![of_field(number)]))?,
+            "PRIMARY KEY" => {
+                self.take_primary((constraint, vec![of_field(number)]))?;
+                if field.on_null.is_none() {
+                    self.take_null("abort", field)?;
+                }
+            }
             "UNIQUE" => self.unique.push((constraint, vec![of_field(number)])),
             "AUTOINCREMENT" => self.sequence = Some(number),
             other => return Err(unsupported(other)),
         }
+        Ok(())
+    }
+
+    /// The text of the next default value in parentheses.
+    fn next_default(&mut self) -> Option<String> {
+        let text = self.text;
+        let texts = self.defaults.get_or_insert_with(|| {
+            let mut texts = default_texts(text);
+            texts.reverse();
+            texts
+        });
+        texts.pop()
+    }
+
+    /// Takes what becomes of a NULL, which a column says once.
+    fn take_null(&self, action: &'static str, field: &mut Field) -> Result<(), Failure> {
+        if let Some(known) = field.on_null.filter(|known| *known != action) {
+            return Err(execution(&format!(
+                "NULL declaration for column '{}' of table '{}' has been already set to '{known}'",
+                field.name, self.space
+            )));
+        }
+        (field.on_null, field.nullable) = (Some(action), action == "none");
         Ok(())
     }
 
@@ -462,10 +524,15 @@ impl NewTable<'_> {
     }
 
     /// The definition, once all parts are taken.
-    fn defined(mut self, is_optional: bool) -> Result<Definition, Failure> {
+    fn defined(mut self, is_optional: bool, engine: Option<String>) -> Result<Definition, Failure> {
         let Some(primary) = self.primary.take() else { return Err(self.refused("PRIMARY KEY missing")) };
         for part in &primary.1 {
-            self.fields[part.field - 1].nullable = false;
+            let field = &mut self.fields[part.field - 1];
+            if field.on_null.is_some_and(|action| action != "abort") {
+                let text = format!("Primary index of space '{}' can not contain nullable parts", self.space);
+                return Err(Failure::new(NULLABLE_PRIMARY, text));
+            }
+            field.nullable = false;
         }
         if let Some(number) = self.sequence
             && (primary.1 != [of_field(number)] || self.fields[number - 1].ty != "integer")
@@ -474,16 +541,30 @@ impl NewTable<'_> {
         }
         let NewTable { space: name, fields, collations, unique, sequence, foreign, checks, .. } = self;
         let keys = std::iter::once(primary).chain(unique).collect();
-        Ok(Definition::Create { name, is_optional, fields, collations, keys, sequence, foreign, checks })
+        Ok(Definition::Create {
+            name,
+            is_optional,
+            fields,
+            collations,
+            keys,
+            sequence,
+            foreign,
+            checks,
+            engine,
+        })
     }
 }
 
-fn create_of(table: &CreateTable, texts: &[String]) -> Result<Definition, Failure> {
+fn create_of(
+    table: &CreateTable,
+    (texts, text): (&[String], &str),
+    engine: Option<String>,
+) -> Result<Definition, Failure> {
     check_clauses(table)?;
-    let mut made = NewTable { space: simple_name(&table.name)?, texts, ..NewTable::default() };
+    let mut made = NewTable { text, texts, space: simple_name(&table.name)?, ..NewTable::default() };
     table.columns.iter().try_for_each(|column| made.take_column(column))?;
     table.constraints.iter().try_for_each(|constraint| made.take_constraint(constraint))?;
-    made.defined(table.if_not_exists)
+    made.defined(table.if_not_exists, engine)
 }
 
 /// The text of a check constraint, whose number stands in its place.
@@ -594,18 +675,47 @@ fn of_field(field: usize) -> KeyField<usize> {
     KeyField { field, collation: None }
 }
 
-/// The literal of a DEFAULT. Rows keep the text, so that a Tarantool can read them.
-fn default_of(value: &Expr) -> Result<String, Failure> {
+/// The expression of a DEFAULT: a literal, or an expression without columns in parentheses. Rows keep the text, so that a Tarantool
+/// can read them.
+fn default_of(value: &Expr, text: &str, not_constant: impl FnOnce() -> Failure) -> Result<String, Failure> {
     let mut inner = value;
     while let Expr::Nested(nested) = inner {
         inner = nested;
     }
-    let literal = match inner {
-        Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => &**expr,
-        other => other,
+    let (literal, shown) = match inner {
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => (&**expr, inner),
+        Expr::UnaryOp { op: UnaryOperator::Plus, expr } => (&**expr, &**expr),
+        other => (other, other),
     };
     match literal {
-        Expr::Value(literal) if !matches!(literal.value, Value::Placeholder(_)) => Ok(inner.to_string()),
-        _ => Err(unsupported("a DEFAULT that is no literal")),
+        Expr::Value(literal) if !matches!(literal.value, Value::Placeholder(_)) => Ok(shown.to_string()),
+        _ if matches!(value, Expr::Nested(_)) => match Context::constant(inner.clone()) {
+            Ok(true) => Ok(inner.to_string()),
+            Err(failure) if failure.code == NO_SUCH_FUNCTION => Err(failure),
+            Ok(false) | Err(_) => Err(not_constant()),
+        },
+        _ => Err(unexpected_behind(text, value.span().start)),
+    }
+}
+
+/// What becomes of a NULL, by the word behind ON CONFLICT.
+fn action_on_null(word: Keyword) -> Result<&'static str, Failure> {
+    Ok(match word {
+        Keyword::ROLLBACK => "rollback",
+        Keyword::ABORT => "abort",
+        Keyword::FAIL => "fail",
+        Keyword::IGNORE => "ignore",
+        Keyword::REPLACE => "replace",
+        _ => return Err(unsupported("such an ON CONFLICT")),
+    })
+}
+
+/// TRUNCATE TABLE of one table.
+fn truncation_of(table: &Truncate) -> Result<Definition, Failure> {
+    match &table.table_names[..] {
+        [target] if format!("TRUNCATE TABLE {}", target.name) == table.to_string() => {
+            Ok(Definition::Truncate { name: simple_name(&target.name)? })
+        }
+        _ => Err(unsupported("such a TRUNCATE")),
     }
 }

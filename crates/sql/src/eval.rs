@@ -80,23 +80,14 @@ impl<'a> Row<'a> {
             Expr::Scalar(_) | Expr::Exists(_) | Expr::InQuery(..) => self.answer(expr)?,
             Expr::Parameter(number) => self.copied(self.parameters, *number)?,
             Expr::Aggregate(number) => self.copied(self.aggregates, *number)?,
-            Expr::And(left, right) => value::from_truth(match self.condition(left)? {
-                Some(false) => Some(false),
-                left => match (left, self.condition(right)?) {
-                    (_, Some(false)) => Some(false),
-                    (Some(true), Some(true)) => Some(true),
-                    _ => None,
-                },
-            }),
-            Expr::Or(left, right) => value::from_truth(match self.condition(left)? {
-                Some(true) => Some(true),
-                left => match (left, self.condition(right)?) {
-                    (_, Some(true)) => Some(true),
-                    (Some(false), Some(false)) => Some(false),
-                    _ => None,
-                },
-            }),
-            Expr::Not(inner) => value::from_truth(self.condition(inner)?.map(|value| !value)),
+            // As in Tarantool, a value needs both sides, for their errors; a condition stops at the side that decides.
+            Expr::And(left, right) if is_false(left) || is_false(right) => Value::Bool(false),
+            Expr::And(left, right) | Expr::Or(left, right) => {
+                let decides = matches!(expr, Expr::Or(..));
+                let (left, right) = (self.evaluate(left)?, self.evaluate(right)?);
+                value::from_truth(joined(decides, value::truth(&left)?, value::truth(&right)?))
+            }
+            Expr::Not(inner) => value::from_truth(value::truth(&self.evaluate(inner)?)?.map(|value| !value)),
             Expr::Compare(..)
             | Expr::Between(..)
             | Expr::In(..)
@@ -108,14 +99,18 @@ impl<'a> Row<'a> {
             Expr::Arithmetic(operator, left, right) => {
                 value::arithmetic(*operator, &self.evaluate(left)?, &self.evaluate(right)?)?
             }
-            Expr::Minus(inner) => self.changed(inner, |number| match number {
-                Number::Int(number) => Number::Int(-number),
-                Number::Double(number) => Number::Double(-number),
-            })?,
-            Expr::Invert(inner) => self.changed(inner, |number| match number {
-                Number::Int(number) => Number::Int(!number),
-                Number::Double(number) => Number::Int(!(number as i128)),
-            })?,
+            Expr::Minus(inner) => match self.evaluate(inner)? {
+                Value::Nil => Value::Nil,
+                other => match value::operand(&other)? {
+                    Number::Int(number) => Number::Int(-number),
+                    Number::Double(number) => Number::Double(-number),
+                }
+                .into_value()?,
+            },
+            Expr::Invert(inner) => match self.evaluate(inner)? {
+                Value::Nil => Value::Nil,
+                other => Number::Int(!value::whole(&other)?).into_value()?,
+            },
             Expr::Concat(left, right) => {
                 let (left, right) = (self.evaluate(left)?, self.evaluate(right)?);
                 self.effort.spend(weight(&left) + weight(&right))?;
@@ -153,14 +148,6 @@ impl<'a> Row<'a> {
             }
             other => self.evaluate(other)?,
         })
-    }
-
-    /// What a function makes of a number; NULL stays.
-    fn changed(&self, inner: &Expr, change: impl FnOnce(Number) -> Number) -> Result<Value, Failure> {
-        match self.evaluate(inner)? {
-            Value::Nil => Ok(Value::Nil),
-            other => change(value::numeric(&other)?).into_value(),
-        }
     }
 
     /// The answer of a subquery.
@@ -223,23 +210,60 @@ impl<'a> Row<'a> {
     fn is_in(&self, wanted: &Value, list: &[Expr], collation: &Collation) -> Result<Option<bool>, Failure> {
         let mut found = Some(false);
         for item in list {
-            match self.compare(wanted, &self.evaluate(item)?, collation)? {
-                Some(Ordering::Equal) => return Ok(Some(true)),
-                Some(_) => {}
-                None => found = None,
+            match self.compare(wanted, &self.evaluate(item)?, collation) {
+                Ok(Some(Ordering::Equal)) => return Ok(Some(true)),
+                Ok(Some(_)) => {}
+                Ok(None) => found = None,
+                // As in Tarantool, a longer list of constants is a set, which has no value of another type.
+                Err(failure) if failure.code == value::TYPE_MISMATCH && is_set(list) => {}
+                Err(failure) => return Err(failure),
             }
         }
         Ok(found)
     }
 
+    /// The truth of an expression of which only the truth counts.
     pub(crate) fn condition(&self, expr: &Expr) -> Result<Option<bool>, Failure> {
-        value::truth(&self.evaluate(expr)?)
+        match expr {
+            Expr::And(left, right) | Expr::Or(left, right) => {
+                self.effort.spend(1)?;
+                let decides = matches!(expr, Expr::Or(..));
+                match self.condition(left)? {
+                    Some(left) if left == decides => Ok(Some(decides)),
+                    left => Ok(joined(decides, left, self.condition(right)?)),
+                }
+            }
+            Expr::Not(inner) => {
+                self.effort.spend(1)?;
+                Ok(self.condition(inner)?.map(|value| !value))
+            }
+            other => value::truth(&self.evaluate(other)?),
+        }
     }
 
     /// Whether the row passes a filter.
     pub(crate) fn passes(&self, filter: Option<&Expr>) -> Result<bool, Failure> {
         filter.map_or(Ok(true), |filter| Ok(self.condition(filter)? == Some(true)))
     }
+}
+
+/// AND, for which false decides, and OR, for which true does.
+fn joined(decides: bool, left: Option<bool>, right: Option<bool>) -> Option<bool> {
+    match (left, right) {
+        (Some(left), _) if left == decides => Some(decides),
+        (_, Some(right)) if right == decides => Some(decides),
+        (Some(_), Some(_)) => Some(!decides),
+        _ => None,
+    }
+}
+
+fn is_false(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(Value::Bool(false)))
+}
+
+/// Whether the list of an IN is a set of constants.
+fn is_set(list: &[Expr]) -> bool {
+    list.len() > 2 && list.iter().all(is_constant)
 }
 
 fn holds(comparison: Comparison, order: Ordering) -> bool {

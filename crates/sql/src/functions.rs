@@ -86,7 +86,7 @@ pub(crate) fn call(
         Function::Greatest => best(arguments, collation, &|order| order == Ordering::Less),
         Function::Least => best(arguments, collation, &|order| order != Ordering::Less),
         Function::Typeof => Value::str(match value(1) {
-            Value::Str(name) => String::from_utf8_lossy(name).into_owned(),
+            Value::Str(name) if !matches!(first, Value::Bin(_)) => String::from_utf8_lossy(name).into_owned(),
             _ => type_name(first).to_owned(),
         }),
         Function::Char => Value::Str(arguments.iter().flat_map(character).collect()),

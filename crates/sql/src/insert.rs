@@ -7,6 +7,7 @@ use lycosa_tuple::value::Value;
 use crate::effort::Effort;
 use crate::eval::Row;
 use crate::limits::{Limits, OVERHEAD, Share, check_changes};
+use crate::nulls::or_default;
 use crate::query::GeneralChange;
 use crate::run::Run;
 use crate::tree::{Body, OnConflict, Plan, Target};
@@ -16,8 +17,6 @@ use crate::{Failure, value};
 pub struct Inserted {
     /// The tuples: MessagePack arrays.
     pub tuples: Vec<Vec<u8>>,
-    /// What to do with a key that is taken: `fail`, `replace` or `ignore`.
-    pub conflict: &'static str,
     /// The field that a sequence fills.
     pub sequence: Option<u32>,
 }
@@ -39,16 +38,20 @@ pub fn inserted(plan: &Plan, parameters: &[Value], limits: Limits) -> Result<Ins
     for row in rows {
         let mut tuple = Vec::new();
         mp::write_array(&mut tuple, u32::try_from(row.len()).unwrap_or(0));
+        let mut is_kept = true;
         for (target, expr) in targets.iter().zip(row) {
             let value = expr.as_ref().map_or(Ok(Value::Nil), |expr| nothing.evaluate(expr))?;
-            write_field(value, target, *sequence, &mut tuple)?;
+            is_kept &= write_field(value, target, *sequence, *conflict, &nothing, &mut tuple)?;
             share.grow(tuple.len(), limits.bytes)?;
             share.shrink(tuple.len());
+        }
+        if !is_kept {
+            continue;
         }
         share.grow(tuple.len() + OVERHEAD, limits.bytes)?;
         tuples.push(tuple);
     }
-    Ok(Inserted { tuples, conflict: word_of(*conflict), sequence: *sequence })
+    Ok(Inserted { tuples, sequence: *sequence })
 }
 
 /// The tuples of an INSERT whose values are the rows of a query that has ended.
@@ -67,40 +70,49 @@ pub fn inserted_of_query(plan: &Plan, run: &Run, limits: Limits) -> Result<Inser
     check_changes(limits, count.into())?;
     let (mut share, mut rows, mut tuples) = (Share::default(), Reader::new(rows), Vec::new());
     while let Ok(row) = rows.raw() {
-        let mut values = defaults.clone();
+        let effort = Effort::default();
+        let nothing = Row::nothing(&[], &effort);
+        let mut values = vec![None; targets.len()];
         for (field, value) in written.iter().zip(TupleRef::trusted(row).fields()) {
-            values[*field as usize] = Value::read(&mut Reader::new(value)).unwrap_or(Value::Nil);
+            values[*field as usize] = Some(Value::read(&mut Reader::new(value)).unwrap_or(Value::Nil));
         }
         let mut tuple = Vec::new();
         mp::write_array(&mut tuple, u32::try_from(targets.len()).unwrap_or(0));
-        for (target, value) in targets.iter().zip(values) {
-            write_field(value, target, *sequence, &mut tuple)?;
+        let mut is_kept = true;
+        for ((target, value), default) in targets.iter().zip(values).zip(defaults) {
+            let value = match (value, default) {
+                (Some(value), _) => value,
+                (None, Some(default)) => nothing.evaluate(default)?,
+                (None, None) => Value::Nil,
+            };
+            is_kept &= write_field(value, target, *sequence, *conflict, &nothing, &mut tuple)?;
+        }
+        if !is_kept {
+            continue;
         }
         share.grow(tuple.len() + OVERHEAD, limits.bytes)?;
         tuples.push(tuple);
     }
-    Ok(Inserted { tuples, conflict: word_of(*conflict), sequence: *sequence })
+    Ok(Inserted { tuples, sequence: *sequence })
 }
 
-fn word_of(conflict: OnConflict) -> &'static str {
-    match conflict {
-        OnConflict::Fail => "fail",
-        OnConflict::Replace => "replace",
-        OnConflict::Ignore => "ignore",
-    }
-}
-
-/// Writes a value as its field takes it.
+/// Writes a value as its field takes it. Returns whether the row is kept.
 fn write_field(
     value: Value,
     target: &Target,
     sequence: Option<u32>,
+    conflict: OnConflict,
+    nothing: &Row<'_>,
     tuple: &mut Vec<u8>,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let value = value::assigned(value, target.ty)?;
-    if value == Value::Nil && target.required && sequence != Some(target.field) {
-        return Err(value::execution(&format!("NOT NULL constraint failed: {}", target.name)));
+    let value = if sequence == Some(target.field) {
+        Some(value)
+    } else {
+        or_default(value, target, conflict, nothing)?
+    };
+    if let Some(value) = &value {
+        value.write(tuple);
     }
-    value.write(tuple);
-    Ok(())
+    Ok(value.is_some())
 }

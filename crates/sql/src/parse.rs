@@ -8,7 +8,7 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use crate::dialect::Tarantool;
-use crate::resolve::at_most;
+use crate::resolve::{at_most, reserved};
 use crate::{Failure, check, rewrite};
 
 /// Bytes of a statement.
@@ -52,6 +52,8 @@ pub(crate) struct Parsed {
     pub(crate) depth: usize,
     /// The expressions of check constraints; their numbers stand in the statement.
     pub(crate) checks: Vec<String>,
+    /// The engine that a CREATE TABLE names.
+    pub(crate) engine: Option<String>,
 }
 
 /// An expression that stands alone.
@@ -92,6 +94,59 @@ impl QueryCount {
 pub(crate) fn near(line: u64, token: impl std::fmt::Display) -> Failure {
     let token = shown(&token.to_string());
     Failure::new(SYNTAX_NEAR, format!("Syntax error at line {line} near '{token}'"))
+}
+
+/// The error of a token that does not belong where it stands.
+pub(crate) fn unexpected(token: &Token, at: Location) -> Failure {
+    let reserved = match token {
+        Token::Word(word) if word.quote_style.is_none() => {
+            reserved::refused(&word.value, &word.value.to_uppercase(), at)
+        }
+        _ => None,
+    };
+    reserved.unwrap_or_else(|| near(at.line.max(1), token))
+}
+
+/// The error of the first token of a text behind a place.
+pub(crate) fn unexpected_behind(text: &str, place: Location) -> Failure {
+    let tokens = Tokenizer::new(&Tarantool, text).tokenize_with_location().unwrap_or_default();
+    let mut rest = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
+    match rest.find(|token| token.span.start >= place) {
+        Some(token) => unexpected(&token.token, token.span.start),
+        None => near(place.line.max(1), ""),
+    }
+}
+
+/// The texts in parentheses behind the words DEFAULT of a statement, as they are written.
+pub(crate) fn default_texts(text: &str) -> Vec<String> {
+    let tokens = Tokenizer::new(&Tarantool, text).with_unescape(false).tokenize().unwrap_or_default();
+    let is_blank = |token: &Token| matches!(token, Token::Whitespace(_));
+    let (mut texts, mut at) = (Vec::new(), 0);
+    while at < tokens.len() {
+        let is_default = matches!(&tokens[at], Token::Word(word) if word.keyword == Keyword::DEFAULT);
+        at += 1;
+        while is_default && tokens.get(at).is_some_and(is_blank) {
+            at += 1;
+        }
+        if !is_default || tokens.get(at) != Some(&Token::LParen) {
+            continue;
+        }
+        let (mut depth, begin) = (0_usize, at + 1);
+        while let Some(token) = tokens.get(at) {
+            depth = match token {
+                Token::LParen => depth + 1,
+                Token::RParen => depth - 1,
+                _ => depth,
+            };
+            if depth == 0 {
+                break;
+            }
+            at += 1;
+        }
+        let inside = tokens.get(begin..at).unwrap_or_default();
+        texts.push(inside.iter().map(ToString::to_string).collect::<String>().trim().to_owned());
+    }
+    texts
 }
 
 /// The beginning of a text that may be long.
@@ -160,7 +215,7 @@ pub(crate) fn expression_of(tokens: Vec<TokenWithSpan>) -> Result<ParsedExpressi
     let dialect = Tarantool;
     let mut parser =
         Parser::new(&dialect).with_recursion_limit(MAX_RECURSION).with_tokens_with_locations(tokens);
-    let expr = parser.parse_expr().map_err(|error| syntax_error(&error, &last))?;
+    let expr = parser.parse_expr().map_err(|error| syntax_error(&error, &last, None))?;
     let next = parser.next_token();
     if next.token != Token::EOF {
         return Err(near(next.span.start.line, next.token));
@@ -178,6 +233,8 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Failure> {
     let mut names = Vec::new();
     let (tokens, checks) = check::taken_out(text, tokens)?;
     let mut tokens = rewrite::rewritten(number_parameters(tokens, &mut names)?)?;
+    let engine = rewrite::take_engine(&mut tokens)?;
+    rewrite::number_row_counts(&mut tokens, &mut names);
     while tokens.last().is_some_and(|last| matches!(last.token, Token::Whitespace(_) | Token::EOF)) {
         tokens.pop();
     }
@@ -191,15 +248,40 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Failure> {
     };
     let depth = check_depth(&tokens)?;
     let count = QueryCount::of(&tokens)?;
+    let first = first_named(&tokens);
     let mut parser =
         Parser::new(&dialect).with_recursion_limit(MAX_RECURSION).with_tokens_with_locations(tokens);
-    let statement = parser.parse_statement().map_err(|error| syntax_error(&error, &last))?;
+    let statement = parser.parse_statement().map_err(|error| syntax_error(&error, &last, first))?;
+    let statement = rewrite::inner(statement)?;
     let next = parser.next_token();
     if next.token == Token::EOF {
-        Ok(Parsed { statement, parameters: names, count, depth, checks })
+        Ok(Parsed { statement, parameters: names, count, depth, checks, engine })
     } else {
-        Err(near(next.span.start.line, next.token))
+        let at = next.span.start;
+        Err(if first.is_some_and(|first| first < at) {
+            unexpected(&next.token, at)
+        } else {
+            near(at.line, next.token)
+        })
     }
+}
+
+/// The place of the first word or sign behind which a misplaced reserved word is called reserved: Tarantool's parser calls it so once
+/// it has seen a name, a string or a sign, or one of the first words here.
+fn first_named(tokens: &[TokenWithSpan]) -> Option<Location> {
+    const FIRST: [&str; 8] =
+        ["CREATE", "WITH", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "EXPLAIN"];
+    let is_named = |(place, token): &(usize, &TokenWithSpan)| match &token.token {
+        Token::Number(..) => false,
+        Token::Word(word) => {
+            let upper = word.value.to_uppercase();
+            word.quote_style.is_some()
+                || word.keyword == Keyword::NoKeyword
+                || *place == 0 && FIRST.contains(&upper.as_str())
+        }
+        _ => true,
+    };
+    tokens.iter().enumerate().find(is_named).map(|(_, token)| token.span.start)
 }
 
 fn unknown_token(at: Location, token: &str) -> Failure {
@@ -333,8 +415,8 @@ fn check_depth(tokens: &[TokenWithSpan]) -> Result<usize, Failure> {
     Ok(deepest)
 }
 
-/// The parser's error as Tarantool words it.
-fn syntax_error(error: &ParserError, last: &(u64, String)) -> Failure {
+/// The parser's error as Tarantool words it. `first`: see [`first_named`].
+fn syntax_error(error: &ParserError, last: &(u64, String), first: Option<Location>) -> Failure {
     let text = match error {
         ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
         ParserError::RecursionLimitExceeded => {
@@ -347,8 +429,12 @@ fn syntax_error(error: &ParserError, last: &(u64, String)) -> Failure {
     };
     match found.rsplit_once(" at Line: ") {
         Some((token, place)) => {
-            let line = place.split(',').next().and_then(|line| line.trim().parse().ok()).unwrap_or(1);
-            near(line, token)
+            let mut numbers = place.split(|character: char| !character.is_ascii_digit());
+            let mut number = || numbers.by_ref().find_map(|digits| digits.parse().ok()).unwrap_or(1);
+            let at = Location { line: number(), column: number() };
+            let is_named = first.is_some_and(|first| first < at);
+            let reserved = reserved::refused(token, &token.to_uppercase(), at).filter(|_| is_named);
+            reserved.unwrap_or_else(|| near(at.line, token))
         }
         None => near(last.0, &last.1),
     }

@@ -3,7 +3,7 @@
 //! Every source of the statement has a slot, which holds its current row; an expression names a field by its slot. A
 //! subquery therefore reads the rows of the queries around it without a chain of scopes.
 
-use lycosa_tuple::value::Value;
+use std::rc::Rc;
 
 use crate::strings;
 use crate::tree::{Column, Expr, OnConflict, Select, Target};
@@ -133,10 +133,10 @@ pub(crate) enum GeneralChange {
         conflict: OnConflict,
         sequence: Option<u32>,
         /// Of all fields.
-        defaults: Vec<Value>,
+        defaults: Vec<Option<Rc<Expr>>>,
     },
     /// Each row is a tuple and the values of these fields.
-    Update(Vec<Target>),
+    Update(Vec<Target>, OnConflict),
     /// Each row is a tuple.
     Delete,
 }
@@ -146,7 +146,7 @@ impl GeneralChange {
     pub(crate) fn assignments(&self) -> Option<&[Target]> {
         match self {
             GeneralChange::Insert { .. } => None,
-            GeneralChange::Update(targets) => Some(targets),
+            GeneralChange::Update(targets, _) => Some(targets),
             GeneralChange::Delete => Some(&[]),
         }
     }

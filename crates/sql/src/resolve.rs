@@ -11,7 +11,7 @@ mod general;
 mod names;
 mod queries;
 mod recursive;
-mod reserved;
+pub(crate) mod reserved;
 mod select;
 mod types;
 pub(crate) mod views;
@@ -23,20 +23,20 @@ use lycosa_store::{Access, Space, Store};
 use sqlparser::ast::{self, Ident, ObjectName, SetExpr, Statement, TableFactor};
 
 use self::fields::collated_fields;
-pub(crate) use self::fields::defaults_of;
+pub(crate) use self::fields::{check_default, defaults_of};
 use self::names::{Catalog, Names};
 use self::select::query_of;
-use crate::changes::{insert_of, update_of};
+use crate::changes::{Updated, insert_of, on_null_of, update_of};
 use crate::define::Field;
 use crate::parse::{Parsed, QueryCount};
 use crate::query::Origin;
-use crate::tree::{Aggregate, Body, Expr, Plan, Target};
+use crate::tree::{Aggregate, Body, Expr, OnConflict, Plan, Target};
 use crate::{Asker, Error, Failure, strings};
 
 /// Codes of Tarantool 2.6.
 const UNSUPPORTED: u32 = 5;
 const NO_SUCH_SPACE: u32 = 36;
-const NO_SUCH_FUNCTION: u32 = 51;
+pub(crate) const NO_SUCH_FUNCTION: u32 = 51;
 const NO_SUCH_FIELD_NAME: u32 = 153;
 const CANT_RESOLVE_FIELD: u32 = 176;
 const SYNTAX_NEAR: u32 = 184;
@@ -129,7 +129,7 @@ pub(crate) fn none(is_absent: bool, clause: &str) -> Result<(), Failure> {
 /// # Errors
 /// Unsupported clauses, and names that do not exist.
 pub(crate) fn resolve(parsed: Parsed, store: &Store, asker: Asker<'_>) -> Result<Plan, Error> {
-    let Parsed { statement, parameters, count, depth, checks: _ } = parsed;
+    let Parsed { statement, parameters, count, depth, checks: _, engine: _ } = parsed;
     let catalog = Catalog::new(store, asker, depth);
     let resolved = resolve_by(statement, &parameters, &catalog, count);
     resolved.map_err(|failure| catalog.error(failure))
@@ -191,9 +191,9 @@ fn resolve_by(
             Ok(plan(&context, None, body))
         }
         Statement::Update(update) => {
-            let (mut context, written, selection) = update_of(update, store, |_| Ok(()))?;
+            let Updated { mut context, written, selection, conflict } = update_of(update, store, |_| Ok(()))?;
             let filter = selection.map(|filter| context.expression(filter)).transpose()?;
-            Ok(plan(&context, filter, Body::Update(written)))
+            Ok(plan(&context, filter, Body::Update(written, conflict)))
         }
         Statement::Delete(delete) => {
             let (from, selection) = delete_of(delete)?;
@@ -350,6 +350,17 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Whether an expression names no parameter.
+    ///
+    /// # Errors
+    /// An expression that names a column or has a query.
+    pub(crate) fn constant(expr: ast::Expr) -> Result<bool, Failure> {
+        let mut is_constant = true;
+        let expr = Context::nothing().expression(expr)?;
+        expr.visit(&mut |part| is_constant &= !matches!(part, Expr::Parameter(_)));
+        Ok(is_constant)
+    }
+
     /// Names of no space.
     pub(crate) fn of_store(store: &'a Store) -> Context<'a> {
         Context { store: Some(store), ..Context::nothing() }
@@ -455,7 +466,8 @@ impl<'a> Context<'a> {
             return Err(Failure::new(NO_SUCH_FIELD_NAME, text));
         };
         let (ty, required) = (format.field_type(field), !format.is_nullable(field));
-        Ok(Target { field, name: format!("{space}.{name}"), ty, required })
+        let on_null = format.fields().get(field as usize).map_or(OnConflict::Default, on_null_of);
+        Ok(Target { field, name: format!("{space}.{name}"), ty, required, on_null, default: None })
     }
 }
 

@@ -2,12 +2,15 @@
 //!
 //! - `~~` is one sign of another language, and two here.
 //! - `IN ((SELECT …), …)` is a list, whose first value is a subquery; `IN t` is `IN (SELECT * FROM t)`.
+//! - `WITH ENGINE = 'name'` of a CREATE TABLE is taken apart; `ROW_COUNT()` is a parameter.
 //! - In a FROM, a comma and `CROSS JOIN` are inner joins, which may have a condition.
 
+use sqlparser::ast::{SetExpr, Statement};
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::{Token, TokenWithSpan};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
 use crate::Failure;
+use crate::parse::unexpected;
 use crate::resolve::generic;
 
 /// A level of parentheses.
@@ -31,7 +34,8 @@ pub(crate) fn rewritten(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithS
     let mut levels = vec![Level::default()];
     for (at, token) in tokens.iter().enumerate() {
         let next = tokens.get(at + 1).map_or(&Token::EOF, |next| &next.token);
-        let after_in = at > 0 && is_keyword(&tokens[at - 1].token, Keyword::IN);
+        let is_after = |keyword| at > 0 && is_keyword(&tokens[at - 1].token, keyword);
+        let (after_in, after_null) = (is_after(Keyword::IN), is_after(Keyword::NULL));
         let made = |token: Token| TokenWithSpan { token, span: tokens[at].span };
         let depth = levels.len();
         let Some(level) = levels.last_mut() else { break };
@@ -66,6 +70,9 @@ pub(crate) fn rewritten(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithS
                 } else {
                     out.push(token.clone());
                 }
+                if word.keyword == Keyword::ON && is_keyword(next, Keyword::CONFLICT) && !after_null {
+                    return Err(unexpected(&token.token, token.span.start));
+                }
                 level.check_end(word.keyword, next)?;
                 level.see(word.keyword);
             }
@@ -73,6 +80,89 @@ pub(crate) fn rewritten(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithS
         }
     }
     Ok(out)
+}
+
+/// Takes `WITH ENGINE = 'name'` from behind the columns of a CREATE TABLE.
+///
+/// # Errors
+/// Another form of such a clause.
+pub(crate) fn take_engine(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<String>, Failure> {
+    let is_word = |token: &TokenWithSpan, word: &str| matches!(&token.token, Token::Word(own) if own.quote_style.is_none() && own.value.eq_ignore_ascii_case(word));
+    let begins = tokens.first().is_some_and(|token| is_word(token, "CREATE"))
+        && tokens.get(1).is_some_and(|token| is_word(token, "TABLE"));
+    let mut places = tokens.windows(2).skip(2);
+    let Some(at) = places.position(|pair| is_word(&pair[0], "WITH") && is_word(&pair[1], "ENGINE")) else {
+        return Ok(None);
+    };
+    if !begins {
+        return Ok(None);
+    }
+    let clause = tokens.split_off(at + 2);
+    let mut rest = clause.iter().skip(2);
+    let last = clause.last().map_or(Location::empty(), |token| token.span.end);
+    let mut next = |is_wanted: fn(&Token) -> bool| match rest.next() {
+        Some(token) if is_wanted(&token.token) => Ok(token),
+        Some(token) => Err(unexpected(&token.token, token.span.start)),
+        None => Err(unexpected(&Token::EOF, last)),
+    };
+    next(|token| *token == Token::Eq)?;
+    let name = next(|token| matches!(token, Token::SingleQuotedString(_)))?;
+    let Token::SingleQuotedString(name) = &name.token else { return Ok(None) };
+    tokens.extend(rest.cloned());
+    Ok(Some(name.clone()))
+}
+
+/// The name of the parameter that has the value of `ROW_COUNT()`.
+pub(crate) const ROW_COUNT: &str = "ROW_COUNT()";
+
+/// `ROW_COUNT()` becomes an integer parameter behind all others, whose value the caller gives.
+pub(crate) fn number_row_counts(tokens: &mut Vec<TokenWithSpan>, names: &mut Vec<String>) {
+    let is_call = |tokens: &[TokenWithSpan]| {
+        matches!(&tokens[0].token, Token::Word(word)
+            if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("ROW_COUNT"))
+            && tokens[1].token == Token::LParen
+            && tokens[2].token == Token::RParen
+    };
+    if !tokens.windows(3).any(is_call) {
+        return;
+    }
+    let place = names.len();
+    names.push(ROW_COUNT.to_owned());
+    let mut out = Vec::with_capacity(tokens.len());
+    let mut at = 0;
+    while at < tokens.len() {
+        if at + 3 <= tokens.len() && is_call(&tokens[at..at + 3]) {
+            let made = |token: Token| TokenWithSpan { token, span: tokens[at].span };
+            let [cast, integer] = ["CAST", "INTEGER"].map(Token::make_keyword);
+            let value = Token::Placeholder(format!("?{place}"));
+            let call = [cast, Token::LParen, value, Token::make_keyword("AS"), integer, Token::RParen];
+            out.extend(call.map(made));
+            at += 3;
+        } else {
+            out.push(tokens[at].clone());
+            at += 1;
+        }
+    }
+    *tokens = out;
+}
+
+/// `WITH … INSERT` as the INSERT whose query has the WITH.
+///
+/// # Errors
+/// A query that has a WITH of its own.
+pub(crate) fn inner(statement: Statement) -> Result<Statement, Failure> {
+    let Statement::Query(mut query) = statement else { return Ok(statement) };
+    let SetExpr::Insert(Statement::Insert(insert)) = &mut *query.body else {
+        return Ok(Statement::Query(query));
+    };
+    let Some(source) = insert.source.as_mut() else { return Ok(Statement::Query(query)) };
+    if source.with.is_some() && query.with.is_some() {
+        return Err(generic(
+            "Lycosa does not support two WITH of one INSERT: name all queries in one of them",
+        ));
+    }
+    source.with = source.with.take().or(query.with.take());
+    Ok(Statement::Insert(insert.clone()))
 }
 
 impl Level {

@@ -20,8 +20,9 @@ use crate::effort::{self, Effort};
 use crate::eval::Row;
 use crate::limits::{Limits, OVERHEAD, Share, check_changes};
 use crate::machine::Machine;
+use crate::nulls::or_default;
 use crate::query::{General, GeneralChange};
-use crate::tree::{Body, Expr, Plan, Select, Target};
+use crate::tree::{Body, Expr, OnConflict, Plan, Select, Target};
 use crate::walk::{Ends, Walk};
 use crate::{Advance, Error, Failure, Rows, value};
 
@@ -229,10 +230,15 @@ impl Run {
             let values = written.iter().zip(fields).map(|(target, value)| {
                 Ok((target, Value::read(&mut Reader::new(value)).unwrap_or(Value::Nil)))
             });
-            let operations = match written {
-                [] => Vec::new(),
-                _ => operations_of(tuple.len(), values)?,
+            let conflict = match &general.change {
+                Some(GeneralChange::Update(_, conflict)) => *conflict,
+                _ => OnConflict::Default,
             };
+            let operations = match written {
+                [] => Some(Vec::new()),
+                _ => operations_of(tuple.len(), values, conflict)?,
+            };
+            let Some(operations) = operations else { continue };
             self.collector.grow(key.len() + operations.len() + 2 * OVERHEAD)?;
             self.changes.push(Change { key, operations });
             check_changes(self.limits, self.changes.len() as u64)?;
@@ -265,8 +271,8 @@ impl Run {
     fn take(&mut self, plan: &Plan, row: &Row<'_>, tuple: &[u8], own_key: &[u8]) -> Result<(), Failure> {
         match &plan.body {
             Body::Select(select) => self.collector.take(select, row, tuple)?,
-            Body::Update(assignments) => {
-                let operations = operations(row, assignments)?;
+            Body::Update(assignments, conflict) => {
+                let Some(operations) = operations(row, assignments, *conflict)? else { return Ok(()) };
                 self.collector.grow(own_key.len() + operations.len() + 2 * OVERHEAD)?;
                 self.changes.push(Change { key: own_key.to_vec(), operations });
             }
@@ -311,28 +317,34 @@ fn select_of(plan: &Plan) -> Option<&Select> {
     }
 }
 
-/// The operations of an UPDATE of one tuple.
-fn operations(row: &Row<'_>, assignments: &[(Target, Expr)]) -> Result<Vec<u8>, Failure> {
+/// The operations of an UPDATE of one tuple; `None`: the tuple is passed over.
+fn operations(
+    row: &Row<'_>,
+    assignments: &[(Target, Expr)],
+    conflict: OnConflict,
+) -> Result<Option<Vec<u8>>, Failure> {
     let present = row.tuple.map_or(0, TupleRef::len);
     let values = assignments.iter().map(|(target, expr)| Ok((target, row.evaluate(expr)?)));
-    operations_of(present, values)
+    operations_of(present, values, conflict)
 }
 
-/// The operations that write values to fields of a tuple; fields in between that the tuple does not have become NULL.
+/// The operations that write values to fields of a tuple; fields in between that the tuple does not have become NULL. `None`: the
+/// tuple is passed over.
 ///
 /// # Errors
 /// A value that its field does not take.
 pub(crate) fn operations_of<'a>(
     present: u32,
     values: impl Iterator<Item = Result<(&'a Target, Value), Failure>>,
-) -> Result<Vec<u8>, Failure> {
+    conflict: OnConflict,
+) -> Result<Option<Vec<u8>>, Failure> {
+    let effort = Effort::default();
+    let nothing = Row::nothing(&[], &effort);
     let mut written: BTreeMap<u32, Value> = BTreeMap::new();
     for assignment in values {
         let (target, value) = assignment?;
         let value = value::assigned(value, target.ty)?;
-        if value == Value::Nil && target.required {
-            return Err(value::execution(&format!("NOT NULL constraint failed: {}", target.name)));
-        }
+        let Some(value) = or_default(value, target, conflict, &nothing)? else { return Ok(None) };
         written.insert(target.field, value);
     }
     let last = written.last_key_value().map_or(0, |(field, _)| *field);
@@ -342,7 +354,7 @@ pub(crate) fn operations_of<'a>(
     let list = written
         .into_iter()
         .map(|(field, value)| Value::Array(vec![Value::str("="), Value::Uint(u64::from(field) + 1), value]));
-    Ok(Value::Array(list.collect()).encode())
+    Ok(Some(Value::Array(list.collect()).encode()))
 }
 
 /// Names and types of columns. A parameter has the type of its value.

@@ -4,6 +4,7 @@
 
 use lycosa_store::{SpaceId, SqlText, Store, user};
 
+use crate::resolve::check_default;
 use crate::{Asker, Definition, Error, definition, fields_of_view, plan};
 
 /// The administrator: whether a text means something is no question of rights.
@@ -18,6 +19,7 @@ pub fn check_text(store: &Store, text: SqlText<'_>) -> Result<(), String> {
         SqlText::View { text } => {
             fields_of_view(text, store, ASKER).map(drop).map_err(|error: Error| error.to_string())
         }
+        SqlText::Default { text } => check_default(text).map_err(|failure| failure.message),
         SqlText::Trigger { name, space, text } => {
             let Some(Definition::CreateTrigger(trigger)) =
                 definition(text).map_err(|failure| failure.message)?
@@ -74,6 +76,17 @@ mod tests {
         assert!(refusal(view("SELECT 1")).contains("no CREATE VIEW"));
         for text in ["CREATE VIEW v AS", "", "@"] {
             assert!(check_text(&store(), view(text)).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_default_value_is_a_constant_expression() {
+        let default = |text| SqlText::Default { text };
+        for text in ["1 + 2 * 3", "UPPER('a') || 'b'", "CAST('7' AS INTEGER)", "RANDOM()"] {
+            assert_eq!(check_text(&store(), default(text)), Ok(()), "{text}");
+        }
+        for text in ["a", "(SELECT 1)", "MAX(1)", "1, 2", "1 FROM t", "?", "", "nosuch(1)"] {
+            assert!(check_text(&store(), default(text)).is_err(), "{text}");
         }
     }
 

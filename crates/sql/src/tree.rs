@@ -205,13 +205,41 @@ pub(crate) struct Target {
     pub(crate) ty: FieldType,
     /// NULL is refused.
     pub(crate) required: bool,
+    /// What becomes of a NULL that is refused, unless the statement says it.
+    pub(crate) on_null: OnConflict,
+    /// The value that `OnConflict::Replace` writes in place of a NULL.
+    pub(crate) default: Option<Rc<Expr>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What becomes of a row that a key or a NULL forbids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OnConflict {
+    /// The statement says nothing: `Abort`, unless a field says otherwise of NULL.
+    #[default]
+    Default,
+    /// The statement changes nothing.
+    Abort,
+    /// The statement ends, and the changes before the row stay.
     Fail,
+    /// The transaction is rolled back.
+    Rollback,
+    /// The rows with the key are deleted first; a NULL becomes the default value.
     Replace,
+    /// The row is passed over.
     Ignore,
+}
+
+impl OnConflict {
+    /// The word of OR, in small letters; an absent word is `abort`.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            OnConflict::Default | OnConflict::Abort => "abort",
+            OnConflict::Fail => "fail",
+            OnConflict::Rollback => "rollback",
+            OnConflict::Replace => "replace",
+            OnConflict::Ignore => "ignore",
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -225,7 +253,7 @@ pub(crate) enum Body {
         /// The field that a sequence fills.
         sequence: Option<u32>,
     },
-    Update(Vec<(Target, Expr)>),
+    Update(Vec<(Target, Expr)>, OnConflict),
     Delete,
     /// A statement of several sources or queries.
     General(Rc<General>),
@@ -276,14 +304,31 @@ impl Plan {
         match &self.body {
             Body::Select(_) => None,
             Body::Insert { .. } => Some(StatementKind::Insert),
-            Body::Update(_) => Some(StatementKind::Update),
+            Body::Update(..) => Some(StatementKind::Update),
             Body::Delete => Some(StatementKind::Delete),
             Body::General(general) => match general.change.as_ref()? {
                 GeneralChange::Insert { .. } => Some(StatementKind::Insert),
-                GeneralChange::Update(_) => Some(StatementKind::Update),
+                GeneralChange::Update(..) => Some(StatementKind::Update),
                 GeneralChange::Delete => Some(StatementKind::Delete),
             },
         }
+    }
+}
+
+impl Plan {
+    /// The word behind OR of an INSERT or UPDATE, in small letters; `abort` without one.
+    pub fn conflict(&self) -> &'static str {
+        let conflict = match &self.body {
+            Body::Update(_, conflict) | Body::Insert { conflict, .. } => *conflict,
+            Body::General(general) => match &general.change {
+                Some(GeneralChange::Update(_, conflict) | GeneralChange::Insert { conflict, .. }) => {
+                    *conflict
+                }
+                _ => OnConflict::Default,
+            },
+            _ => OnConflict::Default,
+        };
+        conflict.word()
     }
 }
 

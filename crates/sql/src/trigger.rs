@@ -5,11 +5,11 @@
 //! piece as a statement.
 
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use crate::Failure;
 use crate::dialect::Tarantool;
-use crate::parse::{self, MAX_TEXT, near};
+use crate::parse::{self, MAX_TEXT, near, unexpected};
 use crate::resolve::{generic, name};
 
 /// `ER_SQL_PARSER_GENERIC_WITH_POS` of Tarantool 2.6.
@@ -100,7 +100,7 @@ impl Tokens {
     fn refused(&mut self) -> Failure {
         self.skip_blanks();
         match self.list.get(self.at) {
-            Some(token) => near(token.span.start.line, &token.token),
+            Some(token) => unexpected(&token.token, token.span.start),
             None => near(1, ""),
         }
     }
@@ -158,7 +158,7 @@ pub(crate) fn created(text: &str) -> Result<Option<Trigger>, Failure> {
     let is_optional = tokens.is_optional(&["NOT", "EXISTS"])?;
     tokens.skip_blanks();
     let rest = tokens.list.get(tokens.at..).unwrap_or_default().iter().map(|token| token.token.to_string());
-    let text = format!("CREATE TRIGGER {}", rest.collect::<String>().trim_end());
+    let text = format!("CREATE TRIGGER {}", rest.collect::<String>());
     let name = tokens.name()?;
     let time = match () {
         () if tokens.word("AFTER") => "after",
@@ -215,7 +215,7 @@ pub(crate) fn created(text: &str) -> Result<Option<Trigger>, Failure> {
 /// The condition between WHEN and BEGIN, as a query.
 fn condition(tokens: &mut Tokens) -> Result<Piece, Failure> {
     let mut piece = Builder::default();
-    piece.text.push_str("SELECT (");
+    piece.text.push_str("SELECT CASE WHEN (");
     loop {
         match tokens.peek() {
             Token::Word(word) if word.keyword == Keyword::BEGIN && word.quote_style.is_none() => break,
@@ -223,7 +223,7 @@ fn condition(tokens: &mut Tokens) -> Result<Piece, Failure> {
             _ => piece.take(tokens)?,
         }
     }
-    piece.text.push(')');
+    piece.text.push_str(") THEN true END");
     piece.built()
 }
 
@@ -269,7 +269,11 @@ impl Builder {
         let token = tokens.next();
         match &token {
             Token::Placeholder(_) | Token::Colon | Token::AtSign => {
-                return Err(generic("bindings are not allowed in DDL"));
+                let at = tokens.list.get(tokens.at - 1).map_or(Location::empty(), |token| token.span.start);
+                let (line, column) = (at.line.max(1), at.column.max(1));
+                let text =
+                    format!("At line {line} at or near position {column}: bindings are not allowed in DDL");
+                return Err(Failure::new(UNSUPPORTED_AT, text));
             }
             Token::Word(word) if word.quote_style.is_none() => {
                 let is_new = word.value.eq_ignore_ascii_case("NEW");
@@ -338,7 +342,7 @@ mod tests {
         assert_eq!((&made.name[..], &made.space[..], made.time, made.event), ("TR", "T", "after", "update"));
         assert_eq!((made.is_optional, &made.columns[..]), (true, &["A".to_owned(), "b".to_owned()][..]));
         let when = made.when.expect("a condition");
-        assert_eq!(when.text, "SELECT ( $1 > $2 AND $1 <> 'it''s')");
+        assert_eq!(when.text, "SELECT CASE WHEN ( $1 > $2 AND $1 <> 'it''s') THEN true END");
         assert_eq!(when.fields, [(true, "A".to_owned()), (false, "A".to_owned())]);
         assert_eq!(made.statements.len(), 2);
         assert_eq!(made.statements[0].text, " INSERT INTO log VALUES ( $1 , CASE WHEN $2 THEN 1 END )");
@@ -356,7 +360,10 @@ mod tests {
             ("CREATE TRIGGER t1 AFTER INSERT ON t FOR EACH ROW BEGIN SELECT 1 END", "near"),
             ("CREATE TRIGGER t1 AFTER INSERT ON t FOR EACH ROW BEGIN END", "near"),
             ("CREATE TRIGGER t1 AFTER INSERT ON t FOR EACH ROW BEGIN DROP TABLE t; END", "near 'DROP'"),
-            ("CREATE TRIGGER t1 AFTER TRUNCATE ON t FOR EACH ROW BEGIN SELECT 1; END", "near 'TRUNCATE'"),
+            (
+                "CREATE TRIGGER t1 AFTER TRUNCATE ON t FOR EACH ROW BEGIN SELECT 1; END",
+                "keyword 'TRUNCATE' is reserved",
+            ),
             (
                 "CREATE TRIGGER t1 AFTER INSERT ON t FOR EACH ROW BEGIN SELECT ?; END",
                 "bindings are not allowed in DDL",

@@ -16,7 +16,7 @@ use crate::functions::double_text;
 
 /// `ER_SQL_EXECUTE`, `ER_SQL_TYPE_MISMATCH` and `ER_INCONSISTENT_TYPES` of Tarantool 2.6.
 const EXECUTE: u32 = 159;
-const TYPE_MISMATCH: u32 = 171;
+pub(crate) const TYPE_MISMATCH: u32 = 171;
 const INCONSISTENT_TYPES: u32 = 178;
 
 pub(crate) fn execution(text: &str) -> Failure {
@@ -130,6 +130,29 @@ pub(crate) fn numeric(value: &Value) -> Result<Number, Failure> {
     found.ok_or_else(|| mismatch(value, "numeric"))
 }
 
+/// A number of an arithmetic operator: a string of bytes that is the text of a number counts too.
+pub(crate) fn operand(value: &Value) -> Result<Number, Failure> {
+    let of_bytes = || match value {
+        Value::Bin(bytes) => std::str::from_utf8(bytes).ok().and_then(parse_number),
+        _ => None,
+    };
+    numeric(value).or_else(|failure| of_bytes().ok_or(failure))
+}
+
+/// The integer of an operator of bits.
+pub(crate) fn whole(value: &Value) -> Result<i128, Failure> {
+    match numeric(value) {
+        Ok(Number::Int(number)) => Ok(number),
+        Ok(Number::Double(number)) if number_of(value).is_some() && is_whole(number) => Ok(number as i128),
+        _ => Err(mismatch(value, "integer")),
+    }
+}
+
+/// Whether a double is an integer of 64 bits.
+fn is_whole(number: f64) -> bool {
+    number.fract() == 0.0 && (-(2_f64.powi(63))..2_f64.powi(64)).contains(&number)
+}
+
 /// The value of a condition; `None` is unknown.
 pub(crate) fn truth(value: &Value) -> Result<Option<bool>, Failure> {
     match value {
@@ -193,11 +216,13 @@ pub(crate) fn arithmetic(operator: u8, left: &Value, right: &Value) -> Result<Va
     if matches!(left, Value::Nil) || matches!(right, Value::Nil) {
         return Ok(Value::Nil);
     }
-    let number = |value: &Value| match numeric(value) {
-        Err(_) if matches!(operator, b'<' | b'>') => Err(mismatch(value, "integer")),
-        number => number,
+    // As in Tarantool, operators of bits look at the left value first, `+ - * / %` at the right one.
+    let (left, right) = if matches!(operator, b'&' | b'|' | b'<' | b'>') {
+        (Number::Int(whole(left)?), Number::Int(whole(right)?))
+    } else {
+        let right = operand(right)?;
+        (operand(left)?, right)
     };
-    let (left, right) = (number(left)?, number(right)?);
     if let (Number::Int(left), Number::Int(right)) = (left, right) {
         let zero = || execution("division by zero");
         return Number::Int(match operator {
@@ -213,11 +238,7 @@ pub(crate) fn arithmetic(operator: u8, left: &Value, right: &Value) -> Result<Va
         })
         .into_value();
     }
-    if matches!(operator, b'<' | b'>') {
-        let wrong = if matches!(left, Number::Double(_)) { left } else { right };
-        return Err(mismatch(&wrong.into_value()?, "integer"));
-    }
-    if matches!(operator, b'%' | b'&' | b'|') {
+    if operator == b'%' {
         let whole = |number: Number| Number::Int(number.to_double() as i128).into_value();
         return arithmetic(operator, &whole(left)?, &whole(right)?);
     }
@@ -256,7 +277,10 @@ pub(crate) fn concatenate(left: &Value, right: &Value, limit: usize) -> Result<V
         (Value::Nil, _) | (_, Value::Nil) => Value::Nil,
         (Value::Str(left), Value::Str(right)) => Value::Str([&left[..], right].concat()),
         (Value::Bin(left), Value::Bin(right)) => Value::Bin([&left[..], right].concat()),
-        (Value::Str(_) | Value::Bin(_), other) | (other, _) => return Err(inconsistent(other, WANTED)),
+        (Value::Str(_) | Value::Bin(_), Value::Str(_) | Value::Bin(_)) => {
+            return Err(inconsistent(right, kind_name(left)));
+        }
+        (other, Value::Str(_) | Value::Bin(_)) | (_, other) => return Err(inconsistent(other, WANTED)),
     })
 }
 
@@ -271,10 +295,11 @@ pub(crate) fn like(
     collation: &Collation,
     effort: &Effort,
 ) -> Result<Option<bool>, Failure> {
-    for value in [pattern, text] {
-        if !matches!(value, Value::Nil | Value::Str(_)) {
-            return Err(inconsistent(value, "text"));
-        }
+    if matches!(text, Value::Nil) || matches!(pattern, Value::Nil) {
+        return Ok(None);
+    }
+    if let Some(wrong) = [pattern, text].into_iter().find(|value| !matches!(value, Value::Str(_))) {
+        return Err(inconsistent(wrong, "text"));
     }
     let (Value::Str(text), Value::Str(pattern)) = (text, pattern) else { return Ok(None) };
     if pattern.len() > MAX_PATTERN {

@@ -47,7 +47,10 @@ impl Store {
         match space {
             system::SPACE => {
                 let is_altered = row.id(0).is_ok_and(|id| self.space(id).is_ok());
-                SpaceDef::decode(row, is_altered, &self.schema.collations, false).map(drop)
+                SpaceDef::decode(row, is_altered, &self.schema.collations, false, &|text| {
+                    self.check_default(text)
+                })
+                .map(drop)
             }
             system::INDEX => {
                 let space = self.space(row.id(0)?)?;

@@ -5,6 +5,7 @@ local digest = require('digest')
 local ffi = require('ffi')
 local definitions = require('lycosa.sql_definitions')
 local rules = require('lycosa.sql_rules')
+local conflicts = require('lycosa.sql_conflicts')
 
 local int64_t, uint64_t = ffi.typeof('int64_t'), ffi.typeof('uint64_t')
 
@@ -25,6 +26,19 @@ local MAX_PREPARED, OVERHEAD = 5 * 1024 * 1024, 128
 
 -- Bytes of a `SET SESSION`, whose patterns go back and forth over spaces.
 local MAX_SETTING = 256
+
+-- The parameter that has the value of this function.
+local ROW_COUNT = 'ROW_COUNT()'
+
+-- The number of rows that the last statement of each session has changed. All fibers that serve no connection have one number.
+local row_counts = {}
+
+local function counter()
+    local session = box.session.id()
+    return internal.is_connected(session) and session or 0
+end
+function rules.row_count() return row_counts[counter()] or 0 end
+function rules.set_row_count(count) row_counts[counter()] = count ~= 0 and count or nil end
 
 local function fail(code, message) error(internal.new_error('ClientError', code, message), 0) end
 local function illegal(message) internal.client_error('ILLEGAL_PARAMS', 'Illegal parameters, ' .. message) end
@@ -55,21 +69,23 @@ local function new_plan(text)
     if setting then
         return { kind = 'set', name = setting, value = value, parameters = {}, version = internal.schema_version() }
     end
-    local kind, name, is_optional, fields, keys, sequence, foreign, checks = internal.sql_definition(text)
+    local kind, name, is_optional, fields, keys, sequence, foreign, checks, engine = internal.sql_definition(text)
     if kind then
         return {
             kind = kind, name = name, is_optional = is_optional, fields = fields, keys = keys, sequence = sequence, foreign = foreign,
-            checks = checks,
+            checks = checks, engine = engine,
             is_definition = true,
             parameters = {}, version = internal.schema_version(),
         }
     end
     local plan = internal.sql_plan(text)
-    local parameters, metadata, version, space, weight
-    kind, parameters, metadata, version, space, weight = internal.sql_info(plan)
+    local parameters, metadata, version, space, weight, conflict
+    kind, parameters, metadata, version, space, weight, conflict = internal.sql_info(plan)
+    local counts_rows = parameters[#parameters] == ROW_COUNT
+    if counts_rows then table.remove(parameters) end
     return {
-        plan = plan, kind = kind, parameters = parameters, metadata = metadata, version = version, space = space,
-        weight = weight, rules = kind ~= 'select' and space ~= 0 and rules.of(space, kind) or nil,
+        plan = plan, kind = kind, parameters = parameters, metadata = metadata, version = version, space = space, counts_rows = counts_rows,
+        weight = weight, conflict = conflict, rules = kind ~= 'select' and space ~= 0 and rules.of(space, kind) or nil,
     }
 end
 
@@ -111,6 +127,10 @@ end
 local function bind(plan, given)
     local count = #plan.parameters
     local values = { n = count }
+    if plan.counts_rows then
+        values.n = count + 1
+        values[values.n] = rules.row_count()
+    end
     for place = 1, table.maxn(given) do
         local value = given[place]
         if type(value) == 'table' then
@@ -138,26 +158,20 @@ local function atomically(body, ...)
     error(result, 0)
 end
 
-local function insert_rows(plan, rows, keys, conflict, sequence, generated)
-    local count, ids = 0, nil
+local function insert_rows(plan, rows, sequence, generated)
+    local count, ids, is_view = 0, nil, plan.rules and plan.rules.is_view
+    local keys = plan.conflict == 'replace' and conflicts.keys_of(plan)
     for number, row in ipairs(rows) do
-        local kind, old = 'insert', nil
-        if conflict ~= 'fail' and not generated[number] and not (plan.rules and plan.rules.is_view) then old = internal.system_row(plan.space, 0, keys[number]) end
-        if conflict == 'replace' then kind = 'replace' end
-        if old == nil or conflict == 'replace' then
-            local changed, new = old ~= nil and 2 or 1, nil
-            if plan.rules and plan.rules.is_view then
-                changed = rules.instead(plan.rules, 'insert', row)
-            elseif plan.rules then
-                changed, new = rules.insert(plan.rules, plan.space, kind, row, keys[number], old ~= nil)
-            else
-                new = internal.change(kind, plan.space, 0, row)
-            end
-            count = count + changed
-            if generated[number] and new ~= nil then
-                ids = ids or {}
-                table.insert(ids, new[sequence])
-            end
+        local changed, new
+        if is_view then
+            changed = rules.instead(plan.rules, 'insert', row)
+        else
+            changed, new = rules.insert(plan.rules, plan.space, row, plan.conflict, keys)
+        end
+        count = count + changed
+        if generated[number] and new ~= nil then
+            ids = ids or {}
+            table.insert(ids, new[sequence])
         end
     end
     return count, ids
@@ -165,27 +179,18 @@ end
 
 local function change_rows(plan, values, of_client)
     local keys, operations = internal.sql_changes(plan.plan, values, of_client)
-    if plan.rules then
-        local count = 0
-        for number, key in ipairs(keys) do
-            if plan.rules.is_view then
-                count = count + rules.instead(plan.rules, plan.kind, key, operations[number])
-            elseif plan.kind == 'delete' then
-                count = count + rules.delete(plan.rules, plan.space, key)
-            else
-                count = count + rules.update(plan.rules, plan.space, key, operations[number])
-            end
-        end
-        return count
-    end
+    local count, is_view = 0, plan.rules and plan.rules.is_view
+    local unique = (plan.conflict == 'replace' or plan.conflict == 'ignore') and conflicts.keys_of(plan)
     for number, key in ipairs(keys) do
-        if plan.kind == 'delete' then
-            internal.change('delete', plan.space, 0, key)
+        if is_view then
+            count = count + rules.instead(plan.rules, plan.kind, key, operations[number])
+        elseif plan.kind == 'delete' then
+            count = count + rules.delete(plan.rules, plan.space, key)
         else
-            internal.change('update', plan.space, 0, key, operations[number])
+            count = count + rules.update(plan.rules, plan.space, key, operations[number], plan.conflict, unique)
         end
     end
-    return #keys
+    return count
 end
 
 -- Savepoints of the open transaction by name, the oldest first: one transaction is open at a time.
@@ -245,14 +250,36 @@ local function define(plan)
     return definitions.define(plan, atomically)
 end
 
+-- Runs the body of a change as one transaction, or as a part of the open one. After a refused row OR FAIL keeps the changes before it, and
+-- OR ROLLBACK ends the transaction.
+local function change(plan, of_client, body, ...)
+    if plan.conflict == 'fail' then body = conflicts.keeping(body) end
+    local done, count, ids
+    if plan.rules then
+        done, count, ids = pcall(atomically, rules.statement, internal.in_txn(), of_client, body, ...)
+    else
+        done, count, ids = pcall(atomically, body, ...)
+    end
+    if done and count ~= nil then return count, ids end
+    local failure = done and ids or count
+    if plan.conflict == 'rollback' and internal.in_txn() and conflicts.is_refusal(failure) then steps.rollback() end
+    error(failure, 0)
+end
+
 -- `of_client`: the statement is a request, whose SELECT gives the body of its reply.
 local function run(plan, given, of_client)
     local values = bind(plan, given)
+    rules.set_row_count(0)
     if plan.kind == 'set' then
         internal.set_setting(plan.name, plan.value)
+        rules.set_row_count(1)
         return { row_count = 1 }
     end
-    if plan.is_definition then return { row_count = define(plan) } end
+    if plan.is_definition then
+        local count = define(plan)
+        rules.set_row_count(count)
+        return { row_count = count }
+    end
     if plan.kind == 'select' then
         if of_client then return internal.sql_body(plan.plan, values, true) end
         local metadata, rows = internal.sql_select(plan.plan, values)
@@ -260,21 +287,16 @@ local function run(plan, given, of_client)
     end
     local count, ids
     if plan.kind == 'insert' then
-        local rows, keys, conflict, sequence, generated = internal.sql_rows(plan.plan, values, of_client)
-        if plan.rules then
-            count, ids = atomically(rules.statement, internal.in_txn(), of_client, insert_rows, plan, rows, keys, conflict, sequence, generated)
-        elseif #rows == 1 and conflict == 'fail' then
-            count, ids = insert_rows(plan, rows, keys, conflict, sequence, generated)
+        local rows, sequence, generated = internal.sql_rows(plan.plan, values, of_client)
+        if #rows == 1 and plan.conflict == 'abort' and not plan.rules then
+            count, ids = insert_rows(plan, rows, sequence, generated)
         else
-            count, ids = atomically(insert_rows, plan, rows, keys, conflict, sequence, generated)
+            count, ids = change(plan, of_client, insert_rows, plan, rows, sequence, generated)
         end
     else
-        if plan.rules then
-            count = atomically(rules.statement, internal.in_txn(), of_client, change_rows, plan, values, of_client)
-        else
-            count = atomically(change_rows, plan, values, of_client)
-        end
+        count = change(plan, of_client, change_rows, plan, values, of_client)
     end
+    rules.set_row_count(count)
     return { row_count = count, autoincrement_ids = ids }
 end
 
@@ -310,7 +332,7 @@ end
 
 internal.forget_statements = function(session)
     total = total - (sizes[session] or 0)
-    prepared[session], sizes[session] = nil, nil
+    prepared[session], sizes[session], row_counts[session] = nil, nil, nil
 end
 
 local function describe(id, plan)

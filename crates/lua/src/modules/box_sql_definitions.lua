@@ -24,7 +24,8 @@ local function part_of(field, definition, collation)
     if type(collation) == 'string' then collation = internal.sql_collation(collation) end
     local is_nullable = definition.is_nullable or false
     return {
-        field = field - 1, type = definition.type, is_nullable = is_nullable, nullable_action = nullable_action(is_nullable),
+        field = field - 1, type = definition.type, is_nullable = is_nullable,
+        nullable_action = definition.nullable_action or nullable_action(is_nullable),
         sort_order = 'asc', collation = collation,
     }
 end
@@ -37,11 +38,12 @@ end
 -- CREATE TABLE and DROP TABLE, by the functions of `box.schema`. The names of indexes are Tarantool's.
 local function create_table(plan)
     for _, field in ipairs(plan.fields) do
-        field.nullable_action = nullable_action(field.is_nullable)
+        field.nullable_action = field.nullable_action or nullable_action(field.is_nullable)
         -- The format of `create` has the name; this refuses one that does not exist as SQL does.
         if field.collation then internal.sql_collation(field.collation) end
     end
-    local space = box.schema.space.create(plan.name, { format = plan.fields, field_count = #plan.fields })
+    local engine = plan.engine or internal.setting('sql_default_engine')
+    local space = box.schema.space.create(plan.name, { format = plan.fields, field_count = #plan.fields, engine = engine })
     for number, key in ipairs(plan.keys) do
         local parts, is_primary = {}, number == 1
         for place, part in ipairs(key) do parts[place] = part_of(part.field, plan.fields[part.field], part.collation) end
@@ -246,6 +248,20 @@ local function check_children(space)
     end
 end
 
+local function truncate(plan)
+    local space = find_space(plan.name)
+    local reason
+    for _, row in ipairs(internal.system_rows(FK_CONSTRAINT, {})) do
+        if row[3] == space.id then reason = 'other objects depend on it' end
+    end
+    if not reason and internal.system_row(SPACE, 0, { space.id })[6].view then reason = 'space is a view' end
+    if reason then
+        fail(SQL_EXECUTE, ("Failed to execute SQL statement: can not truncate space '%s' because %s"):format(space.name, reason))
+    end
+    space:truncate()
+    return 0
+end
+
 local function create(plan, space, atomically)
     if space ~= nil and plan.is_optional then return 0 end
     if plan.kind == 'create view' then
@@ -287,6 +303,7 @@ local function drop(plan, space, atomically)
 end
 
 local others = {
+    ['truncate'] = truncate,
     ['create trigger'] = create_trigger,
     ['drop trigger'] = drop_trigger,
     ['add foreign key'] = function(plan)

@@ -5,6 +5,7 @@
 -- checked when its statement ends, or its transaction if it is deferred: a key is violated if a row of the child has it and
 -- no row of the parent does. So the check looks at the rows as they are then, whatever came in between.
 local internal = require('lycosa.box')
+local conflicts = require('lycosa.sql_conflicts')
 local fiber = require('fiber')
 
 local SCHEMA_SPACE, TRIGGER, FK_CONSTRAINT = 280, 328, 356
@@ -21,8 +22,11 @@ local RAISE_IGNORE = 'RAISE(IGNORE)'
 
 local rules = {}
 
--- Runs a statement with values, within the bounds of a client's request if it is of one; `box.sql` sets it.
+-- `box.sql` sets these: runs a statement with values, within the bounds of a client's request if it is of one; the value of `ROW_COUNT()`,
+-- and its change.
 function rules.execute_as() end
+function rules.row_count() end
+function rules.set_row_count() end
 
 local function fail(code, message) error(internal.new_error('ClientError', code, message), 0) end
 local function violated() fail(SQL_EXECUTE, 'Failed to execute SQL statement: FOREIGN KEY constraint failed') end
@@ -121,6 +125,14 @@ local function execute(text, values)
     return rules.execute_as(text, values, state and state.of_client or false)
 end
 
+-- Runs a statement that `ROW_COUNT()` does not count.
+local function execute_uncounted(text, values)
+    local count = rules.row_count()
+    local result = execute(text, values)
+    rules.set_row_count(count)
+    return result
+end
+
 -- Keys to check when the transaction ends, with a savepoint that tells whether it is still open.
 local deferred = {}
 
@@ -138,7 +150,7 @@ end
 
 local function is_violated(entry)
     local key, values = entry.key, entry.values
-    local function finds(text) return #box.session.su('admin', execute, text, values).rows > 0 end
+    local function finds(text) return #box.session.su('admin', execute_uncounted, text, values).rows > 0 end
     return finds(key.find_child) and not finds(key.find_parent)
 end
 
@@ -210,7 +222,7 @@ local function is_same(left, right, count)
     return true
 end
 
-local function run_piece(own, piece, old, new)
+local function run_piece(own, piece, old, new, runs)
     local values = {}
     for place, field in ipairs(piece.fields) do
         local number = own.places[field.name]
@@ -223,7 +235,7 @@ local function run_piece(own, piece, old, new)
         if value == nil then value = box.NULL end
         values[place] = value
     end
-    return execute(piece.text, values)
+    return runs(piece.text, values)
 end
 
 local function is_due(own, trigger, old, new, written)
@@ -236,13 +248,13 @@ end
 
 local function fire_one(own, trigger, old, new)
     if trigger.when then
-        local holds = run_piece(own, trigger.when, old, new).rows[1][1]
+        local holds = run_piece(own, trigger.when, old, new, execute_uncounted).rows[1][1]
         if holds ~= nil and type(holds) ~= 'boolean' then
             fail(TYPE_MISMATCH, ('Type mismatch: can not convert %s to boolean'):format(tostring(holds)))
         end
         if holds ~= true then return end
     end
-    for _, piece in ipairs(trigger.statements) do run_piece(own, piece, old, new) end
+    for _, piece in ipairs(trigger.statements) do run_piece(own, piece, old, new, execute) end
 end
 
 -- Runs the triggers of an event. Returns false if RAISE(IGNORE) gives the row up.
@@ -252,10 +264,11 @@ local function fire(own, event, time, old, new, written)
         local may_run = trigger.time == time and is_due(own, trigger, old, new, written)
         if may_run and active[trigger] and not internal.setting('sql_recursive_triggers') then may_run = false end
         if may_run then
-            local was_active = active[trigger]
+            local was_active, count = active[trigger], rules.row_count()
             active[trigger] = true
             local done, failure = pcall(fire_one, own, trigger, old, new)
             active[trigger] = was_active
+            rules.set_row_count(count)
             if not done then
                 if tostring(failure) == RAISE_IGNORE then return false end
                 error(failure, 0)
@@ -302,6 +315,7 @@ local function note_child(own, new)
 end
 
 function rules.delete(own, space, key)
+    if not own then return internal.change('delete', space, 0, key) == nil and 0 or 1 end
     local old = internal.system_row(space, 0, key)
     if old == nil or not fire(own, 'delete', 'before', old, nil) then return 0 end
     if internal.change('delete', space, 0, key) == nil then return 0 end
@@ -310,19 +324,44 @@ function rules.delete(own, space, key)
     return 1
 end
 
-function rules.update(own, space, key, operations)
+-- Changes a row to `planned`. Returns the number of rows that changed, and the new row.
+local function replace_row(own, space, key, planned, keys)
+    local count, is_gone = conflicts.remove(space, keys, planned, function(other) return rules.delete(own, space, other) end)
+    if not is_gone then return count end
+    -- A row whose primary key changes is still there.
+    if internal.system_row(space, 0, key) then internal.change('delete', space, 0, key) end
+    local new = internal.change('insert', space, 0, planned)
+    return count + 1, new
+end
+
+-- `conflict` is the word behind OR; `keys` are the unique keys of the space, if the word asks for them.
+function rules.update(own, space, key, operations, conflict, keys)
+    if not own and not keys then
+        internal.change('update', space, 0, key, operations)
+        return 1
+    end
     local old = internal.system_row(space, 0, key)
     if old == nil then return 0 end
     local written = {}
     for _, operation in operations:pairs() do written[operation[2]] = true end
     local planned = old:update(operations:totable())
-    if not fire(own, 'update', 'before', old, planned, written) then return 0 end
-    local new = internal.change('update', space, 0, key, operations)
-    if new == nil then return 0 end
-    act(own, 'on_update', old, new)
-    note_child(own, new)
-    fire(own, 'update', 'after', old, new, written)
-    return 1
+    if own and not fire(own, 'update', 'before', old, planned, written) then return 0 end
+    local count, new = 1, nil
+    if conflict == 'replace' then
+        count, new = replace_row(own, space, key, planned, keys)
+    elseif conflict == 'ignore' then
+        if conflicts.is_taken(space, keys, planned, written) then return 0 end
+        new = conflicts.ignoring(internal.change, 'update', space, 0, key, operations)
+    else
+        new = internal.change('update', space, 0, key, operations)
+    end
+    if new == nil then return count end
+    if own then
+        act(own, 'on_update', old, new)
+        note_child(own, new)
+        fire(own, 'update', 'after', old, new, written)
+    end
+    return count
 end
 
 -- Runs the INSTEAD OF triggers of a view for a row. As in Tarantool, no row of the view counts as changed.
@@ -338,25 +377,32 @@ function rules.instead(own, event, old, operations)
     return 0
 end
 
--- Returns the number of rows that changed, and the new row.
-function rules.insert(own, space, kind, row, key, replaces)
-    if not fire(own, 'insert', 'before', nil, row) then return 0 end
-    local count = 0
-    if replaces then
-        local old = internal.system_row(space, 0, key)
-        if old ~= nil then
-            if not fire(own, 'delete', 'before', old, nil) then return 0 end
-            internal.change('delete', space, 0, key)
-            act(own, 'on_delete', old, nil)
-            fire(own, 'delete', 'after', old, nil)
-            count = 1
-        end
+-- Inserts a row. Returns the number of rows that changed, and the new row. `conflict` and `keys` are those of `rules.update`.
+function rules.insert(own, space, row, conflict, keys)
+    if own and not fire(own, 'insert', 'before', nil, row) then return 0 end
+    local count, new = 0, nil
+    if conflict == 'replace' then
+        local is_gone
+        count, is_gone = conflicts.remove(space, keys, row, function(key, is_primary)
+            -- Without rules the row takes the place of the one with its primary key.
+            return not own and is_primary and 1 or rules.delete(own, space, key)
+        end)
+        if not is_gone then return count end
+        new = internal.change('replace', space, 0, row)
+    elseif conflict == 'ignore' then
+        new = conflicts.ignoring(internal.change, 'insert', space, 0, row)
+    else
+        new = internal.change('insert', space, 0, row)
     end
-    local new = internal.change(kind, space, 0, row)
-    if new == nil then return count end
-    note_child(own, new)
-    -- A row of the parent that comes may end a violation, and begins none.
-    fire(own, 'insert', 'after', nil, new)
+    if new == nil then
+        -- A trigger of a program has kept the row back.
+        return (own or conflict == 'ignore') and count or count + 1
+    end
+    if own then
+        note_child(own, new)
+        -- A row of the parent that comes may end a violation, and begins none.
+        fire(own, 'insert', 'after', nil, new)
+    end
     return count + 1, new
 end
 

@@ -423,6 +423,11 @@ fn triggers_and_foreign_keys_of_sql_are_theirs() {
 }
 
 #[test]
+fn conflicts_defaults_and_counts_of_sql_are_theirs() {
+    compare("sql_changes.lua", &[]);
+}
+
+#[test]
 fn errors_have_codes_texts_and_causes() {
     compare("errors.lua", &[]);
 }

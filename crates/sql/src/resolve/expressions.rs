@@ -31,6 +31,11 @@ impl Context<'_> {
         use ast::Expr as Ast;
         self.parts += 1;
         Ok(match expr {
+            Ast::Identifier(ident)
+                if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("UNKNOWN") =>
+            {
+                Expr::Literal(Value::Nil)
+            }
             Ast::Identifier(ident) => self.column(&ident)?,
             Ast::CompoundIdentifier(parts) => self.column_of(&parts)?,
             Ast::Subquery(_) | Ast::Exists { .. } | Ast::InSubquery { .. } => return self.queried(expr),
@@ -207,6 +212,10 @@ impl Context<'_> {
             }
         }
         self.may_aggregate = may_aggregate;
+        // Without arguments it has become a parameter before.
+        if name == "ROW_COUNT" && !arguments.is_empty() {
+            return Err(wrong_count(&name, "0", arguments.len()));
+        }
         if let Some(kind) = aggregate {
             if !self.may_aggregate {
                 return Err(generic(format!("misuse of aggregate function {name}()")));

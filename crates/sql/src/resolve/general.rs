@@ -8,7 +8,7 @@ use sqlparser::ast::Statement;
 use super::names::{Catalog, Named, Names, has_query};
 use super::{Context, delete_of, generic, unsupported};
 use crate::Failure;
-use crate::changes::{self, InsertParts, insert_parts_of};
+use crate::changes::{self, InsertParts, Updated, insert_parts_of};
 use crate::query::{General, GeneralChange, Joined, Origin, Part, Query, Source, Wanted};
 use crate::tree::{Body, Column, Expr, Plan, Select};
 
@@ -26,10 +26,10 @@ pub(super) fn plan_of(
         }
         Statement::Insert(insert) => insert_of(insert, catalog)?,
         Statement::Update(update) => {
-            let (context, written, selection) =
+            let Updated { context, written, selection, conflict } =
                 changes::update_of(update, store, |context| context.open(catalog))?;
             let (targets, values): (Vec<_>, Vec<_>) = written.into_iter().unzip();
-            changed(context, selection, values, GeneralChange::Update(targets))?
+            changed(context, selection, values, GeneralChange::Update(targets, conflict))?
         }
         Statement::Delete(delete) => {
             let (from, selection) = delete_of(delete)?;
@@ -74,8 +74,8 @@ fn insert_of<'a>(insert: sqlparser::ast::Insert, catalog: &'a Catalog<'a>) -> Re
     if root.columns.len() != written.len() {
         return Err(changes::wrong_count(space, has_columns, written.len(), root.columns.len()));
     }
-    let (targets, sequence) = changes::targets_of(&target, space, catalog.store)?;
     let defaults = super::defaults_of(space, catalog.store)?;
+    let (targets, sequence) = changes::targets_of(&target, space, &defaults, catalog.store)?;
     let change = GeneralChange::Insert { targets, written, conflict, sequence, defaults };
     Ok((context, root, space.id(), Some(change)))
 }

@@ -1,6 +1,7 @@
 //! Words that are no names unless they stand in quotes.
 
 use sqlparser::ast::Ident;
+use sqlparser::tokenizer::Location;
 
 use super::shortened;
 use crate::Failure;
@@ -181,14 +182,17 @@ const RESERVED: [&str; 167] = [
 
 /// Refuses a name that is a reserved word.
 pub(super) fn check(ident: &Ident, upper: &str) -> Result<(), Failure> {
-    if RESERVED.binary_search(&upper).is_err() {
-        return Ok(());
-    }
-    let (line, column) = (ident.span.start.line.max(1), ident.span.start.column.max(1));
-    let word = shortened(&ident.value);
+    refused(&ident.value, upper, ident.span.start).map_or(Ok(()), Err)
+}
+
+/// The error of a word without quotes that does not belong where it stands; `None` for a word that may be a name.
+pub(crate) fn refused(word: &str, upper: &str, at: Location) -> Option<Failure> {
+    RESERVED.binary_search(&upper).ok()?;
+    let (line, column) = (at.line.max(1), at.column.max(1));
+    let word = shortened(word);
     let text = format!(
         "At line {line} at or near position {column}: keyword '{word}' is reserved. Please use double quotes if '{word}' is an \
          identifier."
     );
-    Err(Failure::new(KEYWORD_IS_RESERVED, text))
+    Some(Failure::new(KEYWORD_IS_RESERVED, text))
 }

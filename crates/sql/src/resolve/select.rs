@@ -10,6 +10,7 @@ use sqlparser::ast::{self, SelectItem, SetExpr};
 use super::names::{Named, ambiguous};
 use super::types::type_of;
 use super::{Context, MAX_COLUMNS, at_most, generic, name, no_such_space, none, simple_name, unsupported};
+use crate::parse::near;
 use crate::tree::{Column, Expr, Order, Select};
 use crate::{Failure, strings, value};
 
@@ -78,6 +79,9 @@ pub(super) fn bounds_of(clause: Option<ast::LimitClause>) -> Result<(Option<Expr
         }
     };
     let constant = |expr: Option<ast::Expr>| {
+        if matches!(expr, Some(ast::Expr::Collate { .. })) {
+            return Err(near(1, "COLLATE"));
+        }
         let mut nothing = Context::nothing();
         expr.map(|expr| nothing.expression(expr)).transpose()
     };

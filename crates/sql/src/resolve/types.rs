@@ -4,7 +4,7 @@ use lycosa_tuple::value::Value;
 
 use super::Context;
 use crate::functions::Function;
-use crate::tree::{AggregateKind, Expr};
+use crate::tree::{AggregateKind, Comparison, Expr};
 
 /// The type that an expression has in metadata; `None`: that of a parameter.
 pub(super) fn type_of(expr: &Expr, context: &Context<'_>) -> Option<&'static str> {
@@ -36,22 +36,25 @@ pub(super) fn type_of(expr: &Expr, context: &Context<'_>) -> Option<&'static str
             Some(AggregateKind::GroupConcat) => "string",
             _ => "number",
         },
+        // As in Tarantool 2.6, which has no type for this operator, and takes LIKE for a function of integers.
+        Expr::Compare(Comparison::AtLeast, ..) => "any",
+        Expr::Like(..) => "integer",
         Expr::And(..)
         | Expr::Or(..)
         | Expr::Not(_)
         | Expr::Compare(..)
         | Expr::Between(..)
         | Expr::IsNull(_)
-        | Expr::In(..)
-        | Expr::Like(..) => "boolean",
+        | Expr::In(..) => "boolean",
         Expr::Arithmetic(_, left, right) => {
-            let is_whole = |ty: &str| matches!(ty, "integer" | "unsigned" | "scalar");
-            if is_whole(of(left)) && is_whole(of(right)) { "integer" } else { "number" }
+            let types = [of(left), of(right)];
+            let widest =
+                ["number", "double", "integer", "unsigned"].into_iter().find(|ty| types.contains(ty));
+            widest.unwrap_or("scalar")
         }
-        Expr::Minus(inner) | Expr::Ordered(inner, _) | Expr::Collate(inner, _) => {
+        Expr::Minus(inner) | Expr::Invert(inner) | Expr::Ordered(inner, _) | Expr::Collate(inner, _) => {
             return type_of(inner, context);
         }
-        Expr::Invert(_) => "integer",
         Expr::Concat(..) => "string",
         Expr::Cast(_, ty) => ty.name(),
         Expr::Case(_, branches, otherwise) => {

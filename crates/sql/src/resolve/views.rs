@@ -115,6 +115,7 @@ pub(crate) fn fields_of(
         ty: field.ty,
         nullable: true,
         default: None,
+        on_null: None,
         collation: strings::id_of(&field.order),
     });
     Ok(fields.collect())

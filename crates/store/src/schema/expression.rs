@@ -2,7 +2,7 @@
 //!
 //! A Tarantool parses the expression when it reads the definition, also at a start, and does not start on one that it
 //! cannot parse. So the store accepts what it surely parses: a number, a string, a blob, a boolean or NULL, with a
-//! sign before a number. A text that is no expression is refused as there; any other expression is refused as not supported.
+//! sign before a number. A text that is no expression is refused as there; SQL decides about any other one.
 
 use crate::error::Error;
 
@@ -12,6 +12,9 @@ const RESERVED: [&str; 24] = [
     "where", "having", "limit", "union", "join", "on", "as", "set", "values", "date", "datetime", "int",
     "integer",
 ];
+
+/// What a store without SQL lacks.
+pub(crate) const EXPRESSIONS: &str = "SQL expressions as defaults, other than literals";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -29,8 +32,8 @@ struct Token<'a> {
     text: &'a str,
 }
 
-/// Checks the `default` of a field.
-pub(crate) fn check_default(text: &str) -> Result<(), Error> {
+/// Checks the `default` of a field; `sql` checks an expression that is no literal.
+pub(crate) fn check_default(text: &str, sql: &dyn Fn(&str) -> Result<(), Error>) -> Result<(), Error> {
     let tokens = tokens(text)?;
     let near = |token: &str| Err(Error::SqlSyntaxNearToken(token.to_owned()));
     if tokens.is_empty() && !text.is_empty() {
@@ -80,7 +83,7 @@ pub(crate) fn check_default(text: &str) -> Result<(), Error> {
     {
         return near(last.text);
     }
-    Err(Error::lacks("SQL expressions as defaults, other than literals"))
+    sql(text)
 }
 
 /// Splits a text into tokens; white space and comments are none.
@@ -142,7 +145,7 @@ fn tokens(text: &str) -> Result<Vec<Token<'_>>, Error> {
             ')' => (Kind::Close, 1),
             ';' => (Kind::End, 1),
             '?' | ':' | '$' => {
-                return Err(Error::lacks("SQL expressions as defaults, other than literals"));
+                return Err(Error::lacks(EXPRESSIONS));
             }
             '+' | '-' | '*' | '/' | '%' | ',' | '=' | '<' | '>' | '!' | '|' | '&' | '~' => {
                 let two = ["||", "<<", ">>", "<=", ">=", "<>", "!=", "=="];
@@ -200,8 +203,13 @@ fn number(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::check_default;
+    use super::{EXPRESSIONS, check_default};
     use crate::error::Error;
+
+    /// As a store without SQL.
+    fn check(text: &str) -> Result<(), Error> {
+        check_default(text, &|_| Err(Error::lacks(EXPRESSIONS)))
+    }
 
     /// What a real 2.6 says of each.
     #[test]
@@ -210,7 +218,7 @@ mod tests {
             "1", "-1", "+1", "- 1", "1.5", "1e3", ".5", "1.", "'a'", "'a''b'", "null", "TRUE", "x'00'", "",
             "1;",
         ] {
-            assert_eq!(check_default(text), Ok(()), "{text}");
+            assert_eq!(check(text), Ok(()), "{text}");
         }
         for (text, token) in [
             ("1 +", "+"),
@@ -225,18 +233,18 @@ mod tests {
             ("1; 2", "2"),
             (",", ","),
         ] {
-            assert_eq!(check_default(text), Err(Error::SqlSyntaxNearToken(token.to_owned())), "{text}");
+            assert_eq!(check(text), Err(Error::SqlSyntaxNearToken(token.to_owned())), "{text}");
         }
         for (text, token) in
             [("'a", "'a"), ("X'0'", "X'0'"), ("@", "@"), ("#", "#"), ("1a", "1a"), ("[1]", "["), ("{}", "{")]
         {
             let expected = Error::SqlUnknownToken { position: 1, token: token.to_owned() };
-            assert_eq!(check_default(text), Err(expected), "{text}");
+            assert_eq!(check(text), Err(expected), "{text}");
         }
         for text in
             ["a", "nope()", "a*b", "case when 1 then 2 end", "1 and 2", "?", "(1)", "ключ", "0x", "é'"]
         {
-            assert!(check_default(text).is_err(), "{text}");
+            assert!(check(text).is_err(), "{text}");
         }
     }
 }

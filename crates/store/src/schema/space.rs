@@ -95,12 +95,13 @@ impl SpaceDef {
     ];
 
     /// Decodes a row. `is_altered`: it changes a space. A `lenient` decoding takes
-    /// defaults as they are: the rows of a data folder are history that cannot be refused.
+    /// defaults as they are: the rows of a data folder are history that cannot be refused. `sql` checks a default that is no literal.
     pub(crate) fn decode(
         row: Row<'_>,
         is_altered: bool,
         collations: &Collations,
         lenient: bool,
+        sql: &dyn Fn(&str) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let wrong = |name: String, reason: &str| {
             let reason = reason.to_owned();
@@ -124,7 +125,7 @@ impl SpaceDef {
             reason,
         })?;
         let wrong_field = |reason: String| wrong(name.clone(), &reason);
-        let fields = decode_format(row.raw(6)?, collations, lenient, &wrong_field)?;
+        let fields = decode_format(row.raw(6)?, collations, lenient, sql, &wrong_field)?;
         if field_count != 0 && (field_count as usize) < fields.len() {
             return Err(wrong(name, "exact_field_count must be either 0 or >= formatted field count"));
         }
@@ -166,6 +167,7 @@ fn decode_format(
     format: &[u8],
     collations: &Collations,
     lenient: bool,
+    sql: &dyn Fn(&str) -> Result<(), Error>,
     wrong: &dyn Fn(String) -> Error,
 ) -> Result<Vec<FieldDef>, Error> {
     const KNOWN: [(&str, OptionType); 6] = [
@@ -221,7 +223,7 @@ fn decode_format(
             }
         }
         if let Some(default) = options.text("default").filter(|_| !lenient) {
-            check_default(&default)?;
+            check_default(&default, sql)?;
         }
         // A format has as many fields as fit a tuple, so no name is compared with all others.
         if !names.insert(name.clone()) {
@@ -282,7 +284,10 @@ impl Store {
         let row = Row::new(self.arena.get(row));
         let id = row.uint(0)?;
         let present = u32::try_from(id).ok().and_then(|id| self.catalog.get(id));
-        let def = SpaceDef::decode(row, present.is_some(), &self.schema.collations, self.is_history())?;
+        let (collations, is_history) = (&self.schema.collations, self.is_history());
+        let def = SpaceDef::decode(row, present.is_some(), collations, is_history, &|text| {
+            self.check_default(text)
+        })?;
         let Some(present) = present else {
             let object =
                 SchemaObject { kind: ObjectType::Space, id: def.id, owner: def.owner, name: &def.name };

@@ -7,6 +7,7 @@
 //! Absent: the rows of a Tarantool's folder and of a master, which are kept as they are; checks of the tables that a trigger's
 //! statements change, which each run finds.
 
+use super::expression::EXPRESSIONS;
 use super::row::{Options, Row};
 use super::space::SpaceDef;
 use crate::check::Compiled;
@@ -29,6 +30,11 @@ pub enum SqlText<'a> {
         /// The space that the row names.
         space: SpaceId,
         /// The text.
+        text: &'a str,
+    },
+    /// The default value of a field.
+    Default {
+        /// The text of the expression.
         text: &'a str,
     },
 }
@@ -66,6 +72,11 @@ impl Store {
             Error::WrongSpaceOptions { field: 5, reason }
         })?;
         self.check_sql("SQL views", SqlText::View { text: &options.text("sql").unwrap_or_default() })
+    }
+
+    /// Refuses the default value of a field that is neither a literal nor a constant expression.
+    pub(crate) fn check_default(&self, text: &str) -> Result<(), Error> {
+        self.check_sql(EXPRESSIONS, SqlText::Default { text })
     }
 
     /// Whether a view reads the space.

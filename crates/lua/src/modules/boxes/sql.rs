@@ -165,7 +165,8 @@ fn planned(lua: &Lua) -> Result<&Plan, Error> {
 }
 
 /// `sql_info(plan)`: what it does (`select`, `insert`, `update` or `delete`), the names of its parameters, the metadata of a
-/// SELECT, the version of the schema that it is good for, the space, and what it takes to keep the plan.
+/// SELECT, the version of the schema that it is good for, the space, what it takes to keep the plan, and what becomes of a key that is
+/// taken: `abort`, `fail`, `rollback`, `replace` or `ignore`.
 fn info(lua: Lua) -> Result<i32, Error> {
     let plan = planned(&lua)?;
     lua.push_str(match plan.kind() {
@@ -183,7 +184,8 @@ fn info(lua: Lua) -> Result<i32, Error> {
     lua.push_number(f64::from(plan.schema_version));
     lua.push_number(f64::from(plan.space()));
     lua.push_number(plan.weight as f64);
-    Ok(6)
+    lua.push_str(plan.conflict());
+    Ok(7)
 }
 
 /// Pushes `{{name = …, type = …}, …}`.
@@ -311,40 +313,23 @@ fn changes(lua: Lua) -> Result<i32, Error> {
     Ok(2)
 }
 
-/// `sql_rows(plan, parameters, of_client)` returns five values about an INSERT. The first two are its tuples and their primary keys. The
-/// third says what becomes of a key that is taken: `fail`, `replace` or `ignore`. The last two are the number of the field,
-/// from 1, that a sequence fills (or `nil`), and which tuples it fills.
+/// `sql_rows(plan, parameters, of_client)`: the tuples of an INSERT, the number of the field, from 1, that a sequence fills (or `nil`), and
+/// which tuples it fills.
 fn rows(lua: Lua) -> Result<i32, Error> {
     lua.join_transaction()?;
     let plan = planned(&lua)?;
-    let Inserted { tuples, conflict, sequence } = if plan.inserts_query() {
+    let Inserted { tuples, sequence } = if plan.inserts_query() {
         let run = run(lua, plan, true)?;
         sql::inserted_of_query(plan, &run, limits(lua, 3)?)?
     } else {
         let (limits, parameters) = (limits(lua, 3)?, parameters(lua, 2)?);
         on_big_stack(|| sql::inserted(plan, &parameters, limits))?
     };
-    let keys = lua.with_instance(|instance| {
-        let space = instance.store().space(plan.space()).map_err(|error| of_store(&error))?;
-        let key = space.index(0).map(lycosa_store::SpaceIndex::key);
-        let keys = tuples.iter().map(|tuple| {
-            let mut out = Vec::new();
-            if let Some(key) = key {
-                mp::write_array(&mut out, key.part_count());
-                key.extract(tuple, &mut out);
-            }
-            out
-        });
-        Ok::<Vec<Vec<u8>>, ErrorObject>(keys.collect())
-    })?;
-    for list in [&tuples, &keys] {
-        lua.new_table(list.len(), 0);
-        for (number, tuple) in (1..).zip(list.iter()) {
-            lua.push_tuple(tuple)?;
-            lua.raw_set_item(-2, number);
-        }
+    lua.new_table(tuples.len(), 0);
+    for (number, tuple) in (1..).zip(&tuples) {
+        lua.push_tuple(tuple)?;
+        lua.raw_set_item(-2, number);
     }
-    lua.push_str(conflict);
     match sequence {
         Some(field) => lua.push_number(f64::from(field) + 1.0),
         None => lua.push_nil(),
@@ -356,5 +341,5 @@ fn rows(lua: Lua) -> Result<i32, Error> {
         lua.push_bool(field.is_some_and(|field| matches!(Reader::new(field).kind(), Ok(mp::Kind::Nil))));
         lua.raw_set_item(-2, number);
     }
-    Ok(5)
+    Ok(3)
 }

@@ -9,9 +9,10 @@ use crate::error::Error;
 /// `sql_definition(text)`: the words of a definition or of a step of a transaction, and nothing for any other statement.
 ///
 /// - `create`: the name, whether the space may exist, the fields, the keys, the field that a sequence fills, the foreign keys,
-///   and the check constraints;
+///   the check constraints, and the engine;
 /// - `create view`: the name, whether the space may exist, and the text of the statement;
 /// - `drop`, `drop view`: the name, and whether the space may be absent;
+/// - `truncate`: the name;
 /// - `create index`, `drop index`: the name, whether the index may exist or be absent, and the space; then the fields of a new
 ///   index, and whether it is unique;
 /// - `create trigger`, `drop trigger`: the name, whether the trigger may exist or be absent; then the new trigger;
@@ -23,7 +24,17 @@ pub(super) fn definition(lua: Lua) -> Result<i32, Error> {
     let text = lua.text(1).ok_or_else(|| Error::here("usage: sql_definition(text)"))?;
     let Some(definition) = on_big_stack(|| sql::definition(&text))? else { return Ok(0) };
     Ok(match definition {
-        Definition::Create { name, is_optional, fields, collations, keys, sequence, foreign, checks } => {
+        Definition::Create {
+            name,
+            is_optional,
+            fields,
+            collations,
+            keys,
+            sequence,
+            foreign,
+            checks,
+            engine,
+        } => {
             push_head(lua, "create", &name, is_optional);
             lua.new_table(fields.len(), 0);
             for (number, (field, collation)) in (1..).zip(fields.iter().zip(&collations)) {
@@ -48,7 +59,11 @@ pub(super) fn definition(lua: Lua) -> Result<i32, Error> {
                 push_optional(lua, Some(text), "text");
                 lua.raw_set_item(-2, number);
             }
-            8
+            match engine {
+                Some(engine) => lua.push_str(&engine),
+                None => lua.push_nil(),
+            }
+            9
         }
         Definition::Drop { name, is_optional, is_view } => {
             push_head(lua, if is_view { "drop view" } else { "drop" }, &name, is_optional)
@@ -84,6 +99,7 @@ fn smaller(lua: Lua, definition: &Definition) -> i32 {
         Definition::CreateView { name, is_optional, text } => ("create view", name, *is_optional, Some(text)),
         Definition::DropIndex { name, space, is_optional } => ("drop index", name, *is_optional, Some(space)),
         Definition::DropTrigger { name, is_optional } => ("drop trigger", name, *is_optional, None),
+        Definition::Truncate { name } => ("truncate", name, false, None),
         Definition::DropConstraint { name, space } => ("drop constraint", name, false, Some(space)),
         Definition::Rename { name, to } => ("rename", name, false, Some(to)),
         Definition::SwitchCheck { name, space, is_enabled } => {
@@ -236,4 +252,5 @@ pub(super) fn push_field(lua: Lua, field: &Field) {
     lua.push_bool(field.nullable);
     lua.raw_set_field(-2, "is_nullable");
     push_optional(lua, field.default.as_deref(), "default");
+    push_optional(lua, field.on_null, "nullable_action");
 }
