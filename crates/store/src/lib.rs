@@ -17,6 +17,7 @@
 //! expressions of check constraints ([`RowCheck`]); the language of functions: a [`KeyMaker`] calls those of functional
 //! indexes. Spaces of the engine `vinyl` are kept in memory like all spaces.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 pub mod access;
@@ -263,6 +264,8 @@ pub struct Store {
     check_body: Option<BodyCheck>,
     /// Decides about views, triggers and check constraints of SQL; without it new ones are refused.
     sql: Option<SqlKnowledge>,
+    /// The work that the check constraints of a transaction may do yet, and the number of that transaction.
+    check_work: Cell<(u64, u64)>,
     /// Spaces of vinyl that were defined lately, of which the log warns.
     new_vinyl: Vec<SpaceId>,
     vinyl_writes: VinylWrites,
@@ -301,6 +304,7 @@ impl Store {
             view: None,
             check_body: None,
             sql: None,
+            check_work: Cell::default(),
             new_vinyl: Vec::new(),
             vinyl_writes: VinylWrites::default(),
             scratch: Vec::new(),

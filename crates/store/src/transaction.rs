@@ -226,6 +226,11 @@ impl Transaction {
         self.marks.has(handle) && self.has_listed(handle)
     }
 
+    /// Tells the transaction from all others of the process.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     fn has_listed(&mut self, handle: Handle) -> bool {
         for tuple in self.undo[self.listed..].iter().flat_map(Undo::tuples) {
             self.tuples.insert(tuple);

@@ -11,6 +11,7 @@ mod article;
 mod bench;
 mod c_modules;
 mod checkpoint;
+mod checks;
 mod clock;
 mod cluster;
 mod compatibility;

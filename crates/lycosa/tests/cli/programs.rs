@@ -27,7 +27,7 @@ pub(crate) fn programs() -> PathBuf {
 }
 
 /// The same program under both prints the same and ends the same.
-fn compare(name: &str, arguments: &[&str]) {
+pub(crate) fn compare(name: &str, arguments: &[&str]) {
     let script = programs().join(name);
     let ours = run(lycosa(), &script, arguments);
     let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
@@ -52,11 +52,6 @@ fn compare(name: &str, arguments: &[&str]) {
 #[test]
 fn a_program_sees_the_box_that_it_knows() {
     compare("box.lua", &["one", "two"]);
-}
-
-#[test]
-fn check_constraints_hold_for_every_door() {
-    compare("checks.lua", &[]);
 }
 
 #[test]
@@ -320,55 +315,6 @@ fn indexes_of_every_kind_change_hands() {
     if has_tarantool() {
         assert_eq!(ours, handed_over(lycosa(), "tarantool"));
         assert_eq!(ours, handed_over("tarantool", lycosa()));
-    }
-}
-
-/// Check constraints hold in a folder that the other server wrote, from its log and from its snapshot.
-#[test]
-fn check_constraints_change_hands() {
-    let script = programs().join("checks_kept.lua");
-    let in_folder = |program: &str, folder: &Path, mode: &str| {
-        let mut command = Command::new(program);
-        command.arg(&script).arg(mode).current_dir(folder).stdin(std::process::Stdio::null());
-        let output = command.output().expect("the program runs");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{program} {mode}: {errors}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let handed_over = |from: &str, to: &str| {
-        let folder = tempfile::tempdir().expect("a folder");
-        let written = in_folder(from, folder.path(), "write");
-        let read = ["read", "snap", "read"].map(|mode| in_folder(to, folder.path(), mode));
-        format!("{written}{}{}", read.concat(), in_folder(from, folder.path(), "snap"))
-    };
-    let ours = handed_over(lycosa(), lycosa());
-    assert_eq!(ours.matches("Check constraint failed 'SMALL': a < 10").count(), 8, "{ours}");
-    let replicated = |master: &str, replica: &str| {
-        let (folder, port) = (tempfile::tempdir().expect("a folder"), free_address().port().to_string());
-        let mut command = Command::new(master);
-        command
-            .arg(&script)
-            .args(["lead", &port])
-            .current_dir(folder.path())
-            .stdout(std::process::Stdio::null());
-        let mut led = command.stdin(std::process::Stdio::null()).spawn().expect("the program runs");
-        let mut command = Command::new(replica);
-        command.arg(&script).args(["follow", &port]).current_dir(folder.path());
-        let output = command.stdin(std::process::Stdio::null()).output().expect("the program runs");
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        if !output.status.success() {
-            led.kill().expect("it runs");
-        }
-        assert!(led.wait().expect("it ends").success() && output.status.success(), "{errors}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let followed = replicated(lycosa(), lycosa());
-    assert_eq!(followed.matches("Check constraint failed").count(), 5, "{followed}");
-    if has_tarantool() {
-        assert_eq!(ours, handed_over(lycosa(), "tarantool"));
-        assert_eq!(ours, handed_over("tarantool", lycosa()));
-        assert_eq!(followed, replicated(lycosa(), "tarantool"));
-        assert_eq!(followed, replicated("tarantool", lycosa()));
     }
 }
 

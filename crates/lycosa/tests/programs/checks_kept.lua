@@ -2,6 +2,7 @@
 --   write   begins a folder with constraints
 --   read    opens the folder and shows what holds
 --   snap    the same behind a snapshot
+--   late    begins a folder with a tuple that fails a constraint, which was enabled later, and takes a snapshot
 --   lead    begins a folder and serves a replica until that replica has shown what holds
 --   follow  is that replica
 local mode, port = arg[1], arg[2]
@@ -34,7 +35,6 @@ local function write()
     s:create_check_constraint('gone', '"n" > 1000000')
     s.ck_constraint.gone:drop()
     s:insert({ 1, 1 })
-    -- A check that was enabled later: the tuple stays, and the next change of it is checked.
     s.ck_constraint.odd:enable(false)
     s:insert({ 2, 2 })
     s:delete(2)
@@ -61,6 +61,13 @@ elseif mode == 'read' then
 elseif mode == 'snap' then
     box.snapshot()
     show()
+elseif mode == 'late' then
+    write()
+    local s = box.space.s
+    s.ck_constraint.odd:enable(false)
+    s:insert({ 2, 2 })
+    s.ck_constraint.odd:enable(true)
+    box.snapshot()
 elseif mode == 'lead' then
     box.schema.user.grant('guest', 'replication')
     write()

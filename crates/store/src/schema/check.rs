@@ -19,8 +19,9 @@ use crate::schema::row::Row;
 use crate::space::{Engine, PutMode, Space};
 use crate::{SpaceId, Store, system};
 
-/// Tarantool's `ER_UNSUPPORTED`.
+/// `ER_UNSUPPORTED`, `ER_SQL_EXECUTE` of Tarantool 2.6.
 const UNSUPPORTED: u32 = 5;
+const SQL_EXECUTE: u32 = 159;
 
 /// The name of a check and the check itself, as the row says.
 fn check_of(row: Row<'_>) -> Result<Check, Error> {
@@ -187,11 +188,30 @@ impl Store {
         if self.is_history() || self.limit_is_lifted {
             return Ok(());
         }
-        self.ask_checks(self.space(id)?, tuple)
+        let spent = self.ask_checks(self.space(id)?, tuple)?;
+        let (left, transaction) = self.check_work.get();
+        if transaction != self.transaction.number() {
+            return Ok(());
+        }
+        self.check_work.set((left.saturating_sub(spent), transaction));
+        if spent <= left {
+            return Ok(());
+        }
+        let message = "Failed to execute SQL statement: the check constraints of its rows take too long: change fewer rows \
+                       with each statement";
+        Err(Error::Sql(SqlFault { code: SQL_EXECUTE, message: message.to_owned() }))
     }
 
-    /// The same, for history too.
-    pub(crate) fn ask_checks(&self, space: &Space, tuple: &[u8]) -> Result<(), Error> {
+    /// Bounds the work of all checks in the open transaction. A bound that the transaction has already stays.
+    pub fn limit_check_work(&self, units: u64) {
+        let (_, transaction) = self.check_work.get();
+        if self.transaction.is_open && transaction != self.transaction.number() {
+            self.check_work.set((units, self.transaction.number()));
+        }
+    }
+
+    /// The same, for history too. Returns the work that the checks have done.
+    pub(crate) fn ask_checks(&self, space: &Space, tuple: &[u8]) -> Result<u64, Error> {
         let mut spent = 0;
         for check in space.checks.iter().filter(|check| check.is_enabled) {
             let compiled = self.compiled_check(space, check).map_err(|fault| {
@@ -204,7 +224,7 @@ impl Store {
                 return Err(Error::CheckFailed { name: check.name.clone(), text: check.text.clone() });
             }
         }
-        Ok(())
+        Ok(spent)
     }
 }
 

@@ -227,6 +227,28 @@ fn history_is_not_checked_and_unknown_texts_refuse_changes() {
     insert(&mut store, 512, "[4, 1]").unwrap();
 }
 
+/// A bound on the work of a transaction's checks ends with the transaction.
+#[test]
+fn the_work_of_a_transaction_has_a_bound() {
+    let mut store = store();
+    insert(&mut store, 364, &check("c", "N < 10", true)).unwrap();
+    store.limit_check_work(1);
+    store.begin(user::ADMIN);
+    store.limit_check_work(2);
+    store.limit_check_work(100);
+    let put = |store: &mut Store, tuple: &str| {
+        store.execute(&Statement::Insert { space: 512, tuple: &row(tuple) }).map(drop)
+    };
+    put(&mut store, "[1, 1]").unwrap();
+    put(&mut store, "[2, 2]").unwrap();
+    assert!(
+        refused(put(&mut store, "[3, 3]")).contains("take too long: change fewer rows with each statement")
+    );
+    store.commit();
+    insert(&mut store, 512, "[3, 3]").unwrap();
+    assert_eq!(store.space(512).unwrap().len(), 3);
+}
+
 /// The newest check is asked first; an altered space asks the oldest first, as in Tarantool.
 #[test]
 fn checks_are_asked_in_tarantools_order() {

@@ -223,11 +223,21 @@ fn limits(lua: Lua, index: i32) -> Result<Limits, Error> {
     Ok(if runs_programs { Limits::TRUSTED_CLIENT } else { Limits::CLIENT })
 }
 
+/// Bounds the work of check constraints on the rows that the statement changes: they are changed without a pause.
+fn limit_checks(lua: Lua, limits: Limits) -> Result<(), Error> {
+    let Some((units, _)) = limits.whole else { return Ok(()) };
+    lua.with_instance(|instance| {
+        instance.store().limit_check_work(units);
+        Ok(())
+    })
+}
+
 /// Runs a plan to its end. Others run between its steps unless a transaction is open or `alone` says so; then the watchdog's
 /// budget is looked at between them.
 fn run(lua: Lua, plan: &Plan, alone: bool) -> Result<Run, Error> {
     lua.join_transaction()?;
     let (limits, parameters, is_of_client) = (limits(lua, 3)?, parameters(lua, 2)?, lua.truth(3));
+    limit_checks(lua, limits)?;
     let user = lua.session()?.caller.effective;
     let mut run = lua.with_instance(|instance| {
         Ok(on_big_stack(|| Run::new(plan, instance.store(), user, parameters, limits)))
@@ -323,6 +333,7 @@ fn rows(lua: Lua) -> Result<i32, Error> {
         sql::inserted_of_query(plan, &run, limits(lua, 3)?)?
     } else {
         let (limits, parameters) = (limits(lua, 3)?, parameters(lua, 2)?);
+        limit_checks(lua, limits)?;
         on_big_stack(|| sql::inserted(plan, &parameters, limits))?
     };
     lua.new_table(tuples.len(), 0);
