@@ -10,6 +10,7 @@ use lycosa_tuple::tuple::TupleRef;
 use sqlparser::ast::{self, SetExpr};
 
 use crate::Failure;
+use crate::parse::near;
 use crate::resolve::{
     Context, MAX_COLUMNS, MAX_VALUES, at_most, defaults_of, generic, none, simple_name, unsupported,
 };
@@ -34,7 +35,7 @@ pub(crate) fn insert_parts_of(insert: ast::Insert, store: &Store) -> Result<Inse
         optimizer_hints,
         or,
         ignore,
-        into: _,
+        into,
         table,
         table_alias,
         columns,
@@ -58,6 +59,9 @@ pub(crate) fn insert_parts_of(insert: ast::Insert, store: &Store) -> Result<Inse
         multi_table_else_clause,
     } = insert;
     none(on.is_none(), "ON CONFLICT")?;
+    if let (false, ast::TableObject::TableName(table)) = (into, &table) {
+        return Err(near(1, table));
+    }
     none(returning.is_none() && output.is_none(), "RETURNING")?;
     let has_lists = !(optimizer_hints.is_empty() && assignments.is_empty() && after_columns.is_empty());
     let has_words = ignore || overwrite || has_table_keyword || priority.is_some() || partitioned.is_some();

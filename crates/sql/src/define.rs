@@ -13,10 +13,8 @@ use sqlparser::ast::{
 use sqlparser::keywords::Keyword;
 
 use crate::Failure;
-use crate::parse::{Parsed, default_texts, unexpected_behind};
-use crate::resolve::{
-    Context, MAX_COLUMNS, NO_SUCH_FUNCTION, at_most, generic, name, none, simple_name, unsupported,
-};
+use crate::parse::{Parsed, default_texts, unexpected_behind, unexpected_word};
+use crate::resolve::{Context, MAX_COLUMNS, NO_SUCH_FUNCTION, at_most, name, none, simple_name, unsupported};
 use crate::trigger::Trigger;
 use crate::value::execution;
 
@@ -26,6 +24,7 @@ const SYNTAX_NEAR: u32 = 184;
 const CREATE_SPACE: u32 = 9;
 const DUPLICATE_FIELD: u32 = 149;
 const NULLABLE_PRIMARY: u32 = 152;
+const CANT_RESOLVE_FIELD: u32 = 176;
 
 /// A column of a new space.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +50,15 @@ pub struct KeyField<F> {
     pub field: F,
     /// The name that COLLATE gives; `None`: the collation of the field.
     pub collation: Option<String>,
+}
+
+/// A kind of constraint that is a unique index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyKind {
+    /// PRIMARY KEY
+    Primary,
+    /// UNIQUE
+    Unique,
 }
 
 /// A foreign key. Names of fields are names of columns.
@@ -176,6 +184,8 @@ pub enum Definition {
         is_optional: bool,
         /// UNIQUE.
         is_unique: bool,
+        /// The key that ALTER TABLE … ADD CONSTRAINT adds; `None` for CREATE INDEX.
+        constraint: Option<KeyKind>,
         /// Its fields.
         columns: Vec<KeyField<String>>,
     },
@@ -219,7 +229,7 @@ pub(crate) fn definition_of(parsed: Parsed, text: &str) -> Result<Option<Definit
                 text: text.to_owned(),
             }))
         }
-        Statement::AlterTable(table) => alteration_of(table, &checks).map(Some),
+        Statement::AlterTable(table) => alteration_of(table, text, &checks).map(Some),
         Statement::CreateIndex(index) => create_index_of(&index).map(Some),
         Statement::Drop {
             object_type: ObjectType::Index,
@@ -296,7 +306,8 @@ fn key_of(columns: &[IndexColumn], fields: &[Field]) -> Result<Vec<KeyField<usiz
     let number = |column: &IndexColumn| {
         let KeyField { field: wanted, collation } = key_field(column)?;
         let place = fields.iter().position(|field| field.name == wanted);
-        let place = place.ok_or_else(|| generic(format!("Can't resolve field '{wanted}'")))?;
+        let place = place
+            .ok_or_else(|| Failure::new(CANT_RESOLVE_FIELD, format!("Can’t resolve field '{wanted}'")))?;
         Ok(KeyField { field: place + 1, collation })
     };
     columns.iter().map(number).collect()
@@ -357,6 +368,7 @@ fn create_index_of(index: &CreateIndex) -> Result<Definition, Failure> {
         space: simple_name(&index.table_name)?,
         is_optional: index.if_not_exists,
         is_unique: index.unique,
+        constraint: None,
         columns,
     })
 }
@@ -408,6 +420,11 @@ impl NewTable<'_> {
     fn take_option(&mut self, option: &ColumnOptionDef, field: &mut Field) -> Result<(), Failure> {
         let constraint = option.name.as_ref().map(name).transpose()?;
         let number = self.fields.len() + 1;
+        if let (Some(own), ColumnOption::Null | ColumnOption::Default(_) | ColumnOption::Collation(_)) =
+            (&option.name, &option.option)
+        {
+            return Err(unexpected_behind(self.text, own.span.end));
+        }
         match &option.option {
             ColumnOption::ForeignKey(key) => {
                 let columns = vec![field.name.clone()];
@@ -451,8 +468,10 @@ impl NewTable<'_> {
         match option.option.to_string().to_uppercase().as_str() {
             "PRIMARY KEY" => {
                 self.take_primary((constraint, vec![of_field(number)]))?;
-                if field.on_null.is_none() {
-                    self.take_null("abort", field)?;
+                match field.on_null {
+                    None => self.take_null("abort", field)?,
+                    Some("abort") => {}
+                    Some(_) => return Err(self.nullable_primary()),
                 }
             }
             "UNIQUE" => self.unique.push((constraint, vec![of_field(number)])),
@@ -460,6 +479,11 @@ impl NewTable<'_> {
             other => return Err(unsupported(other)),
         }
         Ok(())
+    }
+
+    fn nullable_primary(&self) -> Failure {
+        let text = format!("Primary index of space '{}' can not contain nullable parts", self.space);
+        Failure::new(NULLABLE_PRIMARY, text)
     }
 
     /// The text of the next default value in parentheses.
@@ -529,8 +553,7 @@ impl NewTable<'_> {
         for part in &primary.1 {
             let field = &mut self.fields[part.field - 1];
             if field.on_null.is_some_and(|action| action != "abort") {
-                let text = format!("Primary index of space '{}' can not contain nullable parts", self.space);
-                return Err(Failure::new(NULLABLE_PRIMARY, text));
+                return Err(self.nullable_primary());
             }
             field.nullable = false;
         }
@@ -625,8 +648,8 @@ fn action_of(action: Option<ReferentialAction>) -> &'static str {
     }
 }
 
-/// ALTER TABLE: another name, a foreign key or a check constraint more, or a constraint less.
-fn alteration_of(table: AlterTable, texts: &[String]) -> Result<Definition, Failure> {
+/// ALTER TABLE: another name, a key, a foreign key or a check constraint more, or a constraint less.
+fn alteration_of(table: AlterTable, text: &str, texts: &[String]) -> Result<Definition, Failure> {
     let AlterTable {
         name: space,
         if_exists,
@@ -663,11 +686,51 @@ fn alteration_of(table: AlterTable, texts: &[String]) -> Result<Definition, Fail
             Some(own) => Ok(Definition::AddCheck { name: name(own)?, space, text: text_of(&check, texts)? }),
             None => Err(Failure::new(SYNTAX_NEAR, "Syntax error at line 1 near 'CHECK'")),
         },
+        Ok(
+            [
+                AlterTableOperation::AddConstraint {
+                    constraint: TableConstraint::Unique(key),
+                    not_valid: false,
+                },
+            ],
+        ) => added_key(key.name.as_ref(), space, &key.columns, KeyKind::Unique, text),
+        Ok(
+            [
+                AlterTableOperation::AddConstraint {
+                    constraint: TableConstraint::PrimaryKey(key),
+                    not_valid: false,
+                },
+            ],
+        ) => added_key(key.name.as_ref(), space, &key.columns, KeyKind::Primary, text),
         Ok([AlterTableOperation::DropConstraint { if_exists: false, name: own, drop_behavior: None }]) => {
             Ok(Definition::DropConstraint { name: name(&own)?, space })
         }
         _ => Err(unsupported("this form of ALTER TABLE")),
     }
+}
+
+/// ALTER TABLE … ADD CONSTRAINT of a key: a unique index.
+fn added_key(
+    own: Option<&Ident>,
+    space: String,
+    columns: &[IndexColumn],
+    kind: KeyKind,
+    text: &str,
+) -> Result<Definition, Failure> {
+    at_most(MAX_COLUMNS, "The number of columns in keys", columns.len())?;
+    let Some(own) = own else {
+        return Err(unexpected_word(text, if kind == KeyKind::Primary { "PRIMARY" } else { "UNIQUE" }));
+    };
+    let name = name(own)?;
+    let columns = columns.iter().map(key_field).collect::<Result<_, _>>()?;
+    Ok(Definition::CreateIndex {
+        name,
+        space,
+        is_optional: false,
+        is_unique: true,
+        constraint: Some(kind),
+        columns,
+    })
 }
 
 /// A field of a key without COLLATE.

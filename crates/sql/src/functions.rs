@@ -42,6 +42,8 @@ pub(crate) enum Function {
     /// The text, the characters to take away, and two truths: at its begin, at its end.
     Trim,
     /// The value, and the name of its type if that is known before the value is.
+    /// The value of a key in Lua, which has one type for strings of both kinds, as a string of bytes.
+    ToBytes,
     Typeof,
     Unicode,
     Upper,
@@ -53,6 +55,22 @@ pub(crate) const RAISE_IGNORE: &str = "RAISE(IGNORE)";
 
 /// Decimal places after which no double has a digit.
 const MAX_PLACES: i64 = 1100;
+
+/// A string as a string of bytes.
+fn to_bytes(value: &Value) -> Value {
+    match value {
+        Value::Str(text) => Value::Bin(text.clone()),
+        other => other.clone(),
+    }
+}
+
+/// The name of a value's type: that of the expression, if there is one, but for strings of bytes.
+fn type_of(value: &Value, declared: &Value) -> Value {
+    Value::str(match declared {
+        Value::Str(name) if !matches!(value, Value::Bin(_)) => String::from_utf8_lossy(name).into_owned(),
+        _ => type_name(value).to_owned(),
+    })
+}
 
 /// Calls a function, whose number of arguments was checked.
 ///
@@ -85,10 +103,8 @@ pub(crate) fn call(
         Function::Greatest | Function::Least if arguments.contains(&Value::Nil) => Value::Nil,
         Function::Greatest => best(arguments, collation, &|order| order == Ordering::Less),
         Function::Least => best(arguments, collation, &|order| order != Ordering::Less),
-        Function::Typeof => Value::str(match value(1) {
-            Value::Str(name) if !matches!(first, Value::Bin(_)) => String::from_utf8_lossy(name).into_owned(),
-            _ => type_name(first).to_owned(),
-        }),
+        Function::ToBytes => to_bytes(first),
+        Function::Typeof => type_of(first, value(1)),
         Function::Char => Value::Str(arguments.iter().flat_map(character).collect()),
         Function::Hex => Value::str(hex(&text(0).unwrap_or_default())),
         Function::Quote => quoted(first),

@@ -50,16 +50,19 @@ use lycosa_store::{
 };
 
 pub use check::compile_check;
-pub use define::{Definition, Field, ForeignKey, Key, KeyField, NewCheck};
+pub use define::{Definition, Field, ForeignKey, Key, KeyField, KeyKind, NewCheck};
 pub use insert::{Inserted, inserted, inserted_of_query};
 pub use limits::Limits;
 pub use parse::MAX_PARAMETERS;
 pub use run::{Change, Run, metadata};
 pub use schema_text::{check_text, spaces_of_view};
 pub use tree::Plan;
-pub use trigger::{Piece, Trigger};
+pub use trigger::{Piece, Trigger, renamed_trigger};
 
 use tree::Body;
+
+/// `ER_UNSUPPORTED` of Tarantool 2.6.
+const UNSUPPORTED: u32 = 5;
 
 /// Bytes of stack that the deepest accepted statement needs, in a build without optimization: parsing, resolving, evaluating
 /// and dropping a [`Plan`] recurse. Callers with a smaller stack switch to a larger one first.
@@ -170,8 +173,26 @@ pub fn plan(text: &str, store: &Store, asker: Asker<'_>) -> Result<Plan, Error> 
         && let Some(space) = store.space_by_name(&name)
     {
         check_access(store, asker, space, access)?;
+        check_primary(space)?;
     }
-    resolve::resolve(parsed, store, asker)
+    let plan = resolve::resolve(parsed, store, asker)?;
+    for id in plan.spaces() {
+        store.space(*id).map_or(Ok(()), check_primary)?;
+    }
+    Ok(plan)
+}
+
+/// Refuses a space whose rows no key names.
+fn check_primary(space: &Space) -> Result<(), Failure> {
+    if space.index(0).is_some() || space.is_view() {
+        return Ok(());
+    }
+    Err(Failure::new(UNSUPPORTED, "SQL does not support spaces without primary key"))
+}
+
+/// The spaces and views that the query of a view reads, with or without a primary key.
+pub(crate) fn spaces_read_by(text: &str, store: &Store, asker: Asker<'_>) -> Result<Vec<SpaceId>, Error> {
+    Ok(resolve::resolve(parse::parse(text)?, store, asker)?.spaces().to_vec())
 }
 
 /// The format that a CREATE VIEW gives its view.
@@ -408,10 +429,9 @@ mod tests {
             ("T", vec![(None, vec![field(1)]), (None, vec![field(2)])], None)
         );
         assert_eq!(fields.iter().map(|field| field.nullable).collect::<Vec<_>>(), [false, true]);
-        for clause in ["a INT PRIMARY KEY CHECK (a > 1) ENFORCED"] {
-            let refused = definition(&format!("CREATE TABLE t ({clause})")).expect_err(clause);
-            assert_eq!(refused.code, 5, "{clause}: {}", refused.message);
-        }
+        let refused =
+            definition("CREATE TABLE t (a INT PRIMARY KEY CHECK (a > 1) ENFORCED)").expect_err("ENFORCED");
+        assert_eq!(refused.code, 5, "{}", refused.message);
         for wrong in ["a INT", "a INT PRIMARY KEY, PRIMARY KEY (a)", "a TEXT PRIMARY KEY AUTOINCREMENT"] {
             assert_eq!(definition(&format!("CREATE TABLE t ({wrong})")).expect_err(wrong).code, 9, "{wrong}");
         }

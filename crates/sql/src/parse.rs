@@ -117,6 +117,19 @@ pub(crate) fn unexpected_behind(text: &str, place: Location) -> Failure {
     }
 }
 
+/// The error of a word of a text.
+pub(crate) fn unexpected_word(text: &str, wanted: &str) -> Failure {
+    let tokens = Tokenizer::new(&Tarantool, text).tokenize_with_location().unwrap_or_default();
+    let is_wanted = |token: &&TokenWithSpan| {
+        matches!(&token.token, Token::Word(word)
+            if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted))
+    };
+    match tokens.iter().find(is_wanted) {
+        Some(token) => unexpected(&token.token, token.span.start),
+        None => near(1, wanted),
+    }
+}
+
 /// The texts in parentheses behind the words DEFAULT of a statement, as they are written.
 pub(crate) fn default_texts(text: &str) -> Vec<String> {
     let tokens = Tokenizer::new(&Tarantool, text).with_unescape(false).tokenize().unwrap_or_default();
@@ -257,6 +270,9 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Failure> {
     if next.token == Token::EOF {
         Ok(Parsed { statement, parameters: names, count, depth, checks, engine })
     } else {
+        // A second statement: its first word does not belong here.
+        let second = (next.token == Token::SemiColon).then(|| parser.next_token());
+        let next = second.filter(|second| second.token != Token::EOF).unwrap_or(next);
         let at = next.span.start;
         Err(if first.is_some_and(|first| first < at) {
             unexpected(&next.token, at)

@@ -3,11 +3,12 @@
 //! - `~~` is one sign of another language, and two here.
 //! - `IN ((SELECT …), …)` is a list, whose first value is a subquery; `IN t` is `IN (SELECT * FROM t)`.
 //! - `WITH ENGINE = 'name'` of a CREATE TABLE is taken apart; `ROW_COUNT()` is a parameter.
+//! - `(VALUES (…))` with one row is a SELECT where a value stands; TRIM with a side and no characters gets a name for them.
 //! - In a FROM, a comma and `CROSS JOIN` are inner joins, which may have a condition.
 
 use sqlparser::ast::{SetExpr, Statement};
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Word};
 
 use crate::Failure;
 use crate::parse::unexpected;
@@ -20,6 +21,8 @@ struct Level {
     joins: bool,
     /// The next token begins a source.
     begins_source: bool,
+    /// The parentheses are a source.
+    is_source: bool,
     /// The clause that ends a query, once it was seen.
     end: Option<&'static str>,
 }
@@ -32,6 +35,8 @@ pub(crate) fn rewritten(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithS
     tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
     let mut out = Vec::with_capacity(tokens.len());
     let mut levels = vec![Level::default()];
+    let pairs = pairs_of(&tokens);
+    let mut dropped = vec![false; tokens.len()];
     for (at, token) in tokens.iter().enumerate() {
         let next = tokens.get(at + 1).map_or(&Token::EOF, |next| &next.token);
         let is_after = |keyword| at > 0 && is_keyword(&tokens[at - 1].token, keyword);
@@ -40,6 +45,14 @@ pub(crate) fn rewritten(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithS
         let depth = levels.len();
         let Some(level) = levels.last_mut() else { break };
         let begins_source = std::mem::take(&mut level.begins_source);
+        if dropped[at] {
+            continue;
+        }
+        if let Some(end) = end_of_value(&tokens, &pairs, at).filter(|_| !level.is_source) {
+            out.push(made(Token::make_keyword("SELECT")));
+            (dropped[at + 1], dropped[end]) = (true, true);
+            continue;
+        }
         match &token.token {
             Token::DoubleTilde => out.extend([made(Token::Tilde), made(Token::Tilde)]),
             Token::Comma if level.joins => {
@@ -48,7 +61,7 @@ pub(crate) fn rewritten(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithS
             }
             Token::LParen => {
                 let joins = begins_source && !begins_query(next);
-                levels.push(Level { joins, begins_source: joins, end: None });
+                levels.push(Level { joins, begins_source: joins, is_source: begins_source, end: None });
                 out.push(token.clone());
                 if after_in && *next == Token::LParen {
                     out.push(made(Token::Plus));
@@ -70,6 +83,14 @@ pub(crate) fn rewritten(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithS
                 } else {
                     out.push(token.clone());
                 }
+                let sides = [Keyword::LEADING, Keyword::TRAILING, Keyword::BOTH];
+                if sides.contains(&word.keyword) && is_keyword(next, Keyword::FROM) {
+                    out.push(made(Token::Word(Word {
+                        value: TRIM_DEFAULT.into(),
+                        quote_style: Some('"'),
+                        keyword: Keyword::NoKeyword,
+                    })));
+                }
                 if word.keyword == Keyword::ON && is_keyword(next, Keyword::CONFLICT) && !after_null {
                     return Err(unexpected(&token.token, token.span.start));
                 }
@@ -80,6 +101,19 @@ pub(crate) fn rewritten(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithS
         }
     }
     Ok(out)
+}
+
+/// The place of the parenthesis that closes the only row of a VALUES which is a value; `None` for any other token.
+fn end_of_value(tokens: &[TokenWithSpan], pairs: &[Option<usize>], at: usize) -> Option<usize> {
+    let is_at = |at: Option<usize>, wanted: &dyn Fn(&Token) -> bool| {
+        at.and_then(|at| tokens.get(at)).is_some_and(|token| wanted(&token.token))
+    };
+    let end = pairs.get(at + 1).copied().flatten()?;
+    let is_row = is_keyword(&tokens[at].token, Keyword::VALUES)
+        && is_at(at.checked_sub(1), &|token| *token == Token::LParen)
+        && !is_at(at.checked_sub(2), &|token| is_keyword(token, Keyword::AS))
+        && is_at(Some(end + 1), &|token| *token == Token::RParen);
+    is_row.then_some(end)
 }
 
 /// Takes `WITH ENGINE = 'name'` from behind the columns of a CREATE TABLE.
@@ -111,6 +145,9 @@ pub(crate) fn take_engine(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<Stri
     tokens.extend(rest.cloned());
     Ok(Some(name.clone()))
 }
+
+/// The name that stands for the characters which TRIM with a side removes without naming them.
+pub(crate) const TRIM_DEFAULT: &str = "blanks of TRIM";
 
 /// The name of the parameter that has the value of `ROW_COUNT()`.
 pub(crate) const ROW_COUNT: &str = "ROW_COUNT()";
@@ -208,6 +245,23 @@ impl Level {
     }
 }
 
+/// For each opening parenthesis the place of the one that closes it.
+fn pairs_of(tokens: &[TokenWithSpan]) -> Vec<Option<usize>> {
+    let (mut pairs, mut open) = (vec![None; tokens.len()], Vec::new());
+    for (at, token) in tokens.iter().enumerate() {
+        match token.token {
+            Token::LParen => open.push(at),
+            Token::RParen => {
+                if let Some(begin) = open.pop() {
+                    pairs[begin] = Some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    pairs
+}
+
 fn is_keyword(token: &Token, keyword: Keyword) -> bool {
     matches!(token, Token::Word(word) if word.keyword == keyword && word.quote_style.is_none())
 }
@@ -243,6 +297,22 @@ mod tests {
                 "SELECT 1 FROM ( t INNER JOIN u ) INNER JOIN ( SELECT a , b FROM v )",
             ),
             ("SELECT f(a, b) FROM t WHERE a IN (1, 2)", "SELECT f ( a , b ) FROM t WHERE a IN ( 1 , 2 )"),
+        ] {
+            assert_eq!(rewrite(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_row_of_values_is_a_query_where_a_value_stands() {
+        for (text, expected) in [
+            ("VALUES ((VALUES ((SELECT 1))))", "VALUES ( ( SELECT ( SELECT 1 ) ) )"),
+            (
+                "SELECT a = (VALUES (1)) FROM (VALUES (2)), (VALUES (3))",
+                "SELECT a = ( SELECT 1 ) FROM ( VALUES ( 2 ) ) INNER JOIN ( VALUES ( 3 ) )",
+            ),
+            ("SELECT (VALUES (1), (2))", "SELECT ( VALUES ( 1 ) , ( 2 ) )"),
+            ("WITH x AS (VALUES (1)) SELECT 1", "WITH x AS ( VALUES ( 1 ) ) SELECT 1"),
+            ("SELECT TRIM(BOTH FROM a)", "SELECT TRIM ( BOTH \"blanks of TRIM\" FROM a )"),
         ] {
             assert_eq!(rewrite(text), expected, "{text}");
         }

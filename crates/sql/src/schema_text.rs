@@ -5,7 +5,7 @@
 use lycosa_store::{SpaceId, SqlText, Store, user};
 
 use crate::resolve::check_default;
-use crate::{Asker, Definition, Error, definition, fields_of_view, plan};
+use crate::{Asker, Definition, Error, definition, fields_of_view, spaces_read_by};
 
 /// The administrator: whether a text means something is no question of rights.
 const ASKER: Asker<'_> = Asker { user: user::ADMIN, is_hidden: &|_| false };
@@ -49,7 +49,7 @@ pub fn check_text(store: &Store, text: SqlText<'_>) -> Result<(), String> {
 /// The spaces and views that a view reads; none if its text cannot be read.
 pub fn spaces_of_view(store: &Store, view: &str) -> Vec<SpaceId> {
     let text = format!("SELECT 1 FROM \"{}\"", view.replace('"', "\"\""));
-    plan(&text, store, ASKER).map_or_else(|_| Vec::new(), |plan| plan.spaces().to_vec())
+    spaces_read_by(&text, store, ASKER).unwrap_or_default()
 }
 
 #[cfg(test)]

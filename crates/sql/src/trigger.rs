@@ -5,7 +5,7 @@
 //! piece as a statement.
 
 use sqlparser::keywords::Keyword;
-use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Word};
 
 use crate::Failure;
 use crate::dialect::Tarantool;
@@ -212,6 +212,31 @@ pub(crate) fn created(text: &str) -> Result<Option<Trigger>, Failure> {
     Ok(Some(Trigger { name, is_optional, space, time, event, columns, when, statements, text }))
 }
 
+/// The text of a trigger with another name of its space; the same text if it has no such name.
+pub fn renamed_trigger(text: &str, space: &str) -> String {
+    let Ok(mut tokens) = Tokens::of(text) else { return text.to_owned() };
+    while *tokens.peek() != Token::EOF {
+        if !tokens.word("ON") {
+            tokens.at += 1;
+            continue;
+        }
+        tokens.skip_blanks();
+        let place = tokens.at;
+        tokens.at += 1;
+        if ["FOR", "WHEN", "BEGIN"].into_iter().any(|word| tokens.word(word)) {
+            if let Some(name) = tokens.list.get_mut(place) {
+                name.token = Token::Word(Word {
+                    value: space.to_owned(),
+                    quote_style: Some('"'),
+                    keyword: Keyword::NoKeyword,
+                });
+            }
+            break;
+        }
+    }
+    tokens.list.iter().map(|token| token.token.to_string()).collect()
+}
+
 /// The condition between WHEN and BEGIN, as a query.
 fn condition(tokens: &mut Tokens) -> Result<Piece, Failure> {
     let mut piece = Builder::default();
@@ -269,7 +294,12 @@ impl Builder {
         let token = tokens.next();
         match &token {
             Token::Placeholder(_) | Token::Colon | Token::AtSign => {
-                let at = tokens.list.get(tokens.at - 1).map_or(Location::empty(), |token| token.span.start);
+                // Tarantool names the place of the token behind the parameter.
+                if !matches!(token, Token::Placeholder(_)) {
+                    tokens.next();
+                }
+                tokens.skip_blanks();
+                let at = tokens.list.get(tokens.at).map_or(Location::empty(), |token| token.span.start);
                 let (line, column) = (at.line.max(1), at.column.max(1));
                 let text =
                     format!("At line {line} at or near position {column}: bindings are not allowed in DDL");
@@ -352,6 +382,19 @@ mod tests {
             "{}",
             made.text
         );
+    }
+
+    #[test]
+    fn a_renamed_space_has_its_new_name_in_the_text() {
+        for (text, expected) in [
+            (
+                "CREATE TRIGGER t1 AFTER UPDATE OF a ON t  FOR EACH ROW BEGIN SELECT 'on t for' FROM t; END; ",
+                "CREATE TRIGGER t1 AFTER UPDATE OF a ON \"U u\"  FOR EACH ROW BEGIN SELECT 'on t for' FROM t; END; ",
+            ),
+            ("CREATE TRIGGER t1", "CREATE TRIGGER t1"),
+        ] {
+            assert_eq!(renamed_trigger(text, "U u"), expected);
+        }
     }
 
     #[test]

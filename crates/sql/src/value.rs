@@ -54,9 +54,46 @@ fn shown(value: &Value) -> String {
             String::from_utf8_lossy(&text[..text.len().min(4 * SHOWN)]).chars().take(SHOWN).collect()
         }
         Value::Bin(_) => "varbinary".to_owned(),
-        Value::Array(_) => "array".to_owned(),
-        Value::Map(_) => "map".to_owned(),
+        Value::Array(_) | Value::Map(_) => {
+            let mut text = String::new();
+            show_nested(value, &mut text);
+            text.chars().take(SHOWN).collect()
+        }
         Value::Ext(..) => "an extension".to_owned(),
+    }
+}
+
+/// Writes an array or a map in the form of JSON; little behind [`SHOWN`] bytes.
+fn show_nested(value: &Value, out: &mut String) {
+    let comma = |out: &mut String, place: usize| out.push_str(if place == 0 { "" } else { ", " });
+    match value {
+        _ if out.len() > SHOWN => {}
+        Value::Array(items) => {
+            out.push('[');
+            for (place, item) in items.iter().enumerate().take(SHOWN) {
+                comma(out, place);
+                show_nested(item, out);
+            }
+            out.push(']');
+        }
+        Value::Map(pairs) => {
+            out.push('{');
+            for (place, (key, value)) in pairs.iter().enumerate().take(SHOWN) {
+                comma(out, place);
+                show_nested(key, out);
+                out.push_str(": ");
+                show_nested(value, out);
+            }
+            out.push('}');
+        }
+        Value::Str(_) => {
+            out.push('"');
+            out.push_str(&shown(value));
+            out.push('"');
+        }
+        Value::Nil => out.push_str("null"),
+        Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+        other => out.push_str(&shown(other)),
     }
 }
 
@@ -188,12 +225,21 @@ pub(crate) fn compare(
             Err(_) => Ordering::Less,
         },
         (left, right) if is_number(left) && is_number(right) => order_bytes(left, right),
+        (Value::Bool(_), Value::Bin(_)) => return Err(no_comparison(left, right)),
         (Value::Bool(_), other) | (other, Value::Bool(_)) => {
-            let text = format!("Type mismatch: can not convert {} to boolean", kind_name(other));
-            return Err(Failure::new(TYPE_MISMATCH, text));
+            return Err(no_comparison(other, &Value::Bool(true)));
+        }
+        (Value::Bin(_), other) | (other, Value::Bin(_)) => {
+            return Err(no_comparison(other, &Value::Bin(Vec::new())));
         }
         (left, right) => return Err(mismatch(left, kind_name(right))),
     }))
+}
+
+/// The error of a comparison, by the names of types.
+fn no_comparison(value: &Value, other: &Value) -> Failure {
+    let text = format!("Type mismatch: can not convert {} to {}", kind_name(value), kind_name(other));
+    Failure::new(TYPE_MISMATCH, text)
 }
 
 /// Decimals are numbers too.

@@ -73,7 +73,7 @@ local function new_plan(text)
     if kind then
         return {
             kind = kind, name = name, is_optional = is_optional, fields = fields, keys = keys, sequence = sequence, foreign = foreign,
-            checks = checks, engine = engine,
+            checks = checks, engine = engine, constraint = kind == 'create index' and foreign or nil,
             is_definition = true,
             parameters = {}, version = internal.schema_version(),
         }

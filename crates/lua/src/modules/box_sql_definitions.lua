@@ -8,8 +8,8 @@ local SCHEMA, SPACE, INDEX, TRIGGER, SPACE_SEQUENCE, FK_CONSTRAINT, CK_CONSTRAIN
 -- Spaces of the system have smaller numbers.
 local FIRST_SPACE = 512
 
--- `ER_DROP_SPACE`, `ER_MODIFY_INDEX`, `ER_NO_SUCH_TRIGGER`, `ER_TRIGGER_EXISTS`, `ER_SQL_EXECUTE`.
-local DROP_SPACE, MODIFY_INDEX, NO_SUCH_TRIGGER, TRIGGER_EXISTS, SQL_EXECUTE = 11, 14, 34, 55, 159
+-- `ER_CREATE_SPACE`, `ER_DROP_SPACE`, `ER_MODIFY_INDEX`, `ER_NO_SUCH_TRIGGER`, `ER_TRIGGER_EXISTS`, `ER_SQL_EXECUTE`.
+local CREATE_SPACE, DROP_SPACE, MODIFY_INDEX, NO_SUCH_TRIGGER, TRIGGER_EXISTS, SQL_EXECUTE = 9, 11, 14, 34, 55, 159
 -- `ER_CREATE_FK_CONSTRAINT`, `ER_NO_SUCH_CONSTRAINT`, `ER_CONSTRAINT_EXISTS`, `ER_SQL_CANT_RESOLVE_FIELD`, `ER_INDEX_EXISTS_IN_SPACE`.
 local CREATE_FOREIGN_KEY, NO_SUCH_CONSTRAINT, CONSTRAINT_EXISTS, CANT_RESOLVE_FIELD, INDEX_EXISTS = 167, 169, 170, 176, 177
 
@@ -84,6 +84,9 @@ local function define_index(plan, atomically)
     if creates then
         if index ~= nil and plan.is_optional then return 0 end
         if index ~= nil then fail(INDEX_EXISTS, ("Index '%s' already exists in space '%s'"):format(plan.name, space.name)) end
+        if plan.constraint == 'primary' and space.index[0] then
+            fail(CREATE_SPACE, ("Failed to create space '%s': primary key has been already declared"):format(space.name))
+        end
         local parts, known = {}, {}
         local row = internal.system_row(SPACE, 0, { space.id })
         if row[6].view then
@@ -104,6 +107,7 @@ local function define_index(plan, atomically)
             if type(number) == 'number' then id = math.max(id, number + 1) end
         end
         atomically(create_index, space, id, plan.name, plan.sequence, parts)
+        if plan.constraint then return 0 end
     else
         if index == nil and plan.is_optional then return 0 end
         if index == nil then
@@ -302,6 +306,16 @@ local function drop(plan, space, atomically)
     return 1
 end
 
+-- The texts of triggers name their space.
+local function rename(space, name)
+    space:rename(name)
+    for _, row in ipairs(internal.system_rows(TRIGGER, {})) do
+        if row[2] == space.id then
+            internal.change('replace', TRIGGER, 0, { row[1], row[2], { sql = internal.sql_renamed_trigger(row[3].sql, name) } })
+        end
+    end
+end
+
 local others = {
     ['truncate'] = truncate,
     ['create trigger'] = create_trigger,
@@ -326,10 +340,10 @@ local others = {
         switch_check(find_space(plan.fields), plan.name, false)
         return 0
     end,
-    ['rename'] = function(plan)
+    ['rename'] = function(plan, atomically)
         local space = find_space(plan.name)
         if box.space[plan.fields] ~= nil then internal.client_error('SPACE_EXISTS', ("Space '%s' already exists"):format(plan.fields)) end
-        space:rename(plan.fields)
+        atomically(rename, space, plan.fields)
         return 0
     end,
 }
@@ -338,7 +352,7 @@ local definitions = {}
 
 -- Makes a definition. Returns the number of objects that it has changed.
 function definitions.define(plan, atomically)
-    if others[plan.kind] then return others[plan.kind](plan) end
+    if others[plan.kind] then return others[plan.kind](plan, atomically) end
     if plan.kind:match(' index$') then return define_index(plan, atomically) end
     local space, creates = box.space[plan.name], plan.kind:match('^create') ~= nil
     if internal.sql_hides(plan.name, creates) then space = nil end

@@ -51,10 +51,16 @@ local function places_of(format)
     return places
 end
 
+-- A column that is equal to a parameter. The values of parameters are those of tuples in Lua, which have one type for strings of both kinds.
+local function equal_to_value(field)
+    local value = field.type == 'varbinary' and '"bytes of a key"(?)' or '?'
+    return ('%s = %s'):format(quoted(field.name), value)
+end
+
 -- A condition over columns with a parameter for each.
 local function equal_to(format, columns)
     local terms = {}
-    for place, column in ipairs(columns) do terms[place] = quoted(format[column + 1].name) .. ' = ?' end
+    for place, column in ipairs(columns) do terms[place] = equal_to_value(format[column + 1]) end
     return table.concat(terms, ' AND ')
 end
 
@@ -63,7 +69,7 @@ local function foreign_key_of(row)
     if not child or not parent then return nil end
     local children, parents = row[8], row[9]
     local set = {}
-    for place, column in ipairs(children) do set[place] = quoted(child[7][column + 1].name) .. ' = ?' end
+    for place, column in ipairs(children) do set[place] = equal_to_value(child[7][column + 1]) end
     local where, defaults = equal_to(child[7], children), {}
     for place, column in ipairs(children) do
         local field = child[7][column + 1]
@@ -288,20 +294,20 @@ local function act(own, action_of, old, new)
         if not has_null and not (after and is_same(before, after, #key.parents)) then
             local action = key[action_of]
             if action == 'cascade' and not after then
-                execute(key.delete, before)
+                execute_uncounted(key.delete, before)
             elseif action == 'cascade' then
                 local values = {}
                 for place = 1, #key.parents do
                     values[place] = after[place] == nil and box.NULL or after[place]
                     values[#key.parents + place] = before[place]
                 end
-                execute(key.update, values)
+                execute_uncounted(key.update, values)
             elseif action == 'set_null' then
                 local values = {}
                 for place = 1, #key.parents do values[place], values[#key.parents + place] = box.NULL, before[place] end
-                execute(key.update, values)
+                execute_uncounted(key.update, values)
             elseif action == 'set_default' then
-                execute(key.reset, before)
+                execute_uncounted(key.reset, before)
             elseif action == 'restrict' and is_violated({ key = key, values = before }) then
                 violated()
             end

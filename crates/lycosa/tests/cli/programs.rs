@@ -369,6 +369,11 @@ fn triggers_and_foreign_keys_of_sql_are_theirs() {
 }
 
 #[test]
+fn forms_types_and_mismatches_of_sql_are_theirs() {
+    compare("sql_forms.lua", &[]);
+}
+
+#[test]
 fn conflicts_defaults_and_counts_of_sql_are_theirs() {
     compare("sql_changes.lua", &[]);
 }

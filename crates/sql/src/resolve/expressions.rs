@@ -12,6 +12,7 @@ use super::{
     function_name, generic, none, shortened, unsupported,
 };
 use crate::functions::Function;
+use crate::rewrite::TRIM_DEFAULT;
 use crate::strings::{self, Standing};
 use crate::tree::{Aggregate, AggregateKind, Comparison, Expr};
 use crate::trigger::RAISE;
@@ -50,7 +51,9 @@ impl Context<'_> {
                 ast::UnaryOperator::Plus => return self.expression(*expr),
                 ast::UnaryOperator::Minus => match self.expression(*expr)? {
                     Expr::Literal(Value::Uint(number)) => Expr::Literal(
-                        Number::Int(-i128::from(number)).into_value().map_err(|_| too_large(number))?,
+                        Number::Int(-i128::from(number))
+                            .into_value()
+                            .map_err(|_| too_large(format!("-{number}")))?,
                     ),
                     inner => Expr::Minus(Box::new(inner)),
                 },
@@ -150,6 +153,8 @@ impl Context<'_> {
         list: Option<&[ast::Expr]>,
     ) -> Result<Expr, Failure> {
         none(list.is_none(), "TRIM with a list of characters")?;
+        let what =
+            what.filter(|what| !matches!(&**what, ast::Expr::Identifier(name) if name.value == TRIM_DEFAULT));
         let (text, what) = (self.expression(text)?, what.map(|what| self.expression(*what)).transpose()?);
         let default = if matches!(text, Expr::Literal(Value::Bin(_))) { "\0" } else { " " };
         let what = what.unwrap_or_else(|| Expr::Literal(Value::str(default)));
@@ -245,6 +250,9 @@ impl Context<'_> {
     }
 }
 
+/// The function by which the rules of foreign keys make strings of bytes of their parameters.
+const TO_BYTES: &str = "bytes of a key";
+
 fn wrong_count(name: &str, expected: &str, count: usize) -> Failure {
     let text = format!("Wrong number of arguments is passed to {name}(): expected {expected}, got {count}");
     Failure::new(FUNC_WRONG_ARG_COUNT, text)
@@ -309,6 +317,7 @@ fn function_of(name: &str) -> Result<(Function, RangeInclusive<usize>), Failure>
         "ROUND" => (Function::Round, 1..=2),
         "SOUNDEX" => (Function::Soundex, 1..=1),
         "SUBSTR" => (Function::Substr, 2..=3),
+        TO_BYTES => (Function::ToBytes, 1..=1),
         "TYPEOF" => (Function::Typeof, 1..=1),
         "UNICODE" => (Function::Unicode, 1..=1),
         "UPPER" => (Function::Upper, 1..=1),

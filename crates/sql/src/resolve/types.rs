@@ -69,7 +69,7 @@ pub(super) fn type_of(expr: &Expr, context: &Context<'_>) -> Option<&'static str
             Function::Randomblob => "varbinary",
             Function::Coalesce | Function::Greatest | Function::Least | Function::Nullif => "scalar",
             Function::Ifnull | Function::Length | Function::Position | Function::Round => "integer",
-            Function::Zeroblob => "varbinary",
+            Function::ToBytes | Function::Zeroblob => "varbinary",
             _ => "string",
         },
     })

@@ -25,6 +25,7 @@ pub(super) const FUNCTIONS: &[(&str, Native)] = &[
     ("sql_view_fields", view_fields),
     ("sql_collation", collation),
     ("sql_trigger", definitions::trigger),
+    ("sql_renamed_trigger", definitions::renamed_trigger),
     ("sql_plan", plan),
     ("sql_check", check),
     ("sql_info", info),
@@ -165,8 +166,8 @@ fn planned(lua: &Lua) -> Result<&Plan, Error> {
 }
 
 /// `sql_info(plan)`: what it does (`select`, `insert`, `update` or `delete`), the names of its parameters, the metadata of a
-/// SELECT, the version of the schema that it is good for, the space, what it takes to keep the plan, and what becomes of a key that is
-/// taken: `abort`, `fail`, `rollback`, `replace` or `ignore`.
+/// SELECT, the version of the schema that it is good for, the space, and what it takes to keep the plan. The last value is what becomes
+/// of a key that is taken: `abort`, `fail`, `rollback`, `replace` or `ignore`.
 fn info(lua: Lua) -> Result<i32, Error> {
     let plan = planned(&lua)?;
     lua.push_str(match plan.kind() {

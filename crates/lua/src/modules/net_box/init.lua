@@ -480,7 +480,8 @@ end
 
 function methods.unprepare(connection, id, _, _, options)
     check_connection(connection, 'unprepare')
-    return request(connection, options, replies.sql_result, keys.PREPARE, keys.STATEMENT_ID, id)
+    local result = request(connection, options, replies.nothing, keys.PREPARE, keys.STATEMENT_ID, id)
+    return options and options.is_async and result or nil
 end
 
 function methods.ping(connection, options)

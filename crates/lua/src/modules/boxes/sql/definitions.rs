@@ -1,6 +1,6 @@
 //! Definitions of SQL as tables of Lua.
 
-use lycosa_sql::{self as sql, Definition, Field, ForeignKey, Key, Piece, Trigger};
+use lycosa_sql::{self as sql, Definition, Field, ForeignKey, Key, KeyKind, Piece, Trigger};
 
 use crate::api::Lua;
 use crate::big_stack::on_big_stack;
@@ -14,7 +14,7 @@ use crate::error::Error;
 /// - `drop`, `drop view`: the name, and whether the space may be absent;
 /// - `truncate`: the name;
 /// - `create index`, `drop index`: the name, whether the index may exist or be absent, and the space; then the fields of a new
-///   index, and whether it is unique;
+///   index, whether it is unique, and the kind of constraint that an ALTER TABLE adds;
 /// - `create trigger`, `drop trigger`: the name, whether the trigger may exist or be absent; then the new trigger;
 /// - `add foreign key`: the space, `false`, and the key; `drop constraint`: the name, `false`, and the space;
 /// - `add check`: the name, `false`, the space, and the text; `enable check`, `disable check`: the name, `false`, and the space;
@@ -68,7 +68,7 @@ pub(super) fn definition(lua: Lua) -> Result<i32, Error> {
         Definition::Drop { name, is_optional, is_view } => {
             push_head(lua, if is_view { "drop view" } else { "drop" }, &name, is_optional)
         }
-        Definition::CreateIndex { name, space, is_optional, is_unique, columns } => {
+        Definition::CreateIndex { name, space, is_optional, is_unique, constraint, columns } => {
             push_head(lua, "create index", &name, is_optional);
             lua.push_str(&space);
             lua.new_table(columns.len(), 0);
@@ -79,7 +79,12 @@ pub(super) fn definition(lua: Lua) -> Result<i32, Error> {
                 lua.raw_set_item(-2, place);
             }
             lua.push_bool(is_unique);
-            6
+            match constraint {
+                Some(KeyKind::Primary) => lua.push_str("primary"),
+                Some(KeyKind::Unique) => lua.push_str("unique"),
+                None => lua.push_nil(),
+            }
+            7
         }
         Definition::Transaction(step, name) => {
             lua.push_str(step);
@@ -231,6 +236,15 @@ pub(super) fn trigger(lua: Lua) -> Result<i32, Error> {
         Some(Definition::CreateTrigger(trigger)) => push_trigger(lua, &trigger),
         _ => return Err(Error::text("the text of a trigger is no CREATE TRIGGER")),
     }
+    Ok(1)
+}
+
+/// `sql_renamed_trigger(text, space)`: the text of a trigger whose space has another name.
+pub(super) fn renamed_trigger(lua: Lua) -> Result<i32, Error> {
+    let (Some(text), Some(space)) = (lua.text(1), lua.text(2)) else {
+        return Err(Error::here("usage: sql_renamed_trigger(text, space)"));
+    };
+    lua.push_str(sql::renamed_trigger(&text, &space));
     Ok(1)
 }
 
