@@ -1,5 +1,7 @@
 //! Settings: the operator's choices for an instance. Every bound is named here once.
 
+use crate::shard::rules::Rules;
+
 /// Limits and rules of the running process; all may change while it runs.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -53,6 +55,23 @@ pub struct Settings {
     pub program_tubes: bool,
     /// A space of the queue has triggers: operations on tubes go to the program, which runs them (default false).
     pub hooked_queue: bool,
+}
+
+impl Settings {
+    /// The shard's part of the settings.
+    pub(crate) fn rules(&self) -> Rules {
+        Rules {
+            max_journal_backlog: self.max_journal_backlog,
+            checkpoint_interval: self.checkpoint_interval,
+            checkpoint_wal_threshold: self.checkpoint_wal_threshold,
+            checkpoint_count: self.checkpoint_count,
+            replica_journal_limit: self.replica_journal_limit,
+            replicas_before_reply: self.replicas_before_reply,
+            refuses_without_replicas: self.refuses_without_replicas,
+            native_queue: self.native_queue,
+            queue_on_demand: self.queue_on_demand,
+        }
+    }
 }
 
 impl Default for Settings {

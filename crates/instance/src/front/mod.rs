@@ -152,7 +152,7 @@ impl Instance {
         (process.entropy)(&mut mark);
         let mark = u64::from_be_bytes(mark);
         Instance {
-            shard: Shard::new(settings.clone(), identity, store, queue, vclock, mark, now),
+            shard: Shard::new(settings.rules(), identity, store, queue, vclock, mark, now),
             front: Front::new(settings, process),
             loop_time: LoopTime::default(),
             share: Share::default(),
@@ -172,7 +172,7 @@ impl Instance {
     /// Whether the queue waits until it is asked for ([`Settings::queue_on_demand`]).
     pub fn set_queue_on_demand(&mut self, waits: bool) {
         self.front.settings.queue_on_demand = waits;
-        self.shard.set_rules(self.front.settings.clone());
+        self.shard.set_rules(self.front.settings.rules());
     }
 
     /// A program asks for the queue ([`Settings::queue_on_demand`]): it starts now, or as soon as the instance may write. Returns
@@ -214,7 +214,7 @@ impl Instance {
         self.front.update_allowance();
         // Whether `guest` may call what it has called before is to be asked again.
         self.shard.forget_resolved();
-        self.shard.reconfigure(self.front.settings.clone(), memory_limit);
+        self.shard.reconfigure(self.front.settings.rules(), memory_limit);
         if rule_ends {
             self.dismiss_guests();
         }

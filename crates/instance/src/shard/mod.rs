@@ -23,6 +23,7 @@ pub(crate) mod queries;
 pub(crate) mod replication;
 pub(crate) mod request;
 pub(crate) mod role;
+pub(crate) mod rules;
 pub(crate) mod tokens;
 pub(crate) mod wire_error;
 pub(crate) mod write_concern;
@@ -36,7 +37,6 @@ use lycosa_store::{Access, Budget, Object, Retired, Store, UserId};
 use uuid::Uuid;
 
 use crate::Result;
-use crate::Settings;
 use crate::shard::admission::Need;
 use crate::shard::batch::{Batch, Buffers, Journaling};
 use crate::shard::checkpoint::Checkpoints;
@@ -48,6 +48,7 @@ use crate::shard::lineage::Roles;
 use crate::shard::replication::Replication;
 use crate::shard::request::{Answer, NULL, RequestId};
 use crate::shard::role::RoleDeadlines;
+use crate::shard::rules::Rules;
 use crate::shard::wire_error::OnWire;
 
 /// The identity of this instance in its replica set.
@@ -79,7 +80,7 @@ impl Lag {
 
 /// Data and everything that changes them.
 pub(crate) struct Shard {
-    rules: Settings,
+    rules: Rules,
     identity: Identity,
     data: Data,
     /// Data that a loss of rows has replaced, until their memory is given back.
@@ -116,7 +117,7 @@ const JOBS_MICROSECONDS: u64 = 100;
 impl Shard {
     /// A shard over recovered data. `vclock` is that of the last recovered row; `mark` is random.
     pub(crate) fn new(
-        rules: Settings,
+        rules: Rules,
         identity: Identity,
         mut store: Store,
         queue: Queue,
@@ -223,7 +224,7 @@ impl Shard {
     }
 
     /// Changes limits and rules. `memory_limit` is in bytes.
-    pub(crate) fn reconfigure(&mut self, rules: Settings, memory_limit: u64) {
+    pub(crate) fn reconfigure(&mut self, rules: Rules, memory_limit: u64) {
         self.rules = rules;
         self.data.upkeep().set_memory_limit(memory_limit);
     }

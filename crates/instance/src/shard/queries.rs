@@ -8,12 +8,12 @@ use lycosa_queue::{Queue, Savepoint, TaskEvent};
 use lycosa_replication::relay::Replicas;
 use lycosa_store::Store;
 
-use crate::Settings;
 use crate::shard::admission::Conditions;
 use crate::shard::batch::Journaling;
 use crate::shard::data::{Data, Lsn};
 use crate::shard::group::Election;
 use crate::shard::replication::Upstream;
+use crate::shard::rules::Rules;
 use crate::shard::{Identity, Lag, Shard};
 
 impl Shard {
@@ -66,7 +66,7 @@ impl Shard {
         self.identity
     }
 
-    pub(crate) fn set_rules(&mut self, rules: Settings) {
+    pub(crate) fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
     }
 

@@ -18,9 +18,9 @@ use lycosa_replication::relay::Replicas;
 use lycosa_tuple::mp::Reader;
 
 use crate::Result;
-use crate::Settings;
 use crate::shard::admission::missing_replicas_error;
 use crate::shard::request::{Refusal, RequestId};
+use crate::shard::rules::Rules;
 
 /// Most replicas that a replica set can have beside its master.
 const MAX_REPLICAS: u64 = VCLOCK_MAX as u64 - 1;
@@ -92,7 +92,7 @@ fn number_of(option: &[u8]) -> Result<usize> {
 
 /// What decides whether a put may have the replicas that it asks for.
 pub(super) struct ConcernBounds<'a> {
-    pub(super) rules: &'a Settings,
+    pub(super) rules: &'a Rules,
     pub(super) replicas: &'a Replicas,
     pub(super) is_in_transaction: bool,
     pub(super) is_read_only: bool,

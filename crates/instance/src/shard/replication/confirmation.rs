@@ -2,9 +2,9 @@
 
 use super::{Replication, Upstream, vclock_value};
 use crate::Result;
-use crate::Settings;
 use crate::shard::Shard;
 use crate::shard::admission::{HANDING_OVER, Need};
+use crate::shard::rules::Rules;
 use crate::shard::wire_error::{self, OnWire};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::vclock::{VCLOCK_MAX, Vclock};
@@ -95,7 +95,7 @@ impl Shard {
 
     /// Lets replies leave for which enough replicas have spoken; refuses changes while too few are connected.
     pub(crate) fn release_replicated(&mut self) {
-        let Settings { replicas_before_reply: wanted, refuses_without_replicas, .. } = self.rules;
+        let Rules { replicas_before_reply: wanted, refuses_without_replicas, .. } = self.rules;
         self.count_replicas();
         self.answer_concerns();
         let connected = self.replication.replicas.following_count();
