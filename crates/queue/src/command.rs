@@ -57,6 +57,13 @@ impl fmt::Debug for Concern<'_> {
     }
 }
 
+/// One call of a method of the queue, as it came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueueCall<'a> {
+    pub(crate) caller: &'a Caller,
+    pub(crate) arguments: Arguments<'a>,
+}
+
 /// One call of a tube's method, as it came.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {

@@ -88,7 +88,7 @@ pub(crate) struct KeptTasks([u64; Place::COUNT]);
 impl KeptTasks {
     /// Counts in the tube's index by state, in O(log n).
     pub(crate) fn read(tasks: Tasks<'_>) -> Result<Self> {
-        let TaskCounts { ready, taken, delayed, buried } = TaskCounts::read(tasks)?;
+        let TaskCounts { ready, taken, delayed, buried } = TaskCounts::of(|state| tasks.count(state))?;
         Ok(Self([ready, taken, delayed, buried, 0, 0]))
     }
 

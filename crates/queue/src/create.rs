@@ -12,7 +12,8 @@ use lycosa_store::{
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::tuple::TupleRef;
 
-use crate::arguments::{Arguments, string};
+use crate::arguments::string;
+use crate::command::QueueCall;
 use crate::counted::KeptTasks;
 use crate::driver::options::{IfNotExists, TubeOptions};
 use crate::driver::{Driver, Engine, Indexes, Tasks, TubeType, TubeTypes};
@@ -50,12 +51,8 @@ struct Wish<'a> {
 
 impl CatalogTurn<'_> {
     /// `queue.create_tube(name, type[, options])`. Answers a map with the tube's name, type and id.
-    pub(crate) fn create(
-        &mut self,
-        caller: &Caller,
-        arguments: Arguments<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer> {
+    pub(crate) fn create(&mut self, call: QueueCall<'_>, out: &mut Vec<u8>) -> Result<Answer> {
+        let QueueCall { caller, arguments } = call;
         let type_argument = arguments.get(1);
         let unknown_type = || Error::UnknownTubeType(lua_text::text(type_argument));
         let tube_type = type_argument

@@ -15,8 +15,8 @@ use lycosa_store::{
     Access, Error as StoreError, IteratorType, Object, SpaceId, Store, UserId, UserKind, user,
 };
 
-use crate::arguments::{Arguments, Table, string};
-use crate::command::Call;
+use crate::arguments::{Table, string};
+use crate::command::{Call, QueueCall};
 use crate::error::{Error, Result};
 use crate::lua_text;
 use crate::procedure::TubeMethod;
@@ -231,11 +231,11 @@ impl GrantsTurn<'_> {
     /// to everything were taken away that an older version had granted, `revoke` whether there was anything to take.
     pub(crate) fn by_name(
         &mut self,
-        caller: &Caller,
-        arguments: Arguments<'_>,
+        call: QueueCall<'_>,
         is_grant: bool,
         out: &mut Vec<u8>,
     ) -> Result<Answer> {
+        let QueueCall { caller, arguments } = call;
         let method = if is_grant { "queue.grant" } else { "queue.revoke" };
         if caller.effective != user::ADMIN {
             let user =

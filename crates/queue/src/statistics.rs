@@ -5,7 +5,6 @@
 
 use lycosa_tuple::mp;
 
-use crate::driver::Tasks;
 use crate::error::Result;
 use crate::task::State;
 
@@ -108,12 +107,13 @@ pub struct TaskCounts {
 }
 
 impl TaskCounts {
-    pub(crate) fn read(tasks: Tasks<'_>) -> Result<Self> {
+    /// The number of tasks in each state, as `count` finds it.
+    pub(crate) fn of(count: impl Fn(State) -> Result<u64>) -> Result<Self> {
         Ok(Self {
-            ready: tasks.count(State::Ready)?,
-            taken: tasks.count(State::Taken)?,
-            delayed: tasks.count(State::Delayed)?,
-            buried: tasks.count(State::Buried)?,
+            ready: count(State::Ready)?,
+            taken: count(State::Taken)?,
+            delayed: count(State::Delayed)?,
+            buried: count(State::Buried)?,
         })
     }
 

@@ -19,6 +19,7 @@ use crate::front::names::{MAX_NAME, name_too_long, not_defined, right_by_name};
 use crate::front::waits_for::WaitsFor;
 use crate::shard::admission::Need;
 use crate::shard::checkpoint::Snapshot;
+use crate::shard::expiration_tasks::Asker;
 use crate::shard::request::Refusal;
 use crate::{Called, Instance, InvokeKind, RequestId, Result};
 
@@ -290,8 +291,8 @@ impl Instance {
             }
             Some(Callee::Expiration(function)) => {
                 let start = out.len();
-                let clocks = &self.loop_time.clocks;
-                let count = self.shard.call_expiration(caller.effective, function, args, clocks, out)?;
+                let asker = Asker { user: caller.effective, function };
+                let count = self.shard.call_expiration(asker, args, &self.loop_time.clocks, out)?;
                 if function.is_capped() && matches!(reply, ReplyTo::Frame(to) if to.is_call_16) {
                     out.truncate(start);
                     return Ok(Called::Done { count: 0 });

@@ -17,6 +17,8 @@ use lycosa_store::{SpaceId, Statement, Store, user};
 use lycosa_tuple::mp::{self};
 use lycosa_tuple::value::Value;
 
+pub(crate) use administration::Asker;
+
 use crate::shard::admission::{Conditions, Growth, Need};
 use crate::shard::clocks::Clocks;
 use crate::shard::data::Data;

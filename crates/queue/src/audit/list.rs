@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use lycosa_tuple::mp::{self, Reader};
 
 use super::{AUDIT, MAX_ENTRIES, Steered};
-use crate::arguments::{Arguments, Options, is_nil, string, unsigned};
+use crate::arguments::{Options, is_nil, string, unsigned};
+use crate::command::QueueCall;
 use crate::error::Result;
 use crate::listing::may_look;
 use crate::members::write_seconds;
@@ -63,12 +64,8 @@ impl AuditTurn<'_> {
 
     /// `queue.audit([{tube, limit, before}])`: entries about tubes that the caller may look at, the newest first. Of tubes that
     /// were dropped only `admin` sees entries.
-    pub(crate) fn list(
-        &self,
-        caller: &Caller,
-        arguments: Arguments<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer> {
+    pub(crate) fn list(&self, call: QueueCall<'_>, out: &mut Vec<u8>) -> Result<Answer> {
+        let QueueCall { caller, arguments } = call;
         let options =
             Options::parse("audit", "argument #1", arguments.present(0), &["tube", "limit", "before"])?;
         let tube = options.read("tube", "option tube should be the name of a tube", string)?;

@@ -9,9 +9,10 @@ use super::MAX_UNFINISHED;
 use super::filter::{Filter, write_everything};
 use super::record::{Action, JobState, Record};
 use super::schedule::{Schedule, delay};
-use crate::arguments::{Arguments, Options, Table, kind, string, unsigned};
+use crate::Answer;
+use crate::arguments::{Options, Table, kind, string, unsigned};
 use crate::audit::reason;
-use crate::command::Call;
+use crate::command::{Call, QueueCall};
 use crate::error::{Error, Result};
 use crate::listing::may_look;
 use crate::procedure::TubeMethod;
@@ -19,7 +20,6 @@ use crate::system::write_newest;
 use crate::task::id_of;
 use crate::time::MICROSECONDS;
 use crate::turn::{JobsTurn, Turn};
-use crate::{Answer, Caller};
 
 /// How long the count of a dry run may stand for its tasks, µs.
 const COUNT_TIME: u64 = 3_600 * MICROSECONDS;
@@ -195,12 +195,8 @@ impl JobsTurn<'_> {
     }
 
     /// `queue.jobs([{limit, before}])`: of all tubes that the caller may look at, the newest first.
-    pub(crate) fn list_all(
-        &self,
-        caller: &Caller,
-        arguments: Arguments<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer> {
+    pub(crate) fn list_all(&self, call: QueueCall<'_>, out: &mut Vec<u8>) -> Result<Answer> {
+        let QueueCall { caller, arguments } = call;
         let options = Options::parse("jobs", "argument #1", arguments.present(0), &["limit", "before"])?;
         let number = |name| options.read(name, "limit and before should be whole numbers", unsigned);
         let limit = number("limit")?.map_or(MAX_LISTED, |limit| limit.min(MAX_LISTED.into()) as u32);

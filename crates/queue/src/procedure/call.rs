@@ -6,6 +6,7 @@ use lycosa_tuple::mp::{self, Reader};
 use super::{Procedure, ProcedureKind, QueueMethod, TubeMethod};
 use crate::arguments::{Arguments, Number, string};
 use crate::batch::MAX_BATCH;
+use crate::command::QueueCall;
 use crate::error::{Error, Result};
 use crate::grant::check_readable;
 use crate::listing::may_look;
@@ -151,25 +152,25 @@ impl Turn<'_> {
         arguments: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Answer> {
-        let arguments = Arguments::parse(arguments)?;
+        let call = QueueCall { caller, arguments: Arguments::parse(arguments)? };
         match method {
             QueueMethod::CreateTube if !self.common.is_running() => {
                 Ok(self.refuse_quietly("create_tube", false, out))
             }
-            QueueMethod::CreateTube => self.catalog().create(caller, arguments, out),
-            QueueMethod::Cfg => self.configuration().set(caller, arguments).map(|()| Answer::none()),
-            QueueMethod::Identify => self.sessions().identify(caller, arguments, out).map(|()| Answer::one()),
+            QueueMethod::CreateTube => self.catalog().create(call, out),
+            QueueMethod::Cfg => self.configuration().set(caller, call.arguments).map(|()| Answer::none()),
+            QueueMethod::Identify => self.sessions().identify(call, out).map(|()| Answer::one()),
             QueueMethod::State => {
                 mp::write_str(out, self.common.state.name().as_bytes());
                 Ok(Answer::one())
             }
-            QueueMethod::Statistics => self.catalog().write_statistics(caller, arguments, out),
-            QueueMethod::Tube => self.catalog().list(caller, arguments, out),
+            QueueMethod::Statistics => self.catalog().write_statistics(call, out),
+            QueueMethod::Tube => self.catalog().list(call, out),
             QueueMethod::Tubes => self.catalog().describe_visible(caller, out),
-            QueueMethod::Grant => self.grants().by_name(caller, arguments, true, out),
-            QueueMethod::Revoke => self.grants().by_name(caller, arguments, false, out),
-            QueueMethod::Audit => self.audit().list(caller, arguments, out),
-            QueueMethod::Jobs => self.jobs().list_all(caller, arguments, out),
+            QueueMethod::Grant => self.grants().by_name(call, true, out),
+            QueueMethod::Revoke => self.grants().by_name(call, false, out),
+            QueueMethod::Audit => self.audit().list(call, out),
+            QueueMethod::Jobs => self.jobs().list_all(call, out),
         }
     }
 
@@ -185,12 +186,8 @@ impl Turn<'_> {
 }
 
 impl CatalogTurn<'_> {
-    fn write_statistics(
-        &self,
-        caller: &Caller,
-        arguments: Arguments<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer> {
+    fn write_statistics(&self, call: QueueCall<'_>, out: &mut Vec<u8>) -> Result<Answer> {
+        let QueueCall { caller, arguments } = call;
         check_readable(self.turn.store, caller, self.turn.common.spaces.queue)?;
         match arguments.present(0) {
             Some(name) => {
@@ -216,7 +213,7 @@ impl CatalogTurn<'_> {
         Ok(Answer::one())
     }
 
-    fn list(&self, caller: &Caller, arguments: Arguments<'_>, out: &mut Vec<u8>) -> Result<Answer> {
+    fn list(&self, QueueCall { caller, arguments }: QueueCall<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         let is_seen = |tube: &Tube| may_look(self.turn.store, caller, tube);
         match arguments.get(0) {
             None => {

@@ -30,7 +30,7 @@ impl LongCallsTurn<'_> {
                 from => kept.apply(from, counted.to),
             });
             let (found, _) = tube.tube.count_again(tube.store)?;
-            let indexed = TaskCounts::read(tube.tasks())?;
+            let indexed = TaskCounts::of(|state| tube.tasks().count(state))?;
             Recounted { found, kept: kept.shown(), indexed }.write(out);
             return Ok(Answer::one());
         }
@@ -71,7 +71,10 @@ impl TubeTurn<'_> {
             return Ok((count, None));
         }
         let (found, kept) = (recount.counts.shown(), self.tube.counts.shown());
-        Ok((count, Some(Recounted { found, kept, indexed: TaskCounts::read(self.tasks())? })))
+        Ok((
+            count,
+            Some(Recounted { found, kept, indexed: TaskCounts::of(|state| self.tasks().count(state))? }),
+        ))
     }
 }
 
@@ -95,7 +98,7 @@ impl Queue {
             }
             let of_tube = |error: Error| format!("tube '{}': {error}", tube.name);
             let (found, bytes) = tube.count_again(store).map_err(of_tube)?;
-            let indexed = TaskCounts::read(tube.tasks(store)).map_err(of_tube)?;
+            let indexed = TaskCounts::of(|state| tube.tasks(store).count(state)).map_err(of_tube)?;
             let recounted = Recounted { found, kept: tube.counts.shown(), indexed };
             if !recounted.agrees() {
                 return Err(format!("tube '{}': {recounted:?}", tube.name));

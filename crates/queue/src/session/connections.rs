@@ -6,7 +6,8 @@ use lycosa_store::{Access, IteratorType, Object, Statement, Store, UserId};
 use lycosa_tuple::mp;
 
 use super::{Fate, SessionId, SharedSession, text};
-use crate::arguments::{Arguments, string};
+use crate::arguments::string;
+use crate::command::QueueCall;
 use crate::error::{Error, Result};
 use crate::system::{TAKEN_BY_SESSION, delete_row, rows};
 use crate::task::string_key;
@@ -16,12 +17,8 @@ use crate::{Caller, Client};
 
 impl SessionsTurn<'_> {
     /// `queue.identify([uuid])`
-    pub(crate) fn identify(
-        &mut self,
-        caller: &Caller,
-        arguments: Arguments<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
+    pub(crate) fn identify(&mut self, call: QueueCall<'_>, out: &mut Vec<u8>) -> Result<()> {
+        let QueueCall { caller, arguments } = call;
         let wanted = match arguments.present(0) {
             None => None,
             Some(value) => {

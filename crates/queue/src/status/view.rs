@@ -142,7 +142,7 @@ impl Queue {
             let found = self.tubes.by_name(name).map(|handle| handle.index);
             let found =
                 found.and_then(|index| Some((index, self.tubes.at(index).filter(|tube| is_seen(tube))?)));
-            let status = found.map(|(index, tube)| self.status_of(store, (index, tube), page, now));
+            let status = found.map(|(index, tube)| self.common.status_of(store, (index, tube), page, now));
             return Ok((status.transpose()?.into_iter().collect(), None));
         }
         let (mut found, mut after) = (Vec::new(), page.after);
@@ -151,7 +151,7 @@ impl Queue {
             let Some((id, index)) = self.tubes.next(after, false) else { return Ok((found, None)) };
             after = Some(id);
             if let Some(tube) = self.tubes.at(index).filter(|tube| is_seen(tube)) {
-                found.push(self.status_of(store, (index, tube), page, now)?);
+                found.push(self.common.status_of(store, (index, tube), page, now)?);
             }
         }
         Ok((found, after.filter(|_| self.tubes.next(after, false).is_some())))
@@ -178,16 +178,6 @@ impl Queue {
             oldest = oldest.max(since.map(|since| now.saturating_sub(since)));
         }
         (oldest, after)
-    }
-
-    fn status_of(
-        &self,
-        store: &Store,
-        tube: (TubeIndex, &Tube),
-        page: Page<'_>,
-        now: u64,
-    ) -> Result<TubeStatus> {
-        self.common.status_of(store, tube, page, now)
     }
 
     /// The whole queue.
@@ -330,13 +320,7 @@ impl Tube {
                 let key = NameKey::new(state, name, &[]);
                 store.count(self.space, self.indexes.utube, IteratorType::Eq, &key)
             };
-            let tasks = TaskCounts {
-                ready: count(State::Ready)?,
-                taken: count(State::Taken)?,
-                delayed: count(State::Delayed)?,
-                buried: count(State::Buried)?,
-            };
-            Ok(SubQueueStatus { name: name.to_vec(), tasks })
+            Ok(SubQueueStatus { name: name.to_vec(), tasks: TaskCounts::of(|state| Ok(count(state)?))? })
         });
         statuses.collect()
     }

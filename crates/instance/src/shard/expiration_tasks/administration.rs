@@ -13,6 +13,13 @@ use lycosa_store::{Access, Object, ObjectType, Space, SpaceId, UserId, user};
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::value::Value;
 
+/// The user that calls a function, and the function.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker {
+    pub(crate) user: UserId,
+    pub(crate) function: Function,
+}
+
 impl Shard {
     /// The tasks in a few numbers.
     pub(crate) fn expiration_summary(&self) -> Summary {
@@ -51,8 +58,7 @@ impl Shard {
     /// are.
     pub(crate) fn call_expiration(
         &mut self,
-        caller: UserId,
-        function: Function,
+        asker: Asker,
         args: &[u8],
         clocks: &Clocks,
         out: &mut Vec<u8>,
@@ -64,35 +70,35 @@ impl Shard {
         let Ok(Value::Array(arguments)) = Value::decode(args) else {
             return Err(illegal("the arguments are no array"));
         };
-        if !function.is_harmless() && self.data.in_transaction() {
+        if !asker.function.is_harmless() && self.data.in_transaction() {
             let message = "Operation is not permitted when there is an active transaction ";
             return Err(ErrorObject::client(ErrorCode::ActiveTransaction, message));
         }
         self.expiring.refresh(&mut self.data);
-        let value = match function {
-            Function::Start => self.start_expiration(caller, function, &arguments, clocks)?,
-            Function::Stop => self.stop_expiration(caller, function, &arguments)?,
+        let value = match asker.function {
+            Function::Start => self.start_expiration(asker, &arguments, clocks)?,
+            Function::Stop => self.stop_expiration(asker, &arguments)?,
             Function::List => {
                 let [] = arguments.as_slice() else {
                     return Err(illegal("expiration.list() has no arguments"));
                 };
-                let admit = |space| self.admit_space(caller, function, space);
+                let admit = |space| self.admit_space(asker, space);
                 self.expiring.tasks.list(self.data.store(), &admit)
             }
-            Function::Statistics => self.expiration_statistics(caller, function, &arguments)?,
+            Function::Statistics => self.expiration_statistics(asker, &arguments)?,
             Function::CappedStart => {
                 let definition = lycosa_expiration::capped_start(self.data.store(), &arguments, &|space| {
-                    self.admit_space(caller, function, space)
+                    self.admit_space(asker, space)
                 })
                 .on_wire()?;
-                self.check_may_expire(caller, function, &definition)?;
+                self.check_may_expire(asker, &definition)?;
                 self.begin_expiration(definition, clocks)?;
                 Value::Array(Vec::new())
             }
             Function::CappedKill => {
                 let name = lycosa_expiration::capped_kill(&arguments).on_wire()?;
                 if let Some(definition) = self.expiring.tasks.definition(name) {
-                    self.check_may_expire(caller, function, definition)?;
+                    self.check_may_expire(asker, definition)?;
                     self.end_expiration(name)?;
                 }
                 Value::Array(Vec::new())
@@ -102,17 +108,11 @@ impl Shard {
         Ok(1)
     }
 
-    fn start_expiration(
-        &mut self,
-        caller: UserId,
-        function: Function,
-        arguments: &[Value],
-        clocks: &Clocks,
-    ) -> Result<Value> {
-        let admit = |space| self.admit_space(caller, function, space);
+    fn start_expiration(&mut self, asker: Asker, arguments: &[Value], clocks: &Clocks) -> Result<Value> {
+        let admit = |space| self.admit_space(asker, space);
         let Start { definition, if_not_exists } =
             Start::read(self.data.store(), arguments, &admit).on_wire()?;
-        self.check_may_expire(caller, function, &definition)?;
+        self.check_may_expire(asker, &definition)?;
         let name = definition.name.clone();
         if !if_not_exists || self.expiring.tasks.definition(&name).is_none() {
             self.begin_expiration(definition, clocks)?;
@@ -120,7 +120,7 @@ impl Shard {
         Ok(self.expiring.tasks.describe(self.data.store(), &name).unwrap_or(Value::Nil))
     }
 
-    fn stop_expiration(&mut self, caller: UserId, function: Function, arguments: &[Value]) -> Result<Value> {
+    fn stop_expiration(&mut self, asker: Asker, arguments: &[Value]) -> Result<Value> {
         let if_exists = match arguments {
             [_] => false,
             [_, Value::Nil] => false,
@@ -129,7 +129,7 @@ impl Shard {
             _ => return Err(illegal("expected expiration.stop(name[, {if_exists = true}])")),
         };
         let name = lycosa_expiration::task_name(arguments.first()).on_wire()?.to_owned();
-        let admit = |space| self.admit_space(caller, function, space);
+        let admit = |space| self.admit_space(asker, space);
         let known = self.expiring.tasks.definition(&name).filter(|task| admit(task.space).is_ok());
         let Some(definition) = known.cloned() else {
             return match if_exists {
@@ -137,19 +137,14 @@ impl Shard {
                 false => Err(wire_error::of_expiration(&self.expiring.tasks.unknown(&name, &admit))),
             };
         };
-        self.check_may_expire(caller, function, &definition)?;
+        self.check_may_expire(asker, &definition)?;
         let statistics = self.expiring.tasks.statistics(self.data.store(), &name, self.data.now);
         self.end_expiration(&name)?;
         Ok(statistics.unwrap_or(Value::Nil))
     }
 
-    fn expiration_statistics(
-        &self,
-        caller: UserId,
-        function: Function,
-        arguments: &[Value],
-    ) -> Result<Value> {
-        let admit = |space| self.admit_space(caller, function, space);
+    fn expiration_statistics(&self, asker: Asker, arguments: &[Value]) -> Result<Value> {
+        let admit = |space| self.admit_space(asker, space);
         let (tasks, store, now) = (&self.expiring.tasks, self.data.store(), self.data.now);
         match arguments {
             [] | [Value::Nil] => Ok(tasks.all_statistics(store, now, &admit)),
@@ -164,14 +159,9 @@ impl Shard {
     }
 
     /// Refuses a space of which the caller may not know. The refusal shows its number, not its name.
-    fn admit_space(
-        &self,
-        caller: UserId,
-        function: Function,
-        space: SpaceId,
-    ) -> Result<(), lycosa_store::Error> {
-        let (store, user) = (self.data.store(), caller);
-        let granted = store.check_access(user, Object::Function(function.name()), Access::EXECUTE);
+    fn admit_space(&self, asker: Asker, space: SpaceId) -> Result<(), lycosa_store::Error> {
+        let (store, user) = (self.data.store(), asker.user);
+        let granted = store.check_access(user, Object::Function(asker.function.name()), Access::EXECUTE);
         let is_tube = || store.space(space).is_ok_and(|space| self.is_tube(space.name()));
         if granted.is_ok() || store.may_know_space(user, space) || is_tube() {
             return Ok(());
@@ -182,15 +172,16 @@ impl Shard {
     }
 
     /// Checks that the caller may use the function: by a grant on it, or by the right to write the space and its archive.
-    fn check_may_expire(&self, caller: UserId, function: Function, definition: &Definition) -> Result<()> {
+    fn check_may_expire(&self, asker: Asker, definition: &Definition) -> Result<()> {
         let store = self.data.store();
-        let granted = store.check_access(caller, Object::Function(function.name()), Access::EXECUTE);
-        if granted.is_ok() || caller == user::ADMIN {
+        let granted =
+            store.check_access(asker.user, Object::Function(asker.function.name()), Access::EXECUTE);
+        if granted.is_ok() || asker.user == user::ADMIN {
             return Ok(());
         }
         let may_write = |space: SpaceId| {
             let is_tube = store.space(space).is_ok_and(|space| self.is_tube(space.name()));
-            let written = store.check_access(caller, Object::Space(space), Access::WRITE);
+            let written = store.check_access(asker.user, Object::Space(space), Access::WRITE);
             if is_tube { Ok(()) } else { written.on_wire() }
         };
         may_write(definition.space)?;
