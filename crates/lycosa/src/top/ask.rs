@@ -190,8 +190,11 @@ pub(super) enum Answer {
     Failed(String),
 }
 
+/// Where answers go: to the screen.
+pub(super) type Answers = UnboundedSender<Answer>;
+
 /// Asks, and sends the answers.
-pub(super) async fn carry_out(client: &Client, ask: Ask, answers: &UnboundedSender<Answer>) {
+pub(super) async fn carry_out(client: &Client, ask: Ask, answers: &Answers) {
     let is_look = ask.is_look();
     let answer = match answer(client, ask, answers).await {
         Ok(answer) => answer,
@@ -204,11 +207,7 @@ pub(super) async fn carry_out(client: &Client, ask: Ask, answers: &UnboundedSend
     let _ = answers.send(answer);
 }
 
-pub(super) async fn answer(
-    client: &Client,
-    ask: Ask,
-    answers: &UnboundedSender<Answer>,
-) -> anyhow::Result<Answer> {
+pub(super) async fn answer(client: &Client, ask: Ask, answers: &Answers) -> anyhow::Result<Answer> {
     let queue = client.queue();
     Ok(match ask {
         Ask::Status { history, issues } => Answer::Status(Box::new(status(client, history, issues).await?)),

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use lycosa_client::{ApplyOptions, Filter, JobState, Operation, Tube, TubeJob, Value};
-use tokio::sync::mpsc::UnboundedSender;
 
-use super::ask::Answer;
+use super::ask::{Answer, Answers};
 use super::filter;
 use super::words::visible;
 use crate::values::count as number;
@@ -81,11 +80,7 @@ fn changes(operation: &Operation, state: &str) -> bool {
 }
 
 /// Counts what an order would change. An order that names one task looks it up; any other one is a job that changes nothing.
-pub(super) async fn count(
-    tube: &Tube,
-    order: &Order,
-    answers: &UnboundedSender<Answer>,
-) -> anyhow::Result<Counted> {
+pub(super) async fn count(tube: &Tube, order: &Order, answers: &Answers) -> anyhow::Result<Counted> {
     let Scope { filter, one } = &order.scope;
     if let Some(state) = one {
         let found = tube.find(filter, 1, None).await?.tasks.len() as u64;
@@ -105,7 +100,7 @@ pub(super) async fn apply(
     tube: &Tube,
     order: &Order,
     counted: Option<u64>,
-    answers: &UnboundedSender<Answer>,
+    answers: &Answers,
 ) -> anyhow::Result<TubeJob> {
     let options = ApplyOptions { counted, reason: order.reason.clone(), ..ApplyOptions::default() };
     let job = tube.apply(&order.operation, &order.scope.filter, &options).await?;
@@ -113,20 +108,12 @@ pub(super) async fn apply(
 }
 
 /// Undoes a job.
-pub(super) async fn undo(
-    tube: &Tube,
-    job: u64,
-    answers: &UnboundedSender<Answer>,
-) -> anyhow::Result<TubeJob> {
+pub(super) async fn undo(tube: &Tube, job: u64, answers: &Answers) -> anyhow::Result<TubeJob> {
     finished(tube, tube.undo(job, None).await?, answers).await
 }
 
 /// Waits until a job is over; `answers` gets how far it is.
-async fn finished(
-    tube: &Tube,
-    mut job: TubeJob,
-    answers: &UnboundedSender<Answer>,
-) -> anyhow::Result<TubeJob> {
+async fn finished(tube: &Tube, mut job: TubeJob, answers: &Answers) -> anyhow::Result<TubeJob> {
     while !job.state.is_over() {
         if job.state == JobState::Paused {
             bail!("job {} is paused: {}", job.id, job.error.as_deref().unwrap_or("by an operator"));

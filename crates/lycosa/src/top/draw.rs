@@ -78,6 +78,8 @@ fn cell<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), show)
 }
 
+type Lines = Vec<Line<'static>>;
+
 fn plain(text: impl Into<String>) -> Line<'static> {
     Line::from(text.into())
 }
@@ -86,15 +88,19 @@ fn styled(text: impl Into<String>, style: Style) -> Line<'static> {
     Line::from(Piece::styled(text.into(), style))
 }
 
+/// What a screen shows, how, and the space for it in columns and lines.
+#[derive(Clone, Copy)]
+struct Canvas<'a> {
+    model: &'a Model,
+    theme: Theme,
+    width: usize,
+    height: usize,
+}
+
 /// A line, and below it the items of the place in front: the page in which the chosen one is.
-fn list<T>(
-    model: &Model,
-    head: Line<'static>,
-    (width, height): (usize, usize),
-    items: &[T],
-    columns: &[Column<'_, T>],
-) -> Vec<Line<'static>> {
-    let rows = table((width, height.saturating_sub(1)), Some(model.stop().at), items, columns);
+fn list<T>(canvas: Canvas<'_>, head: Line<'static>, items: &[T], columns: &[Column<'_, T>]) -> Lines {
+    let size = (canvas.width, canvas.height.saturating_sub(1));
+    let rows = table(size, Some(canvas.model.stop().at), items, columns);
     std::iter::once(head).chain(rows).collect()
 }
 
@@ -105,7 +111,7 @@ fn table<T>(
     chosen: Option<usize>,
     items: &[T],
     columns: &[Column<'_, T>],
-) -> Vec<Line<'static>> {
+) -> Lines {
     let page = height.saturating_sub(1).max(1);
     let first = chosen.unwrap_or(0) / page * page;
     let shown = items[first.min(items.len())..items.len().min(first + page)].iter();
@@ -153,14 +159,14 @@ fn table<T>(
 }
 
 /// The whole screen: exactly `height` lines of at most `width` columns.
-pub(super) fn screen(model: &Model, theme: Theme, width: usize, height: usize) -> Vec<Line<'static>> {
+pub(super) fn screen(model: &Model, theme: Theme, width: usize, height: usize) -> Lines {
     let mut lines = header(model, theme, width);
     let foot = footer(model, theme, width);
     let space = height.saturating_sub(lines.len() + foot.len());
     let mut body = match (&model.dialog, model.is_help) {
         (_, true) => help(),
         (Some(dialog), _) => dialog_lines(dialog, theme, width),
-        _ => body(model, theme, width, space),
+        _ => body(Canvas { model, theme, width, height: space }),
     };
     body.truncate(space);
     body.resize(space, Line::default());
@@ -169,7 +175,7 @@ pub(super) fn screen(model: &Model, theme: Theme, width: usize, height: usize) -
     lines
 }
 
-fn header(model: &Model, theme: Theme, width: usize) -> Vec<Line<'static>> {
+fn header(model: &Model, theme: Theme, width: usize) -> Lines {
     let state = match (&model.lost, &model.snapshot.instance) {
         (Some(why), _) => format!("NO CONNECTION, trying again: {}", visible(why)),
         (None, None) => "asking…".to_owned(),
@@ -211,7 +217,7 @@ fn header(model: &Model, theme: Theme, width: usize) -> Vec<Line<'static>> {
     ]
 }
 
-fn footer(model: &Model, theme: Theme, width: usize) -> Vec<Line<'static>> {
+fn footer(model: &Model, theme: Theme, width: usize) -> Lines {
     if let Some(prompt) = &model.prompt {
         let mut lines = Vec::new();
         if let Some(fault) = &prompt.fault {
@@ -250,23 +256,22 @@ fn footer(model: &Model, theme: Theme, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-fn body(model: &Model, theme: Theme, width: usize, height: usize) -> Vec<Line<'static>> {
-    match &model.stop().place {
-        Place::Overview => overview(model, theme, width, height),
-        Place::Tubes => tubes(model, width, height),
-        Place::Tube { name, detail, is_gone } => {
-            detail::tube(model, theme, (name, detail.as_deref(), *is_gone), width)
-        }
-        Place::Tasks(view) => detail::tasks(model, view, width, height),
-        Place::Task { detail, is_gone, .. } => detail::task(model, theme, detail.as_deref(), *is_gone, width),
-        Place::Sessions(sessions) => detail::sessions(model, sessions, width, height),
-        Place::Jobs { tube, jobs } => lists::jobs(model, tube.as_deref(), jobs, width, height),
-        Place::Audit(view) => lists::audit(model, view, width, height),
-        Place::Group => lists::group(model, theme, width, height),
+fn body(canvas: Canvas<'_>) -> Lines {
+    match &canvas.model.stop().place {
+        Place::Overview => overview(canvas),
+        Place::Tubes => tubes(canvas),
+        Place::Tube { name, detail, is_gone } => detail::tube(canvas, name, detail.as_deref(), *is_gone),
+        Place::Tasks(view) => detail::tasks(canvas, view),
+        Place::Task { detail, is_gone, .. } => detail::task(canvas, detail.as_deref(), *is_gone),
+        Place::Sessions(sessions) => detail::sessions(canvas, sessions),
+        Place::Jobs { tube, jobs } => lists::jobs(canvas, tube.as_deref(), jobs),
+        Place::Audit(view) => lists::audit(canvas, view),
+        Place::Group => lists::group(canvas),
     }
 }
 
-fn overview(model: &Model, theme: Theme, width: usize, height: usize) -> Vec<Line<'static>> {
+fn overview(canvas: Canvas<'_>) -> Lines {
+    let Canvas { model, theme, width, height } = canvas;
     let Some(instance) = &model.snapshot.instance else { return Vec::new() };
     let found = model.snapshot.issues();
     let mut lines = Vec::new();
@@ -286,13 +291,13 @@ fn overview(model: &Model, theme: Theme, width: usize, height: usize) -> Vec<Lin
     lines.push(Line::default());
     lines.extend(figures(instance, model, width));
     lines.push(Line::default());
-    let space = height.saturating_sub(lines.len());
-    lines.extend(curves_of(model, theme, "", instance.queue.tasks, model.history.as_ref(), width, space));
+    let below = Canvas { height: height.saturating_sub(lines.len()), ..canvas };
+    lines.extend(curves_of(below, "", instance.queue.tasks, model.history.as_ref()));
     lines
 }
 
 /// The numbers of the instance, in as many lines as they need.
-fn figures(instance: &Instance, model: &Model, width: usize) -> Vec<Line<'static>> {
+fn figures(instance: &Instance, model: &Model, width: usize) -> Lines {
     let queue = &instance.queue;
     let oldest = model.snapshot.tubes.iter().filter_map(|tube| tube.oldest_ready_age).reduce(f64::max);
     let span = |span: Option<f64>| cell(span, lapse);
@@ -361,16 +366,14 @@ fn seen(model: &Model, name: &str) -> [Panel; 2] {
     ]
 }
 
-/// Curves of a tube, or of all under the empty name, in at most `space` lines.
+/// Curves of a tube, or of all under the empty name.
 fn curves_of(
-    model: &Model,
-    theme: Theme,
+    canvas: Canvas<'_>,
     name: &str,
     tasks: Tasks,
     history: Option<&lycosa_metrics::History>,
-    width: usize,
-    space: usize,
-) -> Vec<Line<'static>> {
+) -> Lines {
+    let Canvas { model, theme, width, height } = canvas;
     let kept = |span| history.map(|history| curves::panels(history, tasks, model.now(), span));
     let found = match model.span {
         Span::Minute => Some(seen(model, name)),
@@ -386,7 +389,7 @@ fn curves_of(
     // Seven lanes, and a title, a heading and a time for each panel.
     let fixed = if beside { 3 } else { 6 };
     let lanes = if beside { 4 } else { 7 };
-    let tall = (space.saturating_sub(fixed) / lanes).clamp(1, 6);
+    let tall = (height.saturating_sub(fixed) / lanes).clamp(1, 6);
     let each = if beside { (width - 4) / 2 } else { width };
     let [flow, levels] = panels.map(|panel| colored(&panel, theme, each, tall));
     if !beside {
@@ -404,7 +407,7 @@ fn curves_of(
 }
 
 /// The lines of a panel, each lane in the color of its series.
-fn colored(panel: &Panel, theme: Theme, width: usize, tall: usize) -> Vec<Line<'static>> {
+fn colored(panel: &Panel, theme: Theme, width: usize, tall: usize) -> Lines {
     let text = panel.text(width, tall);
     let last = text.len() - 1;
     text.into_iter()
@@ -420,7 +423,7 @@ fn colored(panel: &Panel, theme: Theme, width: usize, tall: usize) -> Vec<Line<'
         .collect()
 }
 
-fn tubes(model: &Model, width: usize, height: usize) -> Vec<Line<'static>> {
+fn tubes(Canvas { model, width, height, .. }: Canvas<'_>) -> Lines {
     let shown = model.shown_tubes();
     let (column, is_reversed) = model.sort;
     let all = model.snapshot.tubes.len();
@@ -477,7 +480,7 @@ fn spark(model: &Model, tube: &Tube) -> String {
     lane(&ready, SPARK, 1, top).concat()
 }
 
-fn dialog_lines(dialog: &Dialog, theme: Theme, width: usize) -> Vec<Line<'static>> {
+fn dialog_lines(dialog: &Dialog, theme: Theme, width: usize) -> Lines {
     let mut lines = vec![
         Line::default(),
         styled(one_line(&dialog.title, width), Theme::bold()),
@@ -554,7 +557,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-fn help() -> Vec<Line<'static>> {
+fn help() -> Lines {
     let text = "\
 Everywhere
   1 2 3        overview, tubes, sessions       Enter →   go in

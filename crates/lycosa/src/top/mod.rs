@@ -25,7 +25,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::text::Line;
 use serde_json::Value as Json;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::unbounded_channel;
 
 use crate::arguments::TopArguments;
 use crate::explain;
@@ -34,7 +34,7 @@ use crate::output;
 use crate::payload;
 use crate::session;
 use crate::terminal;
-use ask::{Answer, Ask};
+use ask::Ask;
 use draw::Theme;
 use model::Model;
 use place::Place;
@@ -131,7 +131,7 @@ fn text_of(line: &Line<'_>) -> String {
 }
 
 /// Carries questions out in the background; `looks` counts questions that change nothing.
-fn begin(client: &Client, asks: Vec<Ask>, answers: &UnboundedSender<Answer>, looks: &Arc<AtomicUsize>) {
+fn begin(client: &Client, asks: Vec<Ask>, answers: &ask::Answers, looks: &Arc<AtomicUsize>) {
     for ask in asks {
         let (client, answers, looks) = (client.clone(), answers.clone(), Arc::clone(looks));
         let is_look = ask.is_look();

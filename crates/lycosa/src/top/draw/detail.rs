@@ -5,7 +5,7 @@ use lycosa_metrics::{Histogram, SubQueue};
 use ratatui::style::Style;
 use ratatui::text::Line;
 
-use super::{Column, Theme, cell, curves_of, list, plain, styled, table, wrapped};
+use super::{Canvas, Column, Lines, Theme, cell, curves_of, list, plain, styled, table, wrapped};
 use crate::listing::one_line;
 use crate::top::ask::{SessionLine, TaskDetail, TaskLine, TubeDetail};
 use crate::top::model::Model;
@@ -33,12 +33,8 @@ pub(super) fn relative(model: &Model, at: f64) -> String {
     }
 }
 
-pub(super) fn tube(
-    model: &Model,
-    theme: Theme,
-    (name, detail, is_gone): (&str, Option<&TubeDetail>, bool),
-    width: usize,
-) -> Vec<Line<'static>> {
+pub(super) fn tube(canvas: Canvas<'_>, name: &str, detail: Option<&TubeDetail>, is_gone: bool) -> Lines {
+    let Canvas { model, theme, width, .. } = canvas;
     let Some(detail) = detail else {
         let text =
             if is_gone { "does not exist, or this user may not look at it" } else { "is asked for…" };
@@ -79,7 +75,7 @@ pub(super) fn tube(
     }
     lines.push(Line::default());
     let first = lines.len();
-    lines.extend(curves_of(model, theme, name, tasks, tube.history.as_ref(), width, CURVES));
+    lines.extend(curves_of(Canvas { height: CURVES, ..canvas }, name, tasks, tube.history.as_ref()));
     lines.push(Line::default());
     let (wait, work) = (tube.wait.as_ref(), tube.work.as_ref());
     for (title, histogram) in [("Wait", wait), ("Work", work)] {
@@ -103,7 +99,7 @@ pub(super) fn tube(
 }
 
 /// A histogram of durations: a bar for each bucket that has any.
-fn bars(title: &str, histogram: Option<&Histogram>, theme: Theme) -> Vec<Line<'static>> {
+fn bars(title: &str, histogram: Option<&Histogram>, theme: Theme) -> Lines {
     let Some(histogram) = histogram.filter(|histogram| histogram.count() > 0) else {
         return vec![plain(format!("{title}: nothing measured yet"))];
     };
@@ -123,7 +119,8 @@ fn bars(title: &str, histogram: Option<&Histogram>, theme: Theme) -> Vec<Line<'s
     lines
 }
 
-pub(super) fn tasks(model: &Model, view: &TasksView, width: usize, height: usize) -> Vec<Line<'static>> {
+pub(super) fn tasks(canvas: Canvas<'_>, view: &TasksView) -> Lines {
+    let Canvas { model, width, height, .. } = canvas;
     let filter = if view.typed.is_empty() { "all tasks".to_owned() } else { visible(&view.typed) };
     let Some(found) = &view.found else { return vec![plain(format!("{filter}: asked for…"))] };
     let more = match (&found.next, view.cursors.len()) {
@@ -176,13 +173,8 @@ pub(super) fn tasks(model: &Model, view: &TasksView, width: usize, height: usize
     lines
 }
 
-pub(super) fn task(
-    model: &Model,
-    theme: Theme,
-    detail: Option<&TaskDetail>,
-    is_gone: bool,
-    width: usize,
-) -> Vec<Line<'static>> {
+pub(super) fn task(canvas: Canvas<'_>, detail: Option<&TaskDetail>, is_gone: bool) -> Lines {
+    let Canvas { model, theme, width, .. } = canvas;
     let Some(detail) = detail else {
         let text = if is_gone {
             "The task does not exist: it is finished or deleted, or it never was."
@@ -223,7 +215,7 @@ pub(super) fn task(
 }
 
 /// A line of a payload with its indentation.
-fn text_lines(text: &str, width: usize) -> Vec<Line<'static>> {
+fn text_lines(text: &str, width: usize) -> Lines {
     let indent = text.len() - text.trim_start().len();
     let pad = " ".repeat(indent.min(width / 2));
     let inner = width.saturating_sub(pad.len());
@@ -233,12 +225,7 @@ fn text_lines(text: &str, width: usize) -> Vec<Line<'static>> {
         .collect()
 }
 
-pub(super) fn sessions(
-    model: &Model,
-    sessions: &[SessionLine],
-    width: usize,
-    height: usize,
-) -> Vec<Line<'static>> {
+pub(super) fn sessions(canvas: Canvas<'_>, sessions: &[SessionLine]) -> Lines {
     let head = plain(format!("{} sessions", count(sessions.len() as u64)));
     let tubes = |session: &SessionLine| {
         let tubes = session.tubes.iter().map(|(tube, held)| format!("{} {}", count(*held), visible(tube)));
@@ -248,9 +235,9 @@ pub(super) fn sessions(
     let columns: [Column<'_, SessionLine>; 5] = [
         Column("user", false, 0, &|session| visible(&session.user)),
         Column("holds", true, 1, &|session| count(session.held)),
-        Column("longest", false, 1, &|session| cell(session.since, |at| relative(model, at))),
+        Column("longest", false, 1, &|session| cell(session.since, |at| relative(canvas.model, at))),
         Column("of", false, 2, &tubes),
         Column("connections", false, 3, &|session| visible(&session.connections)),
     ];
-    list(model, head, (width, height), sessions, &columns)
+    list(canvas, head, sessions, &columns)
 }

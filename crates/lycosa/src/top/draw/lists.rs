@@ -4,10 +4,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use lycosa_client::{AuditEntry, TubeJob, Value};
 use lycosa_metrics::{Gravity, GroupMember};
-use ratatui::text::Line;
 
 use super::detail::relative;
-use super::{Column, Theme, cell, list, plain, styled};
+use super::{Canvas, Column, Lines, Theme, cell, list, plain, styled};
 use crate::listing::one_line;
 use crate::top::change::{is_dry, result};
 use crate::top::model::Model;
@@ -30,13 +29,8 @@ fn said(job: &TubeJob, name: &str) -> String {
 }
 
 /// Jobs of a tube, or of all with the tube of each.
-pub(super) fn jobs(
-    model: &Model,
-    tube: Option<&str>,
-    jobs: &[TubeJob],
-    width: usize,
-    height: usize,
-) -> Vec<Line<'static>> {
+pub(super) fn jobs(canvas: Canvas<'_>, tube: Option<&str>, jobs: &[TubeJob]) -> Lines {
+    let Canvas { model, width, .. } = canvas;
     if jobs.is_empty() {
         return vec![plain(match tube {
             Some(_) => "No job has changed or counted tasks of this tube.",
@@ -65,7 +59,7 @@ pub(super) fn jobs(
         Column("began", false, 6, &began),
         Column("reason", false, 8, &|job| said(job, "reason")),
     ];
-    list(model, plain(one_line(&tally, width)), (width, height), jobs, &columns)
+    list(canvas, plain(one_line(&tally, width)), jobs, &columns)
 }
 
 /// The user, or the token and its role.
@@ -77,7 +71,8 @@ fn author(entry: &AuditEntry) -> String {
     }
 }
 
-pub(super) fn audit(model: &Model, view: &AuditView, width: usize, height: usize) -> Vec<Line<'static>> {
+pub(super) fn audit(canvas: Canvas<'_>, view: &AuditView) -> Lines {
+    let Canvas { model, width, .. } = canvas;
     if view.entries.is_empty() {
         return vec![plain("No entry: pauses, resumes and jobs are written here.")];
     }
@@ -90,7 +85,7 @@ pub(super) fn audit(model: &Model, view: &AuditView, width: usize, height: usize
         Column("job", true, 4, &|entry| cell(entry.job, |job| job.to_string())),
         Column("reason", false, 3, &|entry| given(entry.reason.as_deref().unwrap_or_default())),
     ];
-    list(model, plain(one_line(&page, width)), (width, height), &view.entries, &columns)
+    list(canvas, plain(one_line(&page, width)), &view.entries, &columns)
 }
 
 fn health(member: &GroupMember) -> &'static str {
@@ -102,7 +97,8 @@ fn health(member: &GroupMember) -> &'static str {
     }
 }
 
-pub(super) fn group(model: &Model, theme: Theme, width: usize, height: usize) -> Vec<Line<'static>> {
+pub(super) fn group(canvas: Canvas<'_>) -> Lines {
+    let Canvas { model, theme, width, .. } = canvas;
     let Some(election) = model.election() else { return vec![plain("This server belongs to no group.")] };
     let leader = match election.leader {
         0 => "no leader is known".to_owned(),
@@ -123,5 +119,5 @@ pub(super) fn group(model: &Model, theme: Theme, width: usize, height: usize) ->
         Column("health", false, 0, &|member| health(member).to_owned()),
         Column("behind", true, 1, &|member| cell(member.lag, |lag| format!("{} entries", count(lag)))),
     ];
-    list(model, styled(one_line(&seen, width), style), (width, height), &election.members, &columns)
+    list(canvas, styled(one_line(&seen, width), style), &election.members, &columns)
 }
