@@ -58,6 +58,7 @@ const LONGEST_ROUND: u64 = 1000;
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// The program's side of the server.
+#[derive(Default)]
 struct Program {
     core: OnceCell<Rc<Core>>,
     /// There is something to do for the fibers: [`drive`] is to be woken.
@@ -82,7 +83,8 @@ struct Program {
     connecting: RefCell<Vec<(Config, Ticket)>>,
     /// Those of them that need not wait any more.
     connected: RefCell<Vec<Ticket>>,
-    configured: RefCell<Result<(), String>>,
+    /// Why the server of the first `box.cfg` has not started.
+    not_configured: RefCell<Option<String>>,
     options: RefCell<Vec<(String, Value)>>,
     /// The configuration of the server that the program runs beside.
     base: OnceCell<Config>,
@@ -147,7 +149,7 @@ impl Host for Program {
     }
 
     fn configured(&self) -> Result<(), String> {
-        self.configured.borrow().clone()
+        self.not_configured.borrow().clone().map_or(Ok(()), Err)
     }
 
     fn listening(&self) -> Option<String> {
@@ -249,36 +251,8 @@ impl Listener for Program {
 
 impl Program {
     fn new() -> (Rc<Program>, UnboundedReceiver<Event>) {
-        let (terminal, events) = Terminal::new();
-        let program = Program {
-            core: OnceCell::new(),
-            news: Notify::new(),
-            has_news: Cell::new(false),
-            works: Cell::new(false),
-            touched: Cell::new(false),
-            sessions: RefCell::default(),
-            watched: Cell::default(),
-            peers: RefCell::default(),
-            request: RefCell::default(),
-            starts: Cell::new(false),
-            server: RefCell::default(),
-            connecting: RefCell::default(),
-            connected: RefCell::default(),
-            configured: RefCell::new(Ok(())),
-            options: RefCell::default(),
-            base: OnceCell::new(),
-            keeps_no_journal: Cell::new(false),
-            exit: Cell::new(None),
-            bound: RefCell::default(),
-            accepting: RefCell::default(),
-            has_file: Cell::new(true),
-            no_native_queue: Cell::new(false),
-            events: RefCell::default(),
-            changes: RefCell::default(),
-            denied: RefCell::default(),
-            waits: Cell::new(false),
-            terminal,
-        };
+        let program = Program { has_file: Cell::new(true), ..Program::default() };
+        let events = program.terminal.events();
         (Rc::new(program), events)
     }
 
@@ -647,7 +621,7 @@ fn end_start(program: &Program, runtime: &Runtime, started: anyhow::Result<()>, 
     if started.is_err() {
         program.accepting.take();
     }
-    *program.configured.borrow_mut() = started.map_err(|error| format!("{error:#}"));
+    *program.not_configured.borrow_mut() = started.err().map(|error| format!("{error:#}"));
     runtime.wake(ticket);
 }
 

@@ -3,7 +3,7 @@
 //! The thread reads a line when it is asked for one. While the user types, it asks the loop what completes a word. Where
 //! standard input is no terminal, lines are read as they are and the prompt is printed.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
@@ -56,25 +56,21 @@ enum Order {
 }
 
 /// The loop's handle of the thread, which starts with the first line that is asked for.
+#[derive(Default)]
 pub(crate) struct Terminal {
     orders: RefCell<Option<Sender<Order>>>,
-    events: UnboundedSender<Event>,
+    events: OnceCell<UnboundedSender<Event>>,
     lines: RefCell<VecDeque<Input>>,
     reader: Cell<Option<Ticket>>,
     is_reading: Cell<bool>,
 }
 
 impl Terminal {
-    pub(crate) fn new() -> (Terminal, UnboundedReceiver<Event>) {
+    /// Messages of the thread, for the loop. Without this call the thread does not start.
+    pub(crate) fn events(&self) -> UnboundedReceiver<Event> {
         let (events, receiver) = unbounded_channel();
-        let terminal = Terminal {
-            orders: RefCell::default(),
-            events,
-            lines: RefCell::default(),
-            reader: Cell::new(None),
-            is_reading: Cell::new(false),
-        };
-        (terminal, receiver)
+        let _ = self.events.set(events);
+        receiver
     }
 
     /// A line that was read before; else a ticket, which [`Terminal::receive`] gives back with the next line.
@@ -101,10 +97,11 @@ impl Terminal {
     }
 
     fn order(&self, order: Order) {
+        let Some(events) = self.events.get() else { return };
         let mut orders = self.orders.borrow_mut();
         let sender = orders.get_or_insert_with(|| {
             let (sender, receiver) = channel();
-            let events = self.events.clone();
+            let events = events.clone();
             let spawned = std::thread::Builder::new().name("terminal".to_owned()).spawn(move || {
                 serve(&receiver, &events);
             });
