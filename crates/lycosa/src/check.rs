@@ -122,15 +122,12 @@ impl Report<'_> {
             return Ok(files.iter().try_for_each(|file| line(file_json(file)))?);
         }
         let clock = |clock: &Option<_>| clock.as_ref().map_or(String::new(), ToString::to_string);
-        let rows: Vec<Vec<String>> = files
-            .iter()
-            .map(|file| {
-                let (bytes, rows) = (file.bytes.to_string(), file.rows.to_string());
-                let (begins, ends) = (clock(&file.begins), clock(&file.ends));
-                vec![file.name.clone(), bytes, rows, begins, ends, file.state.name().to_owned()]
-            })
-            .collect();
-        table(&["file", "bytes", "rows", "begins", "ends", "state"], &rows)?;
+        let rows = files.iter().map(|file| {
+            let (bytes, rows) = (file.bytes.to_string(), file.rows.to_string());
+            let (begins, ends) = (clock(&file.begins), clock(&file.ends));
+            [file.name.clone(), bytes, rows, begins, ends, file.state.name().to_owned()]
+        });
+        table(&["file", "bytes", "rows", "begins", "ends", "state"], rows)?;
         for file in files {
             for fault in &file.faults {
                 line(format_args!("FAULT in {}: {}", file.name, fault.text))?;
@@ -184,33 +181,26 @@ impl Report<'_> {
             let bytes: u64 = spaces.iter().map(|space| space.bytes).sum();
             (tuples.to_string(), bytes.to_string())
         };
-        let mut rows: Vec<Vec<String>> = users
-            .iter()
-            .map(|space| {
-                let (id, indexes) = (space.id.to_string(), space.indexes.to_string());
-                let (tuples, bytes) = count(&[space]);
-                vec![space.name.clone(), id, space.engine.to_owned(), indexes, tuples, bytes]
-            })
-            .collect();
+        let rows = users.iter().map(|space| {
+            let (id, indexes) = (space.id.to_string(), space.indexes.to_string());
+            let (tuples, bytes) = count(&[space]);
+            [space.name.clone(), id, space.engine.to_owned(), indexes, tuples, bytes]
+        });
         let (tuples, bytes) = count(&system);
         let indexes: usize = system.iter().map(|space| space.indexes).sum();
         let name = format!("{} of the system", system.len());
-        rows.push(vec![name, String::new(), String::new(), indexes.to_string(), tuples, bytes]);
-        table(&["space", "id", "engine", "indexes", "tuples", "bytes"], &rows)?;
+        let last = [name, String::new(), String::new(), indexes.to_string(), tuples, bytes];
+        table(&["space", "id", "engine", "indexes", "tuples", "bytes"], rows.chain([last]))?;
         line("")?;
         if contents.tubes.is_empty() {
             return Ok(());
         }
-        let rows: Vec<Vec<String>> = contents
-            .tubes
-            .iter()
-            .map(|tube| {
-                let counts = [tube.ready, tube.taken, tube.delayed, tube.buried, tube.other];
-                let names = [tube.name.clone(), tube.kind.clone()];
-                names.into_iter().chain(counts.map(|count| count.to_string())).collect()
-            })
-            .collect();
-        table(&["tube", "type", "ready", "taken", "delayed", "buried", "other"], &rows)?;
+        let rows = contents.tubes.iter().map(|tube| -> Vec<String> {
+            let counts = [tube.ready, tube.taken, tube.delayed, tube.buried, tube.other];
+            let names = [tube.name.clone(), tube.kind.clone()];
+            names.into_iter().chain(counts.map(|count| count.to_string())).collect()
+        });
+        table(&["tube", "type", "ready", "taken", "delayed", "buried", "other"], rows)?;
         line("")?;
         for tube in contents.tubes.iter().filter(|tube| !tube.has_space) {
             line(format_args!("note on tube {}: its space is not there", tube.name))?;

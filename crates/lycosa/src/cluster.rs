@@ -189,19 +189,13 @@ fn status(at: &AdminArguments) -> anyhow::Result<Outcome> {
         ))?;
     }
     let yes = |member: &Json, name: &str| member.get(name).and_then(Json::as_bool) == Some(true);
-    let rows: Vec<Vec<String>> = answer
-        .get("members")
-        .and_then(Json::as_array)
-        .into_iter()
-        .flatten()
-        .map(|member| {
-            let role = if yes(member, "is_leader") { "leader".to_owned() } else { text(member, "standing") };
-            let link = if yes(member, "is_connected") { "connected" } else { "not connected" };
-            let [node, address, lag, level] =
-                ["node", "address", "lag", "level"].map(|name| text(member, name));
-            vec![node, address, role, link.to_owned(), lag, level]
-        })
-        .collect();
-    output::table(&["node", "address", "role", "link", "lag", "knows level"], &rows)?;
+    let members = answer.get("members").and_then(Json::as_array).into_iter().flatten();
+    let rows = members.map(|member| {
+        let role = if yes(member, "is_leader") { "leader".to_owned() } else { text(member, "standing") };
+        let link = if yes(member, "is_connected") { "connected" } else { "not connected" };
+        let [node, address, lag, level] = ["node", "address", "lag", "level"].map(|name| text(member, name));
+        [node, address, role, link.to_owned(), lag, level]
+    });
+    output::table(&["node", "address", "role", "link", "lag", "knows level"], rows)?;
     Ok(Outcome::Done)
 }

@@ -183,23 +183,17 @@ fn print_tubes(tubes: &[(String, &Value)], as_json: bool) -> io::Result<()> {
         let value = statistics.get(group).and_then(|group| group.get(name));
         value.and_then(Value::as_u64).unwrap_or(0).to_string()
     };
-    let columns = |group: &'static str, names: &[&'static str]| {
+    let print = |group: &str, names: &[&str]| {
         let heading: Vec<&str> = std::iter::once("tube").chain(names.iter().copied()).collect();
-        let rows: Vec<Vec<String>> = tubes
-            .iter()
-            .map(|(name, statistics)| {
-                std::iter::once(name.clone())
-                    .chain(names.iter().map(|n| number(statistics, group, n)))
-                    .collect()
-            })
-            .collect();
-        (heading, rows)
+        let row = |(name, statistics): &(String, &Value)| -> Vec<String> {
+            let numbers = names.iter().map(|n| number(statistics, group, n));
+            std::iter::once(name.clone()).chain(numbers).collect()
+        };
+        output::table(&heading, tubes.iter().map(row))
     };
-    let (heading, rows) = columns("tasks", &STATES);
-    output::table(&heading, &rows)?;
+    print("tasks", &STATES)?;
     output::line("")?;
-    let (heading, rows) = columns("calls", &CALLS);
-    output::table(&heading, &rows)
+    print("calls", &CALLS)
 }
 
 /// How far a command is, for a person at the terminal: a bar with the template `counting` if the end is known, else a line of `open`.

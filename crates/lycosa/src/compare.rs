@@ -504,8 +504,8 @@ fn report(
             "b": output::vclock(&clocks[1]), "moved": later != clocks, "left_out": left_out.collect::<Vec<_>>(),
         }))?;
     } else {
-        let rows: Vec<_> = compared.values().map(Comparison::row).collect();
-        output::table(&["space", "in A", "in B", "", "digest, or first difference"], &rows)?;
+        let heading = ["space", "in A", "in B", "", "digest, or first difference"];
+        output::table(&heading, compared.values().map(Comparison::row))?;
         let whole = at_vclocks(clocks, later);
         let verdict = if is_same {
             "the same".to_owned()

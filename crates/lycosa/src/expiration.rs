@@ -155,16 +155,11 @@ fn list(access: &ServerArguments) -> anyhow::Result<Outcome> {
         (_, Some(_)) => format!("space {}", shown(task, "archive_space")),
         _ => "-".to_owned(),
     };
-    let rows: Vec<Vec<String>> = tasks
-        .iter()
-        .map(|task| {
-            let mut row: Vec<String> =
-                ["name", "space", "field", "unit", "mode", "state"].map(|name| shown(task, name)).to_vec();
-            row.push(archive(task));
-            row
-        })
-        .collect();
-    output::table(&["task", "space", "field", "unit", "mode", "state", "archive"], &rows)?;
+    let row = |task: &Value| -> Vec<String> {
+        let texts = ["name", "space", "field", "unit", "mode", "state"].map(|name| shown(task, name));
+        texts.into_iter().chain([archive(task)]).collect()
+    };
+    output::table(&["task", "space", "field", "unit", "mode", "state", "archive"], tasks.iter().map(row))?;
     Ok(Outcome::Done)
 }
 
@@ -187,16 +182,12 @@ fn stats(name: Option<&str>, access: &ServerArguments) -> anyhow::Result<Outcome
     }
     const NUMBERS: [&str; 8] =
         ["scanned", "expired", "changed", "undated", "passes", "lag_us", "longest_hold_us", "errors"];
-    let rows: Vec<Vec<String>> = tasks
-        .iter()
-        .map(|(name, statistics)| {
-            let mut row = vec![name.clone(), text_of(statistics, "state").to_owned()];
-            row.extend(NUMBERS.iter().map(|name| number_of(statistics, name).to_string()));
-            row
-        })
-        .collect();
+    let rows = tasks.iter().map(|(name, statistics)| -> Vec<String> {
+        let numbers = NUMBERS.map(|name| number_of(statistics, name).to_string());
+        [name.clone(), text_of(statistics, "state").to_owned()].into_iter().chain(numbers).collect()
+    });
     let heading: Vec<&str> = ["task", "state"].into_iter().chain(NUMBERS).collect();
-    output::table(&heading, &rows)?;
+    output::table(&heading, rows)?;
     for (name, statistics) in &tasks {
         if let Some(error) = statistics.get("error").and_then(Value::as_str) {
             output::line(format_args!("{name}: {error}"))?;

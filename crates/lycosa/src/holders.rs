@@ -127,8 +127,7 @@ fn list(
         });
         eprintln!("lycosa: no such session: no connection that this user may see {does}");
     } else {
-        let rows: Vec<Vec<String>> = sessions.iter().map(|session| row(session)).collect();
-        output::table(&COLUMNS, &rows)?;
+        output::table(&COLUMNS, sessions.iter().map(|session| row(session)))?;
     }
     if answer.get("complete").and_then(Value::as_bool) == Some(false) {
         eprintln!(

@@ -328,16 +328,14 @@ pub(crate) fn print_tubes(mut lines: Vec<TubeLine>, by_backlog: bool) -> std::io
     if by_backlog {
         lines.sort_by_key(|line| Reverse(line.backlog()));
     }
-    let rows: Vec<Vec<String>> = lines
-        .iter()
-        .map(|line| {
-            let states = ["ready", "taken", "delayed", "buried", "done"];
-            let counts = states.map(|state| line.count("tasks", state).to_string());
-            let age = line.oldest.map_or_else(|| "-".to_owned(), time);
-            [line.name.clone(), line.kind.clone()].into_iter().chain(counts).chain([age]).collect()
-        })
-        .collect();
-    output::table(&["tube", "type", "ready", "taken", "delayed", "buried", "done", "oldest"], &rows)
+    let row = |line: &TubeLine| -> Vec<String> {
+        let states = ["ready", "taken", "delayed", "buried", "done"];
+        let counts = states.map(|state| line.count("tasks", state).to_string());
+        let age = line.oldest.map_or_else(|| "-".to_owned(), time);
+        [line.name.clone(), line.kind.clone()].into_iter().chain(counts).chain([age]).collect()
+    };
+    let heading = ["tube", "type", "ready", "taken", "delayed", "buried", "done", "oldest"];
+    output::table(&heading, lines.iter().map(row))
 }
 
 /// `lycosa tube list`

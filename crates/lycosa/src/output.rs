@@ -118,9 +118,12 @@ pub(crate) fn vclock(vclock: &Vclock) -> Json {
 
 /// Prints rows under a heading, columns aligned as a terminal shows them (a character of Chinese takes two places); numbers to
 /// the right.
-pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
+pub(crate) fn table<R: AsRef<[String]>>(
+    heading: &[&str],
+    rows: impl IntoIterator<Item = R>,
+) -> io::Result<()> {
     let mut out = terminal::stdout();
-    let mut lines = aligned(heading, rows).into_iter();
+    let mut lines = aligned(heading, &rows.into_iter().collect::<Vec<_>>()).into_iter();
     if let Some(heading) = lines.next() {
         out.heading(&heading).map_err(|error| unwritten(&error))?;
     }
@@ -128,7 +131,8 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
 }
 
 /// The lines of a table, the heading first.
-fn aligned(heading: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+fn aligned<R: AsRef<[String]>>(heading: &[&str], rows: &[R]) -> Vec<String> {
+    let rows: Vec<&[String]> = rows.iter().map(AsRef::as_ref).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].width());
         cells.chain([heading[column].width()]).max().unwrap_or(0)
@@ -136,7 +140,7 @@ fn aligned(heading: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let widths: Vec<usize> = (0..heading.len()).map(width).collect();
     let mut lines = Vec::with_capacity(rows.len() + 1);
     let heading: Vec<String> = heading.iter().map(|name| (*name).to_owned()).collect();
-    for row in std::iter::once(&heading).chain(rows) {
+    for row in std::iter::once(heading.as_slice()).chain(rows.iter().copied()) {
         let mut text = String::new();
         for (column, cell) in row.iter().enumerate() {
             let pad = " ".repeat(widths[column] - cell.width());
@@ -160,11 +164,10 @@ pub(crate) fn config(config: &Config, as_json: bool) -> io::Result<()> {
         }
         return Ok(());
     }
-    let rows: Vec<Vec<String>> = config
-        .effective()
-        .map(|(setting, text, source)| vec![setting.key.to_owned(), text.into_owned(), source.to_string()])
-        .collect();
-    table(&["setting", "value", "from"], &rows)?;
+    let settings = config.effective();
+    let rows = settings
+        .map(|(setting, text, source)| [setting.key.to_owned(), text.into_owned(), source.to_string()]);
+    table(&["setting", "value", "from"], rows)?;
     for user in &config.users {
         line(format_args!(
             "user {} (roles: {}; tubes: {})",

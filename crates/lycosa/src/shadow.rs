@@ -207,22 +207,13 @@ impl Sessions {
 fn print_table(lines: Vec<Rehearsal>) -> std::io::Result<()> {
     let heading =
         ["tube", "type", "taken", "released", "with sessions", "ttr over", "delay over", "dead by ttl"];
-    let rows: Vec<Vec<String>> = lines
-        .into_iter()
-        .map(|line| {
-            let name = if line.is_temporary { format!("{} (temporary)", line.tube) } else { line.tube };
-            let counts = [
-                line.taken,
-                line.released,
-                line.released_later,
-                line.ttr_over,
-                line.delay_over,
-                line.ttl_over,
-            ];
-            [name, line.kind].into_iter().chain(counts.map(|count| count.to_string())).collect()
-        })
-        .collect();
-    output::table(&heading, &rows)
+    let rows = lines.into_iter().map(|line| -> Vec<String> {
+        let name = if line.is_temporary { format!("{} (temporary)", line.tube) } else { line.tube };
+        let counts =
+            [line.taken, line.released, line.released_later, line.ttr_over, line.delay_over, line.ttl_over];
+        [name, line.kind].into_iter().chain(counts.map(|count| count.to_string())).collect()
+    });
+    output::table(&heading, rows)
 }
 
 fn sessions(look: &mut Look<'_>, now: u64) -> anyhow::Result<Sessions> {

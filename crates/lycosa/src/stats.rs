@@ -324,19 +324,16 @@ fn watch(session: &Session, pause: Duration, looks: Option<u64>, as_json: bool) 
             });
             output::line(json!({ "look": look + 1, "tubes": lines.collect::<Vec<_>>() }))?;
         } else {
-            let rows: Vec<Vec<String>> = tubes
-                .iter()
-                .map(|line| {
-                    let rates = rates(line);
-                    let shown = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), shown);
-                    let counts =
-                        ["ready", "taken", "delayed", "buried"].map(|s| line.count("tasks", s).to_string());
-                    let ends = [shown(rates.map(|(into, _)| into)), shown(rates.map(|(_, out)| out))];
-                    let age = line.oldest.map_or_else(|| "-".to_owned(), values::time);
-                    let names = [line.name.clone(), line.kind.clone()];
-                    names.into_iter().chain(counts).chain(ends).chain([age]).collect()
-                })
-                .collect();
+            let row = |line: &TubeLine| -> Vec<String> {
+                let rates = rates(line);
+                let shown = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), shown);
+                let counts =
+                    ["ready", "taken", "delayed", "buried"].map(|s| line.count("tasks", s).to_string());
+                let ends = [shown(rates.map(|(into, _)| into)), shown(rates.map(|(_, out)| out))];
+                let age = line.oldest.map_or_else(|| "-".to_owned(), values::time);
+                let names = [line.name.clone(), line.kind.clone()];
+                names.into_iter().chain(counts).chain(ends).chain([age]).collect()
+            };
             let mut out = io::stdout().lock();
             match (clears, look) {
                 (true, _) => out.write_all(CLEAR.as_bytes())?,
@@ -345,7 +342,7 @@ fn watch(session: &Session, pause: Duration, looks: Option<u64>, as_json: bool) 
             }
             drop(out);
             let heading = ["tube", "type", "ready", "taken", "delayed", "buried", "in/s", "out/s", "oldest"];
-            output::table(&heading, &rows)?;
+            output::table(&heading, tubes.iter().map(row))?;
             io::stdout().flush()?;
         }
         let flows = tubes.iter().map(|line| (line.name.clone(), Flow::of(line))).collect();

@@ -98,12 +98,11 @@ pub(crate) fn audit(arguments: &AuditArguments) -> anyhow::Result<Outcome> {
         eprintln!("lycosa: the audit log has no entry that this user may see");
         return Ok(Outcome::Done);
     }
-    let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
-    output::table(&["id", "ago", "user", "tube", "operation", "job", "reason"], &rows)?;
+    output::table(&["id", "ago", "user", "tube", "operation", "job", "reason"], entries.iter().map(row))?;
     Ok(Outcome::Done)
 }
 
-fn row(entry: &Value) -> Vec<String> {
+fn row(entry: &Value) -> [String; 7] {
     let text = |name: &str| one_line(text_of(entry, name), 80);
     let number =
         |name: &str| entry.get(name).and_then(Value::as_u64).map_or(String::new(), |n| n.to_string());
@@ -113,5 +112,5 @@ fn row(entry: &Value) -> Vec<String> {
         (token, _) if token.is_empty() => text("user"),
         (token, role) => format!("token {token} ({role})"),
     };
-    vec![number("id"), ago, user, text("tube"), text("operation"), number("job"), text("reason")]
+    [number("id"), ago, user, text("tube"), text("operation"), number("job"), text("reason")]
 }

@@ -51,21 +51,18 @@ fn list(session: &Session, as_json: bool) -> anyhow::Result<Outcome> {
         return output::objects(tokens);
     }
     let text = |token: &Value, name: &str| text_of(token, name).to_owned();
-    let rows: Vec<_> = tokens
-        .iter()
-        .map(|token| {
-            let tubes = token.get("tubes").and_then(Value::as_array).unwrap_or_default();
-            let tubes: Vec<_> = tubes.iter().filter_map(Value::as_str).collect();
-            let is_expired = token.get("is_expired").and_then(Value::as_bool) == Some(true);
-            let expires = match token.get("expires") {
-                Some(Value::Double(_)) if is_expired => "expired".to_owned(),
-                Some(Value::Double(moment)) => date(*moment),
-                _ => "never".to_owned(),
-            };
-            vec![text(token, "name"), text(token, "role"), tubes.join(", "), expires]
-        })
-        .collect();
-    output::table(&["name", "role", "tubes", "expires"], &rows)?;
+    let row = |token: &Value| {
+        let tubes = token.get("tubes").and_then(Value::as_array).unwrap_or_default();
+        let tubes: Vec<_> = tubes.iter().filter_map(Value::as_str).collect();
+        let is_expired = token.get("is_expired").and_then(Value::as_bool) == Some(true);
+        let expires = match token.get("expires") {
+            Some(Value::Double(_)) if is_expired => "expired".to_owned(),
+            Some(Value::Double(moment)) => date(*moment),
+            _ => "never".to_owned(),
+        };
+        [text(token, "name"), text(token, "role"), tubes.join(", "), expires]
+    };
+    output::table(&["name", "role", "tubes", "expires"], tokens.iter().map(row))?;
     Ok(Outcome::Done)
 }
 

@@ -189,11 +189,8 @@ pub(crate) fn job(arguments: &JobArguments) -> anyhow::Result<Outcome> {
         } else if jobs.is_empty() {
             eprintln!("lycosa: tube \"{tube}\" has no jobs");
         } else {
-            let rows: Vec<Vec<String>> = jobs.iter().map(row).collect();
-            output::table(
-                &["id", "operation", "state", "scanned", "matched", "changed", "ago", "user"],
-                &rows,
-            )?;
+            let heading = ["id", "operation", "state", "scanned", "matched", "changed", "ago", "user"];
+            output::table(&heading, jobs.iter().map(row))?;
         }
         return Ok(Outcome::Done);
     };
