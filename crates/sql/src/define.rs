@@ -13,7 +13,7 @@ use sqlparser::ast::{
 use sqlparser::keywords::Keyword;
 
 use crate::Failure;
-use crate::parse::{Parsed, default_texts, unexpected_behind, unexpected_word};
+use crate::parse::{Parsed, default_texts, near, unexpected_behind, unexpected_word};
 use crate::resolve::{Context, MAX_COLUMNS, NO_SUCH_FUNCTION, at_most, name, none, simple_name, unsupported};
 use crate::trigger::Trigger;
 use crate::value::execution;
@@ -584,6 +584,11 @@ fn create_of(
     engine: Option<String>,
 ) -> Result<Definition, Failure> {
     check_clauses(table)?;
+    if let [part] = &table.name.0[..]
+        && let Some(own) = part.as_ident().filter(|own| own.quote_style == Some('\''))
+    {
+        return Err(near(1, own));
+    }
     let mut made = NewTable { text, texts, space: simple_name(&table.name)?, ..NewTable::default() };
     table.columns.iter().try_for_each(|column| made.take_column(column))?;
     table.constraints.iter().try_for_each(|constraint| made.take_constraint(constraint))?;

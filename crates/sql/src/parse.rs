@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sqlparser::ast::{Expr, Statement};
+use sqlparser::ast::{Expr, Statement, With};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
@@ -45,6 +45,8 @@ const GENERIC: u32 = 186;
 /// A statement that is parsed.
 pub(crate) struct Parsed {
     pub(crate) statement: Statement,
+    /// The WITH of an UPDATE or DELETE.
+    pub(crate) with: Option<With>,
     /// The names of parameters.
     pub(crate) parameters: Vec<String>,
     pub(crate) count: QueryCount,
@@ -248,6 +250,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Failure> {
     let mut tokens = rewrite::rewritten(number_parameters(tokens, &mut names)?)?;
     let engine = rewrite::take_engine(&mut tokens)?;
     rewrite::number_row_counts(&mut tokens, &mut names);
+    rewrite::name_pragma(&mut tokens)?;
     while tokens.last().is_some_and(|last| matches!(last.token, Token::Whitespace(_) | Token::EOF)) {
         tokens.pop();
     }
@@ -265,10 +268,10 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Failure> {
     let mut parser =
         Parser::new(&dialect).with_recursion_limit(MAX_RECURSION).with_tokens_with_locations(tokens);
     let statement = parser.parse_statement().map_err(|error| syntax_error(&error, &last, first))?;
-    let statement = rewrite::inner(statement)?;
+    let (statement, with) = rewrite::inner(statement)?;
     let next = parser.next_token();
     if next.token == Token::EOF {
-        Ok(Parsed { statement, parameters: names, count, depth, checks, engine })
+        Ok(Parsed { statement, with, parameters: names, count, depth, checks, engine })
     } else {
         // A second statement: its first word does not belong here.
         let second = (next.token == Token::SemiColon).then(|| parser.next_token());

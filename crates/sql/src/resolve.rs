@@ -9,6 +9,7 @@ mod fields;
 mod from;
 mod general;
 mod names;
+mod pragma;
 mod queries;
 mod recursive;
 pub(crate) mod reserved;
@@ -129,9 +130,12 @@ pub(crate) fn none(is_absent: bool, clause: &str) -> Result<(), Failure> {
 /// # Errors
 /// Unsupported clauses, and names that do not exist.
 pub(crate) fn resolve(parsed: Parsed, store: &Store, asker: Asker<'_>) -> Result<Plan, Error> {
-    let Parsed { statement, parameters, count, depth, checks: _, engine: _ } = parsed;
+    let Parsed { statement, with, parameters, count, depth, checks: _, engine: _ } = parsed;
     let catalog = Catalog::new(store, asker, depth);
-    let resolved = resolve_by(statement, &parameters, &catalog, count);
+    let resolved = match with {
+        Some(with) => general::plan_of(statement, Some(with), &parameters, &catalog),
+        None => resolve_by(statement, &parameters, &catalog, count),
+    };
     resolved.map_err(|failure| catalog.error(failure))
 }
 
@@ -170,8 +174,11 @@ fn resolve_by(
         let plan = resolve_by(*statement, parameters, catalog, count)?;
         return Ok(explain::plan_about(plan, store));
     }
+    if let Statement::Pragma { name, value, is_eq: false } = &statement {
+        return pragma::plan_of(name, value.as_ref().map(|value| &value.value), catalog);
+    }
     if is_general(&statement, count, store) {
-        return general::plan_of(statement, parameters, catalog);
+        return general::plan_of(statement, None, parameters, catalog);
     }
     let plan = |context: &Context<'_>, filter: Option<Expr>, body: Body| Plan {
         parameters: parameters.to_vec(),

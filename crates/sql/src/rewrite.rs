@@ -6,13 +6,13 @@
 //! - `(VALUES (…))` with one row is a SELECT where a value stands; TRIM with a side and no characters gets a name for them.
 //! - In a FROM, a comma and `CROSS JOIN` are inner joins, which may have a condition.
 
-use sqlparser::ast::{SetExpr, Statement};
+use sqlparser::ast::{SetExpr, Statement, With};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Word};
 
 use crate::Failure;
 use crate::parse::unexpected;
-use crate::resolve::generic;
+use crate::resolve::{generic, name};
 
 /// A level of parentheses.
 #[derive(Debug, Clone, Copy, Default)]
@@ -149,6 +149,36 @@ pub(crate) fn take_engine(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<Stri
 /// The name that stands for the characters which TRIM with a side removes without naming them.
 pub(crate) const TRIM_DEFAULT: &str = "blanks of TRIM";
 
+/// Stands between the names of a table and of its index in the text that is the argument of a PRAGMA.
+pub(crate) const PRAGMA_SEPARATOR: char = '\0';
+
+/// `PRAGMA name(table)` and `PRAGMA name(table.index)` get a text for the argument.
+///
+/// # Errors
+/// A name that is a reserved word.
+pub(crate) fn name_pragma(tokens: &mut Vec<TokenWithSpan>) -> Result<(), Failure> {
+    let is_pragma = tokens.first().is_some_and(|token| is_keyword(&token.token, Keyword::PRAGMA));
+    if !is_pragma || tokens.get(2).is_none_or(|token| token.token != Token::LParen) {
+        return Ok(());
+    }
+    let names = tokens.get(3..).unwrap_or_default().iter().step_by(2).take(2);
+    let mut arguments = Vec::new();
+    for token in names {
+        let Token::Word(word) = &token.token else { break };
+        arguments.push(name(&word.clone().into_ident(token.span))?);
+    }
+    let count: usize = match &arguments[..] {
+        [] => return Ok(()),
+        [_, _] if tokens.get(4).is_some_and(|token| token.token == Token::Period) => 3,
+        _ => 1,
+    };
+    arguments.truncate(count.div_ceil(2));
+    let text = arguments.join(&PRAGMA_SEPARATOR.to_string());
+    let made = TokenWithSpan { token: Token::SingleQuotedString(text), span: tokens[3].span };
+    tokens.splice(3..3 + count, [made]);
+    Ok(())
+}
+
 /// The name of the parameter that has the value of `ROW_COUNT()`.
 pub(crate) const ROW_COUNT: &str = "ROW_COUNT()";
 
@@ -183,23 +213,27 @@ pub(crate) fn number_row_counts(tokens: &mut Vec<TokenWithSpan>, names: &mut Vec
     *tokens = out;
 }
 
-/// `WITH … INSERT` as the INSERT whose query has the WITH.
+/// `WITH … INSERT` as the INSERT whose query has the WITH; `WITH … UPDATE` and `WITH … DELETE` as the change, and the WITH.
 ///
 /// # Errors
 /// A query that has a WITH of its own.
-pub(crate) fn inner(statement: Statement) -> Result<Statement, Failure> {
-    let Statement::Query(mut query) = statement else { return Ok(statement) };
-    let SetExpr::Insert(Statement::Insert(insert)) = &mut *query.body else {
-        return Ok(Statement::Query(query));
-    };
-    let Some(source) = insert.source.as_mut() else { return Ok(Statement::Query(query)) };
-    if source.with.is_some() && query.with.is_some() {
-        return Err(generic(
-            "Lycosa does not support two WITH of one INSERT: name all queries in one of them",
-        ));
+pub(crate) fn inner(statement: Statement) -> Result<(Statement, Option<With>), Failure> {
+    let Statement::Query(mut query) = statement else { return Ok((statement, None)) };
+    match &mut *query.body {
+        SetExpr::Insert(Statement::Insert(insert)) => {
+            let Some(source) = insert.source.as_mut() else { return Ok((Statement::Query(query), None)) };
+            if source.with.is_some() && query.with.is_some() {
+                let text = "Lycosa does not support two WITH of one INSERT: name all queries in one of them";
+                return Err(generic(text));
+            }
+            source.with = source.with.take().or(query.with.take());
+            Ok((Statement::Insert(insert.clone()), None))
+        }
+        SetExpr::Update(change @ Statement::Update(_)) | SetExpr::Delete(change @ Statement::Delete(_)) => {
+            Ok((change.clone(), query.with.take()))
+        }
+        _ => Ok((Statement::Query(query), None)),
     }
-    source.with = source.with.take().or(query.with.take());
-    Ok(Statement::Insert(insert.clone()))
 }
 
 impl Level {

@@ -17,7 +17,7 @@ all({
 
 -- Misplaced words.
 all({
-    [[create table t(a primary key)]], [[create table t(a, b int primary key)]], [[create table t(a int primary key, b)]], [[create table t(a int primary key, b unique)]], [[create table t(a int primary key on conflict fail)]],
+    [[create table 't'(a int primary key)]], [[create table t(a primary key)]], [[create table t(a, b int primary key)]], [[create table t(a int primary key, b)]], [[create table t(a int primary key, b unique)]], [[create table t(a int primary key on conflict fail)]],
     [[create table t(a int primary key, b int constraint c null)]], [[create table t(a int primary key, b int constraint c default 1)]], [[create table t(a int primary key, b int default random())]], [[create table t(b int, primary key(a))]],
     [[select 1; select 2]], [[select from t]], [[select a from where]], [[insert t values(1)]], [[select 1 limit 1 collate "binary"]], [[select 1 limit 1 offset 1 collate nosuch]],
     [[create table x(a int primary key)]], [[create trigger t1 after insert on x for each row begin select ?; end]], [[drop table x]],
@@ -38,6 +38,15 @@ all({
 })
 for _, row in box.space._trigger:pairs() do print(row[1], row[3].sql) end
 all({ [[drop table "new name"]] })
+
+-- PRAGMA, and WITH before UPDATE and DELETE.
+all({
+    [[create table t(a int primary key, b int)]], [[create table c(a int primary key, x text collate "unicode_ci" default 'q', y varbinary not null, constraint f1 foreign key (a) references t, unique (x, y))]],
+    [[create index i1 on c(x)]], [[create view v as select * from c]], [[pragma table_info(t)]], [[pragma table_info(c)]], [[pragma table_info(v)]], [[pragma table_info("c")]], [[pragma table_info]], [[pragma index_list(c)]],
+    [[pragma index_info(c.i1)]], [[pragma index_info(c."unique_unnamed_C_2")]], [[pragma index_info(c)]], [[pragma foreign_key_list(c)]], [[pragma collation_list]], [[pragma nosuch]],
+    [[insert into t values(1, 1), (2, 2), (3, 3)]], [[with x(y) as (select 1), z as (select y + 10 as y from x) update t set b = (select y from z) where a in (select y from x)]],
+    [[with x(y) as (values(2)) delete from t where a in (select y from x)]], [[select * from t]], [[with x as (select 1) update nosuch set a = 1]], [[drop view v]], [[drop table c]], [[drop table t]],
+})
 
 -- A space without a key.
 box.schema.space.create('P', { format = { { 'A', 'integer' } } }):create_index('pk')

@@ -17,24 +17,30 @@ use crate::tree::{Body, Column, Comparison, Expr, Plan};
 type Loop = (usize, usize, usize, String);
 
 /// A cache of plans keeps no plan of this weight: the order of loops follows the sizes of the spaces.
-const UNKEPT: usize = usize::MAX;
+pub(super) const UNKEPT: usize = usize::MAX;
 
 /// The plan that tells of another plan.
 pub(super) fn plan_about(plan: Plan, store: &Store) -> Plan {
-    let text = |text: &str| Expr::Literal(Value::str(text));
-    let number = |number: usize| Expr::Literal(Value::Uint(number as u64));
+    let number = |number: usize| Value::Uint(number as u64);
     let rows = loops_of(&plan, store).into_iter().map(|(select, place, source, detail)| {
-        vec![number(select), number(place), number(source), text(&detail)]
+        vec![number(select), number(place), number(source), Value::str(detail)]
     });
     let columns = [("selectid", "integer"), ("order", "integer"), ("from", "integer"), ("detail", "text")];
-    let columns = columns.map(|(name, ty)| Column {
-        name: name.to_owned(),
-        ty: Some(ty),
+    let body = constant_rows(rows.collect(), &columns);
+    Plan { space: 0, filter: None, body, weight: UNKEPT, ..plan }
+}
+
+/// A query of constant rows, by the names and types of its columns.
+pub(super) fn constant_rows(rows: Vec<Vec<Value>>, columns: &[(&str, &'static str)]) -> Body {
+    let columns = columns.iter().map(|(name, ty)| Column {
+        name: (*name).to_owned(),
+        ty: Some(*ty),
         is_aggregate: false,
         order: None,
         expr: Rc::new(Expr::Literal(Value::Nil)),
     });
-    let root = Query::of_part(Wanted::Rows, Part::Values(rows.collect()), columns.into(), Vec::new());
+    let rows = rows.into_iter().map(|row| row.into_iter().map(Expr::Literal).collect()).collect();
+    let root = Query::of_part(Wanted::Rows, Part::Values(rows), columns.collect(), Vec::new());
     let general = General {
         root,
         joined: Vec::new(),
@@ -44,7 +50,7 @@ pub(super) fn plan_about(plan: Plan, store: &Store) -> Plan {
         target: 0,
         change: None,
     };
-    Plan { space: 0, filter: None, body: Body::General(Rc::new(general)), weight: UNKEPT, ..plan }
+    Body::General(Rc::new(general))
 }
 
 fn loops_of(plan: &Plan, store: &Store) -> Vec<Loop> {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use lycosa_store::Space;
-use sqlparser::ast::Statement;
+use sqlparser::ast::{Statement, With};
 
 use super::names::{Catalog, Named, Names, has_query};
 use super::{Context, delete_of, generic, unsupported};
@@ -14,6 +14,7 @@ use crate::tree::{Body, Column, Expr, Plan, Select};
 
 pub(super) fn plan_of(
     statement: Statement,
+    with: Option<With>,
     parameters: &[String],
     catalog: &Catalog<'_>,
 ) -> Result<Plan, Failure> {
@@ -27,14 +28,14 @@ pub(super) fn plan_of(
         Statement::Insert(insert) => insert_of(insert, catalog)?,
         Statement::Update(update) => {
             let Updated { context, written, selection, conflict } =
-                changes::update_of(update, store, |context| context.open(catalog))?;
+                changes::update_of(update, store, |context| context.open(catalog, with))?;
             let (targets, values): (Vec<_>, Vec<_>) = written.into_iter().unzip();
             changed(context, selection, values, GeneralChange::Update(targets, conflict))?
         }
         Statement::Delete(delete) => {
             let (from, selection) = delete_of(delete)?;
             let mut context = Context::of_table(from, store)?;
-            context.open(catalog)?;
+            context.open(catalog, with)?;
             changed(context, selection, Vec::new(), GeneralChange::Delete)?
         }
         _ => return Err(unsupported("such a statement")),
@@ -113,10 +114,12 @@ fn changed<'a>(
 }
 
 impl<'a> Context<'a> {
-    /// Lets expressions of a change of one space have subqueries. A view has the rows of its query.
-    pub(crate) fn open(&mut self, catalog: &'a Catalog<'a>) -> Result<(), Failure> {
+    /// Lets expressions of a change of one space have subqueries, also of the queries that WITH names. A view has the rows of its
+    /// query.
+    pub(crate) fn open(&mut self, catalog: &'a Catalog<'a>, with: Option<With>) -> Result<(), Failure> {
         let space = self.space.ok_or_else(|| generic("no space to change"))?;
         self.names = Some(Names::new(catalog));
+        with.map_or(Ok(()), |with| self.name_queries(with))?;
         self.changed = match super::views::text_of(space, catalog.store) {
             Some(text) => {
                 let number = self.view(space, &text)?;

@@ -29,6 +29,10 @@ pub(crate) struct Catalog<'a> {
 }
 
 impl<'a> Catalog<'a> {
+    pub(crate) fn asker(&self) -> Asker<'a> {
+        self.asker
+    }
+
     pub(crate) fn new(store: &'a Store, asker: Asker<'a>, depth: usize) -> Catalog<'a> {
         Catalog { store, asker, depth, denied: RefCell::new(None) }
     }

@@ -92,7 +92,7 @@ impl<'a> Context<'a> {
     }
 
     /// Resolves the queries of a WITH. Each is one query, whose rows all sources of its name share.
-    fn name_queries(&mut self, with: ast::With) -> Result<(), Failure> {
+    pub(super) fn name_queries(&mut self, with: ast::With) -> Result<(), Failure> {
         let ast::With { with_token: _, recursive: _, cte_tables } = with;
         let mut names = HashSet::new();
         for cte in &cte_tables {
