@@ -53,13 +53,19 @@ function methods.enable(constraint, is_enabled)
     internal.change('update', CK_CONSTRAINT, 0, { id, constraint.name }, { { '=', 6, is_enabled } })
 end
 
+-- The numbers of spaces by the tables of their constraints.
+local ids = setmetatable({}, { __mode = 'k' })
+local list_mt = {
+    __index = function(list, name) return refreshed(ids[list])[name] end,
+    __pairs = function(list) return pairs(refreshed(ids[list])) end,
+    __serialize = function(list) return refreshed(ids[list]) end,
+}
+
 -- The table of a space's constraints. Its content is read when it is asked for: a client or SQL may have changed it.
 function checks.of(id)
-    return setmetatable({}, {
-        __index = function(_, name) return refreshed(id)[name] end,
-        __pairs = function() return pairs(refreshed(id)) end,
-        __serialize = function() return refreshed(id) end,
-    })
+    local list = setmetatable({}, list_mt)
+    ids[list] = id
+    return list
 end
 
 -- The space is gone: its number may be given again.
