@@ -21,7 +21,7 @@ use crate::shard::admission::Need;
 use crate::shard::checkpoint::Snapshot;
 use crate::shard::expiration_tasks::Asker;
 use crate::shard::request::Refusal;
-use crate::{Called, Instance, InvokeKind, RequestId, Result};
+use crate::{Called, ConnectionSlot, Instance, InvokeKind, RequestId, Result};
 
 /// Functions that read and change no data.
 const ABOUT_INSTANCE: [&[u8]; 7] = [
@@ -35,8 +35,17 @@ const ABOUT_INSTANCE: [&[u8]; 7] = [
 ];
 
 impl Instance {
-    /// CALL on a connection. `args` is a MessagePack array.
-    pub(crate) fn handle_call(&mut self, to: FrameReply, name: &[u8], args: &[u8]) {
+    /// CALL on a connection. `args` is a MessagePack array. The parts of the [`FrameReply`] come one by one, measured: as one value
+    /// they would be packed and unpacked.
+    pub(crate) fn handle_call(
+        &mut self,
+        slot: ConnectionSlot,
+        sync: u64,
+        name: &[u8],
+        args: &[u8],
+        is_call_16: bool,
+    ) {
+        let to = FrameReply { slot, sync, is_call_16 };
         let done = match self.front.resolved(&self.shard, to.slot, name) {
             Some(Callee::Queue(procedure, right)) if procedure.is_of_one_task() => {
                 self.call_for_reply(to, &procedure, right, args)

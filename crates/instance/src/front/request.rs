@@ -77,7 +77,7 @@ impl Instance {
     pub(crate) fn answer_call(&mut self, to: FrameReply, header: &Header, name: &[u8], args: &[u8]) {
         self.front.counts.count(header.kind);
         match self.front.admit(&self.shard, to.slot, header.schema_version, true) {
-            Ok(()) => self.handle_call(to, name, args),
+            Ok(()) => self.handle_call(to.slot, to.sync, name, args, to.is_call_16),
             Err(error) => self.front.refuse_request(&self.shard, to, &error),
         }
     }
