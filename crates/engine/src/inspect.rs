@@ -56,11 +56,6 @@ pub enum Unsupported {
         /// Its name.
         space: String,
     },
-    /// A view of SQL.
-    View {
-        /// Its name.
-        space: String,
-    },
     /// An index that is not built.
     Index {
         /// Name of its space.
@@ -86,20 +81,6 @@ pub enum Unsupported {
         /// `LUA` or `C`.
         language: String,
     },
-    /// A trigger of SQL.
-    Trigger {
-        /// Its name.
-        name: String,
-        /// Name of its space.
-        space: String,
-    },
-    /// A foreign key of SQL.
-    ForeignKey {
-        /// Its name.
-        name: String,
-        /// Name of the space that refers to another.
-        space: String,
-    },
 }
 
 impl Unsupported {
@@ -109,7 +90,6 @@ impl Unsupported {
         match self {
             Self::Vinyl { space, .. } => format!("space '{space}' has the engine vinyl"),
             Self::Synchronous { space } => format!("space '{space}' is synchronous (is_sync)"),
-            Self::View { space } => format!("'{space}' is a view of SQL"),
             Self::Index { space, index, kind } => {
                 format!("index '{index}' of space '{space}' is of the kind {kind}")
             }
@@ -117,8 +97,6 @@ impl Unsupported {
                 format!("index '{index}' of space '{space}' asks for the collation '{collation}'")
             }
             Self::Function { name, language } => format!("function '{name}' is written in {language}"),
-            Self::Trigger { name, space } => format!("space '{space}' has the SQL trigger '{name}'"),
-            Self::ForeignKey { name, space } => format!("space '{space}' has the foreign key '{name}'"),
         }
     }
 
@@ -130,12 +108,9 @@ impl Unsupported {
                 "its tuples are kept in memory, and tuples that a Tarantool wrote into .run files are not read"
             }
             Self::Synchronous { .. } => "its changes are answered without waiting for other instances",
-            Self::View { .. } => "it shows nothing",
             Self::Index { .. } => "it is not built, and requests that name it are refused",
             Self::Collation { .. } => "it is ordered by bytes instead",
             Self::Function { .. } => "it is not run, and calls of it are refused",
-            Self::Trigger { .. } => "it does not fire",
-            Self::ForeignKey { .. } => "it is not checked",
         }
     }
 
@@ -147,11 +122,9 @@ impl Unsupported {
                 "on the Tarantool that wrote them, copy its tuples into a memtx space and take a snapshot first"
             }
             Self::Synchronous { .. } => "go on if one instance's disk is safe enough, else keep it elsewhere",
-            Self::View { .. } => "select from the spaces behind it, or drop it",
             Self::Index { .. } => "make a TREE or HASH index instead, or drop it",
             Self::Collation { .. } => "use a collation that is supported, or do not rely on the order",
             Self::Function { .. } => "do in the client what it does, or drop it",
-            Self::Trigger { .. } | Self::ForeignKey { .. } => "do in the client what it does, or drop it",
         }
     }
 }
@@ -185,12 +158,6 @@ pub fn unsupported(store: &Store) -> Vec<Unsupported> {
             found.push(Unsupported::Function { name, language });
         }
     }
-    found.extend(rows(store, system::TRIGGER).iter().filter_map(|row| {
-        Some(Unsupported::Trigger { name: text(row, 0)?, space: space_name(store, number(row, 1)?) })
-    }));
-    found.extend(rows(store, system::FK_CONSTRAINT).iter().filter_map(|row| {
-        Some(Unsupported::ForeignKey { name: text(row, 0)?, space: space_name(store, number(row, 1)?) })
-    }));
     found
 }
 
@@ -201,8 +168,6 @@ fn unsupported_space(row: &[Value]) -> Option<Unsupported> {
     let is_set = |flag: &str| flags.get(flag).and_then(Value::as_bool) == Some(true);
     if engine == Engine::Vinyl.name() {
         Some(Unsupported::Vinyl { id, space })
-    } else if is_set("view") {
-        Some(Unsupported::View { space })
     } else if is_set("is_sync") {
         Some(Unsupported::Synchronous { space })
     } else {
@@ -246,16 +211,16 @@ fn rows(store: &Store, space: SpaceId) -> Vec<Vec<Value>> {
     decoded.collect()
 }
 
+fn space_name(store: &Store, id: SpaceId) -> String {
+    store.space(id).map_or_else(|_| id.to_string(), |space| space.name().to_owned())
+}
+
 fn number(row: &[Value], field: usize) -> Option<u32> {
     row.get(field)?.as_u64().and_then(|number| u32::try_from(number).ok())
 }
 
 fn text(row: &[Value], field: usize) -> Option<String> {
     row.get(field)?.as_str().map(str::to_owned)
-}
-
-fn space_name(store: &Store, id: SpaceId) -> String {
-    store.space(id).map_or_else(|_| id.to_string(), |space| space.name().to_owned())
 }
 
 /// The content of a data folder.
@@ -650,11 +615,9 @@ mod tests {
             ];
             (system::FUNC, Value::Array(fields))
         };
-        let view = Value::map([("view", Value::from(true)), ("sql", "SELECT 1".into())]);
         let rows = [
             space(512, "old", "vinyl", no_options()),
             space(513, "sync", "memtx", flag("is_sync")),
-            space(514, "seen", "memtx", view),
             space(515, "plain", "memtx", no_options()),
             index(515, 0, "tree", no_options(), first_field()),
             index(515, 2, "bitset", unique, second_field()),
@@ -664,7 +627,6 @@ mod tests {
             function(71, "native.f", "C", ""),
             function(72, "global", "LUA", ""),
             function(73, "queue.tube.t:put", "LUA", ""),
-            (system::TRIGGER, Value::Array(vec!["t".into(), 515_u32.into(), no_options()])),
         ];
         let texts: Vec<String> = unsupported(&store(&rows)).iter().map(Unsupported::what).collect();
         assert_eq!(
@@ -672,21 +634,20 @@ mod tests {
             [
                 "space 'old' has the engine vinyl",
                 "space 'sync' is synchronous (is_sync)",
-                "'seen' is a view of SQL",
                 "function 'by_last' is written in LUA",
                 "function 'native.f' is written in C",
                 "function 'global' is written in LUA",
-                "space 'plain' has the SQL trigger 't'",
             ]
         );
     }
 
     #[test]
     fn a_text_says_what_happens_and_what_to_do() {
-        let view = Unsupported::View { space: "v".to_owned() };
+        let sync = Unsupported::Synchronous { space: "s".to_owned() };
         assert_eq!(
-            view.to_string(),
-            "'v' is a view of SQL: it shows nothing; select from the spaces behind it, or drop it"
+            sync.to_string(),
+            "space 's' is synchronous (is_sync): its changes are answered without waiting for other instances; go on if one \
+             instance's disk is safe enough, else keep it elsewhere"
         );
     }
 

@@ -55,6 +55,11 @@ pub(crate) fn instance_on(
             space.name()
         );
     }
+    for (what, reason) in store.unknown_texts() {
+        tracing::warn!(
+            "{what} is not understood ({reason}): statements of SQL that need it fail until it is dropped"
+        );
+    }
     let mut instance = start_instance(config, identity, store, vclock, standing)?;
     instance.set_configuration(effective_values(config));
     instance.keep_history();

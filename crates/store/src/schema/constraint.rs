@@ -8,13 +8,12 @@ use lycosa_tuple::tuple::TupleRef;
 
 use crate::arena::Handle;
 use crate::error::Error;
-use crate::schema::SqlText;
 use crate::schema::row::{OptionType, Options, Row};
 use crate::space::Space;
 use crate::{Store, system};
 
 /// The options of a row of `_trigger`.
-fn trigger_options<'a>(row: Row<'a>) -> Result<Options<'a>, Error> {
+pub(super) fn trigger_options<'a>(row: Row<'a>) -> Result<Options<'a>, Error> {
     Options::read(row.raw(2)?, &[("sql", OptionType::String)], false, |reason| Error::WrongSpaceOptions {
         field: 5,
         reason,
@@ -26,13 +25,9 @@ impl Store {
     pub(crate) fn constraint_row_changed(&self, space: u32, new: Option<Handle>) -> Result<(), Error> {
         let Some(new) = new.filter(|_| !self.is_history()) else { return Ok(()) };
         let row = Row::new(self.arena.get(new));
-        let what = self.check_constraint(space, row)?;
+        self.check_constraint(space, row)?;
         match space {
-            system::TRIGGER => {
-                let (name, options) = (row.text(0)?, trigger_options(row)?);
-                let text = options.text("sql").unwrap_or_default();
-                self.check_sql(what, SqlText::Trigger { name: &name, space: row.id(1)?, text: &text })
-            }
+            system::TRIGGER => self.check_trigger(row),
             system::FK_CONSTRAINT => {
                 self.check_constraint_name(self.space(row.id(1)?)?, &row.text(0)?, system::FK_CONSTRAINT)
             }

@@ -7,13 +7,14 @@
 //! Absent: the rows of a Tarantool's folder and of a master, which are kept as they are; checks of the tables that a trigger's
 //! statements change, which each run finds.
 
+use super::constraint::trigger_options;
 use super::expression::EXPRESSIONS;
 use super::row::{Options, Row};
 use super::space::SpaceDef;
 use crate::check::Compiled;
 use crate::error::Error;
 use crate::space::Space;
-use crate::{SpaceId, Store};
+use crate::{SpaceId, Store, system};
 
 /// A definition by SQL.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +73,30 @@ impl Store {
             Error::WrongSpaceOptions { field: 5, reason }
         })?;
         self.check_sql("SQL views", SqlText::View { text: &options.text("sql").unwrap_or_default() })
+    }
+
+    /// The views and triggers of a folder whose texts this process does not understand, with the reasons. Statements of SQL that need
+    /// one of them fail.
+    pub fn unknown_texts(&self) -> Vec<(String, Error)> {
+        let rows = |id| self.catalog.get(id).into_iter().flat_map(|space| space.handles(&self.arena));
+        let views = rows(system::SPACE).filter_map(|row| {
+            let row = Row::new(self.arena.get(row));
+            let space = self.space(row.id(0).ok()?).ok().filter(|space| space.def.view)?;
+            Some((format!("the view '{}'", space.def.name), self.check_view(row).err()?))
+        });
+        let triggers = rows(system::TRIGGER).filter_map(|row| {
+            let row = Row::new(self.arena.get(row));
+            let name = row.text(0).ok()?;
+            Some((format!("the trigger '{name}'"), self.check_trigger(row).err()?))
+        });
+        views.chain(triggers).collect()
+    }
+
+    /// Refuses a new trigger whose text makes none.
+    pub(crate) fn check_trigger(&self, row: Row<'_>) -> Result<(), Error> {
+        let (name, options) = (row.text(0)?, trigger_options(row)?);
+        let text = options.text("sql").unwrap_or_default();
+        self.check_sql("SQL triggers", SqlText::Trigger { name: &name, space: row.id(1)?, text: &text })
     }
 
     /// Refuses the default value of a field that is neither a literal nor a constant expression.
