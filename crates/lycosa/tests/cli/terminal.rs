@@ -215,7 +215,7 @@ fn a_console_completes_names_and_remembers_lines() {
     console.type_and_see("{{'a'}, {'b'}})[2][3]\r", "- ['b']");
     console.type_and_see("", "admin.sock> ");
     console.type_and_see("box.space.acc\t", "accounts");
-    console.type_and_see(":cre\t", "create_index(");
+    console.type_and_see(":create_i\t", "create_index(");
     console.type_and_see("'pk').type\r", "- TREE");
     console.type_and_see("", "admin.sock> ");
     // Several fit: they are listed.
