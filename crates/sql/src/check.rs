@@ -80,9 +80,12 @@ pub(crate) fn taken_out(
         return Ok((tokens, Vec::new()));
     }
     let (mut kept, mut texts) = (Vec::with_capacity(tokens.len()), Vec::new());
+    // In front of the columns of a new table the word is its name, which the parser refuses.
+    let mut is_behind_name = tokens.iter().any(|token| is_word(token, Keyword::ALTER));
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
-        let begins = is_word(&token, Keyword::CHECK);
+        is_behind_name |= token.token == Token::LParen;
+        let begins = is_behind_name && is_word(&token, Keyword::CHECK);
         kept.push(token);
         if !begins {
             continue;

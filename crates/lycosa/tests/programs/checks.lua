@@ -122,6 +122,9 @@ try('insert', b.insert, b, { 1, 1 })
 try('insert', b.insert, b, { 1, 2 })
 try('insert', b.insert, b, { 1 })
 b:drop()
+-- The word is no name.
+q([[CREATE TABLE check (a INT PRIMARY KEY)]])
+q([[CREATE TABLE named (a INT PRIMARY KEY, check INT)]])
 for _, query in ipairs({ [[DROP TABLE k]], [[DROP TABLE u]], [[DROP TABLE t]] }) do q(query) end
 print(#box.space._ck_constraint:select())
 os.exit(0)
