@@ -6,7 +6,7 @@ use lycosa_tuple::tuple::TupleRef;
 
 use super::{delete, insert, new_store, replace, row, run};
 use crate::{
-    Error, Origin, RowCheck, Settings, Space, SqlFault, SqlKnowledge, Statement, Store, system, user,
+    Error, Origin, RowCheck, Settings, Space, SqlFault, SqlKnowledge, SqlText, Statement, Store, system, user,
 };
 
 #[derive(Debug)]
@@ -259,4 +259,38 @@ fn checks_are_asked_in_tarantools_order() {
     let renamed = r#"[512, 1, "u", "memtx", 0, {}, [{"name": "id", "type": "unsigned"}, {"name": "N", "type": "any", "is_nullable": true}]]"#;
     replace(&mut store, 280, renamed).unwrap();
     assert_eq!(refused(insert(&mut store, 512, "[1, 11]")), "Check constraint failed 'a': N < 10");
+}
+
+/// A folder of another server may have views and triggers whose texts this process does not understand.
+#[test]
+fn texts_that_are_not_understood_are_named() {
+    let mut store = store();
+    let view = |name: &str, id: u32, text: &str| {
+        format!(r#"[{id}, 1, "{name}", "memtx", 0, {{"view": true, "sql": "{text}"}}, []]"#)
+    };
+    let trigger = |name: &str, text: &str| format!(r#"["{name}", 512, {{"sql": "{text}"}}]"#);
+    for (space, text) in [
+        (280, view("sound", 600, "a view")),
+        (280, view("odd", 601, "what")),
+        (328, trigger("fires", "a trigger")),
+        (328, trigger("silent", "what")),
+    ] {
+        insert(&mut store, space, &text).unwrap();
+    }
+    let check = |_: &Store, text: SqlText<'_>| match text {
+        SqlText::View { text: "what" } | SqlText::Trigger { text: "what", .. } => {
+            Err("no such word".to_owned())
+        }
+        _ => Ok(()),
+    };
+    store.set_sql(SqlKnowledge { check, ..SQL });
+    let found: Vec<_> =
+        store.unknown_texts().into_iter().map(|(what, error)| format!("{what}: {error}")).collect();
+    assert_eq!(
+        found,
+        [
+            "the view 'odd': Lycosa does not support SQL views from this text: no such word",
+            "the trigger 'silent': Lycosa does not support SQL triggers from this text: no such word",
+        ]
+    );
 }
