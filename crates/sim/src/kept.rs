@@ -145,6 +145,11 @@ pub const ALL: &[Kept] = &[
         3_000,
         "a proposal that should show that the group is at rest was refused by a leader that handed over; a checker was wrong",
     ),
+    group(
+        363_646_787,
+        3_000,
+        "a newer snapshot arrived while the disk had yet to install an older one; the simulated disk lost the older file",
+    ),
     members(
         5_064,
         3_000,

@@ -314,7 +314,11 @@ impl<'a> World<'a> {
                     let incoming = Incoming::decode(&bytes).map_err(violation)?;
                     let brings_snapshot = incoming.base().is_some();
                     if let (Some(base), Some(content)) = (incoming.base(), content) {
-                        running.staged.retain(|(staged, _)| staged.index >= base.index);
+                        // The file of an older snapshot stays while the disk has yet to install it.
+                        let installing = |staged: &Base| {
+                            running.writes.iter().any(|(_, write)| write.install.as_ref() == Some(staged))
+                        };
+                        running.staged.retain(|(staged, _)| staged.index >= base.index || installing(staged));
                         running.staged.push((base.clone(), content));
                     }
                     self.trace.bytes(&bytes);
