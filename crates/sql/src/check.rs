@@ -3,7 +3,7 @@
 //! A definition keeps the text of an expression, in Tarantool's form: each run of blanks outside of quotes is one blank. The
 //! expression is resolved in the space that the constraint belongs to, and evaluated over each new tuple.
 //!
-//! Bounds: those of all statements for the text; [`MAX_ROW`](crate::effort::MAX_ROW) units of work for all checks of one tuple.
+//! Bounds: the text has the bounds of every statement, and all checks of one tuple have [`MAX_ROW`] units of work.
 //! Absent, as in Tarantool: subqueries, parameters, aggregate functions.
 
 use lycosa_store::{RowCheck, Space, SqlFault, Store};

@@ -268,6 +268,14 @@ mod tests {
         }
     }
 
+    /// A store that has the system spaces alone.
+    pub(crate) fn new_store() -> Store {
+        let mut store = Store::new(lycosa_store::Settings::default());
+        let uuid = "00000000-0000-4000-8000-000000000001";
+        store.bootstrap(uuid, uuid).expect("an empty store takes it");
+        store
+    }
+
     fn is_denied(error: &Error) -> bool {
         matches!(error, Error::Store(StoreError::AccessDenied { .. }))
     }
@@ -275,9 +283,7 @@ mod tests {
     /// Neither a plan of one's own nor one that another user has made tells columns of a space without the right.
     #[test]
     fn who_lacks_a_right_learns_no_columns() {
-        let mut store = Store::new(lycosa_store::Settings::default());
-        let uuid = "00000000-0000-4000-8000-000000000001";
-        store.bootstrap(uuid, uuid).expect("an empty store takes it");
+        let store = new_store();
         for (text, what) in [
             ("INSERT INTO \"_space\" VALUES (1)", "Write"),
             ("INSERT INTO \"_space\" (nosuch) VALUES (1)", "Write"),

@@ -124,13 +124,13 @@ pub(crate) fn take_engine(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<Stri
     let is_word = |token: &TokenWithSpan, word: &str| matches!(&token.token, Token::Word(own) if own.quote_style.is_none() && own.value.eq_ignore_ascii_case(word));
     let begins = tokens.first().is_some_and(|token| is_word(token, "CREATE"))
         && tokens.get(1).is_some_and(|token| is_word(token, "TABLE"));
+    if !begins {
+        return Ok(None);
+    }
     let mut places = tokens.windows(2).skip(2);
     let Some(at) = places.position(|pair| is_word(&pair[0], "WITH") && is_word(&pair[1], "ENGINE")) else {
         return Ok(None);
     };
-    if !begins {
-        return Ok(None);
-    }
     let clause = tokens.split_off(at + 2);
     let mut rest = clause.iter().skip(2);
     let last = clause.last().map_or(Location::empty(), |token| token.span.end);

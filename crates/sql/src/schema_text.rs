@@ -55,27 +55,20 @@ pub fn spaces_of_view(store: &Store, view: &str) -> Vec<SpaceId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn store() -> Store {
-        let mut store = Store::new(lycosa_store::Settings::default());
-        store
-            .bootstrap("1e8b5a9c-0000-4000-8000-000000000001", "1e8b5a9c-0000-4000-8000-000000000002")
-            .expect("it is empty");
-        store
-    }
+    use crate::tests::new_store;
 
     fn refusal(text: SqlText<'_>) -> String {
-        check_text(&store(), text).expect_err("a refusal")
+        check_text(&new_store(), text).expect_err("a refusal")
     }
 
     #[test]
     fn a_view_is_a_query_of_spaces_that_exist() {
         let view = |text| SqlText::View { text };
-        assert_eq!(check_text(&store(), view("CREATE VIEW v AS SELECT \"id\" FROM \"_space\"")), Ok(()));
+        assert_eq!(check_text(&new_store(), view("CREATE VIEW v AS SELECT \"id\" FROM \"_space\"")), Ok(()));
         assert!(refusal(view("CREATE VIEW v AS SELECT 1 FROM \"nowhere\"")).contains("nowhere"));
         assert!(refusal(view("SELECT 1")).contains("no CREATE VIEW"));
         for text in ["CREATE VIEW v AS", "", "@"] {
-            assert!(check_text(&store(), view(text)).is_err(), "{text}");
+            assert!(check_text(&new_store(), view(text)).is_err(), "{text}");
         }
     }
 
@@ -83,10 +76,10 @@ mod tests {
     fn a_default_value_is_a_constant_expression() {
         let default = |text| SqlText::Default { text };
         for text in ["1 + 2 * 3", "UPPER('a') || 'b'", "CAST('7' AS INTEGER)", "RANDOM()"] {
-            assert_eq!(check_text(&store(), default(text)), Ok(()), "{text}");
+            assert_eq!(check_text(&new_store(), default(text)), Ok(()), "{text}");
         }
         for text in ["a", "(SELECT 1)", "MAX(1)", "1, 2", "1 FROM t", "?", "", "nosuch(1)"] {
-            assert!(check_text(&store(), default(text)).is_err(), "{text}");
+            assert!(check_text(&new_store(), default(text)).is_err(), "{text}");
         }
     }
 
@@ -94,12 +87,12 @@ mod tests {
     fn a_trigger_is_the_one_that_its_row_names() {
         let text = "CREATE TRIGGER t AFTER INSERT ON \"_collation\" FOR EACH ROW BEGIN SELECT 1; END";
         let of = |name, space, text| SqlText::Trigger { name, space, text };
-        assert_eq!(check_text(&store(), of("T", 276, text)), Ok(()));
+        assert_eq!(check_text(&new_store(), of("T", 276, text)), Ok(()));
         assert_eq!(refusal(of("t", 276, text)), "it names the trigger 'T', and the row 't'");
         assert_eq!(refusal(of("T", 280, text)), "it names the space '_collation', and the row '_space'");
         assert_eq!(refusal(of("T", 700, text)), "there is no space 700");
         assert_eq!(refusal(of("T", 276, "SELECT 1")), "it is no CREATE TRIGGER");
-        assert!(check_text(&store(), of("T", 276, "CREATE TRIGGER")).is_err());
+        assert!(check_text(&new_store(), of("T", 276, "CREATE TRIGGER")).is_err());
         let instead = text.replace("AFTER", "INSTEAD OF");
         assert_eq!(refusal(of("T", 276, &instead)), "a space that is no view has no INSTEAD OF triggers");
     }

@@ -14,8 +14,8 @@
 //! - the schema in memory is a function of the rows of the system spaces.
 //!
 //! Absent: foreign keys and triggers of SQL (rows of `_fk_constraint` and `_trigger` are kept but mean nothing); the
-//! expressions of check constraints ([`RowCheck`]); the language of functions: a [`KeyMaker`] calls those of functional
-//! indexes. Spaces of the engine `vinyl` are kept in memory like all spaces.
+//! expressions of check constraints ([`RowCheck`]); the language of functions: a [`KeyMaker`] calls the functions
+//! of functional indexes. Spaces of the engine `vinyl` are kept in memory like all spaces.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

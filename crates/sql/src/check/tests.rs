@@ -3,19 +3,12 @@
 use lycosa_tuple::value::Value;
 
 use super::*;
+use crate::tests::new_store;
 use crate::{NewCheck, definition};
-
-fn store() -> Store {
-    let mut store = Store::new(lycosa_store::Settings::default());
-    store
-        .bootstrap("1e8b5a9c-0000-4000-8000-000000000001", "1e8b5a9c-0000-4000-8000-000000000002")
-        .expect("it is empty");
-    store
-}
 
 /// Compiles a check of `_collation`, and asks it about a row with this name and owner.
 fn asked(text: &str, name: &str, owner: u64) -> Result<bool, SqlFault> {
-    let store = store();
+    let store = new_store();
     let space = store.space_by_name("_collation").expect("a system space");
     let row = Value::Array(vec![1_u64.into(), name.into(), owner.into()]).encode();
     compile_check(&store, space, text)?.passes(&row, &mut 0)
@@ -70,7 +63,7 @@ fn the_work_on_a_tuple_has_a_bound() {
     let fault = asked("\"name\" LIKE '%a%b' OR \"name\" LIKE '%b%a'", &long, 7).expect_err("too much work");
     assert_eq!(fault.code, 159);
     assert!(fault.message.contains("take too long for one row"), "{fault}");
-    let store = store();
+    let store = new_store();
     let space = store.space_by_name("_collation").expect("a system space");
     let row = Value::Array(vec![1_u64.into(), long[..400_000].into(), 7_u64.into()]).encode();
     let check = compile_check(&store, space, "\"name\" LIKE '%b'").expect("an expression");

@@ -1,4 +1,4 @@
-//! Check constraints: their rows, and the statements that they refuse. The expressions are those of a small language:
+//! Check constraints: their rows, and the statements that they refuse. The expressions belong to a small language:
 //! `N < number` is true of tuples whose second field is below it, and `?` cannot be compiled.
 
 use lycosa_tuple::mp::Reader;
