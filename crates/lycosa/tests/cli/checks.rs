@@ -4,16 +4,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::addresses::free_address;
-use crate::programs::{compare, has_tarantool, lycosa, programs};
+use crate::programs::{self, compare, has_tarantool, lycosa, programs};
 
 /// What the program of kept constraints prints in a folder.
 fn in_folder(program: &str, folder: &Path, mode: &str) -> String {
-    let mut command = Command::new(program);
-    command.arg(programs().join("checks_kept.lua")).arg(mode).current_dir(folder).stdin(Stdio::null());
-    let output = command.output().expect("the program runs");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {mode}: {errors}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    programs::in_folder("checks_kept.lua", program, folder, mode)
 }
 
 #[test]

@@ -293,18 +293,20 @@ fn functional_indexes() {
     compare("functional.lua", &[]);
 }
 
+/// What a script in a mode prints in a folder, under one of the servers.
+pub(crate) fn in_folder(script: &str, program: &str, folder: &Path, mode: &str) -> String {
+    let mut command = Command::new(program);
+    command.arg(programs().join(script)).arg(mode).current_dir(folder).stdin(std::process::Stdio::null());
+    let output = command.output().expect("the program runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {mode}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// What one server wrote the other one reads: multikey, functional, BITSET and RTREE indexes in a data folder.
 #[test]
 fn indexes_of_every_kind_change_hands() {
-    let script = programs().join("kinds.lua");
-    let in_folder = |program: &str, folder: &Path, mode: &str| {
-        let mut command = Command::new(program);
-        command.arg(&script).arg(mode).current_dir(folder).stdin(std::process::Stdio::null());
-        let output = command.output().expect("the program runs");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{program} {mode}: {errors}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let in_folder = |program: &str, folder: &Path, mode: &str| in_folder("kinds.lua", program, folder, mode);
     let handed_over = |from: &str, to: &str| {
         let folder = tempfile::tempdir().expect("a folder");
         in_folder(from, folder.path(), "write");
