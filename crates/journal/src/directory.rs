@@ -194,6 +194,12 @@ pub fn file_name(kind: FileKind, signature: u64) -> String {
     format!("{signature:0SIGNATURE_DIGITS$}{}", kind.suffix())
 }
 
+/// The name of a file until it is complete and has a signature's [name](file_name). A start removes it.
+#[must_use]
+pub fn unfinished_name(kind: FileKind, signature: u64, stage: &str) -> String {
+    format!("{signature:0SIGNATURE_DIGITS$}.{stage}{}{IN_PROGRESS}", kind.suffix())
+}
+
 enum Name {
     File(FileKind, u64),
     InProgress,

@@ -1,15 +1,20 @@
 //! The file of a snapshot for a member far behind, sent from the file, never through the memory of the data.
 //!
 //! The sender reads the file in pieces; a snapshot that is removed meanwhile stays readable while it is open. The receiver
-//! writes it under a temporary name, which [`GroupDisk`](super::GroupDisk) changes once the group's node takes the message
-//! that announces the snapshot. A start removes a file received in part.
+//! writes each sending under a name of its own. A complete file gets the received snapshot's name, which
+//! [`GroupDisk`](super::GroupDisk) changes once the group's node takes the message that announces the snapshot.
+//!
+//! Invariants:
+//! - Only a complete and durable file has the received snapshot's name, and no sending takes that file away: two leaders may
+//!   send the same snapshot one after the other, while the disk has yet to install the first.
+//! - A sending that ends early leaves no file. A start removes whatever a crash left.
 //!
 //! Absent: the link, and how fast the pieces go.
 
 use std::io;
 
 use lycosa_group::base::Base;
-use lycosa_journal::directory::{Directory, IN_PROGRESS, file_name};
+use lycosa_journal::directory::{Directory, file_name, unfinished_name};
 use lycosa_journal::disk::{DiskFile, write_all_at};
 use lycosa_journal::meta::FileKind;
 
@@ -17,9 +22,9 @@ use lycosa_journal::meta::FileKind;
 /// that disk, the log's among them; and the pace of the sender is that of the receiver's disk.
 const SYNC_STEP: u64 = 16 << 20;
 
-/// The name of a snapshot's file until it is installed.
+/// The name of a complete snapshot's file until it is installed.
 pub(super) fn received_name(base: &Base) -> String {
-    format!("{}.received{IN_PROGRESS}", file_name(FileKind::Snapshot, base.signature))
+    unfinished_name(FileKind::Snapshot, base.signature, "received")
 }
 
 /// Reads the file of a snapshot.
@@ -69,6 +74,11 @@ impl Sender {
 
 /// Writes the file of a snapshot that another member sends.
 pub struct Receiver {
+    directory: Directory,
+    /// The name of this sending's file.
+    part: String,
+    /// The file's name once it is complete.
+    received: String,
     file: Box<dyn DiskFile>,
     size: u64,
     at: u64,
@@ -83,17 +93,22 @@ impl std::fmt::Debug for Receiver {
 }
 
 impl Receiver {
-    /// Begins the file of `base`'s snapshot, of `size` bytes. A part of an earlier attempt goes.
+    /// Begins the file of `base`'s snapshot, of `size` bytes. Other sendings of the same snapshot may be under way.
     ///
     /// # Errors
     /// The disk refuses.
     pub fn begin(directory: &Directory, base: &Base, size: u64) -> io::Result<Self> {
-        let name = received_name(base);
-        match directory.disk().remove(&name) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        let mut sending = 1;
+        loop {
+            let part = unfinished_name(FileKind::Snapshot, base.signature, &format!("part-{sending}"));
+            match directory.disk().create(&part) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => sending += 1,
+                file => {
+                    let (directory, received) = (directory.clone(), received_name(base));
+                    return Ok(Self { directory, part, received, file: file?, size, at: 0, durable: 0 });
+                }
+            }
         }
-        Ok(Self { file: directory.disk().create(&name)?, size, at: 0, durable: 0 })
     }
 
     /// Adds a piece.
@@ -127,7 +142,20 @@ impl Receiver {
         if !self.is_complete() {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a snapshot is shorter than announced"));
         }
-        self.file.sync()
+        self.file.sync()?;
+        match self.directory.disk().rename(&self.part, &self.received) {
+            // The same snapshot has come before.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            renamed => renamed,
+        }
+    }
+}
+
+impl Drop for Receiver {
+    /// Removes the file of a sending that has ended early, or of a snapshot that has come before.
+    fn drop(&mut self) {
+        // The file is absent behind a whole sending; where the disk refuses, the next start removes the file.
+        let _ = self.directory.disk().remove(&self.part);
     }
 }
 
@@ -140,17 +168,58 @@ mod tests {
 
     use super::*;
 
+    fn base() -> Base {
+        Base::first(Uuid::from_u128(1), 7, 1, "n1:1".to_owned())
+    }
+
+    fn content(directory: &Directory, name: &str) -> io::Result<Vec<u8>> {
+        let file = directory.disk().open(name)?;
+        let mut content = vec![0; file.size()? as usize];
+        file.read_at(&mut content, 0)?;
+        Ok(content)
+    }
+
     #[test]
     fn a_large_file_becomes_durable_in_parts() {
         let disk = MemoryDisk::new();
         let directory = Directory::on(Arc::new(disk.clone()));
-        let base = Base::first(Uuid::from_u128(1), 7, 1, "n1:1".to_owned());
-        let mut receiver = Receiver::begin(&directory, &base, 3 * SYNC_STEP).expect("begun");
+        let mut receiver = Receiver::begin(&directory, &base(), 3 * SYNC_STEP).expect("begun");
         directory.disk().sync().expect("its name is durable");
         let piece = vec![7; 1 << 20];
         (0..20).for_each(|_| receiver.add(&piece).expect("added"));
         let left = Directory::on(Arc::new(disk.crash(Crash::Machine)));
-        let file = left.disk().open(&received_name(&base)).expect("the file");
+        let file = left.disk().open(&receiver.part).expect("the file");
         assert_eq!(file.size().expect("its size"), SYNC_STEP);
+        left.remove_left_overs().expect("a start removes it");
+        assert!(left.disk().open(&receiver.part).is_err());
+    }
+
+    /// Two leaders send the same snapshot; the disk installs the first while the second comes.
+    #[test]
+    fn a_second_sending_of_a_snapshot_leaves_the_first_one_in_place() {
+        let directory = Directory::on(Arc::new(MemoryDisk::new()));
+        let begin = || Receiver::begin(&directory, &base(), 4).expect("begun");
+        let (mut first, mut second, mut third) = (begin(), begin(), begin());
+        first.add(b"rows").expect("added");
+        first.finish().expect("finished");
+        second.add(b"ro").expect("added");
+        assert_eq!(content(&directory, &received_name(&base())).expect("the first"), b"rows");
+        second.add(b"ws").expect("added");
+        second.finish().expect("the same snapshot again");
+        third.add(b"r").expect("added");
+        drop(third);
+        directory.disk().rename(&received_name(&base()), "installed").expect("the disk installs it");
+        let parts =
+            (1..=3).map(|n| unfinished_name(FileKind::Snapshot, base().signature, &format!("part-{n}")));
+        parts.for_each(|part| assert!(content(&directory, &part).is_err(), "{part} is left"));
+    }
+
+    #[test]
+    fn a_sending_that_is_cut_off_does_not_count() {
+        let directory = Directory::on(Arc::new(MemoryDisk::new()));
+        let mut receiver = Receiver::begin(&directory, &base(), 4).expect("begun");
+        receiver.add(b"row").expect("added");
+        assert_eq!(receiver.finish().map_err(|error| error.kind()), Err(io::ErrorKind::UnexpectedEof));
+        assert!(content(&directory, &received_name(&base())).is_err());
     }
 }
