@@ -13,7 +13,7 @@
 //!   (Tarantool's stay where they were), so that the data follow from the log alone;
 //! - the schema in memory is a function of the rows of the system spaces.
 //!
-//! Absent: foreign keys and triggers of SQL (rows of `_fk_constraint` and `_trigger` are kept but mean nothing); the
+//! Absent: foreign keys and triggers of SQL (the rows of `_fk_constraint` and `_trigger` are checked and kept, and SQL obeys them); the
 //! expressions of check constraints ([`RowCheck`]); the language of functions: a [`KeyMaker`] calls the functions
 //! of functional indexes. Spaces of the engine `vinyl` are kept in memory like all spaces.
 

@@ -140,20 +140,6 @@ local function columns_of(key, format, names)
     return numbers
 end
 
--- Whether a unique index has these fields and no further ones.
-local function is_unique(space, columns)
-    for id, index in pairs(space.index) do
-        if type(id) == 'number' and index.unique and #index.parts == #columns then
-            local found = 0
-            for _, part in ipairs(index.parts) do
-                for _, column in ipairs(columns) do if part.fieldno == column + 1 then found = found + 1 end end
-            end
-            if found == #columns then return true end
-        end
-    end
-    return false
-end
-
 local function add_foreign_key(child, key)
     local function wrong(reason)
         fail(CREATE_FOREIGN_KEY, ("Failed to create foreign key constraint '%s': %s"):format(key.name, reason))
@@ -171,12 +157,6 @@ local function add_foreign_key(child, key)
     if #children ~= #parents then
         wrong('number of columns in foreign key does not match the number of columns in the primary index of referenced table')
     end
-    for place, column in ipairs(children) do
-        local own, other = child_row[7][column + 1], parent_row[7][parents[place] + 1]
-        if own.type ~= other.type and other.type ~= 'scalar' then wrong('field type mismatch') end
-        if (own.collation or 0) ~= (other.collation or 0) then wrong('field collation mismatch') end
-    end
-    if not is_unique(parent, parents) then wrong("referenced fields don't compose unique index") end
     if internal.system_row(FK_CONSTRAINT, 0, { key.name, child.id }) then
         fail(CONSTRAINT_EXISTS, ("FOREIGN KEY constraint '%s' already exists in space '%s'"):format(key.name, child.name))
     end

@@ -100,15 +100,12 @@ impl Collations {
     }
 }
 
-/// Whether one of the maps in an array names a collation.
-fn names_collation(maps: &[u8], id: u32) -> bool {
-    TupleRef::trusted(maps).fields().any(|map| {
-        let mut reader = Reader::new(map);
-        let count = reader.map().unwrap_or(0);
-        (0..count).any(|_| {
-            let (Ok(key), Ok(value)) = (reader.raw(), reader.raw()) else { return false };
-            Reader::new(key).str() == Ok(b"collation") && Reader::new(value).uint() == Ok(u64::from(id))
-        })
+/// The collation in the map of a field or of an index part.
+pub(super) fn collation_in(map: &[u8]) -> Option<u64> {
+    let mut reader = Reader::new(map);
+    (0..reader.map().ok()?).find_map(|_| {
+        let (key, value) = (reader.raw().ok()?, reader.raw().ok()?);
+        (Reader::new(key).str() == Ok(b"collation")).then(|| Reader::new(value).uint().ok()).flatten()
     })
 }
 
@@ -128,7 +125,10 @@ impl Store {
         let users = |system: SpaceId, field: u32| {
             let rows = self.catalog.get(system).into_iter().flat_map(|space| space.handles(&self.arena));
             let rows = rows.map(|handle| Row::new(self.arena.get(handle)));
-            rows.filter(move |row| row.raw(field).is_ok_and(|maps| names_collation(maps, id)))
+            let names = move |map: &[u8]| collation_in(map) == Some(u64::from(id));
+            rows.filter(move |row| {
+                row.raw(field).is_ok_and(|maps| TupleRef::trusted(maps).fields().any(names))
+            })
         };
         let row = users(system::SPACE, 6).chain(users(system::INDEX, 5)).next()?;
         let space = row.id(0).ok()?;

@@ -2,15 +2,19 @@
 //!
 //! The store enforces none of it. A wrong row is refused as a Tarantool refuses it, as far as that can be said without SQL; SQL
 //! checks the texts of triggers (`sql_text.rs`). Rows of a Tarantool's folder and of a master are kept, and can be deleted.
+//!
+//! A foreign key refers to an index of its parent: the first that is unique and has exactly the key's fields. That index can be
+//! neither dropped nor changed, since a Tarantool does not start on a key without one.
 
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 
 use crate::arena::Handle;
 use crate::error::Error;
+use crate::schema::collation::collation_in;
 use crate::schema::row::{OptionType, Options, Row};
 use crate::space::Space;
-use crate::{Store, system};
+use crate::{IndexId, Store, system};
 
 /// The options of a row of `_trigger`.
 pub(super) fn trigger_options<'a>(row: Row<'a>) -> Result<Options<'a>, Error> {
@@ -99,15 +103,66 @@ impl Store {
         if !child.is_empty() {
             return wrong(&name, "referencing space must be empty");
         }
-        let is_beyond = |space: &Space, field| {
-            let fields = space.def.fields.len() as u64;
-            Ok::<_, Error>(
-                columns(field)?.any(|column| Reader::new(column).uint().is_ok_and(|n| n >= fields)),
-            )
-        };
-        if is_beyond(child, 7)? || is_beyond(parent, 8)? {
-            return wrong(&name, "foreign key refers to nonexistent field");
+        let parent_fields = fields_of(row, 8)?;
+        for (child_field, &parent_field) in fields_of(row, 7)?.into_iter().zip(&parent_fields) {
+            let defs = (child.def.fields.get(child_field), parent.def.fields.get(parent_field));
+            let (Some(child_def), Some(parent_def)) = defs else {
+                return wrong(&name, "foreign key refers to nonexistent field");
+            };
+            if !parent_def.ty.contains(child_def.ty) {
+                return wrong(&name, "field type mismatch");
+            }
+            if self.collation_of(child, child_field) != self.collation_of(parent, parent_field) {
+                return wrong(&name, "field collation mismatch");
+            }
+        }
+        if parent_fields.iter().enumerate().any(|(place, field)| parent_fields[..place].contains(field)) {
+            return wrong(&name, "referenced fields can not contain duplicates");
+        }
+        if referenced_index(parent, &parent_fields).is_none() {
+            return wrong(&name, "referenced fields don't compose unique index");
         }
         Ok(())
     }
+
+    /// The number of the collation that the format of a space gives a field.
+    fn collation_of(&self, space: &Space, field: usize) -> Option<u64> {
+        let rows = self.catalog.get(system::SPACE)?;
+        let mut rows = rows.handles(&self.arena).map(|handle| Row::new(self.arena.get(handle)));
+        let row = rows.find(|row| row.id(0) == Ok(space.def.id))?;
+        let format = TupleRef::trusted(row.raw(6).ok()?);
+        collation_in(format.fields().nth(field)?)
+    }
+
+    /// Refuses to `change` ("drop", "alter") an index that a foreign key refers to.
+    pub(super) fn check_referenced(&self, parent: &Space, index: IndexId, change: &str) -> Result<(), Error> {
+        let keys = self.catalog.get(system::FK_CONSTRAINT).filter(|_| !self.is_history());
+        let keys = keys.into_iter().flat_map(|keys| keys.handles(&self.arena));
+        for row in keys.map(|handle| Row::new(self.arena.get(handle))) {
+            if row.id(2) == Ok(parent.def.id) && referenced_index(parent, &fields_of(row, 8)?) == Some(index)
+            {
+                let reason = format!("can not {change} a referenced index");
+                return Err(Error::AlterSpace { name: parent.def.name.clone(), reason });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of fields in a column of a row of `_fk_constraint`; a number that no field has where it is none.
+fn fields_of(row: Row<'_>, column: u32) -> Result<Vec<usize>, Error> {
+    let number =
+        |field: &[u8]| Reader::new(field).uint().ok().and_then(|number| usize::try_from(number).ok());
+    let fields = TupleRef::trusted(row.raw(column)?).fields();
+    Ok(fields.map(|field| number(field).unwrap_or(usize::MAX)).collect())
+}
+
+/// The first unique index of exactly these fields, in any order.
+fn referenced_index(parent: &Space, fields: &[usize]) -> Option<IndexId> {
+    let defs = parent.indexes.iter().map(|index| &index.def).filter(|def| {
+        let parts = def.key.parts();
+        let is_part = |field: &usize| parts.iter().any(|part| part.field as usize == *field);
+        def.unique && parts.len() == fields.len() && fields.iter().all(is_part)
+    });
+    defs.map(|def| def.id).min()
 }

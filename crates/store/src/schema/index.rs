@@ -608,6 +608,9 @@ impl Store {
             self.rename_index(space_id, def);
             return Ok(());
         }
+        if present.is_some() {
+            self.check_referenced(space, def.id, "alter")?;
+        }
         // Equal keys of secondary indexes are ordered by the primary key, so a new one means a new order for them.
         let primary = if def.id == 0 { Some(def.key.clone()) } else { space.primary_key().cloned() };
         let mut built = Vec::new();
@@ -686,6 +689,7 @@ impl Store {
                 return Err(Error::AlterSpace { name: name(), reason });
             }
         }
+        self.check_referenced(space, id, "drop")?;
         let left = space.indexes.iter().map(|index| &index.def).filter(|def| def.id != id);
         let format = Space::format_with(&space.def, left, true)?;
         let (owned_bytes, tuples) = ((id == 0).then(|| space.bytes()), space.len());

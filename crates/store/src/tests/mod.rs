@@ -7,6 +7,7 @@ mod cursor;
 mod data;
 mod definitions;
 mod effects;
+mod foreign_keys;
 mod hook;
 mod hostile;
 mod model;
