@@ -189,7 +189,7 @@ pub(crate) struct LengthArguments {
 impl LengthArguments {
     /// To see that everything works.
     fn small() -> Length {
-        Length { warmup: Bound::Rounds(300), measured: Bound::Rounds(600) }
+        Length { warmup: Bound::Rounds(100), measured: Bound::Rounds(200) }
     }
 
     pub(crate) fn length(&self) -> Length {

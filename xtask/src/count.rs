@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-use regex::Regex;
+use regex_lite::Regex;
 
 /// Tests of one step, or of all.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Steps that run beside each other: lanes, and what a step of one lane waits for in another.
 //!
-//! Steps that compile with one profile wait for each other anyway, because cargo locks the profile's folder; another profile has
-//! another lock. Steps that run finished tests mostly wait for servers, and an installation waits for the network. So there are
+//! Steps that compile wait for each other anyway, because cargo locks the folder of what it builds.
+//! Steps that run finished tests mostly wait for servers, and an installation waits for the network. So there are
 //! seven lanes. A lane runs its steps in their order. A step begins once every step that it needs has passed, and does not
 //! run if one of these has failed.
 //!
@@ -24,8 +24,8 @@ pub(crate) enum Lane {
     Network,
     /// Compiling for development, or running what only cargo finds.
     Cargo,
-    /// Compiling a release, and counting its instructions.
-    Release,
+    /// Counting the instructions of finished programs.
+    Valgrind,
     /// Running worlds and inputs, once the programs for them are compiled.
     Worlds,
     /// Running the tests beside the code, once they are compiled.
@@ -38,14 +38,14 @@ pub(crate) enum Lane {
 
 impl Lane {
     const ALL: [Self; 7] =
-        [Self::Network, Self::Cargo, Self::Release, Self::Worlds, Self::Tests, Self::Binary, Self::Browser];
+        [Self::Network, Self::Cargo, Self::Valgrind, Self::Worlds, Self::Tests, Self::Binary, Self::Browser];
 
     /// By how much the lane's programs yield to the programs of other lanes. Worlds yield most: they use all processors, so that
     /// they can come last.
     const fn niceness(self) -> i32 {
         match self {
             Self::Network | Self::Cargo | Self::Binary | Self::Browser => 0,
-            Self::Release | Self::Tests => 5,
+            Self::Valgrind | Self::Tests => 5,
             Self::Worlds => 10,
         }
     }

@@ -66,7 +66,7 @@ const fn step(
 }
 
 use Action::{Chore, PerhapsTests, Tests};
-use Lane::{Binary, Browser, Cargo, Network, Release, Worlds};
+use Lane::{Binary, Browser, Cargo, Network, Valgrind, Worlds};
 
 const STEPS: &[Step] = &[
     step("install", "what the tests need", Network, &[], Chore(install::all)),
@@ -77,11 +77,10 @@ const STEPS: &[Step] = &[
     step("clippy", "lints, warnings as errors", Cargo, &[], Chore(lints)),
     step("doc", "examples in the documentation", Cargo, &[], PerhapsTests(documentation)),
     step("unit", "tests beside the code", Lane::Tests, &["install", "build", "compile"], Tests(unit)),
-    // The steps that run the server wait for `build`, so the release is compiled after it.
     step(
         "count",
         "instructions of a cycle, as recorded",
-        Release,
+        Valgrind,
         &["install", "build"],
         Chore(instructions::gate),
     ),
@@ -368,12 +367,21 @@ pub(crate) fn built(program: &str) -> Result<PathBuf> {
     Ok(profile_folder()?.join(program))
 }
 
+/// The server and the example `cycles`, built like the tests, for counts of their instructions.
+///
+/// # Errors
+/// The build fails.
+pub(crate) fn counted_programs() -> Result<[PathBuf; 2]> {
+    build_tests()?;
+    Ok([binary()?, profile_folder()?.join("examples/cycles")])
+}
+
 /// Where cargo puts what it builds with the profile.
 fn profile_folder() -> Result<PathBuf> {
     Ok(target_folder()?.join(PROFILE_NAME))
 }
 
-/// The same with the program of the black-box tests, for the steps that run beside cargo.
+/// The server, the program of the black-box tests and what is counted, for the steps that run beside cargo.
 fn build_tests() -> Result<()> {
     blackbox_binary().map(drop)
 }
@@ -479,6 +487,7 @@ fn blackbox_binary() -> Result<PathBuf> {
     let arguments = ["build", "--quiet", "--workspace", "--bin", "lycosa", "--test", "blackbox"];
     let printed = Program::linting_cargo()
         .arguments(arguments)
+        .arguments(["--example", "cycles"])
         .arguments(PROFILE)
         .arguments(["--message-format", "json-render-diagnostics"])
         .output()?;
