@@ -92,6 +92,12 @@ impl Number {
         }
     }
 
+    /// The number, or the error of Lua that compares the value with one.
+    pub(crate) fn needed(value: &[u8]) -> Result<Self> {
+        let (left, right) = (lua_text::type_name(Some(value)), "number");
+        Self::parse(value).ok_or(Error::Compare { left, right })
+    }
+
     pub(crate) fn seconds(self) -> Seconds {
         match self {
             Self::Int(value) => Seconds::from_int(value),
@@ -267,8 +273,4 @@ impl<'a> Options<'a> {
         let unfit = || Error::Unfit { method: self.method, what: expected.to_owned() };
         read(value).map(Some).ok_or_else(unfit)
     }
-}
-
-pub(crate) fn compared(left: &'static str, right: &'static str) -> Error {
-    Error::Compare { left, right }
 }

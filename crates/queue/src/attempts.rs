@@ -8,7 +8,7 @@
 //! Invariants: a row goes with its task, in the same transaction (ack, delete, the end of its ttl, truncate, drop, DML by a
 //! client). Rows of temporary tubes are left behind by a restart, and [`Attempts::retain_after`] removes them.
 
-use lycosa_store::{Statement, Store};
+use lycosa_store::Store;
 use lycosa_tuple::mp::{self, Kind, Reader};
 
 use crate::arguments::{Table, kind, string};
@@ -21,13 +21,7 @@ const MAX_REASON: usize = 4096;
 
 pub(crate) static ATTEMPTS: SystemSpace = SystemSpace {
     name: "_lycosa_attempts",
-    fields: &[
-        ("tube_id", "unsigned"),
-        ("task_id", "unsigned"),
-        ("attempts", "unsigned"),
-        ("last_error", "string"),
-        ("failed_at", "unsigned"),
-    ],
+    fields: "tube_id unsigned, task_id unsigned, attempts unsigned, last_error string, failed_at unsigned",
     indexes: &[("pk", true, &[0, 1])],
 };
 
@@ -178,36 +172,31 @@ impl Attempts {
 
     /// Takes back the count of a take that was no attempt, inside a transaction.
     pub(crate) fn uncount(&mut self, store: &mut Store, task: TaskKey) -> Result<()> {
-        if self.0.kept(store).is_none() || self.of(store, task)?.attempts == 0 {
-            return Ok(());
+        match self.of(store, task)?.attempts {
+            0 => Ok(()),
+            attempts => self.change(store, task, |record| record.attempts = attempts - 1),
         }
-        self.change(store, task, |record| record.attempts -= 1)
     }
 
     /// Counts anew from a kick on, inside a transaction: a kick asks for further attempts. The last failure
     /// stays.
     #[inline]
     pub(crate) fn reset(&mut self, store: &mut Store, task: TaskKey) -> Result<()> {
-        if self.0.kept(store).is_none() || self.of(store, task)?.attempts == 0 {
-            return Ok(());
+        match self.of(store, task)?.attempts {
+            0 => Ok(()),
+            _ => self.change(store, task, |record| record.attempts = 0),
         }
-        self.change(store, task, |record| record.attempts = 0)
     }
 
     /// Gives a task the record that it had before, or had in another tube; inside a transaction.
     pub(crate) fn restore(&mut self, store: &mut Store, task: TaskKey, record: Record) -> Result<()> {
-        if self.of(store, task)? == record {
-            return Ok(());
-        }
-        self.change(store, task, |present| *present = record)
+        if self.of(store, task)? == record { Ok(()) } else { self.change(store, task, |own| *own = record) }
     }
 
     fn change(&mut self, store: &mut Store, task: TaskKey, change: impl FnOnce(&mut Record)) -> Result<()> {
-        let space = self.0.obtain(store)?;
         let mut record = self.of(store, task)?;
         change(&mut record);
-        store.execute(&Statement::Replace { space, tuple: &record.encode(task) })?;
-        Ok(())
+        self.0.write(store, &record.encode(task))
     }
 
     /// The task is gone.

@@ -12,6 +12,7 @@ use crate::Caller;
 use crate::arguments::{Table, string};
 use crate::caller::Actor;
 use crate::error::{Error, Result};
+use crate::members::write_optional;
 use crate::system::{LateSpace, SystemSpace};
 use crate::task::{ShortKey, id_of};
 
@@ -22,18 +23,8 @@ pub(crate) const MAX_REASON: usize = 1024;
 
 pub(crate) static AUDIT: SystemSpace = SystemSpace {
     name: "_lycosa_audit",
-    fields: &[
-        ("id", "unsigned"),
-        ("time", "unsigned"),
-        ("user", "string"),
-        ("connection", "unsigned"),
-        ("tube", "string"),
-        ("operation", "string"),
-        ("job", "*"),
-        ("reason", "string"),
-        ("token", "string"),
-        ("role", "string"),
-    ],
+    fields: "id unsigned, time unsigned, user string, connection unsigned, tube string, operation string, job *, \
+reason string, token string, role string",
     indexes: &[("pk", true, &[0])],
 };
 
@@ -74,17 +65,14 @@ impl Audit {
         let id = last.map_or(0, |last| last.saturating_add(1));
         let user = store.user(caller.effective).map_or_else(String::new, |user| user.name.clone());
         let mut row = Vec::new();
-        mp::write_array(&mut row, AUDIT.fields.len() as u32);
+        mp::write_array(&mut row, AUDIT.width());
         mp::write_uint(&mut row, id);
         mp::write_uint(&mut row, now);
         mp::write_str(&mut row, user.as_bytes());
         mp::write_uint(&mut row, caller.session);
         mp::write_str(&mut row, entry.tube.as_bytes());
         mp::write_str(&mut row, entry.operation.as_bytes());
-        match entry.job {
-            Some(job) => mp::write_uint(&mut row, job),
-            None => mp::write_nil(&mut row),
-        }
+        write_optional(&mut row, entry.job);
         mp::write_str(&mut row, entry.reason);
         for index in 0..2 {
             mp::write_str(&mut row, actor.map_or(b"", |actor| actor.token[index].as_bytes()));

@@ -4,7 +4,6 @@ use crate::LogLevel;
 use crate::account::show_candidate;
 use crate::error::Result;
 use crate::follower::amiss::is_event_amiss;
-use crate::task::Task;
 use crate::tube::handle::TubeIndex;
 use crate::turn::{CorrectionsTurn, TubeTurn, Turn};
 
@@ -73,10 +72,8 @@ impl CorrectionsTurn<'_> {
             }
             self.turn.transact_at(index, |tube| {
                 wrong.iter().try_for_each(|&id| {
-                    let task = tube.tasks().get(id)?;
-                    let task = task.and_then(|tuple| Task::read(tuple, tube.tube.kind.layout()));
                     // It may have been taken, corrected or removed since.
-                    let wrong = task.filter(is_event_amiss);
+                    let wrong = tube.task(id)?.filter(is_event_amiss);
                     let wrong = wrong.and_then(|task| Some((task.state()?, task.times.death())));
                     wrong.map_or(Ok(()), |(state, death)| tube.postpone(id, state, death))
                 })

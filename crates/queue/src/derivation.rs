@@ -21,17 +21,11 @@ pub(crate) struct Finding {
 enum Stage {
     Candidates(Rebuild),
     /// Rows of the ready buffer, by the task's id.
-    Buffer {
-        after: Option<u64>,
-    },
+    Buffer(Option<u64>),
     /// Candidates that the ready buffer may not show.
-    Hidden {
-        after: Option<Candidate>,
-    },
+    Hidden(Option<Candidate>),
     /// Tasks, by id. The index of deadlines would have to flush the entries that it defers.
-    Events {
-        after: Option<u64>,
-    },
+    Events(Option<u64>),
     Done,
 }
 

@@ -253,7 +253,7 @@ impl Tube {
         let Some(known) = self.driver.candidates() else { return };
         #[cfg(test)]
         let _pause = crate::cost::pause();
-        let mut computed = Candidates::new(known.order());
+        let mut computed = Candidates::new(known.order);
         let tasks = self.tasks(store);
         let rebuilt = computed.rebuild(tasks, self.kind.layout()).and_then(|()| known.verify_ready(tasks));
         assert!(

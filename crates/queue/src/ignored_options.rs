@@ -21,7 +21,7 @@ use crate::driver::{BUILT_IN, Driver, TubeType};
 use crate::error::{Error, Result};
 use crate::procedure::TubeMethod;
 use crate::tube_call::TubeCall;
-use crate::turn::{CatalogTurn, Turn};
+use crate::turn::{CatalogTurn, Often, Turn};
 use crate::{Caller, CallerKind, lua_text};
 
 /// An ignored option.
@@ -210,7 +210,7 @@ impl CatalogTurn<'_> {
 impl Turn<'_> {
     fn log_ignored(&mut self, caller: &Caller, method: &str, tube: (&str, &str), ignored: &Ignored<'_>) {
         let user = self.store.user(caller.effective).map_or("", |user| user.name.as_str());
-        self.common.log_ignored(self.now, || ignored.line(method, tube, user));
+        self.common.log_often(Often::Ignored, self.now, || ignored.line(method, tube, user));
     }
 }
 

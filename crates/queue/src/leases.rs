@@ -43,15 +43,8 @@ pub(crate) const ENDED: &[u8] = b"the lease ended";
 
 pub(crate) static LEASES: SystemSpace = SystemSpace {
     name: LEASES_NAME,
-    fields: &[
-        ("tube_id", "unsigned"),
-        ("task_id", "unsigned"),
-        ("epoch", "unsigned"),
-        ("secret", "unsigned"),
-        ("ends", "unsigned"),
-        ("taken_at", "unsigned"),
-        ("user", "string"),
-    ],
+    fields: "tube_id unsigned, task_id unsigned, epoch unsigned, secret unsigned, ends unsigned, taken_at unsigned, \
+user string",
     indexes: &[("pk", true, &[0, 1]), ("ends", true, &[4, 0, 1])],
 };
 

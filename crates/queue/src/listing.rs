@@ -6,7 +6,6 @@
 //! show no session ids, which are secrets. Each call looks at a bounded number of tasks.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
 use lycosa_store::{Access, IteratorType, Object, Store, user};
 use lycosa_tuple::mp::{self, Kind};
@@ -16,7 +15,7 @@ use crate::bulk::Filter;
 use crate::command::Call;
 use crate::error::{Error, Result};
 use crate::leases::{Lease, Token};
-use crate::members::Members;
+use crate::members::{Members, write_optional};
 use crate::procedure::TubeMethod;
 use crate::session::{SessionId, SharedSession};
 use crate::system::SHARED_SESSIONS;
@@ -45,41 +44,36 @@ struct ListOptions {
 
 impl ListOptions {
     fn parse(options: Option<&[u8]>, now: u64) -> Result<Self> {
-        let refused = |expected| Error::Argument { number: 1, expected };
         // An empty array is what some clients make of an empty map.
         if options.is_some_and(|options| kind(options) != Kind::Map && options != [0x90]) {
-            return Err(refused("a map of options"));
+            return Err(Error::Argument { number: 1, expected: "a map of options" });
         }
         let (mut state, mut utube, mut before) = (None, None, None);
         let (mut limit, mut after) = (DEFAULT_LIMIT, None);
         for (name, value) in Table::parse(options)?.filter(|(_, value)| !is_nil(value)) {
             let number = || Number::parse(value).filter(|number| !number.is_negative());
+            let expected = match name {
+                b"state" => "a map whose state is one of r, t, ~ and !",
+                b"utube" => "a map whose utube is the name of a sub-queue",
+                b"older_than" => "a map whose older_than is in seconds, 0 or more",
+                b"limit" => "a map whose limit is a number of tasks, 0 or more",
+                b"after" => "a map whose after is the id of a task",
+                _ => "a map of state, utube, older_than, limit and after",
+            };
+            let refused = || Error::Argument { number: 1, expected };
             match name {
                 b"state" => {
-                    let expected = "a map whose state is one of r, t, ~ and !";
                     let known = string(value).and_then(State::parse).filter(|state| *state != State::Done);
-                    state = Some(known.ok_or_else(|| refused(expected))?);
+                    state = Some(known.ok_or_else(refused)?);
                 }
-                b"utube" => {
-                    let name = string(value);
-                    utube =
-                        Some(name.ok_or_else(|| refused("a map whose utube is the name of a sub-queue"))?);
-                }
+                b"utube" => utube = Some(string(value).ok_or_else(refused)?),
                 b"older_than" => {
-                    let age =
-                        number().ok_or_else(|| refused("a map whose older_than is in seconds, 0 or more"))?;
-                    before = Some(now.saturating_sub(age.seconds().deadline(0)));
+                    let age = number().ok_or_else(refused)?.seconds();
+                    before = Some(now.saturating_sub(age.deadline(0)));
                 }
-                b"limit" => {
-                    let given = number()
-                        .ok_or_else(|| refused("a map whose limit is a number of tasks, 0 or more"))?;
-                    limit = (given.count() as usize).min(MAX_LOOKED_AT);
-                }
-                b"after" => {
-                    let id = number().and_then(Number::unsigned);
-                    after = Some(id.ok_or_else(|| refused("a map whose after is the id of a task"))?);
-                }
-                _ => return Err(refused("a map of state, utube, older_than, limit and after")),
+                b"limit" => limit = (number().ok_or_else(refused)?.count() as usize).min(MAX_LOOKED_AT),
+                b"after" => after = Some(number().and_then(Number::unsigned).ok_or_else(refused)?),
+                _ => return Err(refused()),
             }
         }
         Ok(Self { filter: Filter::of_list(state, utube, before), limit, after })
@@ -89,18 +83,14 @@ impl ListOptions {
 impl TubeTurn<'_> {
     /// Appends a stored task in extended form. False if there is none with this id.
     pub(crate) fn write_extended(&self, id: u64, out: &mut Vec<u8>) -> Result<bool> {
-        let layout = self.tube.kind.layout();
-        let Some(task) = self.tasks().get(id)?.and_then(|tuple| Task::read(tuple, layout)) else {
-            return Ok(false);
-        };
+        let Some(task) = self.task(id)? else { return Ok(false) };
         self.write_task_extended(&task, None, out)?;
         Ok(true)
     }
 
     /// Appends a stored task in extended form, with the token of its lease.
     pub(crate) fn write_leased(&self, id: u64, lease: &Lease, out: &mut Vec<u8>) -> Result<()> {
-        let task = self.tasks().get(id)?.and_then(|tuple| Task::read(tuple, self.tube.kind.layout()));
-        let task = task.ok_or(Error::NotTaken)?;
+        let task = self.task(id)?.ok_or(Error::NotTaken)?;
         self.write_task_extended(&task, Some(lease.token(self.key(id))), out)
     }
 
@@ -165,43 +155,29 @@ impl TubeTurn<'_> {
         let layout = self.tube.kind.layout();
         let ListOptions { filter, limit, after } = ListOptions::parse(call.arguments.present(0), self.now)?;
         let mut found = Vec::new();
-        let (mut count, mut looked_at, mut last, mut failed) = (0_u32, 0, None, None);
+        let (mut count, mut looked_at, mut last) = (0_u32, 0, None);
         let (iterator, key) = match after {
             Some(after) => (IteratorType::Gt, ShortKey::id(after).to_vec()),
             None => (IteratorType::All, vec![0x90]),
         };
-        self.store.scan(self.tube.space, 0, iterator, &key, &mut |tuple| {
-            let is_full =
-                looked_at == MAX_LOOKED_AT || count as usize >= limit || found.len() >= MAX_LISTED_BYTES;
-            if is_full {
-                return ControlFlow::Break(());
+        let mut is_end = limit > 0;
+        for tuple in self.store.range(self.tube.space, 0, iterator, &key, 0)? {
+            if !is_end {
+                break;
             }
             looked_at += 1;
             last = id_of(tuple);
-            let Some(task) = Task::read(tuple, layout) else { return ControlFlow::Continue(()) };
-            let listed = self.is_admitted(&filter, &task).and_then(|is_admitted| {
-                let mut write = || self.write_task_extended(&task, None, &mut found);
-                if is_admitted { write().map(|()| 1) } else { Ok(0) }
-            });
-            match listed {
-                Ok(listed) => count += listed,
-                Err(error) => {
-                    failed = Some(error);
-                    return ControlFlow::Break(());
-                }
+            if let Some(task) = Task::read(tuple, layout)
+                && self.is_admitted(&filter, &task)?
+            {
+                self.write_task_extended(&task, None, &mut found)?;
+                count += 1;
             }
-            ControlFlow::Continue(())
-        })?;
-        if let Some(error) = failed {
-            return Err(error);
+            is_end = looked_at < MAX_LOOKED_AT && (count as usize) < limit && found.len() < MAX_LISTED_BYTES;
         }
         mp::write_array(out, count);
         out.extend_from_slice(&found);
-        let is_end = looked_at < MAX_LOOKED_AT && (count as usize) < limit && found.len() < MAX_LISTED_BYTES;
-        match last.filter(|_| !is_end) {
-            Some(last) => mp::write_uint(out, last),
-            None => mp::write_nil(out),
-        }
+        write_optional(out, last.filter(|_| !is_end));
         Ok(Answer::Done { count: 2 })
     }
 }
@@ -299,21 +275,15 @@ impl Queue {
                 None => {}
             }
         }
-        let mut left = MAX_OWNERS;
-        let mut look = |row: &[u8]| {
-            if let Some(shared) = SharedSession::read(row).filter(|shared| !shared.active) {
-                if is_own(&shared.id) {
-                    views.entry(shared.id).or_insert_with(|| view(&shared.id));
-                }
-                if let Some(view) = views.get_mut(&shared.id) {
-                    view.expires = Some(shared.expires);
-                }
+        let rows = shared.map(|space| store.range(space, 0, IteratorType::All, &[0x90], 0)).transpose()?;
+        let shared = rows.into_iter().flatten().take(MAX_OWNERS).filter_map(SharedSession::read);
+        for shared in shared.filter(|shared| !shared.active) {
+            if is_own(&shared.id) {
+                views.entry(shared.id).or_insert_with(|| view(&shared.id));
             }
-            left -= 1;
-            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        if let Some(space) = shared {
-            store.scan(space, 0, IteratorType::All, &[0x90], &mut look)?;
+            if let Some(view) = views.get_mut(&shared.id) {
+                view.expires = Some(shared.expires);
+            }
         }
         let mut views: Vec<_> = views.into_values().collect();
         views.iter_mut().for_each(|view| view.connections.sort_unstable());

@@ -31,15 +31,10 @@ pub(crate) enum Work {
         left: u64,
         kicked: u64,
     },
-    ReleaseAll {
-        /// Priority and id of the task that was looked at last.
-        after: Option<(u64, u64)>,
-    },
-    /// The walk itself is the tube's, which tells it of changes.
-    Recount {
-        /// The walk's result.
-        found: Option<Recounted>,
-    },
+    /// Behind the task with that priority and id, which was looked at last.
+    ReleaseAll(Option<(u64, u64)>),
+    /// The walk itself is the tube's, which tells it of changes. The walk's result.
+    Recount(Option<Recounted>),
 }
 
 /// A long call under way.
@@ -57,19 +52,11 @@ impl LongCall {
     /// Appends the values of the call, as far as it came; returns how many they are.
     fn write(&self, out: &mut Vec<u8>) -> u32 {
         match &self.work {
-            Work::Find(search) => {
-                search.write(out);
-                1
-            }
-            Work::Kick { kicked, .. } => {
-                mp::write_uint(out, *kicked);
-                1
-            }
-            Work::ReleaseAll { .. } => 0,
-            Work::Recount { found } => {
-                found.unwrap_or_default().write(out);
-                1
-            }
+            Work::Find(search) => search.write(out),
+            Work::Kick { kicked, .. } => mp::write_uint(out, *kicked),
+            Work::ReleaseAll(_) => return 0,
+            Work::Recount(found) => found.unwrap_or_default().write(out),
         }
+        1
     }
 }

@@ -1,16 +1,8 @@
-//! Operations on tasks: put, take, ack, release and the other methods of a tube.
-//!
-//! Each method of a tube is one function here. A method that changes data has two halves: the outer one, of [`TubeCall`],
-//! looks at arguments and rights and opens a transaction; the inner one, of [`TubeTurn`], emits the statements. Timers and
-//! sessions use the inner halves.
-
-use std::ops::ControlFlow;
-
 use lycosa_store::{IteratorType, Store};
 use lycosa_tuple::mp;
 
 use crate::account::{Side, TaskChange};
-use crate::arguments::{Arguments, Id, Number, compared, string};
+use crate::arguments::{Arguments, Id, Number, string};
 use crate::attempts::{is_extended, is_unattempted, reason};
 use crate::command::Call;
 use crate::counted::{self, Counted};
@@ -24,7 +16,7 @@ use crate::procedure::TubeMethod;
 use crate::repeat::{Repeat, Repeated};
 use crate::statistics::Operation;
 use crate::system::reserve_id;
-use crate::task::{Assignments, ShortKey, Shown, State, Task};
+use crate::task::{Assignments, Layout, ShortKey, Shown, State, Task, id_of};
 use crate::time::{NEVER, Seconds};
 use crate::tube::Tube;
 use crate::tube_call::TubeCall;
@@ -144,9 +136,7 @@ impl<'a> TubeCall<'a> {
             return self.renew(token, out);
         }
         let Some(delta) = arguments.present(1) else { return Ok(Answer::none()) };
-        let delta = Number::parse(delta)
-            .ok_or_else(|| compared(lua_text::type_name(Some(delta)), "number"))?
-            .seconds();
+        let delta = Number::needed(delta)?.seconds();
         if !delta.is_positive() {
             return Ok(Answer::none());
         }
@@ -160,10 +150,8 @@ impl<'a> TubeCall<'a> {
     pub(crate) fn peek(&mut self, out: &mut Vec<u8>) -> Result<Answer> {
         let options = self.call.arguments.present(1);
         let (id, tube) = (self.task()?, self.tube()?);
-        found(
-            id,
-            if is_extended(options) { tube.write_extended(id, out) } else { tube.write_stored(id, out) },
-        )
+        let is_extended = is_extended(options);
+        found(id, if is_extended { tube.write_extended(id, out) } else { tube.write_stored(id, out) })
     }
 
     /// `bury(id[, {reason}])`
@@ -197,9 +185,8 @@ impl TubeTurn<'_> {
 
     /// Whether `tasks` tasks may be put now: they fit, and no batch that came before waits for free space.
     pub(crate) fn may_put(&self, tasks: u32) -> Result<bool> {
-        let first = self.common.waiters.first(self.index, Line::Puts);
-        let is_behind =
-            first.is_some_and(|(_, first)| matches!(first.wanted, Wanted::CapacityForMany { .. }));
+        let first = self.common.waiters.first(self.index, Line::Puts).map(|(_, first)| &first.wanted);
+        let is_behind = matches!(first, Some(Wanted::CapacityForMany { .. }));
         Ok(!is_behind && self.capacity_left()? >= u64::from(tasks))
     }
 
@@ -355,7 +342,7 @@ impl TubeTurn<'_> {
         let mut count = 0;
         while count < limit {
             let first = self.tasks().first_in_state(state)?;
-            let Some(id) = first.and_then(crate::task::id_of) else { break };
+            let Some(id) = first.and_then(id_of) else { break };
             f(self, id)?;
             count += 1;
         }
@@ -377,10 +364,7 @@ impl TubeTurn<'_> {
         out: Option<&mut Vec<u8>>,
     ) -> Result<bool> {
         let Self { store, tube, common, now, .. } = self;
-        let layout = tube.kind.layout();
-        let Some(task) = tube.tasks(store).get(id)?.and_then(|tuple| Task::read(tuple, layout)) else {
-            return Ok(false);
-        };
+        let Some(task) = tube.task(store, id)? else { return Ok(false) };
         let decided = Decided::about(&*tube.driver, &task, event, *now, &mut common.assignments)?;
         if let Some(out) = out {
             Shown::new(task.id, decided.state, task.data).write(out);
@@ -441,11 +425,10 @@ impl TubeTurn<'_> {
 
     /// Makes a task ready if it is still there and taken.
     pub(crate) fn release_taken(&mut self, id: u64) -> Result<bool> {
-        let tuple = match self.tasks().get(id) {
+        let task = match self.task(id) {
             Err(Error::Store(lycosa_store::Error::NoSuchSpace(_))) => return Ok(false),
-            tuple => tuple?,
+            task => task?,
         };
-        let task = tuple.and_then(|tuple| Task::read(tuple, self.tube.kind.layout()));
         let is_taken = task.is_some_and(|task| task.state() == Some(State::Taken));
         Ok(is_taken && self.change(id, Event::Release { delay: None }, None)?)
     }
@@ -501,23 +484,15 @@ impl Tube {
         f: &mut dyn FnMut(u64) -> Result<bool>,
     ) -> Result<Vec<u64>> {
         let mut ids = Vec::new();
-        let mut failed = None;
         let key = ShortKey::state(state, &[]);
-        store.scan(self.space, self.indexes.status, IteratorType::Eq, &key, &mut |tuple| {
+        for id in store.range(self.space, self.indexes.status, IteratorType::Eq, &key, 0)?.filter_map(id_of) {
             #[cfg(test)]
             crate::cost::count_look_up();
-            let Some(id) = crate::task::id_of(tuple) else { return ControlFlow::Continue(()) };
-            match f(id) {
-                Ok(true) => ids.push(id),
-                Ok(false) => {}
-                Err(error) => {
-                    failed = Some(error);
-                    return ControlFlow::Break(());
-                }
+            if f(id)? {
+                ids.push(id);
             }
-            ControlFlow::Continue(())
-        })?;
-        failed.map_or(Ok(ids), Err)
+        }
+        Ok(ids)
     }
 }
 
@@ -587,8 +562,7 @@ pub(crate) fn take_deadline(timeout: Option<&[u8]>, now: u64) -> Result<u64> {
     if value == [0] {
         return Ok(now);
     }
-    let number = Number::parse(value).ok_or_else(|| compared(lua_text::type_name(Some(value)), "number"))?;
-    let timeout = number.seconds();
+    let timeout = Number::needed(value)?.seconds();
     Ok(if timeout.is_positive() { timeout.deadline(now) } else { now })
 }
 
@@ -597,7 +571,7 @@ pub(crate) fn not_found(id: u64) -> Error {
 }
 
 /// Appends what a client sees of a tuple; of one that does not fit the layout, the tuple itself.
-fn write_task(tuple: &[u8], layout: &crate::task::Layout, out: &mut Vec<u8>) {
+fn write_task(tuple: &[u8], layout: &Layout, out: &mut Vec<u8>) {
     match Shown::read(tuple, layout) {
         Some(task) => task.write(out),
         None => out.extend_from_slice(tuple),

@@ -20,7 +20,6 @@
 pub(crate) mod owner;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
-use std::ops::ControlFlow;
 
 use lycosa_store::{IteratorType, SpaceId, Statement, Store, system};
 
@@ -117,12 +116,8 @@ impl Owners {
         let mut tasks =
             self.matching(|_, owner| owner.session == *session && owner.name.as_ref() == Some(name));
         let key = string_key(session);
-        store.scan(self.space, TAKEN_BY_SESSION, IteratorType::Eq, &key, &mut |row| {
-            if name_field(row).as_ref() == Some(name) {
-                tasks.extend(taken_key(row));
-            }
-            ControlFlow::Continue(())
-        })?;
+        let rows = store.range(self.space, TAKEN_BY_SESSION, IteratorType::Eq, &key, 0)?;
+        tasks.extend(rows.filter(|row| name_field(row).as_ref() == Some(name)).filter_map(taken_key));
         tasks.sort_unstable();
         Ok(tasks)
     }

@@ -15,7 +15,7 @@ use crate::task::ShortKey;
 
 pub(crate) static PAUSED: SystemSpace = SystemSpace {
     name: "_lycosa_paused",
-    fields: &[("tube_id", "unsigned"), ("since", "unsigned"), ("user", "string"), ("reason", "string")],
+    fields: "tube_id unsigned, since unsigned, user string, reason string",
     indexes: &[("pk", true, &[0])],
 };
 
@@ -71,15 +71,13 @@ impl Pauses {
     }
 
     fn write(&mut self, store: &mut Store, tube: u64, pause: &Pause) -> Result<()> {
-        let space = self.0.obtain(store)?;
         let mut row = Vec::new();
         mp::write_array(&mut row, 4);
         mp::write_uint(&mut row, tube);
         mp::write_uint(&mut row, pause.since);
         mp::write_str(&mut row, &pause.user);
         mp::write_str(&mut row, &pause.reason);
-        store.execute(&Statement::Replace { space, tuple: &row })?;
-        Ok(())
+        self.0.write(store, &row)
     }
 
     /// The tube is resumed or dropped. Inside a transaction, as `admin`.

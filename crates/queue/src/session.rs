@@ -201,18 +201,18 @@ impl<'a> SharedSession<'a> {
 #[derive(Debug)]
 pub(crate) enum SessionsStart {
     /// The openers of the stored sessions.
-    Openers { after: Option<SessionId> },
+    Openers(Option<SessionId>),
     /// Rows about connections and calls, to be removed.
     Shown,
     /// Connections whose rows are to be written.
-    Connections { bound: Vec<(u64, SessionId)> },
+    Connections(Vec<(u64, SessionId)>),
     /// Sessions that no connection may have.
-    Left { after: Option<SessionId> },
+    Left(Option<SessionId>),
 }
 
 impl Default for SessionsStart {
     fn default() -> Self {
-        Self::Openers { after: None }
+        Self::Openers(None)
     }
 }
 

@@ -77,9 +77,7 @@ pub(crate) struct ComingUp {
 enum Stage {
     Spaces,
     /// Rows of `_queue` become tubes, in the order of their ids.
-    Tubes {
-        after: Option<u64>,
-    },
+    Tubes(Option<u64>),
     /// What derives from the rows of the tube with that id is found.
     Derived {
         id: u64,
@@ -87,27 +85,19 @@ enum Stage {
         finding: Finding,
     },
     /// Kept attempts of deleted tasks are removed.
-    Attempts {
-        after: Option<TaskKey>,
-    },
+    Attempts(Option<TaskKey>),
     /// Taken tasks without an owner are released, a tube after the other.
     Orphans {
         tube: Option<u64>,
         after: Option<(u64, u64)>,
     },
     /// Owners of tasks that do not exist or are not taken are forgotten.
-    Owners {
-        after: Option<TaskKey>,
-    },
+    Owners(Option<TaskKey>),
     /// The same of leases.
-    Leases {
-        after: Option<TaskKey>,
-    },
+    Leases(Option<TaskKey>),
     Sessions(SessionsStart),
     /// Faults of rows are corrected in the tube behind that id.
-    Corrections {
-        tube: Option<u64>,
-    },
+    Corrections(Option<u64>),
     /// Calls that wait are served.
     Serving,
     Up,

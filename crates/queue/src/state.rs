@@ -23,9 +23,11 @@ use crate::time::Seconds;
 
 named! {
     /// Where the queue is in its life.
-    pub enum QueueState {
+#[derive(Default)]
+pub enum QueueState {
+#[default]
         /// Not started yet.
-        Init = "INIT",
+Init = "INIT",
         /// Coming up, again or for the first time.
         Startup = "STARTUP",
         /// At work.

@@ -15,6 +15,7 @@ use lycosa_store::{
     Error as StoreError, IteratorType, Privacy, PrivacyTable, SpaceId, Statement, Store, system, user,
 };
 use lycosa_tuple::mp;
+use lycosa_tuple::value::Value;
 
 use crate::error::{Error, Result};
 use crate::task::{FieldText, IndexText, ShortKey, SpaceLayout, TaskKey, taken_key};
@@ -23,55 +24,38 @@ use crate::task::{FieldText, IndexText, ShortKey, SpaceLayout, TaskKey, taken_ke
 #[derive(Debug)]
 pub(crate) struct SystemSpace {
     pub(crate) name: &'static str,
-    pub(crate) fields: &'static [FieldText],
+    /// Names and types, as in `CREATE TABLE`.
+    pub(crate) fields: &'static str,
     pub(crate) indexes: &'static [IndexText],
 }
 
 pub(crate) const QUEUE: SystemSpace = SystemSpace {
     name: "_queue",
-    fields: &[
-        ("tube_name", "string"),
-        ("tube_id", "unsigned"),
-        ("space_name", "string"),
-        ("tube_type", "string"),
-        ("opts", "*"),
-    ],
+    fields: "tube_name string, tube_id unsigned, space_name string, tube_type string, opts *",
     indexes: &[("tube", true, &[0]), ("tube_id", true, &[1])],
 };
 
 pub(crate) const CONSUMERS: SystemSpace = SystemSpace {
     name: "_queue_consumers",
-    fields: &[
-        ("connection_id", "unsigned"),
-        ("fiber_id", "unsigned"),
-        ("tube_id", "unsigned"),
-        ("event_time", "unsigned"),
-        ("fiber_time", "unsigned"),
-    ],
+    fields: "connection_id unsigned, fiber_id unsigned, tube_id unsigned, event_time unsigned, fiber_time unsigned",
     indexes: &[("pk", true, &[0, 1]), ("consumer", false, &[2, 3])],
 };
 
 pub(crate) const TAKEN: SystemSpace = SystemSpace {
     name: "_queue_taken_2",
-    fields: &[
-        ("tube_id", "unsigned"),
-        ("task_id", "unsigned"),
-        ("connection_id", "unsigned"),
-        ("session_uuid", "string"),
-        ("taken_time", "unsigned"),
-    ],
+    fields: "tube_id unsigned, task_id unsigned, connection_id unsigned, session_uuid string, taken_time unsigned",
     indexes: &[("task", true, &[0, 1]), ("uuid", false, &[3])],
 };
 
 pub(crate) const SESSION_IDS: SystemSpace = SystemSpace {
     name: "_queue_session_ids",
-    fields: &[("connection_id", "unsigned"), ("session_uuid", "string")],
+    fields: "connection_id unsigned, session_uuid string",
     indexes: &[("conn_id", true, &[0]), ("uuid", false, &[1])],
 };
 
 pub(crate) const SHARED_SESSIONS: SystemSpace = SystemSpace {
     name: "_queue_shared_sessions",
-    fields: &[("uuid", "string"), ("exp_time", "unsigned"), ("active", "boolean")],
+    fields: "uuid string, exp_time unsigned, active boolean",
     indexes: &[("uuid", true, &[0]), ("active", true, &[2, 0])],
 };
 
@@ -148,6 +132,21 @@ impl SystemSpaces {
 }
 
 impl SystemSpace {
+    /// The fields' names and types.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = FieldText> {
+        self.fields.split(", ").filter_map(|field| field.split_once(' '))
+    }
+
+    /// The number of fields.
+    pub(crate) const fn width(&self) -> u32 {
+        let (fields, mut at, mut width) = (self.fields.as_bytes(), 0, 1);
+        while at < fields.len() {
+            width += (fields[at] == b',') as u32;
+            at += 1;
+        }
+        width
+    }
+
     /// The space whose number is `id`, or the space of this name if the queue has not come up on these data and knows no number.
     pub(crate) fn known(&self, store: &Store, id: SpaceId) -> Option<SpaceId> {
         if id == 0 { store.space_by_name(self.name).map(lycosa_store::Space::id) } else { Some(id) }
@@ -161,7 +160,7 @@ impl SystemSpace {
     }
 
     fn create(&self, store: &mut Store, name: &str, temporary: bool) -> Result<SpaceId> {
-        let layout = SpaceLayout::new(self.fields, self.indexes);
+        let layout = SpaceLayout::new(&self.columns().collect::<Vec<_>>(), self.indexes);
         Ok(create_space(store, name, "memtx", temporary, &layout)?)
     }
 
@@ -244,6 +243,12 @@ impl LateSpace {
     }
 
     /// The space, created if it does not exist. Inside a transaction, as `admin`.
+    /// Writes a row, into a space that is created first if there is none.
+    pub(crate) fn write(&mut self, store: &mut Store, row: &[u8]) -> Result<()> {
+        let space = self.obtain(store)?;
+        Ok(store.execute(&Statement::Replace { space, tuple: row }).map(drop)?)
+    }
+
     pub(crate) fn obtain(&mut self, store: &mut Store) -> Result<SpaceId> {
         if let Some(space) = self.existing(store) {
             return Ok(space);
@@ -287,17 +292,10 @@ fn copies(
     (iterator, key): (IteratorType, &[u8]),
     limit: usize,
 ) -> Result<Vec<Vec<u8>>, StoreError> {
-    let mut tuples = Vec::new();
-    store.scan(space, index, iterator, key, &mut |tuple| {
-        if tuples.len() == limit {
-            return ControlFlow::Break(());
-        }
-        #[cfg(test)]
-        crate::cost::count_look_up();
-        tuples.push(tuple.to_vec());
-        ControlFlow::Continue(())
-    })?;
-    Ok(tuples)
+    let tuples = store.range(space, index, iterator, key, 0)?.take(limit);
+    #[cfg(test)]
+    let tuples = tuples.inspect(|_| crate::cost::count_look_up());
+    Ok(tuples.map(<[u8]>::to_vec).collect())
 }
 
 /// Creates a space with its indexes in the open transaction.
@@ -314,11 +312,8 @@ pub(crate) fn create_space(
     for index in indexes {
         let parts: Vec<_> =
             index.parts.iter().map(|&field| PartSpec::new(field, &fields[field as usize].1)).collect();
-        ddl::create_index(
-            store,
-            space,
-            &IndexSpec { unique: index.unique, ..IndexSpec::new(&index.name, &parts) },
-        )?;
+        let spec = IndexSpec { unique: index.unique, ..IndexSpec::new(&index.name, &parts) };
+        ddl::create_index(store, space, &spec)?;
     }
     Ok(space)
 }
@@ -331,23 +326,10 @@ pub(crate) fn attach_sequence(
     name: &str,
     last: Option<u64>,
 ) -> Result<u32, StoreError> {
-    let spec = SequenceSpec {
-        name: &format!("{name}_seq"),
-        id: None,
-        step: 1,
-        start: Some(0),
-        min: Some(0),
-        max: None,
-        cycle: false,
-    };
+    let (name, start, min) = (&*format!("{name}_seq"), Some(0), Some(0));
+    let spec = SequenceSpec { name, id: None, step: 1, start, min, max: None, cycle: false };
     let sequence = ddl::create_sequence(store, &spec)?;
-    let mut row = Vec::new();
-    mp::write_array(&mut row, 5);
-    mp::write_uint(&mut row, space.into());
-    mp::write_uint(&mut row, sequence.into());
-    mp::write_bool(&mut row, true);
-    mp::write_uint(&mut row, 0);
-    mp::write_str(&mut row, b"");
+    let row = Value::from(vec![space.into(), sequence.into(), true.into(), 0.into(), "".into()]).encode();
     store.execute(&Statement::Insert { space: system::SPACE_SEQUENCE, tuple: &row })?;
     if let Some(last) = last.and_then(|last| i64::try_from(last).ok()) {
         store.sequence_set(sequence, last)?;
@@ -368,8 +350,7 @@ pub(crate) fn reset_sequence(store: &mut Store, sequence: u32) -> Result<(), Sto
 /// themselves. Tasks of a temporary tube are not journaled, so the value of its sequence is, for [`RESERVED_IDS`] ids at once.
 pub(crate) fn reserve_id(store: &mut Store, sequence: u32, id: u64) -> Result<(), StoreError> {
     let Some(known) = store.sequence(sequence) else { return Ok(()) };
-    let is_reserved = known.value.and_then(|value| u64::try_from(value).ok()).is_some_and(|last| id <= last);
-    if is_reserved {
+    if known.value.and_then(|value| u64::try_from(value).ok()).is_some_and(|last| id <= last) {
         return Ok(());
     }
     let last = i64::try_from(id.saturating_add(RESERVED_IDS - 1)).unwrap_or(i64::MAX);
@@ -400,19 +381,11 @@ pub(crate) fn each_row(
     store: &Store,
     space: SpaceId,
     limit: usize,
-    mut f: impl FnMut(&[u8]),
+    f: impl FnMut(&[u8]),
 ) -> Result<bool, StoreError> {
-    let (mut left, mut is_all) = (limit, true);
-    store.scan(space, 0, IteratorType::All, &[0x90], &mut |row| {
-        if left == 0 {
-            is_all = false;
-            return ControlFlow::Break(());
-        }
-        left -= 1;
-        f(row);
-        ControlFlow::Continue(())
-    })?;
-    Ok(is_all)
+    let mut rows = store.range(space, 0, IteratorType::All, &[0x90], 0)?;
+    rows.by_ref().take(limit).for_each(f);
+    Ok(rows.next().is_none())
 }
 
 /// Deletes the row with these numbers as its key.
@@ -434,12 +407,13 @@ pub(crate) fn write_newest(
         let key = before.map(ShortKey::id);
         let (iterator, key) =
             key.as_deref().map_or((IteratorType::Le, &[0x90][..]), |key| (IteratorType::Lt, key));
-        store.scan(space, 0, iterator, key, &mut |row| {
-            if count == limit {
-                return ControlFlow::Break(());
-            }
-            write(row, &mut written).map_continue(|is_written| count += u32::from(is_written))
-        })?;
+        let mut rows = store.range(space, 0, iterator, key, 0)?;
+        while count < limit
+            && let Some(row) = rows.next()
+            && let ControlFlow::Continue(is_written) = write(row, &mut written)
+        {
+            count += u32::from(is_written);
+        }
     }
     mp::write_array(out, count);
     out.extend_from_slice(&written);

@@ -15,6 +15,7 @@ use lycosa_store::{SpaceId, Store};
 use crate::counted::{Counted, Event, KeptTasks, Place};
 use crate::driver::fifo::Fifo;
 use crate::driver::{Driver, Indexes, Paused, Tasks, TubeOptions, TubeType};
+use crate::error::Result;
 use crate::follower::amiss::Amiss;
 use crate::integer_map::IntegerMap;
 use crate::recount::Recount;
@@ -22,6 +23,7 @@ use crate::statistics::{Counters, TubeStatistics};
 use crate::status::history::{Claim, Histories};
 use crate::status::meter::{Closed, MAX_METERS, Meter, Totals};
 use crate::status::oldest::Oldest;
+use crate::task::Task;
 use crate::tube::handle::{TubeHandle, TubeIndex};
 
 /// A tube in memory: the data derived from its rows.
@@ -66,13 +68,19 @@ impl Tube {
     }
 
     /// From now on the tube hands out no tasks, or does again.
+    /// The task with that id.
+    #[inline]
+    pub(crate) fn task<'a>(&self, store: &'a Store, id: u64) -> Result<Option<Task<'a>>> {
+        Ok(self.tasks(store).get(id)?.and_then(|tuple| Task::read(tuple, self.kind.layout())))
+    }
+
     pub(crate) fn set_paused(&mut self, paused: bool) {
         if self.paused == paused {
             return;
         }
         if paused {
             let own = std::mem::replace(&mut self.driver, Box::new(Fifo));
-            self.driver = Box::new(Paused::new(own));
+            self.driver = Box::new(Paused(own));
         } else if let Some(own) = self.driver.resume() {
             self.driver = own;
         }
@@ -134,27 +142,6 @@ impl Tube {
     }
 }
 
-/// Takes a tube out of the tables, unless another one has its places by now.
-fn forget(
-    by_space: &mut IntegerMap<SpaceId, TubeIndex>,
-    by_buffer: &mut IntegerMap<SpaceId, TubeIndex>,
-    by_id: &mut BTreeMap<u64, TubeIndex>,
-    index: TubeIndex,
-    tube: &Tube,
-) {
-    if by_space.get(&tube.space) == Some(&index) {
-        by_space.remove(&tube.space);
-    }
-    if let Some(buffer) = tube.buffer
-        && by_buffer.get(&buffer) == Some(&index)
-    {
-        by_buffer.remove(&buffer);
-    }
-    if by_id.get(&tube.id) == Some(&index) {
-        by_id.remove(&tube.id);
-    }
-}
-
 #[derive(Debug, Default)]
 struct TubeSlot {
     generation: u32,
@@ -187,9 +174,8 @@ impl Tubes {
                 self.slots.len() as TubeIndex - 1
             }),
         };
-        let slot = &mut self.slots[index as usize];
-        if let Some(former) = slot.tube.take() {
-            forget(&mut self.by_space, &mut self.by_buffer, &mut self.by_id, index, &former);
+        if let Some(former) = self.slots[index as usize].tube.take() {
+            self.forget(index, &former);
             tube.counters = former.counters;
             tube.observed = former.observed;
             tube.meter = former.meter;
@@ -203,6 +189,7 @@ impl Tubes {
         self.by_space.insert(tube.space, index);
         tube.buffer.map(|buffer| self.by_buffer.insert(buffer, index));
         self.by_id.insert(tube.id, index);
+        let slot = &mut self.slots[index as usize];
         slot.tube = Some(Box::new(tube));
         TubeHandle { index, generation: slot.generation }
     }
@@ -215,8 +202,21 @@ impl Tubes {
         self.by_name.remove(&tube.name);
         self.total.subtract(&tube.counts);
         self.meters -= usize::from(tube.meter.is_some());
-        forget(&mut self.by_space, &mut self.by_buffer, &mut self.by_id, index, &tube);
+        self.forget(index, &tube);
         Some(tube)
+    }
+
+    /// Removes a tube from the maps, as far as no other tube has taken its place there.
+    fn forget(&mut self, index: TubeIndex, tube: &Tube) {
+        if self.by_space(tube.space) == Some(index) {
+            self.by_space.remove(&tube.space);
+        }
+        if let Some(buffer) = tube.buffer.filter(|&buffer| self.by_buffer(buffer) == Some(index)) {
+            self.by_buffer.remove(&buffer);
+        }
+        if self.by_id(tube.id) == Some(index) {
+            self.by_id.remove(&tube.id);
+        }
     }
 
     /// Takes something into account that was committed at `now`, and measures it.

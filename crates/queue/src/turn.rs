@@ -35,13 +35,13 @@ use crate::owners::Owners;
 use crate::pause::Pauses;
 use crate::repeat::{Repetitions, TakeName};
 use crate::sampled::{Sampled, with_held_back};
-use crate::session::Sessions;
+use crate::session::{SessionId, Sessions};
 use crate::start::ComingUp;
 use crate::state::{Configuration, QueueState};
 use crate::status::history::Histories;
 use crate::status::meter::Totals;
 use crate::system::SystemSpaces;
-use crate::task::{Assignments, TaskKey};
+use crate::task::{Assignments, Task, TaskKey};
 use crate::transaction::{Mark, Pending};
 use crate::tube::handle::TubeIndex;
 use crate::tube::{Tube, Tubes};
@@ -49,6 +49,7 @@ use crate::waiter::{Line, Waiters};
 use crate::{LogLevel, LogLine, NewSessionId, TaskEvent, Woken};
 
 /// The queue's memory beside the tubes.
+#[derive(Default)]
 pub(crate) struct Common {
     pub(crate) state: QueueState,
     /// A start is under way: the tubes are those of the store already, or are being made so.
@@ -62,7 +63,7 @@ pub(crate) struct Common {
     /// Changes of owners travel beside the rows of a batch.
     pub(crate) notes_owners: bool,
     pub(crate) configuration: Configuration,
-    pub(crate) new_session_id: NewSessionId,
+    pub(crate) new_session_id: SessionIds,
     pub(crate) types: TubeTypes,
     pub(crate) spaces: SystemSpaces,
     pub(crate) attempts: Attempts,
@@ -93,12 +94,8 @@ pub(crate) struct Common {
     pub(crate) woken: VecDeque<Woken>,
     pub(crate) events: VecDeque<TaskEvent>,
     pub(crate) log: VecDeque<LogLine>,
-    /// Which of the lines about released tasks are logged.
-    releases: Sampled,
-    /// Which of the lines about refused calls are logged.
-    refusals: Sampled,
-    /// Which of the lines about ignored options are logged.
-    ignored: Sampled,
+    /// Which of the lines of each kind are logged.
+    often: [Sampled; Often::LINES.len()],
     /// Buffers that operations use again and again.
     pub(crate) read: Read,
     pub(crate) name: Vec<u8>,
@@ -109,53 +106,43 @@ pub(crate) struct Common {
     pub(crate) scratch: Vec<u8>,
 }
 
+/// Makes the ids of new sessions.
+pub(crate) struct SessionIds(pub(crate) NewSessionId);
+
+/// Only a value that [`Common::new`] replaces.
+impl Default for SessionIds {
+    fn default() -> Self {
+        Self(Box::new(SessionId::default))
+    }
+}
+
+/// Lines of which clients cause any number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Often {
+    /// The queue released a task without a call.
+    Release,
+    /// A call was refused.
+    Refusal,
+    /// A call brought an option that its tube ignores.
+    Ignored,
+}
+
+impl Often {
+    /// The level of each kind of line, and the text about lines that were not logged.
+    const LINES: [(LogLevel, &str); 3] = [
+        (LogLevel::Warning, "tasks of sessions that are gone were released"),
+        (LogLevel::Error, "calls came while the queue was not running"),
+        (LogLevel::Warning, "calls had options that their tubes ignore"),
+    ];
+}
+
 impl Common {
     /// Lines that the log keeps; older ones are dropped.
     const LOG_LINES: usize = 1024;
 
     pub(crate) fn new(configuration: Configuration, new_session_id: NewSessionId) -> Self {
-        Self {
-            state: QueueState::Init,
-            starts: false,
-            follows: false,
-            is_member: false,
-            keeps_temporary: false,
-            notes_owners: false,
-            configuration,
-            new_session_id,
-            types: TubeTypes::built_in(),
-            spaces: SystemSpaces::default(),
-            attempts: Attempts::default(),
-            pauses: Pauses::default(),
-            audit: Audit::default(),
-            bulk: Bulk::default(),
-            sessions: Sessions::default(),
-            actors: IntegerMap::default(),
-            owners: Owners::default(),
-            waiters: Waiters::default(),
-            deadlines: Deadlines::default(),
-            coming_up: None,
-            long_calls: VecDeque::new(),
-            last_was_call: false,
-            corrected_later: VecDeque::new(),
-            allowance: Turn::ALLOWANCE,
-            ready: Vec::new(),
-            pending: Pending::default(),
-            totals: Totals::default(),
-            histories: Histories::default(),
-            woken: VecDeque::new(),
-            events: VecDeque::new(),
-            log: VecDeque::new(),
-            releases: Sampled::default(),
-            refusals: Sampled::default(),
-            ignored: Sampled::default(),
-            read: Read::default(),
-            name: Vec::new(),
-            take_name: None,
-            repetitions: Repetitions::default(),
-            assignments: Assignments::default(),
-            scratch: Vec::new(),
-        }
+        let (new_session_id, types) = (SessionIds(new_session_id), TubeTypes::built_in());
+        Self { configuration, new_session_id, types, allowance: Turn::ALLOWANCE, ..Self::default() }
     }
 
     /// From now on the queue's own spaces are these, in that mode.
@@ -211,40 +198,19 @@ impl Common {
         self.log.push_back(LogLine { level, text });
     }
 
-    /// Logs that the queue released a task without a call. Clients cause any number of such lines.
-    pub(crate) fn log_release(&mut self, now: u64, line: impl FnOnce() -> String) {
-        if let Some(held_back) = self.releases.event(now) {
-            self.log(LogLevel::Warning, with_held_back(line(), held_back));
-        }
-    }
-
-    /// Logs that a call was refused. Clients cause any number of such lines.
-    pub(crate) fn log_refusal(&mut self, now: u64, line: impl FnOnce() -> String) {
-        if let Some(held_back) = self.refusals.event(now) {
-            self.log(LogLevel::Error, with_held_back(line(), held_back));
-        }
-    }
-
-    /// Logs that a call brought an option that its tube ignores. Clients cause any number of such lines.
-    pub(crate) fn log_ignored(&mut self, now: u64, line: impl FnOnce() -> String) {
-        if let Some(held_back) = self.ignored.event(now) {
-            self.log(LogLevel::Warning, with_held_back(line(), held_back));
+    /// Logs a line of that kind, unless too many were logged lately.
+    pub(crate) fn log_often(&mut self, kind: Often, now: u64, line: impl FnOnce() -> String) {
+        if let Some(held_back) = self.often[kind as usize].event(now) {
+            self.log(Often::LINES[kind as usize].0, with_held_back(line(), held_back));
         }
     }
 
     /// Logs the numbers of lines that were not logged and that no later line has told.
     pub(crate) fn log_overdue(&mut self, now: u64) {
-        if let Some(count) = self.releases.overdue(now) {
-            self.log(
-                LogLevel::Warning,
-                format!("{count} more tasks of sessions that are gone were released"),
-            );
-        }
-        if let Some(count) = self.refusals.overdue(now) {
-            self.log(LogLevel::Error, format!("{count} more calls came while the queue was not running"));
-        }
-        if let Some(count) = self.ignored.overdue(now) {
-            self.log(LogLevel::Warning, format!("{count} more calls had options that their tubes ignore"));
+        for (kind, (level, text)) in Often::LINES.into_iter().enumerate() {
+            if let Some(count) = self.often[kind].overdue(now) {
+                self.log(level, format!("{count} more {text}"));
+            }
         }
     }
 
@@ -415,6 +381,11 @@ impl TubeTurn<'_> {
     }
 
     /// The key of a task of the tube among those of all tubes.
+    /// The task with that id.
+    pub(crate) fn task(&self, id: u64) -> Result<Option<Task<'_>>> {
+        self.tube.task(self.store, id)
+    }
+
     pub(crate) fn key(&self, task: u64) -> TaskKey {
         (self.tube.id, task)
     }

@@ -29,14 +29,14 @@ fn write_entry(row: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let fields = reader.array().ok().filter(|fields| *fields >= FIRST_FIELDS)?;
     let mut entry = Vec::new();
     let mut count = 0;
-    for (name, _) in AUDIT.fields.iter().take(fields as usize) {
+    for (name, _) in AUDIT.columns().take(fields as usize) {
         let value = reader.raw().ok()?;
         if is_nil(value) || string(value).is_some_and(<[u8]>::is_empty) {
             continue;
         }
         count += 1;
         mp::write_str(&mut entry, name.as_bytes());
-        match *name {
+        match name {
             "time" => write_seconds(&mut entry, Reader::new(value).uint().ok()?),
             _ => entry.extend_from_slice(value),
         }

@@ -1,12 +1,4 @@
-//! The bin: former tuples of the tasks that a job changed, for `undo`.
-//!
-//! A row of [`BIN`] is written in the transaction of the change and removed when the task is brought back, or when the job's time is
-//! over. Together the rows take [`MAX_BYTES`] at most; a job that would exceed them goes on without keeping, and says so in `kept`.
-//! Tasks of temporary tubes and released tasks are not kept.
-
-use std::ops::ControlFlow;
-
-use lycosa_store::{IteratorType, Statement, Store};
+use lycosa_store::{IteratorType, Store};
 use lycosa_tuple::mp::{self, Reader};
 
 use super::record::Record;
@@ -14,6 +6,7 @@ use crate::arguments::is_nil;
 use crate::attempts::Record as Attempts;
 use crate::background::{PORTION, PORTION_BYTES};
 use crate::error::Result;
+use crate::members::write_optional;
 use crate::system::{LateSpace, SystemSpace, delete_row};
 use crate::task::ShortKey;
 
@@ -22,20 +15,13 @@ pub(crate) const MAX_BYTES: u64 = 64 << 20;
 
 static BIN: SystemSpace = SystemSpace {
     name: "_lycosa_bin",
-    fields: &[
-        ("job", "unsigned"),
-        ("task_id", "unsigned"),
-        ("tuple", "array"),
-        ("attempts", "unsigned"),
-        ("last_error", "string"),
-        ("failed_at", "unsigned"),
-        ("moved_to", "*"),
-    ],
+    fields: "job unsigned, task_id unsigned, tuple array, attempts unsigned, last_error string, failed_at unsigned, \
+moved_to *",
     indexes: &[("pk", true, &[0, 1])],
 };
 
 /// Fields of a row of [`BIN`] without headers.
-const FIELDS: u32 = BIN.fields.len() as u32;
+const FIELDS: u32 = BIN.width();
 
 /// A row of [`BIN`].
 pub(super) struct Kept<'a> {
@@ -92,10 +78,7 @@ pub(super) fn row(
     mp::write_uint(&mut row, *attempts);
     mp::write_str(&mut row, last_error);
     mp::write_uint(&mut row, *failed_at);
-    match moved_to {
-        Some(moved_to) => mp::write_uint(&mut row, moved_to),
-        None => mp::write_nil(&mut row),
-    }
+    write_optional(&mut row, moved_to);
     row.extend_from_slice(headers);
     row
 }
@@ -116,28 +99,24 @@ impl Bin {
     }
 
     pub(super) fn keep(&mut self, store: &mut Store, row: &[u8]) -> Result<()> {
-        let space = self.0.obtain(store)?;
-        store.execute(&Statement::Replace { space, tuple: row })?;
-        Ok(())
+        self.0.write(store, row)
     }
 
     /// The first rows of a job, up to [`PORTION`] of them and [`PORTION_BYTES`], and whether they are all.
     pub(super) fn first_of(&self, store: &Store, job: u64) -> Result<(Vec<Vec<u8>>, bool)> {
-        let (mut rows, mut bytes, mut is_all) = (Vec::new(), 0, true);
-        let Some(space) = self.0.existing(store) else { return Ok((rows, is_all)) };
-        store.scan(space, 0, IteratorType::Ge, &ShortKey::numbers(&[job]), &mut |row| {
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        let Some(space) = self.0.existing(store) else { return Ok((rows, true)) };
+        for row in store.range(space, 0, IteratorType::Ge, &ShortKey::numbers(&[job]), 0)? {
             if Kept::read(row).is_none_or(|kept| kept.job != job) {
-                return ControlFlow::Break(());
+                break;
             }
             if rows.len() == PORTION || bytes >= PORTION_BYTES {
-                is_all = false;
-                return ControlFlow::Break(());
+                return Ok((rows, false));
             }
             bytes += row.len();
             rows.push(row.to_vec());
-            ControlFlow::Continue(())
-        })?;
-        Ok((rows, is_all))
+        }
+        Ok((rows, true))
     }
 
     /// Removes the row of a task; `bytes` is its size.

@@ -25,7 +25,7 @@ mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lycosa_store::{Budget, IteratorType, Statement, Store};
+use lycosa_store::{Budget, IteratorType, Store};
 
 use self::bin::Bin;
 use self::record::{JOBS, JobState, Record};
@@ -164,9 +164,7 @@ impl Bulk {
 
     /// Writes a row. Inside a transaction, as `admin`.
     fn write(&mut self, store: &mut Store, record: &Record) -> Result<()> {
-        let space = self.jobs.obtain(store)?;
-        store.execute(&Statement::Replace { space, tuple: &record.encode() })?;
-        Ok(())
+        self.jobs.write(store, &record.encode())
     }
 
     /// The ids of a tube's tasks begin anew, or the tube goes. Inside a transaction, as `admin`.
@@ -190,15 +188,9 @@ impl Bulk {
     fn drop_oldest(&mut self, store: &mut Store) -> Result<()> {
         let Some(space) = self.jobs.existing(store) else { return Ok(()) };
         let excess = (store.space(space)?.len() + 1).saturating_sub(MAX_JOBS);
-        if excess == 0 {
-            return Ok(());
-        }
         let all = store.range(space, 0, IteratorType::All, &[0x90], 0)?.filter_map(Record::read);
         let idle = all.filter(|record| record.state.is_over() && record.kept == 0);
         let idle: Vec<u64> = idle.take(excess as usize).map(|record| record.id).collect();
-        for id in idle {
-            delete_row(store, space, &[id])?;
-        }
-        Ok(())
+        Ok(idle.into_iter().try_for_each(|id| delete_row(store, space, &[id]))?)
     }
 }

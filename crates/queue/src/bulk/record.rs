@@ -13,42 +13,16 @@ pub(crate) const UNDO_TIME: u64 = 3_600 * crate::time::MICROSECONDS;
 
 pub(crate) static JOBS: SystemSpace = SystemSpace {
     name: "_lycosa_jobs",
-    fields: &[
-        ("id", "unsigned"),
-        ("tube_id", "unsigned"),
-        ("tube", "string"),
-        ("operation", "string"),
-        ("state", "string"),
-        ("filter", "*"),
-        ("to_id", "*"),
-        ("to", "string"),
-        ("undoes", "*"),
-        ("rate", "unsigned"),
-        ("dry_run", "boolean"),
-        ("user", "string"),
-        ("reason", "string"),
-        ("error", "string"),
-        ("below", "unsigned"),
-        ("position", "string"),
-        ("total", "unsigned"),
-        ("scanned", "unsigned"),
-        ("matched", "unsigned"),
-        ("changed", "unsigned"),
-        ("kept", "unsigned"),
-        ("kept_bytes", "unsigned"),
-        ("began", "unsigned"),
-        ("ended", "unsigned"),
-        ("undo_until", "unsigned"),
-        ("undone", "unsigned"),
-        ("touched_since", "unsigned"),
-        ("gone", "unsigned"),
-    ],
+    fields: "id unsigned, tube_id unsigned, tube string, operation string, state string, filter *, to_id *, to string, \
+undoes *, rate unsigned, dry_run boolean, user string, reason string, error string, below unsigned, position string, \
+total unsigned, scanned unsigned, matched unsigned, changed unsigned, kept unsigned, kept_bytes unsigned, \
+began unsigned, ended unsigned, undo_until unsigned, undone unsigned, touched_since unsigned, gone unsigned",
     indexes: &[("pk", true, &[0])],
 };
 
 /// Fields of a row of [`JOBS`] without a schedule. The two fields of a schedule follow those of the format, because an older version
 /// may have made the space.
-const FIELDS: u32 = JOBS.fields.len() as u32;
+const FIELDS: u32 = JOBS.width();
 
 named! {
     /// The action of a job on the tasks that its filter admits.
@@ -355,7 +329,7 @@ mod tests {
             record.schedule = Schedule { delay: schedule.0, pri: schedule.1 };
             assert_eq!(Record::read(&record.encode()), Some(record.clone()));
         }
-        assert_eq!(JOBS.fields.len(), 16 + record.numbers().len());
+        assert_eq!(FIELDS as usize, 16 + record.numbers().len());
         assert_eq!(Record::read(&[0x91, 1]), None);
     }
 }

@@ -1,7 +1,6 @@
 //! Writes the rows of takes that wait, and erases rows of takes that wait no longer.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
 use lycosa_store::{IteratorType, SpaceId, Statement, Store, system};
 use lycosa_tuple::mp;
@@ -63,13 +62,12 @@ impl Common {
         let rows = &self.waiters.rows;
         let mut all = BTreeMap::new();
         let Some(space) = CONSUMERS.known(store, self.spaces.consumers) else { return Ok(Vec::new()) };
-        store.scan(space, 0, IteratorType::All, &[0x90], &mut |row| {
+        for row in store.range(space, 0, IteratorType::All, &[0x90], 0)? {
             // Its key has the form of that of `_queue_taken_2`: two numbers.
             if let Some(key) = taken_key(row).filter(|key| !rows.surplus.contains(key)) {
                 all.insert(key, row.to_vec());
             }
-            ControlFlow::Continue(())
-        })?;
+        }
         for &(connection, request) in &rows.missing {
             let waiter = self.waiters.get(connection, request);
             let row = waiter.and_then(|(index, waiter)| consumer_row(tubes, index, waiter));

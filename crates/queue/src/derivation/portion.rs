@@ -40,9 +40,9 @@ impl Tube {
     fn find_portion(&mut self, store: &Store, finding: &mut Finding, limit: usize) -> Result<Option<usize>> {
         let (count, next) = match std::mem::replace(&mut finding.stage, Stage::Done) {
             Stage::Candidates(rebuild) => self.find_candidates(store, rebuild, limit)?,
-            Stage::Buffer { after } => self.find_shown(store, after, &mut finding.shown, limit)?,
-            Stage::Hidden { after } => self.find_hidden(store, after, finding.shown, limit)?,
-            Stage::Events { after } => self.find_events(store, after, limit)?,
+            Stage::Buffer(after) => self.find_shown(store, after, &mut finding.shown, limit)?,
+            Stage::Hidden(after) => self.find_hidden(store, after, finding.shown, limit)?,
+            Stage::Events(after) => self.find_events(store, after, limit)?,
             Stage::Done => return Ok(None),
         };
         finding.stage = next;
@@ -63,14 +63,14 @@ impl Tube {
         }
         let Some(candidates) = self.driver.candidates_mut() else {
             let is_looked_through = layout.timed || layout.utube.is_some();
-            return Ok((0, if is_looked_through { Stage::Events { after: None } } else { Stage::Done }));
+            return Ok((0, if is_looked_through { Stage::Events(None) } else { Stage::Done }));
         };
         if is_first {
             candidates.clear();
         }
         let count = candidates.rebuild_portion(tasks, layout, &mut rebuild, limit)?;
         let is_over = rebuild.is_done();
-        Ok((count, if is_over { Stage::Buffer { after: None } } else { Stage::Candidates(rebuild) }))
+        Ok((count, if is_over { Stage::Buffer(None) } else { Stage::Candidates(rebuild) }))
     }
 
     /// Compares rows of the ready buffer with the candidates, and counts the candidates that it shows.
@@ -81,7 +81,7 @@ impl Tube {
         shown: &mut usize,
         limit: usize,
     ) -> Result<(usize, Stage)> {
-        let Some(buffer) = self.buffer else { return Ok((0, Stage::Events { after: None })) };
+        let Some(buffer) = self.buffer else { return Ok((0, Stage::Events(None))) };
         let columns = self.kind.layout().buffer_columns();
         let key = after.map(ShortKey::id);
         let rows = rows_after(store, buffer, 0, key.as_deref(), limit)?;
@@ -94,7 +94,7 @@ impl Tube {
             self.amiss.note_name(name, !is_shown);
         }
         let is_over = rows.len() < limit;
-        Ok((rows.len(), if is_over { Stage::Hidden { after: None } } else { Stage::Buffer { after: last } }))
+        Ok((rows.len(), if is_over { Stage::Hidden(None) } else { Stage::Buffer(last) }))
     }
 
     /// Finds candidates that the ready buffer does not show, if it shows fewer than there are.
@@ -114,8 +114,8 @@ impl Tube {
             }
         }
         let is_over = next.len() < limit;
-        let last = Stage::Hidden { after: next.last().copied() };
-        Ok((next.len(), if is_over { Stage::Events { after: None } } else { last }))
+        let last = Stage::Hidden(next.last().copied());
+        Ok((next.len(), if is_over { Stage::Events(None) } else { last }))
     }
 
     /// Finds tasks whose time of the next event is wrong.
@@ -136,7 +136,7 @@ impl Tube {
                 }
             }
         }
-        Ok((count, if count < limit { Stage::Done } else { Stage::Events { after: last } }))
+        Ok((count, if count < limit { Stage::Done } else { Stage::Events(last) }))
     }
 
     /// Notes whether the ready buffer shows the candidate of a sub-queue.

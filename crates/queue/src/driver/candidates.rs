@@ -16,7 +16,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -115,23 +115,17 @@ struct Named {
 /// How far candidates are computed: see [`Candidates::rebuild_portion`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rebuild {
-    /// Taken tasks are being counted; these up to a key are.
-    Taken {
-        /// The key in the index of sub-queues.
-        after: Option<Vec<u8>>,
-    },
-    /// The first ready tasks are being found; those of the sub-queues up to a key are.
-    Ready {
-        /// The key in the index that decides.
-        after: Option<Vec<u8>>,
-    },
+    /// Taken tasks are being counted; these up to that key of the index of sub-queues are.
+    Taken(Option<Vec<u8>>),
+    /// The first ready tasks are being found; those of the sub-queues up to that key of the deciding index are.
+    Ready(Option<Vec<u8>>),
     /// All are computed.
     Done,
 }
 
 impl Default for Rebuild {
     fn default() -> Self {
-        Self::Taken { after: None }
+        Self::Taken(None)
     }
 }
 
@@ -147,7 +141,8 @@ impl Rebuild {
 /// cannot make names that collide. A change of a task hashes its name once, for the search and for the new or removed entry.
 #[derive(Debug)]
 pub struct Candidates {
-    order: CandidateOrder,
+    /// What decides between candidates.
+    pub(crate) order: CandidateOrder,
     by_name: HashTable<Named>,
     hash_keys: RandomState,
     sorted: BTreeSet<Candidate>,
@@ -218,11 +213,6 @@ impl Candidates {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sorted.is_empty()
-    }
-
-    /// The sub-queues and their candidates, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], Candidate)> {
-        self.by_name.iter().filter_map(|known| Some((&*known.name, known.sub_queue.candidate?)))
     }
 
     /// The candidate of one sub-queue.
@@ -345,18 +335,14 @@ impl Candidates {
         limit: usize,
     ) -> Result<usize> {
         match rebuild {
-            Rebuild::Taken { after } => {
+            Rebuild::Taken(after) => {
                 let (count, last) = self.count_taken(tasks, layout, after.as_deref(), limit)?;
-                *rebuild = if count == limit {
-                    Rebuild::Taken { after: last }
-                } else {
-                    Rebuild::Ready { after: None }
-                };
+                *rebuild = if count == limit { Rebuild::Taken(last) } else { Rebuild::Ready(None) };
                 Ok(count)
             }
-            Rebuild::Ready { after } => {
+            Rebuild::Ready(after) => {
                 let (count, last) = self.find_ready(tasks, layout, after.take(), limit)?;
-                *rebuild = if count == limit { Rebuild::Ready { after: last } } else { Rebuild::Done };
+                *rebuild = if count == limit { Rebuild::Ready(last) } else { Rebuild::Done };
                 Ok(count)
             }
             Rebuild::Done => Ok(0),
@@ -374,23 +360,19 @@ impl Candidates {
         let first = ShortKey::state(State::Taken, &[]);
         let (iterator, key) = after.map_or((IteratorType::Ge, &*first), |key| (IteratorType::Gt, key));
         let (mut count, mut last) = (0, None);
-        tasks.store.scan(tasks.space, tasks.indexes.utube, iterator, key, &mut |tuple| {
+        for tuple in tasks.store.range(tasks.space, tasks.indexes.utube, iterator, key, 0)? {
             #[cfg(test)]
             crate::cost::count_look_up();
-            match Task::read(tuple, layout) {
-                Some(task) if task.state() == Some(State::Taken) && count < limit => {
-                    let known = self.sub_queue(task.utube);
-                    let taken = known.taken.saturating_add(1);
-                    self.restore(task.utube, SubQueue { taken, ready: ReadyCount::UNKNOWN, ..known });
-                    count += 1;
-                    if count == limit {
-                        last = Some(NameKey::new(State::Taken, task.utube, &[task.id]).to_vec());
-                    }
-                    ControlFlow::Continue(())
-                }
-                _ => ControlFlow::Break(()),
+            let task = Task::read(tuple, layout).filter(|task| task.state() == Some(State::Taken));
+            let Some(task) = task.filter(|_| count < limit) else { break };
+            let known = self.sub_queue(task.utube);
+            let taken = known.taken.saturating_add(1);
+            self.restore(task.utube, SubQueue { taken, ready: ReadyCount::UNKNOWN, ..known });
+            count += 1;
+            if count == limit {
+                last = Some(NameKey::new(State::Taken, task.utube, &[task.id]).to_vec());
             }
-        })?;
+        }
         Ok((count, last))
     }
 
@@ -420,13 +402,8 @@ impl Candidates {
                 let candidate = Some(self.order.candidate(&task));
                 self.restore(task.utube, SubQueue { candidate, taken: 0, ready: ReadyCount::UNKNOWN });
             }
-            key = match self.order {
-                CandidateOrder::Id => NameKey::new(State::Ready, task.utube, &[u64::MAX]),
-                CandidateOrder::PriorityThenId => {
-                    NameKey::new(State::Ready, task.utube, &[u64::MAX, u64::MAX])
-                }
-            }
-            .to_vec();
+            let numbers = if self.order == CandidateOrder::Id { 1 } else { 2 };
+            key = NameKey::new(State::Ready, task.utube, &[u64::MAX; 2][..numbers]).to_vec();
             iterator = IteratorType::Gt;
             count += 1;
         }
@@ -437,12 +414,6 @@ impl Candidates {
     pub fn after(&self, last: Option<Candidate>, limit: usize) -> Vec<Candidate> {
         let behind = last.map_or(Bound::Unbounded, Bound::Excluded);
         self.sorted.range((behind, Bound::Unbounded)).take(limit).copied().collect()
-    }
-
-    /// What decides between candidates.
-    #[must_use]
-    pub fn order(&self) -> CandidateOrder {
-        self.order
     }
 }
 
@@ -526,7 +497,7 @@ mod tests {
         assert_eq!(candidates.update(b"a", Ok), Ok(None));
         assert_eq!(candidates.update(b"a", |_| Ok(busy)), Ok(Some(ready)));
         assert_eq!((candidates.first(), candidates.sub_queue(b"a")), (None, busy));
-        assert_eq!((candidates.iter().count(), candidates.by_name.len()), (0, 1));
+        assert_eq!((candidates.len(), candidates.by_name.len()), (0, 1));
         candidates.restore(b"a", ready);
         assert_eq!(candidates.first(), Some(4));
         candidates.restore(b"a", SubQueue::default());

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use lycosa_store::Error as StoreError;
 use lycosa_tuple::mp::{self, Kind, Reader};
 
-use crate::arguments::{Number, Table, compared, is_nil, kind, string};
+use crate::arguments::{Number, Table, is_nil, kind, string, unsigned};
 use crate::error::{Error, Result};
 use crate::lua_text;
 use crate::task::Layout;
@@ -104,19 +104,14 @@ fn is_false(value: &[u8]) -> bool {
 
 /// An option that the module reads as `opts.x or default` and then takes for seconds.
 pub(crate) fn seconds_or(value: Option<&[u8]>, default: Seconds) -> Result<Seconds> {
-    match value.filter(|value| !is_false(value)) {
-        None => Ok(default),
-        Some(value) => {
-            let number = Number::parse(value);
-            number.map(Number::seconds).ok_or_else(|| compared(lua_text::type_name(Some(value)), "number"))
-        }
-    }
+    value.filter(|value| !is_false(value)).map_or(Ok(default), |value| Ok(Number::needed(value)?.seconds()))
 }
 
 /// An option that the module compares with zero first: `opts.delay > 0`. None if it is absent or not positive.
 pub(crate) fn positive_seconds(value: Option<&[u8]>) -> Result<Option<Seconds>> {
     let Some(value) = value else { return Ok(None) };
-    let number = Number::parse(value).ok_or_else(|| compared("number", lua_text::type_name(Some(value))))?;
+    let (left, right) = ("number", lua_text::type_name(Some(value)));
+    let number = Number::parse(value).ok_or(Error::Compare { left, right })?;
     Ok(Some(number.seconds()).filter(|seconds| seconds.is_positive()))
 }
 
@@ -229,6 +224,18 @@ impl Default for TubeOptions {
     }
 }
 
+/// Sets an option that is given, or refuses a value of another type.
+fn assign<T>(option: &mut T, given: Option<Option<T>>, refuse: impl FnOnce() -> Result<()>) -> Result<()> {
+    match given {
+        None => Ok(()),
+        Some(Some(value)) => {
+            *option = value;
+            Ok(())
+        }
+        Some(None) => refuse(),
+    }
+}
+
 fn illegal_option(name: &str, expected: &str) -> Error {
     StoreError::IllegalParams(format!("options parameter '{name}' should be of type {expected}")).into()
 }
@@ -274,12 +281,9 @@ impl TubeOptions {
     fn read(table: &Table<'_>, timed: bool, refuse: &mut dyn FnMut(Error) -> Result<()>) -> Result<Self> {
         let mut options = Self::default();
         let get = |name: &str| table.clone().get(name.as_bytes());
-        match get("temporary") {
-            None => {}
-            Some([0xc2]) => options.temporary = false,
-            Some([0xc3]) => options.temporary = true,
-            Some(_) => refuse(illegal_option("temporary", "boolean"))?,
-        }
+        let flag = |value: &[u8]| matches!(value, [0xc2 | 0xc3]).then_some(value == [0xc3]);
+        let mut illegal = |name, expected| refuse(illegal_option(name, expected));
+        assign(&mut options.temporary, get("temporary").map(flag), || illegal("temporary", "boolean"))?;
         options.if_not_exists = match get("if_not_exists") {
             None | Some([0xc2]) => IfNotExists::Refuse,
             Some([0xc3]) => IfNotExists::Keep,
@@ -291,34 +295,23 @@ impl TubeOptions {
                 options.engine = if name == b"vinyl" { Engine::Vinyl } else { Engine::Memtx };
                 options.engine_name = Some(String::from_utf8_lossy(name).into_owned());
             }
-            Some(None) => refuse(illegal_option("engine", "string"))?,
+            Some(None) => illegal("engine", "string")?,
         }
         options.ready_buffer = get("storage_mode").and_then(string) == Some(b"ready_buffer");
         if !timed {
             return Ok(options);
         }
         let given = |name: &str| get(name).filter(|value| !is_false(value));
-        match given("ttl").map(Number::parse) {
-            None => {}
-            Some(Some(number)) => options.ttl = number.seconds(),
-            Some(None) => refuse(illegal_option("ttl", "number"))?,
-        }
+        let seconds = |value| Number::parse(value).map(Number::seconds);
+        assign(&mut options.ttl, given("ttl").map(seconds), || illegal("ttl", "number"))?;
         options.ttr = options.ttl;
-        match given("ttr").map(Number::parse) {
-            None => {}
-            Some(Some(number)) => options.ttr = number.seconds(),
-            Some(None) => refuse(illegal_option("ttr", "number"))?,
-        }
-        match given("pri").map(|value| Number::parse(value).and_then(Number::unsigned)) {
-            None => {}
-            Some(Some(number)) => options.pri = number,
-            Some(None) => refuse(illegal_option("pri", "unsigned"))?,
-        }
+        assign(&mut options.ttr, given("ttr").map(seconds), || illegal("ttr", "number"))?;
+        assign(&mut options.pri, given("pri").map(unsigned), || illegal("pri", "unsigned"))?;
         match given("capacity").map(Number::parse) {
             None => {}
             Some(Some(number)) if number.is_negative() => options.capacity = Some(0),
             Some(Some(number)) => options.capacity = Some(number.ceiling()).filter(|limit| *limit > 0),
-            Some(None) => refuse(illegal_option("capacity", "number"))?,
+            Some(None) => illegal("capacity", "number")?,
         }
         Ok(options)
     }
@@ -341,12 +334,13 @@ impl TubeOptions {
             last.get(key) == Some(&place) && !unset && name != b"on_task_change"
         };
         let pairs: Vec<_> = given.iter().copied().enumerate().filter(is_kept).map(|(_, pair)| pair).collect();
-        let mut defaults = Vec::new();
+        let (mut defaults, mut added) = (Vec::new(), 0);
         let has =
             |name: &[u8]| pairs.iter().find(|(key, _)| string(key) == Some(name)).map(|(_, value)| *value);
         if has(b"if_not_exists").is_none() {
             mp::write_str(&mut defaults, b"if_not_exists");
             mp::write_bool(&mut defaults, false);
+            added += 1;
         }
         if timed {
             let mut longest = Vec::new();
@@ -356,15 +350,11 @@ impl TubeOptions {
                 if has(name.as_bytes()).is_none() {
                     mp::write_str(&mut defaults, name.as_bytes());
                     defaults.extend_from_slice(default);
+                    added += 1;
                 }
             }
         }
-        let mut added = 0;
-        let mut reader = Reader::new(&defaults);
-        while reader.skip().is_ok() {
-            added += 1;
-        }
-        mp::write_map(out, pairs.len() as u32 + added / 2);
+        mp::write_map(out, pairs.len() as u32 + added);
         for (key, value) in pairs {
             out.extend_from_slice(key);
             out.extend_from_slice(value);

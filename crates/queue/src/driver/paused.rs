@@ -9,13 +9,7 @@ use crate::task::Task;
 
 /// A driver that hands out no task. The tube's own driver answers everything else.
 #[derive(Debug)]
-pub(crate) struct Paused(Box<dyn Driver>);
-
-impl Paused {
-    pub(crate) fn new(driver: Box<dyn Driver>) -> Self {
-        Self(driver)
-    }
-}
+pub(crate) struct Paused(pub(crate) Box<dyn Driver>);
 
 impl Driver for Paused {
     fn first_option(&self) -> Option<&'static str> {

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 pub const BUILT_IN: [&str; 5] = ["fifo", "fifottl", "limfifottl", "utube", "utubettl"];
 
 /// The types of tubes that there are.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TubeTypes(Vec<Arc<TubeType>>);
 
 impl TubeTypes {

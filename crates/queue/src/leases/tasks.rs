@@ -4,7 +4,7 @@ use super::{ENDED, Lease, Token, span};
 use crate::account::Side;
 use crate::driver::{Change, Event};
 use crate::error::{Error, Result};
-use crate::operation::Decided;
+use crate::operation::{Decided, keep_name, not_found};
 use crate::statistics::Operation;
 use crate::task::{State, Task, TaskKey};
 use crate::time::NEVER;
@@ -91,8 +91,7 @@ impl TubeTurn<'_> {
         let key = self.key(id);
         let Self { store, tube, common, now, .. } = self;
         let (layout, now) = (tube.kind.layout(), *now);
-        let task = tube.tasks(store).get(id)?.and_then(|tuple| Task::read(tuple, layout));
-        let task = task.ok_or(Error::NotTaken)?;
+        let task = tube.task(store, id)?.ok_or(Error::NotTaken)?;
         let mut change = tube.driver.change(&task, Event::Take, now)?;
         let mut ends = now.saturating_add(micros);
         if layout.timed {
@@ -100,11 +99,11 @@ impl TubeTurn<'_> {
             change.next_event = Some(ends);
         }
         let decided = Decided::of(&task, change, Operation::Take, &mut common.assignments);
-        crate::operation::keep_name(&mut common.name, &task);
+        keep_name(&mut common.name, &task);
         self.carry_out(&decided, None)?;
         let Self { store, common, .. } = self;
         common.attempts.count(store, key)?;
-        let secret = (common.new_session_id)();
+        let secret = (common.new_session_id.0)();
         let secret = secret.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
         let user = common.actor_name(store, client.connection, client.user);
         let leases = &mut common.owners.leases;
@@ -121,9 +120,7 @@ impl TubeTurn<'_> {
         lease.ends = lease.ends.max(self.now.saturating_add(micros));
         let Self { store, tube, common, .. } = self;
         let layout = tube.kind.layout();
-        let Some(tuple) = tube.tasks(store).get(id)? else {
-            return Err(crate::operation::not_found(id));
-        };
+        let tuple = tube.tasks(store).get(id)?.ok_or_else(|| not_found(id))?;
         let task = Task::read(tuple, layout).ok_or(Error::NotTaken)?;
         if layout.timed {
             // As any touch, it lets the task live on.
@@ -131,7 +128,7 @@ impl TubeTurn<'_> {
             let ttl = (lease.ends > task.times.death()).then(|| lease.ends.saturating_sub(created));
             let change = Change { next_event: Some(lease.ends), ttl, ..Change::to(State::Taken) };
             let decided = Decided::of(&task, change, Operation::Touch, &mut common.assignments);
-            crate::operation::keep_name(&mut common.name, &task);
+            keep_name(&mut common.name, &task);
             self.carry_out(&decided, None)?;
         } else {
             let tuple = tuple.to_vec();
@@ -159,7 +156,6 @@ impl TubeTurn<'_> {
     }
 
     fn is_taken(&self, id: u64) -> Result<bool> {
-        let task = self.tasks().get(id)?.and_then(|tuple| Task::read(tuple, self.tube.kind.layout()));
-        Ok(task.is_some_and(|task| task.state() == Some(State::Taken)))
+        Ok(self.task(id)?.is_some_and(|task| task.state() == Some(State::Taken)))
     }
 }

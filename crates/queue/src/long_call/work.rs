@@ -1,7 +1,3 @@
-//! Long calls at work: they begin, go on in slices, and are answered when they are done.
-
-use std::ops::ControlFlow;
-
 use lycosa_store::{Budget, IteratorType, Store};
 
 use super::{LongCall, Work};
@@ -33,7 +29,7 @@ impl LongCallsTurn<'_> {
     /// `release_all()`
     pub(crate) fn release_all(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         let taken = self.turn.tube(call.index)?.tasks().count(State::Taken)?;
-        self.begin(call, (taken, Work::ReleaseAll { after: None }), out)
+        self.begin(call, (taken, Work::ReleaseAll(None)), out)
     }
 
     /// Does a short call at once. A long one begins here.
@@ -70,14 +66,8 @@ impl LongCallsTurn<'_> {
             search.write(out);
             return Ok(Answer::one());
         }
-        let handle = self.turn.tubes.handle(index);
-        let long = LongCall {
-            handle,
-            connection: caller.session,
-            request,
-            since: self.turn.now,
-            work: Work::Find(search),
-        };
+        let (handle, since) = (self.turn.tubes.handle(index), self.turn.now);
+        let long = LongCall { handle, connection: caller.session, request, since, work: Work::Find(search) };
         self.turn.common.long_calls.push_back(long);
         Ok(Answer::Parked)
     }
@@ -92,7 +82,7 @@ impl LongCallsTurn<'_> {
             budget.spend_rows(1);
         }
         match advanced {
-            Ok(false) if matches!(long.work, Work::Find(_)) => self.turn.common.long_calls.push_front(long),
+            Ok(false) if long.is_search() => self.turn.common.long_calls.push_front(long),
             Ok(false) => self.turn.common.long_calls.push_back(long),
             Ok(true) => {
                 let mut values = Vec::new();
@@ -120,9 +110,7 @@ impl LongCallsTurn<'_> {
     /// The queue stops: nothing is changed any more.
     pub(crate) fn stop(&mut self) {
         for long in std::mem::take(&mut self.turn.common.long_calls) {
-            if let (Work::Recount { .. }, Some(tube)) =
-                (&long.work, self.turn.tubes.at_mut(long.handle.index))
-            {
+            if let (Work::Recount(_), Some(tube)) = (&long.work, self.turn.tubes.at_mut(long.handle.index)) {
                 tube.recount = None;
             }
             self.answer(&long, Err(Error::ReadOnly));
@@ -143,7 +131,7 @@ impl LongCallsTurn<'_> {
         if let Work::Find(search) = &mut long.work {
             return search.advance(&self.turn.tube(index)?, budget);
         }
-        let size = if matches!(long.work, Work::Recount { .. }) { WALK } else { PORTION };
+        let size = if matches!(long.work, Work::Recount(_)) { WALK } else { PORTION };
         self.turn.transact_at(index, |tube| {
             loop {
                 let limit = size.min(budget.rows().max(1) as usize);
@@ -175,7 +163,7 @@ impl LongCall {
                 *kicked += count as u64;
                 Ok((count, *left == 0 || count < limit))
             }
-            Work::ReleaseAll { after } => {
+            Work::ReleaseAll(after) => {
                 let taken = tube.tube.taken_after(tube.store, *after, limit)?;
                 for &(_, id) in &taken {
                     if !tube.is_taken_since(id, since)? {
@@ -185,7 +173,7 @@ impl LongCall {
                 *after = taken.last().copied();
                 Ok((taken.len(), taken.len() < limit))
             }
-            Work::Recount { found } => {
+            Work::Recount(found) => {
                 let (count, recounted) = tube.recount_portion(request, limit)?;
                 *found = recounted;
                 Ok((count, recounted.is_some()))
@@ -216,16 +204,9 @@ impl Tube {
             Some((pri, id)) if layout.timed => (IteratorType::Gt, ShortKey::state(State::Taken, &[pri, id])),
             Some((_, id)) => (IteratorType::Gt, ShortKey::state(State::Taken, &[id])),
         };
-        let mut taken = Vec::new();
-        store.scan(self.space, self.indexes.status, iterator, &key, &mut |tuple| match Task::read(
-            tuple, layout,
-        ) {
-            Some(task) if task.state() == Some(State::Taken) && taken.len() < limit => {
-                taken.push((task.pri, task.id));
-                ControlFlow::Continue(())
-            }
-            _ => ControlFlow::Break(()),
-        })?;
-        Ok(taken)
+        let tuples = store.range(self.space, self.indexes.status, iterator, &key, 0)?;
+        let tasks = tuples.map_while(|tuple| Task::read(tuple, layout));
+        let taken = tasks.take_while(|task| task.state() == Some(State::Taken)).take(limit);
+        Ok(taken.map(|task| (task.pri, task.id)).collect())
     }
 }

@@ -14,7 +14,7 @@ use crate::state::QueueState;
 use crate::statistics::TubeStatistics;
 use crate::tube::Tube;
 use crate::tube_call::TubeCall;
-use crate::turn::{CatalogTurn, Turn};
+use crate::turn::{CatalogTurn, Often, Turn};
 use crate::{Answer, Caller, Command, Queue};
 
 impl Procedure {
@@ -177,7 +177,7 @@ impl Turn<'_> {
     /// The answer of a method that has to wait until the queue runs: a success that says nothing, and a line in the log.
     pub(crate) fn refuse_quietly(&mut self, method: &str, null: bool, out: &mut Vec<u8>) -> Answer {
         let state = self.common.state;
-        self.common.log_refusal(self.now, || format!("{method}: queue is in {state} state"));
+        self.common.log_often(Often::Refusal, self.now, || format!("{method}: queue is in {state} state"));
         if null {
             mp::write_nil(out);
         }

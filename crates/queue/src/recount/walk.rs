@@ -36,7 +36,7 @@ impl LongCallsTurn<'_> {
         }
         // A walk that is under way has to end first.
         let is_busy = tube.tube.recount.is_some();
-        self.begin(call, (if is_busy { u64::MAX } else { tasks }, Work::Recount { found: None }), out)
+        self.begin(call, (if is_busy { u64::MAX } else { tasks }, Work::Recount(None)), out)
     }
 }
 

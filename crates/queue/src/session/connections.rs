@@ -138,7 +138,7 @@ impl Common {
         if let Some(session) = self.sessions.of(client.connection) {
             return Ok(session);
         }
-        let session = (self.new_session_id)();
+        let session = (self.new_session_id.0)();
         self.open(store, client.user, session);
         self.bind(store, client.connection, session)?;
         Ok(session)

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::owners::owner::Owner;
 use crate::system::{TAKEN_BY_SESSION, rows_after};
 use crate::task::{ShortKey, TaskKey, string_key, taken_key};
-use crate::turn::{Common, SessionsTurn, TubeTurn, Turn};
+use crate::turn::{Common, Often, SessionsTurn, TubeTurn, Turn};
 
 impl SessionsTurn<'_> {
     /// An operator releases everything that the session of a connection has taken before, in slices; the session goes on. The
@@ -185,7 +185,7 @@ impl SessionsTurn<'_> {
         let mut tube = self.turn.tube(index)?;
         if tube.release_disowned(task.1)? {
             let TubeTurn { common, tube, now, .. } = tube;
-            common.log_release(now, || line(&tube.name));
+            common.log_often(Often::Release, now, || line(&tube.name));
         }
         Ok(())
     }

@@ -15,10 +15,9 @@ impl SessionsTurn<'_> {
         limit: usize,
     ) -> Result<(usize, Option<SessionsStart>)> {
         match start {
-            SessionsStart::Openers { after } => {
+            SessionsStart::Openers(after) => {
                 let (count, last) = self.find_openers(after, limit)?;
-                let next =
-                    if count < limit { SessionsStart::Shown } else { SessionsStart::Openers { after: last } };
+                let next = if count < limit { SessionsStart::Shown } else { SessionsStart::Openers(last) };
                 Ok((count, Some(next)))
             }
             SessionsStart::Shown => {
@@ -28,25 +27,23 @@ impl SessionsTurn<'_> {
                 }
                 self.turn.common.waiters.forget_rows();
                 let bound = self.turn.common.sessions.iter().collect();
-                Ok((count, Some(SessionsStart::Connections { bound })))
+                Ok((count, Some(SessionsStart::Connections(bound))))
             }
-            SessionsStart::Connections { mut bound } => {
+            SessionsStart::Connections(mut bound) => {
                 let portion = bound.split_off(bound.len().saturating_sub(limit));
                 self.turn.transact(|turn| {
                     let Turn { store, common, now, .. } = turn;
                     store.read(common.spaces.taken, TAKEN_BY_SESSION, 0)?;
                     portion.iter().try_for_each(|bound| common.rebind(store, *bound, *now))
                 })?;
-                let next = if bound.is_empty() {
-                    SessionsStart::Left { after: None }
-                } else {
-                    SessionsStart::Connections { bound }
-                };
+                let is_last = bound.is_empty();
+                let next =
+                    if is_last { SessionsStart::Left(None) } else { SessionsStart::Connections(bound) };
                 Ok((portion.len(), Some(next)))
             }
-            SessionsStart::Left { after } => {
+            SessionsStart::Left(after) => {
                 let (count, last) = self.end_left(after, limit)?;
-                Ok((count, (count == limit).then_some(SessionsStart::Left { after: last })))
+                Ok((count, (count == limit).then_some(SessionsStart::Left(last))))
             }
         }
     }

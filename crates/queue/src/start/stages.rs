@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::session::SessionsStart;
 use crate::state::QueueState;
 use crate::system::{QUEUE, SystemSpaces, rows};
-use crate::task::{State, Task, TaskKey, string_key};
+use crate::task::{State, TaskKey, string_key};
 use crate::tube::Tubes;
 use crate::tube::handle::TubeIndex;
 use crate::tube_row::{BUFFER_SUFFIX, TubeRow};
@@ -49,14 +49,14 @@ impl ComingUp {
                 } else {
                     Self::prepare_spaces(turn)?;
                 }
-                (1, Stage::Tubes { after: None })
+                (1, Stage::Tubes(None))
             }
-            Stage::Tubes { after } => (1, self.find_tube(turn, after)?),
+            Stage::Tubes(after) => (1, self.find_tube(turn, after)?),
             Stage::Derived { id, index, finding } => self.derive(turn, (id, index), finding, limit),
-            Stage::Attempts { after } => {
+            Stage::Attempts(after) => {
                 let (count, last) = self.forget_attempts(turn, after, limit)?;
-                let next = Stage::Attempts { after: last };
-                (count, if count < limit { Stage::Orphans { tube: None, after: None } } else { next })
+                let orphans = Stage::Orphans { tube: None, after: None };
+                (count, if count < limit { orphans } else { Stage::Attempts(last) })
             }
             Stage::Orphans { tube, after } => match turn.tubes.next(tube, after.is_some()) {
                 Some((id, index)) => {
@@ -68,18 +68,17 @@ impl ComingUp {
                         let text = format!("released {} tasks", self.report.released);
                         turn.common.log(LogLevel::Info, text);
                     }
-                    (1, Stage::Owners { after: None })
+                    (1, Stage::Owners(None))
                 }
             },
-            Stage::Owners { after } => {
+            Stage::Owners(after) => {
                 let (count, last) = Self::forget_missing_tasks(turn, after, limit)?;
-                let next = Stage::Owners { after: last };
-                (count, if count < limit { Stage::Leases { after: None } } else { next })
+                (count, if count < limit { Stage::Leases(None) } else { Stage::Owners(last) })
             }
-            Stage::Leases { after } => {
+            Stage::Leases(after) => {
                 let leased = turn.common.owners.leases.after(turn.store, after, limit)?;
                 Self::forget_missing(turn, &leased)?;
-                let next = Stage::Leases { after: leased.last().copied() };
+                let next = Stage::Leases(leased.last().copied());
                 let is_over = leased.len() < limit;
                 (leased.len(), if is_over { Stage::Sessions(SessionsStart::default()) } else { next })
             }
@@ -87,10 +86,10 @@ impl ComingUp {
                 (count, Some(sessions)) => (count, Stage::Sessions(sessions)),
                 (count, None) => {
                     turn.common.corrected_later.clear();
-                    (count, Stage::Corrections { tube: None })
+                    (count, Stage::Corrections(None))
                 }
             },
-            Stage::Corrections { tube } => self.correct(turn, tube, limit)?,
+            Stage::Corrections(tube) => self.correct(turn, tube, limit)?,
             Stage::Serving => {
                 let count = turn.waiters().serve_some(limit);
                 (count, if count < limit { Stage::Up } else { Stage::Serving })
@@ -106,14 +105,14 @@ impl ComingUp {
         if let Some((row, id)) = turn.common.spaces.next_tube(turn.store, after)? {
             return Ok(match self.load_row(turn, &row) {
                 Some(index) => Stage::Derived { id, index, finding: Finding::default() },
-                None => Stage::Tubes { after: Some(id) },
+                None => Stage::Tubes(Some(id)),
             });
         }
         for index in std::mem::take(&mut self.gone) {
             self.lose_tube(turn, index);
         }
         let is_followed = self.occasion == Occasion::Follow;
-        Ok(if is_followed { Stage::Up } else { Stage::Attempts { after: None } })
+        Ok(if is_followed { Stage::Up } else { Stage::Attempts(None) })
     }
 
     /// A portion of what derives from a tube's rows is found.
@@ -126,13 +125,13 @@ impl ComingUp {
     ) -> (usize, Stage) {
         match turn.tube(index).and_then(|mut tube| tube.derive_portion(&mut finding, limit)) {
             Ok(Some(count)) => (count, Stage::Derived { id, index, finding }),
-            Ok(None) => (1, Stage::Tubes { after: Some(id) }),
+            Ok(None) => (1, Stage::Tubes(Some(id))),
             Err(error) => {
                 let name = turn.tubes.at(index).map(|tube| tube.name.clone()).unwrap_or_default();
                 self.report.tubes -= 1;
                 self.refuse_row(turn, &name, &error);
                 self.lose_tube(turn, index);
-                (1, Stage::Tubes { after: Some(id) })
+                (1, Stage::Tubes(Some(id)))
             }
         }
     }
@@ -143,7 +142,7 @@ impl ComingUp {
             // After a time as a replica a tube's tasks beyond a portion are left to the timer.
             let limit = if self.occasion == Occasion::Beginning { usize::MAX } else { limit };
             let (count, is_over) = turn.corrections().begin(index, limit)?;
-            return Ok((count, Stage::Corrections { tube: if is_over { Some(id) } else { tube } }));
+            return Ok((count, Stage::Corrections(if is_over { Some(id) } else { tube })));
         }
         turn.common.set_state(QueueState::Running);
         // The beginning is over before the first connection; a change of the role goes on with the next ticks.
@@ -286,10 +285,7 @@ impl ComingUp {
             crate::cost::count_look_up();
             let owner = common.owners.session_of(store, (tube.id, id))?;
             let is_held = match owner {
-                Some(owner) => {
-                    let row = store.get(common.spaces.shared_sessions, 0, &string_key(&owner))?;
-                    row.is_some()
-                }
+                Some(owner) => store.get(common.spaces.shared_sessions, 0, &string_key(&owner))?.is_some(),
                 // A lease of a temporary tube may be of another instance's task with the same id.
                 None => !tube.options.temporary && common.owners.leases.of(store, (tube.id, id))?.is_some(),
             };
@@ -336,8 +332,7 @@ impl ComingUp {
         let mut missing = Vec::new();
         for &(tube_id, id) in tasks {
             let held = turn.tubes.by_id(tube_id).and_then(|index| turn.tubes.at(index)).map(|tube| {
-                let task = tube.tasks(turn.store).get(id).ok().flatten();
-                let task = task.and_then(|tuple| Task::read(tuple, tube.kind.layout()));
+                let task = tube.task(turn.store, id).ok().flatten();
                 task.is_some_and(|task| task.state() == Some(State::Taken))
             });
             if held == Some(false) {
