@@ -14,7 +14,7 @@ use lycosa_tuple::format::FormatError;
 use lycosa_tuple::mp::{Kind, Reader};
 use lycosa_tuple::value::Value;
 
-use crate::arguments::{Arguments, Id, Number, Table, is_nil, kind};
+use crate::arguments::{Arguments, Number, Table, is_nil, kind, unsigned};
 use crate::error::Error;
 use crate::procedure::TubeMethod;
 
@@ -65,10 +65,8 @@ fn culprit(method: TubeMethod, arguments: Arguments<'_>) -> Option<String> {
         },
         M::PutMany => match second.map(kind) {
             Some(Kind::Array) => elements(second?).find_map(|(place, options)| {
-                (!is_nil(options))
-                    .then(|| of_options(Some(options)))
-                    .flatten()
-                    .map(|what| format!("#{place}: {what}"))
+                let what = of_options(Some(options).filter(|options| !is_nil(options)))?;
+                Some(format!("#{place}: {what}"))
             }),
             _ => of_options(second),
         },
@@ -85,18 +83,15 @@ fn culprit(method: TubeMethod, arguments: Arguments<'_>) -> Option<String> {
 }
 
 fn of_id(value: Option<&[u8]>) -> Option<String> {
-    match (Id::parse(value), value) {
-        (Id::Number(_), _) => None,
-        (Id::Other(_), None) => Some("argument #1, the task's id, is missing".to_owned()),
-        (Id::Other(_), Some(value)) => {
-            Some(format!("argument #1, the task's id, is {}, not {WHOLE}", shown(value)))
-        }
+    match value {
+        None => Some("argument #1, the task's id, is missing".to_owned()),
+        Some(value) if unsigned(value).is_some() => None,
+        Some(value) => Some(format!("argument #1, the task's id, is {}, not {WHOLE}", shown(value))),
     }
 }
 
 fn of_ids(value: Option<&[u8]>) -> Option<String> {
-    let is_id = |value| matches!(Id::parse(Some(value)), Id::Number(_));
-    let (place, value) = elements(value?).find(|(_, value)| !is_id(value))?;
+    let (place, value) = elements(value?).find(|(_, value)| unsigned(value).is_none())?;
     Some(format!("id #{place} of argument #1 is {}, not {WHOLE}", shown(value)))
 }
 

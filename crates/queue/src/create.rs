@@ -19,8 +19,9 @@ use crate::driver::options::{IfNotExists, TubeOptions};
 use crate::driver::{Driver, Engine, Indexes, Tasks, TubeType, TubeTypes};
 use crate::error::{Error, Result};
 use crate::follower::amiss::Amiss;
+use crate::members::Members;
 use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence, rows};
-use crate::task::{IndexLayout, Layout, NEXT_EVENT, State, string_key};
+use crate::task::{IndexLayout, Layout, NEXT_EVENT, State, id_of, string_key};
 use crate::time::{BEYOND, NEVER};
 use crate::transaction::Undo;
 use crate::tube::Tube;
@@ -55,16 +56,13 @@ impl CatalogTurn<'_> {
         let QueueCall { caller, arguments } = call;
         let type_argument = arguments.get(1);
         let unknown_type = || Error::UnknownTubeType(lua_text::text(type_argument));
-        let tube_type = type_argument
-            .and_then(string)
-            .and_then(|bytes| str::from_utf8(bytes).ok())
-            .ok_or_else(unknown_type)?;
+        let tube_type = type_argument.and_then(string).and_then(|bytes| str::from_utf8(bytes).ok());
+        let tube_type = tube_type.ok_or_else(unknown_type)?;
         let given = arguments.present(2);
+        let bytes = given.map_or(0, |given| given.len() as u64);
         // The row of the tube would be refused in any case, after work on each option.
-        if let Some(given) =
-            given.filter(|given| given.len() as u64 > u64::from(self.turn.store.settings().max_tuple_size))
-        {
-            return Err(StoreError::MemtxMaxTupleSize(given.len() as u64).into());
+        if bytes > self.turn.store.settings().max_tuple_size.into() {
+            return Err(StoreError::MemtxMaxTupleSize(bytes).into());
         }
         let kind = self.turn.common.types.get(tube_type).cloned();
         let timed = kind.as_ref().is_some_and(|kind| kind.layout().timed);
@@ -183,8 +181,7 @@ impl CatalogTurn<'_> {
             self.turn.store.space_by_name(row.space).ok_or_else(|| Error::SpaceMissing(row.space.into()))?;
         let (id, temporary, sequence) = (space.id(), space.is_temporary(), space.sequence());
         let indexes = find_indexes(space, layout)?;
-        let last_stored =
-            self.turn.store.first(id, 0, IteratorType::Le, &[0x90])?.and_then(crate::task::id_of);
+        let last_stored = self.turn.store.first(id, 0, IteratorType::Le, &[0x90])?.and_then(id_of);
         let creates = missing == Missing::IsCreated;
         let (buffer, sequence, last) = self.turn.store.acting_as(user::ADMIN, |store| {
             let buffer = find_buffer(store, row.space, layout, &options, creates.then_some(temporary))?;
@@ -231,13 +228,10 @@ impl CatalogTurn<'_> {
 
     fn describe(&self, index: TubeIndex, out: &mut Vec<u8>) {
         let Some(tube) = self.turn.tubes.at(index) else { return };
-        mp::write_map(out, 3);
-        mp::write_str(out, b"name");
-        mp::write_str(out, tube.name.as_bytes());
-        mp::write_str(out, b"type");
-        mp::write_str(out, tube.kind.name().as_bytes());
-        mp::write_str(out, b"tube_id");
-        mp::write_uint(out, tube.id);
+        let mut map = Members::new(out);
+        map.text("name", &tube.name);
+        map.text("type", tube.kind.name());
+        map.number("tube_id", tube.id);
     }
 
     /// `drop()`
@@ -324,20 +318,16 @@ fn find_buffer(
     space: &str,
     layout: &Layout,
     options: &TubeOptions,
-    create: Option<bool>,
+    create_missing: Option<bool>,
 ) -> Result<Option<SpaceId>> {
     let Some(buffer) = layout.ready_buffer.as_ref().filter(|_| options.ready_buffer) else { return Ok(None) };
     let name = format!("{space}{BUFFER_SUFFIX}");
-    match store.space_by_name(&name) {
-        Some(space) => {
-            check_indexes(space, &buffer.indexes)?;
-            Ok(Some(space.id()))
-        }
-        None => match create {
-            Some(temporary) => Ok(Some(create_space(store, &name, "memtx", temporary, buffer)?)),
-            None => Ok(None),
-        },
+    if let Some(space) = store.space_by_name(&name) {
+        check_indexes(space, &buffer.indexes)?;
+        return Ok(Some(space.id()));
     }
+    let create = |temporary| create_space(store, &name, "memtx", temporary, buffer);
+    Ok(create_missing.map(create).transpose()?)
 }
 
 /// The sequence of a tube's ids, and the largest id that was handed out or, in a temporary tube, reserved. A tube that has no
@@ -364,13 +354,10 @@ fn check_indexes(space: &Space, indexes: &[IndexLayout]) -> Result<()> {
             let (space, index) = names();
             return Err(Error::IndexMissing { space, index });
         };
-        let parts = present.key().parts();
-        let is_as_needed = parts.len() >= index.parts.len()
-            && parts
-                .iter()
-                .zip(&index.parts)
-                .all(|(part, field)| part.field == *field && part.path.is_none());
-        if !is_as_needed {
+        let (parts, needed) = (present.key().parts(), &index.parts);
+        let mut pairs = parts.iter().zip(needed);
+        let is_needed = pairs.all(|(part, field)| part.field == *field && part.path.is_none());
+        if parts.len() < needed.len() || !is_needed {
             let (space, index) = names();
             return Err(Error::IndexParts { space, index });
         }

@@ -7,25 +7,20 @@ use lycosa_store::{IndexId, IteratorType};
 use lycosa_tuple::mp::{self, Kind};
 
 use crate::Answer;
-use crate::arguments::{Number, Table, kind, string};
+use crate::arguments::{Table, kind, string, unsigned};
 use crate::command::Call;
 use crate::error::{Error, Result};
 use crate::members::Members;
 use crate::operation::not_found;
+use crate::statistics::TaskCounts;
 use crate::task::{NameKey, STATES, ShortKey, State, Task, id_of};
 use crate::time::{MAX_TIMEOUT, MICROSECONDS};
+use crate::tube::Tube;
 use crate::turn::TubeTurn;
 use crate::waiter::Line;
 
 /// Sub-queues whose next task comes first that are counted, at most.
 const MAX_AHEAD: usize = 1_000;
-
-/// The subject of the question.
-enum Subject<'a> {
-    Tube,
-    SubQueue(&'a [u8]),
-    Task(u64),
-}
 
 /// Reasons as they are found: each a map with `reason`, `text` and what else is known.
 #[derive(Default)]
@@ -66,41 +61,30 @@ fn of(count: u64, noun: &str) -> String {
 impl TubeTurn<'_> {
     /// `explain()`, `explain(id)`, `explain({utube = name})`.
     pub(crate) fn explain(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer> {
-        match self.subject(call)? {
-            Subject::Tube => self.explain_tube(out)?,
-            Subject::SubQueue(name) => self.explain_sub_queue(name, out)?,
-            Subject::Task(id) => self.explain_task(id, out)?,
+        let unfit = |what: &str| Error::Unfit { method: "explain", what: what.into() };
+        match call.arguments.present(0) {
+            None => self.explain_tube(out)?,
+            Some(options) if kind(options) == Kind::Map => {
+                let name = Table::parse(Some(options))?.get(b"utube").and_then(string);
+                let Tube { name: tube, kind, .. } = &*self.tube;
+                if name.is_some() && kind.layout().utube.is_none() {
+                    return Err(unfit(&format!("tube \"{tube}\" ({}) has no sub-queues", kind.name())));
+                }
+                let expected = "argument #1 should be a map whose utube is the name of a sub-queue";
+                self.explain_sub_queue(name.ok_or_else(|| unfit(expected))?, out)?;
+            }
+            Some(id) => {
+                let expected =
+                    "argument #1 should be the id of a task, or a map whose utube is the name of a sub-queue";
+                self.explain_task(unsigned(id).ok_or_else(|| unfit(expected))?, out)?;
+            }
         }
         Ok(Answer::one())
     }
 
-    fn subject<'a>(&self, call: &Call<'a>) -> Result<Subject<'a>> {
-        let unfit = |what: &str| Error::Unfit { method: "explain", what: what.into() };
-        let Some(argument) = call.arguments.present(0) else { return Ok(Subject::Tube) };
-        if kind(argument) != Kind::Map {
-            let id = Number::parse(argument).and_then(Number::unsigned);
-            return id.map(Subject::Task).ok_or_else(|| {
-                unfit(
-                    "argument #1 should be the id of a task, or a map whose utube is the name of a sub-queue",
-                )
-            });
-        }
-        let name = Table::parse(Some(argument))?.get(b"utube").and_then(string);
-        match name {
-            Some(_) if self.tube.kind.layout().utube.is_none() => Err(unfit(&format!(
-                "tube \"{}\" ({}) has no sub-queues",
-                self.tube.name,
-                self.tube.kind.name()
-            ))),
-            Some(name) => Ok(Subject::SubQueue(name)),
-            None => Err(unfit("argument #1 should be a map whose utube is the name of a sub-queue")),
-        }
-    }
-
     fn explain_task(&self, id: u64, out: &mut Vec<u8>) -> Result<()> {
         let layout = self.tube.kind.layout();
-        let tuple = self.tasks().get(id)?.ok_or_else(|| not_found(id))?;
-        let task = Task::read(tuple, layout).ok_or_else(|| not_found(id))?;
+        let task = self.task(id)?.ok_or_else(|| not_found(id))?;
         let is_next = self.next_id()? == Some(id);
         let mut reasons = Reasons::default();
         match task.state() {
@@ -142,9 +126,7 @@ impl TubeTurn<'_> {
         if is_ready && !is_next {
             self.add_behind(&mut reasons, &task)?;
         }
-        if is_next && reasons.count == 0 {
-            self.add_no_consumer(&mut reasons);
-        }
+        self.add_no_consumer(&mut reasons, is_next);
         let mut members = Members::new(out);
         members.text("subject", b"task");
         members.number("id", id);
@@ -163,13 +145,12 @@ impl TubeTurn<'_> {
         let next = self.tube.driver.next(self.tasks(), self.now)?.task();
         let next = next.and_then(|tuple| Task::read(tuple, layout));
         let is_next = next.is_some_and(|task| task.utube == name);
-        let mut counts = [0; STATES.len()];
-        for (count, (state, _)) in counts.iter_mut().zip(STATES) {
-            let key = NameKey::new(state, name, &[]);
-            *count = self.store.count(self.tube.space, self.tube.indexes.utube, IteratorType::Eq, &key)?;
-        }
+        let (space, index) = (self.tube.space, self.tube.indexes.utube);
+        let counts = TaskCounts::of(|state| {
+            Ok(self.store.count(space, index, IteratorType::Eq, &NameKey::new(state, name, &[]))?)
+        })?;
         let mut reasons = Reasons::default();
-        if counts[0] == 0 {
+        if counts.ready == 0 {
             self.add_empty(&mut reasons, "the sub-queue", counts);
         }
         self.add_blocked(&mut reasons, name)?;
@@ -177,42 +158,33 @@ impl TubeTurn<'_> {
         if reasons.count == 0 && !is_next {
             self.add_sub_queues_ahead(&mut reasons, name);
         }
-        if is_next && reasons.count == 0 {
-            self.add_no_consumer(&mut reasons);
-        }
+        self.add_no_consumer(&mut reasons, is_next);
         let mut members = Members::new(out);
         members.text("subject", b"sub_queue");
         members.text("utube", name);
         mp::write_bool(members.name("next"), is_next);
-        write_counts(members.name("tasks"), counts);
+        counts.write(members.name("tasks"));
         reasons.write(members.name("reasons"));
         Ok(())
     }
 
     fn explain_tube(&self, out: &mut Vec<u8>) -> Result<()> {
         let is_next = self.next_id()?.is_some();
-        let mut counts = [0; STATES.len()];
-        for (count, (state, _)) in counts.iter_mut().zip(STATES) {
-            *count = self.tasks().count(state)?;
-        }
+        let counts = TaskCounts::of(|state| self.tasks().count(state))?;
         let mut reasons = Reasons::default();
         self.add_paused(&mut reasons)?;
-        if counts[0] == 0 {
+        if counts.ready == 0 {
             self.add_empty(&mut reasons, "the tube", counts);
         } else if self.tube.driver.candidates().is_some_and(|candidates| candidates.first().is_none()) {
-            let text = format!(
-                "{} in sub-queues of each of which another task is taken",
-                of(counts[0], "ready task")
-            );
+            let tasks = of(counts.ready, "ready task");
+            let text = format!("{tasks} in sub-queues of each of which another task is taken");
             reasons.add("blocked", &text, |_| {});
         }
-        if is_next && reasons.count == 0 {
-            self.add_no_consumer(&mut reasons);
-        }
+        self.add_no_consumer(&mut reasons, is_next);
         let mut members = Members::new(out);
         members.text("subject", b"tube");
         mp::write_bool(members.name("next"), is_next);
-        write_counts(members.name("tasks"), counts);
+        counts.write(members.name("tasks"));
         reasons.write(members.name("reasons"));
         Ok(())
     }
@@ -310,22 +282,14 @@ impl TubeTurn<'_> {
         let layout = self.tube.kind.layout();
         let tube = &*self.tube;
         let below = |index: IndexId, key: &[u8]| self.store.count(tube.space, index, IteratorType::Lt, key);
+        let numbers = &[task.pri, task.id][usize::from(!layout.timed)..];
         let (ahead, place) = if layout.utube.is_some() {
-            let (index, key) = if layout.timed {
-                (tube.indexes.utube_pri, NameKey::new(State::Ready, task.utube, &[task.pri, task.id]))
-            } else {
-                (tube.indexes.utube, NameKey::new(State::Ready, task.utube, &[task.id]))
-            };
-            let first = NameKey::new(State::Ready, task.utube, &[]);
-            (below(index, &key)?.saturating_sub(below(index, &first)?), " of its sub-queue")
+            let index = if layout.timed { tube.indexes.utube_pri } else { tube.indexes.utube };
+            let below = |numbers| below(index, &NameKey::new(State::Ready, task.utube, numbers));
+            (below(numbers)?.saturating_sub(below(&[])?), " of its sub-queue")
         } else {
-            let key = match layout.timed {
-                true => ShortKey::state(State::Ready, &[task.pri, task.id]),
-                false => ShortKey::state(State::Ready, &[task.id]),
-            };
-            let first = ShortKey::state(State::Ready, &[]);
-            let index = tube.indexes.status;
-            (below(index, &key)?.saturating_sub(below(index, &first)?), "")
+            let below = |numbers| below(tube.indexes.status, &ShortKey::state(State::Ready, numbers));
+            (below(numbers)?.saturating_sub(below(&[])?), "")
         };
         if ahead > 0 {
             let verb = if ahead == 1 { "comes" } else { "come" };
@@ -350,26 +314,20 @@ impl TubeTurn<'_> {
         reasons.add("behind", &text, |reason| reason.number("ahead", ahead as u64));
     }
 
-    fn add_no_consumer(&self, reasons: &mut Reasons) {
-        if self.common.waiters.first(self.index, Line::Takes).is_none() {
+    fn add_no_consumer(&self, reasons: &mut Reasons, is_next: bool) {
+        let is_alone = is_next && reasons.count == 0;
+        if is_alone && self.common.waiters.first(self.index, Line::Takes).is_none() {
             reasons.add("no_consumer", "no call waits for a task", |_| {});
         }
     }
 
-    fn add_empty(&self, reasons: &mut Reasons, place: &str, counts: [u64; STATES.len()]) {
-        let others = STATES.iter().zip(counts).skip(1).filter(|(_, count)| *count > 0);
-        let others: Vec<_> = others.map(|((_, name), count)| format!("{count} {name}")).collect();
+    fn add_empty(&self, reasons: &mut Reasons, place: &str, counts: TaskCounts) {
+        let others = counts.named().into_iter().skip(1).filter(|(_, count)| *count > 0);
+        let others: Vec<_> = others.map(|(name, count)| format!("{count} {name}")).collect();
         let text = match others.as_slice() {
             [] => format!("{place} has no task"),
             others => format!("{place} has no ready task; {}", others.join(", ")),
         };
         reasons.add("empty", &text, |_| {});
-    }
-}
-
-fn write_counts(out: &mut Vec<u8>, counts: [u64; STATES.len()]) {
-    let mut members = Members::new(out);
-    for ((_, name), count) in STATES.iter().zip(counts) {
-        members.number(name, count);
     }
 }

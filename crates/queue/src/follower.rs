@@ -136,8 +136,7 @@ impl CatalogTurn<'_> {
         if redefined.is_empty() {
             return;
         }
-        let queue = self.turn.store.space_by_name(QUEUE.name).map(lycosa_store::Space::id);
-        self.turn.common.spaces.queue = queue.unwrap_or_default();
+        self.turn.common.spaces.queue = QUEUE.known(self.turn.store, 0).unwrap_or_default();
         let mut stored = Vec::new();
         for name in self.names_in(redefined) {
             let (row, stale) = self.stored_tube(&name);
@@ -165,19 +164,18 @@ impl CatalogTurn<'_> {
             if let Some(index) = stale {
                 self.lose_owners(index);
                 self.forget(index);
-                self.turn
-                    .common
-                    .log(LogLevel::Info, format!("tube '{name}' was dropped by rows of another origin"));
+                let text = format!("tube '{name}' was dropped by rows of another origin");
+                self.turn.common.log(LogLevel::Info, text);
             }
             let Some(row) = row.as_deref().and_then(TubeRow::read) else { continue };
             if self.turn.tubes.by_name(&name).is_some() {
                 continue;
             }
-            let line = match self.load_followed(&row) {
+            let (level, text) = match self.load_followed(&row) {
                 Ok(()) => (LogLevel::Info, format!("tube '{name}' was created by rows of another origin")),
                 Err(error) => (LogLevel::Warning, format!("tube '{name}' is not available: {error}")),
             };
-            self.turn.common.log(line.0, line.1);
+            self.turn.common.log(level, text);
         }
         if redefined.pauses {
             self.find_pauses();
@@ -187,10 +185,9 @@ impl CatalogTurn<'_> {
     /// Tasks of a dropped tube have no owners.
     fn lose_owners(&mut self, index: TubeIndex) {
         let Some(id) = self.turn.tubes.at(index).map(|tube| tube.id) else { return };
-        let lost = self.turn.transact(|Turn { store, common, .. }| {
-            let (owners, pending) = (&mut common.owners, &mut common.pending);
-            owners.forget_tube(store, pending, id)
-        });
+        let lost = self
+            .turn
+            .transact(|Turn { store, common, .. }| common.owners.forget_tube(store, &mut common.pending, id));
         if let Err(error) = lost {
             self.turn.common.log_failure("the end of a tube's owners", &error);
         }
@@ -201,8 +198,8 @@ impl CatalogTurn<'_> {
         let mut names = redefined.tubes.clone();
         if redefined.all {
             let queue = self.turn.common.spaces.queue;
-            let stored =
-                rows(self.turn.store, queue, QUEUE_BY_ID, IteratorType::All, &[0x90]).unwrap_or_default();
+            let stored = rows(self.turn.store, queue, QUEUE_BY_ID, IteratorType::All, &[0x90]);
+            let stored = stored.unwrap_or_default();
             names.extend(stored.iter().filter_map(|row| TubeRow::read(row)).map(|row| row.name.to_owned()));
             names.extend(self.turn.tubes.iter().map(|tube| tube.name.clone()));
         }

@@ -65,7 +65,7 @@ const OF_EVERY_USER: Access = Access(Access::SESSION.0 | Access::USAGE.0);
 /// # Errors
 /// There is no such user or role; the name of the role [`EVERY_TUBE`] is taken by something that `admin` does not own.
 pub fn grant_tubes(store: &mut Store, grantee: &str) -> Result<bool, StoreError> {
-    let id = store.user_by_name(grantee).ok_or_else(|| StoreError::NoSuchUser(grantee.to_owned()))?.id;
+    let id = user_id(store, grantee)?;
     ddl::create_role(store, EVERY_TUBE, true)?;
     let role = store.user_by_name(EVERY_TUBE).filter(|role| role.kind == UserKind::Role);
     if role.is_none_or(|role| role.owner != user::ADMIN) {
@@ -84,14 +84,18 @@ pub fn grant_tubes(store: &mut Store, grantee: &str) -> Result<bool, StoreError>
 /// # Errors
 /// There is no such user or role.
 pub fn revoke_tubes(store: &mut Store, grantee: &str) -> Result<bool, StoreError> {
-    let id = store.user_by_name(grantee).ok_or_else(|| StoreError::NoSuchUser(grantee.to_owned()))?.id;
+    let id = user_id(store, grantee)?;
     let role = store.user_by_name(EVERY_TUBE).map(|role| role.id);
-    let had_role =
-        role.is_some_and(|role| !store.granted_access(id, ObjectType::Role, Some(role)).is_empty());
+    let had_role = role.is_some() && !store.granted_access(id, ObjectType::Role, role).is_empty();
     if had_role {
         ddl::revoke(store, Party::Any(grantee), "execute", "role", EVERY_TUBE, true)?;
     }
     Ok(take_former(store, grantee, id)? || had_role)
+}
+
+fn user_id(store: &Store, name: &str) -> Result<UserId, StoreError> {
+    let user = store.user_by_name(name).ok_or_else(|| StoreError::NoSuchUser(name.to_owned()))?;
+    Ok(user.id)
 }
 
 /// Revokes rights to everything that equal [`FORMER`].
@@ -106,9 +110,7 @@ fn take_former(store: &mut Store, grantee: &str, id: UserId) -> Result<bool, Sto
 
 /// Names of the spaces of all tubes, ready buffers included.
 fn tube_spaces(store: &Store) -> Result<Vec<String>, StoreError> {
-    let Some(queue) = store.space_by_name(QUEUE.name).map(lycosa_store::Space::id) else {
-        return Ok(Vec::new());
-    };
+    let Some(queue) = QUEUE.known(store, 0) else { return Ok(Vec::new()) };
     let mut names = vec![];
     for row in rows(store, queue, 0, IteratorType::All, &[0x90])? {
         if let Some(row) = TubeRow::read(&row) {
@@ -177,8 +179,7 @@ impl TubeTurn<'_> {
         let own = own.map(|space| Ok(self.store.space(space)?.name().to_owned()));
         let own: Vec<String> = own.collect::<Result<_>>()?;
         let all = self.granted_spaces()?;
-        let id =
-            self.store.user_by_name(grantee).ok_or_else(|| StoreError::NoSuchUser(grantee.to_owned()))?.id;
+        let id = user_id(self.store, grantee)?;
         let methods = GRANTED_METHODS.iter().chain(&["delete", "truncate"]);
         let mut functions: Vec<String> =
             methods.map(|method| format!("queue.tube.{name}:{method}")).collect();
@@ -187,10 +188,9 @@ impl TubeTurn<'_> {
         }
         let mut had_any = false;
         for function in functions {
-            let granted = self.store.function_by_name(&function).map(|function| function.id);
-            let granted =
-                granted.map(|function| self.store.granted_access(id, ObjectType::Function, Some(function)));
-            if granted.is_some_and(|access| access.contains(Access::EXECUTE)) {
+            let known = self.store.function_by_name(&function).map(|function| function.id);
+            let granted = self.store.granted_access(id, ObjectType::Function, known);
+            if known.is_some() && granted.contains(Access::EXECUTE) {
                 ddl::revoke(self.store, Party::Any(grantee), "execute", "function", &function, true)?;
                 had_any = true;
             }
@@ -240,14 +240,9 @@ impl GrantsTurn<'_> {
         if caller.effective != user::ADMIN {
             let user =
                 self.turn.store.user(caller.effective).map_or_else(String::new, |user| user.name.clone());
-            let (access, object_type) = (Access::EXECUTE, ObjectType::Function);
-            return Err(StoreError::AccessDenied {
-                access,
-                object_type,
-                object_name: method.to_owned(),
-                user,
-            }
-            .into());
+            let (access, object_type, object_name) =
+                (Access::EXECUTE, ObjectType::Function, method.to_owned());
+            return Err(StoreError::AccessDenied { access, object_type, object_name, user }.into());
         }
         let text = |place| arguments.get(place).and_then(string).and_then(|text| str::from_utf8(text).ok());
         let (Some(grantee), Some(tube)) = (text(0), text(1)) else {
@@ -267,8 +262,7 @@ impl GrantsTurn<'_> {
             } else {
                 let spaces: Vec<SpaceId> = self.turn.tubes.iter().map(|tube| tube.space).collect();
                 let own = self.turn.tube(handle.index)?.tube.space;
-                let id = self.turn.store.user_by_name(grantee).map(|user| user.id);
-                let id = id.ok_or_else(|| StoreError::NoSuchUser(grantee.to_owned()))?;
+                let id = user_id(self.turn.store, grantee)?;
                 let keeps_others = spaces.into_iter().filter(|space| *space != own).any(|space| {
                     !self.turn.store.granted_access(id, ObjectType::Space, Some(space)).is_empty()
                 });

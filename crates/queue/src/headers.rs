@@ -46,7 +46,7 @@ pub(crate) fn parse(method: &'static str, given: &[u8]) -> Result<Vec<u8>> {
         let name = name.filter(is_short).ok_or_else(|| {
             refused(format!("has a name that is not a text in UTF-8 of 1 to {MAX_NAME} bytes"))
         })?;
-        let value = string(value).and_then(|value| str::from_utf8(value).ok());
+        let value = string(value).filter(|value| str::from_utf8(value).is_ok());
         let value =
             value.ok_or_else(|| refused(format!("has a value of {name:?} that is not a text in UTF-8")))?;
         if names.contains(&name) {
@@ -54,10 +54,10 @@ pub(crate) fn parse(method: &'static str, given: &[u8]) -> Result<Vec<u8>> {
         }
         names.push(name);
         mp::write_str(&mut headers, name.as_bytes());
-        mp::write_str(&mut headers, value.as_bytes());
+        mp::write_str(&mut headers, value);
     }
-    if headers.len() > MAX_BYTES {
-        let bytes = headers.len();
+    let bytes = headers.len();
+    if bytes > MAX_BYTES {
         return Err(refused(format!("has {bytes} bytes as MessagePack: at most {MAX_BYTES} are kept")));
     }
     if count == 0 {

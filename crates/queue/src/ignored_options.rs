@@ -134,13 +134,9 @@ impl<'a> TubeCall<'a> {
     /// # Errors
     /// It is one slip away from an option that the call knows; the caller's door ignores no option.
     pub(crate) fn ignored(&self, method: TubeMethod) -> Result<Option<Ignored<'a>>> {
-        match options_of(method) {
-            Some((place, known)) => match self.call.arguments.present(place) {
-                Some(options) => self.ignored_of(method, options, known),
-                None => Ok(None),
-            },
-            None => Ok(None),
-        }
+        let given =
+            options_of(method).and_then(|(place, known)| Some((self.call.arguments.present(place)?, known)));
+        given.map_or(Ok(None), |(options, known)| self.ignored_of(method, options, known))
     }
 
     fn ignored_of(
@@ -173,8 +169,7 @@ impl<'a> TubeCall<'a> {
     pub(crate) fn note_ignored(&mut self, method: TubeMethod, ignored: &Ignored<'_>) {
         let Some(tube) = self.turn.tubes.at(self.call.index) else { return };
         let (name, kind) = (tube.name.clone(), tube.kind.clone());
-        let caller = self.call.caller;
-        self.turn.log_ignored(caller, method.name(), (&name, kind.name()), ignored);
+        self.turn.log_ignored(self.call.caller, method.name(), (&name, kind.name()), ignored);
     }
 }
 
@@ -219,14 +214,12 @@ impl Ignored<'_> {
     fn refusal(&self, tube_type: &str) -> String {
         match self {
             Self::Unknown { option, known } => {
-                let (option, known) = (String::from_utf8_lossy(option), known.join(", "));
-                format!("option {} does not exist; the options are {known}", Quoted(&option))
+                format!("option {} does not exist; the options are {}", Quoted(option), known.join(", "))
             }
             Self::Unheeded { option } => {
-                let (option, types) = (String::from_utf8_lossy(option), heeding(option).join(", "));
+                let (option, types) = (Quoted(option), heeding(option).join(", "));
                 format!(
-                    "tubes of type {tube_type} ignore option {}: only tubes of these types heed it: {types}",
-                    Quoted(&option)
+                    "tubes of type {tube_type} ignore option {option}: only tubes of these types heed it: {types}"
                 )
             }
             Self::Array => "the options are an array and not a map".to_owned(),
@@ -235,18 +228,15 @@ impl Ignored<'_> {
 
     /// The line of the log.
     fn line(&self, method: &str, (tube, tube_type): (&str, &str), user: &str) -> String {
-        let head = format!("{method} by user {} in tube {} ({tube_type})", Quoted(user), Quoted(tube));
+        let (user, tube) = (Quoted(user.as_bytes()), Quoted(tube.as_bytes()));
+        let head = format!("{method} by user {user} in tube {tube} ({tube_type})");
         match self {
             Self::Unknown { option, known } => {
-                let (option, known) = (String::from_utf8_lossy(option), known.join(", "));
-                format!(
-                    "{head}: option {} does not exist and is ignored; the options are {known}",
-                    Quoted(&option)
-                )
+                let (option, known) = (Quoted(option), known.join(", "));
+                format!("{head}: option {option} does not exist and is ignored; the options are {known}")
             }
             Self::Unheeded { option } => {
-                let option = String::from_utf8_lossy(option);
-                format!("{head}: tubes of this type ignore option {}", Quoted(&option))
+                format!("{head}: tubes of this type ignore option {}", Quoted(option))
             }
             Self::Array => format!("{head}: the options are an array and not a map, and are ignored"),
         }
@@ -254,14 +244,15 @@ impl Ignored<'_> {
 }
 
 /// A name that a client chose, cut to a length that a log bears.
-struct Quoted<'a>(&'a str);
+struct Quoted<'a>(&'a [u8]);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LIMIT: usize = 64;
-        match self.0.char_indices().nth(LIMIT) {
-            Some((end, _)) => write!(f, "'{}…'", &self.0[..end]),
-            None => write!(f, "'{}'", self.0),
+        let text = String::from_utf8_lossy(self.0);
+        match text.char_indices().nth(LIMIT) {
+            Some((end, _)) => write!(f, "'{}…'", &text[..end]),
+            None => write!(f, "'{text}'"),
         }
     }
 }

@@ -34,12 +34,8 @@ pub(crate) fn write(value: Option<&[u8]>, out: &mut Vec<u8>) {
     let mut reader = Reader::new(bytes);
     match reader.kind() {
         Ok(Kind::Nil) => out.extend_from_slice(b"cdata<void *>: NULL"),
-        Ok(Kind::Bool) => {
-            out.extend_from_slice(if reader.bool() == Ok(true) { b"true" } else { b"false" });
-        }
-        Ok(Kind::Uint | Kind::Int) => {
-            out.extend_from_slice(integer(reader.int().unwrap_or(0)).as_bytes());
-        }
+        Ok(Kind::Bool) => out.extend_from_slice(if bytes == [0xc3] { b"true" } else { b"false" }),
+        Ok(Kind::Uint | Kind::Int) => out.extend_from_slice(integer(reader.int().unwrap_or(0)).as_bytes()),
         Ok(Kind::Float) => out.extend_from_slice(double(f64::from(reader.float().unwrap_or(0.0))).as_bytes()),
         Ok(Kind::Double) => out.extend_from_slice(double(reader.double().unwrap_or(0.0)).as_bytes()),
         Ok(Kind::Str | Kind::Bin) => out.extend_from_slice(reader.str_or_bin().unwrap_or(b"")),

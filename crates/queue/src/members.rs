@@ -62,7 +62,6 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Appends microseconds as seconds: a whole number if they are one.
 /// Appends a number, or null.
 pub(crate) fn write_optional(out: &mut Vec<u8>, number: Option<u64>) {
     match number {
@@ -71,6 +70,7 @@ pub(crate) fn write_optional(out: &mut Vec<u8>, number: Option<u64>) {
     }
 }
 
+/// Appends microseconds as seconds: a whole number if they are one.
 pub(crate) fn write_seconds(out: &mut Vec<u8>, micros: u64) {
     if micros.is_multiple_of(MICROSECONDS) {
         mp::write_uint(out, micros / MICROSECONDS);

@@ -1,3 +1,9 @@
+//! Operations on tasks: put, take, ack, release and the other methods of a tube.
+//!
+//! Each method of a tube is one function here. A method that changes data has two halves: the outer one, of [`TubeCall`],
+//! looks at arguments and rights and opens a transaction; the inner one, of [`TubeTurn`], emits the statements. Timers and
+//! sessions use the inner halves.
+
 use lycosa_store::{IteratorType, Store};
 use lycosa_tuple::mp;
 

@@ -114,6 +114,12 @@ impl TubeMethod {
         }
     }
 
+    /// Whether the method shows tasks or jobs, or counts tasks.
+    #[must_use]
+    pub const fn looks(self) -> bool {
+        matches!(self, Self::Peek) || matches!(self.single(), Some(Self::Peek))
+    }
+
     /// What the module's log calls the method when the queue is not running.
     pub(crate) const fn logged_name(self) -> &'static str {
         match self {

@@ -11,6 +11,7 @@ mod walk;
 use lycosa_tuple::mp;
 
 use crate::counted::{Counted, KeptTasks, Place};
+use crate::members::Members;
 use crate::statistics::TaskCounts;
 
 /// A walk under way.
@@ -54,22 +55,10 @@ impl Recounted {
 
     /// Appends the map that `recount` returns.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        mp::write_map(out, 4);
-        mp::write_str(out, b"agrees");
-        mp::write_bool(out, self.agrees());
+        let mut map = Members::new(out);
+        mp::write_bool(map.name("agrees"), self.agrees());
         for (name, counts) in [("found", self.found), ("kept", self.kept), ("indexed", self.indexed)] {
-            mp::write_str(out, name.as_bytes());
-            let states = [
-                ("ready", counts.ready),
-                ("taken", counts.taken),
-                ("delayed", counts.delayed),
-                ("buried", counts.buried),
-            ];
-            mp::write_map(out, states.len() as u32);
-            for (state, count) in states {
-                mp::write_str(out, state.as_bytes());
-                mp::write_uint(out, count);
-            }
+            counts.write(map.name(name));
         }
     }
 }

@@ -18,7 +18,7 @@ mod take;
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::arguments::{Arguments, Number, Table};
+use crate::arguments::{Arguments, Table, string, unsigned};
 use crate::error::{Error, Result};
 use crate::leases::Form;
 use crate::lua_text;
@@ -99,18 +99,13 @@ impl Repeat {
         let Some(name) = given.filter(|_| !matches!(form, Form::Leased(_))) else {
             return Ok(Self::default());
         };
-        let bytes = lycosa_tuple::mp::Reader::new(name).str_or_bin().ok();
-        let name = bytes
-            .and_then(|bytes| bytes.try_into().ok())
-            .ok_or_else(|| Error::TakeName(lua_text::type_name(Some(name))))?;
-        Ok(Self {
-            name: Some(name),
-            attempt: match table().and_then(|table| table.get(b"again")) {
-                Some([0xc3]) => 1,
-                Some(number) => Number::parse(number).and_then(Number::unsigned).unwrap_or(0),
-                None => 0,
-            },
-        })
+        let bytes = string(name).and_then(|bytes| bytes.try_into().ok());
+        let bytes = bytes.ok_or_else(|| Error::TakeName(lua_text::type_name(Some(name))))?;
+        let attempt = match table().and_then(|table| table.get(b"again")) {
+            Some([0xc3]) => 1,
+            again => again.and_then(unsigned).unwrap_or(0),
+        };
+        Ok(Self { name: Some(bytes), attempt })
     }
 
     fn is_again(self) -> bool {

@@ -3,9 +3,8 @@
 //! Counters live in memory only: a restart and a drop reset them, truncate does not. The queue keeps the numbers of tasks
 //! by state up to date with each commit (`counted.rs`); a start counts them in the tube's index by state, in O(log n).
 
-use lycosa_tuple::mp;
-
 use crate::error::Result;
+use crate::members::Members;
 use crate::task::State;
 
 named! {
@@ -117,6 +116,17 @@ impl TaskCounts {
         })
     }
 
+    /// The counts by the names of the states.
+    pub(crate) fn named(self) -> [(&'static str, u64); 4] {
+        [("ready", self.ready), ("taken", self.taken), ("delayed", self.delayed), ("buried", self.buried)]
+    }
+
+    /// Appends the counts as a map.
+    pub(crate) fn write(self, out: &mut Vec<u8>) {
+        let mut map = Members::new(out);
+        self.named().into_iter().for_each(|(name, count)| map.number(name, count));
+    }
+
     /// All of them.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -136,27 +146,22 @@ pub struct TubeStatistics {
 impl TubeStatistics {
     /// Appends the map that `queue.statistics(name)` returns.
     pub fn write(&self, out: &mut Vec<u8>) {
-        mp::write_map(out, 2);
-        mp::write_str(out, b"tasks");
-        let tasks = [
+        let mut map = Members::new(out);
+        let mut tasks = Members::new(map.name("tasks"));
+        for (name, count) in [
             ("taken", self.tasks.taken),
             ("buried", self.tasks.buried),
             ("ready", self.tasks.ready),
             ("done", self.counters.done()),
             ("delayed", self.tasks.delayed),
             ("total", self.tasks.total()),
-        ];
-        mp::write_map(out, tasks.len() as u32);
-        for (name, count) in tasks {
-            mp::write_str(out, name.as_bytes());
-            mp::write_uint(out, count);
+        ] {
+            tasks.number(name, count);
         }
-        mp::write_str(out, b"calls");
-        mp::write_map(out, Operation::ALL.len() as u32);
-        for operation in Operation::ALL {
-            mp::write_str(out, operation.name().as_bytes());
-            mp::write_uint(out, self.counters.get(operation));
-        }
+        let mut calls = Members::new(map.name("calls"));
+        Operation::ALL
+            .iter()
+            .for_each(|operation| calls.number(operation.name(), self.counters.get(*operation)));
     }
 }
 

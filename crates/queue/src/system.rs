@@ -242,13 +242,13 @@ impl LateSpace {
         Ok(found.iter().filter_map(|row| taken_key(row)).collect())
     }
 
-    /// The space, created if it does not exist. Inside a transaction, as `admin`.
     /// Writes a row, into a space that is created first if there is none.
     pub(crate) fn write(&mut self, store: &mut Store, row: &[u8]) -> Result<()> {
         let space = self.obtain(store)?;
         Ok(store.execute(&Statement::Replace { space, tuple: row }).map(drop)?)
     }
 
+    /// The space, created if it does not exist. Inside a transaction, as `admin`.
     pub(crate) fn obtain(&mut self, store: &mut Store) -> Result<SpaceId> {
         if let Some(space) = self.existing(store) {
             return Ok(space);

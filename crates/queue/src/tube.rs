@@ -67,13 +67,13 @@ impl Tube {
         Tasks { store, space: self.space, indexes: self.indexes }
     }
 
-    /// From now on the tube hands out no tasks, or does again.
     /// The task with that id.
     #[inline]
     pub(crate) fn task<'a>(&self, store: &'a Store, id: u64) -> Result<Option<Task<'a>>> {
         Ok(self.tasks(store).get(id)?.and_then(|tuple| Task::read(tuple, self.kind.layout())))
     }
 
+    /// From now on the tube hands out no tasks, or does again.
     pub(crate) fn set_paused(&mut self, paused: bool) {
         if self.paused == paused {
             return;

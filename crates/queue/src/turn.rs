@@ -380,12 +380,12 @@ impl TubeTurn<'_> {
         self.tube.tasks(self.store)
     }
 
-    /// The key of a task of the tube among those of all tubes.
     /// The task with that id.
     pub(crate) fn task(&self, id: u64) -> Result<Option<Task<'_>>> {
         self.tube.task(self.store, id)
     }
 
+    /// The key of a task of the tube among those of all tubes.
     pub(crate) fn key(&self, task: u64) -> TaskKey {
         (self.tube.id, task)
     }

@@ -5,8 +5,6 @@
 //! holds up later puts, or it would wait for ever. A take that waits has a row in `_queue_consumers` for its readers
 //! ([`crate::consumers`]); a put that waits for capacity has none.
 
-use lycosa_tuple::mp;
-
 use crate::command::Call;
 use crate::error::{Error, Result};
 use crate::repeat::TakeName;
@@ -88,12 +86,11 @@ impl WaitersTurn<'_> {
             }
         });
         self.turn.common.take_name = None;
-        match served {
-            Ok(false) => return false,
-            Ok(true) => self.wake(connection, request, Ok((1, values))),
-            Err(error) => self.wake(connection, request, Err(error)),
+        if served != Ok(false) {
+            self.wake(connection, request, served.map(|_| (1, values)));
+            return true;
         }
-        true
+        false
     }
 
     /// Answers at most `budget` calls whose time is over. Returns their number.
@@ -165,19 +162,13 @@ impl WaitersTurn<'_> {
     /// Ends a waiting call as if its time were over.
     pub(crate) fn end(&mut self, connection: u64, request: u64) {
         let Some(waiter) = self.give_up(connection, request) else { return };
-        let mut values = Vec::new();
-        let count = match waiter.wanted {
-            Wanted::Task(_) => 0,
-            Wanted::Tasks { .. } => {
-                mp::write_array(&mut values, 0);
-                1
-            }
-            Wanted::Capacity(_) | Wanted::CapacityForMany { .. } => {
-                mp::write_nil(&mut values);
-                1
-            }
+        let values = match waiter.wanted {
+            Wanted::Task(_) => vec![],
+            Wanted::Tasks { .. } => vec![0x90],
+            Wanted::Capacity(_) | Wanted::CapacityForMany { .. } => vec![0xc0],
         };
-        self.turn.common.woken.push_back(Woken { connection, request, result: Ok((count, values)) });
+        let result = Ok((u32::from(!values.is_empty()), values));
+        self.turn.common.woken.push_back(Woken { connection, request, result });
     }
 }
 

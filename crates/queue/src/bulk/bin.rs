@@ -1,3 +1,9 @@
+//! The bin: former tuples of the tasks that a job changed, for `undo`.
+//!
+//! A row of [`BIN`] is written in the transaction of the change and removed when the task is brought back, or when the job's time is
+//! over. Together the rows take [`MAX_BYTES`] at most; a job that would exceed them goes on without keeping, and says so in `kept`.
+//! Tasks of temporary tubes and released tasks are not kept.
+
 use lycosa_store::{IteratorType, Store};
 use lycosa_tuple::mp::{self, Reader};
 

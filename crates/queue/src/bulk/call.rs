@@ -19,6 +19,7 @@ use crate::procedure::TubeMethod;
 use crate::system::write_newest;
 use crate::task::id_of;
 use crate::time::MICROSECONDS;
+use crate::tube::Tube;
 use crate::turn::{JobsTurn, Turn};
 
 /// How long the count of a dry run may stand for its tasks, µs.
@@ -59,9 +60,7 @@ impl<'a> ApplyOptions<'a> {
         let until = "option delay should be a number of seconds, 0 to 100 years";
         let pri = options.read("pri", "option pri should be a whole number, 0 or more", unsigned)?;
         Ok(Self {
-            dry_run: options
-                .read("dry_run", "option dry_run should be true or false", flag)?
-                .unwrap_or_default(),
+            dry_run: options.read("dry_run", "option dry_run should be true or false", flag)? == Some(true),
             counted: options.read("counted", "option counted should be the id of a job", unsigned)?,
             to: options.read("to", "option to should be the name of a tube", string)?,
             schedule: Schedule { delay: options.read("delay", until, delay)?, pri },
@@ -86,12 +85,8 @@ impl JobsTurn<'_> {
         let action = name.and_then(Action::of_apply).ok_or_else(|| {
             let given =
                 name.map(|name| format!(" \"{}\"", String::from_utf8_lossy(name))).unwrap_or_default();
-            unfit(
-                "apply",
-                format!(
-                    "there is no operation{given}: kick, release, run, reschedule, bury, delete and move are"
-                ),
-            )
+            let all = "kick, release, run, reschedule, bury, delete and move are";
+            unfit("apply", format!("there is no operation{given}: {all}"))
         })?;
         let options = ApplyOptions::parse(call.arguments.present(2))?;
         match (action, options.schedule.is_empty()) {
@@ -133,13 +128,11 @@ impl JobsTurn<'_> {
             if filter.is_deliberate() {
                 return Ok(());
             }
-            return Err(unfit(
-                "apply",
-                format!(
-                    "the tasks of this filter were not counted: call it with dry_run = true first, and then with \
-                     counted = ID of the dry run; or add all = true to the filter to {action} all that match"
-                ),
-            ));
+            let text = format!(
+                "the tasks of this filter were not counted: call it with dry_run = true first, and then with \
+counted = ID of the dry run; or add all = true to the filter to {action} all that match"
+            );
+            return Err(unfit("apply", text));
         };
         let other = |what: String| Err(unfit("apply", format!("option counted: {what}")));
         let Some(dry) =
@@ -338,28 +331,21 @@ impl JobsTurn<'_> {
         let caller = call.caller;
         if !(caller.trusted || caller.effective == user::ADMIN) {
             let put = format!("queue.tube.{name}:{}", TubeMethod::Put.name());
-            let may_put =
-                self.turn.store.check_access(caller.effective, Object::Function(&put), Access::EXECUTE);
-            let access = Access(Access::READ.0 | Access::WRITE.0);
-            may_put.or_else(|_| {
-                self.turn.store.check_access(caller.effective, Object::Space(tube.space), access)
-            })?;
+            let check = |object, access| self.turn.store.check_access(caller.effective, object, access);
+            check(Object::Function(&put), Access::EXECUTE)
+                .or_else(|_| check(Object::Space(tube.space), Access::READ | Access::WRITE))?;
         }
         Ok((Some(tube.id), name))
     }
 
     /// Refuses to reschedule tasks that have neither a delay nor a priority.
     fn check_is_timed(&mut self, call: &Call<'_>) -> Result<()> {
-        let tube = self.turn.tube(call.index)?.tube;
-        if tube.kind.layout().timed {
+        let Tube { name, kind, .. } = self.turn.tube(call.index)?.tube;
+        if kind.layout().timed {
             return Ok(());
         }
-        let text = format!(
-            "tube \"{}\" ({}) has no delays and no priorities: reschedule needs a ttl type",
-            tube.name,
-            tube.kind.name()
-        );
-        Err(unfit("apply", text))
+        let of = format!("tube \"{name}\" ({})", kind.name());
+        Err(unfit("apply", format!("{of} has no delays and no priorities: reschedule needs a ttl type")))
     }
 
     /// Refuses a change of priorities beside another change: a walk by priority would meet a task twice, or miss it.
@@ -370,16 +356,13 @@ impl JobsTurn<'_> {
         let bulk = &self.turn.common.bulk;
         for id in &bulk.unfinished {
             let other = bulk.read(self.turn.store, *id)?;
-            let Some(other) = other.filter(|other| other.tube_id == job.tube_id && !other.state.is_over())
-            else {
-                continue;
-            };
-            if other.is_change() && (job.changes_priorities() || other.changes_priorities()) {
+            let other = other.filter(|other| other.tube_id == job.tube_id && !other.state.is_over());
+            let Some(other) = other.filter(Record::is_change) else { continue };
+            if job.changes_priorities() || other.changes_priorities() {
+                let (tube, state) = (&job.tube, other.state.name());
                 let text = format!(
-                    "job {id} of tube \"{}\" is {}, and priorities change while no other job changes tasks: wait for its end, or \
-                     cancel it",
-                    job.tube,
-                    other.state.name()
+                    "job {id} of tube \"{tube}\" is {state}, and priorities change while no other job changes tasks: wait for \
+its end, or cancel it"
                 );
                 return Err(unfit(job.action.name(), text));
             }
@@ -397,9 +380,8 @@ impl JobsTurn<'_> {
     ) -> Result<Answer> {
         self.refuse_transaction(job.action.name())?;
         if self.turn.common.bulk.unfinished.len() >= MAX_UNFINISHED {
-            let text =
-                format!("{MAX_UNFINISHED} jobs are unfinished already: cancel one, or wait for its end");
-            return Err(unfit(job.action.name(), text));
+            let text = "jobs are unfinished already: cancel one, or wait for its end";
+            return Err(unfit(job.action.name(), format!("{MAX_UNFINISHED} {text}")));
         }
         self.check_priorities(&job)?;
         let caller = call.caller;

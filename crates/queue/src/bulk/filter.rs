@@ -13,6 +13,7 @@ use memchr::memmem;
 
 use crate::arguments::{Number, Table, is_nil, kind, string, unsigned};
 use crate::error::{Error, Result};
+use crate::members::Members;
 use crate::task::{STATES, State};
 use crate::tube::Tube;
 
@@ -134,8 +135,8 @@ impl Filter {
         if kind(value) != Kind::Map {
             return Err(unfit(format!("the filter should be a map of {MEMBERS}")));
         }
-        if value.len() > MAX_FILTER_BYTES {
-            let bytes = value.len();
+        let bytes = value.len();
+        if bytes > MAX_FILTER_BYTES {
             return Err(unfit(format!(
                 "the filter has {bytes} bytes: it should have at most {MAX_FILTER_BYTES}"
             )));
@@ -155,14 +156,13 @@ impl Filter {
             match name {
                 b"all" => filter.is_all = value == [0xc3],
                 b"state" => {
-                    filter.state =
-                        Some(state_of(text()?).ok_or_else(|| of("ready, taken, delayed or buried"))?);
+                    let state = state_of(text()?);
+                    filter.state = Some(state.ok_or_else(|| of("ready, taken, delayed or buried"))?);
                 }
                 b"ids" => {
                     let named = named_tasks(value).filter(|named| (1..=MAX_IDS).contains(&named.len()));
-                    filter.named = Some(named.ok_or_else(|| {
-                        of(&format!("an array of ids, or of pairs of an id and a state, at least 1 and at most {MAX_IDS}"))
-                    })?);
+                    let ids = "an array of ids, or of pairs of an id and a state, at least 1 and at most";
+                    filter.named = Some(named.ok_or_else(|| of(&format!("{ids} {MAX_IDS}")))?);
                 }
                 b"id_from" => filter.ids.from = number()?,
                 b"id_to" => filter.ids.to = number()?,
@@ -239,9 +239,7 @@ impl Filter {
 
 /// Appends the map of every task, for a filter that was left out.
 pub(crate) fn write_everything(out: &mut Vec<u8>) {
-    mp::write_map(out, 1);
-    mp::write_str(out, b"all");
-    mp::write_bool(out, true);
+    mp::write_bool(Members::new(out).name("all"), true);
 }
 
 #[cfg(test)]

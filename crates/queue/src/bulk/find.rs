@@ -58,7 +58,7 @@ fn digest(bytes: &[u8]) -> u32 {
 }
 
 /// A page that is being filled.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Search {
     filter: Filter,
     limit: usize,

@@ -5,7 +5,7 @@ use lycosa_tuple::mp::{self, Reader};
 use crate::arguments::is_nil;
 use crate::audit::Steered;
 use crate::bulk::schedule::Schedule;
-use crate::members::Members;
+use crate::members::{Members, write_optional};
 use crate::system::SystemSpace;
 
 /// How long a job can be undone after its end, µs.
@@ -161,10 +161,6 @@ impl Record {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut row = Vec::with_capacity(160 + self.filter.len() + self.position.len());
         let out = &mut row;
-        let optional = |out: &mut Vec<u8>, number: Option<u64>| match number {
-            Some(number) => mp::write_uint(out, number),
-            None => mp::write_nil(out),
-        };
         let Schedule { delay, pri } = self.schedule;
         mp::write_array(out, FIELDS + if self.schedule.is_empty() { 0 } else { 2 });
         mp::write_uint(out, self.id);
@@ -173,9 +169,9 @@ impl Record {
         mp::write_str(out, self.action.name().as_bytes());
         mp::write_str(out, self.state.name().as_bytes());
         out.extend_from_slice(&self.filter);
-        optional(out, self.to_id);
+        write_optional(out, self.to_id);
         mp::write_str(out, self.to.as_bytes());
-        optional(out, self.undoes);
+        write_optional(out, self.undoes);
         mp::write_uint(out, self.rate);
         mp::write_bool(out, self.dry_run);
         mp::write_str(out, self.user.as_bytes());
@@ -183,30 +179,30 @@ impl Record {
         mp::write_str(out, self.error.as_bytes());
         mp::write_uint(out, self.below);
         mp::write_str(out, &self.position);
-        for number in self.numbers() {
-            mp::write_uint(out, number);
+        for number in self.clone().numbers() {
+            mp::write_uint(out, *number);
         }
         if !self.schedule.is_empty() {
-            optional(out, delay);
-            optional(out, pri);
+            write_optional(out, delay);
+            write_optional(out, pri);
         }
         row
     }
 
-    const fn numbers(&self) -> [u64; 12] {
+    const fn numbers(&mut self) -> [&mut u64; 12] {
         [
-            self.total,
-            self.scanned,
-            self.matched,
-            self.changed,
-            self.kept,
-            self.kept_bytes,
-            self.began,
-            self.ended,
-            self.undo_until,
-            self.undone,
-            self.touched_since,
-            self.gone,
+            &mut self.total,
+            &mut self.scanned,
+            &mut self.matched,
+            &mut self.changed,
+            &mut self.kept,
+            &mut self.kept_bytes,
+            &mut self.began,
+            &mut self.ended,
+            &mut self.undo_until,
+            &mut self.undone,
+            &mut self.touched_since,
+            &mut self.gone,
         ]
     }
 
@@ -237,20 +233,7 @@ impl Record {
         record.error = text(reader.str().ok()?);
         record.below = reader.uint().ok()?;
         record.position = reader.str().ok()?.to_vec();
-        for number in [
-            &mut record.total,
-            &mut record.scanned,
-            &mut record.matched,
-            &mut record.changed,
-            &mut record.kept,
-            &mut record.kept_bytes,
-            &mut record.began,
-            &mut record.ended,
-            &mut record.undo_until,
-            &mut record.undone,
-            &mut record.touched_since,
-            &mut record.gone,
-        ] {
+        for number in record.numbers() {
             *number = reader.uint().ok()?;
         }
         if count >= FIELDS + 2 {
@@ -282,11 +265,9 @@ impl Record {
         }
         if self.action == Action::Reschedule {
             self.schedule.delay.into_iter().for_each(|delay| members.seconds("delay", delay));
-            self.schedule.pri.into_iter().for_each(|pri| members.number("pri", pri));
+            members.optional("pri", self.schedule.pri);
         }
-        if self.rate > 0 {
-            members.number("rate", self.rate);
-        }
+        members.optional("rate", Some(self.rate).filter(|rate| *rate > 0));
         if self.dry_run {
             mp::write_bool(members.name("dry_run"), true);
         }

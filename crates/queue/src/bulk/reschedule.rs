@@ -2,8 +2,6 @@
 //!
 //! A delay counts from the change of a task, so tasks of one job become ready in the order of their changes.
 
-use std::sync::Arc;
-
 use super::bin::{Kept, Outcome};
 use super::record::Record;
 use super::schedule::Schedule;
@@ -47,10 +45,8 @@ impl TubeTurn<'_> {
     }
 
     fn set_schedule(&mut self, id: u64, fields: &Fields) -> Result<bool> {
-        let kind = Arc::clone(&self.tube.kind);
         let now = self.now;
-        let tuple = self.tasks().get(id)?;
-        let Some(task) = tuple.and_then(|tuple| Task::read(tuple, kind.layout())) else { return Ok(false) };
+        let Some(task) = self.task(id)? else { return Ok(false) };
         let (name, times, former) = (task.utube.to_vec(), task.times, task.state());
         let (mut assigned, mut state, mut next_event) = (Vec::with_capacity(3), former, times.next_event);
         if let Some(ready_at) = fields.ready_at {
@@ -79,10 +75,8 @@ impl TubeTurn<'_> {
 
     /// Gives a task that is as `job` has left it the delay and the priority that it had before.
     pub(super) fn reschedule_back(&mut self, job: &Record, kept: &Kept<'_>) -> Result<Outcome> {
-        let (kind, now) = (Arc::clone(&self.tube.kind), self.now);
-        let layout = kind.layout();
-        let present = self.tasks().get(kept.id)?.and_then(|tuple| Task::read(tuple, layout));
-        let (Some(present), Some(former)) = (present, Task::read(kept.tuple, layout)) else {
+        let (layout, now) = (self.tube.kind.layout(), self.now);
+        let (Some(present), Some(former)) = (self.task(kept.id)?, Task::read(kept.tuple, layout)) else {
             return Ok(Outcome::Gone);
         };
         let Schedule { delay, pri } = job.schedule;

@@ -1,7 +1,5 @@
 //! Undo: brings kept tasks back, and forgets them when the time of their job is over.
 
-use std::sync::Arc;
-
 use lycosa_store::{Budget, Statement};
 use lycosa_tuple::mp::Reader;
 
@@ -21,11 +19,8 @@ const CHANGE: u32 = 4;
 impl Slice<'_, '_> {
     /// Brings tasks back until the budget is spent. Returns the job that is undone.
     pub(super) fn undo(&mut self) -> Result<Option<Record>> {
-        let source = match self.job.undoes {
-            Some(undoes) => self.turn.common.bulk.read(self.turn.store, undoes)?,
-            None => None,
-        };
-        let Some(mut source) = source else {
+        let source = self.job.undoes.map(|undoes| self.turn.common.bulk.read(self.turn.store, undoes));
+        let Some(mut source) = source.transpose()?.flatten() else {
             self.job.void("the job that it undoes is not known any more", self.turn.now);
             return Ok(None);
         };
@@ -83,9 +78,7 @@ impl Slice<'_, '_> {
                 let to = source.to_id.and_then(|to| self.turn.tubes.by_id_and_name(to, &source.to));
                 let (Some(to), Some(moved_to)) = (to, kept.moved_to) else { return Ok(Outcome::Gone) };
                 let mut destination = self.turn.tube(to)?;
-                let layout = destination.tube.kind.layout();
-                let moved = destination.tasks().get(moved_to)?.and_then(|tuple| Task::read(tuple, layout));
-                match moved.map(|task| task.state()) {
+                match destination.task(moved_to)?.map(|task| task.state()) {
                     None => return Ok(Outcome::Gone),
                     Some(Some(State::Ready | State::Delayed)) => {}
                     Some(_) => return Ok(Outcome::Touched),
@@ -135,14 +128,7 @@ impl JobsTurn<'_> {
             turn.common.bulk.write(turn.store, &source)?;
             Ok(Some(source))
         });
-        match expired {
-            Ok(Some(source)) => self.turn.common.bulk.note(&source, 0),
-            Ok(None) => self.turn.common.bulk.forget(id),
-            Err(error) => {
-                self.turn.common.bulk.forget(id);
-                self.turn.common.log_failure("the end of the time to undo a job", &error);
-            }
-        }
+        self.note_done(id, expired, "the end of the time to undo a job");
     }
 }
 
@@ -155,11 +141,8 @@ impl TubeTurn<'_> {
         left_in: State,
         operation: Option<Operation>,
     ) -> Result<Outcome> {
-        let kind = Arc::clone(&self.tube.kind);
-        let layout = kind.layout();
-        let Some(present) = self.tasks().get(kept.id)?.and_then(|tuple| Task::read(tuple, layout)) else {
-            return Ok(Outcome::Gone);
-        };
+        let layout = self.tube.kind.layout();
+        let Some(present) = self.task(kept.id)? else { return Ok(Outcome::Gone) };
         if present.state() != Some(left_in) {
             return Ok(Outcome::Touched);
         }
@@ -177,7 +160,7 @@ impl TubeTurn<'_> {
         let side = |state, next_event| Some(Side { state: Some(state), next_event, pri, utube: &name });
         let (old, new) = (side(left_in, old_event), side(state, next_event));
         let Self { store, tube, common, .. } = self;
-        let numbers: &[_] = if layout.timed { &[(NEXT_EVENT, next_event)] } else { &[] };
+        let numbers: &[_] = if tube.kind.layout().timed { &[(NEXT_EVENT, next_event)] } else { &[] };
         common.assignments.set_unread(Some(state), numbers);
         let changed = common.assignments.carry_out(store, tube.space, kept.id)?;
         let tuple = changed.filter(|_| tube.observed).map(<[u8]>::to_vec);
@@ -188,8 +171,7 @@ impl TubeTurn<'_> {
 
     /// Puts a task that was removed into the tube again, under its id. One that was taken is ready.
     fn put_back(&mut self, kept: &Kept<'_>) -> Result<Outcome> {
-        let kind = Arc::clone(&self.tube.kind);
-        let layout = kind.layout();
+        let layout = self.tube.kind.layout();
         let Some(former) = Task::read(kept.tuple, layout) else { return Ok(Outcome::Gone) };
         if former.is_expired(layout, self.now) {
             return Ok(Outcome::Gone);
@@ -208,9 +190,8 @@ impl TubeTurn<'_> {
         let Self { store, tube, .. } = self;
         let stored = store.execute(&Statement::Insert { space: tube.space, tuple: &tuple })?;
         let stored = stored.filter(|_| tube.observed).map(<[u8]>::to_vec);
-        let new = Side::read(&tuple, layout);
-        let operation = Some(Operation::Put);
-        self.account_rarely(kept.id, (None, new), operation, stored)?;
+        let new = Side::read(&tuple, tube.kind.layout());
+        self.account_rarely(kept.id, (None, new), Some(Operation::Put), stored)?;
         self.restore_attempts(kept)?;
         Ok(Outcome::Undone)
     }

@@ -113,8 +113,7 @@ impl JobsTurn<'_> {
     fn work_on(&mut self, id: u64, budget: &mut Budget<'_>) {
         let worked = self.turn.transact(|turn| {
             let Some(mut job) = turn.common.bulk.read(turn.store, id)? else { return Ok(None) };
-            let before = job.changed + job.undone;
-            let mut source = None;
+            let (before, mut source) = (job.changed + job.undone, None);
             if job.state == JobState::Running {
                 source = turn.jobs().slice(&mut job, budget)?;
                 turn.common.bulk.write(turn.store, &job)?;
@@ -144,13 +143,18 @@ impl JobsTurn<'_> {
             turn.common.bulk.write(turn.store, &job)?;
             Ok(Some(job))
         });
-        match held {
+        self.note_done(id, held, "the pause of a job");
+    }
+
+    /// Notes what a transaction has made of a job; a job that is not stored, or whose transaction failed, is forgotten.
+    pub(super) fn note_done(&mut self, id: u64, done: Result<Option<Record>>, what: &str) {
+        match done {
             Ok(Some(job)) => self.turn.common.bulk.note(&job, 0),
             Ok(None) => self.turn.common.bulk.forget(id),
             Err(error) => {
                 // It is found again at the next start.
                 self.turn.common.bulk.forget(id);
-                self.turn.common.log_failure("the pause of a job", &error);
+                self.turn.common.log_failure(what, &error);
             }
         }
     }
@@ -244,11 +248,8 @@ impl Slice<'_, '_> {
                     bytes += task.data.len();
                 }
             }
-            Ok(if ids.len() >= limit || bytes >= PORTION_BYTES {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            })
+            let is_full = ids.len() >= limit || bytes >= PORTION_BYTES;
+            Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         job.scanned += walked.looked_at as u64;
         job.matched += matched;
@@ -270,20 +271,15 @@ impl Slice<'_, '_> {
             Action::Run => tube.change(id, Event::DelayOver, None)?,
             Action::Reschedule => tube.reschedule(id, job.schedule)?,
             Action::Bury => {
-                tube.note_failure(
-                    id,
-                    Some(&job.reason).filter(|reason| !reason.is_empty()).map(Vec::as_slice),
-                )?;
+                tube.note_failure(id, Some(&*job.reason).filter(|reason| !reason.is_empty()))?;
                 tube.change(id, Event::Bury, None)?
             }
             Action::Delete => tube.remove(id, Operation::Delete, None)?,
-            Action::Move => match self.destination {
-                Some(to) => {
-                    moved_to = Some(self.move_task(to, id, &before)?);
-                    true
-                }
-                None => false,
-            },
+            Action::Move => {
+                let moved = self.destination.map(|to| self.move_task(to, id, &before));
+                moved_to = moved.transpose()?;
+                moved_to.is_some()
+            }
             Action::Count | Action::Undo => false,
         };
         if is_changed {

@@ -1,3 +1,5 @@
+//! Long calls at work: they begin, go on in slices, and are answered when they are done.
+
 use lycosa_store::{Budget, IteratorType, Store};
 
 use super::{LongCall, Work};

@@ -121,17 +121,11 @@ impl Queue {
             ProcedureKind::NotConfigured => Err(Error::NotConfigured),
         };
         // No result as a whole: an error is a large value, and nearly no call has one.
-        match answer {
-            Ok(answer) => {
-                turn.waiters().serve();
-                Ok(answer)
-            }
-            Err(error) => {
-                out.truncate(start);
-                turn.waiters().serve();
-                Err(error)
-            }
+        if answer.is_err() {
+            out.truncate(start);
         }
+        turn.waiters().serve();
+        answer
     }
 
     /// Numbers of tasks and operations of a tube. None if there is no such tube.
@@ -198,11 +192,10 @@ impl CatalogTurn<'_> {
                 statistics_of(self.turn.store, tube)?.write(out);
             }
             None => {
-                let seen = |tube: &&Tube| {
-                    self.turn.store.space(tube.space).is_ok()
-                        && check_readable(self.turn.store, caller, tube.space).is_ok()
-                };
-                let seen: Vec<_> = self.turn.tubes.iter().filter(seen).collect();
+                let store = &*self.turn.store;
+                let is_readable = |tube: &&Tube| check_readable(store, caller, tube.space).is_ok();
+                let stored = self.turn.tubes.iter().filter(|tube| store.space(tube.space).is_ok());
+                let seen: Vec<_> = stored.filter(is_readable).collect();
                 mp::write_map(out, seen.len() as u32);
                 for tube in seen {
                     mp::write_str(out, tube.name.as_bytes());

@@ -47,15 +47,11 @@ impl TubeTurn<'_> {
         request: u64,
         limit: usize,
     ) -> Result<(usize, Option<Recounted>)> {
+        if self.tube.recount.as_ref().is_some_and(|other| other.request != request) {
+            return Ok((0, None));
+        }
         let fresh = || Box::new(Recount { request, after: None, counts: KeptTasks::default() });
-        let mut recount = match self.tube.recount.take() {
-            Some(other) if other.request != request => {
-                self.tube.recount = Some(other);
-                return Ok((0, None));
-            }
-            Some(own) => own,
-            None => fresh(),
-        };
+        let mut recount = self.tube.recount.take().unwrap_or_else(fresh);
         let layout = self.tube.kind.layout();
         let first = recount.after.map(ShortKey::id);
         let (iterator, key) =
@@ -71,10 +67,8 @@ impl TubeTurn<'_> {
             return Ok((count, None));
         }
         let (found, kept) = (recount.counts.shown(), self.tube.counts.shown());
-        Ok((
-            count,
-            Some(Recounted { found, kept, indexed: TaskCounts::of(|state| self.tasks().count(state))? }),
-        ))
+        let indexed = TaskCounts::of(|state| self.tasks().count(state))?;
+        Ok((count, Some(Recounted { found, kept, indexed })))
     }
 }
 

@@ -19,13 +19,9 @@ impl SessionsTurn<'_> {
     /// `queue.identify([uuid])`
     pub(crate) fn identify(&mut self, call: QueueCall<'_>, out: &mut Vec<u8>) -> Result<()> {
         let QueueCall { caller, arguments } = call;
-        let wanted = match arguments.present(0) {
-            None => None,
-            Some(value) => {
-                let bytes = string(value).ok_or(Error::InvalidUuid)?;
-                Some(SessionId::try_from(bytes).map_err(|_| Error::InvalidUuid)?)
-            }
-        };
+        let session = |value| string(value).and_then(|bytes| SessionId::try_from(bytes).ok());
+        let wanted =
+            arguments.present(0).map(|value| session(value).ok_or(Error::InvalidUuid)).transpose()?;
         let present = self.turn.common.sessions.of(caller.session);
         let session = match (wanted, present) {
             (None, Some(session)) => session,

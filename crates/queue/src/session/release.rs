@@ -122,10 +122,10 @@ impl SessionsTurn<'_> {
             if tasks.is_empty() {
                 break;
             }
-            match self
-                .turn
-                .transact(|turn| tasks.iter().try_for_each(|&task| turn.sessions().release_if_disowned(task)))
-            {
+            let release = |turn: &mut Turn<'_>| {
+                tasks.iter().try_for_each(|&task| turn.sessions().release_if_disowned(task))
+            };
+            match self.turn.transact(release) {
                 Ok(()) => {
                     done += tasks.len();
                     self.turn.common.sessions.disowned.drain(..tasks.len());
@@ -147,11 +147,9 @@ impl SessionsTurn<'_> {
         if is_leased || self.turn.tubes.by_id(task.0).is_none() {
             return Ok(());
         }
+        let id = task.1;
         self.release_owned(task, |name| {
-            format!(
-                "the owner of task {}({name}) is gone from _queue_taken_2 or _lycosa_leases, release",
-                task.1
-            )
+            format!("the owner of task {id}({name}) is gone from _queue_taken_2 or _lycosa_leases, release")
         })
     }
 
@@ -161,11 +159,11 @@ impl SessionsTurn<'_> {
         let line = |(_, id): TaskKey| {
             move |name: &str| format!("Session {} closed, release task {id}({name})", text(session))
         };
+        let key = string_key(session);
         // Each look would search the deferred entries again, a millisecond for a thousand of them.
         self.turn.store.read(space, TAKEN_BY_SESSION, 0)?;
         while count < batch {
-            let row =
-                self.turn.store.first(space, TAKEN_BY_SESSION, IteratorType::Eq, &string_key(session))?;
+            let row = self.turn.store.first(space, TAKEN_BY_SESSION, IteratorType::Eq, &key)?;
             let Some(task) = row.and_then(taken_key) else { break };
             count += 1;
             self.release_owned(task, line(task))?;

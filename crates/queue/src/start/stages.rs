@@ -15,7 +15,7 @@ use crate::task::{State, TaskKey, string_key};
 use crate::tube::Tubes;
 use crate::tube::handle::TubeIndex;
 use crate::tube_row::{BUFFER_SUFFIX, TubeRow};
-use crate::turn::{CatalogTurn, TubeTurn, Turn};
+use crate::turn::{CatalogTurn, Common, TubeTurn, Turn};
 
 impl ComingUp {
     fn new(occasion: Occasion, tubes: &Tubes) -> Self {
@@ -44,8 +44,7 @@ impl ComingUp {
         let (count, next) = match std::mem::replace(&mut self.stage, Stage::Up) {
             Stage::Spaces => {
                 if self.occasion == Occasion::Follow {
-                    let queue = turn.store.space_by_name(QUEUE.name).map(Space::id);
-                    turn.common.spaces.queue = queue.unwrap_or_default();
+                    turn.common.spaces.queue = QUEUE.known(turn.store, 0).unwrap_or_default();
                 } else {
                     Self::prepare_spaces(turn)?;
                 }
@@ -254,11 +253,10 @@ impl ComingUp {
         limit: usize,
     ) -> Result<(usize, Option<TaskKey>)> {
         if self.occasion == Occasion::Again {
-            let temporary = turn.tubes.iter().filter(|tube| tube.options.temporary);
-            let temporary: Vec<_> = temporary.map(|tube| tube.id).collect();
             turn.transact(|Turn { store, tubes, common, .. }| {
                 let has_task = |store: &Store, task| has_task(tubes, store, task);
-                temporary.iter().try_for_each(|&tube| common.attempts.retain_in(store, tube, has_task))
+                let mut temporary = tubes.iter().filter(|tube| tube.options.temporary);
+                temporary.try_for_each(|tube| common.attempts.retain_in(store, tube.id, has_task))
             })?;
             return Ok((0, None));
         }
@@ -340,7 +338,7 @@ impl ComingUp {
             }
         }
         turn.transact(|Turn { store, common, .. }| {
-            let (owners, pending) = (&mut common.owners, &mut common.pending);
+            let Common { owners, pending, .. } = &mut **common;
             missing.iter().try_for_each(|&task| owners.forget(store, pending, task).map(drop))
         })
     }

@@ -5,6 +5,8 @@
 
 use lycosa_tuple::mp;
 
+use crate::members::Members;
+
 /// Powers of two that have buckets.
 const OCTAVES: usize = 36;
 /// Exponent of the first bound: 2⁴ µs.
@@ -105,10 +107,9 @@ impl Histogram {
 
     /// Appends a map: `sum` in µs, `buckets` as `[number of the bucket, count, …]` without empty ones.
     pub fn write(&self, out: &mut Vec<u8>) {
-        mp::write_map(out, 2);
-        mp::write_str(out, b"sum");
-        mp::write_uint(out, self.sum);
-        mp::write_str(out, b"buckets");
+        let mut map = Members::new(out);
+        map.number("sum", self.sum);
+        let out = map.name("buckets");
         let filled = || self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         mp::write_array(out, 2 * filled().count() as u32);
         for (bucket, count) in filled() {

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use lycosa_tuple::mp;
 
 use super::rates::Counts;
+use crate::members::Members;
 use crate::statistics::TaskCounts;
 use crate::tube::handle::TubeIndex;
 
@@ -88,19 +89,14 @@ impl History {
     /// Appends a map: `until` is the end of the last fine period in seconds since the epoch; `fine` and `coarse` are arrays
     /// of `[ready, taken, delayed, buried, puts, takes, acks]`, the last one at the end.
     pub fn write(&self, out: &mut Vec<u8>) {
-        mp::write_map(out, 3);
-        mp::write_str(out, b"until");
-        mp::write_uint(out, (self.last + 1) * 10);
+        let mut map = Members::new(out);
+        map.number("until", (self.last + 1) * 10);
         for (name, points) in [("fine", &self.fine), ("coarse", &self.coarse)] {
-            mp::write_str(out, name.as_bytes());
+            let out = map.name(name);
             mp::write_array(out, points.len() as u32);
-            for point in points {
+            for Point { tasks, counts } in points {
                 mp::write_array(out, 7);
-                point
-                    .tasks
-                    .iter()
-                    .chain(&point.counts)
-                    .for_each(|number| mp::write_uint(out, (*number).into()));
+                tasks.iter().chain(counts).for_each(|number| mp::write_uint(out, (*number).into()));
             }
         }
     }
@@ -147,12 +143,10 @@ impl Histories {
             let quarters = period.saturating_sub(since) as f32 / 90.0;
             business * 0.75_f32.powf(quarters)
         };
-        let least = self.holders.iter_mut().min_by(|a, b| present(a).total_cmp(&present(b)));
-        match least {
+        match self.holders.iter_mut().min_by(|a, b| present(a).total_cmp(&present(b))) {
             // Twice as busy: equals must not take turns.
             Some(least) if business > 2.0 * present(least) => {
-                let former = std::mem::replace(least, (tube, business, period)).0;
-                Claim::Replaces(former)
+                Claim::Replaces(std::mem::replace(least, (tube, business, period)).0)
             }
             _ => Claim::Not,
         }

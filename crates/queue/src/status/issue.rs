@@ -131,12 +131,12 @@ impl Fault {
     pub(super) const fn gravity(self) -> Gravity {
         match self {
             Self::NoWorker { .. } => Gravity::Bad,
+            Self::Paused | Self::Held { is_blocking: false, .. } => Gravity::Note,
             Self::Late { .. }
             | Self::Blocked { .. }
-            | Self::Held { is_blocking: true, .. }
+            | Self::Held { .. }
             | Self::Buried
             | Self::Full { .. } => Gravity::Warn,
-            Self::Paused | Self::Held { is_blocking: false, .. } => Gravity::Note,
         }
     }
 }

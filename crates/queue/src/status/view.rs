@@ -139,10 +139,10 @@ impl Queue {
     ) -> Result<(Vec<TubeStatus>, Option<u64>)> {
         let is_seen = |tube: &Tube| store.space(tube.space).is_ok() && may_look(store, caller, tube);
         if let Some(name) = page.tube {
-            let found = self.tubes.by_name(name).map(|handle| handle.index);
-            let found =
-                found.and_then(|index| Some((index, self.tubes.at(index).filter(|tube| is_seen(tube))?)));
-            let status = found.map(|(index, tube)| self.common.status_of(store, (index, tube), page, now));
+            let index = self.tubes.by_name(name).map(|handle| handle.index);
+            let found = index.and_then(|index| Some((index, self.tubes.at(index)?)));
+            let seen = found.filter(|(_, tube)| is_seen(tube));
+            let status = seen.map(|tube| self.common.status_of(store, tube, page, now));
             return Ok((status.transpose()?.into_iter().collect(), None));
         }
         let (mut found, mut after) = (Vec::new(), page.after);
@@ -316,10 +316,8 @@ impl Tube {
         let busiest = self.meter.as_deref().and_then(|meter| meter.sub_queues.as_deref());
         let names = busiest.map(|busiest| busiest.names()).unwrap_or_default();
         let statuses = names.into_iter().map(|name| {
-            let count = |state| {
-                let key = NameKey::new(state, name, &[]);
-                store.count(self.space, self.indexes.utube, IteratorType::Eq, &key)
-            };
+            let key = |state| NameKey::new(state, name, &[]);
+            let count = |state| store.count(self.space, self.indexes.utube, IteratorType::Eq, &key(state));
             Ok(SubQueueStatus { name: name.to_vec(), tasks: TaskCounts::of(|state| Ok(count(state)?))? })
         });
         statuses.collect()

@@ -7,24 +7,14 @@ use super::rates::Rates;
 use super::view::{QueueStatus, TubeStatus};
 use crate::driver::{TubeOptions, heeds};
 use crate::members::Members;
-use crate::statistics::{Counters, Operation, Redelivery, TaskCounts};
-
-fn write_tasks(tasks: TaskCounts, out: &mut Vec<u8>) {
-    let TaskCounts { ready, taken, delayed, buried } = tasks;
-    let mut map = Members::wide(out);
-    for (name, count) in [("ready", ready), ("taken", taken), ("delayed", delayed), ("buried", buried)] {
-        map.number(name, count);
-    }
-}
+use crate::statistics::{Counters, Operation, Redelivery};
 
 fn write_counters(counters: &Counters, map: &mut Members<'_>) {
     let mut operations = Members::wide(map.name("operations"));
     Operation::ALL.iter().for_each(|operation| operations.number(operation.name(), counters.get(*operation)));
     map.number("done", counters.done());
     let mut redeliveries = Members::wide(map.name("redeliveries"));
-    Redelivery::ALL
-        .iter()
-        .for_each(|reason| redeliveries.number(reason.name(), counters.redelivered(*reason)));
+    Redelivery::ALL.iter().for_each(|why| redeliveries.number(why.name(), counters.redelivered(*why)));
 }
 
 fn write_rates(rates: &Rates, out: &mut Vec<u8>) {
@@ -57,7 +47,7 @@ impl TubeStatus {
         map.text("name", &self.name);
         map.text("type", &self.kind);
         map.number("id", self.id);
-        write_tasks(self.tasks, map.name("tasks"));
+        self.tasks.write(map.name("tasks"));
         write_counters(&self.counters, &mut map);
         map.number("bytes", self.bytes);
         map.optional("capacity", self.capacity);
@@ -85,7 +75,7 @@ impl TubeStatus {
             for sub_queue in &self.sub_queues {
                 let mut map = Members::wide(out);
                 mp::write_str(map.name("name"), &sub_queue.name);
-                write_tasks(sub_queue.tasks, map.name("tasks"));
+                sub_queue.tasks.write(map.name("tasks"));
             }
         }
         if let Some(history) = &self.history {
@@ -102,7 +92,7 @@ impl QueueStatus {
     pub fn write(&self, history: bool, out: &mut Vec<u8>) {
         let mut map = Members::wide(out);
         map.number("tubes", self.tubes as u64);
-        write_tasks(self.tasks, map.name("tasks"));
+        self.tasks.write(map.name("tasks"));
         write_counters(&self.counters, &mut map);
         map.number("sessions", self.sessions as u64);
         map.number("waiting", self.waiting as u64);

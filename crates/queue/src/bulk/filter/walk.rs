@@ -48,11 +48,8 @@ impl TubeTurn<'_> {
             return Ok(true);
         }
         let record = self.common.attempts.of(self.store, self.key(task.id))?;
-        Ok(filter.attempts.has(record.attempts)
-            && filter
-                .error
-                .as_deref()
-                .is_none_or(|text| record.failed_at > 0 && contains(&record.last_error, text)))
+        let matches = |text: &Vec<u8>| record.failed_at > 0 && contains(&record.last_error, text);
+        Ok(filter.attempts.has(record.attempts) && filter.error.as_ref().is_none_or(matches))
     }
 
     /// How many tasks a walk with this filter looks at.
@@ -181,7 +178,6 @@ impl TubeTurn<'_> {
         limit: usize,
         f: &mut dyn FnMut(&Task<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<Walked> {
-        let layout = self.tube.kind.layout();
         let behind = match position {
             [] => Bound::Unbounded,
             position => Bound::Excluded(id_of(position).ok_or_else(forged)?),
@@ -196,7 +192,7 @@ impl TubeTurn<'_> {
             walked.looked_at += 1;
             walked.position = ShortKey::id(id).to_vec();
             is_full = walked.looked_at == limit;
-            if let Some(task) = self.tasks().get(id)?.and_then(|tuple| Task::read(tuple, layout)) {
+            if let Some(task) = self.task(id)? {
                 walked.bytes += if filter.field.is_some() { task.data.len() } else { 0 };
                 is_full |= f(&task)?.is_break() || walked.bytes >= PORTION_BYTES;
             }

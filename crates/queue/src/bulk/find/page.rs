@@ -56,33 +56,22 @@ impl TubeTurn<'_> {
     /// `find([filter[, {limit, cursor}]])`: a page of tasks in extended form, how many were looked at, of how many, and the cursor of
     /// the next page.
     pub(crate) fn search(&self, call: &Call<'_>) -> Result<Search> {
-        let unfit = |what: &str| Error::Unfit { method: "find", what: what.into() };
         let given = call.arguments.present(0);
         let filter = Filter::parse("find", given, self.tube, self.now)?;
         let options = Options::parse("find", "argument #2", call.arguments.present(1), &["limit", "cursor"])?;
-        let limit =
-            options.read("limit", "option limit should be a number of tasks, 1 or more", |value| {
-                unsigned(value).filter(|limit| *limit > 0)
-            })?;
+        let positive = |value| unsigned(value).filter(|limit| *limit > 0);
+        let limit = options.read("limit", "option limit should be a number of tasks, 1 or more", positive)?;
         let limit = limit.map_or(DEFAULT_LIMIT, |limit| limit.min(MAX_LIMIT as u64) as usize);
         let read = |value| string(value).and_then(Cursor::read);
         let cursor = options.read("cursor", "option cursor should be that of another page", read)?;
         let digest = digest(given.unwrap_or_default());
         let cursor = cursor.unwrap_or(Cursor { digest, ..Cursor::default() });
         if cursor.digest != digest {
-            return Err(unfit("option cursor is that of another filter"));
+            return Err(Error::Unfit {
+                method: "find",
+                what: "option cursor is that of another filter".into(),
+            });
         }
-        let left = MAX_LOOKED_AT;
-        Ok(Search {
-            filter,
-            limit,
-            cursor,
-            left,
-            bytes: 0,
-            total: 0,
-            is_end: false,
-            found: Vec::new(),
-            count: 0,
-        })
+        Ok(Search { filter, limit, cursor, left: MAX_LOOKED_AT, ..Search::default() })
     }
 }
