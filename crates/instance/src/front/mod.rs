@@ -46,10 +46,9 @@ use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
 use lycosa_iproto::reply;
 use lycosa_iproto::request::RequestError;
 use lycosa_iproto::vclock::Vclock;
+use lycosa_queue::task::id_of;
 use lycosa_queue::{LogLine, Queue, TaskEvent};
 use lycosa_store::{IteratorType, Store, system, user};
-use lycosa_tuple::mp::Reader;
-use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 
 use crate::front::caller::{FrameReply, Parked};
@@ -204,13 +203,9 @@ impl Instance {
     pub fn reconfigure(&mut self, settings: Settings, memory_limit: u64) {
         let rule_ends = self.front.settings.guest_on_loopback && !settings.guest_on_loopback;
         let Settings { loading, lua, native_queue, queue_on_demand, program_tubes, hooked_queue, .. } =
-            std::mem::replace(&mut self.front.settings, settings);
-        self.front.settings.loading = loading;
-        self.front.settings.lua = lua;
-        self.front.settings.native_queue = native_queue;
-        self.front.settings.queue_on_demand = queue_on_demand;
-        self.front.settings.program_tubes = program_tubes;
-        self.front.settings.hooked_queue = hooked_queue;
+            self.front.settings;
+        self.front.settings =
+            Settings { loading, lua, native_queue, queue_on_demand, program_tubes, hooked_queue, ..settings };
         self.front.update_allowance();
         // Whether `guest` may call what it has called before is to be asked again.
         self.shard.forget_resolved();
@@ -427,7 +422,7 @@ impl Instance {
 
     /// Why the journal takes no more rows, once it has failed for good.
     pub fn failure(&self) -> Option<&str> {
-        self.shard.conditions().failure()
+        self.shard.conditions().failure.as_deref()
     }
 
     /// The journal has failed for good. Replies that wait for it and calls that wait for a task become errors, and from now
@@ -441,11 +436,9 @@ impl Instance {
         let error = self.shard.conditions().failure_error();
         let schema_version = self.shard.store().schema_version();
         self.front.connections.replace_waiting(|frame, out| {
-            if reply::is_push(frame) {
-                return;
+            if !reply::is_push(frame) {
+                reply::error(out, reply::sync_of(frame).unwrap_or(0), schema_version, &error);
             }
-            let sync = reply::sync_of(frame).unwrap_or(0);
-            reply::error(out, sync, schema_version, &error);
         });
         self.front.invokes.clear();
         self.front.selects = LongSelects::default();
@@ -593,24 +586,11 @@ impl Instance {
 
     /// Whether anyone but the built-in accounts can authenticate.
     pub fn has_users(&self) -> bool {
-        let mut found = false;
-        let mut look = |tuple: &[u8]| {
-            let id = TupleRef::trusted(tuple).field(0).and_then(|id| Reader::new(id).uint().ok());
-            let account = id.and_then(|id| u32::try_from(id).ok()).and_then(|id| self.shard.store().user(id));
-            found |= account.is_some_and(|account| account.hash2.is_some() && account.id != user::GUEST);
-        };
-        let all = &[0x90];
-        let read = self.shard.store().select(
-            user::ADMIN,
-            system::USER,
-            0,
-            IteratorType::All,
-            all,
-            0,
-            u64::MAX,
-            &mut look,
-        );
-        read.is_ok() && found
+        let store = self.shard.store();
+        let rows = store.range(system::USER, 0, IteratorType::All, &[0x90], 0);
+        let ids = rows.into_iter().flatten().filter_map(|row| u32::try_from(id_of(row)?).ok());
+        let mut accounts = ids.filter(|id| *id != user::GUEST).filter_map(|id| store.user(id));
+        accounts.any(|account| account.hash2.is_some())
     }
 
     /// The digest of all data; it is the same on all members of a group.
@@ -627,11 +607,9 @@ impl Front {
         slot: ConnectionSlot,
         error: RequestError,
     ) -> Result<(), Box<Broken>> {
-        let is_proven = self.connections.get(slot).is_some_and(|connection| connection.is_proven);
-        if error.ends_stream || !is_proven {
-            if let Some(connection) = self.connections.get_mut(slot) {
-                connection.broken = true;
-            }
+        let mut connection = self.connections.get_mut(slot);
+        if error.ends_stream || !connection.as_ref().is_some_and(|connection| connection.is_proven) {
+            connection.iter_mut().for_each(|connection| connection.broken = true);
             return Err(Box::new(Broken { sync: error.sync, error: error.object() }));
         }
         self.counts.malformed += 1;
@@ -648,10 +626,9 @@ impl Front {
 
     /// Lets replies leave that wait for rows which are durable now, on replicas too.
     fn release_replies(&mut self, shard: &Shard) -> Released {
-        if shard.conditions().has_failed() {
-            Released::default()
-        } else {
-            self.connections.release(shard.journaling().released())
+        match shard.conditions().has_failed() {
+            true => Released::default(),
+            false => self.connections.release(shard.journaling().released()),
         }
     }
 

@@ -140,9 +140,7 @@ impl Instance {
     /// # Errors
     /// No such space, or one that never has tuples; the journal has failed.
     pub fn set_hooks(&mut self, space: u32, hooks: Hooks) -> Result<()> {
-        let mut admitted = self.shard.data().admit(Need::Read)?;
-        let (_, store) = admitted.queue();
-        store.set_hooks(space, hooks).on_wire()
+        self.shard.data().admit(Need::Read)?.store.set_hooks(space, hooks).on_wire()
     }
 
     /// Executes a statement of `acting`: in a transaction of its own, or in the open one. Appends the tuple that it returns

@@ -14,6 +14,8 @@
 //! Invariants: `store` and `queue` of [`Vault`] are private to this module; rows of a committed transaction are in the batch
 //! when the `Admitted` that committed it is dropped, unless a transaction is still open. Absent: what entries do.
 
+use std::ops::Deref;
+
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_queue::{LogLine, Procedure, Queue, QueueMethod, TaskEvent, TubeMethod, Woken};
@@ -70,19 +72,7 @@ impl Need {
             (Some(TubeMethod::Truncate | TubeMethod::Drop), _) => Growth::Shrinks,
             (_, Some(QueueMethod::Grant)) => Growth::Finishes,
             (_, Some(QueueMethod::Revoke)) => Growth::Shrinks,
-            (
-                Some(
-                    TubeMethod::Peek
-                    | TubeMethod::List
-                    | TubeMethod::Explain
-                    | TubeMethod::Recount
-                    | TubeMethod::Status
-                    | TubeMethod::Find
-                    | TubeMethod::Job
-                    | TubeMethod::Jobs,
-                ),
-                _,
-            ) => return Self::Look,
+            (Some(method), _) if method.looks() && method != TubeMethod::Count => return Self::Look,
             (None, _) => Growth::Nothing,
             (Some(_), _) => Growth::Finishes,
         };
@@ -122,121 +112,53 @@ fn growth_of(statement: &Statement<'_>) -> Growth {
     }
 }
 
+/// Facts about the instance that decide which requests are refused.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    /// Why the journal takes no more rows, once it has failed.
+    pub(crate) failure: Option<String>,
+    /// The queue comes up after a loss of rows.
+    pub(crate) is_rebuilding: bool,
+    /// The data wait for others to take their place.
+    pub(crate) is_suspended: bool,
+    /// Another member of the group is about to lead.
+    pub(crate) is_handing_over: bool,
+    pub(crate) is_read_only: bool,
+    /// The instance is a member of a group, and rows of local spaces are the group's.
+    pub(crate) is_member: bool,
+    /// The state of the data folder, while it is not where a start would look for it.
+    pub(crate) displaced: Option<String>,
+    /// The numbers of replicas that follow and of those in `replicas_before_reply`, while changes are refused because the
+    /// former is smaller.
+    pub(crate) missing_replicas: Option<(usize, usize)>,
+    /// The free space on the disk, while it is short.
+    pub(crate) scarce_space: Option<FreeSpace>,
+}
+
 /// The conditions that refuse changes, or everything.
 #[derive(Debug, Default)]
 pub(crate) struct Conditions {
-    failure: Option<String>,
-    is_rebuilding: bool,
-    /// The data wait for others to take their place.
-    is_suspended: bool,
-    /// Another member of the group is about to lead.
-    is_handing_over: bool,
-    is_read_only: bool,
-    /// Rows of local spaces are the group's.
-    is_member: bool,
-    displaced: Option<String>,
-    missing_replicas: Option<(usize, usize)>,
-    scarce_space: Option<FreeSpace>,
-    /// Whether any of the above stands.
+    facts: Facts,
+    /// Whether any of the facts but the membership refuses requests.
     is_restricted: bool,
 }
 
-impl Conditions {
-    /// Why the journal takes no more rows, once it has failed.
-    pub(crate) fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
-    }
+impl Deref for Conditions {
+    type Target = Facts;
 
+    fn deref(&self) -> &Facts {
+        &self.facts
+    }
+}
+
+impl Conditions {
     pub(crate) fn has_failed(&self) -> bool {
         self.failure.is_some()
     }
 
-    /// Whether the queue comes up after a loss of rows.
-    pub(crate) fn is_rebuilding(&self) -> bool {
-        self.is_rebuilding
-    }
-
-    /// Whether the data wait for others to take their place.
-    pub(crate) fn is_suspended(&self) -> bool {
-        self.is_suspended
-    }
-
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.is_read_only
-    }
-
-    /// The state of the data folder, while it is not where a start would look for it.
-    pub(crate) fn displaced(&self) -> Option<&str> {
-        self.displaced.as_deref()
-    }
-
-    /// The numbers of replicas that follow and of those in `replicas_before_reply`, while the former is smaller.
-    pub(crate) fn missing_replicas(&self) -> Option<(usize, usize)> {
-        self.missing_replicas
-    }
-
-    /// The free space on the disk, while it is short.
-    pub(crate) fn scarce_space(&self) -> Option<FreeSpace> {
-        self.scarce_space
-    }
-
-    pub(crate) fn set_failure(&mut self, cause: &str) {
-        self.failure = Some(cause.to_owned());
-        self.update();
-    }
-
-    pub(crate) fn set_read_only(&mut self, is_read_only: bool) {
-        self.is_read_only = is_read_only;
-        self.update();
-    }
-
-    pub(crate) fn set_displaced(&mut self, displaced: Option<&str>) {
-        self.displaced = displaced.map(str::to_owned);
-        self.update();
-    }
-
-    /// How many replicas are connected, and how many have to be, while changes are refused because these are too few.
-    pub(crate) fn set_missing_replicas(&mut self, missing: Option<(usize, usize)>) {
-        self.missing_replicas = missing;
-        self.update();
-    }
-
-    pub(crate) fn set_scarce_space(&mut self, scarce: Option<FreeSpace>) {
-        self.scarce_space = scarce;
-        self.update();
-    }
-
-    pub(crate) fn set_suspended(&mut self, is_suspended: bool) {
-        self.is_suspended = is_suspended;
-        self.update();
-    }
-
-    /// Whether another member of the group is about to lead.
-    pub(crate) fn is_handing_over(&self) -> bool {
-        self.is_handing_over
-    }
-
-    pub(crate) fn set_handing_over(&mut self, is_handing_over: bool) {
-        self.is_handing_over = is_handing_over;
-        self.update();
-    }
-
-    /// Whether the instance is a member of a group.
-    pub(crate) fn is_member(&self) -> bool {
-        self.is_member
-    }
-
-    /// The instance is a member of a group.
-    pub(crate) fn set_member(&mut self) {
-        self.is_member = true;
-    }
-
-    pub(super) fn set_rebuilding(&mut self, is_rebuilding: bool) {
-        self.is_rebuilding = is_rebuilding;
-        self.update();
-    }
-
-    fn update(&mut self) {
+    /// Changes facts.
+    pub(crate) fn set(&mut self, change: impl FnOnce(&mut Facts)) {
+        change(&mut self.facts);
         self.is_restricted = self.failure.is_some()
             || self.is_rebuilding
             || self.is_suspended
@@ -419,18 +341,8 @@ impl Upkeep<'_> {
         pub(crate) fn collect_garbage(&mut self, tuples: u64) -> bool;
         /// See [`Store::open_read_view`].
         pub(crate) fn open_read_view(&mut self);
-    }
-
-    /// See [`Store::read_view_next`].
-    pub(crate) fn read_view_next(
-        &mut self,
-        budget: Budget<'_>,
-        f: &mut dyn FnMut(SpaceId, &[u8], bool),
-    ) -> bool {
-        self.store.read_view_next(budget, f)
-    }
-
-    forward! { store:
+        /// See [`Store::read_view_next`].
+        pub(crate) fn read_view_next(&mut self, budget: Budget<'_>, f: &mut dyn FnMut(SpaceId, &[u8], bool)) -> bool;
         /// See [`Store::close_read_view`].
         pub(crate) fn close_read_view(&mut self) -> Option<ClosedView>;
         /// See [`Store::snapshot_completed`].
@@ -453,11 +365,11 @@ impl Upkeep<'_> {
 /// batch.
 #[must_use = "an entry touches data through this value"]
 pub(crate) struct Admitted<'a> {
-    store: &'a mut Store,
-    queue: &'a mut Queue,
+    pub(crate) store: &'a mut Store,
+    pub(crate) queue: &'a mut Queue,
     journaling: &'a mut Journaling,
-    conditions: &'a Conditions,
-    now: u64,
+    pub(crate) conditions: &'a Conditions,
+    pub(crate) now: u64,
 }
 
 impl Drop for Admitted<'_> {
@@ -474,11 +386,6 @@ impl Admitted<'_> {
     #[inline]
     pub(crate) fn queue(&mut self) -> (&mut Queue, &mut Store) {
         (self.queue, self.store)
-    }
-
-    /// The queue, the store, and the conditions for what an entry does that needs more than it declared.
-    pub(crate) fn parts(&mut self) -> (&mut Queue, &mut Store, &Conditions) {
-        (self.queue, self.store, self.conditions)
     }
 
     /// Opens a transaction in which `acting` acts.

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 
 use lycosa_queue::{Answer, Caller, Command, Concern, Error};
 
+use crate::shard::admission::Admitted;
 use crate::shard::data::Data;
 use crate::shard::request::{NULL, Refusal, RequestId};
 use crate::shard::write_concern::{self, ConcernBounds};
@@ -87,9 +88,7 @@ impl Shard {
     ) -> Answer {
         match answer {
             Answer::Done { .. } if &out[start..] == NULL => return answer,
-            Answer::Done { count } => {
-                self.park_concern(request, wanted, count, out.split_off(start));
-            }
+            Answer::Done { count } => self.park_concern(request, wanted, count, out.split_off(start)),
             Answer::Parked => self.defer_concern(request, wanted),
         }
         Answer::Parked
@@ -101,8 +100,7 @@ impl Data {
     #[inline(always)]
     fn call(&mut self, caller: &Caller, command: &Command<'_>, out: &mut Vec<u8>) -> Result<Answer, Refusal> {
         let now = self.now;
-        let mut admitted = self.admit_call(command.procedure)?;
-        let (queue, store) = admitted.queue();
+        let Admitted { queue, store, .. } = &mut self.admit_call(command.procedure)?;
         queue.call(store, caller, command, now, out).map_err(|error| refusal(&error))
     }
 }

@@ -132,19 +132,17 @@ impl Data {
     /// until [`Self::rebuild_step`] ends that.
     fn replace(&mut self, store: Store, replica_id: u32) -> Store {
         let (former, is_rebuilding) = self.vault.replace(store, replica_id, self.now);
-        self.conditions.set_rebuilding(is_rebuilding);
+        self.conditions.set(|facts| facts.is_rebuilding = is_rebuilding);
         former
     }
 
     /// Goes on with what [`Self::replace`] has begun, for about `budget` rows. Returns what came of it when it ends.
     pub(crate) fn rebuild_step(&mut self, budget: usize) -> Option<lycosa_queue::Rebuilt> {
-        let now = self.now;
-        let mut admitted = self.bookkeep();
-        let (queue, store) = admitted.queue();
-        let rebuilt = queue.rebuild_step(store, now, budget);
-        let is_rebuilding = queue.is_rebuilding();
+        let admitted = self.bookkeep();
+        let rebuilt = admitted.queue.rebuild_step(admitted.store, admitted.now, budget);
+        let is_rebuilding = admitted.queue.is_rebuilding();
         drop(admitted);
-        self.conditions.set_rebuilding(is_rebuilding);
+        self.conditions.set(|facts| facts.is_rebuilding = is_rebuilding);
         rebuilt
     }
 
@@ -157,7 +155,7 @@ impl Data {
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
-        self.conditions.is_read_only()
+        self.conditions.is_read_only
     }
 
     #[inline]
@@ -182,8 +180,7 @@ impl Data {
     }
 
     pub(crate) fn rollback_to(&mut self, savepoint: Savepoint) {
-        let mut admitted = self.bookkeep();
-        let (queue, store) = admitted.queue();
+        let Admitted { queue, store, .. } = &mut self.bookkeep();
         queue.rollback_to(store, savepoint);
     }
 
@@ -200,16 +197,13 @@ impl Data {
 
     /// A connection or session has ended: see [`Queue::disconnect`].
     pub(crate) fn disconnect(&mut self, session: u64) {
-        let now = self.now;
-        let mut admitted = self.bookkeep();
-        let (queue, store) = admitted.queue();
-        queue.disconnect(store, session, now);
+        let Admitted { queue, store, now, .. } = &mut self.bookkeep();
+        queue.disconnect(store, session, *now);
     }
 
     /// Lists name the callers of a session so: see [`Queue::name_connection`].
     pub(crate) fn name_session(&mut self, session: u64, token: &str, role: &str) {
-        let mut admitted = self.bookkeep();
-        admitted.queue().0.name_connection(session, token, role);
+        self.bookkeep().queue.name_connection(session, token, role);
     }
 
     /// Releases the tasks of a connection's session: see [`Queue::release_session`]. False: it has none.
@@ -219,29 +213,23 @@ impl Data {
         connection: u64,
         steered: (&str, &[u8]),
     ) -> Result<bool> {
-        let now = self.now;
-        let mut admitted = self.admit(Need::Change(Growth::Finishes))?;
-        let (queue, store) = admitted.queue();
-        queue.release_session(store, caller, connection, steered, now).on_wire()
+        let Admitted { queue, store, now, .. } = &mut self.admit(Need::Change(Growth::Finishes))?;
+        queue.release_session(store, caller, connection, steered, *now).on_wire()
     }
 
     /// Writes an entry of the audit log, if the instance takes writes: a replica may end connections, and writes no entry.
     pub(crate) fn note_steered(&mut self, caller: &Caller, steered: (&str, &[u8])) {
-        let now = self.now;
-        let Ok(mut admitted) = self.admit(Need::Change(Growth::Finishes)) else { return };
-        let (queue, store) = admitted.queue();
-        if queue.state() == lycosa_queue::QueueState::Running {
+        let Ok(admitted) = self.admit(Need::Change(Growth::Finishes)) else { return };
+        if admitted.queue.state() == lycosa_queue::QueueState::Running {
             // The log of the process has the line in any case.
-            let _ = queue.note_steered(store, caller, steered, now);
+            let _ = admitted.queue.note_steered(admitted.store, caller, steered, admitted.now);
         }
     }
 
     /// Takes a parked call back: see [`Queue::cancel`].
     pub(crate) fn cancel(&mut self, request: RequestId) {
-        let now = self.now;
-        let mut admitted = self.bookkeep();
-        let (queue, store) = admitted.queue();
-        queue.cancel(store, request.session, request.number, now);
+        let Admitted { queue, store, now, .. } = &mut self.bookkeep();
+        queue.cancel(store, request.session, request.number, *now);
     }
 
     /// Admits a statement.
@@ -282,10 +270,8 @@ impl Data {
         statement: &Statement<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Option<Proposal>> {
-        let now = self.now;
-        let mut admitted = self.admit_statement(statement)?;
-        let (queue, store) = admitted.queue();
-        queue.submit(store, acting, statement, now, out).on_wire()
+        let Admitted { queue, store, now, .. } = &mut self.admit_statement(statement)?;
+        queue.submit(store, acting, statement, *now, out).on_wire()
     }
 
     /// Completes a statement as the hooks decided. Its submission was admitted.
@@ -297,8 +283,7 @@ impl Data {
         decision: Decision<'_>,
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        let mut admitted = self.admit(Need::Read)?;
-        let (queue, store) = admitted.queue();
+        let Admitted { queue, store, .. } = &mut self.admit(Need::Read)?;
         if !store.in_transaction() {
             return Err(wire_error::of_store(&lycosa_store::Error::NoTransaction));
         }
@@ -323,8 +308,7 @@ impl Data {
         admitted.begin(user::ADMIN)?;
         let mut applied = Cow::from(rows);
         for (place, (_, body)) in rows.iter().enumerate() {
-            let (_, store) = admitted.queue();
-            match apply_row(store, body) {
+            match apply_row(admitted.store, body) {
                 Ok(()) => {}
                 Err(error) if skips_conflicts && error.code == u32::from(ErrorCode::TupleFound) => {
                     applied.to_mut()[place].1 = RowBody::Nop;
@@ -352,11 +336,10 @@ impl Data {
         }
         let mut admitted = self.admit(Need::Read)?;
         admitted.begin(user::ADMIN)?;
-        let (_, store) = admitted.queue();
         // The leader had the memory for it, and this node must not fall behind.
-        let former = store.lift_limit(true);
-        let applied = rows.iter().try_for_each(|(_, body)| apply_row(store, body));
-        store.lift_limit(former);
+        let former = admitted.store.lift_limit(true);
+        let applied = rows.iter().try_for_each(|(_, body)| apply_row(admitted.store, body));
+        admitted.store.lift_limit(former);
         if let Err(error) = applied {
             admitted.rollback();
             return Err(error);
@@ -370,26 +353,22 @@ impl Data {
 
     /// Applies the changes of owners that belong to the rows of an entry.
     pub(crate) fn follow_owners(&mut self, changes: &[u8]) -> Result<()> {
-        let now = self.now;
-        let mut admitted = self.admit(Need::Read)?;
-        let (queue, store) = admitted.queue();
+        let Admitted { queue, store, now, .. } = &mut self.admit(Need::Read)?;
         let former = store.lift_limit(true);
-        let followed = queue.follow_owners(store, changes, now);
+        let followed = queue.follow_owners(store, changes, *now);
         store.lift_limit(former);
         followed.on_wire()
     }
 
     /// Writes owners that a snapshot would lack into their space.
     pub(crate) fn settle_owners(&mut self) -> Result<()> {
-        let now = self.now;
-        let mut admitted = self.bookkeep();
-        let (queue, store) = admitted.queue();
-        queue.settle_owners(store, now).on_wire()
+        let Admitted { queue, store, now, .. } = &mut self.bookkeep();
+        queue.settle_owners(store, *now).on_wire()
     }
 
     /// Says whether changes of owners are noted for the batch.
     pub(crate) fn note_owners(&mut self, notes_owners: bool) {
-        self.bookkeep().queue().0.note_owners(notes_owners);
+        self.bookkeep().queue.note_owners(notes_owners);
     }
 
     /// Goes on with other data, which the journal has confirmed. The queue begins to come up on them; [`Self::rebuild_step`] goes
@@ -397,23 +376,20 @@ impl Data {
     pub(crate) fn restore(&mut self, confirmed: Confirmed, replica_id: u32) -> Store {
         let Confirmed { store, vclock } = confirmed;
         self.journaling.restore(vclock);
-        self.conditions.set_suspended(false);
+        self.conditions.set(|facts| facts.is_suspended = false);
         self.replace(store, replica_id)
     }
 
     /// Refuses rows behind others that were lost here.
     fn check_gap(&self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<()> {
-        let Some((header, _)) =
-            rows.first().filter(|(header, _)| self.journaling.has_gap_before(header.replica_id, header.lsn))
-        else {
+        let Some((RowHeader { replica_id: id, lsn, .. }, _)) = rows.first() else { return Ok(()) };
+        if !self.journaling.has_gap_before(*id, *lsn) {
             return Ok(());
-        };
+        }
+        let known = self.journaling.vclock().get(*id);
         let message = format!(
-            "rows of replica id {} between LSN {} and {} were lost with the journal: subscribe again from the present \
-             vclock",
-            header.replica_id,
-            self.journaling.vclock().get(header.replica_id),
-            header.lsn
+            "rows of replica id {id} between LSN {known} and {lsn} were lost with the journal: subscribe again from the \
+present vclock"
         );
         Err(ErrorObject::client(ErrorCode::Protocol, message))
     }
@@ -447,18 +423,14 @@ impl Data {
     ) -> Result<Progress, WalkError> {
         // Rows of the queue that are kept in memory may have to be written before.
         self.read_step(cursor.space(), cursor.index(), 0)?;
-        let mut admitted = self.admit(Need::Read)?;
-        let (_, store) = admitted.queue();
-        Ok(store.advance_while(cursor, budget, f)?)
+        Ok(self.admit(Need::Read)?.store.advance_while(cursor, budget, f)?)
     }
 
     /// A step of making an index ready to be read; whether there are more. What does not exist is left to the read.
     pub(crate) fn read_step(&mut self, space: u32, index: u32, budget: u64) -> Result<bool> {
-        let now = self.now;
-        let mut admitted = self.admit(Need::Read)?;
-        let (queue, store) = admitted.queue();
+        let Admitted { queue, store, now, .. } = &mut self.admit(Need::Read)?;
         let exists = store.space(space).is_ok_and(|space| space.index(index).is_some());
-        match queue.read(store, space, index, budget, now) {
+        match queue.read(store, space, index, budget, *now) {
             Ok(store) => Ok(store.is_none()),
             Err(error) if exists => Err(wire_error::of_queue(&error)),
             Err(_) => Ok(false),
@@ -477,10 +449,7 @@ impl Data {
                 out.extend_from_slice(tuple);
             }
         });
-        if let Err(error) = selected {
-            out.truncate(start);
-            return Err(wire_error::of_store(&error));
-        }
+        selected.on_wire().inspect_err(|_| out.truncate(start))?;
         if out.len() - start > MAX_SELECTED {
             out.truncate(start);
             out.shrink_to(start);
@@ -535,14 +504,9 @@ fn apply_row(store: &mut Store, body: &RowBody<'_>) -> Result<()> {
 /// Whether rows are one transaction that may be applied, of which `seen` are known already.
 fn check_stamps(rows: &[(RowHeader, RowBody<'_>)], seen: usize) -> Result<()> {
     let refuse = |reason: String| Err(ErrorObject::client(ErrorCode::Protocol, reason));
-    if let Some((header, _)) =
-        rows.iter().find(|(header, _)| !(1..VCLOCK_MAX as u32).contains(&header.replica_id))
-    {
-        return refuse(format!(
-            "a replicated row has replica id {}: expected 1 to {}",
-            header.replica_id,
-            VCLOCK_MAX - 1
-        ));
+    let mut ids = rows.iter().map(|(header, _)| header.replica_id);
+    if let Some(id) = ids.find(|id| !(1..VCLOCK_MAX as u32).contains(id)) {
+        return refuse(format!("a replicated row has replica id {id}: expected 1 to {}", VCLOCK_MAX - 1));
     }
     let (last, others) = rows.split_last().expect("the caller has looked");
     if !last.0.is_commit || others.iter().any(|(header, _)| header.is_commit) {
@@ -553,10 +517,8 @@ fn check_stamps(rows: &[(RowHeader, RowBody<'_>)], seen: usize) -> Result<()> {
         before.replica_id == after.replica_id && before.lsn < after.lsn
     });
     if !is_in_order {
-        return refuse(
-            "the rows of a transaction are of several instances, or not in the order of their LSNs"
-                .to_owned(),
-        );
+        let reason = "the rows of a transaction are of several instances, or not in the order of their LSNs";
+        return refuse(reason.to_owned());
     }
     if seen > 0 {
         let reason =

@@ -19,7 +19,7 @@ use lycosa_tuple::value::Value;
 
 pub(crate) use administration::Asker;
 
-use crate::shard::admission::{Conditions, Growth, Need};
+use crate::shard::admission::{Admitted, Conditions, Growth, Need};
 use crate::shard::clocks::Clocks;
 use crate::shard::data::Data;
 use crate::shard::wire_error::OnWire;
@@ -188,7 +188,7 @@ impl Expiring {
         let done = match admitted.begin(user::ADMIN) {
             Err(error) => Err(error.message),
             Ok(()) => {
-                let (queue, store, conditions) = admitted.parts();
+                let Admitted { queue, store, conditions, .. } = &mut admitted;
                 let mut host = SliceHost { queue, conditions, now, clocks, began, assumed, commit };
                 let sliced = self.tasks.slice(id, store, now, &mut host);
                 assumed = host.assumed;
@@ -211,17 +211,15 @@ impl Expiring {
             let share = (committing * 100 / slice).min(MAX_COMMIT);
             self.commit = Some((commit * 7 + share) / 8);
         }
-        let (_, store) = admitted.queue();
-        self.tasks.finish(id, store, now, done, Held { elapsed, processor, commit: committing });
+        self.tasks.finish(id, admitted.store, now, done, Held { elapsed, processor, commit: committing });
     }
 
     /// Applies changes of rows and gives up the rows of tasks whose space was dropped.
     fn refresh(&mut self, data: &mut Data) {
         let now = data.now;
         self.tasks.set_paused(data.is_read_only());
-        if let Ok(mut admitted) = data.admit(Need::Deadline) {
-            let (_, store) = admitted.queue();
-            self.tasks.refresh(store, now);
+        if let Ok(admitted) = data.admit(Need::Deadline) {
+            self.tasks.refresh(admitted.store, now);
         }
         // While changes are refused the names stay with the tasks.
         let Ok(mut admitted) = data.admit(Need::Change(Growth::Finishes)) else { return };

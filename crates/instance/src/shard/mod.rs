@@ -37,7 +37,7 @@ use lycosa_store::{Access, Budget, Object, Retired, Store, UserId};
 use uuid::Uuid;
 
 use crate::Result;
-use crate::shard::admission::Need;
+use crate::shard::admission::{Admitted, Need};
 use crate::shard::batch::{Batch, Buffers, Journaling};
 use crate::shard::checkpoint::Checkpoints;
 use crate::shard::clocks::Clocks;
@@ -210,10 +210,8 @@ impl Shard {
     /// Data that the queue's spaces cannot hold.
     pub(crate) fn start(&mut self) -> Result<lycosa_queue::StartReport, lycosa_queue::Error> {
         self.begin_epoch();
-        let now = self.data.now;
-        let mut admitted = self.data.bookkeep();
-        let (queue, store) = admitted.queue();
-        queue.start(store, now)
+        let Admitted { queue, store, now, .. } = &mut self.data.bookkeep();
+        queue.start(store, *now)
     }
 
     /// Whether the queue has not started because nothing has asked for it.
@@ -249,10 +247,8 @@ impl Shard {
         &mut self,
         tube_type: lycosa_queue::driver::TubeType,
     ) -> Result<lycosa_queue::StartReport, lycosa_queue::Error> {
-        let now = self.data.now;
-        let mut admitted = self.data.bookkeep();
-        let (queue, store) = admitted.queue();
-        queue.register(store, tube_type, now)
+        let Admitted { queue, store, now, .. } = &mut self.data.bookkeep();
+        queue.register(store, tube_type, *now)
     }
 
     /// Whether `user` may do what needs `access` to the universe.
@@ -271,30 +267,32 @@ impl Shard {
 
     /// The journal has failed for good: from now on data are neither read nor changed.
     pub(crate) fn handle_failed(&mut self, cause: &str) {
-        self.data.conditions.set_failure(cause);
+        self.data.conditions.set(|facts| facts.failure = Some(cause.to_owned()));
         self.data.journaling.fail();
         self.abandon_checkpoint(cause);
     }
 
     /// The disk is short of free space, or has enough again. Returns whether that has changed.
     pub(crate) fn handle_free_space(&mut self, scarce: Option<FreeSpace>) -> bool {
-        let has_changed = self.data.conditions.scarce_space().is_some() != scarce.is_some();
+        let has_changed = self.data.conditions.scarce_space.is_some() != scarce.is_some();
         let snapshot = self.checkpoints.snapshot_bytes();
-        self.data.conditions.set_scarce_space(scarce.map(|space| space.beside_snapshot(snapshot)));
+        self.data
+            .conditions
+            .set(|facts| facts.scarce_space = scarce.map(|space| space.beside_snapshot(snapshot)));
         self.checkpoints.free_space_changed(has_changed);
         has_changed
     }
 
     /// The free space on the disk, while it is short.
     pub(crate) fn scarce_space(&self) -> Option<FreeSpace> {
-        self.data.conditions.scarce_space()
+        self.data.conditions.scarce_space
     }
 
     /// The data folder is not where the next start looks for it, or is back in its place. Returns whether that is news.
     pub(crate) fn handle_displaced(&mut self, displaced: Option<&str>) -> bool {
-        let is_news = self.data.conditions.displaced() != displaced;
+        let is_news = self.data.conditions.displaced.as_deref() != displaced;
         if is_news {
-            self.data.conditions.set_displaced(displaced);
+            self.data.conditions.set(|facts| facts.displaced = displaced.map(str::to_owned));
         }
         is_news
     }
@@ -317,15 +315,13 @@ impl Shard {
 
     /// The condition that keeps the shard from changing data, if any.
     pub(crate) fn trouble(&self) -> Option<&str> {
-        self.data.conditions.failure().or(self.data.conditions.displaced())
+        self.data.conditions.failure.as_deref().or(self.data.conditions.displaced.as_deref())
     }
 
     /// Handles expired deadlines of the queue, at most `queue_step`.
     pub(crate) fn step_queue(&mut self) -> lycosa_queue::Tick {
-        let now = self.data.now;
-        let Ok(mut admitted) = self.data.admit(Need::Deadline) else { return lycosa_queue::Tick::default() };
-        let (queue, store) = admitted.queue();
-        let tick = queue.tick(store, now, self.queue_step);
+        let Ok(admitted) = self.data.admit(Need::Deadline) else { return lycosa_queue::Tick::default() };
+        let tick = admitted.queue.tick(admitted.store, admitted.now, self.queue_step);
         drop(admitted);
         if tick.handled > 0 {
             self.lag.record(tick.lag_us);
@@ -343,10 +339,8 @@ impl Shard {
 
     /// Does a step of long calls and jobs of the queue; when there is something to do next, µs since the epoch.
     pub(crate) fn step_jobs(&mut self, clocks: &Clocks) -> Option<u64> {
-        let now = self.data.now;
-        let Ok(mut admitted) = self.data.admit(Need::Deadline) else { return None };
-        let (queue, store) = admitted.queue();
-        clocks.limit(JOBS_STEP, JOBS_MICROSECONDS, |budget| queue.work(store, now, budget))
+        let Admitted { queue, store, now, .. } = &mut self.data.admit(Need::Deadline).ok()?;
+        clocks.limit(JOBS_STEP, JOBS_MICROSECONDS, |budget| queue.work(store, *now, budget))
     }
 
     /// Gives back a little memory of truncated and dropped spaces, and of data that were lost. Whether some is left.

@@ -8,13 +8,10 @@
 //! statement or a master removes the row. Invariants: an id is random and never used again; a row of another form is no
 //! token. Absent: the functions that a role may call, see [`crate::front::tokens`].
 
-use std::ops::ControlFlow;
-
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_queue::TokenId;
 use lycosa_store::ddl::{self, FieldSpec, IndexSpec, PartSpec, SpaceSpec};
 use lycosa_store::{IteratorType, Space, SpaceId, Statement, Store, user};
-use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 use sha2::{Digest, Sha256};
 
@@ -194,15 +191,9 @@ pub(crate) fn revision(store: &Store) -> Option<(u64, u64)> {
 
 /// All tokens, in the order of their creation.
 pub(crate) fn all(store: &Store) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    let mut read = |row: &[u8]| {
-        tokens.extend(Token::read(row));
-        ControlFlow::Continue(())
-    };
-    if let Some(space) = space(store) {
-        // A row that cannot be read is no token.
-        let _ = store.scan(space, BY_ID, IteratorType::All, &[0x90], &mut read);
-    }
+    let rows = space(store).and_then(|space| store.range(space, BY_ID, IteratorType::All, &[0x90], 0).ok());
+    // A row that cannot be read is no token.
+    let mut tokens: Vec<_> = rows.into_iter().flatten().filter_map(Token::read).collect();
     tokens.sort_by_key(|token| token.created);
     tokens
 }
@@ -265,9 +256,7 @@ impl Data {
         };
         let found = space(self.store()).zip(find(self.store(), BY_NAME, &name.into()));
         let (space, token) = found.ok_or_else(missing)?;
-        let mut key = Vec::new();
-        mp::write_array(&mut key, 1);
-        mp::write_uint(&mut key, token.id.0);
+        let key = Value::array([token.id.0]).encode();
         self.transaction(Growth::Shrinks, user::ADMIN, |store| {
             let statement = Statement::Delete { space, index: BY_ID, key: &key };
             store.execute(&statement).map(drop).on_wire()

@@ -29,18 +29,15 @@ impl Instance {
         let arguments = Arguments::decode(usage(function), args)?;
         match function {
             Function::UserExists | Function::RoleExists | Function::FuncExists => {
-                let exists = self.schema_exists(function, arguments.text(0)?);
-                mp::write_bool(out, exists);
+                mp::write_bool(out, self.schema_exists(function, arguments.text(0)?));
                 return Ok(1);
             }
             Function::UserInfo => {
                 // Tarantool's function runs with its owner's rights and takes itself for that.
                 let id = arguments.optional_text(0)?.map(|name| self.party(name, UserKind::User)).transpose();
-                let is_about_others = match &id {
-                    Ok(id) => id.is_some_and(|id| id != caller.effective),
-                    Err(_) => true,
-                };
-                if is_about_others {
+                if id.as_ref().is_err()
+                    || id.as_ref().is_ok_and(|id| id.is_some_and(|id| id != caller.effective))
+                {
                     // Every user may execute it, and grants of other users name their tubes.
                     let users = Object::Space(system::USER);
                     self.shard.store().check_access(caller.effective, users, Access::READ).on_wire()?;
@@ -78,35 +75,27 @@ impl Instance {
     fn schema_exists(&self, function: Function, name: &str) -> bool {
         match function {
             Function::FuncExists => self.shard.store().function_by_name(name).is_some(),
-            Function::RoleExists => {
-                self.shard.store().user_by_name(name).is_some_and(|user| user.kind == UserKind::Role)
-            }
-            _ => self.shard.store().user_by_name(name).is_some_and(|user| user.kind == UserKind::User),
+            Function::RoleExists => self.party(name, UserKind::Role).is_ok(),
+            _ => self.party(name, UserKind::User).is_ok(),
         }
     }
 
     /// The user, or the role, with that name.
     fn party(&self, name: &str, kind: UserKind) -> Result<UserId> {
-        let found =
-            self.shard.store().user_by_name(name).filter(|user| user.kind == kind).map(|user| user.id);
+        let found = self.shard.store().user_by_name(name).filter(|user| user.kind == kind);
         let missing = match kind {
             UserKind::User => Error::NoSuchUser,
             UserKind::Role => Error::NoSuchRole,
         };
-        found.ok_or_else(|| wire_error::of_store(&missing(name.to_owned())))
+        found.map(|user| user.id).ok_or_else(|| wire_error::of_store(&missing(name.to_owned())))
     }
 
     /// The grants of a user or role that `viewer` may know: `[[privileges, object type, object name], …]`.
     fn privileges_of(&self, viewer: UserId, id: UserId) -> Result<Value> {
-        let mut key = Vec::new();
-        mp::write_array(&mut key, 1);
-        mp::write_uint(&mut key, u64::from(id));
-        let mut list = Vec::new();
+        let (key, mut list) = (Value::array([id]).encode(), Vec::new());
         let mut add = |tuple: &[u8]| list.extend(self.privilege_row(tuple));
-        self.shard
-            .store()
-            .select(viewer, system::VPRIV, 0, IteratorType::Eq, &key, 0, u64::MAX, &mut add)
-            .on_wire()?;
+        let (store, space) = (self.shard.store(), system::VPRIV);
+        store.select(viewer, space, 0, IteratorType::Eq, &key, 0, u64::MAX, &mut add).on_wire()?;
         Ok(Value::Array(list))
     }
 
@@ -129,19 +118,14 @@ impl Instance {
     }
 
     fn object_name(&self, kind: ObjectType, id: u64) -> Option<String> {
-        let id = u32::try_from(id).ok()?;
-        match kind {
-            ObjectType::Space => self.shard.store().space(id).ok().map(|space| space.name().to_owned()),
-            ObjectType::User | ObjectType::Role => self.shard.store().user(id).map(|user| user.name.clone()),
-            ObjectType::Sequence => self.shard.store().sequence(id).map(|sequence| sequence.name.clone()),
-            ObjectType::Function => self
-                .shard
-                .store()
-                .functions()
-                .find(|function| function.id == id)
-                .map(|function| function.name.clone()),
-            ObjectType::Universe | ObjectType::Collation => None,
-        }
+        let (id, store) = (u32::try_from(id).ok()?, self.shard.store());
+        Some(match kind {
+            ObjectType::Space => store.space(id).ok()?.name().to_owned(),
+            ObjectType::User | ObjectType::Role => store.user(id)?.name.clone(),
+            ObjectType::Sequence => store.sequence(id)?.name.clone(),
+            ObjectType::Function => store.functions().find(|function| function.id == id)?.name.clone(),
+            ObjectType::Universe | ObjectType::Collation => return None,
+        })
     }
 }
 

@@ -8,8 +8,8 @@ use lycosa_iproto::row::{RowBody, RowHeader};
 impl Shard {
     /// The shard is a member: it takes no writes until it leads.
     pub(crate) fn join_group(&mut self, now: u64) {
-        self.data.conditions.set_member();
-        self.data.bookkeep().queue().0.join_group();
+        self.data.conditions.set(|facts| facts.is_member = true);
+        self.data.bookkeep().queue.join_group();
         self.set_read_only(true, now);
     }
 
@@ -42,9 +42,9 @@ impl Shard {
     /// The member is about to hand over, or goes on to lead after all: meanwhile it takes no writes, and confirms reads and the
     /// earlier writes still.
     pub(crate) fn hand_over(&mut self, is_handing_over: bool, now: u64) {
-        self.data.conditions.set_handing_over(is_handing_over);
+        self.data.conditions.set(|facts| facts.is_handing_over = is_handing_over);
         if !is_handing_over {
-            self.data.bookkeep().queue().0.keep_temporary();
+            self.data.bookkeep().queue.keep_temporary();
         }
         self.update_read_only(now);
     }
@@ -53,7 +53,7 @@ impl Shard {
     pub(crate) fn stop_leading(&mut self, now: u64) -> Followed {
         let has_led = self.data.journaling.confirms_reads();
         self.data.journaling.confirm_reads(false);
-        self.data.conditions.set_handing_over(false);
+        self.data.conditions.set(|facts| facts.is_handing_over = false);
         self.set_read_only(true, now);
         // What the queue does about the change of its role is as void as the rows before.
         match self.data.journaling.has_unconfirmed_rows() {
@@ -66,13 +66,13 @@ impl Shard {
     /// The data give way to others: until then they are neither read nor changed, and give their memory back in steps.
     pub(crate) fn suspend(&mut self) {
         self.data.journaling.suspend();
-        self.data.conditions.set_suspended(true);
+        self.data.conditions.set(|facts| facts.is_suspended = true);
         self.data.upkeep().vacate();
     }
 
     /// Whether the data are suspended and have given their memory back.
     pub(crate) fn is_vacated(&self) -> bool {
-        self.data.conditions.is_suspended() && self.former.is_empty() && !self.data.store().has_garbage()
+        self.data.conditions.is_suspended && self.former.is_empty() && !self.data.store().has_garbage()
     }
 
     /// Applies the transactions of an entry that the group has decided on.

@@ -20,11 +20,9 @@ impl Shard {
         let version = self.data.journaling.system_version();
         if std::mem::replace(&mut self.roles.version, version) != version {
             let mut known = Lineage::default();
-            let all = &[0x90];
-            let mut look = |tuple: &[u8]| known.read(tuple);
-            let (store, space) = (self.data.store(), lineage::SPACE);
             // The space is always there.
-            let _ = store.select(user::ADMIN, space, 0, IteratorType::All, all, 0, u64::MAX, &mut look);
+            let rows = self.data.store().range(lineage::SPACE, 0, IteratorType::All, &[0x90], 0);
+            rows.into_iter().flatten().for_each(|row| known.read(row));
             self.roles.known = known;
         }
         &self.roles.known
@@ -32,8 +30,7 @@ impl Shard {
 
     /// The latest term that the instance has heard of.
     pub(crate) fn latest_term(&mut self) -> TermMark {
-        let known = self.lineage().term_mark();
-        known.max(self.roles.heard)
+        self.lineage().term_mark().max(self.roles.heard)
     }
 
     /// Whether another instance was promoted, so that this one takes no writes.
@@ -48,8 +45,8 @@ impl Shard {
     /// it leads and is not about to hand over: `read_only` has no effect there.
     fn may_write(&self) -> bool {
         let replication = &self.replication;
-        let is_told = match self.data.conditions.is_member() {
-            true => self.data.journaling.confirms_reads() && !self.data.conditions.is_handing_over(),
+        let is_told = match self.data.conditions.is_member {
+            true => self.data.journaling.confirms_reads() && !self.data.conditions.is_handing_over,
             false => !replication.is_read_only_configured,
         };
         is_told && !replication.is_orphan && self.identity.replica_id != 0
@@ -57,7 +54,7 @@ impl Shard {
 
     /// Refuses a choice of the master by an operator: a group elects its leader.
     pub(crate) fn check_elects_none(&self, what: &str) -> Result<()> {
-        if !self.data.conditions.is_member() {
+        if !self.data.conditions.is_member {
             return Ok(());
         }
         let message = format!(

@@ -10,7 +10,7 @@ use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::vclock::{VCLOCK_MAX, Vclock};
 use lycosa_replication::sync::UpstreamState;
 use lycosa_store::{IteratorType, Statement, system, user};
-use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::mp::Reader;
 use lycosa_tuple::value::Value;
 use std::borrow::Cow;
 use uuid::Uuid;
@@ -32,10 +32,7 @@ impl Shard {
             let message = format!("Replica count limit reached: {VCLOCK_MAX}");
             ErrorObject::client(ErrorCode::ReplicaMax, message)
         })?;
-        let mut tuple = Vec::new();
-        mp::write_array(&mut tuple, 2);
-        mp::write_uint(&mut tuple, id.into());
-        mp::write_str(&mut tuple, replica.to_string().as_bytes());
+        let tuple = Value::from(vec![id.into(), replica.to_string().into()]).encode();
         self.data.admit(Need::Register)?.transaction(user::ADMIN, |store| {
             store.execute(&Statement::Insert { space: system::CLUSTER, tuple: &tuple }).map(drop).on_wire()
         })?;
@@ -46,18 +43,15 @@ impl Shard {
 
     /// The rows of `_cluster`: number and instance.
     pub(crate) fn cluster(&self) -> Vec<(u32, Uuid)> {
-        let mut members = Vec::new();
-        let mut look = |tuple: &[u8]| {
-            let mut reader = Reader::new(tuple);
+        let member = |row| {
+            let mut reader = Reader::new(row);
             let id = reader.array().ok().and_then(|_| reader.uint().ok());
             let uuid = reader.str().ok().and_then(lycosa_replication::stream::uuid);
-            members.extend(id.and_then(|id| u32::try_from(id).ok()).zip(uuid));
+            id.and_then(|id| u32::try_from(id).ok()).zip(uuid)
         };
-        let (space, all) = (system::CLUSTER, &[0x90]);
         // The space always exists; without it the set has no members.
-        let _ =
-            self.data.store().select(user::ADMIN, space, 0, IteratorType::All, all, 0, u64::MAX, &mut look);
-        members
+        let rows = self.data.store().range(system::CLUSTER, 0, IteratorType::All, &[0x90], 0);
+        rows.into_iter().flatten().filter_map(member).collect()
     }
 
     pub(crate) fn replica_id_of(&self, replica: Uuid) -> Option<u32> {
@@ -85,7 +79,7 @@ impl Shard {
         }
         let is_there = |(lsn, vclock): &mut (u64, Vclock)| {
             // A replica's rows are its master's to answer for.
-            let is_foreign = self.data.conditions.is_read_only() && *lsn > *own_until;
+            let is_foreign = self.data.conditions.is_read_only && *lsn > *own_until;
             *lsn <= *start_until || is_foreign || replicas.count_with(vclock) >= wanted
         };
         while let Some((lsn, _)) = awaiting.pop_front_if(is_there) {
@@ -100,7 +94,7 @@ impl Shard {
         self.answer_concerns();
         let connected = self.replication.replicas.following_count();
         let is_missing = refuses_without_replicas && connected < wanted && !self.data.is_read_only();
-        self.data.conditions.set_missing_replicas(is_missing.then_some((connected, wanted)));
+        self.data.conditions.set(|facts| facts.missing_replicas = is_missing.then_some((connected, wanted)));
     }
 
     /// Brings the known replicas in line with `_cluster`, if that may have changed.
@@ -124,10 +118,10 @@ impl Shard {
         if !is_read_only || !self.data.is_read_only() {
             return Cow::Borrowed(error);
         }
-        let others = self.replication.upstreams.iter().filter(|up| up.state != UpstreamState::Myself);
-        let following =
-            |up: &&Upstream| matches!(up.state, UpstreamState::Following | UpstreamState::Syncing);
-        let mut masters: Vec<&str> = others.clone().filter(following).map(Upstream::address).collect();
+        use UpstreamState::{Following, Myself, Syncing};
+        let others = self.replication.upstreams.iter().filter(|up| up.state != Myself);
+        let following = others.clone().filter(|up| matches!(up.state, Following | Syncing));
+        let mut masters: Vec<&str> = following.map(Upstream::address).collect();
         if masters.is_empty() {
             masters = others.map(Upstream::address).collect();
         }
@@ -166,9 +160,7 @@ impl Shard {
 
     /// `box.info.masters`: every master in the order of the configuration, those too that were never reached.
     pub(crate) fn masters_value(&self) -> Value {
-        Value::Array(
-            self.replication.upstreams.iter().map(|upstream| self.upstream_value(upstream)).collect(),
-        )
+        Value::array(self.replication.upstreams.iter().map(|upstream| self.upstream_value(upstream)))
     }
 
     /// `box.info.journals`: what stays on the disk for replicas alone, and which replica is furthest behind.

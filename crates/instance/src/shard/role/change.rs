@@ -2,6 +2,7 @@
 
 use super::QUEUE_RETRY;
 use crate::shard::Shard;
+use crate::shard::admission::Admitted;
 use lycosa_replication::sync::UpstreamState;
 
 /// How long calls go on waiting on an instance that has become read-only, in microseconds: a change of the role that is
@@ -30,7 +31,7 @@ impl Shard {
     pub(crate) fn update_read_only(&mut self, now: u64) {
         let read_only = self.decide_read_only();
         if self.data.is_read_only() != read_only {
-            self.data.conditions.set_read_only(read_only);
+            self.data.conditions.set(|facts| facts.is_read_only = read_only);
             self.data.now = now;
             self.replication.own_until = self.data.journaling.lsn();
             self.begin_epoch();
@@ -48,8 +49,7 @@ impl Shard {
         }
         if self.role.waiting_ends.is_some_and(|at| at <= now) {
             self.role.waiting_ends = None;
-            let mut admitted = self.data.bookkeep();
-            let (queue, store) = admitted.queue();
+            let Admitted { queue, store, .. } = &mut self.data.bookkeep();
             queue.refuse_waiting(store, now);
         }
         self.role.next()
@@ -58,21 +58,19 @@ impl Shard {
     /// Tells the queue that `read_only` has changed, now or as soon as the rows of the masters are applied.
     fn follow_role(&mut self) {
         let (now, read_only) = (self.data.now, self.data.is_read_only());
-        if self.data.conditions.is_rebuilding() {
+        if self.data.conditions.is_rebuilding {
             // The end of the rebuild tells it.
             self.role.queue_retry = Some(now);
             return;
         }
         self.role.waiting_ends = read_only.then(|| now.saturating_add(WAITING_GRACE));
         // Twice the greatest lag since the masters were heard last: what they have sent is applied then.
-        let masters =
-            self.replication.upstreams().iter().filter(|upstream| upstream.state == UpstreamState::Following);
-        let caught_up_at =
-            masters.map(|master| master.heard_at.saturating_add(master.lag.saturating_mul(2))).max();
+        let masters = self.replication.upstreams().iter();
+        let masters = masters.filter(|upstream| upstream.state == UpstreamState::Following);
+        let caught_up_at = masters.map(|master| master.heard_at.saturating_add(master.lag.saturating_mul(2)));
         let awaits_demand = self.awaits_demand();
-        let start_at = caught_up_at.unwrap_or(0).min(now.saturating_add(MAX_STARTUP));
-        let mut admitted = self.data.bookkeep();
-        let (queue, store) = admitted.queue();
+        let start_at = caught_up_at.max().unwrap_or(0).min(now.saturating_add(MAX_STARTUP));
+        let Admitted { queue, store, .. } = &mut self.data.bookkeep();
         if !read_only && start_at > now && queue.state() == lycosa_queue::QueueState::Waiting {
             queue.begin_startup();
             self.role.queue_retry = Some(start_at);
