@@ -105,6 +105,7 @@ pub use create::{finish_recovery, finish_recovery_with};
 pub use error::{Error, OwnerChangeError, Result};
 pub use grant::{ALL_TUBES, grant_tubes, revoke_tubes};
 pub use listing::{MAX_OWNERS, SessionView};
+pub use members::{Members, write_optional};
 pub use output::{Answer, LogLevel, LogLine, TaskEvent, Woken};
 pub use owner_changes::{OwnerChange, OwnerChanges};
 pub use procedure::{Procedure, QueueMethod, TubeMethod, gives_rights};

@@ -5,7 +5,7 @@ use lycosa_tuple::mp;
 use crate::time::MICROSECONDS;
 
 /// Appends named values of a map, whose count is known at the end.
-pub(crate) struct Members<'a> {
+pub struct Members<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
     count: u16,
@@ -14,20 +14,21 @@ pub(crate) struct Members<'a> {
 
 impl<'a> Members<'a> {
     /// A map of at most 15 members: its header is one byte.
-    pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
+    pub fn new(out: &'a mut Vec<u8>) -> Self {
         let start = out.len();
         out.push(0x80);
         Self { out, start, count: 0, is_wide: false }
     }
 
     /// A map of at most 65 535 members: its header is three bytes.
-    pub(crate) fn wide(out: &'a mut Vec<u8>) -> Self {
+    pub fn wide(out: &'a mut Vec<u8>) -> Self {
         let start = out.len();
         out.extend_from_slice(&[0xde, 0, 0]);
         Self { out, start, count: 0, is_wide: true }
     }
 
-    pub(crate) fn name(&mut self, name: &str) -> &mut Vec<u8> {
+    /// Begins a member, whose value is then to be appended.
+    pub fn name(&mut self, name: &str) -> &mut Vec<u8> {
         self.count += 1;
         match self.is_wide {
             true => self.out[self.start + 1..self.start + 3].copy_from_slice(&self.count.to_be_bytes()),
@@ -37,7 +38,8 @@ impl<'a> Members<'a> {
         self.out
     }
 
-    pub(crate) fn number(&mut self, name: &str, value: u64) {
+    /// A number.
+    pub fn number(&mut self, name: &str, value: u64) {
         mp::write_uint(self.name(name), value);
     }
 
@@ -63,7 +65,7 @@ impl<'a> Members<'a> {
 }
 
 /// Appends a number, or null.
-pub(crate) fn write_optional(out: &mut Vec<u8>, number: Option<u64>) {
+pub fn write_optional(out: &mut Vec<u8>, number: Option<u64>) {
     match number {
         Some(number) => mp::write_uint(out, number),
         None => mp::write_nil(out),

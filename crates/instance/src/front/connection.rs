@@ -301,13 +301,18 @@ impl Connections {
     /// The connection with the most bytes of unserved requests: among connections that sent nothing for `patience`
     /// microseconds, or among all if there is none.
     pub(crate) fn worst_sender(&self, now: u64, patience: u64) -> Option<ConnectionSlot> {
-        let candidates = self.slots.iter().enumerate().filter_map(|(place, connection)| {
-            let connection = connection.as_ref().filter(|connection| connection.unserved() > 0)?;
+        self.worst(|connection| {
             let is_stalled = now.saturating_sub(connection.sent_at) >= patience;
-            Some(((is_stalled, connection.unserved()), place))
+            (is_stalled, connection.unserved())
+        })
+    }
+
+    /// The connection with the largest value, among those whose number is not 0.
+    fn worst(&self, value: impl Fn(&Connection) -> (bool, usize)) -> Option<ConnectionSlot> {
+        let values = self.slots.iter().enumerate().filter_map(|(place, connection)| {
+            Some((value(connection.as_ref()?), place)).filter(|((_, bytes), _)| *bytes > 0)
         });
-        let (_, place) = candidates.max()?;
-        u32::try_from(place).ok().map(ConnectionSlot)
+        u32::try_from(values.max()?.1).ok().map(ConnectionSlot)
     }
 
     /// The reader of a connection has taken something.
@@ -320,13 +325,10 @@ impl Connections {
     /// The connection with the most bytes that could leave: among those whose readers have taken nothing for `patience`
     /// microseconds, or among all if there is none.
     pub(crate) fn worst_reader(&self, now: u64, patience: u64) -> Option<ConnectionSlot> {
-        let candidates = self.slots.iter().enumerate().filter_map(|(place, connection)| {
-            let connection = connection.as_ref().filter(|connection| connection.replies.ready_bytes() > 0)?;
+        self.worst(|connection| {
             let is_stalled = now.saturating_sub(connection.took_at) >= patience;
-            Some(((is_stalled, connection.replies.ready_bytes()), place))
-        });
-        let (_, place) = candidates.max()?;
-        u32::try_from(place).ok().map(ConnectionSlot)
+            (is_stalled, connection.replies.ready_bytes())
+        })
     }
 
     /// Puts the connection on the list of connections with bytes to write.

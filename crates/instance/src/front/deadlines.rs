@@ -71,7 +71,7 @@ impl Instance {
                     break due;
                 }
             };
-            self.loop_time.end_source(place);
+            self.loop_time.end_part(place);
             let at = match due {
                 Due::Now => Some(now),
                 Due::At(at) => Some(at),
@@ -154,13 +154,10 @@ impl Instance {
             Source::Selects => Due::Never,
             Source::Checkpoint => self.shard.tick_checkpoints().into(),
             Source::History => match self.next_pulse() {
-                Some(next) if next <= now || next > now + 2 * pulse::PERIOD => {
-                    if self.step_pulse() {
-                        Due::Now
-                    } else {
-                        self.next_pulse().into()
-                    }
-                }
+                Some(next) if next <= now || next > now + 2 * pulse::PERIOD => match self.step_pulse() {
+                    true => Due::Now,
+                    false => self.next_pulse().into(),
+                },
                 next => next.into(),
             },
         }

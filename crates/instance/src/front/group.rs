@@ -121,10 +121,7 @@ impl Instance {
         self.input(now, |instance| {
             instance.settle(|instance| instance.shard.abandon_checkpoint("the data are loaded anew"));
             instance.void_replies();
-            let users = instance.front.connections.iter().map(|connection| connection.user).collect();
-            let changed = instance.settle(|instance| instance.shard.restore(confirmed, users));
-            instance.front.connections.break_off(|connection| changed.contains(&connection.user));
-            instance.front.connections.release(instance.shard.journaling().released());
+            instance.replace_data(|shard, users| shard.restore(confirmed, users));
         });
     }
 

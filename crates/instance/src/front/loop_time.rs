@@ -94,7 +94,7 @@ impl LongestTurn {
             ("us", Value::from(self.elapsed)),
             ("cpu_us", self.processor.into()),
             ("time", Value::Double(self.at as f64 / 1e6)),
-            ("part", self.parts.first().map_or(Value::Nil, |(name, _)| (*name).into())),
+            ("part", self.parts.first().map(|(name, _)| *name).into()),
             ("parts", Value::map(self.parts.iter().copied())),
         ])
     }
@@ -140,7 +140,8 @@ pub(crate) struct LoopTime {
     turn: Measured,
     longest_turn: Measured,
     longest_turn_cpu: Measured,
-    turns: Histogram,
+    /// Lengths of all turns.
+    pub(crate) turns: Histogram,
 }
 
 impl LoopTime {
@@ -170,11 +171,6 @@ impl LoopTime {
         [self.longest_turn.shown(), self.longest_turn_cpu.shown()]
     }
 
-    /// Lengths of all turns.
-    pub(crate) fn turns(&self) -> &Histogram {
-        &self.turns
-    }
-
     /// A turn begins, unless one has begun.
     pub(crate) fn begin_turn(&mut self, now: u64) {
         if self.in_turn {
@@ -189,11 +185,7 @@ impl LoopTime {
     }
 
     /// A part of the turn has ended, the one of the source at that place.
-    pub(crate) fn end_source(&mut self, place: usize) {
-        self.end_part(place);
-    }
-
-    fn end_part(&mut self, place: usize) {
+    pub(crate) fn end_part(&mut self, place: usize) {
         let now = self.elapsed();
         let held = now.saturating_sub(std::mem::replace(&mut self.part_began, now));
         self.turn.parts[place] += held;
@@ -246,8 +238,8 @@ mod tests {
                 let clock = Arc::clone(clock);
                 Box::new(move || clock.load(Ordering::Relaxed))
             };
-            time.clocks.set_elapsed(read(&clocks[0]));
-            time.clocks.set_processor(read(&clocks[1]));
+            time.clocks.elapsed = Some(read(&clocks[0]));
+            time.clocks.processor = Some(read(&clocks[1]));
             Self(clocks)
         }
 
@@ -261,7 +253,7 @@ mod tests {
     fn turn(time: &mut LoopTime, clocks: &FakeClocks, at: u64, source: (u64, u64), replies: (u64, u64)) {
         time.begin_turn(at);
         clocks.pass(source.0, source.1);
-        time.end_source(0);
+        time.end_part(0);
         clocks.pass(replies.0, replies.1);
         time.end_part(TurnPart::Replies.place());
         time.end_turn();
@@ -295,7 +287,7 @@ mod tests {
     fn without_clocks_nothing_is_told() {
         let mut time = LoopTime::default();
         time.begin_turn(7);
-        time.end_source(1);
+        time.end_part(1);
         time.end_turn();
         time.end_turn();
         assert_eq!(time.longest_turns(), [None, None]);

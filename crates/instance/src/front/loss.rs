@@ -30,6 +30,7 @@
 use std::collections::HashSet;
 
 use lycosa_iproto::reply;
+use lycosa_store::UserId;
 
 use crate::front::Front;
 use crate::front::selects::LongSelects;
@@ -59,8 +60,16 @@ impl Instance {
         });
         self.front.parked.void_answers(&error);
         self.front.selects = LongSelects::default();
+        self.replace_data(|shard, users| shard.lose(from, confirmed, users));
+    }
+
+    /// Replaces the data, and breaks off the connections of users that others have replaced.
+    pub(crate) fn replace_data(
+        &mut self,
+        replace: impl FnOnce(&mut Shard, HashSet<UserId>) -> HashSet<UserId>,
+    ) {
         let users = self.front.connections.iter().map(|connection| connection.user).collect();
-        let changed = self.settle(|instance| instance.shard.lose(from, confirmed, users));
+        let changed = self.settle(|instance| replace(&mut instance.shard, users));
         self.front.connections.break_off(|connection| changed.contains(&connection.user));
         self.front.connections.release(self.shard.journaling().released());
     }

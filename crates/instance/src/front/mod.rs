@@ -203,9 +203,11 @@ impl Instance {
     pub fn reconfigure(&mut self, settings: Settings, memory_limit: u64) {
         let rule_ends = self.front.settings.guest_on_loopback && !settings.guest_on_loopback;
         let Settings { loading, lua, native_queue, queue_on_demand, program_tubes, hooked_queue, .. } =
-            self.front.settings;
-        self.front.settings =
-            Settings { loading, lua, native_queue, queue_on_demand, program_tubes, hooked_queue, ..settings };
+            std::mem::replace(&mut self.front.settings, settings);
+        let own = &mut self.front.settings;
+        (own.loading, own.lua, own.native_queue) = (loading, lua, native_queue);
+        (own.queue_on_demand, own.program_tubes, own.hooked_queue) =
+            (queue_on_demand, program_tubes, hooked_queue);
         self.front.update_allowance();
         // Whether `guest` may call what it has called before is to be asked again.
         self.shard.forget_resolved();

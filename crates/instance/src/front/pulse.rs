@@ -13,8 +13,10 @@ mod periods;
 
 use std::collections::VecDeque;
 
+use lycosa_queue::Members;
 use lycosa_queue::status::Histogram;
 use lycosa_tuple::mp;
+use lycosa_tuple::value::Value;
 
 /// Length of a period, µs.
 pub(crate) const PERIOD: u64 = 10_000_000;
@@ -105,12 +107,14 @@ impl Pulse {
         self.period = next;
     }
 
-    fn write(&self, out: &mut Vec<u8>) {
-        mp::write_map(out, 3);
-        mp::write_str(out, b"until");
-        mp::write_uint(out, self.period * (PERIOD / 1_000_000));
+    /// Appends the history as a map. `until` is in seconds since the epoch. `fine` and `coarse` have arrays of
+    /// `[waiting calls, age of the oldest ready task, p99 of turns, p99 of syncs]`, the latest at the end. Times are in
+    /// seconds, and an unknown value is nil.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let mut map = Members::new(out);
+        map.number("until", self.period * (PERIOD / 1_000_000));
         for (name, points) in [("fine", &self.fine), ("coarse", &self.coarse)] {
-            mp::write_str(out, name.as_bytes());
+            let out = map.name(name);
             mp::write_array(out, points.len() as u32);
             for point in points {
                 let Some(point) = point else {
@@ -120,10 +124,7 @@ impl Pulse {
                 mp::write_array(out, 4);
                 mp::write_uint(out, point.waiting.into());
                 for (duration, unit) in [(point.oldest, 1e3), (point.turn, 1e6), (point.sync, 1e6)] {
-                    match duration {
-                        Some(duration) => mp::write_double(out, f64::from(duration) / unit),
-                        None => mp::write_nil(out),
-                    }
+                    Value::from(duration.map(|duration| f64::from(duration) / unit)).write(out);
                 }
             }
         }

@@ -8,6 +8,7 @@ use lycosa_iproto::request::{Body, Header, Request, RequestError, Sql};
 use lycosa_iproto::{keys, reply};
 use lycosa_store::{Access, IteratorType, Object, SpaceId, Statement, UserId, system, user};
 use lycosa_tuple::mp;
+use lycosa_tuple::value::Value;
 
 use crate::front::Front;
 use crate::front::call::loading_error;
@@ -15,6 +16,7 @@ use crate::front::caller::{FrameReply, ReplyTo};
 use crate::front::loop_time::Outside;
 use crate::shard::Shard;
 use crate::shard::data::{Data, Select};
+use crate::shard::replication::vclock_value;
 use crate::shard::wire_error::OnWire;
 use crate::{Caller, ConnectionSlot, Instance, InvokeKind, OwnedStatement, Result};
 
@@ -34,21 +36,13 @@ impl Instance {
             }
             _ => self.front.counts.count(header.kind),
         }
-        let is_of_replica = matches!(
-            request.body,
-            Body::Join { .. } | Body::Subscribe(_) | Body::FetchSnapshot | Body::Register { .. }
-        );
-        let needs_usage = !matches!(
-            request.body,
-            Body::Ping
-                | Body::Auth { .. }
-                | Body::Vote
-                | Body::VoteDeprecated
-                | Body::Id { .. }
-                | Body::Unknown(_)
-        );
-        let asks_version = !matches!(request.body, Body::Unknown(_));
-        let wanted = if asks_version { header.schema_version } else { 0 };
+        use Body::{Auth, FetchSnapshot, Id, Join, Ping, Register, Subscribe, Unknown, Vote, VoteDeprecated};
+        let is_of_replica =
+            matches!(request.body, Join { .. } | Subscribe(_) | FetchSnapshot | Register { .. });
+        let is_about_login = matches!(request.body, Ping | Auth { .. } | Vote | VoteDeprecated | Id { .. });
+        let is_unknown = matches!(request.body, Unknown(_));
+        let needs_usage = !is_about_login && !is_unknown;
+        let wanted = if is_unknown { 0 } else { header.schema_version };
         if let Err(error) = self.front.admit(&self.shard, slot, wanted, needs_usage) {
             return match is_of_replica {
                 true => self.front.refuse_replica(&self.shard, to, &error),
@@ -88,13 +82,12 @@ impl Instance {
             Body::Call { .. } | Body::Call16 { .. } => Ok(()),
             Body::Select { space, index, limit, offset, iterator, key } => {
                 let (offset, limit) = (offset.into(), limit.into());
-                IteratorType::try_from(iterator).on_wire().and_then(|iterator| {
-                    let select = Select { space, index, iterator, key, offset, limit };
-                    if space == system::SESSION_SETTINGS && self.front.settings.lua {
-                        return self.select_settings(to, &select);
-                    }
-                    self.handle_select(to, &select)
-                })
+                let iterator = IteratorType::try_from(iterator).on_wire()?;
+                let select = Select { space, index, iterator, key, offset, limit };
+                match space == system::SESSION_SETTINGS && self.front.settings.lua {
+                    true => self.select_settings(to, &select),
+                    false => self.handle_select(to, &select),
+                }
             }
             Body::Insert { space, tuple } => self.change(to, &Statement::Insert { space, tuple }),
             Body::Replace { space, tuple } => self.change(to, &Statement::Replace { space, tuple }),
@@ -256,10 +249,8 @@ impl Front {
         });
         let current = u64::from(shard.store().schema_version());
         if wanted != 0 && wanted != current {
-            return Err(ErrorObject::client(
-                ErrorCode::WrongSchemaVersion,
-                format!("Wrong schema version, current: {current}, in request: {wanted}"),
-            ));
+            let message = format!("Wrong schema version, current: {current}, in request: {wanted}");
+            return Err(ErrorObject::client(ErrorCode::WrongSchemaVersion, message));
         }
         if is_admitted {
             return Ok(());
@@ -311,58 +302,35 @@ impl Front {
     }
 
     fn reply_ballot(&mut self, shard: &mut Shard, to: FrameReply) -> Result<()> {
-        let vclock = shard.journaling().vclock().clone();
-        let oldest = shard.oldest_vclock();
-        let read_only = shard.is_read_only();
-        let is_configured = shard.is_read_only_configured();
         let term = shard.latest_term();
-        let election = shard.election().map(|election| election.term);
-        let is_forwarded = self.connections.get(to.slot).is_some_and(|connection| connection.is_forwarded);
+        let mut ballot = vec![
+            (keys::ballot::IS_READ_ONLY_CONFIGURED, Value::from(shard.is_read_only_configured())),
+            (keys::ballot::IS_READ_ONLY, shard.is_read_only().into()),
+            (keys::ballot::VCLOCK, vclock_value(shard.journaling().vclock())),
+            (keys::ballot::OLDEST_VCLOCK, vclock_value(&shard.oldest_vclock())),
+        ];
         let replicas = shard.replicas();
         let (following, wanted) = (replicas.following_count(), self.settings.replicas_before_reply);
         // The ballot of an instance without any replicas is that of a Tarantool, byte for byte.
-        let tells_replicas = wanted > 0 || replicas.iter().any(|peer| peer.id != 0);
-        self.reply_with(shard, to, |out| {
-            mp::write_map(out, 1);
-            mp::write_uint(out, u64::from(keys::BALLOT));
-            let further = u32::from(term.number > 0) + u32::from(election.is_some());
-            mp::write_map(out, 4 + 2 * u32::from(tells_replicas) + further);
-            mp::write_uint(out, u64::from(keys::ballot::IS_READ_ONLY_CONFIGURED));
-            mp::write_bool(out, is_configured);
-            mp::write_uint(out, u64::from(keys::ballot::IS_READ_ONLY));
-            mp::write_bool(out, read_only);
-            mp::write_uint(out, u64::from(keys::ballot::VCLOCK));
-            vclock.encode(out);
-            mp::write_uint(out, u64::from(keys::ballot::OLDEST_VCLOCK));
-            oldest.encode(out);
-            if tells_replicas {
-                mp::write_uint(out, u64::from(keys::ballot::REPLICAS_FOLLOWING));
-                mp::write_uint(out, following as u64);
-                mp::write_uint(out, u64::from(keys::ballot::REPLICAS_BEFORE_REPLY));
-                mp::write_uint(out, wanted as u64);
-            }
-            if term.number > 0 {
-                mp::write_uint(out, u64::from(keys::ballot::TERM));
-                mp::write_array(out, 2);
-                mp::write_uint(out, term.number);
-                mp::write_uint(out, term.owner.into());
-            }
-            if let Some(term) = election {
-                mp::write_uint(out, u64::from(keys::ballot::ELECTION));
-                mp::write_array(out, 2);
-                mp::write_uint(out, term);
-                mp::write_bool(out, is_forwarded);
-            }
-        })
+        if wanted > 0 || replicas.iter().any(|peer| peer.id != 0) {
+            ballot.push((keys::ballot::REPLICAS_FOLLOWING, (following as u64).into()));
+            ballot.push((keys::ballot::REPLICAS_BEFORE_REPLY, (wanted as u64).into()));
+        }
+        if term.number > 0 {
+            ballot.push((keys::ballot::TERM, Value::array([term.number, term.owner.into()])));
+        }
+        if let Some(election) = shard.election() {
+            let is_forwarded =
+                self.connections.get(to.slot).is_some_and(|connection| connection.is_forwarded);
+            ballot.push((keys::ballot::ELECTION, vec![election.term.into(), is_forwarded.into()].into()));
+        }
+        let ballot = Value::map([(keys::BALLOT, Value::map(ballot))]);
+        self.reply_with(shard, to, |out| ballot.write(out))
     }
 
     fn reply_vclock(&mut self, shard: &Shard, to: FrameReply) -> Result<()> {
-        let vclock = shard.journaling().vclock().clone();
-        self.reply_with(shard, to, |out| {
-            mp::write_map(out, 1);
-            mp::write_uint(out, u64::from(keys::VCLOCK));
-            vclock.encode(out);
-        })
+        let body = Value::map([(keys::VCLOCK, vclock_value(shard.journaling().vclock()))]);
+        self.reply_with(shard, to, |out| body.write(out))
     }
 
     /// Ends the reply that was just encoded. It may leave when everything that is in the journal's batches so far is

@@ -81,9 +81,7 @@ mod tests {
             Box::new(move || clock.load(Ordering::Relaxed))
         };
         let (time, processor) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(1)));
-        let mut clocks = Clocks::default();
-        clocks.set_elapsed(read(&time));
-        clocks.set_processor(read(&processor));
+        let clocks = Clocks { elapsed: Some(read(&time)), processor: Some(read(&processor)) };
         let mut share = Share::default();
         let mut done = 0;
         while time.load(Ordering::Relaxed) < 1_000_000 {

@@ -248,10 +248,7 @@ impl Journaling {
             let lost = self.lost_vclock.get(id).max(lsn);
             self.lost_vclock.set(id, lost).expect("the id is one of a vclock");
         }
-        if self.losses.len() == MAX_LOSSES {
-            self.losses.pop_front();
-        }
-        self.losses.push_back((self.last_kept(from), self.lsn));
+        self.note_loss(self.last_kept(from));
         self.lsn += 1;
         self.offset = self.lsn - vclock.signature();
         self.durable = self.lsn;
@@ -259,13 +256,26 @@ impl Journaling {
         self.durable_vclock = vclock.clone();
         self.vclock = vclock;
         self.closed = from;
+        self.clear_rows();
+        self.bump_system_version();
+    }
+
+    /// Notes that the rows behind that one are lost.
+    fn note_loss(&mut self, kept: u64) {
+        if self.losses.len() == MAX_LOSSES {
+            self.losses.pop_front();
+        }
+        self.losses.push_back((kept, self.lsn));
+    }
+
+    /// Forgets all rows that are not durable.
+    fn clear_rows(&mut self) {
         self.taken.clear();
         self.rows.clear();
         self.ends.clear();
         self.owners.clear();
         self.full.clear();
         self.full_bytes = 0;
-        self.bump_system_version();
     }
 
     /// The last number that is not lost when every row behind `from` is. After a loss the numbers go on behind a number that
@@ -309,14 +319,8 @@ impl Journaling {
         if self.has_failed {
             return store.drain_committed(&mut |_| {});
         }
-        for (header, body) in rows {
-            if body.space().is_some_and(|space| space <= system::MAX) {
-                self.system_version += 1;
-            }
-            row::encode_row(&mut self.rows, header, body);
-            self.vclock.set(header.replica_id, header.lsn).expect("the caller has checked the ids");
-        }
-        self.lsn = self.vclock.signature() + self.offset;
+        rows.iter().for_each(|(header, body)| row::encode_row(&mut self.rows, header, body));
+        self.follow(rows);
         self.end_transaction();
         self.close_full();
         let (mut foreign, timestamp) = (effects, now as f64 / 1e6);
@@ -328,6 +332,17 @@ impl Journaling {
                 self.close_full();
             }
         });
+    }
+
+    /// Brings the clock up to rows of another instance.
+    fn follow(&mut self, rows: &[(RowHeader, RowBody<'_>)]) {
+        for (header, body) in rows {
+            if body.space().is_some_and(|space| space <= system::MAX) {
+                self.system_version += 1;
+            }
+            self.vclock.set(header.replica_id, header.lsn).expect("the caller has checked the ids");
+        }
+        self.lsn = self.vclock.signature() + self.offset;
     }
 
     /// As [`Self::encode`], for the rare callers.

@@ -8,20 +8,12 @@ use lycosa_store::Budget;
 #[derive(Default)]
 pub(crate) struct Clocks {
     /// Microseconds by a clock that never goes back.
-    elapsed: Option<Box<dyn Fn() -> u64 + Send>>,
+    pub(crate) elapsed: Option<Box<dyn Fn() -> u64 + Send>>,
     /// Microseconds of the processor that this thread has had.
-    processor: Option<Box<dyn Fn() -> u64 + Send>>,
+    pub(crate) processor: Option<Box<dyn Fn() -> u64 + Send>>,
 }
 
 impl Clocks {
-    pub(crate) fn set_elapsed(&mut self, elapsed: Box<dyn Fn() -> u64 + Send>) {
-        self.elapsed = Some(elapsed);
-    }
-
-    pub(crate) fn set_processor(&mut self, processor: Box<dyn Fn() -> u64 + Send>) {
-        self.processor = Some(processor);
-    }
-
     /// Microseconds by the clock, if there is one.
     pub(crate) fn clock(&self) -> Option<u64> {
         self.elapsed.as_ref().map(|clock| clock())

@@ -18,12 +18,13 @@ fn expiration(summary: &lycosa_expiration::Summary) -> Value {
         ("lag_us", summary.lag_us.into()),
         ("longest_hold_us", summary.longest_hold_us.into()),
         ("longest_hold_cpu_us", summary.longest_hold_cpu_us.into()),
-        ("next_us", summary.next.map_or(Value::Nil, Value::Uint)),
+        ("next_us", summary.next.into()),
     ])
 }
 
-fn longest_turn(turn: Option<&LongestTurn>) -> Value {
-    turn.map_or(Value::Nil, LongestTurn::value)
+/// Microseconds as seconds.
+pub(super) fn seconds(micros: u64) -> Value {
+    Value::Double(micros as f64 / 1e6)
 }
 
 /// What waits for the clients and from them, beside its bounds: bytes of replies that no client has read yet, and of requests
@@ -125,8 +126,8 @@ impl Status {
             "deadline_lag" => Value::map([("last_us", self.lag.last), ("longest_us", self.lag.longest)]),
             "longest_turns_us" => Value::map(self.longest_turns.iter().copied()),
             "longest_turns_cpu_us" => Value::map(self.longest_turns_cpu.iter().copied()),
-            "longest_turn" => longest_turn(self.longest_turn.as_ref()),
-            "longest_turn_cpu" => longest_turn(self.longest_turn_cpu.as_ref()),
+            "longest_turn" => self.longest_turn.as_ref().map(LongestTurn::value).into(),
+            "longest_turn_cpu" => self.longest_turn_cpu.as_ref().map(LongestTurn::value).into(),
             "term" => self.term.clone()?,
             "journals" => self.journals.clone(),
             "expiration" => expiration(&self.expiration),
@@ -216,10 +217,6 @@ impl Instance {
         self.shard.is_read_only().then_some(reason)
     }
 
-    pub(super) fn box_info_memory(&self) -> Value {
-        memory_value(&self.status())
-    }
-
     pub(super) fn box_slab_info(&self) -> Value {
         let memory = self.shard.store().memory();
         let share = |part: u64, whole: u64| {
@@ -261,7 +258,7 @@ fn checkpoint(status: &CheckpointStatus) -> Value {
         let last = [
             ("vclock", vclock_value(vclock)),
             ("signature", vclock.signature().into()),
-            ("time", Value::Double(*at as f64 / 1e6)),
+            ("time", seconds(*at)),
             ("rows", (*rows).into()),
             ("bytes", (*bytes).into()),
             ("duration_us", (*duration).into()),

@@ -38,7 +38,7 @@ impl Instance {
     ) -> Result<u32> {
         let value = match function {
             Function::Info => self.box_info(),
-            Function::InfoMemory => self.box_info_memory(),
+            Function::InfoMemory => info::memory_value(&self.status()),
             Function::Stat => self.box_stat(args)?,
             Function::StatNet => self.box_stat_net(),
             Function::SlabInfo => self.box_slab_info(),

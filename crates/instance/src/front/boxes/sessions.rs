@@ -9,6 +9,7 @@ use lycosa_store::Access;
 use lycosa_tuple::value::Value;
 
 use super::arguments::{self, Arguments};
+use super::info::seconds;
 
 use crate::front::connection::Connection;
 use crate::shard::wire_error::{self, OnWire};
@@ -31,8 +32,8 @@ impl Instance {
         let (views, is_all) = self.shard.queue().sessions(self.shard.store(), caller).on_wire()?;
         let by_id: HashMap<u64, &Connection> =
             self.front.connections.iter().map(|connection| (connection.id, connection)).collect();
-        let sessions: Vec<Value> = views.iter().map(|view| self.session(view, &by_id)).collect();
-        Ok(Value::map([("sessions", Value::from(sessions)), ("complete", Value::from(is_all))]))
+        let sessions = Value::array(views.iter().map(|view| self.session(view, &by_id)));
+        Ok(Value::map([("sessions", sessions), ("complete", is_all.into())]))
     }
 
     /// `lycosa.session.release(connection[, {reason}])`: releases all tasks that the session of the connection has taken
@@ -77,31 +78,23 @@ impl Instance {
 
     fn session(&self, view: &SessionView, by_id: &HashMap<u64, &Connection>) -> Value {
         let connections = view.connections.iter().map(|&id| self.connection(id, by_id.get(&id).copied()));
-        let connections: Vec<Value> = connections.collect();
-        let taken = view.taken.iter().map(|(tube, count)| (Value::from(tube.as_str()), Value::from(*count)));
-        let mut members = vec![
-            (Value::from("connections"), Value::from(connections)),
-            (Value::from("taken"), Value::Map(taken.collect())),
-        ];
-        let mut add = |name: &str, value: Option<Value>| {
-            members.extend(value.map(|value| (Value::from(name), value)));
-        };
-        add("user", view.user.as_deref().map(Value::from));
-        add("taken_at", view.oldest.map(moment));
-        add("expires", view.expires.map(moment));
-        add("lease_ends", view.lease_ends.map(moment));
-        Value::Map(members)
+        let taken = view.taken.iter().map(|(tube, count)| (tube.as_str(), *count));
+        let mut members = vec![("connections", Value::array(connections)), ("taken", Value::map(taken))];
+        members.extend(view.user.as_deref().map(|user| ("user", user.into())));
+        let times = [("taken_at", view.oldest), ("expires", view.expires), ("lease_ends", view.lease_ends)];
+        members.extend(times.into_iter().filter_map(|(name, time)| Some((name, seconds(time?)))));
+        Value::map(members)
     }
 
     /// A connection of a session; one of a program has a number only.
     fn connection(&self, id: u64, connection: Option<&Connection>) -> Value {
-        let mut members = vec![(Value::from("id"), Value::from(id))];
+        let mut members = vec![("id", Value::from(id))];
         if let Some(connection) = connection {
-            members.push((Value::from("user"), self.user_name(connection.user).into()));
-            members.push((Value::from("address"), connection.origin.peer.as_str().into()));
-            members.push((Value::from("since"), moment(connection.since)));
+            members.push(("user", self.user_name(connection.user).into()));
+            members.push(("address", connection.origin.peer.as_str().into()));
+            members.push(("since", seconds(connection.since)));
         }
-        Value::Map(members)
+        Value::map(members)
     }
 }
 
@@ -120,9 +113,4 @@ fn no_such_session(id: u64) -> ErrorObject {
     );
     let error = ErrorObject::client(ErrorCode::IllegalParams, message);
     wire_error::named(error, Some("NO_SUCH_SESSION"))
-}
-
-/// Microseconds since the epoch as seconds.
-fn moment(micros: u64) -> Value {
-    Value::Double(micros as f64 / 1e6)
 }

@@ -4,22 +4,8 @@ use lycosa_iproto::keys::RequestType;
 use lycosa_tuple::value::Value;
 
 use super::arguments::Arguments;
+use super::status::TYPES;
 use crate::{Instance, Result, Status};
-
-/// The rows of `box.stat` in Tarantool's words; CALL_16 counts as CALL.
-const ROWS: [(&str, &[RequestType]); 11] = [
-    ("SELECT", &[RequestType::Select]),
-    ("INSERT", &[RequestType::Insert]),
-    ("REPLACE", &[RequestType::Replace]),
-    ("UPDATE", &[RequestType::Update]),
-    ("UPSERT", &[RequestType::Upsert]),
-    ("DELETE", &[RequestType::Delete]),
-    ("CALL", &[RequestType::Call, RequestType::Call16]),
-    ("EVAL", &[RequestType::Eval]),
-    ("AUTH", &[RequestType::Auth]),
-    ("EXECUTE", &[RequestType::Execute]),
-    ("PREPARE", &[RequestType::Prepare]),
-];
 
 impl Instance {
     pub(super) fn box_stat(&self, args: &[u8]) -> Result<Value> {
@@ -34,48 +20,36 @@ impl Instance {
         let count = |kinds: &[RequestType]| {
             kinds.iter().map(|&kind| status.requests.with_statements(kind)).sum::<u64>()
         };
-        let mut rows: Vec<_> = ROWS.iter().map(|(name, kinds)| (*name, status.rate(count(kinds)))).collect();
-        rows.push(("ERROR", status.rate(status.requests.errors)));
-        Value::map(rows)
+        // In Tarantool's words; CALL_16 counts as CALL.
+        let shown = TYPES.iter().filter(|(name, _)| !matches!(*name, "ping" | "other"));
+        let rows = shown.map(|(name, kinds)| (name.to_uppercase(), status.rate(count(kinds))));
+        Value::map(rows.chain([("ERROR".to_owned(), status.rate(status.requests.errors))]))
     }
 
     pub(super) fn box_stat_net(&self) -> Value {
         let status = self.status();
+        let counts = &status.requests;
+        let connections = [
+            ("current", Value::from(status.connections as u64)),
+            ("total", counts.connections.into()),
+            ("rps", status.per_second(counts.connections)),
+            ("refused", counts.refused_connections.into()),
+        ];
+        let buffer = |current: usize, limit: usize, closed: u64| {
+            Value::map([("current", current as u64), ("limit", limit as u64), ("closed", closed)])
+        };
+        let (output, input) = (status.unread_output, status.unserved_input);
+        let requests = [
+            ("total", Value::from(counts.total())),
+            ("current", Value::from(status.waiting_calls as u64)),
+            ("rps", status.per_second(counts.total())),
+            ("malformed", counts.malformed.into()),
+        ];
         Value::map([
-            (
-                "CONNECTIONS",
-                Value::map([
-                    ("current", Value::from(status.connections as u64)),
-                    ("total", status.requests.connections.into()),
-                    ("rps", status.per_second(status.requests.connections)),
-                    ("refused", status.requests.refused_connections.into()),
-                ]),
-            ),
-            (
-                "OUTPUT",
-                Value::map([
-                    ("current", Value::from(status.unread_output as u64)),
-                    ("limit", (status.max_output_total as u64).into()),
-                    ("closed", status.closed_for_output.into()),
-                ]),
-            ),
-            (
-                "INPUT",
-                Value::map([
-                    ("current", Value::from(status.unserved_input as u64)),
-                    ("limit", (status.max_input_total as u64).into()),
-                    ("closed", status.requests.closed_for_input.into()),
-                ]),
-            ),
-            (
-                "REQUESTS",
-                Value::map([
-                    ("total", Value::from(status.requests.total())),
-                    ("current", Value::from(status.waiting_calls as u64)),
-                    ("rps", status.per_second(status.requests.total())),
-                    ("malformed", status.requests.malformed.into()),
-                ]),
-            ),
+            ("CONNECTIONS", Value::map(connections)),
+            ("OUTPUT", buffer(output, status.max_output_total, status.closed_for_output)),
+            ("INPUT", buffer(input, status.max_input_total, counts.closed_for_input)),
+            ("REQUESTS", Value::map(requests)),
             ("RECEIVED", status.rate(status.received)),
             ("SENT", status.rate(status.sent)),
         ])

@@ -4,13 +4,14 @@
 //! too. The crate `metrics` reads these maps.
 
 use lycosa_iproto::keys::RequestType;
-use lycosa_queue::status::{Histogram, Issue, Page, Survey};
+use lycosa_queue::status::{Issue, Page, Survey};
+use lycosa_queue::{Members, write_optional};
 use lycosa_store::Budget;
 use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 
 use super::arguments::Arguments;
-use super::info::memory_value;
+use super::info::{memory_value, seconds};
 use crate::shard::wire_error::OnWire;
 use crate::{Caller, Instance, Result};
 
@@ -20,7 +21,7 @@ const SURVEY: Budget<'static> = Budget::of_rows(1024);
 const SURVEY_TIME: u64 = 200;
 
 /// Types of requests that are told; others count as the last one.
-const TYPES: [(&str, &[RequestType]); 13] = [
+pub(super) const TYPES: [(&str, &[RequestType]); 13] = [
     ("select", &[RequestType::Select]),
     ("insert", &[RequestType::Insert]),
     ("replace", &[RequestType::Replace]),
@@ -81,18 +82,13 @@ impl Instance {
         let queue = self.shard.queue();
         let (tubes, next) = queue.statuses(store, caller, page, now).on_wire()?;
         let is_first = page.after.is_none() && page.tube.is_none();
-        mp::write_map(out, 2 + u32::from(is_first));
-        mp::write_str(out, b"tubes");
-        mp::write_array(out, tubes.len() as u32);
-        tubes.iter().for_each(|tube| tube.write(out));
-        mp::write_str(out, b"next");
-        match next {
-            Some(next) => mp::write_uint(out, next),
-            None => mp::write_nil(out),
-        }
+        let mut map = Members::new(out);
+        let list = map.name("tubes");
+        mp::write_array(list, tubes.len() as u32);
+        tubes.iter().for_each(|tube| tube.write(list));
+        write_optional(map.name("next"), next);
         if is_first {
-            mp::write_str(out, b"instance");
-            self.write_instance(Extras { history, issues }, out);
+            self.write_instance(Extras { history, issues }, map.name("instance"));
         }
         Ok(next)
     }
@@ -114,52 +110,33 @@ impl Instance {
     /// A space of a tube is gone.
     pub fn write_overview(&self, survey: Survey, out: &mut Vec<u8>) -> Result<()> {
         let (store, queue, now) = (self.shard.store(), self.shard.queue(), self.shard.now());
-        let numbers = [("waiting_takes", survey.waiting_takes), ("faulty", survey.faulty as u64)];
-        let oldest = survey.oldest_ready_age;
-        mp::write_map(out, numbers.len() as u32 + 3);
-        for (name, number) in numbers {
-            mp::write_str(out, name.as_bytes());
-            mp::write_uint(out, number);
-        }
-        mp::write_str(out, b"oldest_ready_age");
-        match oldest {
-            Some(age) => mp::write_double(out, age as f64 / 1e6),
-            None => mp::write_nil(out),
-        }
+        let mut map = Members::new(out);
+        map.number("waiting_takes", survey.waiting_takes);
+        map.number("faulty", survey.faulty as u64);
+        let oldest = survey.oldest_ready_age.map(seconds);
+        Value::from(oldest).write(map.name("oldest_ready_age"));
         let statuses = survey.gravest().into_iter().map(|id| queue.status_of_id(store, id, now));
         let tubes = statuses.collect::<Result<Vec<_>, _>>().on_wire()?;
-        mp::write_str(out, b"tubes");
-        mp::write_array(out, tubes.iter().flatten().count() as u32);
-        tubes.iter().flatten().for_each(|tube| tube.write(out));
-        mp::write_str(out, b"instance");
-        self.write_instance(Extras { history: true, issues: true }, out);
+        let list = map.name("tubes");
+        mp::write_array(list, tubes.iter().flatten().count() as u32);
+        tubes.iter().flatten().for_each(|tube| tube.write(list));
+        self.write_instance(Extras { history: true, issues: true }, map.name("instance"));
         Ok(())
     }
 
     fn write_instance(&self, Extras { history, issues }: Extras, out: &mut Vec<u8>) {
-        let now = self.shard.now();
-        let members = self.instance_members();
-        let has_history = history && self.next_pulse().is_some();
-        mp::write_map(out, members.len() as u32 + 3 + u32::from(has_history) + u32::from(issues));
-        for (name, value) in members {
-            mp::write_str(out, name.as_bytes());
-            value.write(out);
+        let mut map = Members::wide(out);
+        for (name, value) in self.instance_members() {
+            value.write(map.name(name));
         }
-        mp::write_str(out, b"queue");
-        self.shard.queue().status(self.shard.store(), now).write(history, out);
-        let histograms: [(&str, &Histogram); 2] =
-            [("turn", self.loop_time.turns()), ("journal_sync", &self.measures.journal_sync)];
-        for (name, histogram) in histograms {
-            mp::write_str(out, name.as_bytes());
-            histogram.write(out);
-        }
+        self.shard.queue().status(self.shard.store(), self.shard.now()).write(history, map.name("queue"));
+        self.loop_time.turns.write(map.name("turn"));
+        self.measures.journal_sync.write(map.name("journal_sync"));
         if issues {
-            mp::write_str(out, b"issues");
-            Issue::write_all(&self.issues(), out);
+            Issue::write_all(&self.issues(), map.name("issues"));
         }
-        if has_history {
-            mp::write_str(out, b"history");
-            self.write_pulse(out);
+        if let Some(pulse) = self.pulse.as_ref().filter(|_| history) {
+            pulse.write(map.name("history"));
         }
     }
 
@@ -173,10 +150,10 @@ impl Instance {
             ];
             ("disk_short", Value::map(members))
         });
-        let sync = self.recent_sync().map(|seconds| ("recent_sync", Value::Double(seconds)));
-        let seconds = |micros: i64| (micros != 0).then(|| Value::Double(micros as f64 / 1e6));
-        let clock = seconds(self.measures.clock_ahead).map(|seconds| ("clock_ahead", seconds));
-        let leader = seconds(self.shard.leader_ahead()).map(|seconds| ("leader_ahead", seconds));
+        let sync = self.recent_sync().map(|seconds| ("recent_sync", seconds.into()));
+        let ahead = |name, micros: i64| (micros != 0).then(|| (name, Value::Double(micros as f64 / 1e6)));
+        let clock = ahead("clock_ahead", self.measures.clock_ahead);
+        let leader = ahead("leader_ahead", self.shard.leader_ahead());
         space.into_iter().chain(sync).chain(clock).chain(leader)
     }
 
@@ -185,17 +162,15 @@ impl Instance {
         let journaling = self.shard.journaling();
         let known = || TYPES.iter().flat_map(|(_, kinds)| kinds.iter().copied());
         let requests = TYPES.iter().map(|(name, kinds)| {
-            let (total, errors) = match kinds {
-                [] => {
-                    let [total, errors] = known().fold([0; 2], |[total, errors], kind| {
-                        [total + status.requests.of(kind), errors + status.requests.errors_of(kind)]
-                    });
-                    (status.requests.total() - total, status.requests.errors_total() - errors)
-                }
-                kinds => kinds.iter().fold((0, 0), |(total, errors), &kind| {
-                    (total + status.requests.of(kind), errors + status.requests.errors_of(kind))
-                }),
+            let counts = &status.requests;
+            let sum = |kinds: &mut dyn Iterator<Item = RequestType>| {
+                kinds.fold((0, 0), |sum, kind| (sum.0 + counts.of(kind), sum.1 + counts.errors_of(kind)))
             };
+            let (mut total, mut errors) = sum(&mut kinds.iter().copied());
+            if kinds.is_empty() {
+                let known = sum(&mut known());
+                (total, errors) = (counts.total() - known.0, counts.errors_total() - known.1);
+            }
             (*name, Value::map([("total", total), ("errors", errors)]))
         });
         let mut members = vec![
@@ -203,11 +178,11 @@ impl Instance {
             ("uuid", status.standing.identity.instance.to_string().into()),
             ("id", u64::from(status.standing.identity.replica_id).into()),
             ("pid", u64::from(status.standing.pid).into()),
-            ("now", Value::Double(self.shard.now() as f64 / 1e6)),
+            ("now", seconds(self.shard.now())),
             ("state", status.standing.status.into()),
             ("queue_state", self.shard.queue().state().name().into()),
             ("read_only", status.standing.is_read_only.into()),
-            ("uptime", Value::Double(status.standing.uptime as f64 / 1e6)),
+            ("uptime", seconds(status.standing.uptime)),
             ("connections", (status.connections as u64).into()),
             ("connections_total", status.requests.connections.into()),
             ("connections_refused", status.requests.refused_connections.into()),

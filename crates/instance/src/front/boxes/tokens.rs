@@ -6,6 +6,7 @@ use lycosa_store::{Access, user};
 use lycosa_tuple::value::Value;
 
 use super::arguments::Arguments;
+use super::info::seconds;
 use crate::shard::tokens::{self, NewToken};
 use crate::{Caller, Instance, Result, Token, TokenDigest, TokenRole};
 
@@ -72,13 +73,12 @@ impl Instance {
     }
 
     fn shown(&self, token: &Token) -> Vec<(Value, Value)> {
-        let moment = |moment: u64| Value::Double(moment as f64 / 1e6);
         vec![
             ("name".into(), token.name.as_str().into()),
             ("role".into(), token.role.name().into()),
             ("tubes".into(), Value::array(token.tubes.iter().map(String::as_str))),
-            ("created".into(), moment(token.created)),
-            ("expires".into(), token.expires.map_or(Value::Nil, moment)),
+            ("created".into(), seconds(token.created)),
+            ("expires".into(), token.expires.map(seconds).into()),
             ("is_expired".into(), token.is_expired(self.shard.now()).into()),
         ]
     }

@@ -33,12 +33,16 @@ impl Instance {
     /// answered with null. The session goes on.
     pub fn disconnect_session(&mut self, session: u64, now: u64) {
         self.input(now, |instance| {
-            for request in instance.front.parked.waiting_of(session) {
-                instance.shard.cancel(request);
-                instance.front.answer(&instance.shard, request, Ok((1, NULL)));
-            }
+            instance.end_waiting(session, &Ok((1, NULL)));
             instance.shard.data().disconnect(session);
         });
+    }
+
+    fn end_waiting(&mut self, session: u64, result: &Result<(u32, &[u8])>) {
+        for request in self.front.parked.waiting_of(session) {
+            self.shard.cancel(request);
+            self.front.answer(&self.shard, request, result.clone());
+        }
     }
 
     pub(crate) fn end_session(&mut self, session: u64) {
@@ -53,14 +57,8 @@ impl Instance {
         let rule = Settings { guest_on_loopback: true, ..self.front.settings.clone() };
         let guests = self.front.connections.iter().filter(|connection| connection.is_trusted(&rule));
         let guests: Vec<_> = guests.map(|connection| connection.id).collect();
-        self.settle(|instance| {
-            for session in guests {
-                for request in instance.front.parked.waiting_of(session) {
-                    instance.shard.cancel(request);
-                    instance.front.answer(&instance.shard, request, Err(error.clone()));
-                }
-            }
-        });
+        let refused = Err(error);
+        self.settle(|instance| guests.iter().for_each(|&guest| instance.end_waiting(guest, &refused)));
     }
 
     /// The number that a client gave a parked request; `None` if no client asks, or it was answered.
@@ -74,11 +72,10 @@ impl Instance {
     /// Forgets a parked call of a caller that is no connection, a cancelled fiber for example: it is not answered any
     /// more. A take or put that waits gives up its place; a long call and a program go on.
     pub fn cancel(&mut self, request: RequestId) {
-        let Some(ParkedCall { reply: ReplyTo::Caller(_), .. }) = self.front.parked.get(request) else {
-            return;
-        };
-        self.front.parked.calls.remove(&request);
-        self.settle(|instance| instance.shard.cancel(request));
+        if let Some(ParkedCall { reply: ReplyTo::Caller(_), .. }) = self.front.parked.get(request) {
+            self.front.parked.calls.remove(&request);
+            self.settle(|instance| instance.shard.cancel(request));
+        }
     }
 
     /// The next answer of a parked call of a caller that is neither a connection nor HTTP.

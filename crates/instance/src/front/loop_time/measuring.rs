@@ -9,12 +9,12 @@ impl Instance {
     /// Gives the instance a monotonic clock, in microseconds: background work then takes at most a share of each
     /// turn, and the status tells the longest turn and its parts.
     pub fn set_elapsed(&mut self, elapsed: Box<dyn Fn() -> u64 + Send>) {
-        self.loop_time.clocks.set_elapsed(elapsed);
+        self.loop_time.clocks.elapsed = Some(elapsed);
     }
 
     /// Gives the instance a clock of the processor's time that its thread has had, in microseconds, for the status.
     pub fn set_processor_time(&mut self, processor: Box<dyn Fn() -> u64 + Send>) {
-        self.loop_time.clocks.set_processor(processor);
+        self.loop_time.clocks.processor = Some(processor);
     }
 
     forward! { loop_time:

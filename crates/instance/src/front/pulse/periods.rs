@@ -18,7 +18,7 @@ fn short(number: u64) -> u32 {
 impl Instance {
     /// From now on the instance keeps a history of itself. To be called once, when it starts.
     pub fn keep_history(&mut self) {
-        let pulse = Pulse::new(self.shard.now(), self.loop_time.turns(), &self.measures.journal_sync);
+        let pulse = Pulse::new(self.shard.now(), &self.loop_time.turns, &self.measures.journal_sync);
         self.pulse = Some(Box::new(pulse));
     }
 
@@ -39,15 +39,13 @@ impl Instance {
         let mut more = false;
         if let Some(search) = &mut pulse.search {
             let (store, queue) = (self.shard.store(), self.shard.queue());
-            let (oldest, next) = self
-                .loop_time
-                .clocks
-                .limit(STEP, STEP_TIME, |budget| queue.oldest_ready(store, search.after, budget, now));
+            let look = |budget: Budget<'_>| queue.oldest_ready(store, search.after, budget, now);
+            let (oldest, next) = self.loop_time.clocks.limit(STEP, STEP_TIME, look);
             search.oldest = search.oldest.max(oldest);
             search.after = next;
             more = next.is_some();
             if !more {
-                let (turns, syncs) = (self.loop_time.turns(), &self.measures.journal_sync);
+                let (turns, syncs) = (&self.loop_time.turns, &self.measures.journal_sync);
                 let share =
                     |present: &Histogram, before: &Histogram| present.since(before).quantile(0.99).map(short);
                 let point = Point {
@@ -80,14 +78,5 @@ impl Instance {
         let is_full = self.pulse.as_deref().is_some_and(|pulse| pulse.program_errors.len() == MINUTE);
         let before = before.filter(|_| is_full).copied().unwrap_or(0);
         self.measures.programs.errors.saturating_sub(before)
-    }
-
-    /// Appends the history, if one is kept, as a map. `until` is in seconds since the epoch. `fine` and `coarse` have arrays of
-    /// `[waiting calls, age of the oldest ready task, p99 of turns, p99 of syncs]`, the latest at the end. Times are in
-    /// seconds, and an unknown value is nil.
-    pub(crate) fn write_pulse(&self, out: &mut Vec<u8>) {
-        if let Some(pulse) = &self.pulse {
-            pulse.write(out);
-        }
     }
 }

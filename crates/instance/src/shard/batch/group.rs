@@ -11,9 +11,9 @@
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_queue::Queue;
-use lycosa_store::{Store, system};
+use lycosa_store::Store;
 
-use super::{Journaling, MAX_LOSSES};
+use super::Journaling;
 
 impl Journaling {
     /// Whether replies without a new row wait for a read.
@@ -104,13 +104,7 @@ impl Journaling {
     ) -> bool {
         let mut committed = 0;
         store.drain_committed(&mut |transaction| committed += transaction.len());
-        for (header, body) in rows {
-            if body.space().is_some_and(|space| space <= system::MAX) {
-                self.system_version += 1;
-            }
-            self.vclock.set(header.replica_id, header.lsn).expect("the caller has checked the ids");
-        }
-        self.lsn = self.vclock.signature() + self.offset;
+        self.follow(rows);
         (self.closed, self.confirmed, self.durable) = (self.lsn, self.lsn, self.lsn);
         committed == effects
     }
@@ -123,23 +117,15 @@ impl Journaling {
     /// Nothing that is not durable will be: what waits for it is void. Returns the last number that is kept.
     pub(crate) fn void(&mut self) -> u64 {
         let kept = self.durable;
-        if self.losses.len() == MAX_LOSSES {
-            self.losses.pop_front();
-        }
         if kept < self.lsn {
-            self.losses.push_back((kept, self.lsn));
+            self.note_loss(kept);
         }
         self.lsn += 1;
         self.offset += 1;
         (self.closed, self.confirmed, self.durable) = (self.lsn, self.lsn, self.lsn);
         self.reads.pending.clear();
         self.reads.wanted.set(0);
-        self.taken.clear();
-        self.rows.clear();
-        self.ends.clear();
-        self.owners.clear();
-        self.full.clear();
-        self.full_bytes = 0;
+        self.clear_rows();
         kept
     }
 
