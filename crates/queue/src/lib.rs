@@ -114,6 +114,7 @@ pub use session::{NewSessionId, SessionId};
 pub use start::{Rebuilt, StartReport};
 pub use state::{Configuration, QueueState};
 pub use statistics::{Counters, Operation, Redelivery, TaskCounts, TubeStatistics};
+pub use system::SystemSpace;
 pub use time::{MAX_LEASE_SECONDS, Seconds};
 pub use timer::Tick;
 pub use transaction::{Proposal, Savepoint};

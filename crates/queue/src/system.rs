@@ -22,11 +22,13 @@ use crate::task::{FieldText, IndexText, ShortKey, SpaceLayout, TaskKey, taken_ke
 
 /// One of the queue's spaces.
 #[derive(Debug)]
-pub(crate) struct SystemSpace {
-    pub(crate) name: &'static str,
+pub struct SystemSpace {
+    /// The space's name.
+    pub name: &'static str,
+    /// Names and types of the fields, as in `CREATE TABLE`.
+    pub fields: &'static str,
     /// Names and types, as in `CREATE TABLE`.
-    pub(crate) fields: &'static str,
-    pub(crate) indexes: &'static [IndexText],
+    pub indexes: &'static [IndexText],
 }
 
 pub(crate) const QUEUE: SystemSpace = SystemSpace {
@@ -148,11 +150,15 @@ impl SystemSpace {
     }
 
     /// The space whose number is `id`, or the space of this name if the queue has not come up on these data and knows no number.
-    pub(crate) fn known(&self, store: &Store, id: SpaceId) -> Option<SpaceId> {
+    pub fn known(&self, store: &Store, id: SpaceId) -> Option<SpaceId> {
         if id == 0 { store.space_by_name(self.name).map(lycosa_store::Space::id) } else { Some(id) }
     }
 
-    pub(crate) fn find_or_create(&self, store: &mut Store, temporary: bool) -> Result<SpaceId> {
+    /// The space of this name, created if it is missing.
+    ///
+    /// # Errors
+    /// The storage refuses to create it.
+    pub fn find_or_create(&self, store: &mut Store, temporary: bool) -> Result<SpaceId> {
         match store.space_by_name(self.name) {
             Some(space) => Ok(space.id()),
             None => self.create(store, self.name, temporary),

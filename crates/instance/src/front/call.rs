@@ -23,16 +23,12 @@ use crate::shard::expiration_tasks::Asker;
 use crate::shard::request::Refusal;
 use crate::{Called, ConnectionSlot, Instance, InvokeKind, RequestId, Result};
 
-/// Functions that read and change no data.
-const ABOUT_INSTANCE: [&[u8]; 7] = [
-    b"box.info",
-    b"box.cfg",
-    b"box.ctl.promote",
-    b"box.ctl.demote",
-    b"box.stat",
-    b"box.slab.info",
-    b"queue.status",
-];
+/// Whether a function reads and changes no data.
+fn is_about_instance(name: &[u8]) -> bool {
+    let of_box = name.strip_prefix(b"box.");
+    matches!(of_box, Some(b"info" | b"cfg" | b"ctl.promote" | b"ctl.demote" | b"stat" | b"slab.info"))
+        || name == b"queue.status"
+}
 
 impl Instance {
     /// CALL on a connection. `args` is a MessagePack array. The parts of the [`FrameReply`] come one by one, measured: as one value
@@ -173,9 +169,8 @@ impl Instance {
     ) -> Result<Called> {
         self.settle(|instance| {
             let request = instance.front.parked.next_request(caller.session);
-            let number = request.number;
-            let command =
-                Command { procedure, right, request: number, arguments: args, concern: Concern::NONE };
+            let concern = Concern::NONE;
+            let command = Command { procedure, right, request: request.number, arguments: args, concern };
             match instance.shard.call(caller, &command, out) {
                 Ok(Answer::Done { count }) => Ok(Called::Done { count }),
                 Ok(Answer::Parked) => {
@@ -271,7 +266,7 @@ impl Instance {
             out.extend_from_slice(&values);
             let count = if to.is_call_16 { to_call_16(out, start.values(), count) } else { count };
             reply::finish_data(out, start, count, self.shard.store().schema_version());
-            if ABOUT_INSTANCE.contains(&name) {
+            if is_about_instance(name) {
                 self.front.finish_reply_about_instance(&self.shard, to.slot);
             } else {
                 self.front.finish_reply(&self.shard, to.slot);

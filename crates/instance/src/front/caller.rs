@@ -108,9 +108,9 @@ impl Parked {
 
     /// All calls that wait for something to happen, the oldest first.
     pub(crate) fn waiting_calls(&self) -> Vec<RequestId> {
+        let waits = |call: &ParkedCall| call.waits_for == WaitsFor::Event;
         let mut requests = self.requests();
-        requests
-            .retain(|request| self.calls.get(request).is_some_and(|call| call.waits_for == WaitsFor::Event));
+        requests.retain(|request| self.calls.get(request).is_some_and(waits));
         requests
     }
 

@@ -3,8 +3,7 @@
 use lycosa_iproto::auth;
 use lycosa_iproto::error::ErrorObject;
 use lycosa_queue::{ALL_TUBES, EVERY_TUBE, grant_tubes};
-use lycosa_store::{ddl, user};
-use lycosa_tuple::mp;
+use lycosa_store::{Store, ddl, user};
 use lycosa_tuple::value::Value;
 
 use crate::shard::admission::Growth;
@@ -67,9 +66,7 @@ impl Instance {
         }
         for user in users {
             let done = self.declare_user(user).map_err(|error| about("user", &user.name, error))?;
-            if done.0 {
-                declared.users.push(user.name.clone());
-            }
+            declared.users.extend(done.0.then(|| user.name.clone()));
             declared.differences.extend(done.1);
         }
         Ok(declared)
@@ -132,10 +129,8 @@ impl Instance {
     /// Lets a user use a tube, or with `*` every tube. Whether that took rights away that an older version had granted.
     fn grant_tube(&mut self, user: &str, tube: &str) -> Result<bool> {
         if tube == ALL_TUBES {
-            return self
-                .shard
-                .data()
-                .transaction(Growth::Finishes, user::ADMIN, |store| grant_tubes(store, user).on_wire());
+            let grant = |store: &mut Store| grant_tubes(store, user).on_wire();
+            return self.shard.data().transaction(Growth::Finishes, user::ADMIN, grant);
         }
         if !self.shard.queue().tubes().any(|(name, _)| name == tube) {
             return Err(ErrorObject::lua(format!(
@@ -161,17 +156,17 @@ impl Instance {
             )));
         }
         drop(tubes);
-        let args =
-            vec![declared.name.as_str().into(), declared.kind.as_str().into(), declared.options.clone()];
-        self.call_as_admin("queue.create_tube", &args)?;
+        let DeclaredTube { name, kind, options } = declared;
+        self.call_as_admin(
+            "queue.create_tube",
+            &[name.as_str().into(), kind.as_str().into(), options.clone()],
+        )?;
         Ok(true)
     }
 
     /// Calls a function of the queue as `admin`; its values, back to back.
     fn call_as_admin(&mut self, name: &str, args: &[Value]) -> Result<Vec<u8>> {
-        let (mut bytes, mut out) = (Vec::new(), Vec::new());
-        mp::write_array(&mut bytes, args.len() as u32);
-        args.iter().for_each(|value| value.write(&mut bytes));
+        let (bytes, mut out) = (Value::Array(args.to_vec()).encode(), Vec::new());
         match self.call(&Caller::internal(), name.as_bytes(), &bytes, &mut out)? {
             Called::Done { .. } => Ok(out),
             Called::Parked(_) => Err(ErrorObject::lua(format!("{name} would wait"))),

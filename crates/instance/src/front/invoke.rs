@@ -45,14 +45,8 @@ impl OwnedStatement {
             }
             Statement::Delete { index, key, .. } => ("delete", index, key, &[][..], 0),
         };
-        OwnedStatement {
-            kind,
-            space: statement.space(),
-            index,
-            first: first.to_vec(),
-            operations: operations.to_vec(),
-            base,
-        }
+        let (first, operations) = (first.to_vec(), operations.to_vec());
+        OwnedStatement { kind, space: statement.space(), index, first, operations, base }
     }
 
     /// The statement.

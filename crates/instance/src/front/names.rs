@@ -26,17 +26,14 @@ const NAME_SHOWN: usize = 64;
 impl Front {
     /// The native function of a name.
     pub(crate) fn find(&self, shard: &Shard, name: &[u8]) -> Option<Callee> {
-        match boxes::resolve(name) {
-            Some(function) => Some(Callee::Box(function)),
-            None => match expiration_tasks::Function::resolve(shard.store(), name) {
-                Some(function) => Some(Callee::Expiration(function)),
-                None if !self.settings.native_queue || shard.awaits_demand() => None,
-                None if self.settings.program_tubes && is_about_all_tubes(name) => None,
-                None => {
-                    shard.queue().resolve(name).map(|procedure| Callee::Queue(procedure, Right::default()))
-                }
-            },
+        let function = boxes::resolve(name).map(Callee::Box);
+        let function = function
+            .or_else(|| expiration_tasks::Function::resolve(shard.store(), name).map(Callee::Expiration));
+        let is_program = self.settings.program_tubes && is_about_all_tubes(name);
+        if function.is_some() || is_program || !self.settings.native_queue || shard.awaits_demand() {
+            return function;
         }
+        shard.queue().resolve(name).map(|procedure| Callee::Queue(procedure, Right::default()))
     }
 
     /// What a connection may call by a name that it has called before.
@@ -146,10 +143,8 @@ impl Front {
         }
         let meant = with_colon(name)?;
         queue.resolve(meant.as_bytes())?;
-        let text = format!(
-            "{}: a colon stands before the method of a tube (did you mean '{meant}'?)",
-            String::from_utf8_lossy(name)
-        );
+        let name = String::from_utf8_lossy(name);
+        let text = format!("{name}: a colon stands before the method of a tube (did you mean '{meant}'?)");
         // A program's function is found by dots, too, and fails in Lua without the tube as its first argument.
         Some(match self.settings.lua {
             true => ErrorObject::lua(text),
@@ -220,9 +215,9 @@ pub(crate) fn refined(error: ErrorObject) -> ErrorObject {
 /// The error of a name that no function can have. The name is neither looked up nor shown as a whole: a frame has 16 MiB of it.
 pub(super) fn name_too_long(name: &[u8]) -> ErrorObject {
     let shown = String::from_utf8_lossy(&name[..NAME_SHOWN]);
+    let bytes = name.len();
     let text = format!(
-        "Procedure '{shown}…' is not defined: its name has {} bytes, and a name has at most {MAX_NAME}",
-        name.len()
+        "Procedure '{shown}…' is not defined: its name has {bytes} bytes, and a name has at most {MAX_NAME}"
     );
     ErrorObject::client(ErrorCode::NoSuchProc, text)
 }

@@ -19,25 +19,17 @@ impl Instance {
     /// Checks a replica's request and hands it out.
     pub(crate) fn take_replica_request(&mut self, slot: ConnectionSlot, body: &Body<'_>) -> Result<()> {
         let Some(connection) = self.front.connections.get(slot) else { return Ok(()) };
-        let request =
-            check_replica_request(&self.shard, connection.user, body).and_then(|request| match request {
-                ReplicaRequest::Subscribe(request, id) => {
-                    self.settle(|instance| instance.shard.check_subscription(&request, id))?;
-                    Ok(ReplicaRequest::Subscribe(request, id))
-                }
-                request => Ok(request),
-            });
-        if request.is_err() && matches!(body, Body::Subscribe(_)) {
-            // As Tarantool: the stream cannot be asked for twice.
-            if let Some(connection) = self.front.connections.get_mut(slot) {
-                connection.broken = true;
+        let request = check_replica_request(&self.shard, connection.user, body).and_then(|request| {
+            if let ReplicaRequest::Subscribe(request, id) = &request {
+                self.settle(|instance| instance.shard.check_subscription(request, *id))?;
             }
-        }
-        let request = request?;
-        if let Some(connection) = self.front.connections.get_mut(slot) {
-            connection.is_replica = true;
-            connection.replica_request = Some(Box::new(request));
-        }
+            Ok(request)
+        });
+        let Some(connection) = self.front.connections.get_mut(slot) else { return request.map(drop) };
+        // As Tarantool: the stream cannot be asked for twice.
+        connection.broken |= request.is_err() && matches!(body, Body::Subscribe(_));
+        connection.replica_request = Some(Box::new(request?));
+        connection.is_replica = true;
         Ok(())
     }
 
@@ -90,11 +82,8 @@ fn check_replica_request(shard: &Shard, user: UserId, body: &Body<'_>) -> Result
                 Some(id) => id,
                 None if request.is_anonymous => 0,
                 None => {
-                    let message = format!(
-                        "Replica {} is not registered with replica set {}",
-                        request.replica,
-                        shard.identity().cluster
-                    );
+                    let (replica, cluster) = (request.replica, shard.identity().cluster);
+                    let message = format!("Replica {replica} is not registered with replica set {cluster}");
                     return Err(ErrorObject::client(ErrorCode::UnknownReplica, message));
                 }
             };

@@ -15,76 +15,42 @@ use crate::front::names::not_defined;
 use crate::shard::{tokens, wire_error};
 use crate::{Called, Caller, CallerKind, Instance, Result, Token, TokenDigest, TokenId, TokenRole};
 
-/// Methods of tubes that only look. A count leaves a job, which tells the numbers.
-const LOOKING: [&str; 9] = ["peek", "list", "find", "count", "explain", "job", "jobs", "status", "recount"];
+/// Whether a function about all tubes shows a token its own tubes only.
+fn is_list(name: &str) -> bool {
+    let own = name.strip_prefix("queue.");
+    matches!(own, Some("tubes" | "tube" | "statistics" | "stats" | "status" | "audit" | "jobs"))
+}
 
-/// Methods of tubes that add, finish and steer tasks.
-const OPERATING: [&str; 21] = [
-    "put",
-    "put_many",
-    "take",
-    "take_many",
-    "ack",
-    "ack_many",
-    "release",
-    "release_many",
-    "release_all",
-    "touch",
-    "bury",
-    "bury_many",
-    "kick",
-    "kick_many",
-    "delete",
-    "delete_many",
-    "apply",
-    "control",
-    "undo",
-    "pause",
-    "resume",
-];
-
-/// Functions about the instance that steer tasks.
-const OPERATING_WHOLE: [&str; 1] = ["lycosa.session.release"];
-
-/// Functions about all tubes that show a token its own tubes only.
-const LISTS: [&str; 7] = [
-    "queue.tubes",
-    "queue.tube",
-    "queue.statistics",
-    "queue.stats",
-    "queue.status",
-    "queue.audit",
-    "queue.jobs",
-];
-
-/// Functions about the instance that change nothing.
-const TELLING: [&str; 9] = [
-    "queue.state",
-    "queue.sessions",
-    "box.info",
-    "box.info.memory",
-    "box.stat",
-    "box.stat.net",
-    "box.slab.info",
-    "expiration.list",
-    "expiration.stats",
-];
+/// The role that a method of a tube needs.
+fn needed_by_method(name: &str) -> TokenRole {
+    match name {
+        // They only look. A count leaves a job, which tells the numbers.
+        "peek" | "list" | "find" | "count" | "explain" | "job" | "jobs" | "status" | "recount" => {
+            TokenRole::Viewer
+        }
+        // They add, finish and steer tasks.
+        "put" | "put_many" | "take" | "take_many" | "ack" | "ack_many" | "release" | "release_many"
+        | "release_all" | "touch" | "bury" | "bury_many" | "kick" | "kick_many" | "delete"
+        | "delete_many" | "apply" | "control" | "undo" | "pause" | "resume" => TokenRole::Operator,
+        _ => TokenRole::Administrator,
+    }
+}
 
 /// The need of a function's name from a token: the role, and the tube if the function is one tube's.
 fn needed(name: &str) -> (TokenRole, Option<&str>) {
     if let Some((tube, method)) = name.strip_prefix("queue.tube.").and_then(|rest| rest.rsplit_once(':')) {
-        let role = match method {
-            method if LOOKING.contains(&method) => TokenRole::Viewer,
-            method if OPERATING.contains(&method) => TokenRole::Operator,
-            _ => TokenRole::Administrator,
-        };
-        return (role, Some(tube));
+        return (needed_by_method(method), Some(tube));
     }
-    if OPERATING_WHOLE.contains(&name) {
-        return (TokenRole::Operator, None);
-    }
-    let is_telling = LISTS.contains(&name) || TELLING.contains(&name);
-    (if is_telling { TokenRole::Viewer } else { TokenRole::Administrator }, None)
+    let role = match name {
+        // It steers tasks.
+        "lycosa.session.release" => TokenRole::Operator,
+        // They change nothing.
+        "queue.state" | "queue.sessions" | "box.info" | "box.info.memory" | "box.stat" | "box.stat.net"
+        | "box.slab.info" | "expiration.list" | "expiration.stats" => TokenRole::Viewer,
+        name if is_list(name) => TokenRole::Viewer,
+        _ => TokenRole::Administrator,
+    };
+    (role, None)
 }
 
 impl Instance {
@@ -95,13 +61,8 @@ impl Instance {
     pub fn token_caller(&self, digest: &TokenDigest, session: u64) -> Result<Caller> {
         let token = tokens::by_digest(self.shard.store(), digest, self.shard.now());
         let token = token.ok_or_else(invalid)?;
-        Ok(Caller {
-            kind: CallerKind::Http,
-            session,
-            may_wait: true,
-            token: Some(token.id),
-            ..Caller::internal()
-        })
+        let token = Some(token.id);
+        Ok(Caller { kind: CallerKind::Http, session, may_wait: true, token, ..Caller::internal() })
     }
 
     /// Opens a session for the callers of a token; the audit log and lists name them by it. Returns the session's number.
@@ -168,7 +129,7 @@ impl Instance {
         let text = String::from_utf8_lossy(name);
         let (role, tube) = needed(&text);
         admit_role(&token, role, &text)?;
-        if tube.is_some() || !LISTS.contains(&&*text) {
+        if tube.is_some() || !is_list(&text) {
             admit_tube(&token, tube, &text)?;
             // A move puts tasks into another tube, and its undo takes them out of there.
             let to = match &*text {

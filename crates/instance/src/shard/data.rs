@@ -535,7 +535,7 @@ fn unsupported(what: &str) -> ErrorObject {
 pub(crate) fn too_much_selected() -> ErrorObject {
     let message = format!(
         "Failed to allocate a reply of more than {MAX_SELECTED} bytes for select: \
-         ask for fewer tuples at a time with limit"
+ask for fewer tuples at a time with limit"
     );
     ErrorObject::client(ErrorCode::MemoryIssue, message)
 }

@@ -8,8 +8,8 @@
 //! Invariants: of an owner's key at most one row exists; each new row removes up to [`PRUNED`] expired ones, so rows do not
 //! outnumber the calls of two windows. Absent: the call itself, see [`crate::front::idempotency`].
 
-use lycosa_store::ddl::{self, FieldSpec, IndexSpec, PartSpec, SpaceSpec};
-use lycosa_store::{IteratorType, Space, SpaceId, Statement, Store, user};
+use lycosa_queue::SystemSpace;
+use lycosa_store::{IteratorType, SpaceId, Statement, Store, user};
 use lycosa_tuple::value::Value;
 
 use crate::Result;
@@ -26,13 +26,11 @@ const BY_EXPIRY: u32 = 1;
 /// Expired rows that a new row removes.
 const PRUNED: usize = 4;
 
-const FIELDS: [FieldSpec<'static>; 5] = [
-    FieldSpec { name: "owner", ty: "unsigned", nullable: false },
-    FieldSpec { name: "key", ty: "string", nullable: false },
-    FieldSpec { name: "fingerprint", ty: "string", nullable: false },
-    FieldSpec { name: "expires", ty: "unsigned", nullable: false },
-    FieldSpec { name: "answer", ty: "array", nullable: false },
-];
+static ONCE: SystemSpace = SystemSpace {
+    name: SPACE_NAME,
+    fields: "owner unsigned, key string, fingerprint string, expires unsigned, answer array",
+    indexes: &[("key", true, &[0, 1]), ("expires", false, &[3])],
+};
 
 /// A kept answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,29 +41,13 @@ pub(crate) struct Kept {
     pub(crate) answer: Value,
 }
 
-fn space(store: &Store) -> Option<SpaceId> {
-    store.space_by_name(SPACE_NAME).map(Space::id)
-}
-
-fn find_or_create(store: &mut Store) -> Result<SpaceId, lycosa_store::Error> {
-    if let Some(space) = space(store) {
-        return Ok(space);
-    }
-    let id = ddl::create_space(store, &SpaceSpec::new(SPACE_NAME, &FIELDS))?;
-    let key = [PartSpec::new(0, "unsigned"), PartSpec::new(1, "string")];
-    ddl::create_index(store, id, &IndexSpec::new("key", &key))?;
-    let expiry = [PartSpec::new(3, "unsigned")];
-    ddl::create_index(store, id, &IndexSpec { unique: false, ..IndexSpec::new("expires", &expiry) })?;
-    Ok(id)
-}
-
 fn key(owner: u64, key: &str) -> Vec<u8> {
     Value::Array(vec![owner.into(), key.into()]).encode()
 }
 
 /// The kept answer of a call with this key, if it has not expired.
 pub(crate) fn find(store: &Store, owner: u64, name: &str, now: u64) -> Option<Kept> {
-    let row = store.get(space(store)?, BY_KEY, &key(owner, name)).ok().flatten()?;
+    let row = store.get(ONCE.known(store, 0)?, BY_KEY, &key(owner, name)).ok().flatten()?;
     let row = Value::decode(row).ok()?;
     let [_, _, fingerprint, expires, answer, ..] = row.as_array()? else { return None };
     let answer = answer.as_array()?.first()?.clone();
@@ -93,21 +75,14 @@ impl Data {
     pub(crate) fn keep_answer(&mut self, owner: u64, name: &str, kept: Kept, expires: u64) -> Result<()> {
         let now = self.now;
         let Kept { fingerprint, answer } = kept;
-        let row = Value::Array(vec![
-            owner.into(),
-            name.into(),
-            fingerprint.into(),
-            expires.into(),
-            Value::Array(vec![answer]),
-        ])
-        .encode();
-        self.transaction(Growth::Adds, user::ADMIN, |store| {
-            let keep = |store: &mut Store| {
-                let space = find_or_create(store)?;
-                prune(store, space, now)?;
-                store.execute(&Statement::Replace { space, tuple: &row }).map(drop)
-            };
-            keep(store).on_wire()
-        })
+        let answer = Value::Array(vec![answer]);
+        let row =
+            Value::from(vec![owner.into(), name.into(), fingerprint.into(), expires.into(), answer]).encode();
+        let keep = |store: &mut Store| -> lycosa_queue::Result<()> {
+            let space = ONCE.find_or_create(store, false)?;
+            prune(store, space, now)?;
+            Ok(store.execute(&Statement::Replace { space, tuple: &row }).map(drop)?)
+        };
+        self.transaction(Growth::Adds, user::ADMIN, |store| keep(store).on_wire())
     }
 }

@@ -9,9 +9,8 @@
 //! token. Absent: the functions that a role may call, see [`crate::front::tokens`].
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
-use lycosa_queue::TokenId;
-use lycosa_store::ddl::{self, FieldSpec, IndexSpec, PartSpec, SpaceSpec};
-use lycosa_store::{IteratorType, Space, SpaceId, Statement, Store, user};
+use lycosa_queue::{SystemSpace, TokenId};
+use lycosa_store::{IteratorType, SpaceId, Statement, Store, user};
 use lycosa_tuple::value::Value;
 use sha2::{Digest, Sha256};
 
@@ -30,15 +29,11 @@ const BY_DIGEST: u32 = 2;
 /// The longest name, in bytes.
 const MAX_NAME: usize = 64;
 
-const FIELDS: [FieldSpec<'static>; 7] = [
-    FieldSpec { name: "id", ty: "unsigned", nullable: false },
-    FieldSpec { name: "name", ty: "string", nullable: false },
-    FieldSpec { name: "digest", ty: "string", nullable: false },
-    FieldSpec { name: "role", ty: "string", nullable: false },
-    FieldSpec { name: "tubes", ty: "array", nullable: false },
-    FieldSpec { name: "created", ty: "unsigned", nullable: false },
-    FieldSpec { name: "expires", ty: "unsigned", nullable: false },
-];
+static TOKENS: SystemSpace = SystemSpace {
+    name: SPACE_NAME,
+    fields: "id unsigned, name string, digest string, role string, tubes array, created unsigned, expires unsigned",
+    indexes: &[("id", true, &[0]), ("name", true, &[1]), ("digest", true, &[2])],
+};
 
 /// The SHA-256 of a token's secret, as hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -153,18 +148,7 @@ pub(crate) struct NewToken {
 }
 
 fn space(store: &Store) -> Option<SpaceId> {
-    store.space_by_name(SPACE_NAME).map(Space::id)
-}
-
-fn find_or_create(store: &mut Store) -> Result<SpaceId, lycosa_store::Error> {
-    if let Some(space) = space(store) {
-        return Ok(space);
-    }
-    let id = ddl::create_space(store, &SpaceSpec::new(SPACE_NAME, &FIELDS))?;
-    for (name, part) in [("id", (0, "unsigned")), ("name", (1, "string")), ("digest", (2, "string"))] {
-        ddl::create_index(store, id, &IndexSpec::new(name, &[PartSpec::new(part.0, part.1)]))?;
-    }
-    Ok(id)
+    TOKENS.known(store, 0)
 }
 
 fn find(store: &Store, index: u32, key: &Value) -> Option<Token> {
@@ -236,9 +220,9 @@ impl Data {
         .encode();
         // A full server is drained over HTTP, too, and that takes a token.
         self.transaction(Growth::Finishes, user::ADMIN, |store| {
-            let insert = |store: &mut Store| {
-                let space = find_or_create(store)?;
-                store.execute(&Statement::Insert { space, tuple: &row }).map(drop)
+            let insert = |store: &mut Store| -> lycosa_queue::Result<()> {
+                let space = TOKENS.find_or_create(store, false)?;
+                Ok(store.execute(&Statement::Insert { space, tuple: &row }).map(drop)?)
             };
             let former = store.lift_limit(true);
             let inserted = insert(store);

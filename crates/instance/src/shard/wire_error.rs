@@ -76,6 +76,11 @@ pub(crate) fn of_expiration(error: &lycosa_expiration::Error) -> ErrorObject {
     }
 }
 
+/// The error about a parameter of a call.
+pub(crate) fn illegal(reason: &str) -> ErrorObject {
+    ErrorObject::client(C::IllegalParams, format!("Illegal parameters, {reason}"))
+}
+
 /// The error object with the name of its kind, for clients that decide by it: field `name`. Code and text stay those of
 /// the Lua module.
 pub(crate) fn named(mut error: ErrorObject, name: Option<&'static str>) -> ErrorObject {

@@ -5,6 +5,7 @@ use lycosa_tuple::mp::Reader;
 use lycosa_tuple::value::Value;
 
 use crate::Result;
+use crate::shard::wire_error::illegal;
 
 /// Most values of the arguments of a call, with all that they hold. A decoded value takes up to forty times the byte that it
 /// was sent as, and no function here has a use for this many.
@@ -101,9 +102,4 @@ impl<'a> Options<'a> {
 
 fn wrong_type(option: &str, expected: &str) -> ErrorObject {
     illegal(&format!("options parameter '{option}' should be of type {expected}"))
-}
-
-pub(super) fn illegal(reason: &str) -> ErrorObject {
-    let code = lycosa_iproto::error::ErrorCode::IllegalParams;
-    ErrorObject::client(code, format!("Illegal parameters, {reason}"))
 }

@@ -40,10 +40,9 @@ impl Instance {
             if election.state == "removed" {
                 add("removed", "this server is no member of the group any more: stop it");
             } else if election.leader.is_none() {
-                add(
-                    "no_leader",
-                    "the group has no leader: a majority of its voters has to run and reach each other",
-                );
+                let text =
+                    "the group has no leader: a majority of its voters has to run and reach each other";
+                add("no_leader", text);
             }
         } else if is_read_only {
             add("read_only", "this server takes no writes: read_only, or a replica");
@@ -185,17 +184,12 @@ fn of_master(upstream: &Upstream) -> Option<Issue> {
     if matches!(upstream.state, Following | Syncing | Myself) {
         return None;
     }
-    let means = upstream
-        .message
-        .clone()
-        .unwrap_or_else(|| "This server does not get the changes of its master.".to_owned());
+    let unknown = || "This server does not get the changes of its master.".to_owned();
+    let means = upstream.message.clone().unwrap_or_else(unknown);
     let title = format!("Replication from {} is in state {}", upstream.peer, upstream.state.name());
     let act = "See that the master runs and can be reached from here, and the logs of both.";
-    Some(
-        Issue::new(("master", Gravity::Bad), title, means, act)
-            .about(&*upstream.peer)
-            .with_command("lycosa stats"),
-    )
+    let issue = Issue::new(("master", Gravity::Bad), title, means, act).about(&*upstream.peer);
+    Some(issue.with_command("lycosa stats"))
 }
 
 impl GroupMember {
@@ -242,13 +236,12 @@ fn of_group(election: &Election) -> impl Iterator<Item = Issue> {
 }
 
 fn of_disk(space: FreeSpace) -> Issue {
-    let means = if space.is_exhausted() {
-        "Tasks can neither be put nor finished: the rest is for a snapshot.".to_owned()
-    } else {
-        format!(
-            "Puts are refused below disk_reserve ({}). Tasks can still be taken and finished.",
-            bytes(space.reserve)
-        )
+    let reserve = bytes(space.reserve);
+    let means = match space.is_exhausted() {
+        true => "Tasks can neither be put nor finished: the rest is for a snapshot.".to_owned(),
+        false => {
+            format!("Puts are refused below disk_reserve ({reserve}). Tasks can still be taken and finished.")
+        }
     };
     Issue::new(
         ("disk", Gravity::Bad),

@@ -12,9 +12,9 @@ use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
 
 use super::Function;
-use super::arguments::{Arguments, Options, illegal};
+use super::arguments::{Arguments, Options};
 use crate::shard::admission::Growth;
-use crate::shard::wire_error::{self, OnWire};
+use crate::shard::wire_error::{self, OnWire, illegal};
 use crate::{Caller, Instance, Result};
 
 impl Instance {

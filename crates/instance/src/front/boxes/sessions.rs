@@ -8,11 +8,11 @@ use lycosa_queue::{Caller, SessionView};
 use lycosa_store::Access;
 use lycosa_tuple::value::Value;
 
-use super::arguments::{self, Arguments};
+use super::arguments::Arguments;
 use super::info::seconds;
 
 use crate::front::connection::Connection;
-use crate::shard::wire_error::{self, OnWire};
+use crate::shard::wire_error::{self, OnWire, illegal};
 use crate::{Instance, Result};
 
 /// Bytes of a reason that the audit log keeps.
@@ -55,7 +55,7 @@ impl Instance {
         self.shard.check_universe(caller.effective, Access::WRITE)?;
         let (id, reason) = subject("lycosa.session.disconnect(connection[, {reason = text}])", args)?;
         if id == caller.session {
-            return Err(arguments::illegal(&format!("connection {id} is that of this call: end the client")));
+            return Err(illegal(&format!("connection {id} is that of this call: end the client")));
         }
         let operation = format!("disconnect {}", self.describe(id));
         if !self.front.dismiss(id) {

@@ -52,14 +52,9 @@ impl Instance {
                 let request = self.front.parked.next_request(caller.session);
                 let reply = ReplyTo::Frame(to);
                 self.front.park(request, ParkedCall { reply, waits_for: WaitsFor::Event });
-                let bytes = chunk.len();
-                self.front.selects.queue.push_back(LongSelect {
-                    request,
-                    cursor,
-                    chunks: vec![chunk],
-                    bytes,
-                    assembled_at: None,
-                });
+                let (bytes, chunks) = (chunk.len(), vec![chunk]);
+                let select = LongSelect { request, cursor, chunks, bytes, assembled_at: None };
+                self.front.selects.queue.push_back(select);
             }
             Err(error) => {
                 out.truncate(undo);
@@ -179,11 +174,9 @@ fn select_error(error: WalkError) -> ErrorObject {
 }
 
 fn too_much_unread(limit: usize) -> ErrorObject {
-    ErrorObject::client(
-        ErrorCode::MemoryIssue,
-        format!(
-            "Failed to allocate a reply for select: with it, replies that wait to be read by clients would have more \
-             than max_output_total ({limit} bytes); ask for fewer tuples at a time with limit, or try again"
-        ),
-    )
+    let message = format!(
+        "Failed to allocate a reply for select: with it, replies that wait to be read by clients would have more \
+than max_output_total ({limit} bytes); ask for fewer tuples at a time with limit, or try again"
+    );
+    ErrorObject::client(ErrorCode::MemoryIssue, message)
 }

@@ -21,16 +21,9 @@ const STEP_MICROSECONDS: u64 = 300;
 impl Shard {
     /// Tells which snapshot the instance was started from (its signature), and what files there are.
     pub(crate) fn set_checkpoint_base(&mut self, signature: u64, files: Files) {
-        let live = self.data.store().snapshot_bytes();
-        let journaled = -i128::from(files.journal);
-        self.checkpoints.base = Base {
-            signature,
-            at: self.data.now,
-            files,
-            live,
-            journaled,
-            measured: self.data.journaling.written_bytes(),
-        };
+        let (live, at) = (self.data.store().snapshot_bytes(), self.data.now);
+        let (journaled, measured) = (-i128::from(files.journal), self.data.journaling.written_bytes());
+        self.checkpoints.base = Base { signature, at, files, live, journaled, measured };
     }
 
     /// Wants a checkpoint as soon as possible, even if nothing has changed since the last snapshot: because its file, or a
@@ -75,10 +68,8 @@ impl Shard {
     pub(crate) fn call_snapshot(&mut self, request: Option<RequestId>) -> Result<Snapshot> {
         self.data.conditions.check(Need::Read)?;
         if self.checkpoints.is_running() || !self.checkpoints.waiting.is_empty() {
-            return Err(ErrorObject::client(
-                ErrorCode::CheckpointInProgress,
-                "Snapshot is already in progress",
-            ));
+            let message = "Snapshot is already in progress";
+            return Err(ErrorObject::client(ErrorCode::CheckpointInProgress, message));
         }
         let Some(request) = request else { return Ok(Snapshot::MayNotWait) };
         if !self.request_checkpoint() {
@@ -171,12 +162,8 @@ impl Shard {
                 running.awaited = self.data.journaling.lsn();
             }
         }
-        Some(CheckpointOrder::Begin {
-            number: self.checkpoints.number,
-            vclock,
-            timestamp: seconds(self.data.now),
-            keep,
-        })
+        let (number, timestamp) = (self.checkpoints.number, seconds(self.data.now));
+        Some(CheckpointOrder::Begin { number, vclock, timestamp, keep })
     }
 
     fn next_chunk(&mut self, budget: Budget<'_>) -> Option<CheckpointOrder> {
@@ -186,17 +173,10 @@ impl Shard {
         chunk.clear();
         let timestamp = seconds(running.began_at);
         let has_more = self.data.upkeep().read_view_next(budget, &mut |space, tuple, is_local| {
-            row::encode_snapshot_row(
-                &mut chunk.rows,
-                running.rows,
-                timestamp,
-                u32::from(is_local),
-                space,
-                tuple,
-            );
-            chunk.ends.push(
-                u32::try_from(chunk.rows.len()).expect("a chunk is not longer than its budget and a tuple"),
-            );
+            let group = u32::from(is_local);
+            row::encode_snapshot_row(&mut chunk.rows, running.rows, timestamp, group, space, tuple);
+            let end = u32::try_from(chunk.rows.len());
+            chunk.ends.push(end.expect("a chunk is not longer than its budget and a tuple"));
             running.rows += 1;
         });
         running.bytes += chunk.rows.len() as u64;
@@ -284,9 +264,8 @@ impl Shard {
     pub(crate) fn abandon_checkpoint(&mut self, cause: &str) {
         self.checkpoints.is_wanted = false;
         let running = self.checkpoints.running.as_ref();
-        if self.data.conditions.has_failed()
-            || running.is_none_or(|running| running.stage != Stage::Completing)
-        {
+        let is_completing = running.is_some_and(|running| running.stage == Stage::Completing);
+        if self.data.conditions.has_failed() || !is_completing {
             self.give_checkpoint_up(cause);
         }
     }

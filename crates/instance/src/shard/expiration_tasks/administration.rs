@@ -5,7 +5,7 @@ use crate::Result;
 use crate::shard::Shard;
 use crate::shard::admission::{Growth, Need, read_only_error};
 use crate::shard::clocks::Clocks;
-use crate::shard::wire_error::{self, OnWire};
+use crate::shard::wire_error::{self, OnWire, illegal};
 use lycosa_expiration::{Archive, Definition, Expiration, Start, Summary};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_queue::LogLevel;
@@ -87,10 +87,9 @@ impl Shard {
             }
             Function::Statistics => self.expiration_statistics(asker, &arguments)?,
             Function::CappedStart => {
-                let definition = lycosa_expiration::capped_start(self.data.store(), &arguments, &|space| {
-                    self.admit_space(asker, space)
-                })
-                .on_wire()?;
+                let admit = |space| self.admit_space(asker, space);
+                let started = lycosa_expiration::capped_start(self.data.store(), &arguments, &admit);
+                let definition = started.on_wire()?;
                 self.check_may_expire(asker, &definition)?;
                 self.begin_expiration(definition, clocks)?;
                 Value::Array(Vec::new())
@@ -122,8 +121,7 @@ impl Shard {
 
     fn stop_expiration(&mut self, asker: Asker, arguments: &[Value]) -> Result<Value> {
         let if_exists = match arguments {
-            [_] => false,
-            [_, Value::Nil] => false,
+            [_] | [_, Value::Nil] => false,
             [_, Value::Array(options)] if options.is_empty() => false,
             [_, Value::Map(options)] => stop_options(options)?,
             _ => return Err(illegal("expected expiration.stop(name[, {if_exists = true}])")),
@@ -174,9 +172,8 @@ impl Shard {
     /// Checks that the caller may use the function: by a grant on it, or by the right to write the space and its archive.
     fn check_may_expire(&self, asker: Asker, definition: &Definition) -> Result<()> {
         let store = self.data.store();
-        let granted =
-            store.check_access(asker.user, Object::Function(asker.function.name()), Access::EXECUTE);
-        if granted.is_ok() || asker.user == user::ADMIN {
+        let function = Object::Function(asker.function.name());
+        if asker.user == user::ADMIN || store.check_access(asker.user, function, Access::EXECUTE).is_ok() {
             return Ok(());
         }
         let may_write = |space: SpaceId| {
@@ -185,10 +182,7 @@ impl Shard {
             if is_tube { Ok(()) } else { written.on_wire() }
         };
         may_write(definition.space)?;
-        match definition.archive {
-            Some(Archive::Space(archive)) => may_write(archive),
-            _ => Ok(()),
-        }
+        if let Some(Archive::Space(archive)) = definition.archive { may_write(archive) } else { Ok(()) }
     }
 
     fn is_tube(&self, name: &str) -> bool {
@@ -235,9 +229,8 @@ impl Shard {
                 return Err(illegal(&format!("tube '{tube}' cannot be the archive of its own tasks")));
             }
             Some(Archive::Space(archive)) if self.is_tube(name_of(*archive)) => {
-                let name = name_of(*archive);
-                let reason = format!("the archive, space '{name}', is a tube: give it as archive_tube");
-                return Err(illegal(&reason));
+                let space = format!("the archive, space '{}',", name_of(*archive));
+                return Err(illegal(&format!("{space} is a tube: give it as archive_tube")));
             }
             Some(Archive::Space(archive)) => spaces.push(*archive),
             _ => {}
@@ -254,12 +247,8 @@ impl Shard {
     }
 
     fn end_expiration(&mut self, name: &str) -> Result<()> {
-        let is_kept = self
-            .expiring
-            .tasks
-            .definition(name)
-            .is_some_and(|definition| !definition.transient && !definition.dry_run);
-        if is_kept {
+        let known = self.expiring.tasks.definition(name);
+        if known.is_some_and(|definition| !definition.transient && !definition.dry_run) {
             self.data.transaction(Growth::Finishes, user::ADMIN, |store| {
                 Expiration::forget(store, name).on_wire()
             })?;
@@ -291,9 +280,8 @@ impl Shard {
                     self.expiring.declared.push(task.clone());
                 }
                 Err(error) => {
-                    let message =
-                        format!("expiration '{}' of the configuration: {}", task.name, error.message);
-                    return Err(ErrorObject { message, ..error });
+                    let of = format!("expiration '{}' of the configuration", task.name);
+                    return Err(ErrorObject { message: format!("{of}: {}", error.message), ..error });
                 }
             }
         }
@@ -309,16 +297,14 @@ impl Shard {
         };
         let arguments = [task.name.as_str().into(), space.into(), task.options.clone()];
         let wanted = Start::read(self.data.store(), &arguments, &|_| Ok(())).on_wire()?.definition;
-        match self.expiring.tasks.definition(&task.name) {
-            Some(present) if *present == wanted => return Ok(Some(false)),
-            Some(_) if self.data.is_read_only() => return Ok(Some(false)),
-            Some(_) => {
-                // What cannot begin leaves the task that runs.
-                self.check_tubes(&wanted)?;
-                self.end_expiration(&task.name)?;
-            }
-            None if self.data.is_read_only() => return Ok(Some(false)),
-            None => {}
+        let present = self.expiring.tasks.definition(&task.name);
+        if present == Some(&wanted) || self.data.is_read_only() {
+            return Ok(Some(false));
+        }
+        if present.is_some() {
+            // What cannot begin leaves the task that runs.
+            self.check_tubes(&wanted)?;
+            self.end_expiration(&task.name)?;
         }
         self.begin_expiration(wanted, clocks)?;
         Ok(Some(true))
@@ -335,10 +321,8 @@ impl Shard {
                 }
                 Ok(None) => self.expiring.declared.push(task),
                 Err(error) => {
-                    let (name, reason) = (&task.name, &error.message);
-                    let text =
-                        format!("expiration task '{name}' of the configuration cannot begin: {reason}");
-                    self.expiring.log(LogLevel::Warning, text);
+                    let of = format!("expiration task '{}' of the configuration", task.name);
+                    self.expiring.log(LogLevel::Warning, format!("{of} cannot begin: {}", error.message));
                     // The indexes that it needs may be made after the space.
                     self.expiring.declared.push(task);
                 }
@@ -356,8 +340,4 @@ fn stop_options(options: &[(Value, Value)]) -> Result<bool> {
         [(name, Value::Nil)] if name.as_str() == Some("if_exists") => Ok(false),
         _ => Err(illegal("the only option of expiration.stop is if_exists, true or false")),
     }
-}
-
-fn illegal(reason: &str) -> ErrorObject {
-    ErrorObject::client(ErrorCode::IllegalParams, format!("Illegal parameters, {reason}"))
 }
