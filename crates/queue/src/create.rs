@@ -17,7 +17,7 @@ use crate::command::QueueCall;
 use crate::counted::KeptTasks;
 use crate::driver::options::{IfNotExists, TubeOptions};
 use crate::driver::{Driver, Engine, Indexes, Tasks, TubeType, TubeTypes};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StoreResult};
 use crate::follower::amiss::Amiss;
 use crate::members::Members;
 use crate::system::{QUEUE_BY_ID, attach_sequence, create_space, detach_sequence, rows};
@@ -111,8 +111,8 @@ impl CatalogTurn<'_> {
             self.turn.store.get(self.turn.common.spaces.queue, 0, &key)?;
             return Err(StoreError::Identifier(lua_text::text(argument)).into());
         };
-        str::from_utf8(name)
-            .map_err(|_| StoreError::Identifier(String::from_utf8_lossy(name).into_owned()).into())
+        let unfit = |_| StoreError::Identifier(String::from_utf8_lossy(name).into_owned()).into();
+        str::from_utf8(name).map_err(unfit)
     }
 
     fn create_in_transaction(
@@ -177,8 +177,8 @@ impl CatalogTurn<'_> {
         missing: Missing,
     ) -> Result<TubeIndex> {
         let layout = kind.layout();
-        let space =
-            self.turn.store.space_by_name(row.space).ok_or_else(|| Error::SpaceMissing(row.space.into()))?;
+        let missing_space = || Error::SpaceMissing(row.space.into());
+        let space = self.turn.store.space_by_name(row.space).ok_or_else(missing_space)?;
         let (id, temporary, sequence) = (space.id(), space.is_temporary(), space.sequence());
         let indexes = find_indexes(space, layout)?;
         let last_stored = self.turn.store.first(id, 0, IteratorType::Le, &[0x90])?.and_then(id_of);
@@ -214,9 +214,8 @@ impl CatalogTurn<'_> {
             paused: false,
         };
         tube.set_paused(self.turn.common.pauses.of(self.turn.store, row.id)?.is_some());
-        let former =
-            self.turn.tubes.by_name(row.name).and_then(|handle| self.turn.tubes.at_mut(handle.index));
-        if let Some(former) = former {
+        let former = self.turn.tubes.by_name(row.name);
+        if let Some(former) = former.and_then(|former| self.turn.tubes.at_mut(former.index)) {
             tube.inherit_candidates(former);
         }
         self.turn.common.owners.mark_temporary(row.id, temporary);
@@ -297,7 +296,7 @@ impl TubeCall<'_> {
 }
 
 /// A number for a new tube: one more than the largest of all rows; the first free one if the largest is the maximum.
-fn free_tube_id(store: &Store, queue: SpaceId) -> Result<u64, StoreError> {
+fn free_tube_id(store: &Store, queue: SpaceId) -> StoreResult<u64> {
     let id = |tuple: &[u8]| TupleRef::trusted(tuple).field(1).and_then(|id| Reader::new(id).uint().ok());
     let greatest = store.first(queue, QUEUE_BY_ID, IteratorType::Le, &[0x90])?;
     match greatest.and_then(id).map(|id| id.checked_add(1)) {
@@ -386,7 +385,7 @@ fn defer_entries(store: &mut Store, space: SpaceId, layout: &Layout, indexes: &I
 ///
 /// # Errors
 /// As [`Store::finish_recovery`].
-pub fn finish_recovery(store: &mut Store) -> Result<(), StoreError> {
+pub fn finish_recovery(store: &mut Store) -> StoreResult<()> {
     finish_recovery_with(store, |builds| builds.into_iter().for_each(IndexBuild::run))
 }
 
@@ -394,10 +393,7 @@ pub fn finish_recovery(store: &mut Store) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// As [`Store::finish_recovery`].
-pub fn finish_recovery_with(
-    store: &mut Store,
-    run: impl FnOnce(Vec<IndexBuild<'_>>),
-) -> Result<(), StoreError> {
+pub fn finish_recovery_with(store: &mut Store, run: impl FnOnce(Vec<IndexBuild<'_>>)) -> StoreResult<()> {
     defer_entries_of_tubes(store);
     store.finish_recovery_with(run)
 }

@@ -13,6 +13,9 @@ use crate::time::MAX_LEASE_SECONDS;
 /// The result of what a call may refuse.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// The result of what the storage may refuse.
+pub(crate) type StoreResult<T> = Result<T, lycosa_store::Error>;
+
 /// Why a call failed. `Display` is the text that the client sees.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {

@@ -17,7 +17,7 @@ use lycosa_store::{
 
 use crate::arguments::{Table, string};
 use crate::command::{Call, QueueCall};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StoreResult};
 use crate::lua_text;
 use crate::procedure::TubeMethod;
 use crate::right::EVERY_TUBE;
@@ -64,7 +64,7 @@ const OF_EVERY_USER: Access = Access(Access::SESSION.0 | Access::USAGE.0);
 ///
 /// # Errors
 /// There is no such user or role; the name of the role [`EVERY_TUBE`] is taken by something that `admin` does not own.
-pub fn grant_tubes(store: &mut Store, grantee: &str) -> Result<bool, StoreError> {
+pub fn grant_tubes(store: &mut Store, grantee: &str) -> StoreResult<bool> {
     let id = user_id(store, grantee)?;
     ddl::create_role(store, EVERY_TUBE, true)?;
     let role = store.user_by_name(EVERY_TUBE).filter(|role| role.kind == UserKind::Role);
@@ -83,7 +83,7 @@ pub fn grant_tubes(store: &mut Store, grantee: &str) -> Result<bool, StoreError>
 ///
 /// # Errors
 /// There is no such user or role.
-pub fn revoke_tubes(store: &mut Store, grantee: &str) -> Result<bool, StoreError> {
+pub fn revoke_tubes(store: &mut Store, grantee: &str) -> StoreResult<bool> {
     let id = user_id(store, grantee)?;
     let role = store.user_by_name(EVERY_TUBE).map(|role| role.id);
     let had_role = role.is_some() && !store.granted_access(id, ObjectType::Role, role).is_empty();
@@ -93,13 +93,13 @@ pub fn revoke_tubes(store: &mut Store, grantee: &str) -> Result<bool, StoreError
     Ok(take_former(store, grantee, id)? || had_role)
 }
 
-fn user_id(store: &Store, name: &str) -> Result<UserId, StoreError> {
+fn user_id(store: &Store, name: &str) -> StoreResult<UserId> {
     let user = store.user_by_name(name).ok_or_else(|| StoreError::NoSuchUser(name.to_owned()))?;
     Ok(user.id)
 }
 
 /// Revokes rights to everything that equal [`FORMER`].
-fn take_former(store: &mut Store, grantee: &str, id: UserId) -> Result<bool, StoreError> {
+fn take_former(store: &mut Store, grantee: &str, id: UserId) -> StoreResult<bool> {
     let own = store.granted_access(id, ObjectType::Universe, Some(0));
     if own & !OF_EVERY_USER != FORMER_ACCESS {
         return Ok(false);
@@ -109,7 +109,7 @@ fn take_former(store: &mut Store, grantee: &str, id: UserId) -> Result<bool, Sto
 }
 
 /// Names of the spaces of all tubes, ready buffers included.
-fn tube_spaces(store: &Store) -> Result<Vec<String>, StoreError> {
+fn tube_spaces(store: &Store) -> StoreResult<Vec<String>> {
     let Some(queue) = QUEUE.known(store, 0) else { return Ok(Vec::new()) };
     let mut names = vec![];
     for row in rows(store, queue, 0, IteratorType::All, &[0x90])? {
@@ -122,7 +122,7 @@ fn tube_spaces(store: &Store) -> Result<Vec<String>, StoreError> {
 }
 
 /// Lets the users of [`EVERY_TUBE`] read and write a tube's space, as `grant` lets those of one tube.
-fn open_to_role(store: &mut Store, space: &str) -> Result<(), StoreError> {
+fn open_to_role(store: &mut Store, space: &str) -> StoreResult<()> {
     let role = Party::Role(EVERY_TUBE);
     if store.space_by_name(QUEUE.name).is_some() {
         ddl::grant(store, role, "read", "space", QUEUE.name, true)?;
@@ -181,8 +181,8 @@ impl TubeTurn<'_> {
         let all = self.granted_spaces()?;
         let id = user_id(self.store, grantee)?;
         let methods = GRANTED_METHODS.iter().chain(&["delete", "truncate"]);
-        let mut functions: Vec<String> =
-            methods.map(|method| format!("queue.tube.{name}:{method}")).collect();
+        let functions = methods.map(|method| format!("queue.tube.{name}:{method}"));
+        let mut functions: Vec<String> = functions.collect();
         if !keeps_others {
             functions.extend(["queue.identify".to_owned(), "queue.statistics".to_owned()]);
         }
@@ -229,19 +229,14 @@ pub(crate) fn check_readable(store: &Store, caller: &Caller, space: SpaceId) -> 
 impl GrantsTurn<'_> {
     /// `queue.grant(user, tube)` and `queue.revoke(user, tube)` for `admin`; `"*"` is every tube. `grant` answers whether rights
     /// to everything were taken away that an older version had granted, `revoke` whether there was anything to take.
-    pub(crate) fn by_name(
-        &mut self,
-        call: QueueCall<'_>,
-        is_grant: bool,
-        out: &mut Vec<u8>,
-    ) -> Result<Answer> {
+    pub(crate) fn by_name(&mut self, call: QueueCall<'_>, grants: bool, out: &mut Vec<u8>) -> Result<Answer> {
         let QueueCall { caller, arguments } = call;
-        let method = if is_grant { "queue.grant" } else { "queue.revoke" };
+        let method = if grants { "queue.grant" } else { "queue.revoke" };
         if caller.effective != user::ADMIN {
-            let user =
-                self.turn.store.user(caller.effective).map_or_else(String::new, |user| user.name.clone());
-            let (access, object_type, object_name) =
-                (Access::EXECUTE, ObjectType::Function, method.to_owned());
+            let user = self.turn.store.user(caller.effective);
+            let user = user.map_or_else(String::new, |user| user.name.clone());
+            let (object_type, object_name) = (ObjectType::Function, method.to_owned());
+            let access = Access::EXECUTE;
             return Err(StoreError::AccessDenied { access, object_type, object_name, user }.into());
         }
         let text = |place| arguments.get(place).and_then(string).and_then(|text| str::from_utf8(text).ok());
@@ -250,12 +245,12 @@ impl GrantsTurn<'_> {
         };
         let answer = if tube == ALL_TUBES {
             self.turn.transact_as(user::ADMIN, |turn| {
-                let change = if is_grant { grant_tubes } else { revoke_tubes };
+                let change = if grants { grant_tubes } else { revoke_tubes };
                 Ok(change(turn.store, grantee)?)
             })?
         } else {
             let handle = self.turn.tubes.by_name(tube).ok_or(Error::TubeNotFound)?;
-            if is_grant {
+            if grants {
                 let granted = Granted { prefix: "queue.tube", call: true, truncate: true };
                 self.grant_one(user::ADMIN, handle.index, grantee, &granted)?;
                 false
@@ -263,11 +258,10 @@ impl GrantsTurn<'_> {
                 let spaces: Vec<SpaceId> = self.turn.tubes.iter().map(|tube| tube.space).collect();
                 let own = self.turn.tube(handle.index)?.tube.space;
                 let id = user_id(self.turn.store, grantee)?;
-                let keeps_others = spaces.into_iter().filter(|space| *space != own).any(|space| {
-                    !self.turn.store.granted_access(id, ObjectType::Space, Some(space)).is_empty()
-                });
-                self.turn
-                    .transact_as(user::ADMIN, |turn| turn.tube(handle.index)?.revoke(grantee, keeps_others))?
+                let store = &self.turn.store;
+                let has = |space| !store.granted_access(id, ObjectType::Space, Some(space)).is_empty();
+                let others = spaces.into_iter().any(|space| space != own && has(space));
+                self.turn.transact_as(user::ADMIN, |turn| turn.tube(handle.index)?.revoke(grantee, others))?
             }
         };
         mp::write_bool(out, answer);
@@ -294,13 +288,7 @@ impl GrantsTurn<'_> {
         Ok(Answer::none())
     }
 
-    fn grant_one(
-        &mut self,
-        acting: UserId,
-        index: TubeIndex,
-        grantee: &str,
-        granted: &Granted<'_>,
-    ) -> Result<()> {
+    fn grant_one(&mut self, user: UserId, index: TubeIndex, to: &str, granted: &Granted<'_>) -> Result<()> {
         let tube = self.turn.tube(index)?;
         let (prefix, name) = (granted.prefix, &tube.tube.name);
         let mut functions = Vec::new();
@@ -313,18 +301,18 @@ impl GrantsTurn<'_> {
             functions.push(format!("{prefix}.{name}:truncate"));
         }
         let spaces = tube.granted_spaces()?;
-        self.turn.transact_as(acting, |Turn { store, now, .. }| {
+        self.turn.transact_as(user, |Turn { store, now, .. }| {
             for (space, privileges) in &spaces {
-                ddl::grant(store, grantee, privileges, "space", space, true)?;
+                ddl::grant(store, to, privileges, "space", space, true)?;
             }
             for function in &functions {
                 let spec = FunctionSpec { name: function, setuid: false, language: "LUA", body: "" };
                 // An administrator grants on a full server too; other users choose the prefix, and so the number of functions.
-                let former = store.lift_limit(acting == user::ADMIN);
+                let former = store.lift_limit(user == user::ADMIN);
                 let created = ddl::create_function(store, &spec, &date_and_time(*now), true);
                 store.lift_limit(former);
                 created?;
-                ddl::grant(store, grantee, "execute", "function", function, true)?;
+                ddl::grant(store, to, "execute", "function", function, true)?;
             }
             Ok(())
         })

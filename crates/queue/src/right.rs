@@ -6,9 +6,10 @@
 
 pub(crate) mod claim;
 
-use lycosa_store::{Access, Error as StoreError, Object, Store, UserId, user};
+use lycosa_store::{Access, Object, Store, UserId, user};
 
 use crate::Caller;
+use crate::error::StoreResult;
 use crate::procedure::{Procedure, QueueMethod, gives_rights};
 
 /// The role of users who may use every tube, create tubes and drop them, and nothing else. It counts if `admin` owns it.
@@ -55,12 +56,7 @@ impl Right {
 ///
 /// # Errors
 /// [`AccessDenied`](StoreError::AccessDenied).
-pub fn check_execute(
-    store: &Store,
-    caller: &Caller,
-    procedure: &Procedure,
-    name: &str,
-) -> Result<(), StoreError> {
+pub fn check_execute(store: &Store, caller: &Caller, procedure: &Procedure, name: &str) -> StoreResult<()> {
     // These lists show each caller the tubes and sessions that the caller may look at.
     let is_for_all =
         matches!(procedure.queue_method(), Some(QueueMethod::Tubes | QueueMethod::Audit | QueueMethod::Jobs));

@@ -17,7 +17,7 @@ use lycosa_store::{
 use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StoreResult};
 use crate::task::{FieldText, IndexText, ShortKey, SpaceLayout, TaskKey, taken_key};
 
 /// One of the queue's spaces.
@@ -242,7 +242,7 @@ impl LateSpace {
     }
 
     /// The tasks of a tube that have rows, in a space whose key is tube and task.
-    pub(crate) fn tasks_of(&self, store: &Store, tube: u64) -> Result<Vec<TaskKey>, StoreError> {
+    pub(crate) fn tasks_of(&self, store: &Store, tube: u64) -> StoreResult<Vec<TaskKey>> {
         let Some(space) = self.kept(store) else { return Ok(Vec::new()) };
         let found = rows(store, space, 0, IteratorType::Eq, &ShortKey::id(tube))?;
         Ok(found.iter().filter_map(|row| taken_key(row)).collect())
@@ -276,7 +276,7 @@ pub(crate) fn rows(
     index: u32,
     iterator: IteratorType,
     key: &[u8],
-) -> Result<Vec<Vec<u8>>, StoreError> {
+) -> StoreResult<Vec<Vec<u8>>> {
     copies(store, (space, index), (iterator, key), usize::MAX)
 }
 
@@ -287,7 +287,7 @@ pub(crate) fn rows_after(
     index: u32,
     after: Option<&[u8]>,
     limit: usize,
-) -> Result<Vec<Vec<u8>>, StoreError> {
+) -> StoreResult<Vec<Vec<u8>>> {
     let walk = after.map_or((IteratorType::All, &[0x90][..]), |key| (IteratorType::Gt, key));
     copies(store, (space, index), walk, limit)
 }
@@ -297,7 +297,7 @@ fn copies(
     (space, index): (SpaceId, u32),
     (iterator, key): (IteratorType, &[u8]),
     limit: usize,
-) -> Result<Vec<Vec<u8>>, StoreError> {
+) -> StoreResult<Vec<Vec<u8>>> {
     let tuples = store.range(space, index, iterator, key, 0)?.take(limit);
     #[cfg(test)]
     let tuples = tuples.inspect(|_| crate::cost::count_look_up());
@@ -311,7 +311,7 @@ pub(crate) fn create_space(
     engine: &str,
     temporary: bool,
     layout: &SpaceLayout,
-) -> Result<SpaceId, StoreError> {
+) -> StoreResult<SpaceId> {
     let SpaceLayout { fields, indexes } = layout;
     let format: Vec<_> = fields.iter().map(|(name, ty)| FieldSpec { name, ty, nullable: false }).collect();
     let space = ddl::create_space(store, &SpaceSpec { engine, temporary, ..SpaceSpec::new(name, &format) })?;
@@ -331,7 +331,7 @@ pub(crate) fn attach_sequence(
     space: SpaceId,
     name: &str,
     last: Option<u64>,
-) -> Result<u32, StoreError> {
+) -> StoreResult<u32> {
     let (name, start, min) = (&*format!("{name}_seq"), Some(0), Some(0));
     let spec = SequenceSpec { name, id: None, step: 1, start, min, max: None, cycle: false };
     let sequence = ddl::create_sequence(store, &spec)?;
@@ -345,7 +345,7 @@ pub(crate) fn attach_sequence(
 
 /// Lets the ids begin at 0 again. Values that a sequence gives to inserts are not logged, and a log that only says that
 /// there is no value would say nothing: so the last value is written before it is removed.
-pub(crate) fn reset_sequence(store: &mut Store, sequence: u32) -> Result<(), StoreError> {
+pub(crate) fn reset_sequence(store: &mut Store, sequence: u32) -> StoreResult<()> {
     if let Some(last) = store.sequence(sequence).and_then(|sequence| sequence.value) {
         store.sequence_set(sequence, last)?;
     }
@@ -354,7 +354,7 @@ pub(crate) fn reset_sequence(store: &mut Store, sequence: u32) -> Result<(), Sto
 
 /// Makes sure that `id` and all ids before it are not handed out again after a restart. A durable tube's tasks see to that
 /// themselves. Tasks of a temporary tube are not journaled, so the value of its sequence is, for [`RESERVED_IDS`] ids at once.
-pub(crate) fn reserve_id(store: &mut Store, sequence: u32, id: u64) -> Result<(), StoreError> {
+pub(crate) fn reserve_id(store: &mut Store, sequence: u32, id: u64) -> StoreResult<()> {
     let Some(known) = store.sequence(sequence) else { return Ok(()) };
     if known.value.and_then(|value| u64::try_from(value).ok()).is_some_and(|last| id <= last) {
         return Ok(());
@@ -364,7 +364,7 @@ pub(crate) fn reserve_id(store: &mut Store, sequence: u32, id: u64) -> Result<()
 }
 
 /// Undoes [`attach_sequence`].
-pub(crate) fn detach_sequence(store: &mut Store, space: SpaceId, sequence: u32) -> Result<(), StoreError> {
+pub(crate) fn detach_sequence(store: &mut Store, space: SpaceId, sequence: u32) -> StoreResult<()> {
     let key = ShortKey::id(space.into());
     store.execute(&Statement::Delete { space: system::SPACE_SEQUENCE, index: 0, key: &key })?;
     ddl::drop_sequence(store, sequence)
@@ -376,26 +376,21 @@ pub(crate) fn tasks_after(
     space: SpaceId,
     after: Option<TaskKey>,
     limit: usize,
-) -> Result<Vec<TaskKey>, StoreError> {
+) -> StoreResult<Vec<TaskKey>> {
     let key = after.map(|task| ShortKey::numbers(&[task.0, task.1]));
     let rows = rows_after(store, space, 0, key.as_deref(), limit)?;
     Ok(rows.iter().filter_map(|row| taken_key(row)).collect())
 }
 
-/// Calls `f` for at most `limit` rows. Returns whether the user has no more.
-pub(crate) fn each_row(
-    store: &Store,
-    space: SpaceId,
-    limit: usize,
-    f: impl FnMut(&[u8]),
-) -> Result<bool, StoreError> {
+/// Calls `f` for at most `max` rows. Returns whether the user has no more.
+pub(crate) fn each_row(store: &Store, space: SpaceId, max: usize, f: impl FnMut(&[u8])) -> StoreResult<bool> {
     let mut rows = store.range(space, 0, IteratorType::All, &[0x90], 0)?;
-    rows.by_ref().take(limit).for_each(f);
+    rows.by_ref().take(max).for_each(f);
     Ok(rows.next().is_none())
 }
 
 /// Deletes the row with these numbers as its key.
-pub(crate) fn delete_row(store: &mut Store, space: SpaceId, numbers: &[u64]) -> Result<(), StoreError> {
+pub(crate) fn delete_row(store: &mut Store, space: SpaceId, numbers: &[u64]) -> StoreResult<()> {
     store.execute(&Statement::Delete { space, index: 0, key: &ShortKey::numbers(numbers) }).map(drop)
 }
 
@@ -407,7 +402,7 @@ pub(crate) fn write_newest(
     (before, limit): (Option<u64>, u32),
     out: &mut Vec<u8>,
     mut write: impl FnMut(&[u8], &mut Vec<u8>) -> ControlFlow<(), bool>,
-) -> Result<(), StoreError> {
+) -> StoreResult<()> {
     let (mut written, mut count) = (Vec::new(), 0);
     if let Some(space) = space {
         let key = before.map(ShortKey::id);

@@ -16,7 +16,7 @@
 
 use lycosa_iproto::frame::{self, Split};
 use lycosa_iproto::reply::{self, Content, Reply};
-use lycosa_iproto::row::{RowBody, RowHeader};
+use lycosa_replication::applier::Row;
 
 use crate::shard::data::Confirmed;
 use crate::shard::group::{Election, Followed};
@@ -130,12 +130,7 @@ impl Instance {
     ///
     /// # Errors
     /// The data do not take it, so they are not those of the group: the node must leave its service.
-    pub fn apply_entry(
-        &mut self,
-        transactions: &[Vec<(RowHeader, RowBody<'_>)>],
-        owners: &[u8],
-        now: u64,
-    ) -> Result<()> {
+    pub fn apply_entry(&mut self, transactions: &[Vec<Row<'_>>], owners: &[u8], now: u64) -> Result<()> {
         let applied = self.input(now, |instance| instance.shard.apply_entry(transactions, owners, now));
         self.front.release_replies(&self.shard);
         applied

@@ -5,9 +5,9 @@
 use std::ops::ControlFlow;
 
 use lycosa_iproto::keys::RequestType;
-use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_queue::{Proposal, Savepoint};
+use lycosa_replication::applier::Row;
 use lycosa_store::{
     Budget, Change, Cursor, Decision, Hooks, OwnedChange, Progress, Statement, Store, UserId,
 };
@@ -123,16 +123,12 @@ impl Instance {
         self.settle(|instance| instance.shard.data().commit())
     }
 
-    /// Runs `body` as one transaction of `acting`, or as a part of the open one that fails alone.
+    /// Runs `f` as one transaction of `acting`, or as a part of the open one that fails alone.
     ///
     /// # Errors
-    /// Of `body`; as [`Self::commit`]; as [`Self::execute`] of an INSERT. Nothing has changed then.
-    pub fn transaction<T>(
-        &mut self,
-        acting: UserId,
-        body: impl FnOnce(&mut Store) -> Result<T>,
-    ) -> Result<T> {
-        self.settle(|instance| instance.shard.data().transaction(Growth::Adds, acting, body))
+    /// Of `f`; as [`Self::commit`]; as [`Self::execute`] of an INSERT. Nothing has changed then.
+    pub fn transaction<T>(&mut self, acting: UserId, f: impl FnOnce(&mut Store) -> Result<T>) -> Result<T> {
+        self.settle(|instance| instance.shard.data().transaction(Growth::Adds, acting, f))
     }
 
     /// Says which hooks a space has from now on, for the triggers of a program.
@@ -181,7 +177,7 @@ impl Instance {
     /// The rows are not one whole transaction of one replica id from 1 to 31 in the order of their LSNs, or only a part of
     /// them is known; they are of another history than this instance's (see [`lycosa_replication::lineage`]); the store refuses
     /// one, for a conflict for example; the disk is short of free space; the journal has failed. Nothing has changed then.
-    pub fn apply(&mut self, rows: &[(RowHeader, RowBody<'_>)], now: u64) -> Result<Lsn> {
+    pub fn apply(&mut self, rows: &[Row<'_>], now: u64) -> Result<Lsn> {
         self.input(now, |instance| instance.shard.apply_checked(rows, false))
     }
 
@@ -190,7 +186,7 @@ impl Instance {
     ///
     /// # Errors
     /// As [`Self::apply`], conflicts of keys excepted.
-    pub fn apply_skipping_conflicts(&mut self, rows: &[(RowHeader, RowBody<'_>)], now: u64) -> Result<Lsn> {
+    pub fn apply_skipping_conflicts(&mut self, rows: &[Row<'_>], now: u64) -> Result<Lsn> {
         self.input(now, |instance| instance.shard.apply_checked(rows, true))
     }
 

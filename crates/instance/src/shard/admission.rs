@@ -17,8 +17,8 @@
 use std::ops::Deref;
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
-use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_queue::{LogLine, Procedure, Queue, QueueMethod, TaskEvent, TubeMethod, Woken};
+use lycosa_replication::applier::Row;
 use lycosa_store::{Budget, ClosedView, OwnedChange, Space, SpaceId, Statement, Store, UserId};
 
 use crate::Result;
@@ -439,14 +439,14 @@ impl Admitted<'_> {
     }
 
     /// Commits the open transaction, which holds these rows of a decided entry. False: it has changed more than they say.
-    pub(crate) fn commit_decided(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<bool> {
+    pub(crate) fn commit_decided(&mut self, rows: &[Row<'_>]) -> Result<bool> {
         let effects = self.store.open_effects();
         self.commit()?;
         Ok(self.journaling.collect_decided(self.store, rows, effects) && !self.queue.has_owner_changes())
     }
 
     /// Takes the rows of another instance's transaction, which the open transaction holds, and commits it.
-    pub(crate) fn commit_foreign(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<()> {
+    pub(crate) fn commit_foreign(&mut self, rows: &[Row<'_>]) -> Result<()> {
         let effects = self.store.open_effects();
         self.commit()?;
         self.journaling.collect_foreign(self.store, self.now, rows, effects);

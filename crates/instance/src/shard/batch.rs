@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use lycosa_iproto::keys;
 use lycosa_iproto::row::{self, RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
+use lycosa_replication::applier::Row;
 use lycosa_store::{Committed, Effect, Statement, Store, system};
 
 use reads::Reads;
@@ -309,13 +310,7 @@ impl Journaling {
 
     /// Takes over a transaction of another instance, whose rows are not known yet, with the stamps that it came with. The
     /// first `effects` that the store has committed are what these rows did; what follows is this instance's own.
-    pub(crate) fn collect_foreign(
-        &mut self,
-        store: &mut Store,
-        now: u64,
-        rows: &[(RowHeader, RowBody<'_>)],
-        effects: usize,
-    ) {
+    pub(crate) fn collect_foreign(&mut self, store: &mut Store, now: u64, rows: &[Row<'_>], effects: usize) {
         if self.has_failed {
             return store.drain_committed(&mut |_| {});
         }
@@ -335,7 +330,7 @@ impl Journaling {
     }
 
     /// Brings the clock up to rows of another instance.
-    fn follow(&mut self, rows: &[(RowHeader, RowBody<'_>)]) {
+    fn follow(&mut self, rows: &[Row<'_>]) {
         for (header, body) in rows {
             if body.space().is_some_and(|space| space <= system::MAX) {
                 self.system_version += 1;
@@ -441,14 +436,7 @@ impl Journaling {
     }
 
     #[inline]
-    fn encode_row(
-        &mut self,
-        local: bool,
-        body: &RowBody<'_>,
-        tsn: &mut Option<u64>,
-        is_commit: bool,
-        timestamp: f64,
-    ) {
+    fn encode_row(&mut self, local: bool, body: &RowBody<'_>, tsn: &mut Option<u64>, ends: bool, time: f64) {
         let counter = if local { 0 } else { self.replica_id };
         let lsn = self.vclock.get(counter) + 1;
         self.vclock.set(counter, lsn).expect("replica ids are below the vclock's limit");
@@ -457,9 +445,9 @@ impl Journaling {
             replica_id: counter,
             group_id: if local { keys::GROUP_LOCAL } else { 0 },
             lsn,
-            timestamp,
+            timestamp: time,
             tsn: *tsn.get_or_insert(lsn),
-            is_commit,
+            is_commit: ends,
         };
         row::encode_row(&mut self.rows, &header, body);
     }

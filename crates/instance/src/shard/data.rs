@@ -21,6 +21,7 @@ use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::{VCLOCK_MAX, Vclock};
 use lycosa_queue::{Caller, Procedure, Proposal, Queue, Savepoint};
+use lycosa_replication::applier::Row;
 use lycosa_store::{
     Budget, Cursor, CursorError, Decision, Engine, IteratorType, Origin, Progress, Statement, Store, UserId,
     user,
@@ -294,7 +295,7 @@ impl Data {
     /// batch with the stamps that they came with.
     ///
     /// With `skips_conflicts` a row whose key is taken becomes a NOP.
-    pub(crate) fn apply(&mut self, rows: &[(RowHeader, RowBody<'_>)], skips_conflicts: bool) -> Result<Lsn> {
+    pub(crate) fn apply(&mut self, rows: &[Row<'_>], skips_conflicts: bool) -> Result<Lsn> {
         self.conditions.check(Need::Read)?;
         let known = self.journaling.vclock();
         let seen = rows.iter().filter(|(header, _)| header.lsn <= known.get(header.replica_id)).count();
@@ -325,7 +326,7 @@ impl Data {
     }
 
     /// Applies a transaction that the group has decided on. Its rows are durable and enter no batch.
-    pub(crate) fn apply_decided(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<()> {
+    pub(crate) fn apply_decided(&mut self, rows: &[Row<'_>]) -> Result<()> {
         let refuse = |reason: &str| Err(ErrorObject::client(ErrorCode::Protocol, reason.to_owned()));
         if rows.iter().any(|(header, _)| header.replica_id as usize >= VCLOCK_MAX) {
             return refuse("a row has a replica id that no clock has");
@@ -381,7 +382,7 @@ impl Data {
     }
 
     /// Refuses rows behind others that were lost here.
-    fn check_gap(&self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<()> {
+    fn check_gap(&self, rows: &[Row<'_>]) -> Result<()> {
         let Some((RowHeader { replica_id: id, lsn, .. }, _)) = rows.first() else { return Ok(()) };
         if !self.journaling.has_gap_before(*id, *lsn) {
             return Ok(());
@@ -502,7 +503,7 @@ fn apply_row(store: &mut Store, body: &RowBody<'_>) -> Result<()> {
 }
 
 /// Whether rows are one transaction that may be applied, of which `seen` are known already.
-fn check_stamps(rows: &[(RowHeader, RowBody<'_>)], seen: usize) -> Result<()> {
+fn check_stamps(rows: &[Row<'_>], seen: usize) -> Result<()> {
     let refuse = |reason: String| Err(ErrorObject::client(ErrorCode::Protocol, reason));
     let mut ids = rows.iter().map(|(header, _)| header.replica_id);
     if let Some(id) = ids.find(|id| !(1..VCLOCK_MAX as u32).contains(id)) {

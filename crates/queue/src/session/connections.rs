@@ -169,18 +169,12 @@ impl Common {
         Ok(())
     }
 
-    fn switch_session(
-        &mut self,
-        store: &mut Store,
-        client: Client,
-        session: SessionId,
-        now: u64,
-    ) -> Result<()> {
-        if self.sessions.of(client.connection) != Some(session) {
+    fn switch_session(&mut self, store: &mut Store, client: Client, to: SessionId, now: u64) -> Result<()> {
+        if self.sessions.of(client.connection) != Some(to) {
             self.leave_session(store, client.connection, now)?;
         }
-        self.open(store, client.user, session);
-        self.bind(store, client.connection, session)
+        self.open(store, client.user, to);
+        self.bind(store, client.connection, to)
     }
 
     /// Writes the rows of a connection and its session anew. If the session owns no task and another master has ended it, or it has

@@ -8,9 +8,9 @@
 //! Invariants: numbers ascend, and none is given twice; a read's number is durable when the majority has confirmed it and
 //! every row before it is durable.
 
-use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_queue::Queue;
+use lycosa_replication::applier::Row;
 use lycosa_store::Store;
 
 use super::Journaling;
@@ -96,12 +96,7 @@ impl Journaling {
 
     /// Takes over the rows of an entry that the group has decided on, whose statements the store has committed. They are durable, and
     /// go into no batch. False: the store has committed more than these rows.
-    pub(crate) fn collect_decided(
-        &mut self,
-        store: &mut Store,
-        rows: &[(RowHeader, RowBody<'_>)],
-        effects: usize,
-    ) -> bool {
+    pub(crate) fn collect_decided(&mut self, store: &mut Store, rows: &[Row<'_>], effects: usize) -> bool {
         let mut committed = 0;
         store.drain_committed(&mut |transaction| committed += transaction.len());
         self.follow(rows);

@@ -3,7 +3,7 @@
 use super::Followed;
 use crate::Result;
 use crate::shard::Shard;
-use lycosa_iproto::row::{RowBody, RowHeader};
+use lycosa_replication::applier::Row;
 
 impl Shard {
     /// The shard is a member: it takes no writes until it leads.
@@ -78,7 +78,7 @@ impl Shard {
     /// Applies the transactions of an entry that the group has decided on.
     pub(crate) fn apply_entry(
         &mut self,
-        transactions: &[Vec<(RowHeader, RowBody<'_>)>],
+        transactions: &[Vec<Row<'_>>],
         owners: &[u8],
         now: u64,
     ) -> Result<()> {

@@ -6,7 +6,7 @@ use crate::shard::Shard;
 use crate::shard::admission::{Growth, Need};
 use crate::shard::wire_error::OnWire;
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
-use lycosa_iproto::row::{RowBody, RowHeader};
+use lycosa_replication::applier::Row;
 use lycosa_replication::lineage::{self, Confirmation, Divergence, Lineage, Term, TermMark};
 use lycosa_replication::relay::{OwnRows, SubscribeRequest};
 use lycosa_store::{IteratorType, Statement, user};
@@ -204,11 +204,7 @@ impl Shard {
 
     /// Applies a transaction of another instance if it belongs to the history of this one: see
     /// [`Instance::apply`](crate::Instance::apply).
-    pub(crate) fn apply_checked(
-        &mut self,
-        rows: &[(RowHeader, RowBody<'_>)],
-        skips_conflicts: bool,
-    ) -> Result<Lsn> {
+    pub(crate) fn apply_checked(&mut self, rows: &[Row<'_>], skips_conflicts: bool) -> Result<Lsn> {
         self.check_history(rows)?;
         let version = self.data.journaling.system_version();
         let applied = self.data.apply(rows, skips_conflicts);
@@ -220,7 +216,7 @@ impl Shard {
     }
 
     /// Checks that a transaction of another instance belongs to the history of this one.
-    fn check_history(&mut self, rows: &[(RowHeader, RowBody<'_>)]) -> Result<()> {
+    fn check_history(&mut self, rows: &[Row<'_>]) -> Result<()> {
         let known = self.data.journaling.vclock();
         let is_known = rows.iter().all(|(header, _)| header.lsn <= known.get(header.replica_id));
         self.lineage();
