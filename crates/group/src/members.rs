@@ -50,6 +50,17 @@ impl Standing {
         }
     }
 
+    /// The name, as operators read it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Learner => "learner",
+            Self::Voter => "voter",
+            Self::Joining => "joining",
+            Self::Leaving => "leaving",
+        }
+    }
+
     /// Whether the member decides once the present step is over.
     #[must_use]
     pub fn stays_voter(self) -> bool {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use lycosa_instance::{Broken, Caller, ConnectionSlot, Handled, Instance, Origin, Refused};
 use lycosa_iproto::frame;
 use lycosa_iproto::greeting::SALT_SIZE;
-use tokio::io::ReadBuf;
+use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::clock::now;
 use crate::replication::Replica;
@@ -214,8 +214,8 @@ impl Connection {
     async fn replicate(&mut self) -> Phase {
         let received = std::mem::take(&mut self.partial);
         self.account_input();
-        let replica = Replica::new(&self.core, self.slot, &self.peer, &self.link, &mut self.reader, received);
-        match replica.serve().await {
+        let Self { core, slot, peer, link, reader, .. } = self;
+        match (Replica { core, slot: *slot, peer, link, reader, received }).serve().await {
             Some(rest) => {
                 self.partial = rest;
                 self.core.instance.borrow_mut().finish_replica(self.slot);
@@ -233,7 +233,7 @@ impl Connection {
         let outcome: io::Result<(Phase, bool)> = poll_fn(|cx| {
             let mut scratch = core.scratch.borrow_mut();
             let mut buffer = ReadBuf::new(&mut scratch);
-            match self.reader.poll_read(cx, &mut buffer) {
+            match Pin::new(&mut self.reader).poll_read(cx, &mut buffer) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Ready(Ok(())) if buffer.filled().is_empty() => Poll::Ready(Ok((Phase::End, false))),
@@ -353,7 +353,7 @@ impl Connection {
             let mut scratch = self.core.scratch.borrow_mut();
             while left > 0 {
                 let mut buffer = ReadBuf::new(&mut scratch);
-                match self.reader.poll_read(cx, &mut buffer) {
+                match Pin::new(&mut self.reader).poll_read(cx, &mut buffer) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
                         left = left.saturating_sub(buffer.filled().len());

@@ -8,10 +8,8 @@
 //! all that follows it on its connection. The greeting names no instance, because the start decides which one it will be. A
 //! replica that asks for rows on such a connection has to connect again.
 
-use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
-use std::task::Poll;
 
 use lycosa_instance::{Origin, PROTOCOL_VERSION};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
@@ -20,7 +18,7 @@ use lycosa_iproto::request::{self, Body, RequestError};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_iproto::{frame, keys, reply};
 use lycosa_tuple::mp;
-use tokio::io::ReadBuf;
+use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -52,27 +50,18 @@ pub(crate) async fn serve(reader: Reader, writer: Writer, origin: Origin, mut co
     let mut salt = [0; SALT_SIZE];
     fill_randomly(&mut salt);
     let greeting = Greeting { version: PROTOCOL_VERSION.to_owned(), uuid: Uuid::nil(), salt };
-    let greeted = match greeting.encode() {
-        Ok(bytes) => client.write(&bytes).await,
-        Err(error) => Err(io::Error::other(error)),
+    let serving = async {
+        client.write(&greeting.encode().map_err(io::Error::other)?).await?;
+        client.answer(&mut core).await
     };
-    let served = match greeted {
-        Ok(()) => client.answer(&mut core).await,
-        Err(error) => Err(error),
-    };
+    let served = serving.await;
     drop(count);
     // A start that has failed lets go of the sender.
     let core = core.borrow().clone();
     if let (Ok(()), Some(core)) = (served, core) {
         let Client { reader, writer, received, .. } = client;
-        connection::serve_greeted(
-            core,
-            reader,
-            writer,
-            origin,
-            Early { salt, received, is_forwarded: false },
-        )
-        .await;
+        let early = Early { salt, received, is_forwarded: false };
+        connection::serve_greeted(core, reader, writer, origin, early).await;
     }
 }
 
@@ -107,37 +96,22 @@ impl Client {
 
     /// Dropping the future loses nothing: bytes are kept in the poll that reads them.
     async fn read(&mut self) -> io::Result<()> {
-        poll_fn(|cx| {
-            let mut space = [0; 4096];
-            let mut buffer = ReadBuf::new(&mut space);
-            match self.reader.poll_read(cx, &mut buffer) {
-                Poll::Pending => Poll::Pending,
-                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-                Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
-                    Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()))
-                }
-                Poll::Ready(Ok(())) => {
-                    self.received.extend_from_slice(buffer.filled());
-                    Poll::Ready(Ok(()))
-                }
-            }
-        })
-        .await
+        match self.reader.read_buf(&mut self.received).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Answers the whole requests received so far.
     fn handle(&mut self, replies: &mut Vec<u8>) {
         let mut done = 0;
         loop {
-            let (content, consumed) = match frame::split(&self.received[done..], MAX_FRAME) {
-                Ok(frame::Split::Frame { content, consumed }) => (content, consumed),
+            let (decoded, consumed) = match frame::split(&self.received[done..], MAX_FRAME) {
+                Ok(frame::Split::Frame { content, consumed }) => (request::decode(content).ok(), consumed),
                 Ok(frame::Split::NeedMore(_)) => break,
-                Err(_) => {
-                    self.is_read = false;
-                    break;
-                }
+                Err(_) => (None, 0),
             };
-            let Ok(request) = request::decode(content) else {
+            let Some(request) = decoded else {
                 self.is_read = false;
                 break;
             };

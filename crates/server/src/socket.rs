@@ -1,6 +1,5 @@
 //! One stream socket, TCP, TLS or Unix, split into the half that a connection's task reads and the half that a turn writes.
 
-use std::future::poll_fn;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -77,43 +76,17 @@ pub(crate) fn split_unix(stream: UnixStream) -> (Reader, Writer) {
     (Reader::Unix(reader), Writer::Unix(writer))
 }
 
-impl Reader {
-    pub(crate) fn poll_read(
-        &mut self,
+impl AsyncRead for Reader {
+    fn poll_read(
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self {
+        match self.get_mut() {
             Reader::Tcp(half) => Pin::new(half).poll_read(cx, buffer),
             Reader::Tls(stream) => stream.poll_read(cx, buffer),
             Reader::Unix(half) => Pin::new(half).poll_read(cx, buffer),
         }
-    }
-
-    /// Reads at least one byte into `bytes`, as many as there are and fit. Returns how many; 0 at the end of the stream.
-    ///
-    /// Dropping the future loses nothing.
-    pub(crate) async fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        poll_fn(|cx| {
-            let mut buffer = ReadBuf::new(bytes);
-            self.poll_read(cx, &mut buffer).map_ok(|()| buffer.filled().len())
-        })
-        .await
-    }
-
-    /// Fills `bytes`.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] where the stream ends before that.
-    pub(crate) async fn read_exact(&mut self, bytes: &mut [u8]) -> io::Result<()> {
-        let mut filled = 0;
-        while filled < bytes.len() {
-            match self.read(&mut bytes[filled..]).await? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => filled += count,
-            }
-        }
-        Ok(())
     }
 }
 

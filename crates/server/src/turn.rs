@@ -362,7 +362,7 @@ impl Core {
             && let Some(member) = self.journal.borrow().member()
         {
             self.sealed.set(None);
-            member.snapshot_taken(signature);
+            member.call(|journal| journal.snapshot_taken(signature));
         }
         match snapshots::tell(&mut self.instance.borrow_mut(), news, now()) {
             Outcome::Quiet | Outcome::Written { excess: None, .. } => {}
@@ -559,7 +559,8 @@ impl Host for Surroundings<'_> {
         self.core.hub.hold_journals(&self.instance);
         let state = match (self.journal.member(), &order) {
             (Some(member), CheckpointOrder::Complete { .. }) => {
-                let state = self.instance.checkpoint_signature().and_then(|number| member.base_of(number));
+                let number = self.instance.checkpoint_signature();
+                let state = number.and_then(|number| member.journal().base_of(number).cloned());
                 self.core.sealed.set(state.as_ref().map(|state| state.signature));
                 state
             }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use lycosa_engine::group::listing::{EntryState, LogRecord, Marks, records};
-use lycosa_engine::group::{Base, Change, Payload, Standing, entry};
+use lycosa_engine::group::{Base, Change, Member, Payload, entry};
 use lycosa_folder::file::JournalFile;
 use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_journal::decision::Category;
@@ -287,24 +287,12 @@ fn other(record: &LogRecord) -> Line {
 }
 
 fn state(base: &Base, beside: usize) -> Line {
-    let standing = |standing| match standing {
-        Standing::Learner => "learner",
-        Standing::Voter => "voter",
-        Standing::Joining => "joining",
-        Standing::Leaving => "leaving",
-    };
-    let members: Vec<Json> = base
-        .members
-        .iter()
-        .map(|member| {
-            json!({"node": member.node, "address": member.address, "standing": standing(member.standing)})
-        })
-        .collect();
-    let listed: Vec<String> = base
-        .members
-        .iter()
-        .map(|member| format!("node {} at {} ({})", member.node, member.address, standing(member.standing)))
-        .collect();
+    let (mut members, mut listed) = (Vec::new(), Vec::new());
+    for Member { node, address, standing, .. } in base.members.iter() {
+        let standing = standing.name();
+        members.push(json!({"node": node, "address": address, "standing": standing}));
+        listed.push(format!("node {node} at {address} ({standing})"));
+    }
     Line {
         word: "state",
         text: format!(

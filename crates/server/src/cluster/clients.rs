@@ -32,7 +32,7 @@ use lycosa_iproto::frame::{self as iproto, Split};
 use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
 use lycosa_iproto::repeat;
 use lycosa_iproto::reply::{self, Content};
-use lycosa_iproto::request::{self, Body, SIGN_OF_LIFE};
+use lycosa_iproto::request::{self, Body, Request, SIGN_OF_LIFE};
 use lycosa_tuple::mp;
 use lycosa_tuple::value::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -40,7 +40,7 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::task::spawn_local;
 
-use super::handshake::{Purpose, frame, next_frame, read_frame};
+use super::handshake::{Purpose, frame, next_frame, read_frame, send_frame};
 use super::member::{Member, Place};
 use super::port::Visit;
 use crate::connection::{self, Early};
@@ -217,41 +217,34 @@ impl Client {
     async fn serve_once(&mut self) -> End {
         let place = *self.place.borrow_and_update();
         let leader = match place {
-            Place::Here => self.member.status().identity.node,
-            Place::At(leader) => leader,
+            Place::Here => None,
+            Place::At(leader) => Some(leader),
             Place::Nowhere => {
-                let mut place = self.place.clone();
                 return tokio::select! {
-                    changed = place.changed() => if changed.is_ok() { End::Leader } else { End::Client },
+                    end = moved(self.place.clone()) => end,
                     end = self.talk_to_client() => end,
                 };
             }
         };
         // A leader that is frozen accepts connections and says nothing: the next one is not to wait for it.
-        let mut place = self.place.clone();
         let connected = tokio::select! {
             connected = self.connect(leader) => connected,
-            changed = place.changed() => return if changed.is_ok() { End::Leader } else { End::Client },
+            end = moved(self.place.clone()) => return end,
         };
         let Ok(stream) = connected else { return End::Leader };
         self.carry(stream).await
     }
 
-    async fn connect(&mut self, leader: u64) -> io::Result<Stream> {
-        let status = self.member.status();
-        if leader == status.identity.node {
+    /// Connects to the leader; `None`: to this node itself.
+    async fn connect(&self, leader: Option<u64>) -> io::Result<Stream> {
+        let Some(leader) = leader else {
             let (near, far) = UnixStream::pair()?;
             let (reader, writer) = split_unix(far);
             spawn_local(serve_here(self.core.clone(), reader, writer, self.origin.clone(), self.salt));
             return Ok(Box::new(near));
-        }
-        let address = status.members.get(leader).map(|member| member.address.clone());
-        let address = address.ok_or(io::ErrorKind::NotFound)?;
-        let dialer = self.member.links().dialer();
-        let opened = dialer.open(&address, Purpose::Client, status.identity.group).await;
-        let mut stream = opened.map_err(io::Error::other)?;
-        stream.write_all(&frame(&write_head(&self.origin, &self.salt))).await?;
-        stream.flush().await?;
+        };
+        let mut stream = self.member.dial(leader, Purpose::Client).await?;
+        send_frame(&mut stream, &write_head(&self.origin, &self.salt)).await?;
         let refusal = read_frame(&mut stream, MAX_HEAD).await?;
         if refusal.is_empty() { Ok(stream) } else { Err(io::ErrorKind::NotConnected.into()) }
     }
@@ -304,16 +297,10 @@ impl Client {
     /// Answers each PING of the frames that wait, from a place on.
     fn refuse_pings(&mut self, from: usize) {
         for frame in self.waiting.split_off(from) {
-            let content = iproto::split(&frame, self.limit).ok().and_then(|split| match split {
-                Split::Frame { content, .. } => request::decode(content).ok(),
-                Split::NeedMore(_) => None,
-            });
-            match content {
-                Some(request)
-                    if matches!(request.body, Body::Ping) && request.header.sync != SIGN_OF_LIFE =>
-                {
+            match request_of(&frame, self.limit) {
+                Some(Request { body: Body::Ping, header }) if header.sync != SIGN_OF_LIFE => {
                     self.waiting_bytes -= frame.len();
-                    reply::error(&mut self.replies, request.header.sync, 0, &no_leader());
+                    reply::error(&mut self.replies, header.sync, 0, &no_leader());
                 }
                 _ => self.waiting.push_back(frame),
             }
@@ -346,9 +333,7 @@ impl Client {
     fn pass(&mut self, out: &mut Vec<u8>) {
         let Some(mut bytes) = self.waiting.pop_front() else { return };
         self.waiting_bytes -= bytes.len();
-        if let Ok(Split::Frame { content, .. }) = iproto::split(&bytes, self.limit)
-            && let Ok(request) = request::decode(content)
-        {
+        if let Some(request) = request_of(&bytes, self.limit) {
             let sync = request.header.sync;
             let is_read = matches!(
                 request.body,
@@ -391,15 +376,14 @@ impl Client {
         if reply::is_push(bytes) {
             return true;
         }
-        let content = iproto::split(bytes, usize::MAX).ok().and_then(|split| match split {
-            Split::Frame { content, .. } => reply::decode(content).ok(),
-            Split::NeedMore(_) => None,
-        });
-        let (data, is_handed_over) = match content.map(|reply| reply.content) {
-            Some(Content::Ok { data, .. }) => (Some(data), false),
-            Some(Content::Error(error)) => (None, error.name() == Some(HANDING_OVER)),
-            _ => (None, false),
-        };
+        let (mut data, mut is_handed_over) = (None, false);
+        if let Ok(Split::Frame { content, .. }) = iproto::split(bytes, usize::MAX) {
+            match reply::decode(content).map(|reply| reply.content) {
+                Ok(Content::Ok { data: found, .. }) => data = Some(found),
+                Ok(Content::Error(error)) => is_handed_over = error.name() == Some(HANDING_OVER),
+                _ => {}
+            }
+        }
         if let Some((_, attempt)) = self.attempt.take_if(|(attempt, _)| *attempt == sync)
             && data.is_some()
         {
@@ -407,8 +391,8 @@ impl Client {
         }
         if sync == IDENTIFY || self.identifies.take_if(|call| *call == sync).is_some() {
             let values = data.and_then(|data| Value::decode(data).ok());
-            let values = values.as_ref().and_then(Value::as_array);
-            if let Some(Value::Bin(session) | Value::Str(session)) = values.and_then(|values| values.first())
+            if let Some([Value::Bin(session) | Value::Str(session), ..]) =
+                values.as_ref().and_then(Value::as_array)
             {
                 self.session = Some(session.clone());
             }
@@ -542,6 +526,17 @@ impl Client {
     }
 }
 
+/// Resolves when another member leads, or this one is gone.
+async fn moved(mut place: watch::Receiver<Place>) -> End {
+    if place.changed().await.is_ok() { End::Leader } else { End::Client }
+}
+
+/// The request in a whole frame.
+fn request_of(frame: &[u8], limit: usize) -> Option<Request<'_>> {
+    let Ok(Split::Frame { content, .. }) = iproto::split(frame, limit) else { return None };
+    request::decode(content).ok()
+}
+
 /// Cuts off the whole frames.
 fn frames(received: &mut Vec<u8>) -> Vec<Vec<u8>> {
     let (mut found, mut done) = (Vec::new(), 0);
@@ -555,15 +550,12 @@ fn frames(received: &mut Vec<u8>) -> Vec<Vec<u8>> {
 
 /// Appends the node's own call of `queue.identify`.
 fn identify(out: &mut Vec<u8>, session: Option<&[u8]>) {
-    let args = match session {
-        Some(session) => Value::array([Value::Str(session.to_vec())]),
-        None => Value::Array(Vec::new()),
-    };
+    let args = Value::array(session.map(|session| Value::Str(session.to_vec())));
     request::encode(out, IDENTIFY, &Body::Call { name: b"queue.identify", args: &args.encode() });
 }
 
 /// The frame of a take with a name.
-fn named(request: &request::Request<'_>) -> Option<Vec<u8>> {
+fn named(request: &Request<'_>) -> Option<Vec<u8>> {
     let (Body::Call { name, args } | Body::Call16 { name, args }) = request.body else { return None };
     let mut own = [0; 16];
     let at = repeat::timeout_at(name)?;
@@ -573,14 +565,13 @@ fn named(request: &request::Request<'_>) -> Option<Vec<u8>> {
 
 /// The frame of a take that has a name, to be made again after `elapsed`.
 fn made_again(bytes: &[u8], limit: usize, elapsed: Duration) -> Option<Vec<u8>> {
-    let Ok(Split::Frame { content, .. }) = iproto::split(bytes, limit) else { return None };
-    let request = request::decode(content).ok()?;
+    let request = request_of(bytes, limit)?;
     let (Body::Call { name, args } | Body::Call16 { name, args }) = request.body else { return None };
     with_args(&request, &repeat::again(args, repeat::timeout_at(name)?, elapsed, repeat::MEMBER_ATTEMPT)?)
 }
 
 /// A call with other arguments.
-fn with_args(request: &request::Request<'_>, args: &[u8]) -> Option<Vec<u8>> {
+fn with_args(request: &Request<'_>, args: &[u8]) -> Option<Vec<u8>> {
     let body = match request.body {
         Body::Call { name, .. } => Body::Call { name, args },
         Body::Call16 { name, .. } => Body::Call16 { name, args },
@@ -593,10 +584,8 @@ fn with_args(request: &request::Request<'_>, args: &[u8]) -> Option<Vec<u8>> {
 
 /// A request again, with another number.
 fn with_sync(bytes: &[u8], limit: usize, sync: u64) -> Option<Vec<u8>> {
-    let Ok(Split::Frame { content, .. }) = iproto::split(bytes, limit) else { return None };
-    let request = request::decode(content).ok()?;
     let mut out = Vec::new();
-    request::encode(&mut out, sync, &request.body);
+    request::encode(&mut out, sync, &request_of(bytes, limit)?.body);
     Some(out)
 }
 
@@ -608,16 +597,18 @@ pub(crate) const LATE_ANSWERS: Duration = Duration::from_millis(50);
 pub(crate) fn outcome_unknown() -> ErrorObject {
     let message = "The outcome of this request is unknown: the leader of the group changed before it was answered. Look \
                    whether it was done before it is repeated";
-    let mut error = ErrorObject::client(ErrorCode::SyncRollback, message);
-    error.fields.push(("name".into(), OUTCOME_UNKNOWN.to_owned()));
-    error
+    named_error(ErrorCode::SyncRollback, OUTCOME_UNKNOWN, message)
 }
 
 /// The answer to a request that waited for a leader in vain.
 pub(crate) fn no_leader() -> ErrorObject {
     let message = "the group has no leader now: a majority of its voters has to run and reach each other. Nothing was done: try \
                    again";
-    let mut error = ErrorObject::client(ErrorCode::Loading, message);
-    error.fields.push(("name".into(), NO_LEADER.to_owned()));
+    named_error(ErrorCode::Loading, NO_LEADER, message)
+}
+
+fn named_error(code: ErrorCode, name: &str, message: &str) -> ErrorObject {
+    let mut error = ErrorObject::client(code, message);
+    error.fields.push(("name".into(), name.to_owned()));
     error
 }

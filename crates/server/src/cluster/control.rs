@@ -6,14 +6,15 @@
 use std::rc::Rc;
 
 use lycosa_engine::group::{MAX_MEMBERS, NodeId};
+use lycosa_instance::GroupMember;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;
 use tokio::task::spawn_local;
 
-use super::handshake::{Purpose, frame, next_frame, read_frame};
-use super::member::{Member, Place, standing};
+use super::handshake::{PATIENCE, Purpose, frame, next_frame, read_frame, send_frame};
+use super::member::{Member, Place};
 use super::port::{Port, Visit};
 
 /// The socket for orders, in the data folder.
@@ -52,14 +53,19 @@ pub(crate) async fn accept(port: Rc<Port>, listener: UnixListener) {
             let (reading, mut writing) = stream.into_split();
             let mut lines = BufReader::new(reading.take(MAX_LINE as u64)).lines();
             let Ok(Some(line)) = lines.next_line().await else { return };
-            let answer = match serde_json::from_str(&line) {
+            let answer = match read(line.as_bytes()) {
                 Ok(order) => carry_out(&port, order).await,
-                Err(error) => json!({"error": format!("the order cannot be read: {error}")}),
+                Err(unread) => unread,
             };
             // A closed connection reads no answer.
             let _ = writing.write_all(format!("{answer}\n").as_bytes()).await;
         });
     }
+}
+
+fn read(order: &[u8]) -> Result<Order, Json> {
+    serde_json::from_slice(order)
+        .map_err(|error| json!({"error": format!("the order cannot be read: {error}")}))
 }
 
 async fn carry_out(port: &Port, order: Order) -> Json {
@@ -94,24 +100,16 @@ pub(crate) async fn time_of(member: &Member, leader: NodeId) -> anyhow::Result<O
 }
 
 async fn ask(member: &Member, leader: NodeId, order: &Order) -> anyhow::Result<Json> {
-    let status = member.status();
-    let address = status.members.get(leader).map(|member| member.address.clone());
-    let address = address.ok_or_else(|| anyhow::anyhow!("it is no member any more"))?;
-    let mut stream = member.links().dialer().open(&address, Purpose::Order, status.identity.group).await?;
-    stream.write_all(&frame(&serde_json::to_vec(order)?)).await?;
-    stream.flush().await?;
-    let answer =
-        tokio::time::timeout(super::handshake::PATIENCE, read_frame(&mut stream, MAX_LINE)).await??;
+    let mut stream = member.dial(leader, Purpose::Order).await?;
+    send_frame(&mut stream, &serde_json::to_vec(order)?).await?;
+    let answer = tokio::time::timeout(PATIENCE, read_frame(&mut stream, MAX_LINE)).await??;
     Ok(serde_json::from_slice(&answer)?)
 }
 
 /// An order that another member has passed on.
 pub(crate) async fn visit(member: Rc<Member>, mut visit: Visit) {
     let Ok(Some(order)) = next_frame(&mut visit.reader, MAX_LINE).await else { return };
-    let answer = match serde_json::from_slice(&order) {
-        Ok(order) => lead(&member, &order),
-        Err(error) => json!({"error": format!("the order cannot be read: {error}")}),
-    };
+    let answer = read(&order).map_or_else(|unread| unread, |order| lead(&member, &order));
     let _ = visit.writer.write_all(&frame(answer.to_string().as_bytes())).await;
     let _ = visit.writer.shut_down();
 }
@@ -121,41 +119,43 @@ fn lead(member: &Rc<Member>, order: &Order) -> Json {
     let done = match order {
         Order::Status => return status(member),
         Order::Add { address } => {
-            let voters = member.status().members.iter().count();
+            let voters = member.journal().members().len();
             if voters >= MAX_MEMBERS {
                 return json!({"error": format!("the group has {voters} members, which is its limit: remove one first")});
             }
-            member.add(address).map(|node| json!({"node": node, "address": address}))
+            member
+                .call(|journal| journal.add(address))
+                .map(|(node, _)| json!({"node": node, "address": address}))
         }
-        Order::Remove { node } => member.remove(*node).map(|()| json!({"removed": node})),
-        Order::Transfer { node } => member.transfer(*node).map(|node| json!({"successor": node})),
+        Order::Remove { node } => {
+            member.call(|journal| journal.remove(*node)).map(|()| json!({"removed": node}))
+        }
+        Order::Transfer { node } => {
+            member.call(|journal| journal.transfer(*node)).map(|node| json!({"successor": node}))
+        }
     };
     done.unwrap_or_else(|refusal| json!({"error": refusal.to_string()}))
 }
 
 /// The status of the node and its group.
 pub(crate) fn status(member: &Member) -> Json {
-    let (status, failure) = (member.status(), member.failure());
+    let journal = member.journal();
+    let (status, failure) = (journal.status(), journal.failure());
     let own = status.identity.node;
-    let members: Vec<Json> = status
-        .members
-        .iter()
-        .map(|one| {
-            let progress = status.node.progress.iter().find(|progress| progress.node == one.node);
-            let mut shown = json!({
-                "node": one.node, "address": one.address, "standing": standing(one.standing),
-                "is_leader": status.node.leader == Some(one.node),
-                "is_connected": one.node == own || member.links().is_connected(one.node),
-                "level": if one.node == own { Some(member.knows()) } else { member.links().knows(one.node) },
-            });
-            if let Some(progress) = progress {
-                shown["lag"] = status.node.last.saturating_sub(progress.matched).into();
-                shown["is_active"] = progress.is_active.into();
-                shown["awaits_snapshot"] = progress.snapshot.is_some().into();
-            }
-            shown
-        })
-        .collect();
+    let shown = |one: GroupMember| {
+        let mut shown = json!({
+            "node": one.node, "address": one.address, "standing": one.standing,
+            "is_leader": status.node.leader == Some(one.node), "is_connected": one.is_connected,
+            "level": if one.node == own { Some(journal.knows()) } else { member.links.knows(one.node) },
+        });
+        if let Some(progress) = one.progress {
+            shown["lag"] = progress.lag.into();
+            shown["is_active"] = progress.is_active.into();
+            shown["awaits_snapshot"] = progress.awaits_snapshot.into();
+        }
+        shown
+    };
+    let members: Vec<Json> = member.members().into_iter().map(shown).collect();
     json!({
         "state": match &failure {
             Some(_) => "failed",
@@ -165,7 +165,7 @@ pub(crate) fn status(member: &Member) -> Json {
         "failure": failure,
         "group": status.identity.group.to_string(),
         "node": own,
-        "role": member.election().state,
+        "role": journal.election().state,
         "leads": status.leads,
         "leader": status.node.leader,
         "term": status.node.term,
@@ -174,7 +174,7 @@ pub(crate) fn status(member: &Member) -> Json {
         "last": status.node.last,
         "level": status.node.level,
         "time": crate::clock::now(),
-        "leader_ahead_us": member.leader_ahead(),
+        "leader_ahead_us": member.leader_ahead.get(),
         "members": members,
     })
 }

@@ -44,7 +44,7 @@ const MAX_REFUSAL: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Messages of the consensus, one way.
-    Messages,
+    Messages = 1,
     /// The files of a snapshot, one way.
     Snapshot,
     /// A client of the connector, whose requests the acceptor answers as the leader.
@@ -57,16 +57,6 @@ pub(crate) enum Purpose {
 
 impl Purpose {
     const ALL: [Self; 5] = [Self::Messages, Self::Snapshot, Self::Client, Self::Order, Self::Http];
-
-    fn code(self) -> u8 {
-        match self {
-            Self::Messages => 1,
-            Self::Snapshot => 2,
-            Self::Client => 3,
-            Self::Order => 4,
-            Self::Http => 5,
-        }
-    }
 }
 
 /// Why there is no connection.
@@ -128,7 +118,7 @@ pub(crate) async fn connect(
     let connecting = async {
         let mut head = [0; HEAD];
         head[..MAGIC.len()].copy_from_slice(&MAGIC);
-        head[MAGIC.len()] = purpose.code();
+        head[MAGIC.len()] = purpose as u8;
         head[MAGIC.len() + 1..][..16].copy_from_slice(group.as_bytes());
         fill_randomly(&mut head[HEAD - NONCE..]);
         stream.write_all(&head).await?;
@@ -205,7 +195,7 @@ async fn accept(reader: &mut Reader, writer: &Writer, secret: &Secret) -> Result
     if head[..MAGIC.len()] != MAGIC {
         return Err(HandshakeError::Foreign);
     }
-    let purpose = Purpose::ALL.into_iter().find(|purpose| purpose.code() == head[MAGIC.len()]);
+    let purpose = Purpose::ALL.into_iter().find(|purpose| *purpose as u8 == head[MAGIC.len()]);
     let purpose = purpose.ok_or(HandshakeError::Foreign)?;
     reader.read_exact(&mut head[MAGIC.len() + 1..]).await?;
     let mut nonce = [0; NONCE];
@@ -248,35 +238,37 @@ pub(crate) fn frame(body: &[u8]) -> Vec<u8> {
 /// # Errors
 /// The socket, or a longer frame.
 pub(crate) async fn read_frame(stream: &mut (impl AsyncRead + Unpin), limit: usize) -> io::Result<Vec<u8>> {
-    let mut length = [0; 4];
-    stream.read_exact(&mut length).await?;
-    let mut body = vec![0; bounded(length, limit)?];
-    stream.read_exact(&mut body).await?;
-    Ok(body)
+    next_frame(stream, limit).await?.ok_or(io::ErrorKind::UnexpectedEof.into())
 }
 
-/// The same at the acceptor's end. `None` at the end of the connection.
+/// The same. `None` at the end of the connection.
 ///
 /// # Errors
 /// As [`read_frame`].
-pub(crate) async fn next_frame(reader: &mut Reader, limit: usize) -> io::Result<Option<Vec<u8>>> {
-    let mut length = [0; 4];
-    match reader.read_exact(&mut length).await {
+pub(crate) async fn next_frame(
+    stream: &mut (impl AsyncRead + Unpin),
+    limit: usize,
+) -> io::Result<Option<Vec<u8>>> {
+    let length = match stream.read_u32().await {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        read => read?,
+        read => read? as usize,
+    };
+    if length > limit {
+        let cause = format!("a frame of {length} bytes, and at most {limit} are expected");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, cause));
     }
-    let mut body = vec![0; bounded(length, limit)?];
-    reader.read_exact(&mut body).await?;
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await?;
     Ok(Some(body))
 }
 
-fn bounded(length: [u8; 4], limit: usize) -> io::Result<usize> {
-    let length = u32::from_be_bytes(length) as usize;
-    if length <= limit {
-        return Ok(length);
-    }
-    let cause = format!("a frame of {length} bytes, and at most {limit} are expected");
-    Err(io::Error::new(io::ErrorKind::InvalidData, cause))
+/// Sends a frame to the acceptor.
+///
+/// # Errors
+/// The socket.
+pub(crate) async fn send_frame(stream: &mut (impl AsyncWrite + Unpin), body: &[u8]) -> io::Result<()> {
+    stream.write_all(&frame(body)).await?;
+    stream.flush().await
 }
 
 #[cfg(test)]

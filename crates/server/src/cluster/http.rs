@@ -19,11 +19,11 @@ use lycosa_instance::{HANDING_OVER, Once, TokenDigest};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_tuple::mp::Reader as Values;
 use lycosa_tuple::value::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::task::spawn_local;
 
 use super::clients::{LATE_ANSWERS, LEADERLESS, are_elsewhere, no_leader, outcome_unknown};
-use super::handshake::{Purpose, frame, next_frame, read_frame};
+use super::handshake::{Purpose, frame, next_frame, read_frame, send_frame};
 use super::member::{Member, Place};
 use super::port::Visit;
 use crate::http::bridge::{self, Bridge, Call, Order, Outcome};
@@ -85,8 +85,7 @@ impl Forwarder {
             let message = Value::array([Value::from(GIVE_BACK), tube.into(), outcomes_value(&outcomes)]);
             let given = async {
                 let mut stream = own.connect(leader).await?;
-                stream.write_all(&frame(&message.encode())).await?;
-                stream.flush().await?;
+                send_frame(&mut stream, &message.encode()).await?;
                 io::Result::Ok(stream)
             };
             match given.await {
@@ -142,16 +141,13 @@ impl Forwarder {
         let mut place = self.member.place();
         place.mark_unchanged();
         let is_there = move |place: &Place| *place != Place::At(leader);
-        let mut stream = tokio::select! {
-            connected = self.connect(leader) => match connected {
-                Ok(stream) => stream,
-                Err(_) => return Attempt::NotSent,
-            },
-            _ = place.wait_for(is_there) => return Attempt::NotSent,
+        let connected = tokio::select! {
+            connected = self.connect(leader) => connected.ok(),
+            _ = place.wait_for(is_there) => None,
         };
+        let Some(mut stream) = connected else { return Attempt::NotSent };
         let asking = async {
-            stream.write_all(&frame(content)).await?;
-            stream.flush().await?;
+            send_frame(&mut stream, content).await?;
             read_frame(&mut stream, MAX_FRAME).await
         };
         let mut asking = Box::pin(asking);
@@ -161,14 +157,11 @@ impl Forwarder {
         };
         // A leader that has handed over still answers what it has carried out.
         let answer = match answered {
-            Some(answer) => answer,
-            None => match tokio::time::timeout(LATE_ANSWERS, &mut asking).await {
-                Ok(answer) => answer,
-                Err(_) => return Attempt::Unknown,
-            },
+            Some(answer) => answer.ok(),
+            None => tokio::time::timeout(LATE_ANSWERS, &mut asking).await.ok().and_then(Result::ok),
         };
         drop(asking);
-        match answer.ok().and_then(|answer| answer_of(&answer)) {
+        match answer.and_then(|answer| answer_of(&answer)) {
             Some(Some(outcomes)) if are_refused(&outcomes) => Attempt::NotSent,
             Some(Some(outcomes)) => Attempt::Answered(outcomes, stream),
             Some(None) => Attempt::NotSent,
@@ -193,11 +186,7 @@ impl Forwarder {
                 return Ok(stream);
             }
         }
-        let status = self.member.status();
-        let address = status.members.get(leader).map(|member| member.address.clone());
-        let address = address.ok_or(io::ErrorKind::NotFound)?;
-        let dialer = self.member.links().dialer();
-        dialer.open(&address, Purpose::Http, status.identity.group).await.map_err(io::Error::other)
+        self.member.dial(leader, Purpose::Http).await
     }
 
     fn keep(&self, leader: u64, stream: Stream) {
@@ -219,29 +208,28 @@ fn are_refused(outcomes: &[Outcome]) -> bool {
 pub(crate) async fn visit(bridge: Bridge, member: Rc<Member>, visit: Visit) {
     let Visit { mut reader, writer, .. } = visit;
     while let Ok(Some(message)) = next_frame(&mut reader, MAX_FRAME).await {
-        let Some(asked) = decode(&message) else { return };
-        let Asked::Order { token, calls, once, returns } = asked else {
-            if let Asked::GiveBack { tube, outcomes } = asked {
+        let (token, calls, once, returns) = match decode(&message) {
+            None => return,
+            Some(Asked::Order { token, calls, once, returns }) => (token, calls, once, returns),
+            Some(Asked::GiveBack { tube, outcomes }) => {
                 bridge.give_back(tube, outcomes);
+                continue;
             }
-            continue;
         };
-        if are_elsewhere(&member) {
-            let answer = Value::array([Value::from(NOT_LEADER)]).encode();
-            if writer.write_all(&frame(&answer)).await.is_err() {
-                return;
-            }
-            continue;
-        }
-        let mut byte = [0];
-        let outcomes = tokio::select! {
-            outcomes = bridge.made(token, calls, (once, returns.clone())) => outcomes,
-            // The other member sends nothing before it has the answer: its client is gone.
-            _ = reader.read(&mut byte) => return,
+        let (mut byte, mut outcomes) = ([0], Vec::new());
+        let answer = if are_elsewhere(&member) {
+            Value::array([Value::from(NOT_LEADER)])
+        } else {
+            let made = tokio::select! {
+                made = bridge.made(token, calls, (once, returns.clone())) => made,
+                // The other member sends nothing before it has the answer: its client is gone.
+                _ = reader.read(&mut byte) => return,
+            };
+            let Ok(made) = made else { return };
+            outcomes = made;
+            Value::array([Value::from(DONE), outcomes_value(&outcomes)])
         };
-        let Ok(outcomes) = outcomes else { return };
-        let answer = Value::array([Value::from(DONE), outcomes_value(&outcomes)]).encode();
-        if writer.write_all(&frame(&answer)).await.is_err() {
+        if writer.write_all(&frame(&answer.encode())).await.is_err() {
             if let Some(tube) = returns {
                 bridge.give_back(tube, outcomes);
             }

@@ -5,8 +5,9 @@
 //!
 //! Invariants: the journal is never borrowed across an await, and never while a link is called that calls back.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::VecDeque;
+use std::io;
 use std::rc::Rc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
@@ -14,18 +15,20 @@ use std::time::{Duration, Instant};
 
 use lycosa_engine::group::{
     Base, Done, GroupDisk, GroupJournal, GroupStatus, Incoming, MAX_HAND_OVER_LAG, NodeId, Order, Outgoing,
-    Refusal, Standing,
 };
 use lycosa_engine::journal::{Journal, Membership, News, Pace};
-use lycosa_instance::{Batch, Election, GroupMember, Lsn, MemberProgress};
+use lycosa_instance::{Batch, GroupMember, Lsn, MemberProgress};
 use lycosa_journal::directory::Directory;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
+use tokio::task::spawn_local;
 
+use super::handshake::Purpose;
 use super::links::Links;
-use super::snapshots::{self, Shipment};
+use super::snapshots;
 use crate::appender::{FREE_SPACE_INTERVAL, RoomWatch, Unclosed};
 use crate::clock::NOTABLE_DIFFERENCE;
+use crate::socket::Stream;
 
 /// Messages of the loop to the disk's thread.
 enum Job {
@@ -60,7 +63,7 @@ pub(crate) enum Place {
 pub(crate) struct Member {
     journal: RefCell<GroupJournal>,
     disk: Disk,
-    links: Rc<Links>,
+    pub(crate) links: Rc<Links>,
     directory: Directory,
     /// News of the disk's space and of the folder.
     news: RefCell<VecDeque<News>>,
@@ -71,7 +74,7 @@ pub(crate) struct Member {
     placed: Cell<Instant>,
     /// By how many microseconds the leader's time was ahead of this node's, when the leader told it last. `None` where this node
     /// leads, or no leader has told it.
-    leader_ahead: Cell<Option<i64>>,
+    pub(crate) leader_ahead: Cell<Option<i64>>,
     began: Instant,
 }
 
@@ -85,7 +88,7 @@ impl Member {
         disk: GroupDisk,
         mut room: RoomWatch,
         links: Rc<Links>,
-    ) -> std::io::Result<(Rc<Self>, UnboundedReceiver<Said>)> {
+    ) -> io::Result<(Rc<Self>, UnboundedReceiver<Said>)> {
         // A node that starts on a full disk takes no entry first.
         let news = room.look();
         journal.set_scarce(matches!(news, Some(News::FreeSpace { is_scarce: true, .. })));
@@ -136,13 +139,7 @@ impl Member {
         for Outgoing { to, bytes, base } in messages {
             match base {
                 None => self.links.send(to, bytes),
-                Some(base) => {
-                    let address = members.get(to).map(|member| member.address.clone());
-                    let shipment = Shipment { to, address, base: *base, message: bytes };
-                    let member = self.clone();
-                    let lost = move |to| member.link_lost(to);
-                    snapshots::send(self.links.clone(), self.directory.clone(), shipment, lost);
-                }
+                Some(base) => drop(spawn_local(self.clone().ship(to, *base, bytes))),
             }
         }
         let journal = self.journal.borrow();
@@ -158,8 +155,35 @@ impl Member {
         self.wake.notify_one();
     }
 
+    /// Looks at the journal.
+    pub(crate) fn journal(&self) -> Ref<'_, GroupJournal> {
+        self.journal.borrow()
+    }
+
+    /// Sends a snapshot's file to a member, then the `message` that announces it.
+    async fn ship(self: Rc<Self>, to: NodeId, base: Base, message: Vec<u8>) {
+        let connection = self.links.connection(to);
+        let sending = async {
+            connection.ok_or(io::ErrorKind::NotConnected)?;
+            let stream = self.dial(to, Purpose::Snapshot).await?;
+            snapshots::send(stream, self.directory.clone(), &base).await
+        };
+        match sending.await {
+            Ok(bytes) => {
+                tracing::info!("sent snapshot {} of {bytes} bytes to node {to}", base.signature);
+                if self.links.connection(to) == connection {
+                    self.links.send(to, message);
+                }
+            }
+            Err(error) => {
+                tracing::warn!("snapshot {} did not reach node {to}: {error}", base.signature);
+                self.link_lost(to);
+            }
+        }
+    }
+
     /// Calls the journal, and moves its messages, rounds and events.
-    fn call<T>(self: &Rc<Self>, call: impl FnOnce(&mut GroupJournal) -> T) -> T {
+    pub(crate) fn call<T>(self: &Rc<Self>, call: impl FnOnce(&mut GroupJournal) -> T) -> T {
         let result = call(&mut self.journal.borrow_mut());
         self.pump();
         result
@@ -195,62 +219,31 @@ impl Member {
         self.call(|journal| journal.link_lost(node));
     }
 
-    /// Takes the empty server at `address` in.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub(crate) fn add(self: &Rc<Self>, address: &str) -> Result<NodeId, Refusal> {
-        self.call(|journal| journal.add(address)).map(|(node, _)| node)
-    }
-
-    /// Begins to remove a member.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub(crate) fn remove(self: &Rc<Self>, node: NodeId) -> Result<(), Refusal> {
-        self.call(|journal| journal.remove(node))
-    }
-
-    /// Hands over to another voter.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub(crate) fn transfer(self: &Rc<Self>, to: Option<NodeId>) -> Result<NodeId, Refusal> {
-        self.call(|journal| journal.transfer(to))
-    }
-
-    /// Where the node stands.
-    pub(crate) fn status(&self) -> GroupStatus {
-        self.journal.borrow().status()
-    }
-
     /// The members as this node sees them, for `box.info`.
     pub(crate) fn members(&self) -> Vec<GroupMember> {
-        let status = self.status();
+        let GroupStatus { identity, node: status, members, .. } = self.journal().status();
         let seen = |member: &lycosa_engine::group::Member| {
-            let found = status.node.progress.iter().find(|progress| progress.node == member.node);
-            GroupMember {
-                node: member.node,
-                address: member.address.clone(),
-                standing: standing(member.standing),
-                is_connected: member.node == status.identity.node || self.links.is_connected(member.node),
-                progress: found.map(|found| {
-                    let lag = status.node.last.saturating_sub(found.matched);
-                    MemberProgress {
-                        lag,
-                        is_close: lag <= MAX_HAND_OVER_LAG,
-                        is_active: found.is_active,
-                        awaits_snapshot: found.snapshot.is_some(),
-                    }
-                }),
-            }
+            let &lycosa_engine::group::Member { node, standing, ref address, .. } = member;
+            let progress = status.progress.iter().find(|progress| progress.node == node).map(|found| {
+                let lag = status.last.saturating_sub(found.matched);
+                let (is_close, awaits_snapshot) = (lag <= MAX_HAND_OVER_LAG, found.snapshot.is_some());
+                MemberProgress { lag, is_close, is_active: found.is_active, awaits_snapshot }
+            });
+            let is_connected = node == identity.node || self.links.is_connected(node);
+            GroupMember { node, address: address.clone(), standing: standing.name(), is_connected, progress }
         };
-        status.members.iter().map(seen).collect()
+        members.iter().map(seen).collect()
     }
 
-    /// The state of the election without the members, for `box.info` and metrics.
-    pub(crate) fn election(&self) -> Election {
-        self.journal.borrow().election()
+    /// Connects to another member.
+    ///
+    /// # Errors
+    /// The node is no member, or cannot be reached.
+    pub(crate) async fn dial(&self, node: NodeId, purpose: Purpose) -> io::Result<Stream> {
+        let GroupStatus { identity, members, .. } = self.journal().status();
+        let member = members.get(node).ok_or_else(|| io::Error::other("it is no member any more"))?;
+        let opened = self.links.dialer().open(&member.address, purpose, identity.group).await;
+        opened.map_err(io::Error::other)
     }
 
     /// Where clients are served, and news of it.
@@ -274,41 +267,6 @@ impl Member {
                  the leader's"
             );
         }
-    }
-
-    /// By how many microseconds the leader's time is ahead of this node's, if the leader has told it.
-    pub(crate) fn leader_ahead(&self) -> Option<i64> {
-        self.leader_ahead.get()
-    }
-
-    /// The level of records that this node goes up to.
-    pub(crate) fn knows(&self) -> u32 {
-        self.journal.borrow().knows()
-    }
-
-    /// Why the node has left its service, if it has.
-    pub(crate) fn failure(&self) -> Option<String> {
-        self.journal.borrow().failure().map(str::to_owned)
-    }
-
-    /// Whether the folder has a snapshot.
-    pub(crate) fn has_snapshot(&self) -> bool {
-        self.journal.borrow().has_snapshot()
-    }
-
-    /// The links to the other nodes.
-    pub(crate) fn links(&self) -> &Rc<Links> {
-        &self.links
-    }
-
-    /// The state of the snapshot with that number, which is about to be completed.
-    pub(crate) fn base_of(&self, signature: u64) -> Option<Base> {
-        self.journal.borrow().base_of(signature).cloned()
-    }
-
-    /// The snapshot with that number is complete.
-    pub(crate) fn snapshot_taken(self: &Rc<Self>, signature: u64) {
-        self.call(|journal| journal.snapshot_taken(signature));
     }
 
     fn hear(self: &Rc<Self>, said: Said) {
@@ -392,16 +350,6 @@ impl Membership for MemberJournal {
 
     fn restate(&mut self, signature: u64) {
         self.0.call(|journal| journal.restate(signature));
-    }
-}
-
-/// How a member takes part, in a word.
-pub(crate) const fn standing(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Learner => "learner",
-        Standing::Voter => "voter",
-        Standing::Joining => "joining",
-        Standing::Leaving => "leaving",
     }
 }
 

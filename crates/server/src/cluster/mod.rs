@@ -259,7 +259,7 @@ impl Tasks {
             let mut looked: Option<Instant> = None;
             loop {
                 member.wake.notified().await;
-                let known = member.election();
+                let known = member.journal().election();
                 // A busy leader is woken for each batch, so its list of members is made anew now and then.
                 let is_due = looked.is_none_or(|at| at.elapsed() >= MEMBERS_AGE);
                 if is_due {
@@ -278,7 +278,7 @@ impl Tasks {
                     // this call, or hands it to HTTP.
                     spawn_local(async move {
                         core.turned().await;
-                        if let Err(refusal) = member.transfer(Some(node)) {
+                        if let Err(refusal) = member.call(|journal| journal.transfer(Some(node))) {
                             tracing::warn!("the group is not handed over to node {node}: {refusal}");
                         }
                     });
@@ -309,7 +309,7 @@ impl Tasks {
         if *place.borrow_and_update() != Place::Here {
             return;
         }
-        match member.transfer(None) {
+        match member.call(|journal| journal.transfer(None)) {
             Ok(node) => {
                 tracing::info!("the group is handed over to node {node}, since this one ends");
                 let is_elsewhere = |place: &Place| matches!(place, Place::At(_));

@@ -164,8 +164,8 @@ impl Port {
         progress.enter(Stage::Joining);
         loop {
             let member = self.member().context("the node runs since a member has called it")?;
-            while !member.has_snapshot() {
-                if let Some(cause) = member.failure() {
+            while !member.journal().has_snapshot() {
+                if let Some(cause) = member.journal().failure() {
                     bail!("this server cannot join the group: {cause}");
                 }
                 member.wake.notified().await;

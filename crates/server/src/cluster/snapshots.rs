@@ -7,18 +7,16 @@
 //! Files are read and written on helper threads, a piece at a time.
 
 use std::io;
-use std::rc::Rc;
 
+use lycosa_engine::group::Base;
 use lycosa_engine::group::transfer::{Receiver, Sender};
-use lycosa_engine::group::{Base, NodeId};
 use lycosa_journal::directory::Directory;
 use lycosa_tuple::mp::{self, Reader as Values};
 use tokio::io::AsyncWriteExt;
-use tokio::task::{spawn_blocking, spawn_local};
+use tokio::task::spawn_blocking;
 
-use super::handshake::{Purpose, frame, next_frame, read_frame};
-use super::links::Links;
-use crate::socket::{Reader, Writer};
+use super::handshake::{frame, next_frame, read_frame};
+use crate::socket::{Reader, Stream, Writer};
 use crate::starting::Progress;
 
 /// Bytes of a piece.
@@ -26,51 +24,11 @@ const PIECE: usize = 256 << 10;
 /// Bytes of the state in front of the file.
 const MAX_STATE: usize = 64 << 10;
 
-/// A snapshot for a member far behind.
-pub(crate) struct Shipment {
-    pub(crate) to: NodeId,
-    /// The address of the member, if the group has it.
-    pub(crate) address: Option<String>,
-    pub(crate) base: Base,
-    /// Announces the snapshot to a member that has the file.
-    pub(crate) message: Vec<u8>,
-}
-
-/// Sends a snapshot's file, then the message that announces it. Calls `lost` if the file does not reach the member.
-pub(crate) fn send(
-    links: Rc<Links>,
-    directory: Directory,
-    shipment: Shipment,
-    lost: impl FnOnce(NodeId) + 'static,
-) {
-    spawn_local(async move {
-        let Shipment { to, address, base, message } = shipment;
-        let connection = links.connection(to);
-        let sent = match address {
-            Some(address) if connection.is_some() => send_file(&links, &directory, &address, &base).await,
-            _ => Err(io::ErrorKind::NotConnected.into()),
-        };
-        match sent {
-            Ok(bytes) => {
-                tracing::info!("sent snapshot {} of {bytes} bytes to node {to}", base.signature);
-                if links.connection(to) == connection {
-                    links.send(to, message);
-                }
-            }
-            Err(error) => {
-                tracing::warn!("snapshot {} did not reach node {to}: {error}", base.signature);
-                lost(to);
-            }
-        }
-    });
-}
-
-async fn send_file(links: &Links, directory: &Directory, address: &str, base: &Base) -> io::Result<u64> {
-    let (directory, opened) = (directory.clone(), base.clone());
+/// Sends a snapshot's file, and returns its bytes once the receiver has all of them on its disk.
+pub(crate) async fn send(mut stream: Stream, directory: Directory, base: &Base) -> io::Result<u64> {
+    let opened = base.clone();
     let mut sender = blocking(move || Sender::open(&directory, &opened)).await?;
     let size = sender.size();
-    let dialer = links.dialer();
-    let mut stream = dialer.open(address, Purpose::Snapshot, base.group).await.map_err(io::Error::other)?;
     let mut head = Vec::new();
     mp::write_uint(&mut head, size);
     head.extend(base.encode());

@@ -1,5 +1,6 @@
 //! One task for each master: connects, follows its log, applies it, and connects again.
 
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,41 +95,42 @@ impl From<FollowError> for End {
             FollowError::Apply { cause, .. } if cause.code == u32::from(ErrorCode::WalIo) => {
                 Self::Lost(cause.message)
             }
-            // One of the two is going to join anew, and may do so at any time.
             FollowError::Apply { cause, .. } if lineage::is_divergence(&cause) => Self::Lost(cause.message),
-            FollowError::Stream(StreamError::Refused(error)) if lineage::is_divergence(&error) => {
-                Self::Lost(error.message)
-            }
             FollowError::Apply { replica_id, lsn, cause } => Self::Stopped(format!(
                 "the transaction with LSN {lsn} of instance {replica_id} cannot be applied: {} (code {})",
                 cause.message, cause.code
             )),
-            FollowError::Stream(StreamError::Refused(error)) if error.message.starts_with(GAP) => {
-                Self::TooFarBehind(error.message)
-            }
-            FollowError::Stream(StreamError::Refused(error)) if error.message.ends_with(DUPLICATE) => {
-                Self::Lost(format!(
-                    "{}: the master has not noticed yet that the last connection of this instance has ended, or it is \
-                     followed by another server whose data folder is a copy of this one: move one of the two folders away \
-                     and join",
-                    error.message
-                ))
-            }
-            FollowError::Stream(StreamError::Refused(error))
-                if error.code == u32::from(ErrorCode::UnknownReplica) =>
-            {
-                Self::Lost(format!(
-                    "{}: this data folder belongs to another replica set, or the number of this instance was deleted from \
-                     _cluster; to join, start with an empty data folder",
-                    error.message
-                ))
-            }
-            FollowError::Stream(StreamError::Refused(error)) => {
-                let advice = super::advice(&error);
-                Self::Lost(format!("{}{advice}", StreamError::Refused(error)))
-            }
+            FollowError::Stream(StreamError::Refused(error)) => Self::refused(error),
             FollowError::Stream(error) => Self::Lost(error.to_string()),
         }
+    }
+}
+
+impl End {
+    fn refused(error: Box<ErrorObject>) -> Self {
+        let ErrorObject { code, message, .. } = &*error;
+        if message.starts_with(GAP) {
+            return Self::TooFarBehind(error.message);
+        }
+        // One of the two is going to join anew, and may do so at any time.
+        if lineage::is_divergence(&error) {
+            return Self::Lost(error.message);
+        }
+        Self::Lost(if message.ends_with(DUPLICATE) {
+            format!(
+                "{message}: the master has not noticed yet that the last connection of this instance has ended, or it is \
+                 followed by another server whose data folder is a copy of this one: move one of the two folders away \
+                 and join"
+            )
+        } else if *code == u32::from(ErrorCode::UnknownReplica) {
+            format!(
+                "{message}: this data folder belongs to another replica set, or the number of this instance was deleted from \
+                 _cluster; to join, start with an empty data folder"
+            )
+        } else {
+            let advice = super::advice(&error);
+            format!("{}{advice}", StreamError::Refused(error))
+        })
     }
 }
 
@@ -153,10 +155,8 @@ pub(crate) fn update_sync(core: &Core) {
     let quorum = settings.quorum.of(states.len());
     let rule = SyncRule { quorum, sync_lag: settings.sync_lag };
     if hub.sync.borrow_mut().update(&rule, &states) {
-        tracing::info!(
-            "{quorum} of {} masters are in sync: the instance is no orphan any more",
-            states.len()
-        );
+        let masters = states.len();
+        tracing::info!("{quorum} of {masters} masters are in sync: the instance is no orphan any more");
         instance.set_orphan(false, now());
         core.end.notify_one();
     }
@@ -170,8 +170,9 @@ async fn run(core: Rc<Core>, uri: Uri, place: usize) {
     let mut said = String::new();
     loop {
         applier.set_state(UpstreamState::Connecting, None);
-        let message = match applier.connect().await {
-            End::Myself { is_certain } => {
+        let Err(end) = applier.session().await;
+        let message = match (end, applier.failure()) {
+            (End::Myself { is_certain }, _) => {
                 if is_certain {
                     tracing::info!("master {}: that is this instance itself", applier.uri);
                 } else {
@@ -183,13 +184,15 @@ async fn run(core: Rc<Core>, uri: Uri, place: usize) {
                 }
                 return applier.set_state(UpstreamState::Myself, None);
             }
-            End::Stopped(message) => {
+            (End::Stopped(message), _) | (End::Lost(_), Some(message)) => {
                 tracing::error!("master {}: replication has stopped: {message}", applier.uri);
                 return applier.set_state(UpstreamState::Stopped, Some(message));
             }
             // What this one's journal does not hold any more comes from another one.
-            End::TooFarBehind(message) if applier.waits_for_another(&mut too_far, &mut reached) => message,
-            End::TooFarBehind(message) => {
+            (End::TooFarBehind(message), _) if applier.waits_for_another(&mut too_far, &mut reached) => {
+                message
+            }
+            (End::TooFarBehind(message), _) => {
                 let advice = match applier.refuses_rejoin() {
                     None => {
                         tracing::warn!("master {}: {message}; this instance joins again", applier.uri);
@@ -209,12 +212,7 @@ async fn run(core: Rc<Core>, uri: Uri, place: usize) {
                 };
                 return applier.set_state(UpstreamState::Stopped, Some(format!("{message}; {advice}")));
             }
-            End::Lost(_) if applier.failure().is_some() => {
-                let message = applier.failure().unwrap_or_default();
-                tracing::error!("master {}: replication has stopped: {message}", applier.uri);
-                return applier.set_state(UpstreamState::Stopped, Some(message));
-            }
-            End::Lost(message) => message,
+            (End::Lost(message), None) => message,
         };
         // A connection that ends at once is no better than none: then the pauses go on growing.
         let timeout = applier.core.hub.timeout();
@@ -304,27 +302,17 @@ impl Applier {
     }
 
     fn set_state(&self, state: UpstreamState, message: Option<String>) {
-        let changed = {
-            let mut instance = self.core.instance.borrow_mut();
-            instance.upstream_mut(self.place).map(|upstream| {
-                upstream.message = message;
-                std::mem::replace(&mut upstream.state, state) != state
-            })
-        };
-        if changed == Some(true) {
+        let is_changed = self.core.instance.borrow_mut().upstream_mut(self.place).is_some_and(|upstream| {
+            upstream.message = message;
+            std::mem::replace(&mut upstream.state, state) != state
+        });
+        if is_changed {
             tracing::debug!("master {}: {}", self.uri, state.name());
             update_sync(&self.core);
         }
     }
 
-    async fn connect(&mut self) -> End {
-        match self.session().await {
-            Ok(never) => match never {},
-            Err(end) => end,
-        }
-    }
-
-    async fn session(&mut self) -> Result<std::convert::Infallible, End> {
+    async fn session(&mut self) -> Result<Infallible, End> {
         let patience = self.core.hub.settings.borrow().connect_timeout;
         let tls = self.core.hub.tls.borrow().clone();
         let own = self.core.instance.borrow().identity().instance;
@@ -376,7 +364,7 @@ impl Applier {
         mut out: Vec<u8>,
         mut acknowledged: Vclock,
         peer: Uuid,
-    ) -> Result<std::convert::Infallible, End> {
+    ) -> Result<Infallible, End> {
         let core = self.core.clone();
         let (mut reader, mut writer) = tokio::io::split(stream);
         let mut buffer = vec![0; READ_SIZE];
@@ -399,7 +387,7 @@ impl Applier {
             }
             let timeout = core.hub.timeout();
             if !out.is_empty() {
-                let patience = Duration::from_micros(lycosa_replication::disconnect_timeout(timeout));
+                let patience = core.hub.disconnect_timeout();
                 let writing = async {
                     writer.write_all(&out).await?;
                     writer.flush().await
@@ -451,8 +439,7 @@ impl Applier {
             let mut instance = self.core.instance.borrow_mut();
             let applied =
                 if skips { instance.apply_skipping_conflicts(rows, now) } else { instance.apply(rows, now) };
-            let (replica_id, lsn) =
-                rows.first().map_or((0, 0), |(header, _)| (header.replica_id, header.lsn));
+            let (replica_id, lsn) = rows.first().map_or((0, 0), |(row, _)| (row.replica_id, row.lsn));
             applied.map(drop).map_err(|cause| FollowError::Apply { replica_id, lsn, cause })
         };
         let received = follower.receive(bytes, MAX_TRANSACTION, now, &mut apply);

@@ -3,6 +3,7 @@
 //! Each reads for one replica and hands over frames in pieces; it waits when [`PIECES`] of them are not sent yet, so that a
 //! slow replica costs a bounded memory, and ends when the replica goes.
 
+use std::fmt::Display;
 use std::io;
 use std::thread;
 
@@ -28,44 +29,39 @@ pub(super) enum Piece {
     Frames(Vec<u8>),
     /// Everything was handed over. Of a log: what the replica has then.
     End(Option<LogRows>),
+}
+
+/// Why a thread stops early.
+pub(super) enum ReadEnd {
     /// Rows that the replica needs are gone: where the oldest journal file begins.
     Gap(Box<Vclock>),
     /// The files cannot be read.
     Failed(String),
 }
 
+/// The pieces of a thread. The last one tells why the thread stops early, if it does.
+pub(super) type Pieces = Receiver<Result<Piece, ReadEnd>>;
+type Out = Sender<Result<Piece, ReadEnd>>;
+
 /// Reads the newest snapshot.
-pub(super) fn snapshot(directory: Directory) -> io::Result<Receiver<Piece>> {
+pub(super) fn snapshot(directory: Directory) -> io::Result<Pieces> {
     spawn("join", move |out| read_snapshot(&directory, out))
 }
 
 /// Reads the log until everything up to the clock with signature `until`, which is durable, was handed over.
-pub(super) fn log(directory: Directory, rows: LogRows, until: u64) -> io::Result<Receiver<Piece>> {
+pub(super) fn log(directory: Directory, rows: LogRows, until: u64) -> io::Result<Pieces> {
     spawn("catch-up", move |out| read_log(&directory, rows, until, out))
 }
 
-fn spawn(
-    name: &str,
-    read: impl FnOnce(&Sender<Piece>) -> Result<(), ReadEnd> + Send + 'static,
-) -> io::Result<Receiver<Piece>> {
+fn spawn(name: &str, read: impl FnOnce(&Out) -> Result<(), ReadEnd> + Send + 'static) -> io::Result<Pieces> {
     let (sender, receiver) = channel(PIECES);
     thread::Builder::new().name(name.to_owned()).spawn(move || {
-        let piece = match read(&sender) {
-            Ok(()) | Err(ReadEnd::Gone) => return,
-            Err(ReadEnd::Gap(oldest)) => Piece::Gap(oldest),
-            Err(ReadEnd::Failed(text)) => Piece::Failed(text),
-        };
-        // A replica that has disconnected gets no answer.
-        let _ = sender.blocking_send(piece);
+        if let Err(end) = read(&sender) {
+            // A replica that has disconnected gets no answer.
+            let _ = sender.blocking_send(Err(end));
+        }
     })?;
     Ok(receiver)
-}
-
-/// Why a thread stops early.
-enum ReadEnd {
-    Gone,
-    Gap(Box<Vclock>),
-    Failed(String),
 }
 
 impl From<TailError> for ReadEnd {
@@ -81,24 +77,23 @@ fn failed<E: ToString + ?Sized>(error: &E) -> ReadEnd {
     ReadEnd::Failed(error.to_string())
 }
 
-fn hand_over(out: &Sender<Piece>, piece: Piece) -> Result<(), ReadEnd> {
-    out.blocking_send(piece).map_err(|_| ReadEnd::Gone)
+fn hand_over(out: &Out, piece: Piece) -> Result<(), ReadEnd> {
+    out.blocking_send(Ok(piece)).map_err(|_| failed("the replica has gone"))
 }
 
 /// Hands frames over once there are enough of them.
-fn flush(out: &Sender<Piece>, frames: &mut Vec<u8>, least: usize) -> Result<(), ReadEnd> {
+fn flush(out: &Out, frames: &mut Vec<u8>, least: usize) -> Result<(), ReadEnd> {
     if frames.len() < least.max(1) {
         return Ok(());
     }
     hand_over(out, Piece::Frames(std::mem::replace(frames, Vec::with_capacity(PIECE + PIECE / 4))))
 }
 
-fn read_snapshot(directory: &Directory, out: &Sender<Piece>) -> Result<(), ReadEnd> {
+fn read_snapshot(directory: &Directory, out: &Out) -> Result<(), ReadEnd> {
     let listing = directory.list().map_err(|error| failed(&error))?;
     let newest = *listing.snapshots.last().ok_or_else(|| failed("there is no snapshot"))?;
     let name = file_name(FileKind::Snapshot, newest);
-    let unread =
-        |error: &dyn ToString| ReadEnd::Failed(format!("can't read '{name}': {}", error.to_string()));
+    let unread = |error: &dyn Display| failed(&format!("can't read '{name}': {error}"));
     let mut reader = directory.read(FileKind::Snapshot, newest).map_err(|error| unread(&error))?;
     hand_over(out, Piece::Snapshot(reader.meta().vclock.clone()))?;
     let mut frames = Vec::new();
@@ -110,9 +105,7 @@ fn read_snapshot(directory: &Directory, out: &Sender<Piece>) -> Result<(), ReadE
             }
             Step::End(End::Marker) => break,
             Step::End(_) | Step::Damage(_) => {
-                return Err(ReadEnd::Failed(format!(
-                    "'{name}' is damaged; take another with `lycosa checkpoint`"
-                )));
+                return Err(failed(&format!("'{name}' is damaged; take another with `lycosa checkpoint`")));
             }
         }
     }
@@ -120,12 +113,7 @@ fn read_snapshot(directory: &Directory, out: &Sender<Piece>) -> Result<(), ReadE
     hand_over(out, Piece::End(None))
 }
 
-fn read_log(
-    directory: &Directory,
-    mut rows: LogRows,
-    until: u64,
-    out: &Sender<Piece>,
-) -> Result<(), ReadEnd> {
+fn read_log(directory: &Directory, mut rows: LogRows, until: u64, out: &Out) -> Result<(), ReadEnd> {
     let mut tail = Tail::after(directory, rows.position())?;
     let mut frames = Vec::new();
     while tail.clock().signature() < until {

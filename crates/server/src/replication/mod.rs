@@ -163,6 +163,11 @@ impl Hub {
         self.window.borrow().as_ref().map(look)
     }
 
+    /// How long a silent peer is waited for.
+    fn disconnect_timeout(&self) -> Duration {
+        Duration::from_micros(lycosa_replication::disconnect_timeout(self.timeout()))
+    }
+
     pub(crate) fn timeout(&self) -> u64 {
         self.settings.borrow().timeout
     }

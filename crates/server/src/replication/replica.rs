@@ -3,10 +3,8 @@
 //! After JOIN, FETCH_SNAPSHOT and REGISTER the connection makes requests again; a SUBSCRIBE lasts as long as the
 //! connection.
 
-use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
 
 use lycosa_instance::{ConnectionSlot, ReplicaRequest};
@@ -15,11 +13,10 @@ use lycosa_iproto::vclock::Vclock;
 use lycosa_replication::lineage;
 use lycosa_replication::relay::{Cursor, LogRows, Pulse, Relay, SubscribeRequest};
 use lycosa_replication::stream::{self, StreamError};
-use tokio::io::ReadBuf;
-use tokio::sync::mpsc::Receiver;
+use tokio::io::AsyncReadExt;
 use uuid::Uuid;
 
-use super::files::{self, Piece};
+use super::files::{self, Piece, Pieces, ReadEnd};
 use crate::clock::now;
 use crate::socket::Reader;
 use crate::turn::{Core, Link};
@@ -58,37 +55,26 @@ enum RowSource {
 
 /// A replica on a connection.
 pub(crate) struct Replica<'a> {
-    core: &'a Rc<Core>,
-    slot: ConnectionSlot,
-    peer: &'a str,
-    link: &'a Rc<Link>,
-    reader: &'a mut Reader,
+    pub(crate) core: &'a Rc<Core>,
+    /// Of the connection.
+    pub(crate) slot: ConnectionSlot,
+    pub(crate) peer: &'a str,
+    pub(crate) link: &'a Rc<Link>,
+    pub(crate) reader: &'a mut Reader,
     /// Bytes behind the request.
-    received: Vec<u8>,
+    pub(crate) received: Vec<u8>,
 }
 
-impl<'a> Replica<'a> {
-    /// The replica that has made a request on the connection in `slot`.
-    pub(crate) fn new(
-        core: &'a Rc<Core>,
-        slot: ConnectionSlot,
-        peer: &'a str,
-        link: &'a Rc<Link>,
-        reader: &'a mut Reader,
-        received: Vec<u8>,
-    ) -> Self {
-        Self { core, slot, peer, link, reader, received }
-    }
-
+impl Replica<'_> {
     /// Does what the replica has asked for. Returns bytes behind the request if the connection goes on with requests.
     pub(crate) async fn serve(mut self) -> Option<Vec<u8>> {
         let request = self.core.instance.borrow_mut().take_replica(self.slot)?;
         let is_stream = matches!(request, ReplicaRequest::Subscribe(..));
-        let served = match self.flush().await {
-            Ok(()) => self.answer(request).await,
-            Err(stop) => Err(stop),
+        let serving = async {
+            self.flush().await?;
+            self.answer(request).await
         };
-        match served {
+        match serving.await {
             Ok(()) => Some(self.received),
             Err(ReplicaEnd::Gone(cause)) => {
                 tracing::info!("replica {}: the connection ended: {cause}", self.peer);
@@ -188,8 +174,6 @@ impl<'a> Replica<'a> {
                 }
                 Piece::Frames(frames) => self.send(&frames, None).await?,
                 Piece::End(_) => return Ok(clock),
-                Piece::Gap(_) => return Err(unreadable("journals were removed; try again")),
-                Piece::Failed(cause) => return Err(unreadable(&cause)),
             }
         }
     }
@@ -197,14 +181,23 @@ impl<'a> Replica<'a> {
     /// The log up to the last durable row, and its clock.
     async fn send_log(&mut self, rows: LogRows) -> Result<(), ReplicaEnd> {
         let durable = self.core.instance.borrow().durable_vclock().clone();
-        let mut pieces = files::log(self.core.hub.directory.clone(), rows, durable.signature())?;
+        self.send_rows(rows, durable.signature(), None).await?;
+        self.send_vclock(&durable.replicated()).await
+    }
+
+    /// The log up to the clock with the signature `until`. Returns what the replica has then.
+    async fn send_rows(
+        &mut self,
+        rows: LogRows,
+        until: u64,
+        mut relay: Option<&mut Relay>,
+    ) -> Result<Option<LogRows>, ReplicaEnd> {
+        let mut pieces = files::log(self.core.hub.directory.clone(), rows, until)?;
         loop {
-            match self.next_piece(&mut pieces, None).await? {
+            match self.next_piece(&mut pieces, relay.as_deref_mut()).await? {
                 Piece::Snapshot(_) => {}
-                Piece::Frames(frames) => self.send(&frames, None).await?,
-                Piece::End(_) => return self.send_vclock(&durable.replicated()).await,
-                Piece::Gap(_) => return Err(unreadable("journals were removed; try again")),
-                Piece::Failed(cause) => return Err(unreadable(&cause)),
+                Piece::Frames(frames) => self.send(&frames, relay.as_deref_mut()).await?,
+                Piece::End(rows) => return Ok(rows),
             }
         }
     }
@@ -228,10 +221,11 @@ impl<'a> Replica<'a> {
         let durable = core.instance.borrow().durable_vclock().clone();
         let subscribed = core.hub.subscribe(&durable);
         let pending = std::mem::take(&mut self.received);
-        let result = match self.heard(&mut relay, &pending) {
-            Ok(()) => self.relay(&mut relay, &mut out).await,
-            Err(stop) => Err(stop),
+        let relaying = async {
+            self.heard(&mut relay, &pending)?;
+            self.relay(&mut relay, &mut out).await
         };
+        let result = relaying.await;
         drop(subscribed);
         core.instance.borrow_mut().replicas_mut().unsubscribed(request.replica);
         core.end.notify_one();
@@ -254,10 +248,7 @@ impl<'a> Replica<'a> {
             if matches!(source, RowSource::Files) {
                 continue;
             }
-            let wait = match self.pulse(relay, out).await? {
-                Some(wait) => wait,
-                None => continue,
-            };
+            let Some(wait) = self.pulse(relay, out).await? else { continue };
             tokio::select! {
                 () = changed => {}
                 read = read(self.reader) => {
@@ -281,44 +272,35 @@ impl<'a> Replica<'a> {
                 self.send(&beat, Some(relay)).await?;
                 Ok(None)
             }
-            Pulse::Dead => Err(ReplicaEnd::Gone("the replica has been silent for too long".to_owned())),
+            Pulse::Dead => Err(gone("the replica has been silent for too long")),
         }
     }
 
     /// Sends the durable rows that the replica lacks, from files if there are any.
     async fn catch_up(&mut self, relay: &mut Relay, out: &mut Vec<u8>) -> Result<RowSource, ReplicaEnd> {
-        let core = self.core.clone();
-        let place = core.hub.with_window(|window| (window.end().clone(), window.next()));
-        let (durable, cursor) =
-            place.ok_or_else(|| ReplicaEnd::Gone("the window of the newest rows is gone".to_owned()))?;
+        let place = self.core.hub.with_window(|window| (window.end().clone(), window.next()));
+        let (durable, cursor) = place.ok_or_else(|| gone("the window of the newest rows is gone"))?;
         let rows = relay.log_rows();
         let is_complete = durable.iter().all(|(id, lsn)| id == 0 || lsn <= rows.position().get(id));
         self.send(&std::mem::take(out), Some(relay)).await?;
-        if is_complete {
-            return Ok(RowSource::Window(cursor));
+        if !is_complete {
+            let sent = self.send_rows(rows, durable.signature(), Some(relay)).await?;
+            sent.into_iter().for_each(|rows| relay.resume(rows, now()));
         }
-        let mut pieces = files::log(core.hub.directory.clone(), rows, durable.signature())?;
-        loop {
-            match self.next_piece(&mut pieces, Some(relay)).await? {
-                Piece::Snapshot(_) => {}
-                Piece::Frames(frames) => self.send(&frames, Some(relay)).await?,
-                Piece::End(rows) => {
-                    rows.into_iter().for_each(|rows| relay.resume(rows, now()));
-                    return Ok(RowSource::Window(cursor));
-                }
-                Piece::Gap(oldest) => {
-                    core.instance.borrow_mut().replicas_mut().lose(relay.replica());
-                    let wanted = relay.acknowledged();
-                    let message = format!(
-                        "Missing .xlog file between LSN {} {wanted} and {} {oldest}: the replica has to join again",
-                        wanted.signature(),
-                        oldest.signature()
-                    );
-                    return Err(ErrorObject::client(ErrorCode::InvalidXlog, message).into());
-                }
-                Piece::Failed(cause) => return Err(unreadable(&cause)),
-            }
-        }
+        Ok(RowSource::Window(cursor))
+    }
+
+    /// Rows that the replica needs are gone.
+    fn gap(&self, relay: Option<&mut Relay>, oldest: &Vclock) -> ReplicaEnd {
+        let Some(relay) = relay else { return unreadable("journals were removed; try again") };
+        self.core.instance.borrow_mut().replicas_mut().lose(relay.replica());
+        let wanted = relay.acknowledged();
+        let message = format!(
+            "Missing .xlog file between LSN {} {wanted} and {} {oldest}: the replica has to join again",
+            wanted.signature(),
+            oldest.signature()
+        );
+        ErrorObject::client(ErrorCode::InvalidXlog, message).into()
     }
 
     /// Sends what the window has from `cursor` on.
@@ -354,7 +336,7 @@ impl<'a> Replica<'a> {
     /// What a thread hands over next. A replica that waits for it gets heartbeats.
     async fn next_piece(
         &mut self,
-        pieces: &mut Receiver<Piece>,
+        pieces: &mut Pieces,
         mut relay: Option<&mut Relay>,
     ) -> Result<Piece, ReplicaEnd> {
         loop {
@@ -364,9 +346,12 @@ impl<'a> Replica<'a> {
             };
             let Some(wait) = wait else { continue };
             tokio::select! {
-                piece = pieces.recv() => {
-                    return piece.ok_or_else(|| unreadable("the thread that reads them has ended"));
-                }
+                piece = pieces.recv() => return match piece {
+                    Some(Ok(piece)) => Ok(piece),
+                    Some(Err(ReadEnd::Failed(cause))) => Err(unreadable(&cause)),
+                    Some(Err(ReadEnd::Gap(oldest))) => Err(self.gap(relay, &oldest)),
+                    None => Err(unreadable("the thread that reads them has ended")),
+                },
                 read = read(self.reader), if relay.is_some() => {
                     let bytes = read?;
                     if let Some(relay) = relay.as_deref_mut() {
@@ -413,9 +398,7 @@ impl<'a> Replica<'a> {
         let mut rest = bytes;
         while !rest.is_empty() || self.link.writer.has_backlog() {
             match self.link.writer.try_write(rest) {
-                Ok(0) if !rest.is_empty() => {
-                    return Err(ReplicaEnd::Gone("the replica takes no more bytes".to_owned()));
-                }
+                Ok(0) if !rest.is_empty() => return Err(gone("the replica takes no more bytes")),
                 Ok(count) if count > 0 => {
                     rest = &rest[count..];
                     continue;
@@ -425,8 +408,7 @@ impl<'a> Replica<'a> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }
-            let patience =
-                Duration::from_micros(lycosa_replication::disconnect_timeout(self.core.hub.timeout()));
+            let patience = self.core.hub.disconnect_timeout();
             tokio::select! {
                 writable = self.link.writer.writable() => writable?,
                 read = read(self.reader), if relay.is_some() => {
@@ -436,9 +418,7 @@ impl<'a> Replica<'a> {
                     }
                 }
                 () = self.link.wake.notified() => self.check_open()?,
-                () = tokio::time::sleep(patience) => {
-                    return Err(ReplicaEnd::Gone("the replica does not read".to_owned()));
-                }
+                () = tokio::time::sleep(patience) => return Err(gone("the replica does not read")),
             }
         }
         Ok(())
@@ -464,12 +444,12 @@ impl<'a> Replica<'a> {
     }
 
     fn check_open(&self) -> Result<(), ReplicaEnd> {
-        if self.link.closing.get() {
-            Err(ReplicaEnd::Gone("the server closes it".to_owned()))
-        } else {
-            Ok(())
-        }
+        if self.link.closing.get() { Err(gone("the server closes it")) } else { Ok(()) }
     }
+}
+
+fn gone(cause: &str) -> ReplicaEnd {
+    ReplicaEnd::Gone(cause.to_owned())
 }
 
 fn unreadable(cause: &str) -> ReplicaEnd {
@@ -480,11 +460,8 @@ fn unreadable(cause: &str) -> ReplicaEnd {
 /// Reads once.
 async fn read(reader: &mut Reader) -> Result<Vec<u8>, ReplicaEnd> {
     let mut bytes = [0; READ_SIZE];
-    let mut buffer = ReadBuf::new(&mut bytes);
-    let read = poll_fn(|cx| match reader.poll_read(cx, &mut buffer) {
-        Poll::Pending => Poll::Pending,
-        Poll::Ready(outcome) => Poll::Ready(outcome.map(|()| buffer.filled().to_vec())),
-    });
-    let bytes = read.await?;
-    if bytes.is_empty() { Err(ReplicaEnd::Gone("the replica has closed it".to_owned())) } else { Ok(bytes) }
+    match reader.read(&mut bytes).await? {
+        0 => Err(gone("the replica has closed it")),
+        count => Ok(bytes[..count].to_vec()),
+    }
 }
