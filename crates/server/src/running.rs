@@ -245,7 +245,7 @@ fn open_door(
         return Ok(None);
     }
     let tls = certificates.http.clone();
-    let door = Door::open(bound, http::Limits::of(config), tls, bridge, progress);
+    let door = Door::open(bound, config, tls, bridge, progress);
     let door = door.context("HTTP cannot be served")?;
     door.show_settings(config);
     tracing::info!("HTTP on {}", door.urls.join(", "));

@@ -25,6 +25,7 @@ use text::toml_text;
 pub(crate) use bounds::fault_of_number;
 pub use declared::{DeclaredExpiration, DeclaredTube, DeclaredUser, NumberOrName};
 pub use text::nearest;
+pub(crate) use value::length;
 pub use value::{
     Addresses, Badge, ByteSize, LogFormat, MemberAddress, Names, Quorum, ReplicasMissing, SettingValue, Uris,
     WalMode,

@@ -61,6 +61,18 @@ impl SettingValue for ByteSize {
     }
 }
 
+impl ByteSize {
+    /// As a length in memory.
+    pub(crate) fn bytes(self) -> usize {
+        length(self.0)
+    }
+}
+
+/// A number of things in memory.
+pub(crate) fn length(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, factor) in &UNITS[..3] {

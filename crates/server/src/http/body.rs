@@ -1,29 +1,23 @@
-//! Bodies of requests: read whole, within the bounds of [`Limits`](super::Limits).
+//! Bodies of requests: read whole, within the bounds of the configuration.
 //!
-//! Each body takes its bytes from one [`BodyMemory`], which bounds the memory of many large bodies, and returns the bytes when
+//! Each body takes its bytes from one semaphore, which bounds the memory of many large bodies, and returns the bytes when
 //! the request ends.
 
 use std::pin::pin;
 
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, HeaderValue, header};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::State;
-use super::body_memory::BodyMemory;
 use super::problem::{Kind, Problem};
 
 /// A body that was read.
 #[derive(Debug)]
 pub(crate) struct Bytes {
     bytes: Vec<u8>,
-    reserved: usize,
-    memory: BodyMemory,
-}
-
-impl Drop for Bytes {
-    fn drop(&mut self) {
-        self.memory.give_back(self.reserved);
-    }
+    /// Its part of the bytes that all bodies may take.
+    held: Vec<OwnedSemaphorePermit>,
 }
 
 impl std::ops::Deref for Bytes {
@@ -46,7 +40,7 @@ pub(crate) async fn read(state: &State, headers: &HeaderMap, body: Body) -> Resu
         let detail = format!("Content-Encoding is {encoding:?}: send the body as it is, without compression");
         return Err(Problem::new(Kind::WrongType, detail).closing());
     }
-    let limit = state.limits.max_body;
+    let limit = state.config.http_max_body.bytes();
     let too_large = || {
         Problem::new(Kind::TooLarge, format!("a body has at most {limit} bytes (http.max_body)")).closing()
     };
@@ -55,7 +49,7 @@ pub(crate) async fn read(state: &State, headers: &HeaderMap, body: Body) -> Resu
     if announced > limit {
         return Err(too_large());
     }
-    let mut read = Bytes { bytes: Vec::new(), reserved: 0, memory: state.bodies.clone() };
+    let mut read = Bytes { bytes: Vec::new(), held: Vec::new() };
     let mut body = pin!(body);
     let reading = async {
         while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
@@ -65,17 +59,17 @@ pub(crate) async fn read(state: &State, headers: &HeaderMap, body: Body) -> Resu
             if read.bytes.len() + data.len() > limit {
                 return Err(too_large());
             }
-            if !state.bodies.take(data.len()) {
-                let detail = "the bodies of other requests take all memory that bodies may take";
-                return Err(Problem::new(Kind::Busy, detail).closing());
-            }
-            read.reserved += data.len();
+            let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+            let busy = "the bodies of other requests take all memory that bodies may take";
+            let held = state.bodies.clone().try_acquire_many_owned(length);
+            read.held.push(held.map_err(|_| Problem::new(Kind::Busy, busy).closing())?);
             read.bytes.extend_from_slice(&data);
         }
         Ok(())
     };
-    let seconds = state.limits.timeout.as_secs_f64();
+    let patience = state.config.http_timeout;
+    let seconds = patience.as_secs_f64();
     let late = || Problem::new(Kind::TooSlow, format!("the body did not come within {seconds} s")).closing();
-    tokio::time::timeout(state.limits.timeout, reading).await.map_err(|_| late())??;
+    tokio::time::timeout(patience, reading).await.map_err(|_| late())??;
     Ok(read)
 }

@@ -139,51 +139,21 @@ impl Bridge {
         outcomes.into_iter().next().ok_or_else(stopping)?.map_err(Problem::from)
     }
 
-    /// Makes calls that never wait one after the other, each a transaction of its own. At most [`MAX_CALLS`].
+    /// Makes calls one after the other, each a transaction of its own. At most [`MAX_CALLS`]; a call
+    /// waits only where it is the only one.
     ///
     /// # Errors
     /// Too many jobs; the loop ends or does not answer.
-    pub(crate) async fn calls(
-        &self,
-        access: &Access,
-        calls: Vec<Call>,
-        limit: Duration,
-    ) -> Result<Vec<Result<Values, Problem>>, Problem> {
-        let outcomes = self.order(access, calls, (None, None), limit).await?;
-        Ok(outcomes.into_iter().map(|outcome| outcome.map_err(Problem::from)).collect())
-    }
-
-    async fn order(
+    pub(crate) async fn order(
         &self,
         access: &Access,
         calls: Vec<Call>,
         further: (Option<Once>, Returns),
         limit: Duration,
     ) -> Result<Vec<Outcome>, Problem> {
-        let mut guard = self.place(access.0.clone(), calls, further)?;
-        let answered = tokio::time::timeout(limit, &mut guard.answer).await;
-        guard.is_answered = answered.is_ok();
-        match answered {
-            Ok(Ok(outcomes)) => Ok(outcomes),
-            Ok(Err(_)) => Err(stopping()),
-            Err(_) => {
-                let detail =
-                    "the loop did not answer in time: the change may have happened or may happen yet";
-                Err(Problem::new(Kind::OutcomeUnknown, detail))
-            }
-        }
-    }
-
-    fn place(
-        &self,
-        token: TokenDigest,
-        calls: Vec<Call>,
-        (once, returns): (Option<Once>, Returns),
-    ) -> Result<Guard<'_>, Problem> {
-        let (reply, answer) = oneshot::channel();
-        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
-        self.send(Job::Order(Order { token, calls, once, returns: returns.clone(), ticket, reply }))?;
-        Ok(Guard { bridge: self, ticket, returns, answer, is_answered: false })
+        let made = tokio::time::timeout(limit, self.made(access.0.clone(), calls, further)).await;
+        let late = "the loop did not answer in time: the change may have happened or may happen yet";
+        made.unwrap_or_else(|_| Err(Problem::new(Kind::OutcomeUnknown, late)))
     }
 
     /// Makes the calls of another member's client, however long they wait. A caller that is dropped meanwhile takes a waiting call
@@ -195,9 +165,12 @@ impl Bridge {
         &self,
         token: TokenDigest,
         calls: Vec<Call>,
-        further: (Option<Once>, Returns),
+        (once, returns): (Option<Once>, Returns),
     ) -> Result<Vec<Outcome>, Problem> {
-        let mut guard = self.place(token, calls, further)?;
+        let (reply, answer) = oneshot::channel();
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+        self.send(Job::Order(Order { token, calls, once, returns: returns.clone(), ticket, reply }))?;
+        let mut guard = Guard { bridge: self, ticket, returns, answer, is_answered: false };
         let answered = (&mut guard.answer).await;
         guard.is_answered = true;
         answered.map_err(|_| stopping())
@@ -227,14 +200,9 @@ impl Bridge {
     ) -> Result<T, Problem> {
         let (reply, answer) = oneshot::channel();
         self.send(Job::Look(Box::new(move |instance| drop(reply.send(look(instance))))))?;
-        match tokio::time::timeout(limit, answer).await {
-            Ok(Ok(seen)) => Ok(seen),
-            Ok(Err(_)) => Err(stopping()),
-            Err(_) => {
-                let detail = format!("the loop did not answer within {} s", limit.as_secs_f64());
-                Err(Problem::new(Kind::Unavailable, detail))
-            }
-        }
+        let late = || format!("the loop did not answer within {} s", limit.as_secs_f64());
+        let seen = tokio::time::timeout(limit, answer).await;
+        seen.map_err(|_| Problem::new(Kind::Unavailable, late()))?.map_err(|_| stopping())
     }
 
     fn send(&self, job: Job) -> Result<(), Problem> {

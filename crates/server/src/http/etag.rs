@@ -11,6 +11,11 @@ pub(crate) fn of(bytes: &[u8]) -> HeaderValue {
     HeaderValue::from_str(&format!("\"{:016x}\"", hasher.finish())).expect("hexadecimal digits make a header")
 }
 
+/// The tag of compressed bytes whose text has this tag: a weak one.
+pub(crate) fn weak(tag: &HeaderValue) -> HeaderValue {
+    HeaderValue::from_bytes(&[b"W/", tag.as_bytes()].concat()).expect("a tag with a prefix is a header")
+}
+
 /// Whether the client has what this tag stands for.
 pub(crate) fn is_known(headers: &HeaderMap, tag: &HeaderValue) -> bool {
     headers.get_all(header::IF_NONE_MATCH).iter().any(|tags| contains(tags.as_bytes(), tag.as_bytes()))

@@ -20,16 +20,15 @@ use lycosa_tls::rustls::ServerConfig;
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
-use super::body_memory::BodyMemory;
 use super::bridge::Bridge;
 use super::patience::Patient;
 use super::places::{Place, Places};
-use super::{Limits, Peer, Shared, State, guard, routes};
-use crate::config::Config;
+use super::{LARGEST_BODIES, Peer, Shared, State, guard, routes};
+use crate::config::{Config, length};
 use crate::starting::Progress;
 
 /// Pause after an error that a retry at once would repeat.
@@ -105,7 +104,7 @@ impl Door {
     /// No thread, no event loop.
     pub(crate) fn open(
         bound: Vec<Bound>,
-        limits: Limits,
+        config: &Config,
         tls: Option<Arc<ServerConfig>>,
         bridge: Bridge,
         progress: Arc<Progress>,
@@ -115,18 +114,12 @@ impl Door {
         let (stop, stopping) = watch::channel(false);
         let (tls, certificates) = watch::channel(tls);
         let (end, ended) = oneshot::channel();
-        let bodies = BodyMemory::new(limits.max_body_total);
-        let places = Places::new(limits.max_connections, limits.max_connections_of_address);
+        let bodies = Arc::new(Semaphore::new(config.http_max_body.bytes().saturating_mul(LARGEST_BODIES)));
+        let of_address = length(config.http_max_connections_per_address);
+        let places = Places::new(length(config.http_max_connections), of_address);
         let settings: Arc<Mutex<Json>> = Arc::default();
-        let shared = Arc::new(State {
-            bridge,
-            limits,
-            bodies,
-            places,
-            progress,
-            readings: Default::default(),
-            settings: settings.clone(),
-        });
+        let (config, kept, readings) = (config.clone(), settings.clone(), Default::default());
+        let shared = Arc::new(State { bridge, config, bodies, places, progress, readings, settings: kept });
         let thread = thread::Builder::new().name("http".to_owned()).spawn(move || {
             runtime.block_on(accept_all(bound, &shared, &certificates, &stopping));
             drop(shared);
@@ -236,7 +229,7 @@ impl Acceptor {
         if stream.set_nodelay(true).is_err() {
             return;
         }
-        let patience = self.shared.limits.timeout;
+        let patience = self.shared.config.http_timeout;
         let Some(tls) = &self.tls else {
             return self.converse(Patient::new(stream, patience), peer, stopping).await;
         };
@@ -253,12 +246,12 @@ impl Acceptor {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let limits = &self.shared.limits;
+        let config = &self.shared.config;
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
-            .header_read_timeout(limits.timeout)
-            .max_buf_size(limits.max_header.max(LEAST_BUFFER))
+            .header_read_timeout(config.http_timeout)
+            .max_buf_size(config.http_max_header.bytes().max(LEAST_BUFFER))
             .max_headers(MAX_FIELDS)
             .half_close(false);
         let service = service_fn(|mut request: Request<Incoming>| {
@@ -267,13 +260,9 @@ impl Acceptor {
         });
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
-        let early = tokio::select! {
-            ended = connection.as_mut() => Some(ended),
-            _ = stopping.wait_for(|stop| *stop) => None,
-        };
-        let ended = match early {
-            Some(ended) => ended,
-            None => {
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            _ = async { stopping.wait_for(|stop| *stop).await.is_ok() } => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -284,7 +273,7 @@ impl Acceptor {
     }
 
     async fn respond(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
-        if let Err(problem) = guard::check(&request, &self.shared.limits.hosts) {
+        if let Err(problem) = guard::check(&request, &self.shared.config.http_hosts.0) {
             return Ok(finish(problem.into_response(), true));
         }
         let is_last = guard::ends_connection(request.headers());

@@ -117,9 +117,8 @@ fn serve(name: &str, headers: &HeaderMap) -> Option<Response<Body>> {
         compression::mark(answer);
     }
     compression::vary(answer);
-    // One tag for both forms: a weak one.
-    let weak = [b"W/", tag.as_bytes()].concat();
-    answer.insert(header::ETAG, HeaderValue::from_bytes(&weak).expect("a tag with a prefix is a header"));
+    // One tag for both forms.
+    answer.insert(header::ETAG, etag::weak(&tag));
     answer.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type(name)));
     // A browser asks with the ETag each time.
     answer.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));

@@ -35,7 +35,7 @@ pub(super) struct Subject {
     /// None: no token is needed.
     pub(super) token: Option<TokenDigest>,
     pub(super) function: &'static str,
-    /// A MessagePack array.
+    /// MessagePack values.
     pub(super) args: Vec<u8>,
 }
 

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    ADMINISTRATOR, AcceptedAge, Args, Client, Named, OPERATOR, Params, Posted, Reasoned, Reply, Route,
-    VIEWER, answer, given, method,
+    ADMINISTRATOR, Args, Client, Named, OPERATOR, Params, Posted, Reasoned, Reply, Route, VIEWER, answer,
+    given, method, whole_number,
 };
 use crate::http::problem::{Kind, Problem};
 use crate::logging::tail;
@@ -33,7 +33,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route::new("get", "/v1/sessions", "listSessions", VIEWER, "Report")
         .summary("Who is connected to the queue, and who holds tasks")
         .shared()
-        .attach(|| get(|client, age| tell(client, age, "queue.sessions"))),
+        .attach(|| get(|client| tell(client, "queue.sessions"))),
     Route::new("post", "/v1/sessions/{connection}/release", "releaseSession", OPERATOR, "Changed")
         .summary("Releases all tasks that the session of a connection holds; the session goes on")
         .bodies(&[("application/json", "Reasoned")])
@@ -45,7 +45,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route::new("get", "/v1/info", "getInfo", VIEWER, "Report")
         .summary("What box.info() tells about the server")
         .shared()
-        .attach(|| get(|client, age| tell(client, age, "box.info"))),
+        .attach(|| get(|client| tell(client, "box.info"))),
     Route::new("get", "/v1/settings", "listSettings", ADMINISTRATOR, "Settings")
         .summary("The effective settings, each with its source; passwords are left out")
         .attach(|| get(settings)),
@@ -120,8 +120,8 @@ struct StatusParams {
     issues: bool,
 }
 
-async fn status(client: Client, age: AcceptedAge, Params(params): Params<StatusParams>) -> Reply {
-    client.reported(age, "queue.status", Args::new().json(given(&params)), Ok).await
+async fn status(client: Client, Params(params): Params<StatusParams>) -> Reply {
+    client.reported("queue.status", Args::new().json(given(&params)), Ok).await
 }
 
 async fn settings(client: Client) -> Reply {
@@ -158,7 +158,6 @@ struct TubeStatusParams {
 
 async fn tube_status(
     client: Client,
-    age: AcceptedAge,
     Named(tube): Named<String>,
     Params(TubeStatusParams { history }): Params<TubeStatusParams>,
 ) -> Reply {
@@ -167,7 +166,7 @@ async fn tube_status(
         let found = status["tubes"].get_mut(0).map(Json::take);
         found.ok_or_else(|| Problem::new(Kind::NoSuchTube, format!("tube {tube:?} does not exist")))
     };
-    client.reported(age, "queue.status", args, shape).await
+    client.reported("queue.status", args, shape).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -181,9 +180,8 @@ struct NewTube {
 async fn create(client: Client, Named(tube): Named<String>, Posted(new): Posted<NewTube>) -> Reply {
     let NewTube { r#type, mut options } = new;
     options.insert("if_not_exists".to_owned(), true.into());
-    let made = client
-        .report("queue.create_tube", Args::new().json(tube.as_str()).json(r#type.as_str()).json(options))
-        .await?;
+    let args = Args::new().json(tube.as_str()).json(r#type.as_str()).json(options);
+    let made = client.report("queue.create_tube", args).await?;
     if made["type"] != r#type {
         let present = made["type"].as_str().unwrap_or_default();
         let detail = format!("tube {tube:?} exists, and its type is {present}, not {type}");
@@ -199,8 +197,8 @@ async fn on_tube(client: Client, Named(tube): Named<String>, name: &'static str)
 }
 
 /// Calls a function that tells about the server.
-async fn tell(client: Client, age: AcceptedAge, function: &'static str) -> Reply {
-    client.reported(age, function, Args::new(), Ok).await
+async fn tell(client: Client, function: &'static str) -> Reply {
+    client.reported(function, Args::new(), Ok).await
 }
 
 /// Calls a function about the session of a connection.
@@ -210,15 +208,12 @@ async fn on_session(
     Posted(reasoned): Posted<Reasoned>,
     function: &'static str,
 ) -> Reply {
-    let missing = || {
-        Problem::new(Kind::NoSuchSession, format!("{connection:?} is no connection: they are whole numbers"))
-    };
-    let id: u64 = connection.parse().map_err(|_| missing())?;
+    let id = whole_number(&connection, Kind::NoSuchSession, "connection: they")?;
     client.answer_as("changed", function, Args::new().json(id).json(given(&reasoned))).await
 }
 
 async fn checkpoint(client: Client) -> Reply {
-    client.report_within("box.snapshot", Args::new().finish(), SNAPSHOT_LIMIT).await?;
+    Client { limit: SNAPSHOT_LIMIT, ..client.clone() }.report("box.snapshot", Args::new()).await?;
     let info = client.report("box.info", Args::new()).await?;
     Ok(answer(StatusCode::OK, &info["checkpoint"]))
 }

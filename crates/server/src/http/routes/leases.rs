@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
 use axum::routing::post;
 use lycosa_tuple::mp::Reader;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Args, Client, Named, OPERATOR, Params, Posted, Reply, Route, answer, check_seconds, given, method,
-    silent, tasks, unexpected,
+    Args, Client, Named, OPERATOR, Params, Posted, Reply, Route, answer, check_seconds, given, malformed,
+    method, silent, tasks, unexpected,
 };
 use crate::http::bridge::{Call, MAX_CALLS, Values};
-use crate::http::problem::{Kind, Problem};
+use crate::http::problem::Problem;
 
 /// Seconds of a lease unless the request says otherwise.
 const DEFAULT_LEASE: f64 = 60.0;
@@ -52,16 +51,15 @@ async fn take(client: Client, Named(tube): Named<String>, Params(params): Params
     let TakeParams { max, wait, lease } = params;
     let (max, wait, lease) = (max.unwrap_or(1), wait.unwrap_or(0.0), lease.unwrap_or(DEFAULT_LEASE));
     if !(1..=MAX_TASKS).contains(&max) {
-        return Err(Problem::new(Kind::Malformed, format!("max is {max}: use 1 to {MAX_TASKS}")));
+        return Err(malformed(format!("max is {max}: use 1 to {MAX_TASKS}")));
     }
     if !(0.0..=MAX_WAIT).contains(&wait) {
-        return Err(Problem::new(Kind::Malformed, format!("wait is {wait}: use 0 to {MAX_WAIT} seconds")));
+        return Err(malformed(format!("wait is {wait}: use 0 to {MAX_WAIT} seconds")));
     }
     let args = Args::new().json(max).json(wait).json(json!({ "lease": lease }));
     let function = method(&tube, "take_many");
-    let call = Call { function: function.clone(), args: args.finish() };
-    let limit = client.state.limits.timeout + Duration::from_secs_f64(wait);
-    let values = client.state.bridge.call(&client.access, call, (None, Some(tube)), limit).await?;
+    let patient = Client { limit: client.limit + Duration::from_secs_f64(wait), ..client.clone() };
+    let values = patient.call_with(&function, args, (None, Some(tube))).await?;
     let mut reader = Reader::new(&values.bytes);
     let is_nothing = reader.nil().is_ok() || values.count == 0;
     if is_nothing && let Some(problem) = silent(&client).await? {
@@ -113,18 +111,12 @@ struct Touch {
     seconds: f64,
 }
 
-/// A call that settles a task, and where its result belongs.
-struct Item {
-    list: &'static str,
-    lease: String,
-    call: Call,
-}
-
 impl Settle {
-    fn items(self, tube: &str) -> Vec<Item> {
+    /// Calls that settle a task each, with the list and the lease to which their results belong.
+    fn items(self, tube: &str) -> Vec<((&'static str, String), Call)> {
         let item = |list, name: &str, lease: String, more: Option<Json>| {
             let args = more.into_iter().fold(Args::new().json(lease.as_str()), Args::json).finish();
-            Item { list, lease, call: Call { function: method(tube, name), args } }
+            ((list, lease), Call { function: method(tube, name), args })
         };
         let acks = self.acks.into_iter().map(|lease| item("acks", "ack", lease, None));
         let releases = self.releases.into_iter().map(|release| {
@@ -149,23 +141,17 @@ async fn settle(client: Client, Named(tube): Named<String>, Posted(settle): Post
     let items = settle.items(&tube);
     if items.is_empty() || items.len() > MAX_CALLS {
         let detail = format!("{} tasks are to be settled: name 1 to {MAX_CALLS} in one request", items.len());
-        return Err(Problem::new(Kind::Malformed, detail));
+        return Err(malformed(detail));
     }
-    let mut places = Vec::with_capacity(items.len());
-    let mut calls = Vec::with_capacity(items.len());
-    for Item { list, lease, call } in items {
-        places.push((list, lease));
-        calls.push(call);
-    }
-    let Client { state, access } = client;
-    let mut results = state.bridge.calls(&access, calls, state.limits.timeout).await?;
+    let (places, calls): (Vec<_>, Vec<_>) = items.into_iter().unzip();
+    let outcomes = client.state.bridge.order(&client.access, calls, (None, None), client.limit).await?;
     // The status of a request about one task is that of the task.
-    if let [Err(problem)] = results.as_slice() {
-        return Ok(problem.clone().into_response());
+    if let [Err(error)] = outcomes.as_slice() {
+        return Err(Problem::from(error.clone()));
     }
     let mut shown: Map<String, Json> = Map::new();
-    for ((list, lease), result) in places.into_iter().zip(results.drain(..)) {
-        let item = match result {
+    for ((list, lease), outcome) in places.into_iter().zip(outcomes) {
+        let item = match outcome.map_err(Problem::from) {
             Ok(values) => settled(&lease, &values),
             Err(problem) => json!({ "lease": lease, "done": false, "problem": problem.to_json() }),
         };

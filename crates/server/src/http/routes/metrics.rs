@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Args, Client, Named, Params, Reply, Route, VIEWER, answer, method, unexpected};
+use crate::config::length;
 use crate::http::access::Access;
 use crate::http::problem::{Kind, Problem};
 use crate::http::{Peer, Shared};
@@ -49,7 +50,8 @@ async fn admit(state: &Shared, peer: Peer, access: Option<Access>) -> Result<(),
         return Ok(());
     }
     let missing = || Problem::new(Kind::NoToken, "metrics need a token, but for clients of this machine");
-    let client = Client { state: state.clone(), access: access.ok_or_else(missing)? };
+    let (access, limit) = (access.ok_or_else(missing)?, state.config.http_timeout);
+    let client = Client { state: state.clone(), access, age: None, limit };
     let page =
         client.call("queue.status", Args::new().raw(&[0x81, 0xa5, b'l', b'i', b'm', b'i', b't', 1])).await?;
     // A token of some tubes gets nothing of the instance.
@@ -71,7 +73,7 @@ async fn page(
         let page = Page { after, limit: Page::MAX_TUBES, tube: tube.as_deref(), ..Page::default() };
         instance.write_status(&Caller::internal(), page, &mut bytes).map(|_| bytes)
     };
-    let bytes = state.bridge.look(state.limits.timeout, look).await?.map_err(Problem::from)?;
+    let bytes = state.bridge.look(state.config.http_timeout, look).await?.map_err(Problem::from)?;
     snapshot.add_page(&bytes).map_err(|_| unexpected("queue.status"))
 }
 
@@ -92,9 +94,9 @@ async fn metrics(
     let mut process = process::measure();
     process.http_connections = Some(state.connections());
     let mut text = String::new();
-    let scope = Scope::All(state.limits.metrics_tubes);
+    let scope = Scope::All(length(state.config.metrics_tubes));
     lycosa_metrics::write_prometheus(&snapshot, Some(&process), scope, Target::default(), &mut text);
-    if state.limits.tarantool_metrics {
+    if state.config.metrics_tarantool {
         lycosa_metrics::write_tarantool(&snapshot, &mut text);
     }
     Ok(shown(text))

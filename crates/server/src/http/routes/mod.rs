@@ -15,7 +15,6 @@ mod tasks;
 mod token;
 mod tubes;
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::{self as axum_body, Body};
@@ -26,7 +25,7 @@ use axum::middleware::Next;
 use axum::response;
 use axum::response::IntoResponse;
 use axum::routing::MethodRouter;
-use lycosa_instance::{Instance, TokenRole};
+use lycosa_instance::{Instance, Once, TokenRole};
 use lycosa_queue::QueueState;
 use lycosa_tuple::mp::{self, Reader};
 use serde::de::DeserializeOwned;
@@ -34,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use super::access::Access;
-use super::bridge::{Call, Values};
+use super::bridge::{Call, Returns, Values};
 use super::problem::{Kind, Problem, reader_text};
 use super::readings::{self, Packed, Subject};
 use super::{Peer, Shared, body, compression, etag, json};
@@ -141,7 +140,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let read = Path::<T>::from_request_parts(parts, state).await;
-        read.map(|Path(named)| Self(named)).map_err(|error| Problem::new(Kind::Malformed, error.body_text()))
+        read.map(|Path(named)| Self(named)).map_err(|error| malformed(error.body_text()))
     }
 }
 
@@ -153,8 +152,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let read = Query::<T>::from_request_parts(parts, state).await;
-        read.map(|Query(params)| Self(params))
-            .map_err(|error| Problem::new(Kind::Malformed, reader_text(&error.body_text())))
+        read.map(|Query(params)| Self(params)).map_err(|error| malformed(reader_text(&error.body_text())))
     }
 }
 
@@ -180,7 +178,7 @@ impl<T: DeserializeOwned> FromRequest<Shared> for Posted<T> {
         }
         let body = body::read(state, &headers, body).await?;
         let read = serde_json::from_slice(&body);
-        read.map(Self).map_err(|error| Problem::new(Kind::Malformed, reader_text(&error.to_string())))
+        read.map(Self).map_err(|error| malformed(reader_text(&error.to_string())))
     }
 }
 
@@ -193,32 +191,27 @@ fn media_type(content: &str) -> &str {
     content.split(';').next().unwrap_or_default().trim()
 }
 
-/// How old an answer the client takes, if it says so.
-struct AcceptedAge(Option<Duration>);
-
-impl<S: Send + Sync> FromRequestParts<S> for AcceptedAge {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(Self(readings::accepted_age(&parts.headers)))
-    }
+/// A whole number in a path; `what` says of what it is one.
+fn whole_number(text: &str, kind: Kind, what: &str) -> Result<u64, Problem> {
+    let digits = Some(text).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let number = digits.and_then(|digits| digits.parse().ok());
+    number.ok_or_else(|| Problem::new(kind, format!("{text:?} is no {what} are whole numbers")))
 }
 
 /// The number of a task in a path.
 fn task_id(text: &str) -> Result<u64, Problem> {
-    let missing =
-        || Problem::new(Kind::NoSuchTask, format!("{text:?} is no id of a task: ids are whole numbers"));
-    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(missing());
-    }
-    text.parse().map_err(|_| missing())
+    whole_number(text, Kind::NoSuchTask, "id of a task: ids")
+}
+
+fn malformed(detail: impl Into<String>) -> Problem {
+    Problem::new(Kind::Malformed, detail)
 }
 
 /// Refuses a time that is no number of seconds from now on.
 fn check_seconds(place: &str, name: &str, seconds: Option<f64>) -> Result<(), Problem> {
     match seconds {
         Some(seconds) if !seconds.is_finite() || seconds < 0.0 => {
-            Err(Problem::new(Kind::Malformed, format!("{place}{name} is {seconds}: use seconds, 0 or more")))
+            Err(malformed(format!("{place}{name} is {seconds}: use seconds, 0 or more")))
         }
         _ => Ok(()),
     }
@@ -230,6 +223,7 @@ fn method(tube: &str, method: &str) -> String {
 }
 
 /// Arguments of a call.
+#[derive(Clone)]
 struct Args {
     bytes: Vec<u8>,
     count: u32,
@@ -289,11 +283,10 @@ async fn tag(request: Request<Body>, next: Next) -> Response<Body> {
     };
     let peer = request.extensions().get::<Peer>().copied();
     let response = next.run(request).await;
-    let (is_json, is_metrics) = match response.headers().get(header::CONTENT_TYPE) {
-        Some(kind) => (kind == "application/json", kind == lycosa_metrics::CONTENT_TYPE),
-        None => (false, false),
-    };
-    if response.status() != StatusCode::OK || !(is_json || is_metrics) {
+    let kind = response.headers().get(header::CONTENT_TYPE).cloned();
+    let is_of = |wanted: &str| kind.as_ref().is_some_and(|kind| kind == wanted);
+    let is_json = is_of("application/json");
+    if response.status() != StatusCode::OK || !(is_json || is_of(lycosa_metrics::CONTENT_TYPE)) {
         return response;
     }
     let (mut parts, body) = response.into_parts();
@@ -301,46 +294,38 @@ async fn tag(request: Request<Body>, next: Next) -> Response<Body> {
     let Ok(body) = axum_body::to_bytes(body, usize::MAX).await else {
         return unexpected("the answer").into_response();
     };
-    if is_metrics {
-        // Each scrape has numbers of its own: no client has them.
-        compression::vary(&mut parts.headers);
-        if compression::pays(body.len(), peer.as_ref()) && compression::is_accepted(&known) {
-            compression::mark(&mut parts.headers);
-            parts.headers.remove(header::CONTENT_LENGTH);
-            return Response::from_parts(parts, Body::from(compression::fast(&body)));
+    compression::vary(&mut parts.headers);
+    let is_packed = compression::pays(body.len(), peer.as_ref()) && compression::is_accepted(&known);
+    // Each scrape has numbers of its own: no client has them.
+    if is_json {
+        let tag = parts.headers.remove(header::ETAG).unwrap_or_else(|| etag::of(&body));
+        let is_known = etag::is_known(&known, &tag);
+        let shown = if is_packed && !is_known { etag::weak(&tag) } else { tag };
+        parts.headers.insert(header::ETAG, shown);
+        if is_known {
+            parts.status = StatusCode::NOT_MODIFIED;
+            parts.headers.remove(header::CONTENT_TYPE);
+            return Response::from_parts(parts, Body::empty());
         }
+    }
+    if !is_packed {
         return Response::from_parts(parts, Body::from(body));
     }
-    let tag = parts.headers.remove(header::ETAG).unwrap_or_else(|| etag::of(&body));
-    let is_known = etag::is_known(&known, &tag);
-    parts.headers.insert(header::ETAG, tag.clone());
-    compression::vary(&mut parts.headers);
-    if is_known {
-        parts.status = StatusCode::NOT_MODIFIED;
-        parts.headers.remove(header::CONTENT_TYPE);
-        return Response::from_parts(parts, Body::empty());
-    }
-    if compression::pays(body.len(), peer.as_ref()) && compression::is_accepted(&known) {
-        compression::mark(&mut parts.headers);
-        parts.headers.remove(header::CONTENT_LENGTH);
-        // The tag is that of the text, so it is a weak one of the compressed bytes.
-        let weak = [b"W/", tag.as_bytes()].concat();
-        parts
-            .headers
-            .insert(header::ETAG, HeaderValue::from_bytes(&weak).expect("a tag with a prefix is a header"));
-        let packed = match parts.extensions.remove::<Packed>() {
-            Some(packed) => packed.of(&body),
-            None => compression::fast(&body).into(),
-        };
-        return Response::from_parts(parts, Body::from(packed));
-    }
-    Response::from_parts(parts, Body::from(body))
+    compression::mark(&mut parts.headers);
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let packed = parts.extensions.remove::<Packed>().unwrap_or_default().of(&body);
+    Response::from_parts(parts, Body::from(packed))
 }
 
 /// The client of a request: its token, and the state that all handlers share.
+#[derive(Clone)]
 struct Client {
     state: Shared,
     access: Access,
+    /// How old an answer the client takes, if it says so.
+    age: Option<Duration>,
+    /// How long the loop may take to answer.
+    limit: Duration,
 }
 
 impl FromRequestParts<Shared> for Client {
@@ -348,7 +333,8 @@ impl FromRequestParts<Shared> for Client {
 
     async fn from_request_parts(parts: &mut Parts, state: &Shared) -> Result<Self, Problem> {
         let access = <Access as FromRequestParts<Shared>>::from_request_parts(parts, state).await?;
-        Ok(Self { state: state.clone(), access })
+        let (age, limit) = (readings::accepted_age(&parts.headers), state.config.http_timeout);
+        Ok(Self { state: state.clone(), access, age, limit })
     }
 }
 
@@ -358,7 +344,7 @@ impl Client {
         &self,
         look: impl FnOnce(&mut Instance) -> T + Send + 'static,
     ) -> Result<T, Problem> {
-        self.state.bridge.look(self.state.limits.timeout, look).await
+        self.state.bridge.look(self.limit, look).await
     }
 
     /// Refuses a token without that role over the whole server: for what this door shows without a call of a function.
@@ -374,12 +360,18 @@ impl Client {
 
     /// Calls a function.
     async fn call(&self, function: &str, args: Args) -> Result<Values, Problem> {
-        self.call_within(function, args.finish(), self.state.limits.timeout).await
+        self.call_with(function, args, (None, None)).await
     }
 
-    async fn call_within(&self, function: &str, args: Vec<u8>, limit: Duration) -> Result<Values, Problem> {
-        let call = Call { function: function.to_owned(), args };
-        self.state.bridge.call(&self.access, call, (None, None), limit).await
+    /// The same with a key, and with the tube to which leased tasks of an unread answer return.
+    async fn call_with(
+        &self,
+        function: &str,
+        args: Args,
+        further: (Option<Once>, Returns),
+    ) -> Result<Values, Problem> {
+        let call = Call { function: function.to_owned(), args: args.finish() };
+        self.state.bridge.call(&self.access, call, further, self.limit).await
     }
 
     /// The response with the report of a function.
@@ -395,11 +387,7 @@ impl Client {
 
     /// Calls a function that answers a report: one value, or none.
     async fn report(&self, function: &str, args: Args) -> Result<Json, Problem> {
-        self.report_within(function, args.finish(), self.state.limits.timeout).await
-    }
-
-    async fn report_within(&self, function: &str, args: Vec<u8>, limit: Duration) -> Result<Json, Problem> {
-        let values = self.call_within(function, args, limit).await?;
+        let values = self.call(function, args).await?;
         if values.count == 0 {
             return Ok(Json::Null);
         }
@@ -409,25 +397,35 @@ impl Client {
     /// The response with a report in the form that `shape` gives it, which other requests may share ([`readings`]).
     async fn reported(
         &self,
-        AcceptedAge(age): AcceptedAge,
         function: &'static str,
         args: Args,
         shape: impl FnOnce(Json) -> Result<Json, Problem>,
     ) -> Reply {
-        let Some(age) = age else {
-            return Ok(answer(StatusCode::OK, &shape(self.report(function, args).await?)?));
-        };
-        let (args, limit) = (args.finish(), self.state.limits.timeout);
-        let digest = self.access.0.clone();
-        let look = move |instance: &mut Instance| {
-            instance.set_now(now());
-            instance.token_caller(&digest, 0).map(drop)
-        };
-        self.look(look).await?.map_err(Problem::from)?;
-        let subject = Subject { token: Some(self.access.0.clone()), function, args: args.clone() };
-        let make = async { Ok(shape(self.report_within(function, args, limit).await?)?.to_string()) };
-        Ok(self.state.readings.get(subject, age, make).await?.response())
+        let token = Some(self.access.0.clone());
+        if self.age.is_some() {
+            let digest = self.access.0.clone();
+            let look = move |instance: &mut Instance| {
+                instance.set_now(now());
+                instance.token_caller(&digest, 0).map(drop)
+            };
+            self.look(look).await?.map_err(Problem::from)?;
+        }
+        let subject = Subject { token, function, args: args.bytes.clone() };
+        let make = async { shape(self.report(function, args).await?) };
+        shared(&self.state, self.age, subject, make).await
     }
+}
+
+/// The response with the answer that `make` makes; with an `age`, or that another request got so long ago.
+async fn shared(
+    state: &Shared,
+    age: Option<Duration>,
+    subject: Subject,
+    make: impl Future<Output = Result<Json, Problem>>,
+) -> Reply {
+    let Some(age) = age else { return Ok(answer(StatusCode::OK, &make.await?)) };
+    let make = async { Ok(make.await?.to_string()) };
+    Ok(state.readings.get(subject, age, make).await?.response())
 }
 
 /// Why the queue answers a put or take with null, if the reason is not the tube's: it does not run.

@@ -1,13 +1,12 @@
 //! The overview: the numbers of the server, and of its tubes those with faults, in one answer of bounded size.
 
-use axum::http::StatusCode;
 use axum::routing::get;
 use lycosa_instance::{Instance, TokenRole};
 use lycosa_queue::status::Survey;
 use lycosa_tuple::mp::Reader;
 use serde_json::Value as Json;
 
-use super::{AcceptedAge, Args, Client, Reply, Route, VIEWER, answer, unexpected};
+use super::{Args, Client, Reply, Route, VIEWER, shared, unexpected};
 use crate::clock::now;
 use crate::http::json;
 use crate::http::problem::Problem;
@@ -24,14 +23,10 @@ pub(super) const ROUTES: &[Route] = &[Route::new("get", "/v1/overview", "getOver
     .answers(&[(200, "Overview")])
     .attach(|| get(overview))];
 
-async fn overview(client: Client, AcceptedAge(age): AcceptedAge) -> Reply {
+async fn overview(client: Client) -> Reply {
     client.admit(TokenRole::Viewer, NAME).await?;
-    let make = async { Ok(read(&client).await?.to_string()) };
-    let Some(age) = age else {
-        return Ok(answer(StatusCode::OK, &read(&client).await?));
-    };
     let subject = Subject { token: Some(client.access.0.clone()), function: NAME, args: Vec::new() };
-    Ok(client.state.readings.get(subject, age, make).await?.response())
+    shared(&client.state, client.age, subject, read(&client)).await
 }
 
 async fn read(client: &Client) -> Result<Json, Problem> {

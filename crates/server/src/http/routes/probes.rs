@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{Request, StatusCode};
+use axum::http::{HeaderMap, Request, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -13,9 +13,9 @@ use lycosa_instance::Instance;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::{AcceptedAge, Params, Reply, Route, Table, answer};
+use super::{Params, Reply, Route, Table, answer, shared};
 use crate::http::problem::{Kind, Problem};
-use crate::http::readings::Subject;
+use crate::http::readings::{Subject, accepted_age};
 use crate::http::{Shared, openapi};
 
 /// How long the loop may take to answer a probe.
@@ -99,13 +99,9 @@ async fn readyz(
 }
 
 /// Open pages ask each second, and share the answer as they share answers that need a token ([`readings`]).
-async fn health(State(state): State<Shared>, AcceptedAge(age): AcceptedAge) -> Reply {
-    let Some(age) = age else {
-        return Ok(answer(StatusCode::OK, &state.bridge.look(LIMIT, standing).await?));
-    };
+async fn health(State(state): State<Shared>, headers: HeaderMap) -> Reply {
     let subject = Subject { token: None, function: "health", args: Vec::new() };
-    let make = async { Ok(state.bridge.look(LIMIT, standing).await?.to_string()) };
-    Ok(state.readings.get(subject, age, make).await?.response())
+    shared(&state, accepted_age(&headers), subject, state.bridge.look(LIMIT, standing)).await
 }
 
 /// How the server stands.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{
     Args, Client, Named, OPERATOR, Params, Posted, Reasoned, Reply, Route, VIEWER, answer, given,
-    ids_as_texts, method, task_id, tasks, unexpected,
+    ids_as_texts, malformed, method, task_id, tasks, unexpected, whole_number,
 };
 use crate::http::json;
 use crate::http::problem::{Kind, Problem};
@@ -86,22 +86,19 @@ struct Find {
 
 /// A filter as the queue reads it.
 fn filter(mut filter: Map<String, Json>) -> Result<Json, Problem> {
-    for name in ["id_from", "id_to"] {
-        if let Some(id) = filter.get_mut(name)
-            && let Some(text) = id.as_str()
-        {
+    let read = |id: &mut Json| -> Result<(), Problem> {
+        if let Some(text) = id.as_str() {
             *id = task_id(text)?.into();
         }
+        Ok(())
+    };
+    for name in ["id_from", "id_to"] {
+        filter.get_mut(name).map_or(Ok(()), read)?;
     }
     for item in filter.get_mut("ids").and_then(Json::as_array_mut).into_iter().flatten() {
-        let id = match item {
-            Json::Array(pair) => pair.first_mut(),
-            id => Some(id),
-        };
-        if let Some(id) = id
-            && let Some(text) = id.as_str()
-        {
-            *id = task_id(text)?.into();
+        match item {
+            Json::Array(pair) => pair.first_mut().map_or(Ok(()), read)?,
+            id => read(id)?,
         }
     }
     Ok(filter.into())
@@ -143,7 +140,7 @@ async fn explain(client: Client, Named(tube): Named<String>, Params(params): Par
         ExplainParams { id: Some(id), utube: None } => Args::new().json(task_id(&id)?),
         ExplainParams { id: None, utube: Some(utube) } => Args::new().json(json!({ "utube": utube })),
         ExplainParams { id: None, utube: None } => Args::new(),
-        _ => return Err(Problem::new(Kind::Malformed, "id and utube are given: name one of them")),
+        _ => return Err(malformed("id and utube are given: name one of them")),
     };
     let mut explained = client.report(&method(&tube, "explain"), args).await?;
     ids_as_texts(&mut explained, &TASK_IDS);
@@ -182,8 +179,7 @@ async fn start(client: Client, Named(tube): Named<String>, Posted(new): Posted<N
     let wanted = filter(wanted)?;
     let is_given = [counted.is_some(), to.is_some(), delay.is_some(), pri.is_some(), rate.is_some()];
     if operation == "count" && is_given.contains(&true) {
-        let text = "count changes nothing: it has no counted, to, delay, pri or rate";
-        return Err(Problem::new(Kind::Malformed, text));
+        return Err(malformed("count changes nothing: it has no counted, to, delay, pri or rate"));
     }
     let (name, args) = if operation == "count" {
         ("count", Args::new().json(wanted))
@@ -211,9 +207,7 @@ async fn all_jobs(client: Client, Params(params): Params<JobsParams>) -> Reply {
 
 /// The number of a job in a path.
 fn job_id(text: &str) -> Result<Json, Problem> {
-    let wrong =
-        || Problem::new(Kind::Malformed, format!("{text:?} is no id of a job: ids are whole numbers"));
-    text.parse::<u64>().map(Json::from).map_err(|_| wrong())
+    whole_number(text, Kind::Malformed, "id of a job: ids").map(Json::from)
 }
 
 async fn job(client: Client, Named((tube, job)): Named<(String, String)>) -> Reply {

@@ -16,9 +16,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{
     Args, Client, Named, OPERATOR, Params, Reply, Route, VIEWER, answer, check_seconds, content_type, given,
-    media_type, method, silent, task_id, unexpected,
+    malformed, media_type, method, silent, task_id, unexpected,
 };
-use crate::http::bridge::Call;
 use crate::http::problem::{Kind, Problem, reader_text};
 use crate::http::{body, json};
 
@@ -96,9 +95,9 @@ struct NewTask {
 }
 
 /// The tasks of a body in JSON: an object, or an array of such. A member is given once.
-enum NewTasks {
-    One(Box<NewTask>),
-    Many(Vec<NewTask>),
+struct NewTasks {
+    list: Vec<NewTask>,
+    is_one: bool,
 }
 
 impl<'de> Deserialize<'de> for NewTasks {
@@ -117,16 +116,16 @@ impl<'de> Visitor<'de> for TasksVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<NewTasks, A::Error> {
-        TaskVisitor.visit_map(members).map(|OneTask(task)| NewTasks::One(Box::new(task)))
+        TaskVisitor.visit_map(members).map(|OneTask(task)| NewTasks { list: vec![task], is_one: true })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<NewTasks, A::Error> {
-        let mut tasks = Vec::new();
+        let mut list = Vec::new();
         loop {
-            let place = tasks.len() + 1;
+            let place = list.len() + 1;
             match items.next_element().map_err(|error| A::Error::custom(format!("#{place}: {error}")))? {
-                None => return Ok(NewTasks::Many(tasks)),
-                Some(OneTask(task)) => tasks.push(task),
+                None => return Ok(NewTasks { list, is_one: false }),
+                Some(OneTask(task)) => list.push(task),
             }
         }
     }
@@ -159,10 +158,9 @@ impl<'de> Visitor<'de> for TaskVisitor {
 fn check_numbers(place: &str, text: &[u8]) -> Result<(), Problem> {
     let Some(number) = json::wide_integer(text) else { return Ok(()) };
     let number: String = number.chars().take(40).collect();
-    Err(Problem::new(
-        Kind::Malformed,
-        format!("{place}{number} has more than 64 bits: send it as text, or the payload as payload_msgpack"),
-    ))
+    Err(malformed(format!(
+        "{place}{number} has more than 64 bits: send it as text, or the payload as payload_msgpack"
+    )))
 }
 
 /// Reads a member that is present, null included.
@@ -183,21 +181,26 @@ fn trace(fields: &HeaderMap) -> Map<String, Json> {
     named.collect()
 }
 
-fn options(params: &PutParams, headers: Map<String, Json>) -> Vec<u8> {
-    let mut options = given(params);
-    if !headers.is_empty() {
-        options.insert("headers".to_owned(), headers.into());
+impl PutParams {
+    fn encode(&self, place: &str, headers: Map<String, Json>) -> Result<Vec<u8>, Problem> {
+        for (name, seconds) in [("delay", self.delay), ("ttl", self.ttl), ("ttr", self.ttr)] {
+            check_seconds(place, name, seconds)?;
+        }
+        let mut options = given(self);
+        if !headers.is_empty() {
+            options.insert("headers".to_owned(), headers.into());
+        }
+        let mut encoded = Vec::new();
+        json::to_msgpack(&Json::Object(options), &mut encoded);
+        Ok(encoded)
     }
-    let mut encoded = Vec::new();
-    json::to_msgpack(&Json::Object(options), &mut encoded);
-    encoded
 }
 
 impl NewTask {
     /// Encodes the task. `trace` is what the request says of its trace, for a task without a `traceparent` of its own: the two
     /// fields belong together.
     fn encode(self, place: &str, trace: &Map<String, Json>) -> Result<Encoded, Problem> {
-        let wrong = |text: &str| Err(Problem::new(Kind::Malformed, format!("{place}{text}")));
+        let wrong = |text: &str| Err(malformed(format!("{place}{text}")));
         let mut payload = Vec::new();
         match (self.payload, self.payload_base64, self.payload_msgpack) {
             (Some(value), None, None) => json::to_msgpack(&value, &mut payload),
@@ -212,50 +215,37 @@ impl NewTask {
             _ => return wrong("a task has one of payload, payload_base64 and payload_msgpack"),
         }
         let Self { delay, ttl, ttr, pri, utube, mut headers, .. } = self;
-        for (name, seconds) in [("delay", delay), ("ttl", ttl), ("ttr", ttr)] {
-            check_seconds(place, name, seconds)?;
-        }
         if !headers.contains_key(TRACE_FIELDS[0]) {
             headers.extend(trace.clone());
         }
-        Ok(Encoded { payload, options: options(&PutParams { delay, ttl, ttr, pri, utube }, headers) })
+        let options = PutParams { delay, ttl, ttr, pri, utube }.encode(place, headers)?;
+        Ok(Encoded { payload, options })
     }
 }
 
-/// The tasks that a request puts.
-enum Put {
-    One(Encoded),
-    Many(Vec<Encoded>),
-}
-
-/// Reads the body of a put by its type.
-fn tasks(fields: &HeaderMap, body: &[u8], params: &PutParams, has_params: bool) -> Result<Put, Problem> {
+/// Reads the body of a put by its type: the tasks, and whether it is a task that is no item of a list.
+fn tasks(
+    fields: &HeaderMap,
+    body: &[u8],
+    params: &PutParams,
+    has_params: bool,
+) -> Result<(Vec<Encoded>, bool), Problem> {
     let content = content_type(fields);
     let trace = trace(fields);
     let media = media_type(content).to_ascii_lowercase();
-    let malformed = |text: String| Problem::new(Kind::Malformed, text);
     let is_json = matches!(&*media, "application/json" | "application/x-ndjson" | "application/jsonl");
     if has_params && is_json {
-        return Err(malformed("options of a JSON task stand in the task, not in the query".to_owned()));
+        return Err(malformed("options of a JSON task stand in the task, not in the query"));
     }
-    for (name, seconds) in [("delay", params.delay), ("ttl", params.ttl), ("ttr", params.ttr)] {
-        check_seconds("", name, seconds)?;
-    }
-    let mut payload = Vec::with_capacity(body.len() + 5);
     match &*media {
         "application/json" => {
             let read = serde_json::from_slice(body);
-            let tasks = read.map_err(|error| malformed(reader_text(&error.to_string())))?;
+            let NewTasks { list, is_one } =
+                read.map_err(|error| malformed(reader_text(&error.to_string())))?;
             check_numbers("", body)?;
-            match tasks {
-                NewTasks::One(task) => task.encode("", &trace).map(Put::One),
-                NewTasks::Many(tasks) => {
-                    let numbered = tasks.into_iter().enumerate();
-                    let encode =
-                        |(place, task): (usize, NewTask)| task.encode(&format!("#{}: ", place + 1), &trace);
-                    numbered.map(encode).collect::<Result<_, _>>().map(Put::Many)
-                }
-            }
+            let place = |at: usize| if is_one { String::new() } else { format!("#{}: ", at + 1) };
+            let encode = |(at, task): (usize, NewTask)| task.encode(&place(at), &trace);
+            Ok((list.into_iter().enumerate().map(encode).collect::<Result<_, _>>()?, is_one))
         }
         "application/x-ndjson" | "application/jsonl" => {
             let lines = body.split(|byte| *byte == b'\n').enumerate();
@@ -271,20 +261,18 @@ fn tasks(fields: &HeaderMap, body: &[u8], params: &PutParams, has_params: bool) 
                     task.encode(&place, &trace)
                 })
                 .collect();
-            tasks.map(Put::Many)
+            Ok((tasks?, false))
         }
-        "text/plain" => {
-            if str::from_utf8(body).is_err() {
-                return Err(malformed(
-                    "text is not UTF-8: send bytes as application/octet-stream".to_owned(),
-                ));
+        "text/plain" | "application/octet-stream" => {
+            let mut payload = Vec::with_capacity(body.len() + 5);
+            if media != "text/plain" {
+                mp::write_bin(&mut payload, body);
+            } else if str::from_utf8(body).is_ok() {
+                mp::write_str(&mut payload, body);
+            } else {
+                return Err(malformed("text is not UTF-8: send bytes as application/octet-stream"));
             }
-            mp::write_str(&mut payload, body);
-            Ok(Put::One(Encoded { payload, options: options(params, trace) }))
-        }
-        "application/octet-stream" => {
-            mp::write_bin(&mut payload, body);
-            Ok(Put::One(Encoded { payload, options: options(params, trace) }))
+            Ok((vec![Encoded { payload, options: params.encode("", trace)? }], true))
         }
         _ => Err(Problem::new(
             Kind::WrongType,
@@ -302,7 +290,7 @@ fn once(headers: &HeaderMap, request: [&[u8]; 3], window: Duration) -> Result<Op
     let Some(key) = named.next() else { return Ok(None) };
     let key = key.to_str().ok().filter(|key| (1..=MAX_KEY).contains(&key.len()) && named.next().is_none());
     let wrong = || format!("a request has one Idempotency-Key of 1 to {MAX_KEY} visible ASCII characters");
-    let key = key.ok_or_else(|| Problem::new(Kind::Malformed, wrong()))?.to_owned();
+    let key = key.ok_or_else(|| malformed(wrong()))?.to_owned();
     let window = u64::try_from(window.as_micros()).unwrap_or(u64::MAX);
     Ok(Some(Once { key, fingerprint: Once::fingerprint(&request), window }))
 }
@@ -318,29 +306,28 @@ async fn put(
     let state = &client.state;
     let body = body::read(state, &headers, body).await?;
     let content = content_type(&headers);
-    let put = tasks(&headers, &body, &params, uri.query().is_some_and(|query| !query.is_empty()))?;
-    let (name, args, is_one) = match put {
-        Put::One(task) => ("put", Args::new().raw(&task.payload).raw(&task.options), true),
-        Put::Many(tasks) if tasks.len() > MAX_BATCH as usize => {
-            let detail =
-                format!("{} tasks are to be put: put at most {MAX_BATCH} in one request", tasks.len());
-            return Err(Problem::new(Kind::Malformed, detail));
-        }
-        Put::Many(tasks) => {
-            let (mut payloads, mut options) = (Vec::new(), Vec::new());
-            mp::write_array(&mut payloads, json::count(tasks.len()));
-            mp::write_array(&mut options, json::count(tasks.len()));
-            for task in &tasks {
-                payloads.extend_from_slice(&task.payload);
-                options.extend_from_slice(&task.options);
-            }
-            ("put_many", Args::new().raw(&payloads).raw(&options), false)
-        }
-    };
-    let function = method(&tube, name);
-    let once = once(&headers, [uri.to_string().as_bytes(), content.as_bytes(), &body], state.limits.window)?;
-    let call = Call { function: function.clone(), args: args.finish() };
-    let values = state.bridge.call(&client.access, call, (once, None), state.limits.timeout).await?;
+    let has_params = uri.query().is_some_and(|query| !query.is_empty());
+    let (tasks, is_one) = tasks(&headers, &body, &params, has_params)?;
+    let count = tasks.len();
+    if count > MAX_BATCH as usize {
+        return Err(malformed(format!(
+            "{count} tasks are to be put: put at most {MAX_BATCH} in one request"
+        )));
+    }
+    let (mut payloads, mut options) = (Vec::new(), Vec::new());
+    if !is_one {
+        mp::write_array(&mut payloads, json::count(count));
+        mp::write_array(&mut options, json::count(count));
+    }
+    for task in &tasks {
+        payloads.extend_from_slice(&task.payload);
+        options.extend_from_slice(&task.options);
+    }
+    let args = Args::new().raw(&payloads).raw(&options);
+    let function = method(&tube, if is_one { "put" } else { "put_many" });
+    let (path, window) = (uri.to_string(), state.config.http_idempotency_window);
+    let once = once(&headers, [path.as_bytes(), content.as_bytes(), &body], window)?;
+    let values = client.call_with(&function, args, (once, None)).await?;
     let mut reader = Reader::new(&values.bytes);
     if reader.nil().is_ok() || values.count == 0 {
         return Err(silent(&client).await?.unwrap_or_else(|| {

@@ -15,7 +15,8 @@ pub(super) const ROUTES: &[Route] = &[Route::new("get", "/v1/token", "getToken",
     .answers(&[(200, "Token")])
     .attach(|| get(show))];
 
-async fn show(Client { state, access: Access(digest) }: Client) -> Reply {
+async fn show(client: Client) -> Reply {
+    let Client { state, access: Access(digest), .. } = client.clone();
     let look = move |instance: &mut Instance| {
         instance.set_now(now());
         let id = instance.token_caller(&digest, 0)?.token;
@@ -27,9 +28,9 @@ async fn show(Client { state, access: Access(digest) }: Client) -> Reply {
             "expires": token.expires.map(|expires| expires as f64 / 1e6),
         }))
     };
-    let mut shown = state.bridge.look(state.limits.timeout, look).await??;
-    let badge = &state.limits.badge;
-    shown["hides_payloads"] = state.limits.hides_payloads.into();
+    let mut shown = client.look(look).await??;
+    let badge = &state.config.http_badge;
+    shown["hides_payloads"] = state.config.http_hide_payloads.into();
     shown["badge"] =
         if badge.text.is_empty() { json!(null) } else { json!({ "text": badge.text, "color": badge.color }) };
     Ok(answer(StatusCode::OK, &shown))
