@@ -16,7 +16,7 @@
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Shortest time between two looks at the system's clock, in microseconds.
 const PERIOD: i64 = 1_000_000;
@@ -38,6 +38,11 @@ const UNSET: i64 = i64::MIN;
 thread_local! {
     /// The loop's: no other thread reads it.
     static FOLLOWER: Cell<Option<Follower>> = const { Cell::new(None) };
+}
+
+/// A time span in microseconds.
+pub(crate) fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Microseconds since the epoch, by the process's own count.

@@ -8,8 +8,8 @@ use crate::config::Config;
 
 /// Makes the users and tubes that the configuration declares, and says what differs from what exists.
 pub(crate) fn declare(instance: &mut Instance, config: &Config) -> Result<(), String> {
-    let users: Vec<_> = config.users.iter().map(declared_user).collect();
-    let tubes: Vec<_> = config.tubes.iter().map(declared_tube).collect();
+    let users: Vec<_> = config.declared.users.iter().map(declared_user).collect();
+    let tubes: Vec<_> = config.declared.tubes.iter().map(declared_tube).collect();
     let declared = instance.declare(&users, &tubes, now()).map_err(|error| error.message)?;
     if !declared.users.is_empty() {
         tracing::info!("created users of the configuration: {}", declared.users.join(", "));
@@ -30,7 +30,7 @@ pub(crate) fn declare_expirations(instance: &mut Instance, config: &Config) -> R
         space: task.space.clone(),
         options: task.options(),
     };
-    let declared: Vec<_> = config.expirations.iter().map(declare).collect();
+    let declared: Vec<_> = config.declared.expirations.iter().map(declare).collect();
     let begun = instance.declare_expirations(&declared, now()).map_err(|error| error.message)?;
     if !begun.is_empty() {
         tracing::info!("began expiration tasks of the configuration: {}", begun.join(", "));

@@ -114,7 +114,7 @@ fn start_instance(
         instance.set_read_only(config.read_only, now());
         return Ok(instance);
     }
-    let waits = config.queue_on_demand && config.tubes.is_empty();
+    let waits = config.queue_on_demand && config.declared.tubes.is_empty();
     if !config.native_queue || waits {
         instance.set_read_only(config.read_only, now());
         return Ok(instance);

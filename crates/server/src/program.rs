@@ -8,14 +8,15 @@ mod delivery;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
+use std::iter;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use lycosa_instance::{Caller, Instance, LoginAttempt, Programs};
 use lycosa_iproto::error::ErrorObject;
-use lycosa_lua::fiber::Ticket;
-use lycosa_lua::{Host, Input, Limits, Runtime, SessionEvent};
+use lycosa_lua::fiber::{Fiber, Ticket};
+use lycosa_lua::{Host, Input, Limits, Lua, Runtime, SessionEvent};
 use lycosa_queue::TaskEvent;
 use lycosa_store::OwnedChange;
 use lycosa_tuple::value::Value;
@@ -36,11 +37,11 @@ use crate::program_options::{
     CHANGEABLE, changes_nothing, check_change, check_folders, config_of_programs, enter_work_dir, place_of,
     set_options, text_option,
 };
-use crate::replication::{self, Settings};
+use crate::replication;
 use crate::running::{self, Running};
 use crate::script::{Script, run_main};
 use crate::storage;
-use crate::stuck;
+use crate::stuck::{self, Ends};
 use crate::terminal::{Event, Modes, Terminal};
 use crate::turn::{Core, Listener};
 
@@ -202,17 +203,11 @@ impl Host for Program {
 impl Listener for Program {
     fn turn_ended(&self, instance: &mut Instance) {
         let mut events = self.events.borrow_mut();
-        while let Some(event) = instance.poll_event() {
-            events.push_back(event);
-        }
+        events.extend(iter::from_fn(|| instance.poll_event()));
         let mut changes = self.changes.borrow_mut();
-        while let Some(change) = instance.poll_hooked() {
-            changes.push(change);
-        }
+        changes.extend(iter::from_fn(|| instance.poll_hooked()));
         let mut denied = self.denied.borrow_mut();
-        while let Some(one) = instance.poll_denied() {
-            denied.push(one);
-        }
+        denied.extend(iter::from_fn(|| instance.poll_denied()));
         let mut sessions = self.sessions.borrow_mut();
         let before = sessions.len();
         while let Some(LoginAttempt { caller, name, is_right }) = instance.poll_login() {
@@ -221,12 +216,8 @@ impl Listener for Program {
         }
         let has_logins = sessions.len() > before;
         drop(sessions);
-        let is_quiet = !has_logins
-            && !instance.has_invokes()
-            && events.is_empty()
-            && changes.is_empty()
-            && denied.is_empty();
-        if !is_quiet || self.waits.get() {
+        let has_news = has_logins || !events.is_empty() || !changes.is_empty() || !denied.is_empty();
+        if has_news || instance.has_invokes() || self.waits.get() {
             self.tell();
         }
     }
@@ -240,11 +231,8 @@ impl Listener for Program {
 
     fn disconnected(&self, caller: Caller, peer: &str) {
         let shared = self.peers.borrow_mut().remove(&caller.session);
-        self.sessions.borrow_mut().push_back((
-            caller,
-            shared.unwrap_or_else(|| peer.into()),
-            SessionEvent::End,
-        ));
+        let peer = shared.unwrap_or_else(|| peer.into());
+        self.sessions.borrow_mut().push_back((caller, peer, SessionEvent::End));
         self.news.notify_one();
     }
 }
@@ -389,17 +377,13 @@ impl Program {
                 name if replication::options::is_one(name) => {
                     replication.push((name.to_owned(), value.clone()));
                 }
-                "log" => {
-                    return Err("Incorrect value for option 'log': can't be set dynamically".to_owned());
-                }
+                "log" => return Err("Incorrect value for option 'log': can't be set dynamically".to_owned()),
                 _ if self.base.get().is_some() => {
                     tracing::warn!(
                         "box.cfg: '{name}' is not changed: the configuration of the server says it"
                     );
                 }
-                _ => {
-                    return Err(format!("Can't set option '{name}' dynamically"));
-                }
+                _ => return Err(format!("Can't set option '{name}' dynamically")),
             }
         }
         let has_masters = replication.iter().any(|(name, _)| name == "replication");
@@ -422,7 +406,7 @@ impl Program {
         if !changes {
             return Ok(None);
         }
-        *core.hub.settings.borrow_mut() = Settings::of(&config);
+        *core.hub.config.borrow_mut() = config.clone();
         *self.options.borrow_mut() = known;
         replication::options::apply(core, &config);
         if has_masters {
@@ -458,16 +442,7 @@ async fn run_script(script: Script) -> anyhow::Result<i32> {
     // A program's own code has no time limit: it is the operator's, as under `tarantool`.
     let limits =
         Limits { time_budget: Duration::ZERO, hook_time_budget: Duration::from_secs(5), memory: 2 << 30 };
-    let failed =
-        |error: &lycosa_lua::Error, runtime: &Runtime| anyhow::anyhow!("{}", error.message(runtime.main()));
-    let runtime = match Runtime::new(limits) {
-        Ok(runtime) => runtime,
-        Err(_) => anyhow::bail!("Lua cannot be started: is there memory?"),
-    };
-    runtime.attach(program.clone()).map_err(|error| failed(&error, &runtime))?;
-    let main =
-        runtime.spawn("main", move |lua| run_main(lua, &script)).map_err(|error| failed(&error, &runtime))?;
-    main.set_joinable(true);
+    let (runtime, main) = spawn_main(&program, limits, move |lua| run_main(lua, &script))?;
     let code = drive(&program, &runtime, &main, &mut events).await?;
     drop(runtime);
     program.accepting.take();
@@ -491,52 +466,58 @@ async fn run_script(script: Script) -> anyhow::Result<i32> {
 /// Lua cannot be started.
 pub(crate) fn start_beside(core: &Rc<Core>, config: &Config) -> anyhow::Result<tokio::task::JoinHandle<()>> {
     let (program, mut events) = Program::new();
-    let memory = usize::try_from(config.lua_memory.0).unwrap_or(usize::MAX);
+    let memory = config.lua_memory.bytes();
     let limits =
         Limits { time_budget: config.lua_time_budget, hook_time_budget: config.hook_time_budget, memory };
-    let Ok(runtime) = Runtime::new(limits) else { anyhow::bail!("Lua cannot be started: is there memory?") };
     stuck::start()?;
     let _ = program.core.set(core.clone());
     let _ = program.base.set(config.clone());
     program.keeps_no_journal.set(config.wal_mode == WalMode::None);
     program.has_file.set(!config.app.is_empty());
-    runtime.attach(program.clone()).map_err(|error| anyhow::anyhow!("{}", error.message(runtime.main())))?;
+    let file = Some(config.app.clone()).filter(|app| !app.is_empty());
+    let start = if config.native_queue { START_WITH_QUEUE } else { START_WITHOUT_QUEUE };
+    let (runtime, main) = spawn_main(&program, limits, move |lua| {
+        lua.load(start, "=start")?;
+        lua.call(0, 0)?;
+        run_main(lua, &Script { file, ..Script::default() })
+    })?;
     core.listen(program.clone());
     core.allow_programs();
-    let (app, native_queue) = (config.app.clone(), config.native_queue);
-    let main = runtime
-        .spawn("main", move |lua| {
-            lua.load(if native_queue { START_WITH_QUEUE } else { START_WITHOUT_QUEUE }, "=start")?;
-            lua.call(0, 0)?;
-            let file = (!app.is_empty()).then_some(app);
-            run_main(lua, &Script { file, ..Script::default() })
-        })
-        .map_err(|error| anyhow::anyhow!("{}", error.message(runtime.main())))?;
-    main.set_joinable(true);
     let core = core.clone();
     Ok(tokio::task::spawn_local(async move {
-        let code = match drive(&program, &runtime, &main, &mut events).await {
-            Ok(code) => code,
-            Err(error) => {
-                tracing::error!("Lua has ended: {error:#}");
-                1
-            }
-        };
+        let driven = drive(&program, &runtime, &main, &mut events).await;
+        let code = driven.unwrap_or_else(|error| {
+            tracing::error!("Lua has ended: {error:#}");
+            1
+        });
         // Requests for programs would wait without end if the server went on.
         core.exit_code.set(Some(code));
         core.told_to_exit.notify_one();
     }))
 }
 
+/// Starts Lua with the program's main fiber.
+fn spawn_main(
+    program: &Rc<Program>,
+    limits: Limits,
+    run: impl FnOnce(Lua) -> Result<i32, lycosa_lua::Error> + 'static,
+) -> anyhow::Result<(Runtime, Rc<Fiber>)> {
+    let Ok(runtime) = Runtime::new(limits) else { anyhow::bail!("Lua cannot be started: is there memory?") };
+    let attached = runtime.attach(program.clone());
+    let main = attached.and_then(|()| runtime.spawn("main", run));
+    let main = main.map_err(|error| anyhow::anyhow!("{}", error.message(runtime.main())))?;
+    main.set_joinable(true);
+    Ok((runtime, main))
+}
+
 /// Resumes fibers until the program ends; returns its exit code.
 async fn drive(
     program: &Rc<Program>,
     runtime: &Runtime,
-    main: &lycosa_lua::fiber::Fiber,
+    main: &Fiber,
     events: &mut UnboundedReceiver<Event>,
 ) -> anyhow::Result<i32> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut ends = Ends::new()?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let is_beside = program.core.get().is_some();
     let files = runtime.watch_files()?;
@@ -592,13 +573,8 @@ async fn drive(
             }
             Some((started, ticket)) = started.recv() => end_start(program, runtime, started, ticket),
             Some(event) = events.recv() => hear_terminal(program, runtime, event),
-            _ = terminate.recv() => end(runtime),
-            _ = interrupt.recv() => end(runtime),
-            _ = hang_up.recv() => {
-                if program.has_file.get() {
-                    reload(runtime);
-                }
-            }
+            _ = ends.next() => end(runtime),
+            _ = hang_up.recv(), if program.has_file.get() => reload(runtime),
         }
     }
 }
@@ -717,25 +693,25 @@ fn work(program: &Program, runtime: &Runtime) -> Option<u64> {
 /// for: see `LAST_WORDS`.
 fn end(runtime: &Runtime) {
     stuck::heard();
-    let ended = runtime.spawn("shutdown", |lua| {
-        lua.load(b"os.exit(0)", "=shutdown")?;
-        lua.call(0, 0)?;
-        Ok(0)
-    });
-    if let Err(error) = ended {
-        tracing::error!("the program's triggers did not run: {}", error.message(runtime.main()));
+    if let Err(error) = spawn(runtime, "shutdown", b"os.exit(0)") {
+        tracing::error!("the program's triggers did not run: {error}");
     }
 }
 
 /// Loads the program again (`package.reload`). If that fails the former one goes on; it says why itself.
 fn reload(runtime: &Runtime) {
     tracing::info!("SIGHUP: loading the program again");
-    let started = runtime.spawn("reload", |lua| {
-        lua.load(b"pcall(require('package.reload'))", "=reload")?;
+    if let Err(error) = spawn(runtime, "reload", b"pcall(require('package.reload'))") {
+        tracing::error!("the program was not loaded again: {error}");
+    }
+}
+
+/// Begins a fiber of the server's own statement.
+fn spawn(runtime: &Runtime, name: &'static str, statement: &'static [u8]) -> Result<(), String> {
+    let run = move |lua: Lua| {
+        lua.load(statement, &format!("={name}"))?;
         lua.call(0, 0)?;
         Ok(0)
-    });
-    if let Err(error) = started {
-        tracing::error!("the program was not loaded again: {}", error.message(runtime.main()));
-    }
+    };
+    runtime.spawn(name, run).map(drop).map_err(|error| error.message(runtime.main()))
 }

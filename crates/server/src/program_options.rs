@@ -9,9 +9,9 @@ use std::time::Duration;
 use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
-use crate::config::{Addresses, ByteSize, Config, Flags, WalMode};
+use crate::config::{Addresses, ByteSize, Config, Flags, SettingValue, WalMode};
 use crate::program_listen::Place;
-use crate::replication;
+use crate::replication::{self, options::number_of};
 
 /// The configuration of a program before its first `box.cfg`. Without `listen` no client can connect; without a folder
 /// the data are in the working directory, as in Tarantool.
@@ -45,41 +45,30 @@ pub(crate) fn set_options(config: &mut Config, options: &[(String, Value)]) -> R
             "memtx_dir" | "work_dir" | "log" => {}
             // The program binds it; here it says which of the masters is this instance.
             "listen" => {
-                config.listen = match Place::parse(&text) {
-                    Some(Place::Tcp(address)) => Addresses(vec![address]),
-                    _ => Addresses(Vec::new()),
+                config.listen.0 = match Place::parse(&text) {
+                    Some(Place::Tcp(address)) => vec![address],
+                    _ => Vec::new(),
                 }
             }
             "memtx_memory" => config.memory_limit = ByteSize(whole(value).ok_or_else(wrong)?),
             "memtx_max_tuple_size" => config.max_tuple_size = ByteSize(whole(value).ok_or_else(wrong)?),
             "wal_max_size" => config.wal_max_size = ByteSize(whole(value).ok_or_else(wrong)?),
-            "wal_mode" => {
-                config.wal_mode = match text.as_str() {
-                    "none" => WalMode::None,
-                    "write" => WalMode::Write,
-                    "fsync" => WalMode::Fsync,
-                    _ => return Err(wrong()),
-                }
-            }
+            "wal_mode" => config.wal_mode = WalMode::parse(&text).ok_or_else(wrong)?,
             "instance_uuid" => config.wanted.instance = Some(uuid_of(name, &text)?),
             "replicaset_uuid" => config.wanted.cluster = Some(uuid_of(name, &text)?),
             "read_only" => config.read_only = value.as_bool().ok_or_else(wrong)?,
             "force_recovery" => config.force_recovery = value.as_bool().ok_or_else(wrong)?,
-            // None, as for a negative number in Tarantool.
-            "checkpoint_interval" if number_of(value).is_some_and(|seconds| seconds <= 0.0) => {
-                config.checkpoint_interval = Duration::ZERO;
-            }
             "checkpoint_interval" => {
-                config.checkpoint_interval =
-                    Duration::try_from_secs_f64(number_of(value).ok_or_else(wrong)?).map_err(|_| wrong())?;
+                // 0 for none, as a negative number in Tarantool.
+                let seconds = number_of(value).map(|seconds| if seconds < 0.0 { 0.0 } else { seconds });
+                let span = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+                config.checkpoint_interval = span.ok_or_else(wrong)?;
             }
             "checkpoint_wal_threshold" => {
                 config.checkpoint_wal_threshold = ByteSize(number_of(value).ok_or_else(wrong)? as u64);
             }
             "checkpoint_count" => config.checkpoint_count = whole(value).ok_or_else(wrong)?,
-            name => {
-                replication::options::set(config, name, value)?;
-            }
+            name => drop(replication::options::set(config, name, value)?),
         }
     }
     Ok(())
@@ -161,15 +150,6 @@ pub(crate) fn check_change(
     }
 }
 
-fn number_of(value: &Value) -> Option<f64> {
-    match value {
-        Value::Double(number) => Some(*number),
-        Value::Float(number) => Some(f64::from(*number)),
-        Value::Int(number) => Some(*number as f64),
-        other => other.as_u64().map(|number| number as f64),
-    }
-}
-
 /// A size or a count. Lua has one type of numbers, and `0.1 * 1024 ^ 3` is a size there: the fraction is cut off.
 fn whole(value: &Value) -> Option<u64> {
     let number = number_of(value).filter(|number| number.is_finite() && *number >= 0.0)?;
@@ -187,10 +167,8 @@ pub(crate) fn text_option(options: &[(String, Value)], wanted: &str) -> Option<S
 /// Where the options ask to listen.
 pub(crate) fn place_of(options: &[(String, Value)]) -> Result<Option<Place>, String> {
     let Some(text) = text_option(options, "listen").filter(|text| !text.is_empty()) else { return Ok(None) };
-    match Place::parse(&text) {
-        Some(place) => Ok(Some(place)),
-        None => Err("Incorrect value for option 'listen': expected host:service or /unix.socket".to_owned()),
-    }
+    let wrong = "Incorrect value for option 'listen': expected host:service or /unix.socket";
+    Place::parse(&text).map(Some).ok_or_else(|| wrong.to_owned())
 }
 
 /// As in Tarantool the process works in `work_dir`, so that relative paths of a program are in there.

@@ -61,7 +61,7 @@ use crate::socket::bind_private;
 use crate::starting::{Keeper, Kept, Progress, Stage};
 use crate::startup::shown;
 use crate::turn::Core;
-use crate::{cluster, graphite, listener, replication};
+use crate::{cluster, graphite, listener};
 
 /// How long the server's end may wait for the journal after the connections are closed.
 const DRAIN_POLL: Duration = Duration::from_millis(2);
@@ -150,7 +150,7 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
         sound: snapshot,
         holds: holds.clone(),
     })?;
-    let hub = Hub::new(files, config.data_dir.clone(), holds, replication::Settings::of(config), masters);
+    let hub = Hub::new(files, holds, config, masters);
     let core = Core::new(instance, ServerJournal::new(appends), orders, hub);
     *core.door.borrow_mut() = door;
     let graphite = graphite::start(&core, config)?;

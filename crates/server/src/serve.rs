@@ -16,6 +16,7 @@ use crate::logging::LogHandle;
 use crate::replication::rejoin;
 use crate::running::{present, start};
 use crate::startup::shown;
+use crate::stuck::{self, Ends};
 use crate::turn::Core;
 use crate::{notify, program, replication, startup, storage};
 
@@ -37,10 +38,6 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 /// What keeps the server from starting: an address in use, a locked or damaged data folder, a declaration that cannot be
 /// carried out. Each says what to do.
 pub fn run(config: Config, reload: &Reload, log: &LogHandle) -> anyhow::Result<i32> {
-    anyhow::ensure!(
-        !config.listen.0.is_empty() || !config.listen_tls.0.is_empty(),
-        "there is no address to listen on: name one with --listen or --listen-tls"
-    );
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = None;
     let mut life = Life { config, rejoins: None };
@@ -97,12 +94,15 @@ async fn serve(
         None => start(&config, instance).await?,
         Some(signals) => tokio::select! {
             running = start(&config, instance) => running?,
-            () = signals.end() => return Ok(Next::End(0)),
+            () = told_to_end(&mut signals.ends) => {
+                stuck::heard();
+                return Ok(Next::End(0));
+            }
         },
     };
     let signals = match signals {
         Some(signals) => signals,
-        None => signals.insert(Signals::new()?),
+        None => signals.insert(Signals { ends: Ends::new()?, hang_up: signal(SignalKind::hangup())? }),
     };
     if let Some((_, aside)) = rejoins {
         rejoin::remove_older(&config.data_dir, &aside);
@@ -115,35 +115,29 @@ async fn serve(
     let (mut config, end) = wait_for_end(&running.core, config, reload, log, signals).await;
     if let Some(mut program) = program {
         // The program hears of a signal too; its triggers of the end get some time. In the next life it starts again.
-        let time = if matches!(end, End::Rejoin) { Duration::ZERO } else { LAST_WORDS };
+        let time = if end.is_none() { Duration::ZERO } else { LAST_WORDS };
         if tokio::time::timeout(time, &mut program).await.is_err() {
             program.abort();
         }
         running.core.forget_program();
     }
     let next = match end {
-        End::Told => Next::End(0),
-        End::Exit(code) => Next::End(code),
-        End::Rejoin => {
+        Some(code) => {
+            notify::stopping();
+            Next::End(code)
+        }
+        None => {
             let instance = running.core.instance.borrow().identity().instance;
             // A port that the system has chosen stays the same.
             let (tls, plain): (Vec<_>, Vec<_>) =
                 running.addresses.iter().cloned().partition(|address| address.starts_with("tls://"));
-            let any = |addresses: &Addresses| addresses.0.iter().any(|address| address.ends_with(":0"));
-            if any(&config.listen) {
-                config.listen.0 = plain;
-            }
-            if any(&config.listen_tls) {
-                config.listen_tls.0 =
-                    tls.iter().map(|address| address.trim_start_matches("tls://").to_owned()).collect();
-            }
-            keep_http_ports(&running.core, &mut config);
+            keep_ports(&mut config.listen, &plain, "");
+            keep_ports(&mut config.listen_tls, &tls, "tls://");
+            keep_ports(&mut config.http_listen, &urls, "http://");
+            keep_ports(&mut config.http_listen_tls, &urls, "https://");
             Next::Life(Box::new(Life { config: config.clone(), rejoins: Some((instance, PathBuf::new())) }))
         }
     };
-    if matches!(next, Next::End(_)) {
-        notify::stopping();
-    }
     let stopped = running.stop(&config).await;
     // The end may take long; the service manager gets news until then.
     if let Some(watchdog) = watchdog {
@@ -153,17 +147,11 @@ async fn serve(
     Ok(next)
 }
 
-/// Ports of HTTP that the system has chosen stay the same in the next life.
-fn keep_http_ports(core: &Core, config: &mut Config) {
-    let door = core.door.borrow();
-    let Some(door) = &*door else { return };
-    for (addresses, scheme) in
-        [(&mut config.http_listen, "http://"), (&mut config.http_listen_tls, "https://")]
-    {
-        if addresses.0.iter().any(|address| address.ends_with(":0")) {
-            let bound = door.urls.iter().filter_map(|url| url.strip_prefix(scheme));
-            addresses.0 = bound.map(str::to_owned).collect();
-        }
+/// Ports that the system has chosen stay the same in the next life.
+fn keep_ports(addresses: &mut Addresses, bound: &[String], scheme: &str) {
+    if addresses.0.iter().any(|address| address.ends_with(":0")) {
+        let bound = bound.iter().filter_map(|url| url.strip_prefix(scheme));
+        addresses.0 = bound.map(str::to_owned).collect();
     }
 }
 
@@ -172,69 +160,38 @@ fn readiness(addresses: &[String]) -> String {
     format!("serving on {}", addresses.join(", "))
 }
 
-/// Why a life of the server ends.
-enum End {
-    /// By a signal.
-    Told,
-    /// By a program, with this exit code.
-    Exit(i32),
-    /// To join again.
-    Rejoin,
-}
-
 /// The signals that the server obeys.
 struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
+    ends: Ends,
     hang_up: Signal,
 }
 
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    /// Waits for one that ends the server.
-    async fn end(&mut self) {
-        let name = tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        };
-        crate::stuck::heard();
-        tracing::info!("{name}: no new connections, finishing what is under way");
-    }
+/// Waits for a signal that ends the server.
+async fn told_to_end(ends: &mut Ends) {
+    let name = ends.next().await;
+    tracing::info!("{name}: no new connections, finishing what is under way");
 }
 
-/// Waits for what ends this life; applies the configuration again at each SIGHUP. Returns the configuration in force.
+/// Waits for what ends this life; applies the configuration again at each SIGHUP. Returns the configuration in force, and the exit
+/// code; `None`: this instance has to join again.
 async fn wait_for_end(
     core: &Rc<Core>,
     mut config: Config,
     reload: &Reload,
     log: &LogHandle,
     signals: &mut Signals,
-) -> (Config, End) {
+) -> (Config, Option<i32>) {
     loop {
         tokio::select! {
             // A signal reaches the program too, whose end is then no news.
             biased;
-            _ = signals.terminate.recv() => {
-                tracing::info!("SIGTERM: no new connections, finishing what is under way");
-                return (config, End::Told);
-            }
-            _ = signals.interrupt.recv() => {
-                tracing::info!("SIGINT: no new connections, finishing what is under way");
-                return (config, End::Told);
-            }
+            () = told_to_end(&mut signals.ends) => return (config, Some(0)),
             () = core.told_to_exit.notified() => {
                 let code = core.exit_code.get().unwrap_or_default();
                 tracing::info!("os.exit({code}) in Lua: no new connections, finishing what is under way");
-                return (config, End::Exit(code));
+                return (config, Some(code));
             }
-            () = core.hub.too_far_behind.notified() => return (config, End::Rejoin),
+            () = core.hub.too_far_behind.notified() => return (config, None),
             _ = signals.hang_up.recv() => {
                 notify::reloading();
                 match Config::load(reload.file.as_deref(), std::env::vars(), &reload.flags) {
@@ -279,7 +236,7 @@ fn apply(core: &Core, old: &Config, mut fresh: Config, log: &LogHandle) -> Confi
         }
         Err(error) => tracing::error!("SIGHUP: the certificates stay as they are: {error:#}"),
     }
-    *core.hub.settings.borrow_mut() = replication::Settings::of(&fresh);
+    *core.hub.config.borrow_mut() = fresh.clone();
     let mut instance = core.instance.borrow_mut();
     storage::reconfigure(&mut instance, &fresh);
     // What `promote`, `demote` or `box.cfg` have set stays, unless the configuration says something new.
@@ -290,7 +247,7 @@ fn apply(core: &Core, old: &Config, mut fresh: Config, log: &LogHandle) -> Confi
     if let Some(door) = &*core.door.borrow() {
         door.show_settings(&fresh);
     }
-    if (&fresh.users, &fresh.tubes) != (&old.users, &old.tubes)
+    if (&fresh.declared.users, &fresh.declared.tubes) != (&old.declared.users, &old.declared.tubes)
         && let Err(error) = declare(&mut instance, &fresh)
     {
         tracing::error!("SIGHUP: {error}");

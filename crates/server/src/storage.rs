@@ -13,15 +13,15 @@ use lycosa_journal::block::DEFAULT_COMPRESSION_LEVEL;
 use lycosa_journal::decision::{Mode, Resolution};
 use lycosa_journal::directory::Directory;
 use lycosa_journal::log::WalMode as LogMode;
-use lycosa_journal::recovery::{Recovered, Recovery, Source, Transaction};
+use lycosa_journal::recovery::{Recovery, Source, Transaction};
 use lycosa_journal::writer::{PREALLOCATED_BYTES, Settings as WriterSettings, XlogWriter};
 use lycosa_replication::uri::Uri;
 use lycosa_store::{IndexBuild, IteratorType, Store, system};
-use lycosa_tuple::mp::{self, Reader};
+use lycosa_tuple::value::Value;
 use uuid::Uuid;
 
-use crate::clock::now;
-use crate::config::{ByteSize, Config, ReplicasMissing, WalMode};
+use crate::clock::{micros, now};
+use crate::config::{ByteSize, Config, ReplicasMissing, WalMode, length};
 use crate::file_limit::allowed_connections;
 use crate::starting::{Progress, Stage};
 
@@ -104,21 +104,20 @@ pub(crate) fn reconfigure(instance: &mut Instance, config: &Config) {
 }
 
 pub(crate) fn instance_settings(config: &Config) -> lycosa_instance::Settings {
-    let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     lycosa_instance::Settings {
-        max_frame_size: size(config.max_frame_size.0),
-        max_connections: size(allowed_connections(config.max_connections)),
+        max_frame_size: config.max_frame_size.bytes(),
+        max_connections: length(allowed_connections(config.max_connections)),
         max_in_flight: config.max_in_flight,
-        max_waiting: size(config.max_waiting),
-        max_output: size(config.max_output.0),
-        max_output_total: size(config.max_output_total.0),
-        max_input_total: size(config.max_input_total.0),
+        max_waiting: length(config.max_waiting),
+        max_output: config.max_output.bytes(),
+        max_output_total: config.max_output_total.bytes(),
+        max_input_total: config.max_input_total.bytes(),
         guest_on_loopback: config.guest_on_loopback,
-        checkpoint_interval: u64::try_from(config.checkpoint_interval.as_micros()).unwrap_or(u64::MAX),
+        checkpoint_interval: micros(config.checkpoint_interval),
         checkpoint_wal_threshold: config.checkpoint_wal_threshold.0,
-        checkpoint_count: size(config.checkpoint_count),
+        checkpoint_count: length(config.checkpoint_count),
         replica_journal_limit: config.replication_journal_limit.0,
-        replicas_before_reply: size(config.replicas_before_reply),
+        replicas_before_reply: length(config.replicas_before_reply),
         refuses_without_replicas: config.replicas_missing == ReplicasMissing::Refuse,
         ..lycosa_instance::Settings::default()
     }
@@ -204,7 +203,7 @@ fn recover(
         rows as f64 / elapsed.as_secs_f64().max(1e-6),
         recovered.vclock
     );
-    let identity = identify(&store, &recovered)?;
+    let identity = identity_of(&store, recovered.instance)?;
     let vclock = recovered.vclock.clone();
     let log = XlogWriter::resume(directory, writer_settings(config), &recovered)?;
     let (snapshot, is_damaged) = (recovered.snapshot.signature(), recovered.has_lost_data());
@@ -231,46 +230,15 @@ pub(crate) fn build_indexes(mut builds: Vec<IndexBuild<'_>>) {
     });
 }
 
-/// The identity of this instance in its data.
-fn identify(store: &Store, recovered: &Recovered) -> anyhow::Result<Identity> {
-    let cluster = cluster_of(store)?;
-    // An instance that `_cluster` does not list is an anonymous replica.
-    let replica_id = replica_id_of(store, recovered.instance)?.unwrap_or(0);
-    Ok(Identity { instance: recovered.instance, cluster, replica_id })
-}
-
-/// The replica set that the data belong to.
-pub(crate) fn cluster_of(store: &Store) -> anyhow::Result<Uuid> {
-    let mut key = Vec::new();
-    mp::write_array(&mut key, 1);
-    mp::write_str(&mut key, b"cluster");
-    let cluster = store.get(system::SCHEMA, 0, &key)?.and_then(|tuple| text_field(tuple, 1));
-    let cluster = cluster.and_then(|text| Uuid::parse_str(text).ok());
-    Ok(cluster.ok_or(LoadError::NoReplicaSet)?)
-}
-
-/// The number of an instance in `_cluster`.
-pub(crate) fn replica_id_of(store: &Store, instance: Uuid) -> anyhow::Result<Option<u32>> {
-    let mut key = Vec::new();
-    mp::write_array(&mut key, 1);
-    mp::write_str(&mut key, instance.to_string().as_bytes());
-    let replica = store.first(system::CLUSTER, 1, IteratorType::Eq, &key)?;
-    Ok(replica.and_then(|tuple| {
-        let mut reader = Reader::new(tuple);
-        reader.array().ok()?;
-        reader.uint().ok().and_then(|id| u32::try_from(id).ok())
-    }))
-}
-
-fn text_field(tuple: &[u8], field: u32) -> Option<&str> {
-    let mut reader = Reader::new(tuple);
-    if reader.array().ok()? <= field {
-        return None;
-    }
-    for _ in 0..field {
-        reader.skip().ok()?;
-    }
-    std::str::from_utf8(reader.str().ok()?).ok()
+/// The identity of an instance in its data. The number of one that `_cluster` does not list is 0: it is an anonymous replica.
+pub(crate) fn identity_of(store: &Store, instance: Uuid) -> anyhow::Result<Identity> {
+    let key = |name: &str| Value::array([Value::str(name)]).encode();
+    let field = |tuple: &[u8], number: usize| Value::decode(tuple).ok()?.as_array()?.get(number).cloned();
+    let cluster = store.get(system::SCHEMA, 0, &key("cluster"))?.and_then(|tuple| field(tuple, 1));
+    let cluster = cluster.and_then(|text| Uuid::parse_str(text.as_str()?).ok());
+    let replica = store.first(system::CLUSTER, 1, IteratorType::Eq, &key(&instance.to_string()))?;
+    let replica_id = replica.and_then(|tuple| u32::try_from(field(tuple, 0)?.as_u64()?).ok()).unwrap_or(0);
+    Ok(Identity { instance, cluster: cluster.ok_or(LoadError::NoReplicaSet)?, replica_id })
 }
 
 /// Tells the log how far recovery is.

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long the loop may take to hear a signal.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -22,6 +22,27 @@ const CODE: i32 = 143;
 static HEARD: AtomicBool = AtomicBool::new(false);
 
 static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// The signals that end a process.
+pub(crate) struct Ends {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Ends {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let [terminate, interrupt] = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+        Ok(Self { terminate: terminate?, interrupt: interrupt? })
+    }
+
+    /// Waits for one; its name.
+    pub(crate) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
 
 /// The loop has heard SIGTERM or SIGINT.
 pub(crate) fn heard() {
@@ -42,25 +63,18 @@ pub(crate) fn start() -> std::io::Result<()> {
 }
 
 async fn watch() {
-    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
-    let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
+    let Ok(mut ends) = Ends::new() else {
         tracing::warn!("no second SIGTERM will end a process that is stuck: signals cannot be watched");
         return;
     };
-    let mut next = async || {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
-    next().await;
-    let why = match tokio::time::timeout(PATIENCE, next()).await {
+    ends.next().await;
+    let why = match tokio::time::timeout(PATIENCE, ends.next()).await {
         Err(_) if !HEARD.load(Ordering::Relaxed) => "Lua code has not paused for 3 s since SIGTERM",
         Err(_) => {
-            next().await;
+            ends.next().await;
             "a second signal"
         }
-        Ok(()) => "a second signal",
+        Ok(_) => "a second signal",
     };
     tracing::error!("{why}: the process ends at once, the next start recovers its data");
     std::process::exit(CODE);

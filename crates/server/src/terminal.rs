@@ -118,40 +118,43 @@ impl Terminal {
 /// The thread: obeys until the input or the program ends.
 fn serve(orders: &Receiver<Order>, events: &UnboundedSender<Event>) {
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let editor = if is_terminal { open_editor(events.clone()) } else { None };
-    let told = match editor {
-        Some(editor) => serve_terminal(editor, orders, events),
-        None => serve_plain(orders, events),
-    };
-    if told.is_ok() {
-        for order in orders {
-            if matches!(order, Order::Read(_)) && events.send(Event::Input(Input::End)).is_err() {
-                return;
+    let mut editor = if is_terminal { open_editor(events.clone()) } else { None };
+    let mut is_over = false;
+    for order in orders {
+        let input = match (order, &mut editor) {
+            (Order::Read(_), _) if is_over => Input::End,
+            (Order::Read(prompt), None) => read_plain(&prompt),
+            (Order::Read(prompt), Some(editor)) => match editor.readline(&prompt) {
+                Ok(line) => Input::Line(line),
+                Err(ReadlineError::Interrupted) => Input::Interrupted,
+                Err(_) => Input::End,
+            },
+            (Order::Remember(statement), Some(editor)) => {
+                let added = editor.add_history_entry(statement).unwrap_or(false);
+                if let Some(path) = history_path().filter(|_| added) {
+                    // A home that cannot be written to keeps no history.
+                    let _ = editor.history_mut().append(&path);
+                }
+                continue;
             }
+            (Order::Remember(_), None) => continue,
+        };
+        is_over = input == Input::End;
+        // The loop has ended.
+        if events.send(Event::Input(input)).is_err() {
+            return;
         }
     }
 }
 
-/// The loop has ended.
-struct Gone;
-
-fn serve_plain(orders: &Receiver<Order>, events: &UnboundedSender<Event>) -> Result<(), Gone> {
-    for order in orders {
-        let Order::Read(prompt) = order else { continue };
-        print!("{prompt}");
-        let _ = std::io::stdout().flush();
-        let mut line = String::new();
-        let input = match std::io::stdin().lock().read_line(&mut line) {
-            Ok(0) | Err(_) => Input::End,
-            Ok(_) => Input::Line(line.trim_end_matches(['\n', '\r']).to_owned()),
-        };
-        let is_end = input == Input::End;
-        events.send(Event::Input(input)).map_err(|_| Gone)?;
-        if is_end {
-            break;
-        }
+fn read_plain(prompt: &str) -> Input {
+    print!("{prompt}");
+    let _ = std::io::stdout().flush();
+    let mut line = String::new();
+    match std::io::stdin().lock().read_line(&mut line) {
+        Ok(0) | Err(_) => Input::End,
+        Ok(_) => Input::Line(line.trim_end_matches(['\n', '\r']).to_owned()),
     }
-    Ok(())
 }
 
 fn history_path() -> Option<PathBuf> {
@@ -170,37 +173,6 @@ fn open_editor(events: UnboundedSender<Event>) -> Option<LineEditor> {
         let _ = editor.load_history(&path);
     }
     Some(editor)
-}
-
-fn serve_terminal(
-    mut editor: LineEditor,
-    orders: &Receiver<Order>,
-    events: &UnboundedSender<Event>,
-) -> Result<(), Gone> {
-    for order in orders {
-        let prompt = match order {
-            Order::Read(prompt) => prompt,
-            Order::Remember(statement) => {
-                let added = editor.add_history_entry(statement).unwrap_or(false);
-                if let Some(path) = history_path().filter(|_| added) {
-                    // A home that cannot be written to keeps no history.
-                    let _ = editor.history_mut().append(&path);
-                }
-                continue;
-            }
-        };
-        let input = match editor.readline(&prompt) {
-            Ok(line) => Input::Line(line),
-            Err(ReadlineError::Interrupted) => Input::Interrupted,
-            Err(_) => Input::End,
-        };
-        let is_end = input == Input::End;
-        events.send(Event::Input(input)).map_err(|_| Gone)?;
-        if is_end {
-            break;
-        }
-    }
-    Ok(())
 }
 
 /// Questions of the line editor while the user types.

@@ -32,7 +32,7 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use crate::appender::Unclosed;
 use crate::checkpoint_thread::CheckpointSender;
-use crate::clock::{self, now};
+use crate::clock::{self, micros, now};
 use crate::cluster::member::Member;
 use crate::http::Door;
 use crate::journal::ServerJournal;
@@ -172,8 +172,7 @@ impl Core {
         hub: Hub,
     ) -> Rc<Core> {
         let began = Instant::now();
-        instance
-            .set_elapsed(Box::new(move || u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX)));
+        instance.set_elapsed(Box::new(move || micros(began.elapsed())));
         instance.set_processor_time(Box::new(processor_time));
         Rc::new(Core {
             instance: RefCell::new(instance),
@@ -398,7 +397,7 @@ impl Core {
         let mut instance = surroundings.instance;
         self.resume(&instance);
         if let Some(mark) = instance.take_heard_term() {
-            fence::keep(&self.hub.folder, instance.identity().cluster, mark);
+            fence::keep(&self.hub.config.borrow().data_dir, instance.identity().cluster, mark);
         }
         if let Some(program) = &*self.program.borrow() {
             program.turn_ended(&mut instance);

@@ -27,7 +27,7 @@ use super::handshake::Purpose;
 use super::links::Links;
 use super::snapshots;
 use crate::appender::{FREE_SPACE_INTERVAL, RoomWatch, Unclosed};
-use crate::clock::NOTABLE_DIFFERENCE;
+use crate::clock::{NOTABLE_DIFFERENCE, micros};
 use crate::socket::Stream;
 
 /// Messages of the loop to the disk's thread.
@@ -115,7 +115,7 @@ impl Member {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+        micros(self.began.elapsed())
     }
 
     /// Moves orders to the disk and messages to the links, and asks for a turn.

@@ -21,9 +21,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use lycosa_engine::group;
-use lycosa_instance::{Election, Identity};
+use lycosa_instance::Election;
 use lycosa_journal::directory::Directory;
-use lycosa_store::Store;
 use lycosa_tls::rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, spawn_local};
@@ -144,7 +143,8 @@ pub(crate) async fn start(
     let (member, opened) = port.open_with_data().await?;
     let data = opened.data.context("the folder was opened with data")?;
     let instance = opened.instance.context("a snapshot names its instance")?;
-    let identity = identify(&data.store, instance)?;
+    let identity = storage::identity_of(&data.store, instance)?;
+    ensure!(identity.replica_id > 0, "_cluster does not list instance {instance}");
     let opened = storage::Opened {
         store: data.store,
         identity,
@@ -217,12 +217,6 @@ async fn follow_time(core: Rc<Core>, member: Rc<Member>) {
         // The member, which this task holds, has the sender: there is no other error than the end of the time.
         let _ = tokio::time::timeout(TIME_PERIOD, place.changed()).await;
     }
-}
-
-fn identify(store: &Store, instance: uuid::Uuid) -> anyhow::Result<Identity> {
-    let replica_id = storage::replica_id_of(store, instance)?;
-    let replica_id = replica_id.with_context(|| format!("_cluster does not list instance {instance}"))?;
-    Ok(Identity { instance, cluster: storage::cluster_of(store)?, replica_id })
 }
 
 /// Serves what another member brings.

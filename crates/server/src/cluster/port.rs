@@ -22,7 +22,7 @@ use super::links::{Dialer, Links, Owner, prepare};
 use super::member::{self, Member};
 use super::snapshots;
 use crate::appender::RoomWatch;
-use crate::clock::now;
+use crate::clock::{micros, now};
 use crate::config::Config;
 use crate::logging::one_line;
 use crate::socket::{Reader, Writer, split_tcp, split_tls};
@@ -117,7 +117,7 @@ impl Port {
             task.abort();
             member.close()?;
         }
-        let timeout = u64::try_from(self.config.cluster_election_timeout.as_micros()).unwrap_or(u64::MAX);
+        let timeout = micros(self.config.cluster_election_timeout);
         let knows = level(&self.config);
         let settings = group::Settings { election_timeout: timeout, knows, ..group::Settings::default() };
         let (store, writer) = (storage::store_settings(&self.config), storage::writer_settings(&self.config));

@@ -1,7 +1,10 @@
 //! Users, tubes and expiration tasks that the configuration file declares (`[[user]]`, `[[tube]]`, `[[expiration]]`).
 
+use std::collections::BTreeSet;
+
 use lycosa_queue::driver::{self, BUILT_IN};
 use lycosa_tuple::value::Value;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::text::{nearest, toml_text};
@@ -113,7 +116,7 @@ impl DeclaredTube {
     }
 
     /// Refuses what `create_tube` would refuse or ignore, and makes seconds of times such as `1h30m`.
-    fn check(&mut self) -> Result<(), String> {
+    pub(super) fn check(&mut self) -> Result<(), String> {
         let Self { name, kind, options } = self;
         if name.contains(['.', ':']) {
             return Err(format!(
@@ -173,10 +176,18 @@ fn seconds(value: &toml::Value) -> Option<f64> {
     Some(span.as_secs_f64())
 }
 
-/// Refuses a name that is declared twice.
-fn check_names<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
-    let mut seen = std::collections::BTreeSet::new();
-    for name in names {
+/// Reads a list whose items have names. No name is declared twice.
+pub(super) fn list<T: DeserializeOwned>(
+    what: &str,
+    value: toml::Value,
+    name: impl Fn(&T) -> &str,
+) -> Result<Vec<T>, String> {
+    if !value.is_array() {
+        return Err(format!("{what} is written with double brackets: [[{what}]]"));
+    }
+    let list: Vec<T> = value.try_into().map_err(|error| format!("[[{what}]]: {error}"))?;
+    let mut seen = BTreeSet::new();
+    for name in list.iter().map(name) {
         if name.is_empty() {
             return Err(format!("[[{what}]]: a name is empty"));
         }
@@ -184,40 +195,16 @@ fn check_names<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<(
             return Err(format!("[[{what}]]: '{name}' is declared twice"));
         }
     }
-    Ok(())
+    Ok(list)
 }
 
-#[derive(Deserialize)]
-struct List<T> {
-    list: Vec<T>,
-}
-
-fn list<T: serde::de::DeserializeOwned>(what: &str, value: toml::Value) -> Result<Vec<T>, String> {
-    if !value.is_array() {
-        return Err(format!("{what} is written with double brackets: [[{what}]]"));
-    }
-    let mut table = toml::Table::new();
-    table.insert("list".to_owned(), value);
-    let list: List<T> =
-        toml::Value::Table(table).try_into().map_err(|error| format!("[[{what}]]: {error}"))?;
-    Ok(list.list)
-}
-
-pub(super) fn users(value: toml::Value) -> Result<Vec<DeclaredUser>, String> {
-    let users: Vec<DeclaredUser> = list("user", value)?;
-    check_names("user", users.iter().map(|user| user.name.as_str()))?;
-    Ok(users)
-}
-
-pub(super) fn tubes(value: toml::Value) -> Result<Vec<DeclaredTube>, String> {
-    let mut tubes: Vec<DeclaredTube> = list("tube", value)?;
-    check_names("tube", tubes.iter().map(|tube| tube.name.as_str()))?;
-    tubes.iter_mut().try_for_each(DeclaredTube::check)?;
-    Ok(tubes)
-}
-
-pub(super) fn expirations(value: toml::Value) -> Result<Vec<DeclaredExpiration>, String> {
-    let tasks: Vec<DeclaredExpiration> = list("expiration", value)?;
-    check_names("expiration", tasks.iter().map(|task| task.name.as_str()))?;
-    Ok(tasks)
+/// Everything that the file declares.
+#[derive(Debug, Clone, Default)]
+pub struct Declared {
+    /// Created or updated at start.
+    pub users: Vec<DeclaredUser>,
+    /// Created at start if they do not exist.
+    pub tubes: Vec<DeclaredTube>,
+    /// Begun at start, changed at SIGHUP.
+    pub expirations: Vec<DeclaredExpiration>,
 }

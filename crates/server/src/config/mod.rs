@@ -20,10 +20,11 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use declared::list;
 use text::toml_text;
 
 pub(crate) use bounds::fault_of_number;
-pub use declared::{DeclaredExpiration, DeclaredTube, DeclaredUser, NumberOrName};
+pub use declared::{Declared, DeclaredExpiration, DeclaredTube, DeclaredUser, NumberOrName};
 pub use text::nearest;
 pub(crate) use value::length;
 pub use value::{
@@ -153,12 +154,8 @@ macro_rules! settings {
         #[derive(Debug, Clone)]
         pub struct Config {
             $( #[doc = $help] pub $field: $type, )*
-            /// Users that the file declares; created or updated at start.
-            pub users: Vec<DeclaredUser>,
-            /// Tubes that the file declares; created at start if they do not exist.
-            pub tubes: Vec<DeclaredTube>,
-            /// Expiration tasks that the file declares; begun at start, changed at SIGHUP.
-            pub expirations: Vec<DeclaredExpiration>,
+            /// Users, tubes and expiration tasks that the file declares.
+            pub declared: Declared,
             /// Whether the queue starts when it is asked for first. Programs set it; it is no setting.
             pub(crate) queue_on_demand: bool,
             /// The UUIDs that a program wants for itself and for its replica set.
@@ -173,9 +170,7 @@ macro_rules! settings {
                 Config {
                     $( $field: <$type as SettingValue>::parse(layers.text($key))
                         .expect("every layer was checked when it was added"), )*
-                    users: layers.users.clone(),
-                    tubes: layers.tubes.clone(),
-                    expirations: layers.expirations.clone(),
+                    declared: layers.declared.clone(),
                     queue_on_demand: false,
                     wanted: WantedUuids::default(),
                     may_begin_read_only: true,
@@ -333,16 +328,14 @@ settings! {
 #[derive(Debug)]
 struct Layers {
     values: BTreeMap<&'static str, (String, Source)>,
-    users: Vec<DeclaredUser>,
-    tubes: Vec<DeclaredTube>,
-    expirations: Vec<DeclaredExpiration>,
+    declared: Declared,
 }
 
 impl Layers {
     fn defaults() -> Layers {
         let default = |setting: &Setting| (setting.key, (setting.default.to_owned(), Source::Default));
         let values = SETTINGS.iter().map(default).collect();
-        Layers { values, users: Vec::new(), tubes: Vec::new(), expirations: Vec::new() }
+        Layers { values, declared: Declared::default() }
     }
 
     fn text(&self, key: &str) -> &str {
@@ -350,15 +343,11 @@ impl Layers {
     }
 
     fn set(&mut self, setting: &'static Setting, text: &str, source: Source) -> Result<(), ConfigError> {
-        if !(setting.valid)(text) {
-            return Err(ConfigError::Value {
-                place: source,
-                key: setting.key.to_owned(),
-                text: text.to_owned(),
-                expected: setting.expected.to_owned(),
-            });
-        }
-        if let Some(expected) = bounds::fault(setting.key, text) {
+        let fault = match (setting.valid)(text) {
+            true => bounds::fault(setting.key, text),
+            false => Some(setting.expected.to_owned()),
+        };
+        if let Some(expected) = fault {
             let (key, text) = (setting.key.to_owned(), text.to_owned());
             return Err(ConfigError::Value { place: source, key, text, expected });
         }
@@ -366,17 +355,40 @@ impl Layers {
         Ok(())
     }
 
+    /// Sets the setting that `named` calls `name`.
+    fn set_named(
+        &mut self,
+        name: String,
+        named: fn(&Setting) -> String,
+        text: &str,
+        place: Source,
+    ) -> Result<(), ConfigError> {
+        let Some(setting) = SETTINGS.iter().find(|setting| named(setting) == name) else {
+            let nearest = nearest(&name, SETTINGS.iter().map(named));
+            return Err(ConfigError::Unknown { place, key: name, nearest });
+        };
+        self.set(setting, text, place)
+    }
+
     fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|cause| ConfigError::File { path: path.to_owned(), cause })?;
         let syntax = |cause: String| ConfigError::Syntax { path: path.to_owned(), cause };
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| syntax(error.to_string()))?;
-        let mut flat = Vec::new();
+        let (mut flat, declared) = (Vec::new(), &mut self.declared);
         for (key, value) in table {
             match (key.as_str(), value) {
-                ("user", value) => self.users = declared::users(value).map_err(syntax)?,
-                ("tube", value) => self.tubes = declared::tubes(value).map_err(syntax)?,
-                ("expiration", value) => self.expirations = declared::expirations(value).map_err(syntax)?,
+                ("user", value) => {
+                    declared.users = list(&key, value, |user: &DeclaredUser| &user.name).map_err(syntax)?;
+                }
+                ("tube", value) => {
+                    declared.tubes = list(&key, value, |tube: &DeclaredTube| &tube.name).map_err(syntax)?;
+                    declared.tubes.iter_mut().try_for_each(DeclaredTube::check).map_err(syntax)?;
+                }
+                ("expiration", value) => {
+                    declared.expirations =
+                        list(&key, value, |task: &DeclaredExpiration| &task.name).map_err(syntax)?;
+                }
                 (section, toml::Value::Table(inner)) => {
                     flat.extend(inner.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)));
                 }
@@ -384,12 +396,8 @@ impl Layers {
             }
         }
         for (key, value) in flat {
-            let source = Source::File(path.to_owned());
-            let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
-                let nearest = nearest(&key, SETTINGS.iter().map(|setting| setting.key.to_owned()));
-                return Err(ConfigError::Unknown { place: source, key, nearest });
-            };
-            self.set(setting, &toml_text(&value), source)?;
+            let place = Source::File(path.to_owned());
+            self.set_named(key, |setting| setting.key.to_owned(), &toml_text(&value), place)?;
         }
         Ok(())
     }
@@ -402,14 +410,8 @@ impl Layers {
             if !name.starts_with("LYCOSA_") || NOT_SETTINGS.contains(&name.as_str()) {
                 continue;
             }
-            let source = Source::Environment(name.clone());
-            match SETTINGS.iter().find(|setting| setting.variable() == name) {
-                Some(setting) => self.set(setting, &text, source)?,
-                None => {
-                    let nearest = nearest(&name, SETTINGS.iter().map(Setting::variable));
-                    return Err(ConfigError::Unknown { place: source, key: name, nearest });
-                }
-            }
+            let place = Source::Environment(name.clone());
+            self.set_named(name, Setting::variable, &text, place)?;
         }
         Ok(())
     }
@@ -443,12 +445,7 @@ impl Config {
         }
         layers.read_environment(variables)?;
         for (flag, text) in flags {
-            let setting = SETTINGS.iter().find(|setting| setting.flag() == *flag);
-            let source = Source::Flag(flag.clone());
-            match setting {
-                Some(setting) => layers.set(setting, text, source)?,
-                None => return Err(ConfigError::Unknown { place: source, key: flag.clone(), nearest: None }),
-            }
+            layers.set_named(flag.clone(), Setting::flag, text, Source::Flag(flag.clone()))?;
         }
         Ok(Config::from_layers(&layers))
     }
@@ -477,12 +474,7 @@ impl Config {
 
     /// Takes the value that `running` has for every setting that cannot change while the server runs.
     pub fn keep_fixed(&mut self, running: &Config) {
-        let mut layers = Layers {
-            values: self.sources.clone(),
-            users: self.users.clone(),
-            tubes: self.tubes.clone(),
-            expirations: self.expirations.clone(),
-        };
+        let mut layers = Layers { values: self.sources.clone(), declared: self.declared.clone() };
         for setting in SETTINGS.iter().filter(|setting| !setting.reloads) {
             layers.values.insert(setting.key, running.sources[setting.key].clone());
         }

@@ -91,10 +91,10 @@ fn users_and_tubes_are_declared() {
          [[tube]]\nname = \"mail\"\ntype = \"fifottl\"\nttl = 60\n[[tube]]\nname = \"plain\"\n",
     );
     let config = Config::load(Some(&path), variables(&[]), &Vec::new()).unwrap();
-    assert_eq!(config.users[0].roles, ["super"]);
-    assert_eq!(config.tubes[0].kind, "fifottl");
-    assert_eq!(config.tubes[0].options["ttl"].as_integer(), Some(60));
-    assert_eq!(config.tubes[1].kind, "fifottl");
+    assert_eq!(config.declared.users[0].roles, ["super"]);
+    assert_eq!(config.declared.tubes[0].kind, "fifottl");
+    assert_eq!(config.declared.tubes[0].options["ttl"].as_integer(), Some(60));
+    assert_eq!(config.declared.tubes[1].kind, "fifottl");
 }
 
 #[test]
@@ -103,14 +103,14 @@ fn expiration_tasks_are_declared_and_follow_a_reload() {
                 index = \"exp\"\nscan_size = 512\narchive_tube = \"old\"\n";
     let (_folder, path) = write(text);
     let running = Config::load(Some(&path), variables(&[]), &Vec::new()).unwrap();
-    let options = running.expirations[0].options();
+    let options = running.declared.expirations[0].options();
     assert_eq!(options.get("field").and_then(|field| field.as_str()), Some("deadline"));
     assert_eq!(options.get("scan_size").and_then(lycosa_tuple::value::Value::as_u64), Some(512));
     assert_eq!(options.get("scan_time"), None, "what nobody says is not said");
     std::fs::write(&path, text.replace("512", "64")).unwrap();
     let mut fresh = Config::load(Some(&path), variables(&[]), &Vec::new()).unwrap();
     fresh.keep_fixed(&running);
-    assert_eq!(fresh.expirations[0].scan_size, Some(64));
+    assert_eq!(fresh.declared.expirations[0].scan_size, Some(64));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use lycosa_replication::backoff::Backoff;
 use lycosa_replication::lineage;
 use lycosa_replication::relay::Peer;
 use lycosa_replication::stream::StreamError;
-use lycosa_replication::sync::{SyncRule, UpstreamState};
+use lycosa_replication::sync::UpstreamState;
 use lycosa_replication::uri::Uri;
 use lycosa_tls::rustls::ClientConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -149,12 +149,10 @@ impl Appliers {
 /// Looks whether the instance is still an orphan: a master has another state, or the settings are others.
 pub(crate) fn update_sync(core: &Core) {
     let hub = &core.hub;
-    let settings = hub.settings.borrow();
     let mut instance = core.instance.borrow_mut();
     let states: Vec<_> = instance.upstreams().iter().map(|upstream| upstream.state).collect();
-    let quorum = settings.quorum.of(states.len());
-    let rule = SyncRule { quorum, sync_lag: settings.sync_lag };
-    if hub.sync.borrow_mut().update(&rule, &states) {
+    let quorum = hub.config.borrow().replication_connect_quorum.of(states.len());
+    if hub.sync.borrow_mut().update(&hub.sync_rule(quorum), &states) {
         let masters = states.len();
         tracing::info!("{quorum} of {masters} masters are in sync: the instance is no orphan any more");
         instance.set_orphan(false, now());
@@ -258,7 +256,7 @@ impl Applier {
             instance.vclock().iter().all(|(id, lsn)| id == 0 || lsn <= ballot.vclock.get(id))
         };
         match &self.ballot {
-            _ if !self.core.hub.settings.borrow().rejoins => Some("replication_rejoin does not allow it"),
+            _ if !self.core.hub.may_rejoin() => Some("replication_rejoin does not allow it"),
             _ if !instance.is_read_only() => Some("it takes writes"),
             Some(ballot) if ballot.is_read_only => Some("the master is read-only"),
             Some(ballot) if covers(ballot) => None,
@@ -313,7 +311,7 @@ impl Applier {
     }
 
     async fn session(&mut self) -> Result<Infallible, End> {
-        let patience = self.core.hub.settings.borrow().connect_timeout;
+        let patience = self.core.hub.config.borrow().replication_connect_timeout;
         let tls = self.core.hub.tls.borrow().clone();
         let own = self.core.instance.borrow().identity().instance;
         let connected = tokio::time::timeout(patience, open(&self.uri, tls, Some(own))).await;
@@ -434,7 +432,7 @@ impl Applier {
     /// Applies a piece of the stream. Whether an ACK is wanted.
     fn receive(&mut self, follower: &mut Follower, bytes: &[u8]) -> Result<bool, End> {
         let now = now();
-        let skips = self.core.hub.settings.borrow().skips_conflicts;
+        let skips = self.core.hub.config.borrow().replication_skip_conflict;
         let mut apply = |rows: &[Row<'_>]| {
             let mut instance = self.core.instance.borrow_mut();
             let applied =
@@ -460,8 +458,7 @@ impl Applier {
                 upstream.heard_at = progress.heard_at;
                 upstream.honors_terms = progress.honors_terms;
             }
-            let sync_lag = self.core.hub.settings.borrow().sync_lag;
-            let rule = SyncRule { quorum: 0, sync_lag };
+            let rule = self.core.hub.sync_rule(0);
             rule.is_synced(progress.lag, instance.vclock(), progress.master_at_start.as_ref())
         };
         self.set_state(if is_synced { UpstreamState::Following } else { UpstreamState::Syncing }, None);

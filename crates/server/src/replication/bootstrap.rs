@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use lycosa_engine::folder;
 use lycosa_engine::replay::Replay;
 use lycosa_instance::Identity;
@@ -129,13 +129,12 @@ pub(crate) async fn join(
         }
         tokio::time::sleep(RETRY).await;
     };
-    let cluster = storage::cluster_of(&store)?;
-    let replica_id = if config.replication_anon {
-        0
+    let Identity { cluster, mut replica_id, .. } = storage::identity_of(&store, instance)?;
+    if config.replication_anon {
+        replica_id = 0;
     } else {
-        let id = storage::replica_id_of(&store, instance)?;
-        id.with_context(|| format!("the master has not registered instance {instance} in _cluster"))?
-    };
+        ensure!(replica_id > 0, "the master has not registered instance {instance} in _cluster");
+    }
     let identity = Identity { instance, cluster, replica_id };
     folder::write_snapshot(&directory, &store, &identity, &vclock, now())
         .context("cannot write the first snapshot")?;

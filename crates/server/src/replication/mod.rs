@@ -19,7 +19,6 @@ pub(crate) mod rejoin;
 mod replica;
 
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,12 +27,13 @@ use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::vclock::Vclock;
 use lycosa_journal::directory::Directory;
 use lycosa_replication::relay::Window;
-use lycosa_replication::sync::Sync;
+use lycosa_replication::sync::{Sync, SyncRule};
 use lycosa_tls::rustls::ClientConfig;
 use tokio::sync::Notify;
 
 use crate::checkpoint_thread::Holds;
-use crate::config::{Config, Quorum, WalMode};
+use crate::clock::micros;
+use crate::config::Config;
 use crate::storage;
 
 use self::appliers::Appliers;
@@ -48,49 +48,12 @@ fn advice(refusal: &ErrorObject) -> &'static str {
      the console of a Tarantool box.schema.user.grant('USER', 'replication')"
 }
 
-/// The configuration of replication.
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    /// Period of heartbeats, in microseconds.
-    pub(crate) timeout: u64,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) quorum: Quorum,
-    /// Microseconds.
-    pub(crate) sync_lag: u64,
-    pub(crate) skips_conflicts: bool,
-    pub(crate) is_journaled: bool,
-    /// Bytes of the window.
-    window: usize,
-    /// Bytes of journals that stay for replicas alone.
-    journal_limit: u64,
-    /// Whether to join again when the masters' journals do not reach back.
-    pub(crate) rejoins: bool,
-}
-
-impl Settings {
-    pub(crate) fn of(config: &Config) -> Self {
-        let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-        Self {
-            timeout: micros(config.replication_timeout).max(1000),
-            connect_timeout: config.replication_connect_timeout,
-            quorum: config.replication_connect_quorum,
-            sync_lag: micros(config.replication_sync_lag),
-            skips_conflicts: config.replication_skip_conflict,
-            is_journaled: config.wal_mode != WalMode::None,
-            window: usize::try_from(config.replication_window.0).unwrap_or(usize::MAX),
-            journal_limit: config.replication_journal_limit.0,
-            rejoins: config.replication_rejoin && !storage::begins_replica_set(config),
-        }
-    }
-}
-
 /// The state that all tasks of replication share.
 pub(crate) struct Hub {
     pub(crate) directory: Directory,
-    /// The data folder.
-    pub(crate) folder: PathBuf,
     holds: Holds,
-    pub(crate) settings: RefCell<Settings>,
+    /// The configuration in force.
+    pub(crate) config: RefCell<Config>,
     /// How masters at `tls://` addresses are spoken to.
     pub(crate) tls: RefCell<Option<Arc<ClientConfig>>>,
     pub(crate) sync: RefCell<Sync>,
@@ -105,18 +68,11 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    pub(crate) fn new(
-        directory: Directory,
-        folder: PathBuf,
-        holds: Holds,
-        settings: Settings,
-        masters: usize,
-    ) -> Self {
+    pub(crate) fn new(directory: Directory, holds: Holds, config: &Config, masters: usize) -> Self {
         Self {
             directory,
-            folder,
             holds,
-            settings: RefCell::new(settings),
+            config: RefCell::new(config.clone()),
             tls: RefCell::default(),
             sync: RefCell::new(Sync::new(masters)),
             window: RefCell::default(),
@@ -131,7 +87,7 @@ impl Hub {
     pub(crate) fn hold_journals(&self, instance: &Instance) {
         let positions = instance.replicas().needs().map(|(replica, place)| (replica, place.cloned()));
         let mut readers = self.holds.readers();
-        readers.limit = self.settings.borrow().journal_limit;
+        readers.limit = self.config.borrow().replication_journal_limit.0;
         readers.positions = positions.collect();
     }
 
@@ -153,7 +109,7 @@ impl Hub {
     /// A replica subscribes; `durable` is the present durable vclock.
     fn subscribe(&self, durable: &Vclock) -> Subscribed<'_> {
         self.relays.set(self.relays.get() + 1);
-        let limit = self.settings.borrow().window;
+        let limit = self.config.borrow().replication_window.bytes();
         self.window.borrow_mut().get_or_insert_with(|| Window::new(durable.clone(), limit));
         Subscribed(self)
     }
@@ -168,8 +124,20 @@ impl Hub {
         Duration::from_micros(lycosa_replication::disconnect_timeout(self.timeout()))
     }
 
+    /// Period of heartbeats, in microseconds.
     pub(crate) fn timeout(&self) -> u64 {
-        self.settings.borrow().timeout
+        micros(self.config.borrow().replication_timeout).max(1000)
+    }
+
+    /// Whether the instance may join again when the masters' journals do not reach back.
+    fn may_rejoin(&self) -> bool {
+        let config = self.config.borrow();
+        config.replication_rejoin && !storage::begins_replica_set(&config)
+    }
+
+    /// How a master is judged to be in sync, where `quorum` masters are needed.
+    fn sync_rule(&self, quorum: usize) -> SyncRule {
+        SyncRule { quorum, sync_lag: micros(self.config.borrow().replication_sync_lag) }
     }
 }
 

@@ -35,16 +35,16 @@ pub(crate) fn apply(core: &Core, config: &Config) {
 
 /// The present value of an option, from any source; `None` if it has no value, or is none of these.
 pub(crate) fn get(core: &Core, name: &str) -> Option<Value> {
-    let settings = core.hub.settings.borrow();
+    let config = core.hub.config.borrow();
     let instance = core.instance.borrow();
     Some(match name {
         "read_only" => Value::Bool(instance.is_read_only_configured()),
-        "replication_timeout" => Value::Double(settings.timeout as f64 / 1e6),
-        "replication_connect_timeout" => Value::Double(settings.connect_timeout.as_secs_f64()),
-        "replication_sync_lag" => Value::Double(settings.sync_lag as f64 / 1e6),
-        "replication_skip_conflict" => Value::Bool(settings.skips_conflicts),
+        "replication_timeout" => Value::Double(config.replication_timeout.as_secs_f64()),
+        "replication_connect_timeout" => Value::Double(config.replication_connect_timeout.as_secs_f64()),
+        "replication_sync_lag" => Value::Double(config.replication_sync_lag.as_secs_f64()),
+        "replication_skip_conflict" => Value::Bool(config.replication_skip_conflict),
         "replication_anon" => Value::Bool(instance.identity().replica_id == 0),
-        "replication_connect_quorum" => match settings.quorum {
+        "replication_connect_quorum" => match config.replication_connect_quorum {
             Quorum::Of(count) => count.into(),
             Quorum::All => return None,
         },
@@ -65,20 +65,12 @@ pub(crate) fn set(config: &mut Config, name: &str, value: &Value) -> Result<bool
     let wrong = |expected: &str| {
         format!("Incorrect value for option '{name}': should be {expected}, not {}", shown(value))
     };
-    let number = match value {
-        Value::Double(number) => Some(*number),
-        Value::Int(number) => Some(*number as f64),
-        value => value.as_u64().map(|number| number as f64),
-    };
+    let number = number_of(value);
     if let Some(expected) = number.and_then(|number| config::fault_of_number(name, number)) {
         return Err(wrong(&expected));
     }
     let seconds = || {
-        let seconds = match value {
-            Value::Double(seconds) => Some(*seconds),
-            value => value.as_u64().map(|seconds| seconds as f64),
-        };
-        let span = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let span = number.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         span.ok_or_else(|| wrong("a number of seconds"))
     };
     let flag = || value.as_bool().ok_or_else(|| wrong("true or false"));
@@ -100,8 +92,8 @@ pub(crate) fn set(config: &mut Config, name: &str, value: &Value) -> Result<bool
         "replication_skip_conflict" => config.replication_skip_conflict = flag()?,
         "replication_anon" => config.replication_anon = flag()?,
         "replication_connect_quorum" => {
-            config.replication_connect_quorum =
-                Quorum::Of(value.as_u64().ok_or_else(|| wrong("a number of masters"))?);
+            let masters = value.as_u64().ok_or_else(|| wrong("a number of masters"))?;
+            config.replication_connect_quorum = Quorum::Of(masters);
         }
         "replication_sync_timeout" => config.replication_sync_timeout = seconds()?,
         "replicas_before_reply" => {
@@ -114,6 +106,16 @@ pub(crate) fn set(config: &mut Config, name: &str, value: &Value) -> Result<bool
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+/// A number of Lua.
+pub(crate) fn number_of(value: &Value) -> Option<f64> {
+    match value {
+        Value::Double(number) => Some(*number),
+        Value::Float(number) => Some(f64::from(*number)),
+        Value::Int(number) => Some(*number as f64),
+        other => other.as_u64().map(|number| number as f64),
+    }
 }
 
 /// A value as a message shows it. An address may hold a password.

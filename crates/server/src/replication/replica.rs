@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use super::files::{self, Piece, Pieces, ReadEnd};
 use crate::clock::now;
+use crate::config::WalMode;
 use crate::socket::Reader;
 use crate::turn::{Core, Link};
 
@@ -95,7 +96,7 @@ impl Replica<'_> {
     }
 
     async fn answer(&mut self, request: ReplicaRequest) -> Result<(), ReplicaEnd> {
-        if !self.core.hub.settings.borrow().is_journaled {
+        if self.core.hub.config.borrow().wal_mode == WalMode::None {
             let message = "Replication does not support wal_mode = 'none'";
             return Err(ErrorObject::client(ErrorCode::Unsupported, message).into());
         }
