@@ -168,7 +168,7 @@ pub(crate) fn config(config: &Config, as_json: bool) -> io::Result<()> {
     let rows = settings
         .map(|(setting, text, source)| [setting.key.to_owned(), text.into_owned(), source.to_string()]);
     table(&["setting", "value", "from"], rows)?;
-    for user in &config.users {
+    for user in &config.declared.users {
         line(format_args!(
             "user {} (roles: {}; tubes: {})",
             user.name,
@@ -176,10 +176,10 @@ pub(crate) fn config(config: &Config, as_json: bool) -> io::Result<()> {
             list(&user.tubes)
         ))?;
     }
-    for tube in &config.tubes {
+    for tube in &config.declared.tubes {
         line(format_args!("tube {} ({})", tube.name, tube.kind))?;
     }
-    for task in &config.expirations {
+    for task in &config.declared.expirations {
         line(format_args!("expiration {} (space {})", task.name, task.space))?;
     }
     Ok(())
