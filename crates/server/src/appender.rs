@@ -4,7 +4,7 @@
 //! refused while there is still space to journal how the accepted ones end. And it watches whether the data folder is
 //! still in its place: no start finds rows that are journaled into a removed or moved folder.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lycosa_engine::files;
@@ -68,10 +68,7 @@ impl Appender {
     pub(crate) fn close(&mut self) -> Result<(), Unclosed> {
         self.log.close().map_err(|error| Unclosed(error.to_string()))?;
         self.look_for_folder();
-        match self.displaced.take() {
-            Some(displaced) => Err(Unclosed(displaced)),
-            None => Ok(()),
-        }
+        self.displaced.take().map_or(Ok(()), |displaced| Err(Unclosed(displaced)))
     }
 }
 
@@ -85,6 +82,12 @@ pub(crate) const FREE_SPACE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Bytes of rows after which the free space is looked at again.
 const FREE_SPACE_STEP: u64 = 1 << 20;
+
+/// Free bytes of the disk of a folder, if the system says so.
+pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
 
 /// Watches the free space on the disk of the journal.
 pub(crate) struct RoomWatch {
@@ -113,8 +116,7 @@ impl RoomWatch {
         if self.reserve == 0 {
             return None;
         }
-        let disk = rustix::fs::statvfs(&self.folder).ok()?;
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let free = free_bytes(&self.folder)?;
         let is_scarce = free < if self.is_scarce { self.reserve + self.reserve / 4 } else { self.reserve };
         let was_scarce = std::mem::replace(&mut self.is_scarce, is_scarce);
         (is_scarce || was_scarce)

@@ -10,11 +10,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use lycosa_engine::group::Base;
-use lycosa_engine::snapshots::{CHUNKS, LOOK_AFTER, News, Note, Readers, Settings, Snapshots, Surroundings};
+use lycosa_engine::snapshots::{CHUNKS, News, Note, Readers, Settings, Snapshots, Surroundings};
 use lycosa_instance::CheckpointOrder;
-use lycosa_journal::directory::Directory;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use uuid::Uuid;
+
+use crate::appender::free_bytes;
 
 /// Orders that can wait for the thread: the chunks, and what begins and ends the snapshot.
 const ORDERS: usize = CHUNKS + 4;
@@ -58,29 +58,15 @@ pub(crate) struct CheckpointThread {
     closer: mpsc::SyncSender<Job>,
 }
 
-/// The folder that snapshots are written to, and the snapshots in it.
-pub(crate) struct SnapshotFolder {
-    pub(crate) directory: Directory,
-    /// The folder of the directory, to look at its disk.
-    pub(crate) folder: PathBuf,
-    /// Bytes of the disk that a snapshot does not take; 0 never looks.
-    pub(crate) reserve: u64,
-    /// The identity of the instance that owns the data.
-    pub(crate) instance: Uuid,
-    /// Signature of the snapshot that the data were recovered from.
-    pub(crate) sound: u64,
-    pub(crate) holds: Holds,
-}
-
 impl CheckpointThread {
-    /// Starts the thread.
+    /// Starts the thread. `folder` is that of the settings' directory, to look at its disk.
     pub(crate) fn spawn(
-        place: SnapshotFolder,
+        settings: Settings,
+        folder: PathBuf,
+        holds: Holds,
     ) -> std::io::Result<(CheckpointThread, CheckpointSender, UnboundedReceiver<News>)> {
         let (jobs, inbox) = mpsc::sync_channel(ORDERS);
         let (outbox, news) = unbounded_channel();
-        let SnapshotFolder { directory, folder, reserve, instance, sound, holds } = place;
-        let settings = Settings { directory, reserve, look_after: LOOK_AFTER, instance, sound };
         let mut snapshots = Snapshots::new(settings, Disk { folder, holds, began: Instant::now() });
         let work = move || {
             // Refused where the system does not let us; then it has as much as the rest.
@@ -130,8 +116,7 @@ struct Disk {
 
 impl Surroundings for Disk {
     fn free_bytes(&self) -> Option<u64> {
-        let disk = rustix::fs::statvfs(&self.folder).ok()?;
-        Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+        free_bytes(&self.folder)
     }
 
     fn readers(&self) -> Readers {
@@ -163,12 +148,14 @@ impl Surroundings for Disk {
 
 #[cfg(test)]
 mod tests {
+    use lycosa_engine::snapshots::LOOK_AFTER;
     use lycosa_instance::{Chunk, Keep};
     use lycosa_iproto::row::encode_snapshot_row;
     use lycosa_iproto::vclock::Vclock;
-    use lycosa_journal::directory::file_name;
+    use lycosa_journal::directory::{Directory, file_name};
     use lycosa_journal::meta::FileKind;
     use lycosa_journal::snap::SnapshotWriter;
+    use uuid::Uuid;
 
     use super::*;
 
@@ -186,15 +173,9 @@ mod tests {
         let directory = Directory::open(folder.path()).unwrap();
         let instance = Uuid::from_u128(7);
         SnapshotWriter::create(directory.clone(), instance, &Vclock::new(), 1.5).unwrap().finish().unwrap();
-        let place = SnapshotFolder {
-            directory,
-            folder: folder.path().to_owned(),
-            reserve,
-            instance,
-            sound: 0,
-            holds: Holds::default(),
-        };
-        let (thread, sender, news) = CheckpointThread::spawn(place).unwrap();
+        let settings = Settings { directory, reserve, look_after: LOOK_AFTER, instance, sound: 0 };
+        let path = folder.path().to_owned();
+        let (thread, sender, news) = CheckpointThread::spawn(settings, path, Holds::default()).unwrap();
         Rig { folder, thread, sender, news }
     }
 

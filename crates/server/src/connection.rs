@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use lycosa_instance::{Broken, Caller, ConnectionSlot, Handled, Instance, Origin, Refused};
+use lycosa_instance::{Broken, Caller, ConnectionSlot, Handled, Instance};
 use lycosa_iproto::frame;
 use lycosa_iproto::greeting::SALT_SIZE;
 use tokio::io::{AsyncRead, ReadBuf};
@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use crate::clock::now;
 use crate::replication::Replica;
 use crate::slow_lane::Quantum;
-use crate::socket::{Reader, Writer};
+use crate::socket::{Accepted, Reader};
 use crate::strangers::{Protocol, http_refusal};
 use crate::turn::{Core, Link};
 
@@ -46,54 +46,30 @@ pub(crate) struct Early {
     pub(crate) is_forwarded: bool,
 }
 
-/// Serves one connection until it ends.
-pub(crate) async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin: Origin) {
-    let connected = core.instance.borrow_mut().connect(origin.clone(), now());
-    serve_connected(core, reader, writer, &origin.peer, connected, None).await;
-}
-
-/// The same for a client that was greeted before there was an instance.
-pub(crate) async fn serve_greeted(
-    core: Rc<Core>,
-    reader: Reader,
-    writer: Writer,
-    origin: Origin,
-    early: Early,
-) {
+/// Serves one connection until it ends. `early`: its client was greeted elsewhere, or before there was an instance.
+pub(crate) async fn serve(core: Rc<Core>, accepted: Accepted, early: Option<Early>) {
+    let Accepted { reader, writer, origin } = accepted;
+    let peer = origin.peer.clone();
     let connected = {
         let mut instance = core.instance.borrow_mut();
-        match early.is_forwarded {
-            true => instance.connect_forwarded(origin.clone(), early.salt, now()),
-            false => instance.connect_greeted(origin.clone(), early.salt, now()),
+        match &early {
+            None => instance.connect(origin, now()),
+            Some(early) if early.is_forwarded => instance.connect_forwarded(origin, early.salt, now()),
+            Some(early) => instance.connect_greeted(origin, early.salt, now()),
         }
     };
-    serve_connected(core, reader, writer, &origin.peer, connected, Some(early.received)).await;
-}
-
-async fn serve_connected(
-    core: Rc<Core>,
-    reader: Reader,
-    writer: Writer,
-    peer: &str,
-    connected: Result<ConnectionSlot, Refused>,
-    early: Option<Vec<u8>>,
-) {
     let slot = match connected {
         Ok(slot) => slot,
-        Err(refused) => {
-            core.note_stranger(peer, &refused.to_string());
-            return;
-        }
+        Err(refused) => return core.note_stranger(&peer, &refused.to_string()),
     };
     let link = Link::new(writer);
     core.attach(slot, link.clone());
     core.end.notify_one();
     if let (Some(program), Some(caller)) = (core.program(), caller(&core, slot)) {
-        program.connected(caller, peer);
+        program.connected(caller, &peer);
     }
-    let peer = peer.to_owned();
     let is_early = early.is_some();
-    let partial = early.unwrap_or_default();
+    let partial = early.map(|early| early.received).unwrap_or_default();
     let slow_until = None;
     let mut connection =
         Connection { core, slot, peer, link, reader, is_early, partial, accounted: 0, slow_until };

@@ -11,7 +11,7 @@
 use std::io;
 use std::rc::Rc;
 
-use lycosa_instance::{Origin, PROTOCOL_VERSION};
+use lycosa_instance::PROTOCOL_VERSION;
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
 use lycosa_iproto::request::{self, Body, RequestError};
@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use crate::connection::{self, Early};
 use crate::random::fill_randomly;
-use crate::socket::{Reader, Writer};
+use crate::socket::Accepted;
 use crate::turn::Core;
 
 /// The instance, once it exists.
@@ -45,8 +45,8 @@ pub(crate) fn has_room(count: &Count) -> bool {
 }
 
 /// Serves a connection until the instance exists, and then by the instance.
-pub(crate) async fn serve(reader: Reader, writer: Writer, origin: Origin, mut core: Awaited, count: Count) {
-    let mut client = Client { reader, writer, received: Vec::new(), is_read: true };
+pub(crate) async fn serve(accepted: Accepted, mut core: Awaited, count: Count) {
+    let mut client = Client { accepted, received: Vec::new(), is_read: true };
     let mut salt = [0; SALT_SIZE];
     fill_randomly(&mut salt);
     let greeting = Greeting { version: PROTOCOL_VERSION.to_owned(), uuid: Uuid::nil(), salt };
@@ -59,15 +59,13 @@ pub(crate) async fn serve(reader: Reader, writer: Writer, origin: Origin, mut co
     // A start that has failed lets go of the sender.
     let core = core.borrow().clone();
     if let (Ok(()), Some(core)) = (served, core) {
-        let Client { reader, writer, received, .. } = client;
-        let early = Early { salt, received, is_forwarded: false };
-        connection::serve_greeted(core, reader, writer, origin, early).await;
+        let early = Early { salt, received: client.received, is_forwarded: false };
+        connection::serve(core, client.accepted, Some(early)).await;
     }
 }
 
 struct Client {
-    reader: Reader,
-    writer: Writer,
+    accepted: Accepted,
     received: Vec<u8>,
     /// Whether more bytes may be read: all earlier ones were answered.
     is_read: bool,
@@ -96,7 +94,7 @@ impl Client {
 
     /// Dropping the future loses nothing: bytes are kept in the poll that reads them.
     async fn read(&mut self) -> io::Result<()> {
-        match self.reader.read_buf(&mut self.received).await? {
+        match self.accepted.reader.read_buf(&mut self.received).await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }
@@ -137,7 +135,7 @@ impl Client {
     }
 
     async fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        self.writer.write_all(bytes).await
+        self.accepted.writer.write_all(bytes).await
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::task::spawn_local;
 use crate::cluster::clients;
 use crate::connection;
 use crate::early::{self, Awaited, Count};
-use crate::socket::{Reader, Writer, probe, split_tcp, split_tls, split_unix};
+use crate::socket::{Accepted, probe, split_tcp, split_tls, split_unix};
 use crate::tls;
 use crate::turn::Core;
 
@@ -34,18 +34,6 @@ const PROBES: u32 = 6;
 /// Pause after an error that a retry at once would repeat (no file descriptors left, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Binds a TCP address.
-pub(crate) async fn bind_tcp(address: &str) -> io::Result<TcpListener> {
-    TcpListener::bind(address).await
-}
-
-/// A connection that was accepted.
-pub(crate) struct Accepted {
-    reader: Reader,
-    writer: Writer,
-    origin: Origin,
-}
-
 /// A listening socket without TLS.
 pub(crate) trait Listener {
     /// The next connection; nothing if it has ended already. Dropping the future loses none.
@@ -56,17 +44,15 @@ impl Listener for TcpListener {
     async fn next(&self) -> io::Result<Option<Accepted>> {
         let (stream, peer) = self.accept().await?;
         let Some(origin) = origin(&stream, peer) else { return Ok(None) };
-        let (reader, writer) = split_tcp(stream);
-        Ok(Some(Accepted { reader, writer, origin }))
+        Ok(Some(Accepted::new(split_tcp(stream), origin)))
     }
 }
 
 /// A Unix socket that a program has bound. Privileges decide.
 impl Listener for UnixListener {
     async fn next(&self) -> io::Result<Option<Accepted>> {
-        let (reader, writer) = split_unix(self.accept().await?.0);
         let origin = Origin { peer: "unix/:(socket)".to_owned(), trust: Trust::Nobody };
-        Ok(Some(Accepted { reader, writer, origin }))
+        Ok(Some(Accepted::new(split_unix(self.accept().await?.0), origin)))
     }
 }
 
@@ -75,9 +61,8 @@ pub(crate) struct AdminListener(pub(crate) UnixListener);
 
 impl Listener for AdminListener {
     async fn next(&self) -> io::Result<Option<Accepted>> {
-        let (reader, writer) = split_unix(self.0.accept().await?.0);
         let origin = Origin { peer: ADMIN_SOCKET.to_owned(), trust: Trust::Admin };
-        Ok(Some(Accepted { reader, writer, origin }))
+        Ok(Some(Accepted::new(split_unix(self.0.accept().await?.0), origin)))
     }
 }
 
@@ -85,10 +70,9 @@ impl Listener for AdminListener {
 pub(crate) async fn accept(core: Rc<Core>, listener: impl Listener) {
     loop {
         match listener.next().await {
-            Ok(Some(Accepted { reader, writer, origin })) => {
-                spawn_local(serve(core.clone(), reader, writer, origin));
+            Ok(accepted) => {
+                accepted.into_iter().for_each(|accepted| _ = spawn_local(serve(core.clone(), accepted)));
             }
-            Ok(None) => {}
             Err(error) => cannot_accept(&core, &error).await,
         }
     }
@@ -99,8 +83,7 @@ pub(crate) fn serve_kept(core: &Rc<Core>, stream: std::net::TcpStream, peer: Soc
     // A client that left meanwhile is no error.
     let Ok(stream) = TcpStream::from_std(stream) else { return };
     let Some(origin) = origin(&stream, peer) else { return };
-    let (reader, writer) = split_tcp(stream);
-    spawn_local(serve(core.clone(), reader, writer, origin));
+    spawn_local(serve(core.clone(), Accepted::new(split_tcp(stream), origin)));
 }
 
 /// Accepts connections until there is an instance, which it returns; none if there will be none.
@@ -115,8 +98,8 @@ pub(crate) async fn accept_early(mut awaited: Awaited, listener: &impl Listener)
             biased;
             changed = awaited.changed() => changed.ok()?,
             accepted = listener.next(), if has_room => match accepted {
-                Ok(Some(Accepted { reader, writer, origin })) => {
-                    spawn_local(early::serve(reader, writer, origin, awaited.clone(), count.clone()));
+                Ok(Some(accepted)) => {
+                    spawn_local(early::serve(accepted, awaited.clone(), count.clone()));
                 }
                 Ok(None) => {}
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -146,14 +129,14 @@ pub(crate) async fn accept_tls(core: Rc<Core>, listener: TcpListener) {
 }
 
 /// Serves one connection until it ends: here, or by the leader of the group.
-async fn serve(core: Rc<Core>, reader: Reader, writer: Writer, origin: Origin) {
+async fn serve(core: Rc<Core>, accepted: Accepted) {
     if let Some(member) = core.member()
-        && origin.trust != Trust::Admin
+        && accepted.origin.trust != Trust::Admin
         && clients::are_elsewhere(&member)
     {
-        return clients::serve(core, member, reader, writer, origin).await;
+        return clients::serve(core, member, accepted).await;
     }
-    connection::serve(core, reader, writer, origin).await;
+    connection::serve(core, accepted, None).await;
 }
 
 async fn serve_tls(core: Rc<Core>, stream: TcpStream, config: Arc<ServerConfig>, origin: Origin) {
@@ -161,10 +144,7 @@ async fn serve_tls(core: Rc<Core>, stream: TcpStream, config: Arc<ServerConfig>,
     let accepted = tls::accept(stream, config).await;
     core.handshakes.set(core.handshakes.get() - 1);
     match accepted {
-        Ok(Some(stream)) => {
-            let (reader, writer) = split_tls(stream);
-            serve(core, reader, writer, origin).await;
-        }
+        Ok(Some(stream)) => serve(core, Accepted::new(split_tls(stream), origin)).await,
         Ok(None) => {}
         Err(cause) => core.note_stranger(&origin.peer, &cause),
     }
@@ -172,19 +152,16 @@ async fn serve_tls(core: Rc<Core>, stream: TcpStream, config: Arc<ServerConfig>,
 
 /// Where a connection comes from; nothing if it has ended already.
 fn origin(stream: &TcpStream, peer: SocketAddr) -> Option<Origin> {
-    let prepared = stream.set_nodelay(true).and_then(|()| Ok(keep_alive(stream)?));
+    // A machine that has lost its power or its network closes no connection, and without probes its tasks would stay taken.
+    let probing = || Ok(probe(stream, PROBE_AFTER, PROBE_INTERVAL, PROBES)?);
+    let prepared = stream.set_nodelay(true).and_then(|()| probing());
     if let Err(error) = prepared {
         tracing::debug!("connection from {peer}: {error}");
         return None;
     }
-    let trust = if is_loopback(stream.local_addr()) { Trust::Loopback } else { Trust::Nobody };
+    let is_loopback = stream.local_addr().is_ok_and(|own| own.ip().to_canonical().is_loopback());
+    let trust = if is_loopback { Trust::Loopback } else { Trust::Nobody };
     Some(Origin { peer: peer.to_string(), trust })
-}
-
-/// Lets the system ask a silent peer whether it is still there. A machine that has lost its power or its network closes no
-/// connection, and without this its tasks would stay taken.
-fn keep_alive(stream: &TcpStream) -> rustix::io::Result<()> {
-    probe(stream, PROBE_AFTER, PROBE_INTERVAL, PROBES)
 }
 
 async fn cannot_accept(core: &Core, error: &io::Error) {
@@ -192,22 +169,19 @@ async fn cannot_accept(core: &Core, error: &io::Error) {
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
-fn is_loopback(local: io::Result<SocketAddr>) -> bool {
-    local.is_ok_and(|address| address.ip().to_canonical().is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use rustix::net::sockopt;
 
     use super::*;
+    use crate::socket::bind_tcp;
 
     /// Who vanishes without a word (a cut cable, a machine without power) is noticed, and gives the tasks back.
     #[test]
     fn silent_peers_are_asked_whether_they_are_there() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let listener = bind_tcp("127.0.0.1:0").await.unwrap();
+            let listener = bind_tcp("127.0.0.1:0", "listen").await.unwrap();
             let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let (stream, peer) = listener.accept().await.unwrap();
             assert_eq!(origin(&stream, peer).unwrap().trust, Trust::Loopback);

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::early::Awaited;
-use crate::listener;
+use crate::listener::{self, Listener};
 
 /// An address as `listen` has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,44 +38,44 @@ impl Place {
     /// # Errors
     /// The address is in use, or cannot be bound; with the address.
     pub(crate) fn bind(&self) -> Result<Bound, String> {
-        let failed = |address: &str, error: io::Error| {
+        self.try_bind().map_err(|error| {
+            let address = match self {
+                Self::Tcp(address) => address.clone(),
+                Self::Unix(path) => path.display().to_string(),
+            };
             let advice = match error.kind() {
                 ErrorKind::AddrInUse => ": is another server running? choose another address",
                 _ => "",
             };
             format!("Can't listen on {address}: {error}{advice}")
-        };
-        match self {
+        })
+    }
+
+    fn try_bind(&self) -> io::Result<Bound> {
+        let path = match self {
             Self::Tcp(address) => {
-                let bind = || {
-                    let listener = std::net::TcpListener::bind(address)?;
-                    listener.set_nonblocking(true)?;
-                    Ok(Bound { address: listener.local_addr()?.to_string(), socket: Socket::Tcp(listener) })
-                };
-                bind().map_err(|error| failed(address, error))
+                let listener = std::net::TcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                let address = listener.local_addr()?.to_string();
+                return Ok(Bound { address, socket: Socket::Tcp(listener) });
             }
-            Self::Unix(path) => {
-                let bind = || {
-                    let listener = match UnixListener::bind(path) {
-                        Err(error)
-                            if error.kind() == ErrorKind::AddrInUse
-                                && UnixStream::connect(path)
-                                    .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) =>
-                        {
-                            std::fs::remove_file(path)?;
-                            UnixListener::bind(path)?
-                        }
-                        bound => bound?,
-                    };
-                    listener.set_nonblocking(true)?;
-                    Ok(Bound {
-                        address: format!("unix/:{}", path.display()),
-                        socket: Socket::Unix(listener, path.clone()),
-                    })
-                };
-                bind().map_err(|error| failed(&path.display().to_string(), error))
+            Self::Unix(path) => path,
+        };
+        let is = |error: io::Error, kind: ErrorKind| error.kind() == kind;
+        let listener = match UnixListener::bind(path) {
+            Err(error)
+                if error.kind() == ErrorKind::AddrInUse
+                    && UnixStream::connect(path)
+                        .is_err_and(|error| is(error, ErrorKind::ConnectionRefused)) =>
+            {
+                std::fs::remove_file(path)?;
+                UnixListener::bind(path)?
             }
-        }
+            bound => bound?,
+        };
+        listener.set_nonblocking(true)?;
+        let address = format!("unix/:{}", path.display());
+        Ok(Bound { address, socket: Socket::Unix(listener, path.clone()) })
     }
 }
 
@@ -110,27 +110,21 @@ impl Bound {
     /// The loop cannot watch the socket.
     pub(crate) fn accept(self, core: Awaited) -> io::Result<Accepting> {
         let (task, path) = match self.socket {
-            Socket::Tcp(listener) => {
-                let listener = tokio::net::TcpListener::from_std(listener)?;
-                let task = async move {
-                    if let Some(core) = listener::accept_early(core, &listener).await {
-                        listener::accept(core, listener).await;
-                    }
-                };
-                (spawn_local(task), None)
-            }
+            Socket::Tcp(listener) => (serve(core, tokio::net::TcpListener::from_std(listener)?), None),
             Socket::Unix(listener, path) => {
-                let listener = tokio::net::UnixListener::from_std(listener)?;
-                let task = async move {
-                    if let Some(core) = listener::accept_early(core, &listener).await {
-                        listener::accept(core, listener).await;
-                    }
-                };
-                (spawn_local(task), Some(path))
+                (serve(core, tokio::net::UnixListener::from_std(listener)?), Some(path))
             }
         };
         Ok(Accepting { address: self.address, task, path })
     }
+}
+
+fn serve(core: Awaited, listener: impl Listener + 'static) -> JoinHandle<()> {
+    spawn_local(async move {
+        if let Some(core) = listener::accept_early(core, &listener).await {
+            listener::accept(core, listener).await;
+        }
+    })
 }
 
 impl Drop for Accepting {

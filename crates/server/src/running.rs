@@ -35,6 +35,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lycosa_engine::journal::News;
+use lycosa_engine::snapshots::{LOOK_AFTER, Settings};
 use lycosa_journal::directory::Directory;
 use lycosa_journal::writer::XlogWriter;
 use rustix::fs::Mode;
@@ -46,7 +47,7 @@ use uuid::Uuid;
 
 use crate::appender::{Appender, RoomWatch};
 use crate::certificates::Certificates;
-use crate::checkpoint_thread::{CheckpointThread, Holds, SnapshotFolder};
+use crate::checkpoint_thread::{CheckpointThread, Holds};
 use crate::cluster::member::MemberJournal;
 use crate::config::{Addresses, Config, WalMode};
 use crate::file_limit::raise_file_limit;
@@ -57,7 +58,7 @@ use crate::journal_thread::JournalThread;
 use crate::listener::AdminListener;
 use crate::opening::open_or_join;
 use crate::replication::Hub;
-use crate::socket::bind_private;
+use crate::socket::{bind_private, bind_tcp};
 use crate::starting::{Keeper, Kept, Progress, Stage};
 use crate::startup::shown;
 use crate::turn::Core;
@@ -142,14 +143,11 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
     };
     let (files, folder) = (directory.clone(), directory.clone());
     let holds = Holds::default();
-    let (checkpoints, orders, checkpoint_news) = CheckpointThread::spawn(SnapshotFolder {
-        directory,
-        folder: config.data_dir.clone(),
-        reserve: config.disk_reserve.0,
-        instance: identity.instance,
-        sound: snapshot,
-        holds: holds.clone(),
-    })?;
+    let (reserve, instance_uuid) = (config.disk_reserve.0, identity.instance);
+    let settings =
+        Settings { directory, reserve, look_after: LOOK_AFTER, instance: instance_uuid, sound: snapshot };
+    let (checkpoints, orders, checkpoint_news) =
+        CheckpointThread::spawn(settings, config.data_dir.clone(), holds.clone())?;
     let hub = Hub::new(files, holds, config, masters);
     let core = Core::new(instance, ServerJournal::new(appends), orders, hub);
     *core.door.borrow_mut() = door;
@@ -266,7 +264,8 @@ impl Running {
             door.close();
         }
         core.instance.borrow_mut().abandon_checkpoint("the server ends");
-        let drained = drain(core, config.drain_timeout).await;
+        // Every row is durable then, and every reply that can leave has left.
+        let drained = tokio::time::timeout(config.drain_timeout, until(core, || core.is_drained())).await;
         core.close_all();
         // Finished answers have left the loop; waiting calls are refused.
         if let Some(bridge) = self.bridge {
@@ -275,16 +274,11 @@ impl Running {
         if let Some(door) = door {
             door.join(config.drain_timeout).await;
         }
-        if !drained {
+        if drained.is_err() {
             tracing::warn!("drain_timeout passed; some replies did not reach their clients");
         }
-        let closed = tokio::time::timeout(config.drain_timeout, async {
-            while core.instance.borrow().status().connections > 0 || !core.journal_is_idle() {
-                core.end.notify_one();
-                tokio::time::sleep(DRAIN_POLL).await;
-            }
-        });
-        let _ = closed.await;
+        let is_closed = || core.instance.borrow().status().connections == 0 && core.journal_is_idle();
+        let _ = tokio::time::timeout(config.drain_timeout, until(core, is_closed)).await;
         let kept = if config.wal_mode == WalMode::None { take_last_checkpoint(core).await } else { Ok(()) };
         self.turns.iter().for_each(JoinHandle::abort);
         let closed = match (self.journal_thread, self.cluster) {
@@ -311,10 +305,7 @@ impl Running {
 async fn bind(addresses: &Addresses, flag: &str) -> anyhow::Result<Vec<TcpListener>> {
     let mut listeners = Vec::new();
     for address in &addresses.0 {
-        let listener = listener::bind_tcp(address).await.with_context(|| {
-            format!("cannot listen on {address}: is another server running? choose another with --{flag}")
-        })?;
-        listeners.push(listener);
+        listeners.push(bind_tcp(address, flag).await?);
     }
     Ok(listeners)
 }
@@ -345,10 +336,7 @@ async fn take_last_checkpoint(core: &Core) -> anyhow::Result<()> {
         return Ok(());
     }
     tracing::info!("nothing was journaled: writing all data into a snapshot");
-    while core.instance.borrow().has_checkpoint() {
-        core.end.notify_one();
-        tokio::time::sleep(DRAIN_POLL).await;
-    }
+    until(core, || !core.instance.borrow().has_checkpoint()).await;
     match core.instance.borrow().checkpoint_status().failure {
         None => Ok(()),
         Some(cause) => anyhow::bail!("everything since the last checkpoint is lost: {cause}"),
@@ -365,15 +353,12 @@ fn bind_admin(folder: &Path) -> Option<(UnixListener, PathBuf)> {
         .ok()
 }
 
-/// Waits until every row is durable and every reply that can leave has left, at most for `limit`.
-async fn drain(core: &Core, limit: Duration) -> bool {
-    let drained = async {
-        while !core.is_drained() {
-            core.end.notify_one();
-            tokio::time::sleep(DRAIN_POLL).await;
-        }
-    };
-    tokio::time::timeout(limit, drained).await.is_ok()
+/// Ends turns until something holds.
+async fn until(core: &Core, holds: impl Fn() -> bool) {
+    while !holds() {
+        core.end.notify_one();
+        tokio::time::sleep(DRAIN_POLL).await;
+    }
 }
 
 #[cfg(test)]

@@ -8,9 +8,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{fs, io};
 
+use anyhow::Context as _;
+use lycosa_instance::Origin;
 use rustix::net::{Shutdown, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixListener, UnixStream, tcp, unix};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, tcp, unix};
 
 use crate::tls::TlsStream;
 
@@ -25,6 +27,16 @@ pub(crate) fn bind_private(folder: &Path, name: &str) -> io::Result<(UnixListene
     let listener = UnixListener::bind(&path)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
     Ok((listener, path))
+}
+
+/// Binds a TCP address; `flag` names another one.
+///
+/// # Errors
+/// The address is in use, or cannot be bound.
+pub(crate) async fn bind_tcp(address: &str, flag: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address}: is another server running? choose another with --{flag}")
+    })
 }
 
 /// A connection to another server, with or without TLS.
@@ -46,6 +58,19 @@ pub(crate) fn probe(
     sockopt::set_tcp_keepintvl(stream, interval)?;
     sockopt::set_tcp_keepcnt(stream, probes)?;
     sockopt::set_socket_keepalive(stream, true)
+}
+
+/// A connection of a client: both halves, and where it comes from.
+pub(crate) struct Accepted {
+    pub(crate) reader: Reader,
+    pub(crate) writer: Writer,
+    pub(crate) origin: Origin,
+}
+
+impl Accepted {
+    pub(crate) fn new((reader, writer): (Reader, Writer), origin: Origin) -> Self {
+        Self { reader, writer, origin }
+    }
 }
 
 /// The reading half.

@@ -19,21 +19,17 @@ use std::time::{Duration, Instant};
 use lycosa_iproto::frame::{self, Split};
 use lycosa_iproto::greeting;
 use lycosa_iproto::request::{self, Body};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::notify;
+use crate::{notify, tls};
 
 /// Connections that are kept; further ones wait in the socket's queue.
 const MAX_CONNECTIONS: usize = 1024;
 
 /// Bytes of a client that are looked at; a PING is shorter.
 const LOOKED_AT: usize = 64;
-
-/// How long a client may take to read its answer.
-const LINGER: Duration = Duration::from_secs(1);
 
 /// Pause after an error that a retry at once would repeat (no file descriptors left, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -44,33 +40,25 @@ const NEWS_INTERVAL: Duration = Duration::from_secs(1);
 /// How much longer the service manager waits after each progress.
 const EXTENSION: Duration = Duration::from_secs(15 * 60);
 
-/// A part of the start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Stage {
-    Opening,
-    /// Rows of snapshot and journal are read.
-    Reading,
-    /// The log of a group is read, before its entries are applied as a part of [`Self::Reading`].
-    Loading,
-    Indexing,
-    /// A new replica, or member of a group, receives the data.
-    Joining,
-    /// An empty server waits for a group that takes it in.
-    Awaiting,
-    /// The queue finds its tasks, the program starts.
-    Queue,
+lycosa_queue::named! {
+    /// A part of the start. The name is what clients read while the progress has no numbers.
+    pub(crate) enum Stage {
+        /// The first part.
+        Opening = "it opens its data folder",
+        /// Rows of snapshot and journal are read.
+        Reading = "it reads its data",
+        /// The log of a group is read, before its entries are applied as a part of [`Self::Reading`].
+        Loading = "it reads its data folder",
+        /// The rows are read, and indexes are built over them.
+        Indexing = "it has read its data and builds the indexes",
+        /// A new replica, or member of a group, receives the data.
+        Joining = "it receives the data from another server",
+        /// An empty server waits for a group that takes it in.
+        Awaiting = "it waits for a group to take it in (lycosa cluster add)",
+        /// The queue finds its tasks, the program starts.
+        Queue = "it has its data and starts the queue",
+    }
 }
-
-const STAGES: [Stage; 7] = [
-    Stage::Opening,
-    Stage::Reading,
-    Stage::Loading,
-    Stage::Indexing,
-    Stage::Joining,
-    Stage::Awaiting,
-    Stage::Queue,
-];
 
 /// How far the start is. The loop writes it, all threads read it.
 #[derive(Debug)]
@@ -86,8 +74,7 @@ pub(crate) struct Progress {
 
 impl Default for Progress {
     fn default() -> Self {
-        let (read, total) = Default::default();
-        let (stage, is_over) = Default::default();
+        let (stage, read, total, is_over) = Default::default();
         Self { begun: Instant::now(), stage, read, total, is_over }
     }
 }
@@ -129,15 +116,10 @@ impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(greeting::STARTING)?;
         let (read, total) = (self.read.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
-        match STAGES.get(usize::from(self.stage.load(Ordering::Relaxed))).unwrap_or(&Stage::Opening) {
-            Stage::Opening => f.write_str("it opens its data folder"),
+        match Stage::ALL.get(usize::from(self.stage.load(Ordering::Relaxed))).unwrap_or(&Stage::Opening) {
             Stage::Reading => write!(f, "it has read {}", Share { done: read, total }),
-            Stage::Loading => f.write_str("it reads its data folder"),
-            Stage::Indexing => f.write_str("it has read its data and builds the indexes"),
-            Stage::Joining if read == 0 => f.write_str("it receives the data from another server"),
-            Stage::Joining => write!(f, "it has received {}", Share { done: read, total }),
-            Stage::Awaiting => f.write_str("it waits for a group to take it in (lycosa cluster add)"),
-            Stage::Queue => f.write_str("it has its data and starts the queue"),
+            Stage::Joining if read > 0 => write!(f, "it has received {}", Share { done: read, total }),
+            stage => f.write_str(stage.name()),
         }
     }
 }
@@ -304,15 +286,14 @@ async fn keep(
     progress: Arc<Progress>,
     mut stopping: watch::Receiver<bool>,
 ) -> Option<Kept> {
-    let asked = until(&mut stopping, asks(&stream)).await;
-    match asked {
-        Some(Some(length)) => {
-            let _ = until(&mut stopping, answer(&mut stream, length, &progress.to_string())).await;
-            None
-        }
-        Some(None) => None,
-        None => stream.into_std().ok().map(|stream| Kept { stream, peer }),
+    let Some(asked) = until(&mut stopping, asks(&stream)).await else {
+        return stream.into_std().ok().map(|stream| Kept { stream, peer });
+    };
+    if asked {
+        let text = greeting::refusal(&progress.to_string());
+        let _ = until(&mut stopping, tls::tell(&mut stream, &text)).await;
     }
+    None
 }
 
 /// The work's result, unless the start is over before.
@@ -324,20 +305,20 @@ async fn until<T>(stopping: &mut watch::Receiver<bool>, work: impl Future<Output
     }
 }
 
-/// Waits for a PING of the client and returns its length in bytes; none if the client leaves. Other bytes stay unread.
-async fn asks(stream: &TcpStream) -> Option<usize> {
+/// Waits for a PING of the client; false if the client leaves. All bytes stay unread.
+async fn asks(stream: &TcpStream) -> bool {
     let mut bytes = [0; LOOKED_AT];
     let mut seen = 0;
     loop {
-        let length = stream.peek(&mut bytes).await.ok()?;
+        let length = stream.peek(&mut bytes).await.unwrap_or(0);
         if length == 0 {
-            return None;
+            return false;
         }
         match frame::split(&bytes[..length], LOOKED_AT) {
-            Ok(Split::Frame { content, consumed })
+            Ok(Split::Frame { content, .. })
                 if request::decode(content).is_ok_and(|request| matches!(request.body, Body::Ping)) =>
             {
-                return Some(consumed);
+                return true;
             }
             // The frame is not complete yet.
             Ok(Split::NeedMore(_)) if length > seen && length < LOOKED_AT => {
@@ -347,21 +328,6 @@ async fn asks(stream: &TcpStream) -> Option<usize> {
             _ => std::future::pending().await,
         }
     }
-}
-
-/// Sends the progress in place of a greeting, and reads further bytes of the client: a socket that is closed with unread bytes
-/// is reset.
-async fn answer(stream: &mut TcpStream, length: usize, text: &str) {
-    let telling = async {
-        stream.read_exact(&mut [0; LOOKED_AT][..length]).await?;
-        stream.write_all(&greeting::refusal(text)).await?;
-        stream.shutdown().await?;
-        let mut dropped = [0; LOOKED_AT];
-        while stream.read(&mut dropped).await? > 0 {}
-        io::Result::Ok(())
-    };
-    // A client that does not read it gets no message.
-    let _ = tokio::time::timeout(LINGER, telling).await;
 }
 
 #[cfg(test)]
@@ -385,7 +351,7 @@ mod tests {
         assert_eq!(progress.to_string(), "the server is starting: it has received 52.0 MB");
         progress.receive(52_000_000, 104_000_000);
         assert_eq!(progress.to_string(), "the server is starting: it has received 52.0 of 104.0 MB (50 %)");
-        for stage in STAGES {
+        for stage in Stage::ALL {
             progress.read(u64::MAX - 1, u64::MAX);
             let said = said(stage);
             assert!(said.len() < greeting::GREETING_SIZE - greeting::REFUSAL_PREFIX.len(), "{said}");

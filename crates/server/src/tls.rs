@@ -37,7 +37,7 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const LINGER: Duration = Duration::from_secs(1);
 
 /// First byte of a handshake.
-const HANDSHAKE_RECORD: u8 = 0x16;
+pub(crate) const HANDSHAKE_RECORD: u8 = 0x16;
 
 /// Bytes of a stranger that are looked at, or dropped after an answer.
 const LOOKED_AT: usize = 8 << 10;
@@ -80,19 +80,15 @@ pub(crate) async fn accept(
     mut stream: TcpStream,
     config: Arc<ServerConfig>,
 ) -> Result<Option<Rc<TlsStream>>, String> {
-    let first = tokio::time::timeout(SILENCE_LIMIT, first_bytes(&stream)).await;
-    let cause = match first {
-        Ok(Ok(first)) if first.first() == Some(&HANDSHAKE_RECORD) => None,
+    match tokio::time::timeout(SILENCE_LIMIT, first_bytes(&stream)).await {
+        Ok(Ok(first)) if first.first() == Some(&HANDSHAKE_RECORD) => {}
         Ok(Ok(first)) if first.is_empty() => return Ok(None),
-        Ok(Ok(first)) => Some(refuse(&mut stream, &first).await),
+        Ok(Ok(first)) => return Err(refuse(&mut stream, &first).await),
         Ok(Err(error)) => return Err(error.to_string()),
         Err(_) => {
             tell(&mut stream, &greeting::refusal(NOT_PLAIN)).await;
-            Some("it began no TLS, as a client without tls:// does".to_owned())
+            return Err("it began no TLS, as a client without tls:// does".to_owned());
         }
-    };
-    if let Some(cause) = cause {
-        return Err(cause);
     }
     let mut state = ServerConnection::new(config).map_err(|error| error.to_string())?;
     state.set_buffer_limit(Some(BUFFER));
@@ -131,7 +127,7 @@ async fn refuse(stream: &mut TcpStream, first: &[u8]) -> String {
 }
 
 /// Sends a last text, and reads what the peer still sends: a socket that is closed with unread bytes is reset.
-async fn tell(stream: &mut TcpStream, text: &[u8]) {
+pub(crate) async fn tell(stream: &mut TcpStream, text: &[u8]) {
     let telling = async {
         stream.write_all(text).await?;
         stream.shutdown().await?;
@@ -204,8 +200,7 @@ impl TlsStream {
             match self.poll_receive(cx, &mut state) {
                 Poll::Ready(Ok(_)) => {}
                 _ if buffer.filled().len() > before => return Poll::Ready(Ok(())),
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
+                received => return received.map_ok(drop),
             }
         }
     }

@@ -45,7 +45,7 @@ use super::member::{Member, Place};
 use super::port::Visit;
 use crate::connection::{self, Early};
 use crate::random::fill_randomly;
-use crate::socket::{Reader, Stream, Writer, split_unix};
+use crate::socket::{Accepted, Reader, Stream, Writer, split_unix};
 use crate::turn::Core;
 
 /// Bytes of the beginning that a member sends.
@@ -72,13 +72,13 @@ pub(crate) async fn visit(core: Rc<Core>, member: Rc<Member>, visit: Visit) {
     let leads = *member.place().borrow() == Place::Here;
     let answer = if leads { "" } else { "this node does not lead the group" };
     if writer.write_all(&frame(answer.as_bytes())).await.is_ok() && leads {
-        serve_here(core, reader, writer, origin, salt).await;
+        serve_here(core, Accepted { reader, writer, origin }, salt).await;
     }
 }
 
-async fn serve_here(core: Rc<Core>, reader: Reader, writer: Writer, origin: Origin, salt: [u8; SALT_SIZE]) {
+async fn serve_here(core: Rc<Core>, accepted: Accepted, salt: [u8; SALT_SIZE]) {
     let early = Early { salt, received: Vec::new(), is_forwarded: true };
-    connection::serve_greeted(core, reader, writer, origin, early).await;
+    connection::serve(core, accepted, Some(early)).await;
 }
 
 fn write_head(origin: &Origin, salt: &[u8; SALT_SIZE]) -> Vec<u8> {
@@ -166,13 +166,8 @@ impl Passed {
 }
 
 /// Serves a client until it goes.
-pub(crate) async fn serve(
-    core: Rc<Core>,
-    member: Rc<Member>,
-    reader: Reader,
-    writer: Writer,
-    origin: Origin,
-) {
+pub(crate) async fn serve(core: Rc<Core>, member: Rc<Member>, accepted: Accepted) {
+    let Accepted { reader, writer, origin } = accepted;
     core.handshakes.set(core.handshakes.get() + 1);
     let mut salt = [0; SALT_SIZE];
     fill_randomly(&mut salt);
@@ -239,8 +234,8 @@ impl Client {
     async fn connect(&self, leader: Option<u64>) -> io::Result<Stream> {
         let Some(leader) = leader else {
             let (near, far) = UnixStream::pair()?;
-            let (reader, writer) = split_unix(far);
-            spawn_local(serve_here(self.core.clone(), reader, writer, self.origin.clone(), self.salt));
+            let accepted = Accepted::new(split_unix(far), self.origin.clone());
+            spawn_local(serve_here(self.core.clone(), accepted, self.salt));
             return Ok(Box::new(near));
         };
         let mut stream = self.member.dial(leader, Purpose::Client).await?;

@@ -30,9 +30,6 @@ use crate::starting::{Progress, Stage};
 use crate::storage;
 use crate::tls;
 
-/// The first byte of a handshake of TLS.
-const HANDSHAKE_RECORD: u8 = 0x16;
-
 /// A node that runs, and its task.
 struct Running {
     member: Rc<Member>,
@@ -212,7 +209,7 @@ impl Port {
         let Some(config) = &self.tls else { return Ok(split_tcp(stream)) };
         let mut first = [0];
         stream.peek(&mut first).await?;
-        if first != [HANDSHAKE_RECORD] {
+        if first != [tls::HANDSHAKE_RECORD] {
             return Err(HandshakeError::Plain);
         }
         let accepted = tls::accept(stream, config.clone()).await.map_err(io::Error::other)?;

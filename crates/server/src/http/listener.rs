@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::Context;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderValue, Request, header};
@@ -29,6 +28,7 @@ use super::patience::Patient;
 use super::places::{Place, Places};
 use super::{LARGEST_BODIES, Peer, Shared, State, guard, routes};
 use crate::config::{Config, length};
+use crate::socket::bind_tcp;
 use crate::starting::Progress;
 
 /// Pause after an error that a retry at once would repeat.
@@ -62,23 +62,18 @@ pub(crate) async fn bind(config: &Config) -> anyhow::Result<Vec<Bound>> {
     let mut bound = Vec::new();
     let plain = config.http_listen.0.iter().map(|address| (address, false));
     for (address, is_tls) in plain.chain(config.http_listen_tls.0.iter().map(|address| (address, true))) {
-        let listener = match TcpListener::bind(address).await {
+        let flag = if is_tls { "http-listen-tls" } else { "http-listen" };
+        let listener = match bind_tcp(address, flag).await {
             Ok(listener) => listener,
             Err(error) if !is_tls && config.is_default("http.listen") => {
                 tracing::warn!(
-                    "no HTTP: cannot listen on {address}: {error}. Name another address with --http-listen, or \
-                     none with --http-listen \"\""
+                    "no HTTP: cannot listen on {address}: {}. Name another address with --http-listen, or \
+                     none with --http-listen \"\"",
+                    error.root_cause()
                 );
                 continue;
             }
-            Err(error) => {
-                let flag = if is_tls { "http-listen-tls" } else { "http-listen" };
-                return Err(error).with_context(|| {
-                    format!(
-                        "cannot listen on {address}: is another server running? choose another with --{flag}"
-                    )
-                });
-            }
+            Err(error) => return Err(error),
         };
         let address = listener.local_addr()?;
         bound.push(Bound { listener: listener.into_std()?, address, is_tls });

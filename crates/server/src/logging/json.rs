@@ -60,7 +60,7 @@ fn write_json(mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
     match inner.filter(|_| members.is_table) {
         Some("") => {}
         Some(inner) => write!(writer, ", {inner}")?,
-        None => write!(writer, ", \"message\": {}", Text(&members.message))?,
+        None => write!(writer, ", \"message\": {}", quoted(&members.message))?,
     }
     writeln!(writer, ", \"pid\": {}, \"cord_name\": \"main\"{}}}", std::process::id(), members.others)
 }
@@ -83,7 +83,7 @@ impl Members {
             other => other,
         };
         // Writing to a text does not fail.
-        _ = write!(self.others, ", {}: {value}", Text(name));
+        _ = write!(self.others, ", {}: {value}", quoted(name));
     }
 }
 
@@ -92,7 +92,7 @@ impl Visit for Members {
         match field.name() {
             "message" => value.clone_into(&mut self.message),
             "file" if value.is_empty() => {}
-            _ => self.add(field, Text(value)),
+            _ => self.add(field, quoted(value)),
         }
     }
 
@@ -115,7 +115,7 @@ impl Visit for Members {
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        if value.is_finite() { self.add(field, value) } else { self.add(field, Text(&value.to_string())) }
+        if value.is_finite() { self.add(field, value) } else { self.add(field, quoted(&value.to_string())) }
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
@@ -123,40 +123,22 @@ impl Visit for Members {
         if field.name() == "message" {
             self.message = text;
         } else {
-            self.add(field, Text(&text));
+            self.add(field, quoted(&text));
         }
     }
 }
 
 /// A text in quotation marks.
-struct Text<'text>(&'text str);
-
-impl fmt::Display for Text<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_char('"')?;
-        for character in self.0.chars() {
-            match character {
-                '"' => formatter.write_str("\\\"")?,
-                '\\' => formatter.write_str("\\\\")?,
-                '\n' => formatter.write_str("\\n")?,
-                '\r' => formatter.write_str("\\r")?,
-                '\t' => formatter.write_str("\\t")?,
-                control if control < ' ' || control == '\u{7f}' => {
-                    write!(formatter, "\\u{:04x}", control as u32)?;
-                }
-                other => formatter.write_char(other)?,
-            }
-        }
-        formatter.write_char('"')
-    }
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Text;
+    use super::quoted;
 
     #[test]
     fn a_text_ends_where_its_quotation_marks_do() {
-        assert_eq!(Text("a\"b\\c\n\u{1b}ä").to_string(), r#""a\"b\\c\n\u001bä""#);
+        assert_eq!(quoted("a\"b\\c\n\u{1b}ä"), r#""a\"b\\c\n\u001bä""#);
     }
 }

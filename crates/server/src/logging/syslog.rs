@@ -57,16 +57,12 @@ impl Socket {
                 Socket::Unix(socket)
             }
             Server::Remote(address) => {
-                let socket = match UdpSocket::bind("0.0.0.0:0")
-                    .and_then(|socket| socket.connect(address).map(|()| socket))
-                {
-                    Ok(socket) => socket,
-                    Err(error) => {
-                        let socket = UdpSocket::bind("[::]:0").map_err(|_| error)?;
-                        socket.connect(address)?;
-                        socket
-                    }
+                let open = |own: &str| {
+                    let socket = UdpSocket::bind(own)?;
+                    socket.connect(address)?;
+                    Ok::<_, io::Error>(socket)
                 };
+                let socket = open("0.0.0.0:0").or_else(|error| open("[::]:0").map_err(|_| error))?;
                 socket.set_nonblocking(true)?;
                 Socket::Remote(socket)
             }
@@ -108,19 +104,14 @@ impl Syslog {
     pub(super) fn send(&mut self, level: Level, line: &[u8]) {
         let priority = self.facility + severity(level);
         let date = date_of(SystemTime::now());
-        let mut datagram =
-            format!("<{priority}>{date} {}[{}]: ", self.identity, std::process::id()).into_bytes();
-        datagram.extend_from_slice(without_time(line));
-        while datagram.last() == Some(&b'\n') {
-            datagram.pop();
-        }
-        let sent = self.socket.as_ref().map(|socket| socket.send(&datagram));
-        let is_lost = match sent {
-            None => true,
-            Some(Err(error)) => error.kind() != io::ErrorKind::WouldBlock,
-            Some(Ok(_)) => false,
+        let head = format!("<{priority}>{date} {}[{}]: ", self.identity, std::process::id());
+        let end = line.iter().rposition(|byte| *byte != b'\n').map_or(0, |last| last + 1);
+        let datagram = [head.as_bytes(), without_time(&line[..end])].concat();
+        let is_taken = |socket: &Socket| match socket.send(&datagram) {
+            Ok(_) => true,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
         };
-        if is_lost {
+        if !self.socket.as_ref().is_some_and(is_taken) {
             self.socket = Socket::connect(&self.server).ok();
             if let Some(socket) = &self.socket {
                 drop(socket.send(&datagram));

@@ -15,7 +15,7 @@ use super::*;
 use crate::clock::now;
 use crate::config::Flags;
 use crate::connection;
-use crate::socket::split_unix;
+use crate::socket::{Accepted, split_unix};
 use crate::turn::Link;
 
 /// Whether the end of a turn was asked for since the last call.
@@ -130,9 +130,9 @@ fn a_ping_waits_for_one_large_batch_and_not_for_all_of_them() {
             peer.write_all(request).unwrap();
             peer.set_nonblocking(true).unwrap();
             socket.set_nonblocking(true).unwrap();
-            let (reader, writer) = split_unix(UnixStream::from_std(socket).unwrap());
             let origin = Origin { peer: "a client".to_owned(), trust: Trust::Admin };
-            spawn_local(connection::serve(core.clone(), reader, writer, origin));
+            let accepted = Accepted::new(split_unix(UnixStream::from_std(socket).unwrap()), origin);
+            spawn_local(connection::serve(core.clone(), accepted, None));
             peers.push(peer);
         };
         connect(&call(b"queue.create_tube", Value::array([Value::from("t"), "fifo".into()])));
