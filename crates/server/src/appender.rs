@@ -15,20 +15,11 @@ use lycosa_journal::writer::XlogWriter;
 
 /// Appends batches to a log and watches the folder and the free space for it.
 pub(crate) struct Appender {
-    log: XlogWriter,
-    directory: Directory,
-    /// The state of the folder.
-    displaced: Option<String>,
-    room: RoomWatch,
-    looked: Instant,
+    pub(crate) log: XlogWriter,
+    pub(crate) watch: Watch,
 }
 
 impl Appender {
-    /// Appends to `log`, which is in `directory`, as long as the disk has space.
-    pub(crate) fn new(log: XlogWriter, directory: Directory, room: RoomWatch) -> Appender {
-        Appender { log, directory, displaced: None, room, looked: Instant::now() }
-    }
-
     /// Makes a batch durable in the sense of the `wal_mode`. Returns the news of the batch, and of the free space if that has
     /// changed.
     pub(crate) fn append(&mut self, batch: Batch) -> [Option<News>; 2] {
@@ -37,7 +28,37 @@ impl Appender {
         if let News::Failed(cause) = &news {
             tracing::error!("the journal failed, no more changes are taken: {cause}");
         }
-        [Some(news), self.room.written(bytes).or_else(|| self.look())]
+        [Some(news), self.watch.written(bytes)]
+    }
+
+    /// Ends the log cleanly.
+    ///
+    /// # Errors
+    /// The log is not closed, or it is where no start looks for it: [`Unclosed`].
+    pub(crate) fn close(&mut self) -> Result<(), Unclosed> {
+        self.log.close().map_err(|error| Unclosed(error.to_string()))?;
+        self.watch.look_for_folder();
+        self.watch.displaced.take().map_or(Ok(()), |displaced| Err(Unclosed(displaced)))
+    }
+}
+
+/// Watches the folder of a log and the free space on its disk.
+pub(crate) struct Watch {
+    directory: Directory,
+    /// The state of the folder.
+    displaced: Option<String>,
+    room: RoomWatch,
+    looked: Instant,
+}
+
+impl Watch {
+    pub(crate) fn new(directory: Directory, room: RoomWatch) -> Self {
+        Self { directory, displaced: None, room, looked: Instant::now() }
+    }
+
+    /// Rows of this length in bytes were written: looks if it is time to.
+    pub(crate) fn written(&mut self, bytes: u64) -> Option<News> {
+        self.room.written(bytes).or_else(|| self.look())
     }
 
     /// Looks at the folder and at the free space if that has not been done for [`FREE_SPACE_INTERVAL`].
@@ -59,16 +80,6 @@ impl Appender {
         }
         self.displaced.clone_from(&displaced);
         Some(News::Displaced(displaced))
-    }
-
-    /// Ends the log cleanly.
-    ///
-    /// # Errors
-    /// The log is not closed, or it is where no start looks for it: [`Unclosed`].
-    pub(crate) fn close(&mut self) -> Result<(), Unclosed> {
-        self.log.close().map_err(|error| Unclosed(error.to_string()))?;
-        self.look_for_folder();
-        self.displaced.take().map_or(Ok(()), |displaced| Err(Unclosed(displaced)))
     }
 }
 

@@ -65,22 +65,18 @@ impl Certificates {
         let http = served(!config.http_listen_tls.0.is_empty(), "http.listen_tls", None)?;
         let member = served(is_member_tls, "cluster.listen", client_ca)?;
         let master = config.replication.0.iter().find(|uri| uri.is_tls);
-        let client = match (master, &config.tls_ca) {
-            (None, Some(ca)) if is_member_tls => {
-                Some(lycosa_tls::client(ca, identity.as_ref()).context("members cannot speak TLS")?)
-            }
-            (None, None) if is_member_tls => {
-                bail!(
-                    "cluster.listen is a tls:// address: name the file with the certificates of the members' authority, tls.ca"
-                )
-            }
-            (None, _) => None,
-            (Some(uri), None) => {
-                bail!("replication names {uri}: name the file with the trusted certificates, tls.ca")
-            }
-            (Some(_), Some(ca)) => {
-                Some(lycosa_tls::client(ca, identity.as_ref()).context("replication cannot speak TLS")?)
-            }
+        let client = if master.is_some() || is_member_tls {
+            let ca = config.tls_ca.as_ref().with_context(|| match master {
+                Some(uri) => format!("replication names {uri}: name the file with the trusted certificates, tls.ca"),
+                None => "cluster.listen is a tls:// address: name the file with the certificates of the members' authority, \
+                         tls.ca"
+                    .to_owned(),
+            })?;
+            let peers = if master.is_some() { "replication" } else { "members" };
+            let client = lycosa_tls::client(ca, identity.as_ref());
+            Some(client.with_context(|| format!("{peers} cannot speak TLS"))?)
+        } else {
+            None
         };
         warn_of_dates(config, server.is_some() || member.is_some() || http.is_some(), client.is_some());
         Ok(Self { server, member, http, client })

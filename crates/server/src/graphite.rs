@@ -4,7 +4,6 @@
 //! sends them. The loop therefore never waits for Graphite: while the thread is busy a period is left out. A connection that
 //! fails is opened again in the next period, and the log says so once until it works again.
 
-use std::fmt;
 use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
 use std::rc::Rc;
@@ -20,7 +19,7 @@ use tokio::task::{JoinHandle, spawn_local, yield_now};
 use tokio::time::MissedTickBehavior;
 
 use crate::clock::now;
-use crate::config::Config;
+use crate::config::{Config, is_address};
 use crate::turn::Core;
 
 /// How long a connection, or a write to one, may take.
@@ -36,22 +35,11 @@ enum Destination {
     Tcp(String),
 }
 
-impl fmt::Display for Destination {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Udp(address) => write!(f, "udp://{address}"),
-            Self::Tcp(address) => write!(f, "tcp://{address}"),
-        }
-    }
-}
-
 impl Destination {
     /// Reads `udp://HOST:PORT` or `tcp://HOST:PORT`.
     fn parse(text: &str) -> anyhow::Result<Self> {
         let (scheme, address) = text.split_once("://").unwrap_or(("", text));
-        let has_port = address
-            .rsplit_once(':')
-            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+        let has_port = is_address(address);
         match scheme {
             "udp" if has_port => Ok(Self::Udp(address.to_owned())),
             "tcp" if has_port => Ok(Self::Tcp(address.to_owned())),
@@ -75,9 +63,9 @@ pub(crate) fn start(core: &Rc<Core>, config: &Config) -> anyhow::Result<Option<J
         return Ok(None);
     }
     let destination = Destination::parse(&config.graphite_server)?;
-    let prefix = config.graphite_prefix.clone();
+    let (server, prefix) = (config.graphite_server.clone(), config.graphite_prefix.clone());
     let (reports, received) = sync_channel(1);
-    let send = move || send_all(&received, &destination, &prefix);
+    let send = move || send_all(&received, &server, &destination, &prefix);
     thread::Builder::new().name("graphite".to_owned()).spawn(send).context("no thread for Graphite")?;
     Ok(Some(spawn_local(report(core.clone(), reports, config.graphite_period))))
 }
@@ -98,7 +86,7 @@ async fn report(core: Rc<Core>, reports: SyncSender<Report>, period: Duration) {
 async fn read(core: &Core) -> Report {
     let (mut pages, mut after) = (Vec::new(), None);
     loop {
-        let next = {
+        {
             let mut instance = core.instance.borrow_mut();
             instance.set_now(now());
             let mut bytes = Vec::new();
@@ -106,9 +94,8 @@ async fn read(core: &Core) -> Report {
             // A page of tubes whose spaces are gone is left out.
             let next = instance.write_status(&Caller::internal(), page, &mut bytes).ok();
             pages.extend(next.map(|_| bytes));
-            next.flatten()
-        };
-        after = next;
+            after = next.flatten();
+        }
         if after.is_none() {
             return Report { pages, time: now() / 1_000_000 };
         }
@@ -117,7 +104,7 @@ async fn read(core: &Core) -> Report {
 }
 
 /// Sends reports until the server ends.
-fn send_all(reports: &Receiver<Report>, destination: &Destination, prefix: &str) {
+fn send_all(reports: &Receiver<Report>, server: &str, destination: &Destination, prefix: &str) {
     let mut connection = None;
     let mut is_failing = false;
     while let Ok(Report { pages, time }) = reports.recv() {
@@ -128,9 +115,7 @@ fn send_all(reports: &Receiver<Report>, destination: &Destination, prefix: &str)
         let sent = read.map_err(io::Error::other).and_then(|()| send(destination, &mut connection, &text));
         match &sent {
             Ok(()) if is_failing => tracing::info!("Graphite takes numbers again"),
-            Err(error) if !is_failing => {
-                tracing::warn!("Graphite at {destination} takes no numbers: {error}");
-            }
+            Err(error) if !is_failing => tracing::warn!("Graphite at {server} takes no numbers: {error}"),
             _ => {}
         }
         is_failing = sent.is_err();
@@ -146,8 +131,7 @@ fn send(destination: &Destination, connection: &mut Option<TcpStream>, text: &st
             datagrams(text).try_for_each(|datagram| socket.send_to(datagram.as_bytes(), address).map(drop))
         }
         Destination::Tcp(address) => {
-            let is_open = connection.as_ref().is_some_and(is_open);
-            if !is_open {
+            if !connection.as_ref().is_some_and(is_open) {
                 let stream = TcpStream::connect_timeout(&resolve(address)?, PATIENCE)?;
                 stream.set_write_timeout(Some(PATIENCE))?;
                 *connection = Some(stream);

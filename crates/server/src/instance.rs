@@ -98,31 +98,21 @@ fn start_instance(
     instance.set_native_queue(config.native_queue);
     instance.set_queue_on_demand(config.queue_on_demand);
     instance.recall_term(replication::fence::read(&config.data_dir, identity.cluster)?);
-    let is_orphan = standing == Standing::Orphan;
     if standing == Standing::Member {
         // The group says when it takes writes; then its queue starts.
         instance.join_group(now());
         return Ok(instance);
     }
-    if !is_orphan && instance.is_fenced() {
-        instance.set_read_only(config.read_only, now());
-        return Ok(instance);
-    }
-    if is_orphan {
+    let waits = config.queue_on_demand && config.declared.tubes.is_empty();
+    if standing == Standing::Orphan {
         // The queue starts when the instance may write: rows of its own now would be in the way of its masters'.
         instance.set_orphan(true, now());
-        instance.set_read_only(config.read_only, now());
-        return Ok(instance);
+    } else if config.native_queue && !waits && !instance.is_fenced() {
+        let report = instance.start(now()).context("the queue cannot start on this data")?;
+        startup::report(&report);
+        declare(&mut instance, config).map_err(anyhow::Error::msg)?;
+        declare_expirations(&mut instance, config).map_err(anyhow::Error::msg)?;
     }
-    let waits = config.queue_on_demand && config.declared.tubes.is_empty();
-    if !config.native_queue || waits {
-        instance.set_read_only(config.read_only, now());
-        return Ok(instance);
-    }
-    let report = instance.start(now()).context("the queue cannot start on this data")?;
-    startup::report(&report);
-    declare(&mut instance, config).map_err(|error| anyhow::anyhow!("{error}"))?;
-    declare_expirations(&mut instance, config).map_err(|error| anyhow::anyhow!("{error}"))?;
     instance.set_read_only(config.read_only, now());
     Ok(instance)
 }

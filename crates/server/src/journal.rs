@@ -86,7 +86,7 @@ impl journal::Journal for ServerJournal {
     fn poll(&mut self) -> Option<News> {
         let heard = self.news.pop_front();
         match &mut self.appends {
-            Appends::Here(appender) if heard.is_none() => appender.look(),
+            Appends::Here(appender) if heard.is_none() => appender.watch.look(),
             Appends::Group(member) if heard.is_none() => member.poll(),
             _ => heard,
         }

@@ -76,7 +76,7 @@ fn run(
         let news = match inbox.recv_timeout(FREE_SPACE_INTERVAL) {
             Ok(Job::Append(batch)) => appender.append(*batch),
             Ok(Job::Close) => return appender.close(),
-            Err(RecvTimeoutError::Timeout) => [None, appender.look()],
+            Err(RecvTimeoutError::Timeout) => [None, appender.watch.look()],
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         };
         for done in news.into_iter().flatten() {

@@ -70,9 +70,8 @@ impl Listener for AdminListener {
 pub(crate) async fn accept(core: Rc<Core>, listener: impl Listener) {
     loop {
         match listener.next().await {
-            Ok(accepted) => {
-                accepted.into_iter().for_each(|accepted| _ = spawn_local(serve(core.clone(), accepted)));
-            }
+            Ok(Some(accepted)) => drop(spawn_local(serve(core.clone(), accepted))),
+            Ok(None) => {}
             Err(error) => cannot_accept(&core, &error).await,
         }
     }

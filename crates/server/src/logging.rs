@@ -136,18 +136,15 @@ fn start(command: &str) -> Result<Target, String> {
 /// # Errors
 /// The file cannot be opened, the command not be started, or the daemon not be reached.
 pub fn write_to(target: &str) -> Result<(), String> {
-    if let Some(options) = target.strip_prefix("syslog:") {
-        let daemon = syslog::Syslog::open(options);
-        let daemon = daemon.map_err(|fault| format!("Incorrect value for option 'log': {fault}"))?;
-        *locked() = Some(Target::Syslog(daemon));
-        return Ok(());
-    }
+    let syslog = target.strip_prefix("syslog:").map(syslog::Syslog::open).transpose();
+    let syslog = syslog.map_err(|fault| format!("Incorrect value for option 'log': {fault}"))?;
     let command = target.strip_prefix('|').or_else(|| target.strip_prefix("pipe:"));
     let path = target.strip_prefix("file:").unwrap_or(target);
-    let opened = match command {
-        Some(command) => Some(start(command.trim())?),
-        None if path.is_empty() => None,
-        None => Some(open(PathBuf::from(path))?),
+    let opened = match (syslog, command) {
+        (Some(daemon), _) => Some(Target::Syslog(daemon)),
+        (None, Some(command)) => Some(start(command.trim())?),
+        (None, None) if path.is_empty() => None,
+        (None, None) => Some(open(PathBuf::from(path))?),
     };
     *locked() = opened;
     Ok(())

@@ -45,7 +45,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{JoinHandle, spawn_local};
 use uuid::Uuid;
 
-use crate::appender::{Appender, RoomWatch};
+use crate::appender::{Appender, RoomWatch, Watch};
 use crate::certificates::Certificates;
 use crate::checkpoint_thread::{CheckpointThread, Holds};
 use crate::cluster::member::MemberJournal;
@@ -222,7 +222,7 @@ fn begin_appends(
     log: XlogWriter,
 ) -> anyhow::Result<(Appends, Option<JournalThread>, Option<UnboundedReceiver<News>>)> {
     let room = RoomWatch::new(config.data_dir.clone(), config.disk_reserve.0);
-    let appender = Appender::new(log, directory.clone(), room);
+    let appender = Appender { log, watch: Watch::new(directory.clone(), room) };
     if config.wal_mode != WalMode::Fsync {
         return Ok((Appends::Here(Box::new(appender)), None, None));
     }

@@ -73,16 +73,10 @@ pub(crate) fn run_main(lua: Lua, script: &Script) -> Result<i32, Error> {
         call_program(lua, "run", script.file_and_arguments())?;
     }
     if let Some(console) = &script.console {
-        lua.push_global("require");
-        lua.push_str("console");
-        lua.call(1, 1)?;
-        lua.raw_field(-1, "attach");
+        push_function(lua, "console", "attach")?;
         lua.push_str(&console.address);
         for text in [&console.user, &console.password] {
-            match text {
-                Some(text) => lua.push_str(text),
-                None => lua.push_nil(),
-            }
+            push(lua, text.as_deref());
         }
         lua.call(3, 2)?;
         let is_done = lua.truth(-2);
@@ -95,10 +89,7 @@ pub(crate) fn run_main(lua: Lua, script: &Script) -> Result<i32, Error> {
         lua.call(1, 0)?;
     }
     if script.interactive {
-        lua.push_global("require");
-        lua.push_str("console");
-        lua.call(1, 1)?;
-        lua.raw_field(-1, "start");
+        push_function(lua, "console", "start")?;
         lua.call(0, 0)?;
     }
     Ok(0)
@@ -106,17 +97,25 @@ pub(crate) fn run_main(lua: Lua, script: &Script) -> Result<i32, Error> {
 
 /// Calls a function of `lycosa.program`.
 fn call_program(lua: Lua, name: &str, arguments: Vec<Option<&str>>) -> Result<(), Error> {
-    lua.push_global("require");
-    lua.push_str("lycosa.program");
-    lua.call(1, 1)?;
-    lua.raw_field(-1, name);
+    push_function(lua, "lycosa.program", name)?;
     let count = i32::try_from(arguments.len()).unwrap_or(i32::MAX);
     lua.reserve(count)?;
-    for argument in arguments {
-        match argument {
-            Some(text) => lua.push_str(text),
-            None => lua.push_nil(),
-        }
-    }
+    arguments.into_iter().for_each(|argument| push(lua, argument));
     lua.call(count, 0)
+}
+
+/// Pushes a function of a module, above the module.
+fn push_function(lua: Lua, module: &str, name: &str) -> Result<(), Error> {
+    lua.push_global("require");
+    lua.push_str(module);
+    lua.call(1, 1)?;
+    lua.raw_field(-1, name);
+    Ok(())
+}
+
+fn push(lua: Lua, text: Option<&str>) {
+    match text {
+        Some(text) => lua.push_str(text),
+        None => lua.push_nil(),
+    }
 }

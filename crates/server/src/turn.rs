@@ -87,6 +87,14 @@ impl Link {
     }
 }
 
+impl Link {
+    /// Asks the task to end.
+    fn close(&self) {
+        self.closing.set(true);
+        self.wake.notify_one();
+    }
+}
+
 /// The instance and the sockets around it.
 pub(crate) struct Core {
     pub(crate) instance: RefCell<Instance>,
@@ -240,10 +248,7 @@ impl Core {
 
     /// Asks every connection's task to end.
     pub(crate) fn close_all(&self) {
-        for link in self.links.borrow().iter().flatten() {
-            link.closing.set(true);
-            link.wake.notify_one();
-        }
+        self.links.borrow().iter().flatten().for_each(|link| link.close());
     }
 
     /// Whether all rows are durable and all replies written.
@@ -292,17 +297,10 @@ impl Core {
         loop {
             tokio::select! {
                 biased;
-                Some(received) = next(&mut done) => match received {
-                    Some(news) => {
-                        self.worked(1);
-                        self.journal.borrow_mut().tell(news);
-                    }
-                    None => {
-                        done = None;
-                        let news = JournalNews::Failed("the journal's thread has ended".to_owned());
-                        self.journal.borrow_mut().tell(news);
-                    }
-                },
+                news = next(&mut done) => {
+                    self.worked(1);
+                    self.journal.borrow_mut().tell(news);
+                }
                 () = self.end.notified() => {}
                 // A thread that has ended says nothing; who sends it an order finds out.
                 Some(news) = checkpoint_news.recv() => self.checkpoint_news(news),
@@ -420,33 +418,24 @@ impl Core {
 
     /// Logs that the connection of a client that does not speak the port's protocol was closed, unless many were lately.
     pub(crate) fn note_stranger(&self, peer: &str, cause: &str) {
-        if let Some(held_back) = self.strangers.borrow_mut().event(now()) {
-            tracing::warn!(
-                "{}",
-                with_held_back(format!("connection from {peer} closed: {}", one_line(cause)), held_back)
-            );
-        }
+        warn(&self.strangers, || format!("connection from {peer} closed: {}", one_line(cause)));
     }
 
     /// Ends the connection of the client with the most bytes of unserved requests.
     pub(crate) fn close_sender(&self, excess: &Excess) {
         self.close_link(excess);
-        if let Some(held_back) = self.slow_senders.borrow_mut().event(now()) {
-            let Excess { peer, bytes, .. } = excess;
-            let text = format!(
+        let Excess { peer, bytes, .. } = excess;
+        warn(&self.slow_senders, || {
+            format!(
                 "connection from {peer} closed: {bytes} bytes of its requests had not come as a whole or waited for \
                  programs, and all connections together had more than max_input_total"
-            );
-            tracing::warn!("{}", with_held_back(text, held_back));
-        }
+            )
+        });
     }
 
     fn close_link(&self, excess: &Excess) {
         let links = self.links.borrow();
-        if let Some(link) = links.get(excess.slot.index()).and_then(Option::as_ref) {
-            link.closing.set(true);
-            link.wake.notify_one();
-        }
+        links.get(excess.slot.index()).and_then(Option::as_ref).into_iter().for_each(|link| link.close());
     }
 
     /// Ends the connection of a client that does not read, or that an administrator has ended.
@@ -456,21 +445,18 @@ impl Core {
             tracing::info!("connection from {} closed: an administrator has ended it", excess.peer);
             return;
         }
-        if let Some(held_back) = self.slow_readers.borrow_mut().event(now()) {
-            let Excess { peer, bytes, .. } = excess;
-            let text = format!(
+        let Excess { peer, bytes, .. } = excess;
+        warn(&self.slow_readers, || {
+            format!(
                 "connection from {peer} closed: it does not read. {bytes} bytes of replies waited for it, and those of \
                  all connections had more than max_output_total"
-            );
-            tracing::warn!("{}", with_held_back(text, held_back));
-        }
+            )
+        });
     }
 
     /// Logs that a connection could not be accepted, unless many could not lately.
     pub(crate) fn note_accept_error(&self, error: &io::Error) {
-        if let Some(held_back) = self.accept_errors.borrow_mut().event(now()) {
-            tracing::warn!("{}", with_held_back(format!("cannot accept a connection: {error}"), held_back));
-        }
+        warn(&self.accept_errors, || format!("cannot accept a connection: {error}"));
     }
 
     /// Logs how many such lines were held back, once no further one is.
@@ -664,11 +650,20 @@ impl Surroundings<'_> {
     }
 }
 
-/// What the journal thread says next, which is nothing when it has ended; never if there is none.
-async fn next(done: &mut Option<UnboundedReceiver<JournalNews>>) -> Option<Option<JournalNews>> {
-    match done {
-        Some(done) => Some(done.recv().await),
-        None => std::future::pending().await,
+/// What the journal thread says next, its end last; nothing if there is none.
+async fn next(done: &mut Option<UnboundedReceiver<JournalNews>>) -> JournalNews {
+    let Some(receiver) = done else { return std::future::pending().await };
+    let news = receiver.recv().await;
+    news.unwrap_or_else(|| {
+        *done = None;
+        JournalNews::Failed("the journal's thread has ended".to_owned())
+    })
+}
+
+/// Logs a line, unless many of its kind were logged lately.
+fn warn(lines: &RefCell<Sampled>, text: impl FnOnce() -> String) {
+    if let Some(held_back) = lines.borrow_mut().event(now()) {
+        tracing::warn!("{}", with_held_back(text(), held_back));
     }
 }
 
@@ -702,8 +697,7 @@ fn write(instance: &mut Instance, slot: ConnectionSlot, link: &Link) {
     }
     let is_to_end = link.lingering.get() || instance.wants_close(slot);
     if is_to_end && instance.pending_bytes(slot) == 0 && !link.writer.has_backlog() {
-        link.closing.set(true);
-        link.wake.notify_one();
+        link.close();
     }
 }
 

@@ -26,15 +26,12 @@ use tokio::task::spawn_local;
 use super::handshake::Purpose;
 use super::links::Links;
 use super::snapshots;
-use crate::appender::{FREE_SPACE_INTERVAL, RoomWatch, Unclosed};
+use crate::appender::{FREE_SPACE_INTERVAL, RoomWatch, Unclosed, Watch};
 use crate::clock::{NOTABLE_DIFFERENCE, micros};
 use crate::socket::Stream;
 
-/// Messages of the loop to the disk's thread.
-enum Job {
-    Order(Box<Order>),
-    Close,
-}
+/// Messages of the loop to the disk's thread; `None` closes the log.
+type Job = Option<Box<Order>>;
 
 /// Messages of the disk's thread.
 pub(crate) enum Said {
@@ -94,11 +91,12 @@ impl Member {
         journal.set_scarce(matches!(news, Some(News::FreeSpace { is_scarce: true, .. })));
         links.begin(journal.identity(), disk.incarnation(), journal.knows());
         let directory = disk.directory().clone();
+        let watch = Watch::new(directory.clone(), room);
         let (jobs, inbox) = mpsc::channel();
         let (outbox, said) = unbounded_channel();
         let thread = thread::Builder::new()
             .name("group-log".to_owned())
-            .spawn(move || work(disk, room, &inbox, &outbox))?;
+            .spawn(move || work(disk, watch, &inbox, &outbox))?;
         let member = Self {
             journal: RefCell::new(journal),
             disk: Disk { jobs, thread: RefCell::new(Some(thread)) },
@@ -131,7 +129,7 @@ impl Member {
             tracing::warn!("{note}");
         }
         for order in orders {
-            if self.disk.jobs.send(Job::Order(Box::new(order))).is_err() {
+            if self.disk.jobs.send(Some(Box::new(order))).is_err() {
                 tracing::error!("the thread of the group's log is gone");
             }
         }
@@ -289,7 +287,7 @@ impl Member {
     pub(crate) fn close(&self) -> Result<(), Unclosed> {
         self.links.end();
         // The thread is gone if it cannot be told.
-        let _ = self.disk.jobs.send(Job::Close);
+        let _ = self.disk.jobs.send(None);
         let thread = self.disk.thread.borrow_mut().take();
         thread.map_or(Ok(()), |thread| {
             thread.join().unwrap_or_else(|_| Err(Unclosed("its thread panicked".to_owned())))
@@ -377,53 +375,31 @@ pub(crate) async fn live(member: Rc<Member>, mut said: UnboundedReceiver<Said>) 
 /// Carries out orders; one sync makes all that wait durable.
 fn work(
     mut disk: GroupDisk,
-    mut room: RoomWatch,
+    mut watch: Watch,
     inbox: &mpsc::Receiver<Job>,
     outbox: &UnboundedSender<Said>,
 ) -> Result<(), Unclosed> {
-    let mut displaced: Option<String> = None;
-    let mut looked = Instant::now();
     let mut known = disk.status().stored_bytes;
     loop {
-        let first = match inbox.recv_timeout(FREE_SPACE_INTERVAL) {
-            Ok(Job::Order(order)) => Some(order),
-            Ok(Job::Close) => return disk.close().map_err(Unclosed),
-            Err(RecvTimeoutError::Timeout) => None,
+        let mut jobs = match inbox.recv_timeout(FREE_SPACE_INTERVAL) {
+            Ok(job) => vec![job],
+            Err(RecvTimeoutError::Timeout) => Vec::new(),
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         };
-        let mut closes = false;
-        let mut orders: Vec<Order> = first.into_iter().map(|order| *order).collect();
-        while !closes && let Ok(job) = inbox.try_recv() {
-            match job {
-                Job::Order(order) => orders.push(*order),
-                Job::Close => closes = true,
-            }
-        }
+        jobs.extend(inbox.try_iter());
+        let closes = jobs.iter().any(Option::is_none);
         let mut done = Vec::new();
-        disk.carry_out(orders, &mut done);
+        disk.carry_out(jobs.into_iter().flatten().map(|order| *order), &mut done);
         for done in done {
             // The loop has ended: nothing hears it.
             let _ = outbox.send(Said::Done(done));
         }
         let stored = disk.status().stored_bytes;
-        if let Some(news) = room.written(stored - std::mem::replace(&mut known, stored)) {
+        if let Some(news) = watch.written(stored - std::mem::replace(&mut known, stored)) {
             let _ = outbox.send(Said::News(news));
         }
         if closes {
             return disk.close().map_err(Unclosed);
-        }
-        if looked.elapsed() >= FREE_SPACE_INTERVAL {
-            looked = Instant::now();
-            let place = disk.directory().disk().check_place().err();
-            let found =
-                place.map(|what| format!("the data folder {} {what}", disk.directory().path("").display()));
-            if found != displaced {
-                displaced.clone_from(&found);
-                let _ = outbox.send(Said::News(News::Displaced(found)));
-            }
-            if let Some(news) = room.look() {
-                let _ = outbox.send(Said::News(news));
-            }
         }
     }
 }

@@ -141,19 +141,6 @@ pub(crate) async fn start(
         }
     };
     let (member, opened) = port.open_with_data().await?;
-    let data = opened.data.context("the folder was opened with data")?;
-    let instance = opened.instance.context("a snapshot names its instance")?;
-    let identity = storage::identity_of(&data.store, instance)?;
-    ensure!(identity.replica_id > 0, "_cluster does not list instance {instance}");
-    let opened = storage::Opened {
-        store: data.store,
-        identity,
-        vclock: data.vclock,
-        log: None,
-        snapshot: opened.snapshot,
-        is_damaged: false,
-        is_begun: false,
-    };
     Ok(Some(Started { opened, member, tasks: Tasks { port, visitors, running, socket } }))
 }
 
@@ -226,15 +213,9 @@ fn visit_with(port: &Rc<Port>, visitors: &Visitors) -> impl Fn(Visit) + use<> {
         let Some(member) = port.member() else { return };
         let served = visitors.borrow().clone();
         match (visit.purpose, served) {
-            (Purpose::Order, _) => {
-                spawn_local(control::visit(member, visit));
-            }
-            (Purpose::Client, Some((core, _))) => {
-                spawn_local(clients::visit(core, member, visit));
-            }
-            (Purpose::Http, Some((_, bridge))) => {
-                spawn_local(http::visit(bridge, member, visit));
-            }
+            (Purpose::Order, _) => drop(spawn_local(control::visit(member, visit))),
+            (Purpose::Client, Some((core, _))) => drop(spawn_local(clients::visit(core, member, visit))),
+            (Purpose::Http, Some((_, bridge))) => drop(spawn_local(http::visit(bridge, member, visit))),
             _ => {}
         }
     }

@@ -7,8 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use lycosa_engine::group::{self, Identity, NodeId};
+use lycosa_instance::Confirmed;
 use lycosa_journal::directory::Directory;
 use lycosa_queue::sampled::{Sampled, with_held_back};
 use lycosa_tls::rustls::ServerConfig;
@@ -27,7 +28,7 @@ use crate::config::Config;
 use crate::logging::one_line;
 use crate::socket::{Reader, Writer, split_tcp, split_tls};
 use crate::starting::{Progress, Stage};
-use crate::storage;
+use crate::storage::{self, Opened};
 use crate::tls;
 
 /// A node that runs, and its task.
@@ -108,8 +109,8 @@ impl Port {
         self.links.borrow().clone().expect("set when the port was made, and kept until its end")
     }
 
-    /// Opens the folder of this node and starts the node. Returns what the folder has besides. `told` hears how far it is.
-    pub(crate) fn open(&self, told: group::Told<'_>) -> anyhow::Result<(Rc<Member>, Opened)> {
+    /// Opens the folder of this node and starts the node. Returns its data, if it has any. `told` hears how far it is.
+    pub(crate) fn open(&self, told: group::Told<'_>) -> anyhow::Result<(Rc<Member>, Option<Opened>)> {
         if let Some(Running { member, task }) = self.running.borrow_mut().take() {
             task.abort();
             member.close()?;
@@ -127,11 +128,21 @@ impl Port {
             }
         })?;
         let group::Opened { data, instance, snapshot, journal, disk } = opened;
+        let opened = match data {
+            None => None,
+            Some(Confirmed { store, vclock, .. }) => {
+                let instance = instance.context("a snapshot names its instance")?;
+                let identity = storage::identity_of(&store, instance)?;
+                ensure!(identity.replica_id > 0, "_cluster does not list instance {instance}");
+                let (is_damaged, is_begun) = (false, false);
+                Some(Opened { store, identity, vclock, log: None, snapshot, is_damaged, is_begun })
+            }
+        };
         let room = RoomWatch::new(self.config.data_dir.clone(), self.config.disk_reserve.0);
         let (member, said) = Member::start(journal, disk, room, self.links())?;
         let task = spawn_local(member::live(member.clone(), said));
         *self.running.borrow_mut() = Some(Running { member: member.clone(), task });
-        Ok((member, Opened { data, instance, snapshot }))
+        Ok((member, opened))
     }
 
     /// Waits until the folder has data: a member's, or the group's, which an empty server receives.
@@ -153,8 +164,7 @@ impl Port {
             self.joined.notified().await;
         } else {
             progress.enter(Stage::Loading);
-            let (member, opened) = self.open(&told)?;
-            if opened.data.is_some() {
+            if let (member, Some(opened)) = self.open(&told)? {
                 return Ok((member, opened));
             }
         }
@@ -168,11 +178,10 @@ impl Port {
                 member.wake.notified().await;
             }
             tracing::info!("the first snapshot of the group is here");
-            let (member, opened) = self.open(&told)?;
-            if opened.data.is_some() {
+            drop(member);
+            if let (member, Some(opened)) = self.open(&told)? {
                 return Ok((member, opened));
             }
-            drop(member);
         }
     }
 
@@ -237,13 +246,6 @@ impl Owner for Port {
         self.joined.notify_one();
         Ok(())
     }
-}
-
-/// The data of a member's folder besides its log.
-pub(crate) struct Opened {
-    pub(crate) data: Option<lycosa_instance::Confirmed>,
-    pub(crate) instance: Option<uuid::Uuid>,
-    pub(crate) snapshot: u64,
 }
 
 /// A connection that a member has opened for something else than messages and files.

@@ -26,11 +26,11 @@ use text::toml_text;
 pub(crate) use bounds::fault_of_number;
 pub use declared::{Declared, DeclaredExpiration, DeclaredTube, DeclaredUser, NumberOrName};
 pub use text::nearest;
-pub(crate) use value::length;
 pub use value::{
     Addresses, Badge, ByteSize, LogFormat, MemberAddress, Names, Quorum, ReplicasMissing, SettingValue, Uris,
     WalMode,
 };
+pub(crate) use value::{is_address, length};
 
 /// Where a setting's value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -84,6 +84,11 @@ impl fmt::Display for ByteSize {
     }
 }
 
+/// Whether a text has the form `HOST:PORT`.
+pub(crate) fn is_address(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+}
+
 /// Addresses to listen on, separated by commas; none if the text is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addresses(pub Vec<String>);
@@ -96,12 +101,7 @@ impl SettingValue for Addresses {
             return Some(Addresses(Vec::new()));
         }
         let list: Vec<String> = text.split(',').map(|part| part.trim().to_owned()).collect();
-        let plausible = |address: &String| {
-            address
-                .rsplit_once(':')
-                .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
-        };
-        list.iter().all(plausible).then_some(Addresses(list))
+        list.iter().all(|address| is_address(address)).then_some(Addresses(list))
     }
 }
 

@@ -98,10 +98,7 @@ pub(crate) fn from_report(reader: &mut Reader<'_>) -> Option<Json> {
 fn nested(reader: &mut Reader<'_>, depth: u32, is_report: bool) -> Option<Json> {
     let depth = depth.checked_sub(1)?;
     Some(match reader.kind().ok()? {
-        Kind::Nil => {
-            reader.nil().ok()?;
-            Json::Null
-        }
+        Kind::Nil => reader.nil().ok().map(|()| Json::Null)?,
         Kind::Bool => reader.bool().ok()?.into(),
         Kind::Uint | Kind::Int => {
             let number = reader.int().ok()?;

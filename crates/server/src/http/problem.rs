@@ -81,15 +81,13 @@ pub(crate) struct Problem {
     retry_after: Option<u64>,
     /// The code of the binary protocol's error.
     code: Option<u32>,
-    /// The methods that the path has.
-    allow: Option<HeaderValue>,
     closes: bool,
 }
 
 impl Problem {
     pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
         let retry_after = matches!(kind, Kind::Full | Kind::Busy).then_some(1);
-        Self { kind, detail: detail.into(), retry_after, code: None, allow: None, closes: false }
+        Self { kind, detail: detail.into(), retry_after, code: None, closes: false }
     }
 
     /// The same, with the seconds after which a try makes sense.
@@ -194,9 +192,6 @@ impl IntoResponse for Problem {
         }
         if self.kind.status() == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"lycosa\""));
-        }
-        if let Some(allow) = self.allow {
-            headers.insert(header::ALLOW, allow);
         }
         if self.closes {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -1,9 +1,6 @@
 //! A new instance of an existing replica set: gets all data from a master before it serves.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -20,7 +17,7 @@ use lycosa_replication::uri::{DEFAULT_USER, Uri};
 use lycosa_store::Store;
 use lycosa_tls::rustls::ClientConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::task::spawn_local;
+use tokio::task::{JoinSet, spawn_local};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -42,9 +39,6 @@ const ROUND: Duration = Duration::from_secs(5);
 
 /// How long the other masters have to answer once one was found.
 const GRACE: Duration = Duration::from_secs(1);
-
-/// A connection that is being made.
-type Attempt<'a> = Pin<Box<dyn Future<Output = Result<Reached, String>> + 'a>>;
 
 /// Rows between two lines of progress.
 const PROGRESS_ROWS: u64 = 1 << 20;
@@ -252,26 +246,15 @@ async fn choose(
     if uris.is_empty() {
         return Err("`replication` names this instance only".to_owned());
     }
-    let mut attempts = Vec::new();
-    for &uri in uris {
-        let tls = tls.cloned();
+    let mut attempts = JoinSet::new();
+    for (place, &uri) in uris.iter().enumerate() {
+        let (uri, tls) = (uri.clone(), tls.cloned());
         // No answer is taken for this instance's own, which has no UUID yet.
-        let opened: Attempt<'_> = Box::pin(async move { applier::open(uri, tls, None).await });
-        attempts.push(Some(opened));
+        attempts.spawn_local(async move { (place, applier::open(&uri, tls, None).await) });
     }
     let mut causes = vec![None; uris.len()];
     let mut best: Option<(Uri, Stream, Session)> = None;
-    while attempts.iter().any(Option::is_some) {
-        let next = poll_fn(|cx| {
-            for (place, attempt) in attempts.iter_mut().enumerate() {
-                if let Some(Poll::Ready(opened)) = attempt.as_mut().map(|attempt| attempt.as_mut().poll(cx)) {
-                    *attempt = None;
-                    return Poll::Ready((place, opened));
-                }
-            }
-            Poll::Pending
-        });
-        let Ok((place, opened)) = tokio::time::timeout_at(deadline, next).await else { break };
+    while let Ok(Some(Ok((place, opened)))) = tokio::time::timeout_at(deadline, attempts.join_next()).await {
         let uri = uris[place];
         causes[place] = match opened {
             Ok(Reached::Twin { .. }) => Some(format!("{uri} is this instance")),

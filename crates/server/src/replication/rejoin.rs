@@ -13,25 +13,21 @@ use lycosa_journal::meta::FileKind;
 /// How the folders are called that hold files of before a join; seconds since the epoch follow.
 const ASIDE: &str = "before-join-";
 
-/// Why files cannot be set aside.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot set the files in {} aside: {cause}; move them away by hand and start the server", folder.display())]
-pub(crate) struct AsideError {
-    folder: PathBuf,
-    cause: io::Error,
-}
-
 /// Moves all snapshots and xlogs of `folder` into a new folder in it, whose path is returned. `seconds` since the epoch.
 ///
 /// # Errors
 /// Another process uses the folder, or the disk does not work.
-pub(crate) fn set_aside(folder: &Path, seconds: u64) -> Result<PathBuf, AsideError> {
-    let failed = |cause| AsideError { folder: folder.to_owned(), cause };
-    let directory = Directory::open(folder).map_err(|error| match error {
-        DirectoryError::Io { cause, .. } => failed(cause),
-        locked @ DirectoryError::Locked(_) => failed(io::Error::other(locked.to_string())),
-    })?;
-    move_files(folder, &directory, seconds).map_err(failed)
+pub(crate) fn set_aside(folder: &Path, seconds: u64) -> anyhow::Result<PathBuf> {
+    let opened = Directory::open(folder).map_err(|error| match error {
+        DirectoryError::Io { cause, .. } => cause,
+        locked @ DirectoryError::Locked(_) => io::Error::other(locked.to_string()),
+    });
+    opened.and_then(|directory| move_files(folder, &directory, seconds)).map_err(|cause| {
+        let folder = folder.display();
+        anyhow::anyhow!(
+            "cannot set the files in {folder} aside: {cause}; move them away by hand and start the server"
+        )
+    })
 }
 
 fn move_files(folder: &Path, directory: &Directory, seconds: u64) -> io::Result<PathBuf> {

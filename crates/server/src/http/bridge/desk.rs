@@ -213,27 +213,14 @@ impl Desk {
         }
         self.looked = (revision, now);
         instance.set_now(now);
-        let ended: Vec<_> =
-            self.sessions.iter().filter(|(token, _)| instance.token(**token).is_none()).collect();
-        let ended: Vec<(TokenId, u64)> =
-            ended.into_iter().map(|(token, session)| (*token, *session)).collect();
-        for (token, session) in ended {
-            self.sessions.remove(&token);
-            let calls: Vec<RequestId> = self
-                .waiting
-                .iter()
-                .filter(|(_, waiting)| waiting.token == token)
-                .map(|(request, _)| *request)
-                .collect();
-            for request in calls {
-                instance.cancel(request);
-                if let Some(Waiting { ticket, reply, .. }) = self.waiting.remove(&request) {
-                    self.by_ticket.remove(&ticket);
-                    let _ = reply.send(vec![Err(Instance::invalid_token())]);
-                }
-            }
-            instance.close_session(session, now);
+        let ended = self.sessions.extract_if(|token, _| instance.token(*token).is_none());
+        let ended: HashMap<TokenId, u64> = ended.collect();
+        for (request, waiting) in self.waiting.extract_if(|_, waiting| ended.contains_key(&waiting.token)) {
+            instance.cancel(request);
+            self.by_ticket.remove(&waiting.ticket);
+            let _ = waiting.reply.send(vec![Err(Instance::invalid_token())]);
         }
+        ended.values().for_each(|session| instance.close_session(*session, now));
     }
 }
 
