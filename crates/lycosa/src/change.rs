@@ -3,6 +3,7 @@
 //! A filter counts its tasks first, and asks; then they are changed, in batches. A batch that is refused, because a task has changed
 //! meanwhile, is done again task by task, and the tasks that are refused then are named.
 
+use anyhow::bail;
 use lycosa_client::{Error, Kind, Value};
 use serde_json::json;
 
@@ -10,14 +11,11 @@ use crate::arguments::{
     BuryArguments, Choice, ChosenArguments, FilterArguments, KickArguments, ReleaseArguments, TaskState,
 };
 use crate::commands::{TubeCalls, flag, options};
-use crate::confirm;
-use crate::explain;
-use crate::listing;
 use crate::outcome::{Outcome, Usage};
 use crate::output::{self, Task};
 use crate::session::Session;
-use crate::tube_options::{self, Needs};
-use crate::values::{counted, name_of, seconds};
+use crate::values::{counted, name_of, pairs, seconds};
+use crate::{confirm, explain, listing, tube_options};
 
 /// Tasks of one call.
 const BATCH: usize = 500;
@@ -42,33 +40,23 @@ pub(crate) fn release(arguments: &ReleaseArguments) -> anyhow::Result<Outcome> {
     let ChosenArguments { tube, ids, token, client, session, .. } = chosen;
     let session = &Session::open_joined(client, session)?;
     let calls = TubeCalls { session, client, tube };
-    tube_options::check(session, tube, &[("--delay", Needs::Ttl, delay.is_some())])?;
-    let given = |force: bool| {
-        let pairs = [
-            ("delay", delay.map(seconds)),
-            ("reason", reason.as_deref().map(Value::from)),
-            ("force", flag(force)),
-        ];
-        Some(options(pairs)).filter(|options| !matches!(options, Value::Map(pairs) if pairs.is_empty()))
-    };
-    if !token.is_empty() {
-        return calls.for_each_id("release", token, given(false).as_ref());
+    // A filter releases tasks of any session.
+    let by_filter = ids.is_empty() && token.is_empty();
+    let options = options([
+        ("delay", delay.map(seconds)),
+        ("reason", reason.as_deref().map(Value::from)),
+        ("force", flag(*force || by_filter)),
+    ]);
+    tube_options::check(session, tube, &options)?;
+    let options = Some(options).filter(|options| !pairs(Some(options)).is_empty());
+    if by_filter {
+        let (verb, done, only) = ("release", "released", Some(TaskState::Taken));
+        return Change { verb, done, options, only, filter: &chosen.filter }.run(calls);
     }
-    if ids.is_empty() {
-        let (options, only) = (given(true), Some(TaskState::Taken));
-        return Change { verb: "release", done: "released", options, only, filter: &chosen.filter }
-            .run(calls);
+    match force {
+        true => one_by_one(calls, "release_many", ids, options.as_ref()),
+        false => calls.for_all_named("release", (ids, token), options.as_ref()),
     }
-    if *force {
-        return one_by_one(calls, "release_many", ids, given(true).as_ref());
-    }
-    // Several ids are one batch, if the server knows batches.
-    if ids.len() > 1
-        && let Some(outcome) = calls.for_all_ids("release_many", ids, given(false).as_ref())?
-    {
-        return Ok(outcome);
-    }
-    calls.for_each_id("release", ids, given(false).as_ref())
 }
 
 /// `lycosa bury`
@@ -99,12 +87,11 @@ fn change(chosen: &ChosenArguments, change: &Change<'_>) -> anyhow::Result<Outco
 pub(crate) fn kick(arguments: &KickArguments) -> anyhow::Result<Outcome> {
     let KickArguments { tube, unclear, count, id, filter, client } = arguments;
     if let Some(number) = unclear.first() {
-        return Err(Usage(format!(
-            "kick {tube} {number} is not clear: `lycosa kick {tube} --id {}` makes these tasks ready, `lycosa kick {tube} --count \
-             {number}` the first {number}",
-            unclear.join(",")
-        ))
-        .into());
+        let ids = unclear.join(",");
+        bail!(Usage(format!(
+            "kick {tube} {number} is not clear: `lycosa kick {tube} --id {ids}` makes these tasks ready, `lycosa kick {tube} --count \
+             {number}` the first {number}"
+        )));
     }
     let session = &Session::open(client)?;
     let calls = TubeCalls { session, client, tube };
@@ -155,13 +142,13 @@ fn call_many(
     let values = calls.call(many, Value::array(ids.iter().copied()), options);
     let values = values.map_err(|error| match error.kind() {
         // Every Lycosa has it; the tube exists, or the error would say so.
-        Some(Kind::NoSuchProcedure) => {
+        Some(kind @ Kind::NoSuchProcedure) => {
             let text = format!("this server has no method {many}: it runs the Lua module");
-            explain::replaced(error, text, Kind::NoSuchProcedure)
+            explain::replaced(error, text, kind)
         }
         _ => error,
     })?;
-    Ok(Task::read_many(values.first().unwrap_or(&Value::Nil))?.unwrap_or_default())
+    Task::many_of(&values)
 }
 
 /// The error of a batch of one task, without the task's id, which the line names already.
@@ -175,9 +162,9 @@ fn refusal(error: &anyhow::Error) -> Option<Kind> {
     error.downcast_ref().and_then(Error::kind)
 }
 
-/// Whether the next task may fare better.
-fn is_about_a_task(kind: Kind) -> bool {
-    matches!(kind, Kind::NoSuchTask | Kind::NotTaken | Kind::NotBuried)
+/// Whether the server refused a call for a task, so that the next task may fare better.
+fn is_about_a_task(error: &anyhow::Error) -> bool {
+    matches!(refusal(error), Some(Kind::NoSuchTask | Kind::NotTaken | Kind::NotBuried))
 }
 
 impl Change<'_> {
@@ -187,28 +174,27 @@ impl Change<'_> {
         // The method for many tasks.
         let many = &format!("{}_many", self.verb);
         let choice = self.choice_in_state()?;
-        listing::check_choice(session, tube, &choice)?;
         let mut ids = Vec::new();
         listing::each_chosen(session, tube, &choice, self.filter.limit.unwrap_or(u64::MAX), |task| {
             ids.extend(task.as_array().and_then(|task| task.first()).and_then(Value::as_u64));
             Ok(())
         })?;
         if !self.filter.yes && !ids.is_empty() {
-            let (verb, count) = (self.verb, ids.len());
             if client.json {
-                output::line(json!({ "tube": tube, "chosen": count }))?;
+                output::line(json!({ "tube": tube, "chosen": ids.len() }))?;
             }
-            confirm::may_change(verb, tube, count as u64)?;
+            confirm::may_change(self.verb, tube, ids.len() as u64)?;
         }
         let (mut changed, mut refused) = (0, 0);
+        let call = |ids: &[u64]| call_many(calls, many, ids, self.options.as_ref());
         for batch in ids.chunks(BATCH) {
-            match call_many(calls, many, batch, self.options.as_ref()) {
+            match call(batch) {
                 Ok(tasks) => changed += tasks.len() as u64,
-                Err(error) if batch.len() > 1 && refusal(&error).is_some_and(is_about_a_task) => {
+                Err(error) if batch.len() > 1 && is_about_a_task(&error) => {
                     for id in batch {
-                        match call_many(calls, many, &[*id], self.options.as_ref()) {
+                        match call(&[*id]) {
                             Ok(tasks) => changed += tasks.len() as u64,
-                            Err(error) if refusal(&error).is_some_and(is_about_a_task) => {
+                            Err(error) if is_about_a_task(&error) => {
                                 refused += 1;
                                 if refused <= NAMED {
                                     eprintln!("lycosa: {tube} {id}: {}", of_task(*id, &error));

@@ -7,10 +7,10 @@ use serde_json::json;
 
 use crate::arguments::AdminArguments;
 use crate::outcome::Outcome;
-use crate::output;
-use crate::payload;
+use crate::role::info;
 use crate::session::Session;
 use crate::values::number_of;
+use crate::{output, payload};
 
 /// How long a snapshot may take.
 pub(crate) const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -18,15 +18,13 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) fn run(arguments: &AdminArguments) -> anyhow::Result<Outcome> {
     let session = Session::open_admin(&arguments.data_dir)?;
     session.call_waiting("box.snapshot", Vec::new(), LONGEST)?;
-    let info = session.call("box.info", Vec::new())?.into_iter().next().context("no box.info")?;
+    let info = info(&session)?;
     let checkpoint = info.get("checkpoint").context("the server says nothing about checkpoints")?;
     if arguments.json {
-        output::line(json!({ "checkpoint": payload::to_json(checkpoint) }))?;
-        return Ok(Outcome::Done);
+        return output::done(json!({ "checkpoint": payload::to_json(checkpoint) }));
     }
     let Some(last) = checkpoint.get("last") else {
-        output::line("nothing has changed since the last snapshot")?;
-        return Ok(Outcome::Done);
+        return output::done("nothing has changed since the last snapshot");
     };
     output::line(format_args!(
         "snapshot of {} rows, {} bytes, written in {:.2} s; requests were held for {} us at the most",
@@ -35,10 +33,6 @@ pub(crate) fn run(arguments: &AdminArguments) -> anyhow::Result<Outcome> {
         number_of(last, "duration_us") as f64 / 1e6,
         number_of(checkpoint, "longest_pause_us"),
     ))?;
-    output::line(format_args!(
-        "the data folder takes {} of {} bytes",
-        number_of(checkpoint, "disk_used"),
-        number_of(checkpoint, "disk_bound"),
-    ))?;
-    Ok(Outcome::Done)
+    let [used, bound] = ["disk_used", "disk_bound"].map(|name| number_of(checkpoint, name));
+    output::done(format_args!("the data folder takes {used} of {bound} bytes"))
 }

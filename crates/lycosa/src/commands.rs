@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use lycosa_client::{Error, Kind, Value};
 use serde_json::json;
@@ -13,19 +13,11 @@ use crate::arguments::{
     AckArguments, ClientArguments, NamedTasks, TakeArguments, TouchArguments, TubeCommand,
     TubeCreateArguments, TubeEndArguments,
 };
-use crate::confirm;
-use crate::listing;
 use crate::outcome::{Outcome, Usage};
 use crate::output::{self, Task};
-use crate::payload;
-use crate::session::Session;
-use crate::tube_options::{self, Needs};
-use crate::values::{name_of, seconds};
-
-/// The name under which a method of a tube is called.
-pub(crate) fn method(tube: &str, method: &str) -> String {
-    format!("queue.tube.{tube}:{method}")
-}
+use crate::session::{Session, connect_options, method};
+use crate::values::{inside, name_of, pairs, seconds};
+use crate::{confirm, listing, payload, tube_options};
 
 /// Collects named options into a map.
 pub(crate) fn options<const N: usize>(pairs: [(&str, Option<Value>); N]) -> Value {
@@ -58,9 +50,8 @@ fn end(arguments: &TubeEndArguments, verb: &str, done: &str) -> anyhow::Result<O
     let session = Session::open(client)?;
     if !yes {
         let statistics = session.statistics(Some(tube))?;
-        let total =
-            statistics.first().and_then(|value| value.get("tasks")?.get("total")?.as_u64()).unwrap_or(0);
-        may_end(tube, verb, total)?;
+        let total = statistics.first().and_then(|value| inside(value, &["tasks", "total"])?.as_u64());
+        may_end(tube, verb, total.unwrap_or(0))?;
     }
     session.call(&method(tube, verb), Vec::new())?;
     say(client, tube, done)
@@ -73,10 +64,9 @@ fn may_end(tube: &str, verb: &str, total: u64) -> anyhow::Result<()> {
         return confirm::ask(&format!("{verb} tube {tube}? Its {total} {tasks} lost."));
     }
     if total > MAX_UNASKED {
-        return Err(Usage(format!(
+        bail!(Usage(format!(
             "{verb} would remove the {total} tasks of tube \"{tube}\", and there is no terminal to ask on: --yes does it"
-        ))
-        .into());
+        )));
     }
     Ok(())
 }
@@ -86,45 +76,37 @@ fn say(client: &ClientArguments, tube: &str, what: &str) -> anyhow::Result<Outco
 }
 
 fn create(arguments: &TubeCreateArguments) -> anyhow::Result<Outcome> {
-    let given = [
-        ("--ttl", Needs::Ttl, arguments.ttl.is_some()),
-        ("--ttr", Needs::Ttl, arguments.ttr.is_some()),
-        ("--pri", Needs::Ttl, arguments.pri.is_some()),
-        ("--capacity", Needs::Capacity, arguments.capacity.is_some()),
-    ];
-    let (name, kind) = (&arguments.tube, name_of(&arguments.kind));
-    let kind = kind.as_str();
-    tube_options::check_type(kind, "a tube", &given)?;
-    tube_options::check_name(name)?;
-    let session = Session::open(&arguments.client)?;
-    let tubes = listing::tubes(&session).unwrap_or_default();
-    if let Some(existing) = tubes.iter().find(|line| line.name == *name) {
-        let is_other = !existing.kind.is_empty() && existing.kind != kind;
-        if is_other || !arguments.if_not_exists {
-            let advice = if is_other {
-                format!("; `lycosa tube drop {name}` removes it and its tasks")
-            } else {
-                "; --if-not-exists accepts it".to_owned()
-            };
-            anyhow::bail!("tube \"{name}\" exists already, with the type {}{advice}", existing.kind);
-        }
-    }
+    let TubeCreateArguments { tube: name, if_not_exists, client, .. } = arguments;
+    let kind = &name_of(&arguments.kind);
     let options = options([
-        ("if_not_exists", flag(arguments.if_not_exists)),
+        ("if_not_exists", flag(*if_not_exists)),
         ("temporary", flag(arguments.temporary)),
         ("ttl", arguments.ttl.map(seconds)),
         ("ttr", arguments.ttr.map(seconds)),
         ("pri", arguments.pri.map(Value::from)),
         ("capacity", arguments.capacity.map(Value::from)),
     ]);
-    create_tube(&session, name, kind, options)?;
-    let existed = tubes.iter().any(|line| line.name == *name);
-    match (arguments.client.json, existed) {
-        (true, _) => return say(&arguments.client, name, if existed { "existed" } else { "created" }),
-        (false, true) => output::line(format_args!("tube {name} ({kind}) existed already"))?,
-        (false, false) => output::line(format_args!("created tube {name} ({kind})"))?,
+    tube_options::check_type(kind, "a tube", &options)?;
+    tube_options::check_name(name)?;
+    let session = Session::open(client)?;
+    let tubes = listing::tubes(&session).unwrap_or_default();
+    let existing = tubes.iter().find(|line| line.name == *name);
+    if let Some(existing) = existing {
+        let is_other = !existing.kind.is_empty() && existing.kind != *kind;
+        let advice = match is_other {
+            true => format!("; `lycosa tube drop {name}` removes it and its tasks"),
+            false => "; --if-not-exists accepts it".to_owned(),
+        };
+        if is_other || !if_not_exists {
+            bail!("tube \"{name}\" exists already, with the type {}{advice}", existing.kind);
+        }
     }
-    Ok(Outcome::Done)
+    create_tube(&session, name, kind, options)?;
+    match (client.json, existing) {
+        (true, _) => say(client, name, if existing.is_some() { "existed" } else { "created" }),
+        (false, Some(_)) => output::done(format_args!("tube {name} ({kind}) existed already")),
+        (false, None) => output::done(format_args!("created tube {name} ({kind})")),
+    }
 }
 
 /// Creates a tube; what the server says of it. One with the Lua module answers with an error although it has made the
@@ -153,47 +135,36 @@ const CALLS: [&str; 11] =
 /// Prints the statistics of one tube, or of all tubes.
 pub(crate) fn tube_stats(session: &Session, tube: Option<&str>, as_json: bool) -> anyhow::Result<Outcome> {
     let values = session.statistics(tube)?;
-    let statistics = values.first().context("the server answered no statistics")?;
-    let mut tubes = by_name(tube, statistics);
-    tubes.sort_by(|a, b| a.0.cmp(&b.0));
-    print_tubes(&tubes, as_json)?;
-    Ok(Outcome::Done)
-}
-
-/// Statistics with their names: the answer is that of `one`, or a map of all.
-pub(crate) fn by_name<'a>(one: Option<&str>, answer: &'a Value) -> Vec<(String, &'a Value)> {
-    match (one, answer) {
-        (Some(name), statistics) => vec![(name.to_owned(), statistics)],
-        (None, Value::Map(pairs)) => pairs
-            .iter()
-            .map(|(name, statistics)| (name.as_str().unwrap_or_default().to_owned(), statistics))
-            .collect(),
-        (None, _) => Vec::new(),
-    }
-}
-
-fn print_tubes(tubes: &[(String, &Value)], as_json: bool) -> io::Result<()> {
+    let mut tubes = by_name(tube, values.first().context("the server answered no statistics")?);
+    tubes.sort_by_key(|(name, _)| *name);
     if as_json {
-        for (name, statistics) in tubes {
-            output::line(json!({ "tube": name, "statistics": payload::to_json(statistics) }))?;
-        }
-        return Ok(());
+        return output::lines(
+            tubes,
+            |(name, statistics)| json!({ "tube": name, "statistics": payload::to_json(statistics) }),
+        );
     }
-    let number = |statistics: &Value, group: &str, name: &str| {
-        let value = statistics.get(group).and_then(|group| group.get(name));
-        value.and_then(Value::as_u64).unwrap_or(0).to_string()
-    };
     let print = |group: &str, names: &[&str]| {
         let heading: Vec<&str> = std::iter::once("tube").chain(names.iter().copied()).collect();
-        let row = |(name, statistics): &(String, &Value)| -> Vec<String> {
-            let numbers = names.iter().map(|n| number(statistics, group, n));
-            std::iter::once(name.clone()).chain(numbers).collect()
+        let row = |(name, statistics): &(&str, &Value)| -> Vec<String> {
+            let number =
+                |name: &&str| inside(statistics, &[group, name]).and_then(Value::as_u64).unwrap_or(0);
+            let numbers = names.iter().map(|name| number(name).to_string());
+            std::iter::once((*name).to_owned()).chain(numbers).collect()
         };
         output::table(&heading, tubes.iter().map(row))
     };
     print("tasks", &STATES)?;
     output::line("")?;
     print("calls", &CALLS)
+}
+
+/// Statistics with their names: the answer is that of `one`, or a map of all.
+pub(crate) fn by_name<'a>(one: Option<&'a str>, answer: &'a Value) -> Vec<(&'a str, &'a Value)> {
+    let named = |(name, statistics): &'a (Value, Value)| (name.as_str().unwrap_or_default(), statistics);
+    match one {
+        Some(name) => vec![(name, answer)],
+        None => pairs(Some(answer)).iter().map(named).collect(),
+    }
 }
 
 /// How far a command is, for a person at the terminal: a bar with the template `counting` if the end is known, else a line of `open`.
@@ -214,81 +185,55 @@ pub(crate) fn bytes_bar(size: Option<u64>) -> ProgressBar {
 }
 
 pub(crate) fn take(arguments: &TakeArguments) -> anyhow::Result<Outcome> {
-    let wait = arguments.timeout;
-    let session = Session::open_joined(&arguments.client, &arguments.session)?;
-    let identity = if arguments.client.json && !arguments.ack && arguments.lease.is_none() {
-        Some(session.identify()?)
-    } else {
-        None
+    let TakeArguments { tube, timeout, count, limit, ack, lease, session, client } = arguments;
+    let session = &Session::open_joined(client, session)?;
+    let shows_session = client.json && !ack && lease.is_none();
+    let identity = shows_session.then(|| session.identify()).transpose()?;
+    let lease = lease.map(|lease| Value::map([("lease", seconds(lease))]));
+    // The limit is that of one call.
+    let (rounds, take, acknowledge) = match limit {
+        Some(_) => (1, "take_many", "ack_many"),
+        None => (*count, "take", "ack"),
     };
-    if let Some(limit) = arguments.limit {
-        return take_many(arguments, &session, limit, wait, identity.as_deref());
-    }
-    for taken in 0..arguments.count {
-        let name = method(&arguments.tube, "take");
-        let given = std::iter::once(seconds(arguments.timeout)).chain(lease(arguments)).collect();
-        let values = session.call_waiting(&name, given, wait)?;
-        let Some(task) = values.first().map(Task::read).transpose()?.flatten() else {
-            if taken > 0 {
-                return Ok(Outcome::Done);
+    for round in 0..rounds {
+        let given = limit.map(Value::from).into_iter().chain([seconds(*timeout)]).chain(lease.clone());
+        let values = session.call_waiting(&method(tube, take), given.collect(), *timeout)?;
+        let tasks = match limit {
+            Some(_) => Task::many_of(&values)?,
+            None => Task::of(&values)?.into_iter().collect(),
+        };
+        output::tasks(&tasks, client.json, identity.as_deref())?;
+        let Some(first) = tasks.first() else {
+            if round > 0 {
+                break;
             }
-            say_why_nothing(&session, &arguments.tube);
+            say_why_nothing(session, tube);
             return Ok(Outcome::NoTask);
         };
-        if arguments.client.json {
-            output::line(task.json(identity.as_deref()))?;
-        } else {
-            task.print()?;
-        }
-        if arguments.ack {
-            session.call(&method(&arguments.tube, "ack"), vec![task.id.into()])?;
+        if *ack {
+            let ids = limit.map(|_| Value::array(tasks.iter().map(|task| task.id)));
+            session.call(&method(tube, acknowledge), vec![ids.unwrap_or(first.id.into())])?;
         }
     }
     Ok(Outcome::Done)
 }
 
-/// The options of a take for a lease.
-fn lease(arguments: &TakeArguments) -> Option<Value> {
-    arguments.lease.map(|lease| Value::map([("lease", seconds(lease))]))
-}
-
 /// Says that no task could be taken, and what the tube holds instead.
 fn say_why_nothing(session: &Session, tube: &str) {
-    let counts = session.call("queue.statistics", vec![tube.into()]).ok();
-    let count = |state: &str| counts.as_ref()?.first()?.get("tasks")?.get(state)?.as_u64();
-    let others = [("taken", count("taken")), ("delayed", count("delayed")), ("buried", count("buried"))];
+    let counts = session.call("queue.statistics", vec![tube.into()]).unwrap_or_default();
+    let count = |state| counts.first().and_then(|counts| inside(counts, &["tasks", state])?.as_u64());
+    let others = ["taken", "delayed", "buried"].map(|state| (count(state).unwrap_or(0), state));
     let others: Vec<String> = others
         .iter()
-        .filter_map(|(state, count)| count.filter(|count| *count > 0).map(|count| format!("{count} {state}")))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, state)| format!("{count} {state}"))
         .collect();
     let others = if others.is_empty() { String::new() } else { format!("; {}", others.join(", ")) };
     eprintln!("lycosa: no task is ready in tube \"{tube}\"{others}");
 }
 
-/// Takes the ready tasks with one call, up to the limit.
-fn take_many(
-    arguments: &TakeArguments,
-    session: &Session,
-    limit: u32,
-    wait: Duration,
-    identity: Option<&str>,
-) -> anyhow::Result<Outcome> {
-    let name = method(&arguments.tube, "take_many");
-    let given =
-        [Value::from(limit), seconds(arguments.timeout)].into_iter().chain(lease(arguments)).collect();
-    let values = session.call_waiting(&name, given, wait)?;
-    let tasks = Task::read_many(values.first().unwrap_or(&Value::Nil))?.unwrap_or_default();
-    output::tasks(&tasks, arguments.client.json, identity)?;
-    if tasks.is_empty() {
-        say_why_nothing(session, &arguments.tube);
-        return Ok(Outcome::NoTask);
-    }
-    if arguments.ack {
-        let ids = Value::array(tasks.iter().map(|task| task.id));
-        session.call(&method(&arguments.tube, "ack_many"), vec![ids])?;
-    }
-    Ok(Outcome::Done)
-}
+/// Tasks by their ids, or by the tokens of their leases.
+type Named<'a> = (&'a [u64], &'a [String]);
 
 /// A tube whose methods a command calls.
 #[derive(Clone, Copy)]
@@ -310,30 +255,8 @@ impl TubeCalls<'_> {
         self.session.call(&method(self.tube, name), arguments)
     }
 
-    /// Calls a method for all of the ids at once. None if the server has no such method: it runs the Lua module.
-    pub(crate) fn for_all_ids(
-        &self,
-        name: &str,
-        ids: &[u64],
-        extra: Option<&Value>,
-    ) -> anyhow::Result<Option<Outcome>> {
-        match self.call(name, Value::array(ids.iter().copied()), extra) {
-            Ok(values) => {
-                let tasks = Task::read_many(values.first().unwrap_or(&Value::Nil))?.unwrap_or_default();
-                output::tasks(&tasks, self.client.json, None)?;
-                Ok(Some(Outcome::Done))
-            }
-            Err(error) if error.kind() == Some(Kind::NoSuchProcedure) => Ok(None),
-            Err(Error::Server { message, .. }) => {
-                eprintln!("lycosa: {}: {message}", self.tube);
-                Ok(Some(Outcome::Refused))
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
     /// Calls a method for each of the ids, or tokens of leases; goes on after one that is refused.
-    pub(crate) fn for_each_id<T: Clone + Into<Value> + Display>(
+    fn for_each<T: Clone + Into<Value> + Display>(
         &self,
         name: &str,
         ids: &[T],
@@ -342,11 +265,7 @@ impl TubeCalls<'_> {
         let mut outcome = Outcome::Done;
         for id in ids {
             match self.call(name, id.clone().into(), extra) {
-                Ok(values) => match values.first().map(Task::read).transpose()?.flatten() {
-                    Some(task) if self.client.json => output::line(task.json(None))?,
-                    Some(task) => task.print()?,
-                    None => {}
-                },
+                Ok(values) => output::tasks(Task::of(&values)?.as_slice(), self.client.json, None)?,
                 Err(Error::Server { message, .. }) => {
                     eprintln!("lycosa: {} {id}: {message}", self.tube);
                     outcome = Outcome::Refused;
@@ -361,12 +280,36 @@ impl TubeCalls<'_> {
     pub(crate) fn for_each_named(
         &self,
         name: &str,
-        (ids, tokens): (&[u64], &[String]),
+        tasks: Named<'_>,
         extra: Option<&Value>,
     ) -> anyhow::Result<Outcome> {
-        match tokens {
-            [] => self.for_each_id(name, ids, extra),
-            tokens => self.for_each_id(name, tokens, extra),
+        match tasks {
+            (ids, []) => self.for_each(name, ids, extra),
+            (_, tokens) => self.for_each(name, tokens, extra),
+        }
+    }
+
+    /// The same, where several ids are one batch, unless the server runs the Lua module, which has no batches.
+    pub(crate) fn for_all_named(
+        &self,
+        name: &str,
+        tasks: Named<'_>,
+        extra: Option<&Value>,
+    ) -> anyhow::Result<Outcome> {
+        let (ids @ [_, _, ..], _) = tasks else { return self.for_each_named(name, tasks, extra) };
+        match self.call(&format!("{name}_many"), Value::array(ids.iter().copied()), extra) {
+            Ok(values) => {
+                output::tasks(&Task::many_of(&values)?, self.client.json, None)?;
+                Ok(Outcome::Done)
+            }
+            Err(error) if error.kind() == Some(Kind::NoSuchProcedure) => {
+                self.for_each_named(name, tasks, extra)
+            }
+            Err(Error::Server { message, .. }) => {
+                eprintln!("lycosa: {}: {message}", self.tube);
+                Ok(Outcome::Refused)
+            }
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -374,13 +317,7 @@ impl TubeCalls<'_> {
 pub(crate) fn ack(arguments: &AckArguments) -> anyhow::Result<Outcome> {
     let AckArguments { tube, tasks: NamedTasks { ids, token, session, client } } = arguments;
     let session = &Session::open_joined(client, session)?;
-    let calls = TubeCalls { session, client, tube };
-    if ids.len() > 1
-        && let Some(outcome) = calls.for_all_ids("ack_many", ids, None)?
-    {
-        return Ok(outcome);
-    }
-    calls.for_each_named("ack", (ids, token), None)
+    TubeCalls { session, client, tube }.for_all_named("ack", (ids, token), None)
 }
 
 pub(crate) fn touch(arguments: &TouchArguments) -> anyhow::Result<Outcome> {
@@ -407,7 +344,7 @@ pub(crate) fn ping(client: &ClientArguments) -> anyhow::Result<Outcome> {
 
 /// How long the answer to a PING takes.
 fn pinged(client: &ClientArguments) -> anyhow::Result<Duration> {
-    let session = Session::open_within(client, PING_PATIENCE)?;
+    let session = Session::connect(&connect_options(client)?.start_patience(PING_PATIENCE))?;
     let (runtime, connection) = session.parts();
     let started = std::time::Instant::now();
     runtime.block_on(connection.ping()).map_err(|error| match error.kind() {

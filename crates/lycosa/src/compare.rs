@@ -14,19 +14,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use lycosa_client::{Array, Error, Kind, Value};
 use lycosa_iproto::keys::ballot;
-use lycosa_iproto::request::Body;
 use lycosa_iproto::vclock::Vclock;
-use lycosa_tuple::mp::Reader;
 use serde_json::{Value as Json, json};
 use sha1::{Digest, Sha1};
 
 use crate::arguments::CompareArguments;
+use crate::explain::{in_ballot, vote};
 use crate::outcome::Outcome;
-use crate::output;
-use crate::payload;
 use crate::peer::Peer;
-use crate::session::Session;
-use crate::space_pages::{EQ, INDEXES, Pages, PrimaryKey, SPACES, select, tuples};
+use crate::session::{Session, connect_options};
+use crate::space_pages::{EQ, INDEXES, Pages, PrimaryKey, SPACES, number, select, tuples};
+use crate::values::{cell, is_true, number_of, vclock};
+use crate::{output, payload};
 
 /// `_space`: who may read it sees every space.
 const SPACE: u32 = 280;
@@ -107,8 +106,7 @@ impl fmt::Display for Server {
 }
 
 pub(crate) fn run(arguments: &CompareArguments) -> anyhow::Result<Outcome> {
-    let peers = [Peer::parse("A", &arguments.a)?, Peer::parse("B", &arguments.b)?];
-    let [a, b] = peers;
+    let [a, b] = [Peer::parse("A", &arguments.a)?, Peer::parse("B", &arguments.b)?];
     let servers = [Server::open('A', a, arguments)?, Server::open('B', b, arguments)?];
     let deadline = Instant::now() + arguments.timeout;
     let clocks = meet(&servers, deadline, arguments)?;
@@ -116,8 +114,12 @@ pub(crate) fn run(arguments: &CompareArguments) -> anyhow::Result<Outcome> {
     report(&servers, &compared, arguments.client.json)
 }
 
+/// A space as both show it.
+type Pair = [Option<Space>; 2];
 /// The spaces of both by their numbers.
-type Spaces = BTreeMap<u32, [Option<Space>; 2]>;
+type Spaces = BTreeMap<u32, Pair>;
+/// Two summaries, and the first difference.
+type Read = ([Option<Summary>; 2], Option<(Value, Difference)>);
 
 /// The comparison of a space, and its time.
 struct Compared {
@@ -149,11 +151,9 @@ fn compare_until_same(
         }
         let now = [servers[0].vclock()?, servers[1].vclock()?];
         let differs = done.values().any(|space| space.verdict == Verdict::Different);
-        if !differs || now == clocks || arguments.any_vclock {
-            return Ok(Compared { spaces, verdicts: done, clocks, later: now });
-        }
-        if Instant::now() >= deadline {
-            let different = done.values_mut().filter(|space| space.verdict == Verdict::Different);
+        let is_over = !differs || now == clocks || arguments.any_vclock;
+        if is_over || Instant::now() >= deadline {
+            let different = done.values_mut().filter(|space| !is_over && space.verdict == Verdict::Different);
             different.for_each(|space| space.verdict = Verdict::Moving);
             return Ok(Compared { spaces, verdicts: done, clocks, later: now });
         }
@@ -197,9 +197,8 @@ fn meet(
 }
 
 impl Server {
-    fn open(letter: char, peer: Peer, arguments: &CompareArguments) -> anyhow::Result<Self> {
+    fn open(letter: char, mut peer: Peer, arguments: &CompareArguments) -> anyhow::Result<Self> {
         let mut client = arguments.client.clone();
-        let mut peer = peer;
         if let Some(user) = client.user.take().filter(|_| peer.is_guest()) {
             peer.user = user;
         }
@@ -208,23 +207,22 @@ impl Server {
             (client.tls_ca, client.tls_server_name) = (None, None);
         }
         let password = peer.password(client.password_file.as_deref())?;
-        let user = (!peer.is_guest()).then(|| (peer.user.clone(), password));
-        let session = Session::open_as(&client, user).with_context(|| format!("{letter} ({peer})"))?;
+        let mut options = connect_options(&client)?;
+        if !peer.is_guest() {
+            options = options.credentials(&peer.user, password);
+        }
+        let session = Session::connect(&options).with_context(|| format!("{letter} ({peer})"))?;
         Ok(Self { letter, peer, session })
     }
 
     /// The replicated part of its vclock. A VOTE needs no rights.
     fn vclock(&self) -> anyhow::Result<Vclock> {
         let (runtime, connection) = self.session.parts();
-        let vote = runtime.block_on(connection.request(&Body::Vote)).and_then(|vote| vote.first_value());
+        let vote = runtime.block_on(vote(connection));
         let vote = vote.with_context(|| format!("{self} does not tell its vclock"))?;
-        let Value::Map(vote) = vote else { bail!("{self}: its vote is {vote}, no map") };
-        let clock = vote.iter().find(|(key, _)| key.as_u64() == Some(ballot::VCLOCK.into()));
-        let (_, clock) = clock.with_context(|| format!("{self}: its vote has no vclock"))?;
-        let clock = clock.encode();
-        Ok(Vclock::decode(&mut Reader::new(&clock))
-            .with_context(|| format!("{self}: its vclock"))?
-            .replicated())
+        let clock = in_ballot(&vote, ballot::VCLOCK);
+        vclock(clock.with_context(|| format!("{self}: its vote has no vclock"))?)
+            .with_context(|| format!("{self}: its vclock"))
     }
 
     /// The spaces that the user may see, by their numbers.
@@ -238,11 +236,11 @@ impl Server {
                 let id = fields.first().and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok());
                 let id = id.with_context(|| format!("{self}: a space is {row}"))?;
                 let text = |field: usize| fields.get(field).and_then(Value::as_str).unwrap_or_default();
-                let flag = |name: &str| fields.get(5).and_then(|flags| flags.get(name));
+                let flags = fields.get(5).unwrap_or(&Value::Nil);
                 let left_out = match text(3) {
                     "memtx" if id == SEQUENCE_DATA => Some("values of sequences"),
-                    "memtx" if flag("temporary").and_then(Value::as_bool) == Some(true) => Some("temporary"),
-                    "memtx" if flag("group_id").and_then(Value::as_u64) == Some(1) => Some("local"),
+                    "memtx" if is_true(flags, "temporary") => Some("temporary"),
+                    "memtx" if number_of(flags, "group_id") == 1 => Some("local"),
                     "memtx" => None,
                     "sysview" => Some("view"),
                     "service" => Some("settings of a session"),
@@ -314,8 +312,7 @@ impl<'a> Rows<'a> {
             return Ok(false);
         };
         for tuple in tuples(&page) {
-            let first = tuple.field(0).and_then(|field| Reader::new(field).uint().ok());
-            if first.is_some_and(|first| self.local.contains(&first)) {
+            if number(tuple, 0).is_some_and(|first| self.local.contains(&first)) {
                 continue;
             }
             let key = key.of(tuple).context("a tuple without a key")?;
@@ -341,12 +338,7 @@ impl<'a> Rows<'a> {
 }
 
 /// Compares a space that at least one of the servers shows.
-fn compare(
-    servers: &[Server; 2],
-    id: u32,
-    pair: &[Option<Space>; 2],
-    spaces: &Spaces,
-) -> anyhow::Result<Comparison> {
+fn compare(servers: &[Server; 2], id: u32, pair: &Pair, spaces: &Spaces) -> anyhow::Result<Comparison> {
     let name = pair.iter().flatten().next().map(|space| space.name.clone()).unwrap_or_default();
     let unread = |verdict| Comparison { name: name.clone(), sides: [None, None], first: None, verdict };
     // Who may not read `_space` sees the spaces only that they may read.
@@ -371,14 +363,8 @@ fn compare(
 }
 
 /// What both have of a space, and the first difference.
-#[allow(clippy::type_complexity, reason = "two summaries and what was found on the way")]
-fn read(
-    servers: &[Server; 2],
-    id: u32,
-    pair: &[Option<Space>; 2],
-    spaces: &Spaces,
-) -> anyhow::Result<([Option<Summary>; 2], Option<(Value, Difference)>)> {
-    let is_local = |pair: &[Option<Space>; 2]| pair.iter().flatten().any(|space| space.left_out.is_some());
+fn read(servers: &[Server; 2], id: u32, pair: &Pair, spaces: &Spaces) -> anyhow::Result<Read> {
+    let is_local = |pair: &Pair| pair.iter().flatten().any(|space| space.left_out.is_some());
     let local: Vec<u64> =
         spaces.iter().filter(|(_, pair)| is_local(pair)).map(|(id, _)| u64::from(*id)).collect();
     let sorted = pair.iter().flatten().any(|space| space.key.as_ref().is_some_and(|(_, in_order)| !in_order));
@@ -444,6 +430,7 @@ impl Comparison {
         let side = |side: &Option<(u64, String)>| {
             side.as_ref().map(|(tuples, digest)| json!({ "tuples": tuples, "digest": digest }))
         };
+        let [a, b] = self.sides.each_ref().map(side);
         let first = self.first.as_ref().map(|(key, difference)| {
             let kind = match difference {
                 Difference::Changed => "changed".to_owned(),
@@ -451,22 +438,17 @@ impl Comparison {
             };
             json!({ "key": payload::to_json(key), "difference": kind })
         });
-        json!({
-            "space": self.name, "id": id, "verdict": self.verdict.name(), "a": side(&self.sides[0]),
-            "b": side(&self.sides[1]), "first": first,
-        })
+        let verdict = self.verdict.name();
+        json!({ "space": self.name, "id": id, "verdict": verdict, "a": a, "b": b, "first": first })
     }
 
     fn row(&self) -> Vec<String> {
-        let count = |side: &Option<(u64, String)>| {
-            side.as_ref().map_or_else(|| "-".to_owned(), |(tuples, _)| tuples.to_string())
-        };
+        let [a, b] = self.sides.each_ref().map(|side| cell(side.as_ref(), |(tuples, _)| tuples.to_string()));
         let digest = self.sides[0].as_ref().map(|(_, digest)| digest[..SHOWN_DIGEST].to_owned());
         let detail = match self.verdict {
             Verdict::Same => digest.unwrap_or_default(),
             _ => self.difference(),
         };
-        let (a, b) = (count(&self.sides[0]), count(&self.sides[1]));
         vec![self.name.clone(), a, b, self.verdict.name().to_owned(), detail]
     }
 }
@@ -507,10 +489,9 @@ fn report(
         let heading = ["space", "in A", "in B", "", "digest, or first difference"];
         output::table(&heading, compared.values().map(Comparison::row))?;
         let whole = at_vclocks(clocks, later);
-        let verdict = if is_same {
-            "the same".to_owned()
-        } else {
-            format!("{} differ", compared.len() - same - unread)
+        let verdict = match compared.len() - same - unread {
+            0 => "the same".to_owned(),
+            count => format!("{count} differ"),
         };
         output::line(format_args!("{} spaces, {whole}: {verdict}", compared.len()))?;
     }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use clap::{ArgAction, FromArgMatches};
 use clap_complete::Shell;
-use lycosa_client::Value;
 
 use crate::arguments::{self, Arguments, Command};
 use crate::outcome::Outcome;
@@ -86,11 +85,7 @@ fn ask(place: &Place) -> anyhow::Result<Vec<String>> {
     };
     match place.names {
         Names::Users => user::names(&session),
-        Names::Tubes => {
-            let values = session.call("queue.tube", Vec::new())?;
-            let tubes = values.first().and_then(Value::as_array).unwrap_or_default();
-            Ok(tubes.iter().filter_map(Value::as_str).map(str::to_owned).collect())
-        }
+        Names::Tubes => Ok(session.tubes()?),
     }
 }
 

@@ -198,14 +198,11 @@ fn seconds_now() -> f64 {
 
 /// The status of the instance, or of one tube, with its history.
 fn ask(session: &Session, tube: Option<&str>) -> anyhow::Result<Snapshot> {
-    let mut options = vec![(Value::from("history"), Value::Bool(true))];
-    options.push(match tube {
-        Some(tube) => (Value::from("tube"), Value::from(tube)),
-        None => (Value::from("limit"), Value::from(1_u64)),
-    });
-    let answer = session.call("queue.status", vec![Value::Map(options)])?;
+    let which = tube.map_or(("limit", Value::from(1_u64)), |tube| ("tube", Value::from(tube)));
+    let options = Value::map([("history", Value::Bool(true)), which]);
+    let page = session.ask("queue.status", vec![options], "the server returned no status")?;
     let mut snapshot = Snapshot::default();
-    snapshot.add_page(&answer.first().context("the server returned no status")?.encode())?;
+    snapshot.add_page(&page.encode())?;
     Ok(snapshot)
 }
 

@@ -2,20 +2,19 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
 use lycosa_client::Value;
 use serde_json::json;
 
 use crate::arguments::{ExpirationCommand, ExpirationStartArguments, ServerArguments};
-use crate::commands::by_name;
+use crate::commands::{by_name, flag, options};
 use crate::outcome::Outcome;
-use crate::output;
-use crate::payload;
 use crate::session::Session;
-use crate::values::{counted, number_of, text_of, time};
+use crate::values::{counted, is_true, number_of, text_of, time};
+use crate::{output, payload};
 
 /// Pause between two questions whether a dry run is over.
 const POLL: Duration = Duration::from_millis(50);
+const NO_STATISTICS: &str = "the server answers no statistics";
 
 pub(crate) fn run(command: ExpirationCommand) -> anyhow::Result<Outcome> {
     match command {
@@ -33,9 +32,8 @@ fn named(text: &str) -> Value {
 
 fn start(arguments: &ExpirationStartArguments) -> anyhow::Result<Outcome> {
     let session = Session::open_server(&arguments.access)?;
-    let flag = |is_set: bool| is_set.then_some(Value::Bool(true));
     let text = |value: &Option<String>| value.as_deref().map(Value::from);
-    let options = [
+    let options = options([
         ("field", Some(named(&arguments.field))),
         ("unit", text(&arguments.unit)),
         ("index", arguments.index.as_deref().map(named)),
@@ -51,27 +49,24 @@ fn start(arguments: &ExpirationStartArguments) -> anyhow::Result<Outcome> {
         ("transient", flag(arguments.transient)),
         ("if_not_exists", flag(arguments.if_not_exists && !arguments.dry_run)),
         ("dry_run", flag(arguments.dry_run)),
-    ];
-    let options = options.into_iter().filter_map(|(name, value)| Some((Value::from(name), value?)));
+    ]);
     let name = match arguments.dry_run {
         true => format!("dry-run {} of process {}", arguments.name, std::process::id()),
         false => arguments.name.clone(),
     };
-    let values = vec![name.as_str().into(), named(&arguments.space), Value::Map(options.collect())];
+    let values = vec![name.as_str().into(), named(&arguments.space), options];
     let task = session.call("expiration.start", values)?.into_iter().next().unwrap_or(Value::Nil);
     if arguments.dry_run {
         return finish_dry_run(&session, arguments, &name);
     }
     if arguments.access.client.json {
-        output::line(payload::to_json(&task))?;
-    } else {
-        let mode = match text_of(&task, "mode") {
-            "indexed" => "waits for the next deadline".to_owned(),
-            _ => format!("passes over the space in {} s", number_of(&task, "scan_time")),
-        };
-        output::line(format_args!("started {}: {mode}", arguments.name))?;
+        return output::done(payload::to_json(&task));
     }
-    Ok(Outcome::Done)
+    let mode = match text_of(&task, "mode") {
+        "indexed" => "waits for the next deadline".to_owned(),
+        _ => format!("passes over the space in {} s", number_of(&task, "scan_time")),
+    };
+    output::done(format_args!("started {}: {mode}", arguments.name))
 }
 
 /// Waits for a dry run, prints what it has counted, and removes it.
@@ -83,13 +78,11 @@ fn finish_dry_run(
     let stop = || session.call("expiration.stop", vec![name.into()]);
     let until = Instant::now() + arguments.dry_run_timeout;
     let result = loop {
-        let statistics = session.call("expiration.stats", vec![name.into()])?;
-        let statistics = statistics.into_iter().next().context("the server answers no statistics")?;
-        if statistics.get("done").and_then(Value::as_bool) == Some(true) {
+        let statistics = session.ask("expiration.stats", vec![name.into()], NO_STATISTICS)?;
+        if is_true(&statistics, "done") {
             break statistics;
         }
         if let Some(error) = statistics.get("error").and_then(Value::as_str) {
-            let error = error.to_owned();
             stop()?;
             anyhow::bail!("the dry run failed: {error}");
         }
@@ -109,8 +102,7 @@ fn finish_dry_run(
     let (oldest, newest) = (moment("oldest_us"), moment("newest_us"));
     if arguments.access.client.json {
         let space = &arguments.space;
-        output::line(json!({ "space": space, "due": due, "oldest_us": oldest, "newest_us": newest }))?;
-        return Ok(Outcome::Done);
+        return output::done(json!({ "space": space, "due": due, "oldest_us": oldest, "newest_us": newest }));
     }
     output::line(format_args!("{} of {} would be deleted now", counted(due, "tuple"), arguments.space))?;
     for (what, moment) in [("oldest", oldest), ("newest", newest)] {
@@ -131,10 +123,9 @@ fn ago(moment: u64) -> String {
 
 fn list(access: &ServerArguments) -> anyhow::Result<Outcome> {
     let session = Session::open_server(access)?;
-    let values = session.call("expiration.list", Vec::new())?;
-    let tasks = values.first().and_then(Value::as_array).unwrap_or_default();
+    let tasks = session.list("expiration.list", Vec::new())?;
     if access.client.json {
-        return output::objects(tasks);
+        return output::objects(&tasks);
     }
     if tasks.is_empty() {
         // The server names no task of a space of which the user may not know.
@@ -146,10 +137,7 @@ fn list(access: &ServerArguments) -> anyhow::Result<Outcome> {
             "no expiration tasks over what user '{user}' may see; ask with --data-dir or as admin for all"
         ));
     }
-    let shown = |task: &Value, name: &str| match task.get(name) {
-        Some(value) => value.as_str().map_or_else(|| payload::to_json(value).to_string(), str::to_owned),
-        None => String::new(),
-    };
+    let shown = |task: &Value, name: &str| task.get(name).map_or(String::new(), payload::plain);
     let archive = |task: &Value| match (task.get("archive_tube"), task.get("archive_space")) {
         (Some(_), _) => format!("tube {}", shown(task, "archive_tube")),
         (_, Some(_)) => format!("space {}", shown(task, "archive_space")),
@@ -159,8 +147,7 @@ fn list(access: &ServerArguments) -> anyhow::Result<Outcome> {
         let texts = ["name", "space", "field", "unit", "mode", "state"].map(|name| shown(task, name));
         texts.into_iter().chain([archive(task)]).collect()
     };
-    output::table(&["task", "space", "field", "unit", "mode", "state", "archive"], tasks.iter().map(row))?;
-    Ok(Outcome::Done)
+    output::table(&["task", "space", "field", "unit", "mode", "state", "archive"], tasks.iter().map(row))
 }
 
 /// Says that there is nothing to list. A script that counts lines gets none.
@@ -171,20 +158,20 @@ fn none(text: &str) -> anyhow::Result<Outcome> {
 
 fn stats(name: Option<&str>, access: &ServerArguments) -> anyhow::Result<Outcome> {
     let session = Session::open_server(access)?;
-    let values = session.call("expiration.stats", name.map(Value::from).into_iter().collect())?;
-    let statistics = values.first().context("the server answers no statistics")?;
-    let tasks = by_name(name, statistics);
+    let statistics =
+        session.ask("expiration.stats", name.map(Value::from).into_iter().collect(), NO_STATISTICS)?;
+    let tasks = by_name(name, &statistics);
     if access.client.json {
-        for (name, statistics) in &tasks {
-            output::line(json!({ "task": name, "statistics": payload::to_json(statistics) }))?;
-        }
-        return Ok(Outcome::Done);
+        return output::lines(
+            tasks,
+            |(name, statistics)| json!({ "task": name, "statistics": payload::to_json(statistics) }),
+        );
     }
     const NUMBERS: [&str; 8] =
         ["scanned", "expired", "changed", "undated", "passes", "lag_us", "longest_hold_us", "errors"];
     let rows = tasks.iter().map(|(name, statistics)| -> Vec<String> {
         let numbers = NUMBERS.map(|name| number_of(statistics, name).to_string());
-        [name.clone(), text_of(statistics, "state").to_owned()].into_iter().chain(numbers).collect()
+        [(*name).to_owned(), text_of(statistics, "state").to_owned()].into_iter().chain(numbers).collect()
     });
     let heading: Vec<&str> = ["task", "state"].into_iter().chain(NUMBERS).collect();
     output::table(&heading, rows)?;
@@ -203,17 +190,11 @@ fn stop(name: &str, if_exists: bool, access: &ServerArguments) -> anyhow::Result
     let statistics = values.first().filter(|value| !matches!(value, Value::Nil));
     if access.client.json {
         let statistics = statistics.map(payload::to_json);
-        output::line(json!({ "task": name, "done": "stopped", "statistics": statistics }))?;
-        return Ok(Outcome::Done);
+        return output::done(json!({ "task": name, "done": "stopped", "statistics": statistics }));
     }
-    match statistics {
-        Some(statistics) => {
-            let tuples = counted(number_of(statistics, "expired"), "tuple");
-            output::line(format_args!("stopped {name}, which has deleted {tuples} since it began"))?;
-        }
-        None => output::line(format_args!("there is no task {name}"))?,
-    }
-    Ok(Outcome::Done)
+    let Some(statistics) = statistics else { return output::done(format_args!("there is no task {name}")) };
+    let tuples = counted(number_of(statistics, "expired"), "tuple");
+    output::done(format_args!("stopped {name}, which has deleted {tuples} since it began"))
 }
 
 #[cfg(test)]

@@ -8,13 +8,7 @@ use lycosa_iproto::keys::ballot;
 use lycosa_iproto::request::Body;
 use lycosa_server::config::nearest;
 
-use crate::stats;
-use crate::values;
-
-/// An error of `queue.statistics` of one tube.
-pub(crate) async fn statistics(connection: &Connection, tube: &str, error: Error) -> Error {
-    call(connection, &format!("queue.tube.{tube}:statistics"), error).await
-}
+use crate::{stats, values};
 
 /// The tube in the name of a procedure, `queue.tube.NAME:METHOD`.
 fn tube_of(procedure: &str) -> Option<&str> {
@@ -66,8 +60,9 @@ pub(crate) async fn call(connection: &Connection, procedure: &str, error: Error)
              list {tube} --state taken` shows which connections hold what)"
         ),
         (Kind::AccessDenied, tube) => {
-            let user = connection_user(connection).await.or_else(|| user_in(&error.to_string()));
-            let user = user.as_deref().unwrap_or("USER");
+            let user = told(connection, "box.session.user").await;
+            let user = user.and_then(|user| user.as_str().map(str::to_owned));
+            let user = user.or_else(|| user_in(&error.to_string())).unwrap_or("USER".to_owned());
             match tube.filter(|tube| !tube.is_empty()) {
                 Some(tube) if user == "guest" => format!(
                     "{error}. --user NAME authenticates as a user; on the server's machine `lycosa user add NAME --tube {tube}` makes \
@@ -124,13 +119,18 @@ fn is_own(name: &str) -> bool {
 
 /// Says so if the server of this new connection waits for replicas before it replies. `None`: it does not, or says nothing.
 pub(crate) async fn missing_replicas(connection: &Connection) -> Option<String> {
-    let vote = connection.request(&Body::Vote).await.ok()?.first_value().ok()?;
+    let vote = vote(connection).await.ok()?;
     let (following, wanted) = replicas(&vote).filter(|(following, wanted)| wanted > following)?;
     Some(format!(
         "replies wait for replicas: replicas_before_reply is {wanted}, and {following} follow. What was asked may have been done; \
          its answer leaves when more of them follow. To go on without them, set replicas_before_reply to {following} and send the \
          server SIGHUP"
     ))
+}
+
+/// The answer to VOTE, which needs no rights.
+pub(crate) async fn vote(connection: &Connection) -> Result<Value, Error> {
+    connection.request(&Body::Vote).await?.first_value()
 }
 
 /// What a ballot says of replicas: how many follow, and how many each reply waits for.
@@ -141,8 +141,10 @@ pub(crate) fn replicas(vote: &Value) -> Option<(u64, u64)> {
 
 /// A field of the answer to VOTE.
 pub(crate) fn in_ballot(vote: &Value, key: u8) -> Option<&Value> {
-    let Value::Map(vote) = vote else { return None };
-    vote.iter().find(|(known, _)| known.as_u64() == Some(key.into())).map(|(_, value)| value)
+    values::pairs(Some(vote))
+        .iter()
+        .find(|(known, _)| known.as_u64() == Some(key.into()))
+        .map(|(_, value)| value)
 }
 
 /// The same error with another text and kind.
@@ -161,18 +163,20 @@ async fn read_only(connection: &Connection, refusal: &str) -> String {
             "this server takes no writes; its master is {master}: run the command there, or with --address {master}"
         );
     }
-    let info = async { connection.call("box.info", ()).await.ok()?.first_value().ok() };
-    match info.await {
-        Some(info) => {
-            let advice = match stats::leader(&info) {
-                None => "",
-                Some(0) => ": `lycosa cluster status` shows which members are not connected",
-                Some(_) => ". Run the command on its machine: `lycosa cluster status` shows the address",
-            };
-            format!("this server {}{advice}", stats::role(&info))
-        }
-        None => "this server takes no writes: `lycosa stats` says why, in the line `role`".to_owned(),
-    }
+    let Some(info) = told(connection, "box.info").await else {
+        return "this server takes no writes: `lycosa stats` says why, in the line `role`".to_owned();
+    };
+    let advice = match stats::leader(&info) {
+        None => "",
+        Some(0) => ": `lycosa cluster status` shows which members are not connected",
+        Some(_) => ". Run the command on its machine: `lycosa cluster status` shows the address",
+    };
+    format!("this server {}{advice}", stats::role(&info))
+}
+
+/// The value that a function without arguments returns, if the user may call it.
+async fn told(connection: &Connection, function: &str) -> Option<Value> {
+    connection.call(function, ()).await.ok()?.first_value().ok()
 }
 
 /// Says that there is no such tube, and which one may have been meant.
@@ -186,24 +190,19 @@ pub(crate) fn missing_tube(tube: &str, tubes: Vec<String>) -> String {
 
 /// The names of the tubes, if the server tells them.
 async fn tubes(connection: &Connection) -> Option<Vec<String>> {
-    let values = connection.call("queue.tube", ()).await.ok()?.first_value().ok()?;
+    let values = told(connection, "queue.tube").await?;
     Some(values.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
 /// ` is 256 MiB` for a setting that is a size, or nothing if the server does not tell.
 async fn limit(connection: &Connection, setting: &str) -> String {
-    let known = async {
-        let values = connection.call("box.cfg", ()).await.ok()?.first_value().ok()?;
-        let value = values.get(setting)?;
-        let size = value.as_u64().map(values::bytes);
-        size.or_else(|| value.as_str().map(str::to_owned))
+    let size = |value: &Value| match value.as_u64() {
+        Some(size) => Some(values::bytes(size)),
+        None => value.as_str().map(str::to_owned),
     };
-    known.await.map(|size| format!(" is {size}")).unwrap_or_default()
-}
-
-async fn connection_user(connection: &Connection) -> Option<String> {
-    let value = connection.call("box.session.user", ()).await.ok()?.first_value().ok()?;
-    value.as_str().map(str::to_owned)
+    let settings = told(connection, "box.cfg").await;
+    let size = settings.as_ref().and_then(|settings| size(settings.get(setting)?));
+    size.map(|size| format!(" is {size}")).unwrap_or_default()
 }
 
 /// The user in a refusal. Users without a grant on `box.session.user` may not ask.
@@ -214,25 +213,21 @@ fn user_in(refusal: &str) -> Option<String> {
 
 /// An error of connecting, with what to do about it.
 pub(crate) fn connect(error: Error) -> anyhow::Error {
-    match (&error, error.kind()) {
+    let advice = match (&error, error.kind()) {
         (Error::Connect { address, .. }, _) => {
-            let advice = format!("{error}. Is a server running at {address}? `lycosa` starts one here");
-            anyhow::Error::new(error).context(advice)
+            format!("{error}. Is a server running at {address}? `lycosa` starts one here")
         }
-        (Error::Timeout(_), _) => {
-            let advice = format!(
-                "no connection, {error}: the address is not reachable, the server hangs, or it is not a Lycosa or Tarantool \
-                 (HTTP and TLS wait for the client to begin: with TLS the address begins with tls://)"
-            );
-            anyhow::Error::new(error).context(advice)
+        (Error::Timeout(_), _) => format!(
+            "no connection, {error}: the address is not reachable, the server hangs, or it is not a Lycosa or Tarantool \
+             (HTTP and TLS wait for the client to begin: with TLS the address begins with tls://)"
+        ),
+        (_, Some(kind @ Kind::WrongCredentials)) => {
+            let text = "wrong user or password (--user, LYCOSA_PASSWORD or --password-file)".to_owned();
+            return replaced(error, text, kind).into();
         }
-        (_, Some(Kind::WrongCredentials)) => anyhow::Error::new(replaced(
-            error,
-            "wrong user or password (--user, LYCOSA_PASSWORD or --password-file)".to_owned(),
-            Kind::WrongCredentials,
-        )),
-        _ => error.into(),
-    }
+        _ => return error.into(),
+    };
+    anyhow::Error::new(error).context(advice)
 }
 
 #[cfg(test)]

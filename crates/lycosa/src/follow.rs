@@ -18,6 +18,7 @@ use crate::peer::Peer;
 use crate::role::info;
 use crate::session::Session;
 use crate::shadow;
+use crate::values::{array_of, text_of};
 
 /// Pause between two looks at the server.
 const POLL: Duration = Duration::from_millis(50);
@@ -25,6 +26,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// The setting with the master's address. In a variable of the environment the password is hidden from other accounts.
 const REPLICATION: &str = "replication";
 const REPLICATION_VARIABLE: &str = "LYCOSA_REPLICATION";
+const READ_ONLY: &str = "read-only";
 
 /// The arguments of `lycosa serve`; prints the next steps.
 pub(crate) fn arguments(arguments: FollowArguments) -> anyhow::Result<ServeArguments> {
@@ -60,7 +62,7 @@ pub(crate) fn rehearse(arguments: FollowArguments) -> anyhow::Result<Outcome> {
         }
         if let Ok(session) = Session::open_admin(&data) {
             let info = info(&session)?;
-            if info.get("status").and_then(Value::as_str) == Some("running") {
+            if text_of(&info, "status") == "running" {
                 break (session, info);
             }
         }
@@ -74,11 +76,8 @@ pub(crate) fn rehearse(arguments: FollowArguments) -> anyhow::Result<Outcome> {
 
 /// Whether the server has `peer` for a master.
 fn follows(info: &Value, peer: &Peer) -> bool {
-    let masters = info.get("masters").and_then(Value::as_array).unwrap_or_default();
-    masters.iter().any(|master| {
-        let address = master.get("peer").and_then(Value::as_str).unwrap_or_default();
-        address.rsplit('@').next() == Some(peer.address.as_str())
-    })
+    let is_peer = |master: &Value| text_of(master, "peer").rsplit('@').next() == Some(peer.address.as_str());
+    array_of(info, "masters").iter().any(is_peer)
 }
 
 /// A server of this command, which ends with it.
@@ -121,18 +120,16 @@ impl Drop for Server {
 
 /// The master, and what `lycosa serve` is to be given to follow it.
 fn settings(master: &str, mut serve: ServeArguments) -> anyhow::Result<(Peer, ServeArguments)> {
-    for (flag, _) in &serve.flags {
-        if ["replication", "read-only"].contains(&flag.as_str()) {
-            return Err(Usage(format!(
-                "--{flag} does not go with follow, which sets it: use `lycosa serve` with --replication and --read-only"
-            ))
-            .into());
-        }
+    let own = |(flag, _): &&(String, String)| [REPLICATION, READ_ONLY].contains(&flag.as_str());
+    if let Some((flag, _)) = serve.flags.iter().find(own) {
+        bail!(Usage(format!(
+            "--{flag} does not go with follow, which sets it: use `lycosa serve` with --replication and --read-only"
+        )));
     }
     let peer = Peer::parse("MASTER", master)?;
     let password = peer.password(None)?;
     serve.flags.push((REPLICATION.to_owned(), peer.uri(&password)));
-    serve.flags.push(("read-only".to_owned(), "true".to_owned()));
+    serve.flags.push((READ_ONLY.to_owned(), "true".to_owned()));
     Ok((peer, serve))
 }
 

@@ -5,25 +5,20 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use anyhow::Context;
 use lycosa_client::Value;
+use serde_json::json;
 
 use crate::arguments::{AdminArguments, ServerArguments, SessionCommand};
 use crate::listing::{distance, member, natural, one_line};
 use crate::outcome::Outcome;
 use crate::output;
-use crate::payload;
 use crate::session::Session;
-use crate::values::{text_of, time};
+use crate::values::{array_of, cell, inside, pairs, text_of, time};
 
 /// Names of the table's columns.
 const COLUMNS: [&str; 5] = ["user", "connections", "since", "taken tasks", "longest held"];
 /// Characters of addresses, and of tubes, that the table shows.
 const SHOWN: usize = 80;
-
-fn array<'a>(map: &'a Value, name: &str) -> &'a [Value] {
-    map.get(name).and_then(Value::as_array).unwrap_or_default()
-}
 
 /// Addresses of the connections that hold tasks, asked for when the first is needed.
 pub(crate) struct Holders<'a> {
@@ -42,8 +37,8 @@ impl<'a> Holders<'a> {
         let connection = member(task, "connection")?.as_u64()?;
         let addresses = self.addresses.get_or_init(|| {
             let answer = self.session.call("queue.sessions", Vec::new()).unwrap_or_default();
-            let sessions = answer.first().map(|answer| array(answer, "sessions")).unwrap_or_default();
-            let connections = sessions.iter().flat_map(|session| array(session, "connections"));
+            let sessions = answer.first().map(|answer| array_of(answer, "sessions")).unwrap_or_default();
+            let connections = sessions.iter().flat_map(|session| array_of(session, "connections"));
             connections
                 .filter_map(|one| Some((one.get("id")?.as_u64()?, text_of(one, "address").to_owned())))
                 .filter(|(_, address)| !address.is_empty())
@@ -73,17 +68,17 @@ pub(crate) fn run(command: &SessionCommand) -> anyhow::Result<Outcome> {
     match command {
         SessionCommand::List { tube, older_than, server } => list(tube.as_deref(), *older_than, server),
         SessionCommand::Release { connection, reason, admin } => {
-            steer("lycosa.session.release", "released", *connection, reason.as_deref(), admin)
+            steer("release", "released", *connection, reason.as_deref(), admin)
         }
         SessionCommand::Disconnect { connection, reason, admin } => {
-            steer("lycosa.session.disconnect", "disconnected", *connection, reason.as_deref(), admin)
+            steer("disconnect", "disconnected", *connection, reason.as_deref(), admin)
         }
     }
 }
 
 /// Releases what the session of a connection holds, or closes the connection.
 fn steer(
-    function: &str,
+    verb: &str,
     done: &str,
     connection: u64,
     reason: Option<&str>,
@@ -91,12 +86,9 @@ fn steer(
 ) -> anyhow::Result<Outcome> {
     let session = Session::open_admin(&admin.data_dir)?;
     let options = Value::map(reason.map(|reason| ("reason", reason)));
-    session.call(function, vec![connection.into(), options])?;
-    output::said(
-        admin.json,
-        serde_json::json!({ "connection": connection, "done": done }),
-        format_args!("{done} connection {connection}"),
-    )
+    session.call(&format!("lycosa.session.{verb}"), vec![connection.into(), options])?;
+    let object = json!({ "connection": connection, "done": done });
+    output::said(admin.json, object, format_args!("{done} connection {connection}"))
 }
 
 fn list(
@@ -105,18 +97,15 @@ fn list(
     server: &ServerArguments,
 ) -> anyhow::Result<Outcome> {
     let session = Session::open_server(server)?;
-    let answer = session.call("queue.sessions", Vec::new())?;
-    let answer = answer.first().context("the server returned no sessions")?;
+    let answer = session.ask("queue.sessions", Vec::new(), "the server returned no sessions")?;
     let is_shown = |session: &&Value| {
-        let holds = |tube: &str| session.get("taken").is_some_and(|taken| taken.get(tube).is_some());
+        let holds = |tube: &str| inside(session, &["taken", tube]).is_some();
         let held_for = session.get("taken_at").and_then(distance);
         tube.is_none_or(holds) && older_than.is_none_or(|limit| held_for.is_some_and(|held| held >= limit))
     };
-    let sessions: Vec<&Value> = array(answer, "sessions").iter().filter(is_shown).collect();
+    let sessions: Vec<&Value> = array_of(&answer, "sessions").iter().filter(is_shown).collect();
     if server.client.json {
-        for session in &sessions {
-            output::line(payload::to_json(session))?;
-        }
+        output::objects(sessions)?;
     } else if sessions.is_empty() {
         if let Some(tube) = tube {
             // A tube that does not exist is an error.
@@ -129,7 +118,7 @@ fn list(
     } else {
         output::table(&COLUMNS, sessions.iter().map(|session| row(session)))?;
     }
-    if answer.get("complete").and_then(Value::as_bool) == Some(false) {
+    if answer.get("complete") == Some(&Value::Bool(false)) {
         eprintln!(
             "lycosa: more tasks are taken than the server counts in one look; the numbers are lower bounds"
         );
@@ -138,7 +127,7 @@ fn list(
 }
 
 fn row(session: &Value) -> Vec<String> {
-    let connections = array(session, "connections");
+    let connections = array_of(session, "connections");
     let addresses: Vec<String> = connections
         .iter()
         .map(|one| match (one.get("id").and_then(Value::as_u64), text_of(one, "address")) {
@@ -148,26 +137,23 @@ fn row(session: &Value) -> Vec<String> {
         })
         .collect();
     let first = connections.iter().filter_map(|one| distance(one.get("since")?)).max();
-    let ends = |name: &str| session.get(name).and_then(distance);
-    let state = match (ends("expires"), ends("lease_ends")) {
+    let span = |name: &str| session.get(name).and_then(distance);
+    let state = match (span("expires"), span("lease_ends")) {
         (Some(left), _) => format!("none; expires in {}", time(left)),
         (None, Some(left)) => format!("leases; the first ends in {}", time(left)),
         (None, None) => one_line(&addresses.join(", "), SHOWN),
     };
-    let mut tubes: Vec<(&str, u64)> = match session.get("taken") {
-        Some(Value::Map(pairs)) => {
-            pairs.iter().filter_map(|(name, count)| Some((name.as_str()?, count.as_u64()?))).collect()
-        }
-        _ => Vec::new(),
-    };
+    let tubes = pairs(session.get("taken")).iter();
+    let mut tubes: Vec<(&str, u64)> =
+        tubes.filter_map(|(name, count)| Some((name.as_str()?, count.as_u64()?))).collect();
     tubes.sort_by_key(|(name, _)| natural(name));
     let tubes: Vec<String> = tubes.iter().map(|(name, count)| format!("{count} of {name}")).collect();
     vec![
         session.get("user").and_then(Value::as_str).unwrap_or("?").to_owned(),
         state,
-        first.map_or_else(|| "-".to_owned(), time),
+        cell(first, time),
         if tubes.is_empty() { "-".to_owned() } else { one_line(&tubes.join(", "), SHOWN) },
-        session.get("taken_at").and_then(distance).map_or_else(|| "-".to_owned(), time),
+        cell(span("taken_at"), time),
     ]
 }
 

@@ -9,14 +9,12 @@ use serde_json::{Value as Json, json};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::arguments::{Choice, ClientArguments, ListArguments, TaskState};
-use crate::commands::method;
+use crate::commands::options;
 use crate::holders::Holders;
 use crate::outcome::Outcome;
-use crate::output;
-use crate::payload;
-use crate::session::Session;
-use crate::tube_options::{self, Needs};
-use crate::values::{counted, seconds, time};
+use crate::session::{Session, method};
+use crate::values::{cell, counted, float, inside, pairs, seconds, text_of, time};
+use crate::{output, payload, tube_options};
 
 /// Tasks of one page.
 const PAGE: u64 = 500;
@@ -55,19 +53,18 @@ impl Choice {
     }
 
     fn options(&self, after: Option<u64>, limit: u64) -> Value {
-        let mut options = vec![(Value::from("limit"), Value::from(limit.min(PAGE)))];
-        let mut add = |name: &str, value: Option<Value>| {
-            options.extend(value.map(|value| (Value::from(name), value)));
-        };
-        add("state", self.state.map(|state| state.letter().into()));
-        add("utube", self.utube.as_deref().map(Value::from));
-        add("older_than", self.older_than.map(seconds));
-        add("after", after.map(Value::from));
-        Value::Map(options)
+        options([
+            ("limit", Some(Value::from(limit.min(PAGE)))),
+            ("state", self.state.map(|state| state.letter().into())),
+            ("utube", self.utube.as_deref().map(Value::from)),
+            ("older_than", self.older_than.map(seconds)),
+            ("after", after.map(Value::from)),
+        ])
     }
 }
 
-/// Calls `f` for the tasks that a filter chooses, in extended form, at most `limit`.
+/// Calls `f` for the tasks that a filter chooses, in extended form, at most `limit`. Refuses a filter of which the tube's type knows
+/// nothing.
 pub(crate) fn each_chosen(
     session: &Session,
     tube: &str,
@@ -76,15 +73,14 @@ pub(crate) fn each_chosen(
     mut f: impl FnMut(&Value) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let (mut after, mut left) = (None, limit);
+    tube_options::check(session, tube, &choice.options(None, limit))?;
     while left > 0 {
         let page = session.call(&method(tube, "list"), vec![choice.options(after, left)])?;
         let tasks = page
             .first()
             .and_then(Value::as_array)
             .context("the server returned no tasks: its queue does not run (`lycosa stats`: line `role`)")?;
-        for task in tasks {
-            f(task)?;
-        }
+        tasks.iter().try_for_each(&mut f)?;
         left -= (tasks.len() as u64).min(left);
         after = page.get(1).and_then(Value::as_u64);
         if after.is_none() {
@@ -96,26 +92,28 @@ pub(crate) fn each_chosen(
 
 /// `lycosa list`
 pub(crate) fn list(arguments: &ListArguments) -> anyhow::Result<Outcome> {
-    let session = Session::open(&arguments.client)?;
-    check_choice(&session, &arguments.tube, &arguments.choice)?;
+    let ListArguments { tube, choice, limit, client } = arguments;
+    let session = Session::open(client)?;
     let holders = Holders::new(&session);
     let mut rows = Vec::new();
-    each_chosen(&session, &arguments.tube, &arguments.choice, arguments.limit, |task| {
-        match arguments.client.json {
-            true => output::line(object(task, &holders)).map_err(Into::into),
-            false => {
-                rows.push(row(task, &holders));
-                Ok(())
-            }
+    each_chosen(&session, tube, choice, *limit, |task| {
+        if client.json {
+            output::line(object(task, &holders))?;
+        } else {
+            rows.push(row(task, &holders));
         }
+        Ok(())
     })?;
-    if !arguments.client.json && !rows.is_empty() {
-        output::table(&COLUMNS, &rows)?;
-        if rows.len() as u64 == arguments.limit {
-            eprintln!("lycosa: the first {}; --limit shows more", counted(arguments.limit, "task"));
-        }
-    } else if rows.is_empty() && !arguments.client.json {
-        eprintln!("lycosa: tube \"{}\" has no such task", arguments.tube);
+    if client.json {
+        return Ok(Outcome::Done);
+    }
+    if rows.is_empty() {
+        eprintln!("lycosa: tube \"{tube}\" has no such task");
+        return Ok(Outcome::Done);
+    }
+    output::table(&COLUMNS, &rows)?;
+    if rows.len() as u64 == *limit {
+        eprintln!("lycosa: the first {}; --limit shows more", counted(*limit, "task"));
     }
     Ok(Outcome::Done)
 }
@@ -126,12 +124,8 @@ pub(crate) fn member<'a>(task: &'a Value, name: &str) -> Option<&'a Value> {
 
 /// Seconds since the epoch as the time from then to now, or from now to then.
 pub(crate) fn distance(moment: &Value) -> Option<Duration> {
-    let moment = moment.as_u64().map(|whole| whole as f64).or(match moment {
-        Value::Double(seconds) => Some(*seconds),
-        _ => None,
-    })?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64();
-    Duration::try_from_secs_f64((now - moment).abs()).ok()
+    Duration::try_from_secs_f64((now - float(moment)?).abs()).ok()
 }
 
 /// A text without what would break a table or move a terminal's cursor, at most `limit` places of a terminal wide.
@@ -179,10 +173,8 @@ pub(crate) fn object(task: &Value, holders: &Holders<'_>) -> Json {
     let fields = task.as_array().unwrap_or_default();
     let field = |at: usize| fields.get(at).map_or(Json::Null, payload::to_json);
     let mut object = json!({ "id": field(0), "state": field(1), "data": field(2) });
-    if let Json::Object(members) = field(3) {
-        for (name, value) in members {
-            object[name] = value;
-        }
+    if let (Json::Object(members), Some(object)) = (field(3), object.as_object_mut()) {
+        object.extend(members);
     }
     if let Some(address) = holders.address(task) {
         object["address"] = address.into();
@@ -222,12 +214,10 @@ pub(crate) fn peek(client: &ClientArguments, tube: &str, ids: &[u64]) -> anyhow:
 
 fn print_task(task: &Value, holders: &Holders<'_>) -> std::io::Result<()> {
     let fields = task.as_array().unwrap_or_default();
-    let state = fields.get(1).and_then(Value::as_str).map_or("", word);
-    output::line(format_args!("{:<12}{}", "id", fields.first().map_or(String::new(), ToString::to_string)))?;
-    output::line(format_args!("{:<12}{state}", "state"))?;
-    let Some(Value::Map(members)) = fields.get(3) else {
-        return output::line(format_args!("{:<12}{}", "payload", data(task)));
-    };
+    let line = |name: &str, text: &str| output::line(format_args!("{name:<12}{text}"));
+    line("id", &fields.first().map_or(String::new(), ToString::to_string))?;
+    line("state", fields.get(1).and_then(Value::as_str).map_or("", word))?;
+    let Some(Value::Map(members)) = fields.get(3) else { return line("payload", &data(task)) };
     for (name, value) in members {
         let name = name.as_str().unwrap_or_default();
         let text = match (name, distance(value)) {
@@ -240,21 +230,12 @@ fn print_task(task: &Value, holders: &Holders<'_>) -> std::io::Result<()> {
                 other => other.to_string(),
             },
         };
-        output::line(format_args!("{:<12}{text}", name.replace('_', " ")))?;
+        line(&name.replace('_', " "), &text)?;
     }
     if let Some(address) = holders.address(task) {
-        output::line(format_args!("{:<12}{address}", "address"))?;
+        line("address", address)?;
     }
-    output::line(format_args!("{:<12}{}", "payload", one_line(&data(task), usize::MAX)))
-}
-
-/// Refuses a filter that a tube's type knows nothing of.
-pub(crate) fn check_choice(session: &Session, tube: &str, choice: &Choice) -> anyhow::Result<()> {
-    let given = [
-        ("--utube", Needs::SubQueues, choice.utube.is_some()),
-        ("--older-than", Needs::Ttl, choice.older_than.is_some()),
-    ];
-    tube_options::check(session, tube, &given)
+    line("payload", &one_line(&data(task), usize::MAX))
 }
 
 /// A tube that the user may look at.
@@ -268,8 +249,7 @@ pub(crate) struct TubeLine {
 
 impl TubeLine {
     pub(crate) fn count(&self, group: &str, name: &str) -> u64 {
-        let value = self.statistics.get(group).and_then(|group| group.get(name));
-        value.and_then(Value::as_u64).unwrap_or(0)
+        inside(&self.statistics, &[group, name]).and_then(Value::as_u64).unwrap_or(0)
     }
 
     pub(crate) fn backlog(&self) -> u64 {
@@ -285,20 +265,15 @@ pub(crate) fn tubes(session: &Session) -> anyhow::Result<Vec<TubeLine>> {
         Err(error) if error.kind() == Some(Kind::NoSuchProcedure) => (session.statistics(None)?, true),
         Err(error) => return Err(error.into()),
     };
-    let Some(Value::Map(pairs)) = values.first() else { return Ok(Vec::new()) };
-    let mut lines: Vec<TubeLine> = pairs
-        .iter()
-        .map(|(name, value)| TubeLine {
-            name: name.as_str().unwrap_or_default().to_owned(),
-            kind: value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            oldest: value.get("oldest").and_then(distance),
-            statistics: if is_plain {
-                value.clone()
-            } else {
-                value.get("statistics").cloned().unwrap_or(Value::Nil)
-            },
-        })
-        .collect();
+    let line = |(name, value): &(Value, Value)| TubeLine {
+        name: name.as_str().unwrap_or_default().to_owned(),
+        kind: text_of(value, "type").to_owned(),
+        oldest: value.get("oldest").and_then(distance),
+        statistics: if is_plain { Some(value) } else { value.get("statistics") }
+            .cloned()
+            .unwrap_or(Value::Nil),
+    };
+    let mut lines: Vec<TubeLine> = pairs(values.first()).iter().map(line).collect();
     lines.sort_by_key(|line| natural(&line.name));
     Ok(lines)
 }
@@ -324,14 +299,14 @@ pub(crate) fn natural(name: &str) -> Vec<(u64, String)> {
 }
 
 /// Prints tubes with their tasks by state; those with the largest backlog first if asked for.
-pub(crate) fn print_tubes(mut lines: Vec<TubeLine>, by_backlog: bool) -> std::io::Result<()> {
+pub(crate) fn print_tubes(mut lines: Vec<TubeLine>, by_backlog: bool) -> anyhow::Result<Outcome> {
     if by_backlog {
         lines.sort_by_key(|line| Reverse(line.backlog()));
     }
     let row = |line: &TubeLine| -> Vec<String> {
         let states = ["ready", "taken", "delayed", "buried", "done"];
         let counts = states.map(|state| line.count("tasks", state).to_string());
-        let age = line.oldest.map_or_else(|| "-".to_owned(), time);
+        let age = cell(line.oldest, time);
         [line.name.clone(), line.kind.clone()].into_iter().chain(counts).chain([age]).collect()
     };
     let heading = ["tube", "type", "ready", "taken", "delayed", "buried", "done", "oldest"];
@@ -343,19 +318,17 @@ pub(crate) fn tube_list(client: &ClientArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(client)?;
     let lines = tubes(&session)?;
     if client.json {
-        for line in &lines {
+        return output::lines(&lines, |line| {
             let tasks = line.statistics.get("tasks").map_or(Json::Null, payload::to_json);
             let oldest = line.oldest.map(|age| age.as_secs_f64());
-            output::line(
-                json!({ "tube": line.name, "type": line.kind, "tasks": tasks, "oldest_age": oldest }),
-            )?;
-        }
-    } else if lines.is_empty() {
-        eprintln!("lycosa: there is no tube that this user may see; `lycosa tube create NAME` makes one");
-    } else {
-        print_tubes(lines, false)?;
+            json!({ "tube": line.name, "type": line.kind, "tasks": tasks, "oldest_age": oldest })
+        });
     }
-    Ok(Outcome::Done)
+    if lines.is_empty() {
+        eprintln!("lycosa: there is no tube that this user may see; `lycosa tube create NAME` makes one");
+        return Ok(Outcome::Done);
+    }
+    print_tubes(lines, false)
 }
 
 #[cfg(test)]

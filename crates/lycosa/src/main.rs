@@ -213,9 +213,7 @@ fn load(arguments: &ServeArguments) -> anyhow::Result<Config> {
 }
 
 fn print_config(arguments: &ConfigArguments) -> anyhow::Result<Outcome> {
-    let config = load(&arguments.serve)?;
-    output::config(&config, arguments.json)?;
-    Ok(Outcome::Done)
+    output::config(&load(&arguments.serve)?, arguments.json)
 }
 
 /// Writes `lycosa.1`, `lycosa-put.1`, `lycosa-tube-create.1` …

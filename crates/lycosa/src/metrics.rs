@@ -11,13 +11,14 @@ use serde_json::json;
 
 use crate::arguments::{MetricsArguments, MetricsFormat};
 use crate::outcome::Outcome;
-use crate::output::{line, table};
+use crate::output::{done, line, table};
 use crate::payload;
 use crate::session::Session;
-use crate::values::counted;
+use crate::values::{counted, is_true, number_of};
 
 /// How long a walk over a tube's tasks may take.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
+const NO_TUBES: &str = "the server returned no tubes";
 
 /// `lycosa metrics`
 pub(crate) fn run(arguments: &MetricsArguments) -> anyhow::Result<Outcome> {
@@ -45,8 +46,7 @@ pub(crate) fn run(arguments: &MetricsArguments) -> anyhow::Result<Outcome> {
             lycosa_metrics::graphite_lines(&snapshot, &arguments.prefix, now as u64, &mut text);
         }
     }
-    line(text.trim_end())?;
-    Ok(Outcome::Done)
+    done(text.trim_end())
 }
 
 /// All pages of `queue.status`; of one tube only that.
@@ -54,8 +54,8 @@ fn snapshot(session: &Session, tube: Option<&str>) -> anyhow::Result<Snapshot> {
     let mut snapshot = Snapshot::default();
     let mut options = tube.map(|tube| Value::map([("tube", tube)]));
     loop {
-        let answer = session.call("queue.status", options.into_iter().collect())?;
-        let page = answer.first().context("the server returned no status")?;
+        let page =
+            session.ask("queue.status", options.into_iter().collect(), "the server returned no status")?;
         let Some(next) = snapshot.add_page(&page.encode())? else { return Ok(snapshot) };
         options = Some(Value::map([("after", next)]));
     }
@@ -64,8 +64,8 @@ fn snapshot(session: &Session, tube: Option<&str>) -> anyhow::Result<Snapshot> {
 /// `lycosa check --recount`: walks over the tasks of all tubes of the server whose data folder this is.
 pub(crate) fn recount(folder: &Path, json: bool) -> anyhow::Result<Outcome> {
     let session = Session::open_admin(folder)?;
-    let answer = session.call("queue.tube", Vec::new())?;
-    let names = answer.first().and_then(Value::as_array).context("the server returned no tubes")?;
+    let names = session.ask("queue.tube", Vec::new(), NO_TUBES)?;
+    let names = names.as_array().context(NO_TUBES)?;
     let mut rows = Vec::new();
     let mut wrong = 0_u64;
     for name in names.iter().filter_map(Value::as_str) {
@@ -73,7 +73,7 @@ pub(crate) fn recount(folder: &Path, json: bool) -> anyhow::Result<Outcome> {
         let found = answer.first().filter(|found| found.get("agrees").is_some());
         let found =
             found.with_context(|| format!("tube {name}: the queue does not run, so nothing is counted"))?;
-        let agrees = found.get("agrees") == Some(&Value::Bool(true));
+        let agrees = is_true(found, "agrees");
         wrong += u64::from(!agrees);
         if json {
             line(json!({ "tube": name, "recount": payload::to_json(found) }))?;
@@ -81,9 +81,7 @@ pub(crate) fn recount(folder: &Path, json: bool) -> anyhow::Result<Outcome> {
         }
         let count = |of: &str| {
             let states = ["ready", "taken", "delayed", "buried"];
-            let number =
-                |state| found.get(of).and_then(|of| of.get(state)).and_then(Value::as_u64).unwrap_or(0);
-            states.map(|state| number(state).to_string()).join("/")
+            states.map(|state| found.get(of).map_or(0, |of| number_of(of, state)).to_string()).join("/")
         };
         let verdict = if agrees { "agrees" } else { "DIFFERS" };
         rows.push(vec![name.to_owned(), count("found"), count("kept"), count("indexed"), verdict.to_owned()]);

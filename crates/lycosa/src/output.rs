@@ -25,11 +25,13 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Reads `[id, state, payload]`, and the token in the map behind them; `None` for nil.
-    pub(crate) fn read(value: &Value) -> anyhow::Result<Option<Task>> {
-        if matches!(value, Value::Nil) {
-            return Ok(None);
-        }
+    /// The task that a call returns; `None` for nil, or nothing.
+    pub(crate) fn of(values: &[Value]) -> anyhow::Result<Option<Task>> {
+        values.first().filter(|value| **value != Value::Nil).map(Task::read).transpose()
+    }
+
+    /// Reads `[id, state, payload]`, and the token in the map behind them.
+    fn read(value: &Value) -> anyhow::Result<Task> {
         let fields = value.as_array().filter(|fields| matches!(fields.len(), 3 | 4));
         let fields = fields.with_context(|| format!("the server answered {value} where a task belongs"))?;
         let id = fields[0].as_u64().context("a task without a number")?;
@@ -37,21 +39,15 @@ impl Task {
         let member = |name| fields.get(3).and_then(|info| info.get(name));
         let token = member("lease").and_then(Value::as_str).map(str::to_owned);
         let lease = token.zip(member("lease_ends").cloned());
-        Ok(Some(Task { id, state, data: fields[2].clone(), lease }))
+        Ok(Task { id, state, data: fields[2].clone(), lease })
     }
 
-    /// Reads an array of tasks; `None` for nil.
-    pub(crate) fn read_many(value: &Value) -> anyhow::Result<Option<Vec<Task>>> {
-        if matches!(value, Value::Nil) {
-            return Ok(None);
-        }
+    /// The tasks of the array that a call returns; none for nil, or nothing.
+    pub(crate) fn many_of(values: &[Value]) -> anyhow::Result<Vec<Task>> {
+        let Some(value) = values.first().filter(|value| **value != Value::Nil) else { return Ok(Vec::new()) };
         let tasks = value.as_array();
         let tasks = tasks.with_context(|| format!("the server answered {value} where tasks belong"))?;
-        tasks
-            .iter()
-            .map(|task| Task::read(task)?.context("nothing where a task belongs"))
-            .collect::<Result<_, _>>()
-            .map(Some)
+        tasks.iter().map(Task::read).collect()
     }
 
     /// The task as JSON, with what else there is to say.
@@ -89,10 +85,15 @@ pub(crate) fn line(text: impl Display) -> io::Result<()> {
     writeln!(terminal::stdout(), "{text}").map_err(|error| unwritten(&error))
 }
 
+/// Prints the last line of a command.
+pub(crate) fn done(text: impl Display) -> anyhow::Result<Outcome> {
+    line(text)?;
+    Ok(Outcome::Done)
+}
+
 /// Prints what a command has done, as an object or in words.
 pub(crate) fn said(as_json: bool, object: impl Display, words: impl Display) -> anyhow::Result<Outcome> {
-    either(as_json, object, words)?;
-    Ok(Outcome::Done)
+    if as_json { done(object) } else { done(words) }
 }
 
 /// Prints an object, or one line in words.
@@ -100,10 +101,18 @@ pub(crate) fn either(as_json: bool, object: impl Display, words: impl Display) -
     if as_json { line(object) } else { line(words) }
 }
 
-/// Prints values as objects.
-pub(crate) fn objects(values: &[Value]) -> anyhow::Result<Outcome> {
-    values.iter().try_for_each(|value| line(payload::to_json(value)))?;
+/// Prints a line for each of the items.
+pub(crate) fn lines<T, D: Display>(
+    items: impl IntoIterator<Item = T>,
+    show: impl Fn(T) -> D,
+) -> anyhow::Result<Outcome> {
+    items.into_iter().try_for_each(|item| line(show(item)))?;
     Ok(Outcome::Done)
+}
+
+/// Prints values as objects.
+pub(crate) fn objects<'a>(values: impl IntoIterator<Item = &'a Value>) -> anyhow::Result<Outcome> {
+    lines(values, payload::to_json)
 }
 
 /// The error with its place. The kind stays: it decides the exit code.
@@ -121,13 +130,14 @@ pub(crate) fn vclock(vclock: &Vclock) -> Json {
 pub(crate) fn table<R: AsRef<[String]>>(
     heading: &[&str],
     rows: impl IntoIterator<Item = R>,
-) -> io::Result<()> {
+) -> anyhow::Result<Outcome> {
     let mut out = terminal::stdout();
     let mut lines = aligned(heading, &rows.into_iter().collect::<Vec<_>>()).into_iter();
-    if let Some(heading) = lines.next() {
-        out.heading(&heading).map_err(|error| unwritten(&error))?;
-    }
-    lines.try_for_each(|line| writeln!(out, "{line}")).map_err(|error| unwritten(&error))
+    let heading = lines.next().map_or(Ok(()), |heading| out.heading(&heading));
+    heading
+        .and_then(|()| lines.try_for_each(|line| writeln!(out, "{line}")))
+        .map_err(|error| unwritten(&error))?;
+    Ok(Outcome::Done)
 }
 
 /// The lines of a table, the heading first.
@@ -145,11 +155,7 @@ fn aligned<R: AsRef<[String]>>(heading: &[&str], rows: &[R]) -> Vec<String> {
         for (column, cell) in row.iter().enumerate() {
             let pad = " ".repeat(widths[column] - cell.width());
             let is_number = rows.iter().all(|row| row[column].parse::<f64>().is_ok());
-            let (before, after) = if is_number { (pad.as_str(), "") } else { ("", pad.as_str()) };
-            text.push_str(before);
-            text.push_str(cell);
-            text.push_str(after);
-            text.push_str("  ");
+            text += &if is_number { format!("{pad}{cell}  ") } else { format!("{cell}{pad}  ") };
         }
         lines.push(text.trim_end().to_owned());
     }
@@ -157,24 +163,20 @@ fn aligned<R: AsRef<[String]>>(heading: &[&str], rows: &[R]) -> Vec<String> {
 }
 
 /// Prints the effective configuration.
-pub(crate) fn config(config: &Config, as_json: bool) -> io::Result<()> {
-    if as_json {
-        for (setting, text, source) in config.effective() {
-            line(json!({ "key": setting.key, "value": text, "source": source.to_string() }))?;
-        }
-        return Ok(());
-    }
+pub(crate) fn config(config: &Config, as_json: bool) -> anyhow::Result<Outcome> {
     let settings = config.effective();
+    if as_json {
+        return lines(
+            settings,
+            |(setting, text, source)| json!({ "key": setting.key, "value": text, "source": source.to_string() }),
+        );
+    }
     let rows = settings
         .map(|(setting, text, source)| [setting.key.to_owned(), text.into_owned(), source.to_string()]);
     table(&["setting", "value", "from"], rows)?;
     for user in &config.declared.users {
-        line(format_args!(
-            "user {} (roles: {}; tubes: {})",
-            user.name,
-            list(&user.roles),
-            list(&user.tubes)
-        ))?;
+        let (roles, tubes) = (list(&user.roles), list(&user.tubes));
+        line(format_args!("user {} (roles: {roles}; tubes: {tubes})", user.name))?;
     }
     for tube in &config.declared.tubes {
         line(format_args!("tube {} ({})", tube.name, tube.kind))?;
@@ -182,7 +184,7 @@ pub(crate) fn config(config: &Config, as_json: bool) -> io::Result<()> {
     for task in &config.declared.expirations {
         line(format_args!("expiration {} (space {})", task.name, task.space))?;
     }
-    Ok(())
+    Ok(Outcome::Done)
 }
 
 fn list(items: &[String]) -> String {

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use lycosa_client::Value;
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
 use crate::arguments::PayloadType;
 
@@ -66,10 +66,14 @@ pub(crate) fn to_json(value: &Value) -> Json {
         Value::Bin(bytes) | Value::Ext(_, bytes) => base16(bytes),
         Value::Array(items) => Json::Array(items.iter().map(to_json).collect()),
         Value::Map(pairs) => {
-            let key = |key: &Value| key.as_str().map_or_else(|| to_json(key).to_string(), str::to_owned);
-            Json::Object(pairs.iter().map(|(name, value)| (key(name), to_json(value))).collect::<Map<_, _>>())
+            Json::Object(pairs.iter().map(|(name, value)| (plain(name), to_json(value))).collect())
         }
     }
+}
+
+/// A value as text: a string as it stands, anything else as JSON.
+pub(crate) fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| to_json(value).to_string(), str::to_owned)
 }
 
 fn base16(bytes: &[u8]) -> Json {

@@ -1,12 +1,12 @@
 //! A server named by one text, with the account in it: `[tarantool://|lycosa://|tls://][USER[:PASSWORD]@]HOST[:PORT]`.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use lycosa_server::config::{SettingValue, Uris};
 
 use crate::outcome::Usage;
-use crate::session::{PASSWORD_VARIABLE, read_password};
+use crate::session::{PASSWORD_VARIABLE, given_password, typed_password};
 
 /// Port of an address that names none.
 const DEFAULT_PORT: u16 = 3301;
@@ -62,19 +62,14 @@ impl Peer {
         if !self.password.is_empty() || self.is_guest() {
             return Ok(self.password.clone());
         }
-        if let Some(file) = file {
-            return read_password(file);
-        }
-        if let Ok(password) = std::env::var(PASSWORD_VARIABLE) {
+        if let Some(password) = given_password(file)? {
             return Ok(password);
         }
         anyhow::ensure!(
             io::stdin().is_terminal(),
             "{self} needs a password: set {PASSWORD_VARIABLE}, or write USER:PASSWORD@HOST:PORT"
         );
-        write!(io::stderr(), "Password for {self}: ")?;
-        io::stderr().flush()?;
-        Ok(rpassword::read_password()?)
+        typed_password(&format!("Password for {self}"))
     }
 
     /// The URI that the setting `replication` takes.

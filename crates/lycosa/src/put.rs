@@ -12,14 +12,13 @@ use anyhow::Context;
 use lycosa_client::{Error, Kind, TubeType, Value};
 
 use crate::arguments::{PayloadType, PutArguments};
-use crate::commands::{bytes_bar, create_tube, flag, method, options};
+use crate::commands::{bytes_bar, create_tube, flag, options};
 use crate::line_tally::Tally;
 use crate::outcome::{Outcome, Usage};
 use crate::output::{self, Task};
-use crate::payload;
-use crate::session::Session;
-use crate::tube_options::{self, Needs};
+use crate::session::{Session, method};
 use crate::values::{counted, seconds};
+use crate::{payload, tube_options};
 
 /// Tasks whose puts are under way at a time.
 const PUTS_IN_FLIGHT: usize = 512;
@@ -37,24 +36,20 @@ pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
     let session = Session::open(&arguments.client)?;
     if arguments.create {
         tube_options::check_name(&arguments.tube)?;
-        create_tube(
-            &session,
-            &arguments.tube,
-            TubeType::default().name(),
-            options([("if_not_exists", flag(true))]),
-        )?;
+        let lenient = options([("if_not_exists", flag(true))]);
+        create_tube(&session, &arguments.tube, TubeType::default().name(), lenient)?;
     }
-    check_options(&session, arguments)?;
-    let mut putter = Putter::new(&session, arguments, options_of(arguments));
+    let options = options_of(arguments);
+    tube_options::check(&session, &arguments.tube, &options)?;
+    let mut putter = Putter::new(&session, arguments, options);
     let paths = arguments.file.iter().map(|path| path.display().to_string());
     let mut input = paths.collect::<Vec<_>>().join(" ");
     if arguments.lines
         && let Some(data) = arguments.data.first()
     {
-        return Err(Usage(format!(
+        anyhow::bail!(Usage(format!(
             "--lines splits files and standard input, and \"{data}\" is a payload: give a file with -f FILE, or leave --lines out"
-        ))
-        .into());
+        )));
     }
     if !arguments.data.is_empty() || !arguments.file.is_empty() {
         for data in &arguments.data {
@@ -91,19 +86,6 @@ pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
     putter.finish(arguments, &input)
 }
 
-/// Refuses options that the tube does not have.
-fn check_options(session: &Session, arguments: &PutArguments) -> anyhow::Result<()> {
-    let given = [
-        ("--pri", Needs::Ttl, arguments.pri.is_some()),
-        ("--delay", Needs::Ttl, arguments.delay.is_some()),
-        ("--ttl", Needs::Ttl, arguments.ttl.is_some()),
-        ("--ttr", Needs::Ttl, arguments.ttr.is_some()),
-        ("--utube", Needs::SubQueues, arguments.utube.is_some()),
-        ("--timeout", Needs::Capacity, arguments.timeout.is_some()),
-    ];
-    tube_options::check(session, &arguments.tube, &given)
-}
-
 /// The options of each put.
 fn options_of(arguments: &PutArguments) -> Value {
     options([
@@ -114,17 +96,13 @@ fn options_of(arguments: &PutArguments) -> Value {
         ("utube", arguments.utube.as_deref().map(Value::from)),
         ("timeout", arguments.timeout.map(seconds)),
         ("replicas", arguments.replicas.map(Value::from)),
-        ("headers", (!arguments.headers.is_empty()).then(|| headers(&arguments.headers))),
+        ("headers", (!arguments.headers.is_empty()).then(|| Value::map(arguments.headers.iter().cloned()))),
     ])
 }
 
 /// Whether the server refuses any task at the moment.
 fn takes_no_tasks(kind: Kind) -> bool {
     matches!(kind, Kind::Disk | Kind::MemoryLimit | Kind::ReadOnly | Kind::ReplicasMissing | Kind::Loading)
-}
-
-fn headers(given: &[(String, String)]) -> Value {
-    Value::map(given.iter().map(|(name, value)| (name.as_str(), Value::from(value.as_str()))))
 }
 
 /// Says on a terminal that it is being read from.
@@ -275,15 +253,14 @@ impl<'a> Putter<'a> {
             Ok(values) => values,
             Err(error @ Error::Server { .. }) if !error.is_outcome_unknown() => {
                 let is_of_server = error.kind().is_some_and(takes_no_tasks);
-                let name = method(&self.tube, "put");
                 // Of many puts in the air the first is explained.
                 let reason = match is_of_server && self.has_failed() {
-                    true => error.to_string(),
-                    false => self.session.explain(&name, error).to_string(),
+                    true => error,
+                    false => self.session.explain(&method(&self.tube, "put"), error),
                 };
                 match is_of_server {
-                    true => self.tally.refused_for_now(tasks, reason),
-                    false => self.tally.refused(tasks, reason),
+                    true => self.tally.refused_for_now(tasks, reason.to_string()),
+                    false => self.tally.refused(tasks, reason.to_string()),
                 }
                 return Ok(());
             }
@@ -294,27 +271,21 @@ impl<'a> Putter<'a> {
                 return Ok(());
             }
         };
-        let first = values.first().unwrap_or(&Value::Nil);
         let put = match self.batch_size {
-            1 => Task::read(first)?.into_iter().collect(),
-            _ => Task::read_many(first)?.unwrap_or_default(),
+            1 => Task::of(&values)?.into_iter().collect(),
+            _ => Task::many_of(&values)?,
         };
         if put.is_empty() {
-            self.tally.refused_for_now(
-                tasks,
-                "the tube is full, or the queue is not running (`lycosa stats`: line `role`)",
-            );
+            let reason = "the tube is full, or the queue is not running (`lycosa stats`: line `role`)";
+            self.tally.refused_for_now(tasks, reason);
             return Ok(());
         }
         self.tally.stored(tasks);
-        for task in put {
-            let written = match (self.json, self.quiet) {
-                _ if self.unwritten.is_some() => Ok(()),
-                (true, _) => output::line(task.json(None)),
-                (false, true) => Ok(()),
-                (false, false) => output::line(task.id),
-            };
-            self.unwritten = self.unwritten.take().or(written.err());
+        for task in put.iter().filter(|_| !self.quiet) {
+            if self.unwritten.is_none() {
+                let written = if self.json { output::line(task.json(None)) } else { output::line(task.id) };
+                self.unwritten = written.err();
+            }
         }
         Ok(())
     }

@@ -13,11 +13,8 @@ const RELOAD: &str = "local reload = require('package.reload') reload() return r
 
 pub(crate) fn run(arguments: &AdminArguments) -> anyhow::Result<Outcome> {
     let session = Session::open_admin(&arguments.data_dir)?;
-    let answer = session.eval(RELOAD, Vec::new())?;
+    let answer = session.eval(RELOAD)?;
     let generation = answer.first().and_then(Value::as_u64).unwrap_or_default();
-    output::said(
-        arguments.json,
-        json!({ "generation": generation }),
-        format_args!("the program was loaded again: generation {generation}"),
-    )
+    let words = format_args!("the program was loaded again: generation {generation}");
+    output::said(arguments.json, json!({ "generation": generation }), words)
 }

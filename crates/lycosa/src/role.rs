@@ -1,22 +1,20 @@
 //! `lycosa promote` and `lycosa demote`: whether a running server takes writes.
 
-use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use lycosa_client::{ConnectOptions, Connection, Kind, Value};
 use lycosa_iproto::keys::ballot;
-use lycosa_iproto::request::Body;
+use lycosa_iproto::vclock::Vclock;
 use serde_json::json;
 
 use crate::arguments::{DemoteArguments, PromoteArguments};
-use crate::explain::{in_ballot, replicas};
+use crate::explain::{in_ballot, replicas, vote};
 use crate::outcome::Outcome;
-use crate::output;
 use crate::session::Session;
-use crate::shadow;
-use crate::values::text_of;
+use crate::values::{array_of, inside, is_true, number_of, pairs, text_of, vclock};
+use crate::{output, shadow};
 
 /// Pause between two looks at the server.
 const POLL: Duration = Duration::from_millis(10);
@@ -26,9 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The state of a queue that is not there (`native_queue = false`).
 const NO_QUEUE: &str = "absent";
-
-/// For each instance of the replica set, the LSN of its last row.
-type Clock = BTreeMap<u64, u64>;
 
 /// The server takes writes from now on.
 pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
@@ -42,9 +37,9 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
         wait_for(&session, text, arguments.timeout)?;
     }
     let before = info(&session)?;
-    let was_read_only = before.get("ro").and_then(Value::as_bool).unwrap_or_default();
+    let was_read_only = is_true(&before, "ro");
     // After a demotion no instance takes writes: the operator names its vclock, or the last term is open.
-    let is_open = before.get("term").is_some_and(|term| term.get("owner") == Some(&Value::Nil));
+    let is_open = inside(&before, &["term", "owner"]) == Some(&Value::Nil);
     if was_read_only && !is_open && arguments.after.is_none() {
         check_hearing(&deaf(&session, &before), arguments.force)?;
     }
@@ -52,7 +47,7 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
     let state = loop {
         let state = queue_state(&session)?;
         let info = info(&session)?;
-        let takes_writes = info.get("ro").and_then(Value::as_bool) == Some(false);
+        let takes_writes = info.get("ro") == Some(&Value::Bool(false));
         if state == "RUNNING" || state == NO_QUEUE && takes_writes {
             break state;
         }
@@ -85,13 +80,12 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
     let clock = clock_of(&info);
     if arguments.server.client.json {
         output::line(json!({
-            "promoted": was_read_only, "state": state, "vclock": clock, "seconds": began.elapsed().as_secs_f64(),
+            "promoted": was_read_only, "state": state, "vclock": output::vclock(&clock), "seconds": began.elapsed().as_secs_f64(),
         }))?;
     } else if was_read_only {
         output::line(format_args!(
-            "the server takes writes since {:.3} s after the command; its queue is {state}, its vclock {}",
+            "the server takes writes since {:.3} s after the command; its queue is {state}, its vclock {clock}",
             began.elapsed().as_secs_f64(),
-            shown(&clock)
         ))?;
         warn_of_next_start("false");
     } else {
@@ -132,10 +126,10 @@ fn warn_of_next_start(read_only: &str) {
 
 /// Names the surprises of a promotion: another master that takes writes as well, and replies that wait.
 fn warn(session: &Session, info: &Value) -> anyhow::Result<()> {
-    for master in info.get("masters").and_then(Value::as_array).unwrap_or_default() {
+    for master in array_of(info, "masters") {
         let peer = text_of(master, "peer");
         // One that honors terms has heard, or hears at once.
-        let honors = master.get("honors_terms").and_then(Value::as_bool) == Some(true);
+        let honors = is_true(master, "honors_terms");
         if text_of(master, "status") == "follow" && !honors && takes_writes(session, peer) == Some(true) {
             eprintln!(
                 "lycosa: {peer}, which this server follows, takes writes too, and both keep what they are told: `lycosa demote` \
@@ -144,7 +138,7 @@ fn warn(session: &Session, info: &Value) -> anyhow::Result<()> {
         }
     }
     let (runtime, connection) = session.parts();
-    let vote = runtime.block_on(connection.request(&Body::Vote))?.first_value()?;
+    let vote = runtime.block_on(vote(connection))?;
     if let Some((following, wanted)) = replicas(&vote).filter(|(following, wanted)| wanted > following) {
         eprintln!(
             "lycosa: replicas_before_reply is {wanted} and {following} replicas follow: changes are not confirmed before more \
@@ -157,26 +151,24 @@ fn warn(session: &Session, info: &Value) -> anyhow::Result<()> {
 /// The other instances of the replica set that would not hear of a promotion now: neither do they follow the server, nor does
 /// it follow them, and they do not say that they take no writes.
 fn deaf(session: &Session, info: &Value) -> Vec<String> {
-    let text = |map: Option<&Value>, name: &str| {
-        map.and_then(|map| map.get(name)).and_then(Value::as_str).unwrap_or_default().to_owned()
+    let text = |member: &Value, path: &[&str]| {
+        inside(member, path).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
     let own = info.get("id").and_then(Value::as_u64);
-    let Some(Value::Map(members)) = info.get("replication") else { return Vec::new() };
     let hears = |member: &Value| {
-        let upstream = member.get("upstream");
-        let honors = upstream.and_then(|upstream| upstream.get("honors_terms")).and_then(Value::as_bool);
-        let is_followed = matches!(text(upstream, "status").as_str(), "follow" | "sync");
-        text(member.get("downstream"), "status") == "follow" || is_followed && honors == Some(true)
+        let is_followed = matches!(text(member, &["upstream", "status"]).as_str(), "follow" | "sync");
+        let honors = inside(member, &["upstream", "honors_terms"]) == Some(&Value::Bool(true));
+        text(member, &["downstream", "status"]) == "follow" || is_followed && honors
     };
     let mut found = Vec::new();
-    for (id, member) in members.iter().filter(|(id, _)| id.as_u64() != own) {
-        let peer = text(member.get("upstream"), "peer");
+    for (id, member) in pairs(info.get("replication")).iter().filter(|(id, _)| id.as_u64() != own) {
+        let peer = text(member, &["upstream", "peer"]);
         if hears(member) || !peer.is_empty() && takes_writes(session, &peer) == Some(false) {
             continue;
         }
         let id = id.as_u64().unwrap_or_default();
         found.push(match peer.is_empty() {
-            true => format!("instance {id} ({}) is not connected", text(Some(member), "uuid")),
+            true => format!("instance {id} ({}) is not connected", text(member, &["uuid"])),
             false => format!("instance {id} ({peer}) cannot be reached, or does not know terms"),
         });
     }
@@ -188,8 +180,7 @@ fn takes_writes(session: &Session, peer: &str) -> Option<bool> {
     let address = peer.rsplit('@').next().filter(|_| !peer.starts_with("tls://"))?;
     let options = ConnectOptions::new(address).connect_timeout(PATIENCE).request_timeout(PATIENCE);
     let (runtime, _) = session.parts();
-    let vote = runtime.block_on(async { Connection::connect(&options).await?.request(&Body::Vote).await });
-    let vote = vote.and_then(|vote| vote.first_value()).ok()?;
+    let vote = runtime.block_on(async { vote(&Connection::connect(&options).await?).await }).ok()?;
     in_ballot(&vote, ballot::IS_READ_ONLY)?.as_bool().map(|is_read_only| !is_read_only)
 }
 
@@ -205,12 +196,11 @@ fn queue_state(session: &Session) -> anyhow::Result<String> {
 /// The server takes no writes from now on. Says up to which vclock its replicas have to be waited for.
 pub(crate) fn demote(arguments: &DemoteArguments) -> anyhow::Result<Outcome> {
     let session = Session::open_server(&arguments.server)?;
-    let was_read_only = info(&session)?.get("ro").and_then(Value::as_bool).unwrap_or_default();
+    let was_read_only = is_true(&info(&session)?, "ro");
     session.call("box.ctl.demote", Vec::new())?;
     let clock = clock_of(&settled(&session)?);
     if arguments.server.client.json {
-        output::line(json!({ "demoted": !was_read_only, "vclock": clock }))?;
-        return Ok(Outcome::Done);
+        return output::done(json!({ "demoted": !was_read_only, "vclock": output::vclock(&clock) }));
     }
     if was_read_only {
         output::line("the server took no writes before")?;
@@ -223,23 +213,18 @@ pub(crate) fn demote(arguments: &DemoteArguments) -> anyhow::Result<Outcome> {
         Some(_) => (", DIR being its data folder", " --data-dir DIR"),
         None => ("", ""),
     };
-    output::line(format_args!(
-        "on the new master{names}: lycosa promote{folder} --after '{}'",
-        shown(&clock)
-    ))?;
-    Ok(Outcome::Done)
+    output::done(format_args!("on the new master{names}: lycosa promote{folder} --after '{clock}'"))
 }
 
 pub(crate) fn info(session: &Session) -> anyhow::Result<Value> {
-    session.call("box.info", Vec::new())?.into_iter().next().context("the server says nothing about itself")
+    session.ask("box.info", Vec::new(), "the server says nothing about itself")
 }
 
 /// The same once every row that the server has made is on its disk, and so in its vclock.
 fn settled(session: &Session) -> anyhow::Result<Value> {
     loop {
         let info = info(session)?;
-        if info.get("failure").is_some() || info.get("pending_rows").and_then(Value::as_u64).unwrap_or(0) == 0
-        {
+        if info.get("failure").is_some() || number_of(&info, "pending_rows") == 0 {
             return Ok(info);
         }
         thread::sleep(POLL);
@@ -247,25 +232,19 @@ fn settled(session: &Session) -> anyhow::Result<Value> {
 }
 
 /// The replicated part of the server's vclock.
-fn clock_of(info: &Value) -> Clock {
-    let Some(Value::Map(pairs)) = info.get("vclock") else { return Clock::new() };
-    let pairs = pairs.iter().filter_map(|(id, lsn)| Some((id.as_u64()?, lsn.as_u64()?)));
-    pairs.filter(|&(id, lsn)| id != 0 && lsn > 0).collect()
-}
-
-fn shown(clock: &Clock) -> String {
-    let parts: Vec<_> = clock.iter().map(|(id, lsn)| format!("{id}: {lsn}")).collect();
-    format!("{{{}}}", parts.join(", "))
+fn clock_of(info: &Value) -> Vclock {
+    info.get("vclock").and_then(|clock| vclock(clock).ok()).unwrap_or_default()
 }
 
 /// Reads `{1: 400, 2: 7}`, as `demote` and the log print it.
-fn parse(text: &str) -> Option<Clock> {
+fn parse(text: &str) -> Option<Vclock> {
     let inner = text.trim().strip_prefix('{')?.strip_suffix('}')?;
-    let pair = |pair: &str| {
+    let mut clock = Vclock::new();
+    for pair in inner.split(',').filter(|part| !part.trim().is_empty()) {
         let (id, lsn) = pair.split_once(':')?;
-        Some((id.trim().parse::<u64>().ok().filter(|id| (1..32).contains(id))?, lsn.trim().parse().ok()?))
-    };
-    inner.split(',').filter(|part| !part.trim().is_empty()).map(pair).collect()
+        clock.set(id.trim().parse().ok().filter(|id| *id > 0)?, lsn.trim().parse().ok()?).ok()?;
+    }
+    Some(clock)
 }
 
 /// Waits until the server has everything up to the vclock in `text`.
@@ -276,19 +255,15 @@ fn wait_for(session: &Session, text: &str, timeout: Duration) -> anyhow::Result<
     let began = Instant::now();
     loop {
         let reached = clock_of(&info(session)?);
-        let lacks: Vec<_> = wanted
-            .iter()
-            .filter(|(id, lsn)| reached.get(id).is_none_or(|reached| reached < lsn))
-            .map(|(id, _)| id.to_string())
-            .collect();
+        let lacks = wanted.iter().filter(|(id, lsn)| reached.get(*id) < *lsn);
+        let lacks: Vec<_> = lacks.map(|(id, _)| id.to_string()).collect();
         if lacks.is_empty() {
             return Ok(());
         }
         if began.elapsed() > timeout {
             bail!(
-                "the server is at {} after {} s and lacks rows of instance {}; it was not promoted. Is it still following \
+                "the server is at {reached} after {} s and lacks rows of instance {}; it was not promoted. Is it still following \
                  its master? See box.info().replication",
-                shown(&reached),
                 timeout.as_secs_f64(),
                 lacks.join(", ")
             );
@@ -304,9 +279,9 @@ mod tests {
     #[test]
     fn clocks_are_read_as_they_are_printed() {
         for text in ["{1: 400, 2: 7}", "{}", "{31: 1}"] {
-            assert_eq!(parse(text).map(|clock| shown(&clock)).as_deref(), Some(text));
+            assert_eq!(parse(text).map(|clock| clock.to_string()).as_deref(), Some(text));
         }
-        assert_eq!(parse(" {1:4,2:7,} "), Some(Clock::from([(1, 4), (2, 7)])));
+        assert_eq!(parse(" {1:4,2:7,} "), "{1: 4, 2: 7}".parse().ok());
         for text in ["", "1: 4", "{1}", "{a: 4}", "{0: 4}", "{32: 4}", "{1: -4}"] {
             assert_eq!(parse(text), None, "{text}");
         }

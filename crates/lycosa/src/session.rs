@@ -1,5 +1,6 @@
 //! One connection of a command, used from synchronous code.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,8 +10,7 @@ use lycosa_iproto::request::Body;
 use tokio::runtime::Runtime;
 
 use crate::arguments::{ClientArguments, ServerArguments, SessionArguments};
-use crate::explain;
-use crate::folded;
+use crate::{explain, folded};
 
 /// The environment variable with the password.
 pub(crate) const PASSWORD_VARIABLE: &str = "LYCOSA_PASSWORD";
@@ -20,6 +20,9 @@ pub(crate) const SECRETS: [&str; 2] = [PASSWORD_VARIABLE, "LYCOSA_REPLICATION"];
 
 /// Added to the wait of a call, for the way there and back.
 const REPLY_MARGIN: Duration = Duration::from_secs(5);
+
+/// The values of a reply.
+type Values = Result<Vec<Value>, Error>;
 
 /// A connected command.
 pub(crate) struct Session {
@@ -38,6 +41,11 @@ enum Peer {
 
 /// How long a server that has not answered is asked whether it waits for replicas.
 const VOTE_LIMIT: Duration = Duration::from_secs(2);
+
+/// The name under which a method of a tube is called.
+pub(crate) fn method(tube: &str, method: &str) -> String {
+    format!("queue.tube.{tube}:{method}")
+}
 
 /// A runtime for one command.
 pub(crate) fn runtime() -> anyhow::Result<Runtime> {
@@ -58,13 +66,9 @@ pub(crate) fn connect_options(arguments: &ClientArguments) -> anyhow::Result<Con
 
 /// The password of a user who connects: out of the file, else of the environment.
 pub(crate) fn password_of(user: &str, file: Option<&Path>) -> anyhow::Result<String> {
-    match (file, std::env::var(PASSWORD_VARIABLE)) {
-        (Some(file), _) => read_password(file),
-        (None, Ok(password)) => Ok(password),
-        (None, Err(_)) => anyhow::bail!(
-            "--user {user} needs a password: set {PASSWORD_VARIABLE} or name a file with --password-file"
-        ),
-    }
+    given_password(file)?.with_context(|| {
+        format!("--user {user} needs a password: set {PASSWORD_VARIABLE} or name a file with --password-file")
+    })
 }
 
 /// The options with what the arguments say about TLS.
@@ -93,11 +97,19 @@ fn with_tls(options: ConnectOptions, arguments: &ClientArguments) -> anyhow::Res
     Ok(options.tls(TlsOptions { ca: tls_ca.clone(), identity, server_name: tls_server_name.clone() }))
 }
 
-/// The first line of a file.
-pub(crate) fn read_password(file: &Path) -> anyhow::Result<String> {
+/// The password in the first line of the file, else of the environment.
+pub(crate) fn given_password(file: Option<&Path>) -> anyhow::Result<Option<String>> {
+    let Some(file) = file else { return Ok(std::env::var(PASSWORD_VARIABLE).ok()) };
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("cannot read the password from {}", file.display()))?;
-    Ok(text.lines().next().unwrap_or_default().to_owned())
+    Ok(Some(text.lines().next().unwrap_or_default().to_owned()))
+}
+
+/// A password that is typed on the terminal.
+pub(crate) fn typed_password(prompt: &str) -> anyhow::Result<String> {
+    write!(io::stderr(), "{prompt}: ")?;
+    io::stderr().flush()?;
+    Ok(rpassword::read_password()?)
 }
 
 impl Session {
@@ -112,28 +124,14 @@ impl Session {
         session: &SessionArguments,
     ) -> anyhow::Result<Session> {
         let opened = Session::open(arguments)?;
-        opened.join(session)?;
+        let Some(hex) = &session.session else { return Ok(opened) };
+        let uuid =
+            parse_hex(hex).with_context(|| format!("--session {hex}: expected 32 hexadecimal digits"))?;
+        opened.call("queue.identify", vec![Value::Bin(uuid)])?;
         Ok(opened)
     }
 
-    /// The same; a server that is still starting says after `patience` how far it is.
-    pub(crate) fn open_within(arguments: &ClientArguments, patience: Duration) -> anyhow::Result<Session> {
-        Session::connect(&connect_options(arguments)?.start_patience(patience))
-    }
-
-    /// The same as this user with this password; as guest without.
-    pub(crate) fn open_as(
-        arguments: &ClientArguments,
-        account: Option<(String, String)>,
-    ) -> anyhow::Result<Session> {
-        let options = connect_options(&ClientArguments { user: None, ..arguments.clone() })?;
-        Session::connect(&match account {
-            Some((user, password)) => options.credentials(user, password),
-            None => options,
-        })
-    }
-
-    fn connect(options: &ConnectOptions) -> anyhow::Result<Session> {
+    pub(crate) fn connect(options: &ConnectOptions) -> anyhow::Result<Session> {
         let runtime = runtime()?;
         let connection = runtime.block_on(Connection::connect(options)).map_err(explain::connect)?;
         Ok(Session { runtime, connection, peer: Peer::Client(Box::new(options.clone())) })
@@ -161,15 +159,6 @@ impl Session {
         }
     }
 
-    /// Acts in the queue session that the arguments name, if they name one.
-    fn join(&self, arguments: &SessionArguments) -> anyhow::Result<()> {
-        let Some(hex) = &arguments.session else { return Ok(()) };
-        let uuid =
-            parse_hex(hex).with_context(|| format!("--session {hex}: expected 32 hexadecimal digits"))?;
-        self.call("queue.identify", vec![Value::Bin(uuid)])?;
-        Ok(())
-    }
-
     /// Whether the queue runs. One that does not answers many calls with nothing.
     pub(crate) fn is_queue_running(&self) -> Result<bool, Error> {
         let state = self.call("queue.state", Vec::new())?;
@@ -183,22 +172,49 @@ impl Session {
         Ok(uuid.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
+    /// Waits for the reply to a call of `procedure`; its values.
+    fn values(&self, procedure: &str, reply: impl Future<Output = Result<Response, Error>>) -> Values {
+        let values = self.runtime.block_on(reply).and_then(|response| folded::values(&response));
+        values.map_err(|error| self.explain(procedure, error))
+    }
+
     /// Calls a function; its values.
-    pub(crate) fn call(&self, name: &str, arguments: Vec<Value>) -> Result<Vec<Value>, Error> {
-        self.runtime
-            .block_on(self.connection.call(name, arguments))
-            .and_then(|response| folded::values(&response))
-            .map_err(|error| self.explain(name, error))
+    pub(crate) fn call(&self, name: &str, arguments: Vec<Value>) -> Values {
+        self.values(name, self.connection.call(name, arguments))
+    }
+
+    /// Calls a function that returns one value. `missing` is the error if it returns none.
+    pub(crate) fn ask(
+        &self,
+        name: &str,
+        arguments: Vec<Value>,
+        missing: &'static str,
+    ) -> anyhow::Result<Value> {
+        self.call(name, arguments)?.into_iter().next().context(missing)
+    }
+
+    /// Calls a function that returns one array.
+    pub(crate) fn list(&self, name: &str, arguments: Vec<Value>) -> Values {
+        match self.call(name, arguments)?.into_iter().next() {
+            Some(Value::Array(items)) => Ok(items),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The names of the tubes that the user may see.
+    pub(crate) fn tubes(&self) -> Result<Vec<String>, Error> {
+        let tubes = self.list("queue.tube", Vec::new())?;
+        Ok(tubes.iter().filter_map(Value::as_str).map(str::to_owned).collect())
     }
 
     /// `queue.statistics` of one tube or of all.
-    pub(crate) fn statistics(&self, tube: Option<&str>) -> Result<Vec<Value>, Error> {
-        let arguments: Vec<Value> = tube.map(Value::from).into_iter().collect();
-        let answer = self.runtime.block_on(self.connection.call("queue.statistics", arguments));
-        answer.and_then(|response| folded::values(&response)).map_err(|error| match tube {
-            Some(tube) => self.runtime.block_on(explain::statistics(&self.connection, tube, error)),
-            None => self.explain("queue.statistics", error),
-        })
+    pub(crate) fn statistics(&self, tube: Option<&str>) -> Values {
+        let name = "queue.statistics";
+        let reply = self.connection.call(name, tube.map(Value::from).into_iter().collect::<Vec<_>>());
+        match tube {
+            Some(tube) => self.values(&method(tube, "statistics"), reply),
+            None => self.values(name, reply),
+        }
     }
 
     /// An error of a call of `procedure` in words for a person.
@@ -229,28 +245,15 @@ impl Session {
     }
 
     /// Calls a function that may wait for `wait` before it answers; its values.
-    pub(crate) fn call_waiting(
-        &self,
-        name: &str,
-        arguments: Vec<Value>,
-        wait: Duration,
-    ) -> Result<Vec<Value>, Error> {
+    pub(crate) fn call_waiting(&self, name: &str, arguments: Vec<Value>, wait: Duration) -> Values {
         let arguments = Array::from(arguments);
         let body = Body::Call { name: name.as_bytes(), args: arguments.as_bytes() };
-        let request = self.connection.request_within(&body, Some(wait + REPLY_MARGIN));
-        self.runtime
-            .block_on(request)
-            .and_then(|response: Response| folded::values(&response))
-            .map_err(|error| self.explain(name, error))
+        self.values(name, self.connection.request_within(&body, Some(wait + REPLY_MARGIN)))
     }
 
     /// Evaluates a text of Lua; its values.
-    pub(crate) fn eval(&self, text: &str, arguments: Vec<Value>) -> Result<Vec<Value>, Error> {
-        let answer = self.connection.eval(text, Array::from(arguments));
-        self.runtime
-            .block_on(answer)
-            .and_then(|response: Response| folded::values(&response))
-            .map_err(|error| self.explain("EVAL", error))
+    pub(crate) fn eval(&self, text: &str) -> Values {
+        self.values("EVAL", self.connection.eval(text, ()))
     }
 
     /// The runtime and the connection, for commands that keep many calls under way.
@@ -268,8 +271,7 @@ async fn connect_admin(path: &Path) -> Result<Connection, Error> {
 
 fn parse_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.replace('-', "");
-    let is_right = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    if !is_right {
+    if digits.len() != 32 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
     (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok()).collect()

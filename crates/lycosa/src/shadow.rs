@@ -7,32 +7,23 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use lycosa_client::{Array, Response, Value};
 use lycosa_tuple::mp::Reader;
-use lycosa_tuple::tuple::TupleRef;
 use serde_json::json;
 
 use crate::outcome::Outcome;
 use crate::output;
 use crate::session::Session;
-use crate::space_pages::{select, tuples};
-use crate::values;
+use crate::space_pages::{ALL, EQ, LE, number, select, shown_text, space, text, tuples};
+use crate::values::{array_of, float, is_true, text_of, time};
 
 /// Tuples of one kind that are looked at.
 const LIMIT: u32 = 10_000;
 
-/// View of `_space`, and its index over names.
-const VSPACE: u32 = 281;
-const VSPACE_BY_NAME: u32 = 2;
-
 /// Indexes of a tube's space: by state, and by deadline.
 const BY_STATE: u32 = 1;
 const BY_DEADLINE: u32 = 2;
-
-const EQ: u32 = 0;
-const ALL: u32 = 2;
-const LE: u32 = 4;
 
 /// The longest that a start waits for rows of the old master.
 const LONGEST_WAIT: f64 = 20.0;
@@ -89,13 +80,12 @@ impl Look<'_> {
     }
 
     /// Number of a space, and whether it is temporary.
-    fn space(&mut self, name: &str) -> anyhow::Result<Option<(u32, bool)>> {
-        let page = self.page(VSPACE, VSPACE_BY_NAME, EQ, vec![name.into()])?;
-        let Some(row) = tuples(&page).next() else { return Ok(None) };
-        let id = number(row, 0).and_then(|id| u32::try_from(id).ok()).context("a space without a number")?;
-        let flags = row.field(5).and_then(|flags| Value::decode(flags).ok());
-        let is_temporary = flags.and_then(|flags| flags.get("temporary").and_then(Value::as_bool));
-        Ok(Some((id, is_temporary.unwrap_or_default())))
+    fn space(&self, name: &str) -> anyhow::Result<Option<(u32, bool)>> {
+        let found = space(self.session, name)?;
+        Ok(found.map(|(id, row)| {
+            let flags = row.as_array().and_then(|fields| fields.get(5));
+            (id, flags.is_some_and(|flags| is_true(flags, "temporary")))
+        }))
     }
 
     /// How many tasks in that state have a deadline up to `until`.
@@ -105,14 +95,6 @@ impl Look<'_> {
     }
 }
 
-fn number(row: TupleRef<'_>, field: u32) -> Option<u64> {
-    Reader::new(row.field(field)?).uint().ok()
-}
-
-fn text(row: TupleRef<'_>, field: u32) -> Option<&[u8]> {
-    Reader::new(row.field(field)?).str().ok()
-}
-
 /// Rehearses the promotion of the server behind `session`, up to `horizon` after it. `info` is its `box.info`.
 pub(crate) fn run(
     session: &Session,
@@ -120,7 +102,7 @@ pub(crate) fn run(
     horizon: Duration,
     is_json: bool,
 ) -> anyhow::Result<Outcome> {
-    if !info.get("ro").and_then(Value::as_bool).unwrap_or_default() {
+    if !is_true(info, "ro") {
         bail!("--shadow: the server takes writes already, there is nothing to rehearse");
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -132,12 +114,12 @@ pub(crate) fn run(
     if let Some((queue, _)) = look.space("_queue")? {
         let rows = look.page(queue, 0, ALL, Vec::new())?;
         for row in tuples(&rows) {
-            let part = |field| text(row, field).map(|part| String::from_utf8_lossy(part).into_owned());
-            let (Some(tube), Some(id), Some(space), Some(kind)) = (part(0), number(row, 1), part(2), part(3))
-            else {
-                continue;
-            };
-            lines.push(rehearse(&mut look, &sessions, (tube, id, &space, kind), until)?);
+            let part = |field| shown_text(row, field);
+            if let (Some(tube), Some(id), Some(space), Some(kind)) =
+                (part(0), number(row, 1), part(2), part(3))
+            {
+                lines.push(rehearse(&mut look, &sessions, (tube, id, &space, kind), until)?);
+            }
         }
     }
     let wait = startup(info);
@@ -150,18 +132,17 @@ pub(crate) fn run(
                 "ttr_over": line.ttr_over, "delay_over": line.delay_over, "ttl_over": line.ttl_over,
             })
         });
-        output::line(json!({
+        return output::done(json!({
             "shadow": true, "horizon_seconds": horizon.as_secs_f64(), "startup_seconds": wait,
             "in_replicaset": sessions.in_replicaset, "session_ttr": sessions.ttr,
             "old_module": sessions.is_old_module,
             "sessions": sessions.ends.len(), "sessions_ending": ending, "tubes": tubes.collect::<Vec<_>>(),
             "complete": look.is_complete,
-        }))?;
-        return Ok(Outcome::Done);
+        }));
     }
     output::line(format_args!(
         "nothing is changed; this is what the first {} as the master would do:",
-        values::time(horizon)
+        time(horizon)
     ))?;
     output::line(format_args!("the queue would wait {wait:.3} s for rows of the old master, and then run"))?;
     output::line(sessions.fate(ending))?;
@@ -191,20 +172,19 @@ impl Sessions {
                 "queue.ttr is 0: all queue sessions end, and their tasks become ready".to_owned()
             }
             (false, _) => {
-                let but = match self.leases.len() {
-                    0 => String::new(),
-                    count => format!(", but for {count} with a lease"),
-                };
-                format!(
-                    "queue.in_replicaset is off: owners are not replicated, so all taken tasks become ready{but}"
-                )
+                let all =
+                    "queue.in_replicaset is off: owners are not replicated, so all taken tasks become ready";
+                match self.leases.len() {
+                    0 => all.to_owned(),
+                    count => format!("{all}, but for {count} with a lease"),
+                }
             }
         }
     }
 }
 
 /// Prints a line for each tube.
-fn print_table(lines: Vec<Rehearsal>) -> std::io::Result<()> {
+fn print_table(lines: Vec<Rehearsal>) -> anyhow::Result<Outcome> {
     let heading =
         ["tube", "type", "taken", "released", "with sessions", "ttr over", "delay over", "dead by ttl"];
     let rows = lines.into_iter().map(|line| -> Vec<String> {
@@ -218,10 +198,7 @@ fn print_table(lines: Vec<Rehearsal>) -> std::io::Result<()> {
 
 fn sessions(look: &mut Look<'_>, now: u64) -> anyhow::Result<Sessions> {
     let configuration = look.session.call("box.cfg", Vec::new())?.into_iter().next().unwrap_or(Value::Nil);
-    let ttr = match configuration.get("queue.ttr") {
-        Some(Value::Double(ttr)) => *ttr,
-        other => other.and_then(Value::as_u64).unwrap_or_default() as f64,
-    };
+    let ttr = configuration.get("queue.ttr").and_then(float).unwrap_or_default();
     let kept = u64::try_from(Duration::try_from_secs_f64(ttr).unwrap_or_default().as_micros());
     let mut sessions = Sessions {
         in_replicaset: false,
@@ -294,14 +271,9 @@ fn rehearse(
 
 /// Seconds that the queue would be in STARTUP.
 fn startup(info: &Value) -> f64 {
-    let masters = info.get("masters").and_then(Value::as_array).unwrap_or_default();
-    let following =
-        masters.iter().filter(|master| master.get("status").and_then(Value::as_str) == Some("follow"));
+    let following = array_of(info, "masters").iter().filter(|master| text_of(master, "status") == "follow");
     let waits = following.map(|master| {
-        let number = |name| match master.get(name) {
-            Some(Value::Double(number)) => *number,
-            _ => 0.0,
-        };
+        let number = |name| master.get(name).and_then(float).unwrap_or_default();
         2.0 * number("lag") - number("idle")
     });
     waits.fold(0.0, f64::max).min(LONGEST_WAIT)

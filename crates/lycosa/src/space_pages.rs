@@ -13,12 +13,14 @@ use crate::session::Session;
 
 /// `_vspace`, which shows the spaces that the user may see.
 pub(crate) const SPACES: u32 = 281;
+/// The index of `_vspace` by name.
+const SPACES_BY_NAME: u32 = 2;
 /// `_vindex`, which shows their indexes.
 pub(crate) const INDEXES: u32 = 289;
 
 pub(crate) const EQ: u32 = 0;
 pub(crate) const LE: u32 = 4;
-const ALL: u32 = 2;
+pub(crate) const ALL: u32 = 2;
 const GT: u32 = 6;
 
 /// Tuples of the first page.
@@ -124,6 +126,27 @@ pub(crate) fn tuples(page: &Response) -> impl Iterator<Item = TupleRef<'_>> {
     let mut reader = Reader::new(page.data());
     let count = reader.array().unwrap_or(0);
     (0..count).map_while(move |_| TupleRef::new(reader.raw().ok()?).ok())
+}
+
+/// The number of the space with that name, and its row in `_vspace`, if the user may see it.
+pub(crate) fn space(session: &Session, name: &str) -> anyhow::Result<Option<(u32, Value)>> {
+    let found = select(session, SPACES, SPACES_BY_NAME, EQ, Array::from([Value::from(name)]), 1)?;
+    let Some(row) = tuples(&found).next() else { return Ok(None) };
+    let id = number(row, 0).and_then(|id| u32::try_from(id).ok()).context("a space without a number")?;
+    Ok(Some((id, Value::decode(row.bytes())?)))
+}
+
+pub(crate) fn number(row: TupleRef<'_>, field: u32) -> Option<u64> {
+    Reader::new(row.field(field)?).uint().ok()
+}
+
+pub(crate) fn text(row: TupleRef<'_>, field: u32) -> Option<&[u8]> {
+    Reader::new(row.field(field)?).str().ok()
+}
+
+/// The same for people, who see a mark in the place of bytes that are no UTF-8.
+pub(crate) fn shown_text(row: TupleRef<'_>, field: u32) -> Option<String> {
+    text(row, field).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
 }
 
 #[cfg(test)]

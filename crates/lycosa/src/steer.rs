@@ -7,13 +7,12 @@ use lycosa_client::Value;
 use serde_json::json;
 
 use crate::arguments::{AuditArguments, ExplainArguments, PauseArguments};
-use crate::commands::{method, options};
+use crate::commands::options;
 use crate::listing::{distance, one_line};
 use crate::outcome::Outcome;
-use crate::output;
-use crate::payload;
-use crate::session::Session;
-use crate::values::{number_of, text_of, time};
+use crate::session::{Session, method};
+use crate::values::{array_of, is_true, number_of, text_of, time};
+use crate::{output, payload};
 
 /// Calls a method of a tube that replies with one value.
 pub(crate) fn ask(session: &Session, tube: &str, name: &str, arguments: Vec<Value>) -> anyhow::Result<Value> {
@@ -31,55 +30,53 @@ pub(crate) fn set_paused(arguments: &PauseArguments, paused: bool) -> anyhow::Re
     let verb = if paused { "pause" } else { "resume" };
     let given = options([("reason", reason.as_deref().map(Value::from))]);
     let has_changed = ask(&session, tube, verb, vec![given])? == Value::Bool(true);
-    if client.json {
-        output::line(json!({ "tube": tube, "paused": paused, "changed": has_changed }))?;
-        return Ok(Outcome::Done);
-    }
     let text = match (paused, has_changed) {
         (true, true) => "paused: takes wait until `lycosa resume`",
         (true, false) => "was paused already",
         (false, true) => "resumed",
         (false, false) => "was not paused",
     };
-    output::line(format_args!("tube {tube} {text}"))?;
-    Ok(Outcome::Done)
+    let object = json!({ "tube": tube, "paused": paused, "changed": has_changed });
+    output::said(client.json, object, format_args!("tube {tube} {text}"))
 }
 
 /// `lycosa explain`
 pub(crate) fn explain(arguments: &ExplainArguments) -> anyhow::Result<Outcome> {
     let ExplainArguments { tube, id, utube, client } = arguments;
     let session = Session::open(client)?;
-    let subject = match (id, utube) {
-        (Some(id), _) => vec![Value::from(*id)],
-        (None, Some(name)) => vec![Value::map([("utube", name.as_str())])],
-        (None, None) => Vec::new(),
+    let (subject, title) = match (id, utube) {
+        (Some(id), _) => (vec![Value::from(*id)], format!("task {id} of ")),
+        (None, Some(name)) => {
+            (vec![Value::map([("utube", name.as_str())])], format!("sub-queue {} of ", one_line(name, 60)))
+        }
+        (None, None) => (Vec::new(), String::new()),
     };
     let reply = ask(&session, tube, "explain", subject)?;
     if client.json {
-        output::line(payload::to_json(&reply))?;
-        return Ok(Outcome::Done);
+        return output::done(payload::to_json(&reply));
     }
-    let title = match (id, utube) {
-        (Some(id), _) => format!("task {id} of tube {tube}"),
-        (None, Some(name)) => format!("sub-queue {} of tube {tube}", one_line(name, 60)),
-        (None, None) => format!("tube {tube}"),
-    };
     let state = reply.get("state").and_then(Value::as_str).map(|state| format!(" is {state}"));
     let tasks = reply.get("tasks").map(|tasks| {
         let counts =
             ["ready", "taken", "delayed", "buried"].map(|name| format!("{} {name}", number_of(tasks, name)));
         format!(": {}", counts.join(", "))
     });
-    output::line(format_args!("{title}{}{}", state.unwrap_or_default(), tasks.unwrap_or_default()))?;
-    let reasons = reply.get("reasons").and_then(Value::as_array).unwrap_or_default();
+    output::line(format_args!(
+        "{title}tube {tube}{}{}",
+        state.unwrap_or_default(),
+        tasks.unwrap_or_default()
+    ))?;
+    let reasons = array_of(&reply, "reasons");
     for reason in reasons {
         output::line(format_args!("  {}", one_line(text_of(reason, "text"), usize::MAX)))?;
     }
-    if reasons.is_empty() && reply.get("next") == Some(&Value::Bool(true)) {
+    if reasons.is_empty() && is_true(&reply, "next") {
         output::line("  the next take gets it")?;
     }
     Ok(Outcome::Done)
 }
+
+const NO_ENTRIES: &str = "the server returned no entries";
 
 /// `lycosa audit`
 pub(crate) fn audit(arguments: &AuditArguments) -> anyhow::Result<Outcome> {
@@ -89,8 +86,8 @@ pub(crate) fn audit(arguments: &AuditArguments) -> anyhow::Result<Outcome> {
         ("tube", tube.as_deref().map(Value::from)),
         ("limit", Some(Value::from(u64::from(*limit)))),
     ]);
-    let values = session.call("queue.audit", vec![given])?;
-    let entries = values.first().and_then(Value::as_array).context("the server returned no entries")?;
+    let entries = session.ask("queue.audit", vec![given], NO_ENTRIES)?;
+    let entries = entries.as_array().context(NO_ENTRIES)?;
     if client.json {
         return output::objects(entries);
     }
@@ -98,8 +95,7 @@ pub(crate) fn audit(arguments: &AuditArguments) -> anyhow::Result<Outcome> {
         eprintln!("lycosa: the audit log has no entry that this user may see");
         return Ok(Outcome::Done);
     }
-    output::table(&["id", "ago", "user", "tube", "operation", "job", "reason"], entries.iter().map(row))?;
-    Ok(Outcome::Done)
+    output::table(&["id", "ago", "user", "tube", "operation", "job", "reason"], entries.iter().map(row))
 }
 
 fn row(entry: &Value) -> [String; 7] {

@@ -1,48 +1,34 @@
 //! Options that only some types of tubes heed: all further types would ignore them, so the command line refuses them.
 
-use lycosa_client::TubeType;
+use lycosa_client::{TubeType, Value};
 
 use crate::listing;
 use crate::outcome::Usage;
 use crate::session::Session;
+use crate::values::pairs;
 
-/// What an option asks of a tube's type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Needs {
-    /// Deadlines and priorities.
-    Ttl,
-    /// Sub-queues.
-    SubQueues,
-    /// A capacity.
-    Capacity,
-}
-
-impl Needs {
-    fn types(self) -> [TubeType; 3] {
-        use TubeType::{FifoTtl, LimFifoTtl, Utube, UtubeTtl};
-        match self {
-            Self::Ttl => [FifoTtl, LimFifoTtl, UtubeTtl],
-            Self::SubQueues => [Utube, UtubeTtl, UtubeTtl],
-            Self::Capacity => [LimFifoTtl, LimFifoTtl, LimFifoTtl],
+/// The types that heed an option, by its name in requests; `None` if all do.
+fn heeding(option: &str) -> Option<&'static [&'static str]> {
+    match option {
+        "ttl" | "ttr" | "pri" | "pri_from" | "pri_to" | "delay" | "older_than" | "younger_than"
+        | "retry_delay" | "max_retry_delay" | "touch_interval" => {
+            Some(&["fifottl", "limfifottl", "utubettl"])
         }
+        "utube" => Some(&["utube", "utubettl"]),
+        "capacity" | "timeout" => Some(&["limfifottl"]),
+        _ => None,
     }
 }
 
-/// An option of the command line: its name, what it needs, and whether it was given.
-pub(crate) type Given = (&'static str, Needs, bool);
-
-/// Refuses the first option that a tube of the type `kind` would ignore. A type of a server's program heeds what it likes.
-pub(crate) fn check_type(kind: &str, of: &str, options: &[Given]) -> Result<(), Usage> {
+/// Refuses the first of the options that a tube of the type `kind` would ignore. A type of a server's program heeds what it likes.
+pub(crate) fn check_type(kind: &str, of: &str, options: &Value) -> Result<(), Usage> {
     if matches!(TubeType::from(kind), TubeType::Custom(_)) {
         return Ok(());
     }
-    for &(option, needs, is_given) in options {
-        let types = needs.types();
-        if is_given && !types.iter().any(|heeding| heeding.name() == kind) {
-            let mut names: Vec<&str> = types.iter().map(TubeType::name).collect();
-            names.dedup();
-            let names = names.join(", ");
-            return Err(Usage(format!("{option} means nothing to {of} of type {kind}: only to {names}")));
+    for name in pairs(Some(options)).iter().filter_map(|(name, _)| name.as_str()) {
+        if let Some(types) = heeding(name).filter(|types| !types.contains(&kind)) {
+            let (option, names) = (name.replace('_', "-"), types.join(", "));
+            return Err(Usage(format!("--{option} means nothing to {of} of type {kind}: only to {names}")));
         }
     }
     Ok(())
@@ -64,16 +50,15 @@ pub(crate) fn check_name(tube: &str) -> Result<(), Usage> {
 
 /// The same for an existing tube. Asks the server for the type if an option was given; a server that does not tell refuses
 /// nothing.
-pub(crate) fn check(session: &Session, tube: &str, options: &[Given]) -> anyhow::Result<()> {
-    if !options.iter().any(|(_, _, is_given)| *is_given) {
+pub(crate) fn check(session: &Session, tube: &str, options: &Value) -> anyhow::Result<()> {
+    let is_free = |(name, _): &(Value, Value)| name.as_str().and_then(heeding).is_none();
+    if pairs(Some(options)).iter().all(is_free) {
         return Ok(());
     }
     let tubes = listing::tubes(session).unwrap_or_default();
-    match tubes.iter().find(|line| line.name == tube) {
-        Some(line) if !line.kind.is_empty() => {
-            Ok(check_type(&line.kind, &format!("tube \"{tube}\""), options)?)
-        }
-        _ => Ok(()),
+    match tubes.iter().find(|line| line.name == tube && !line.kind.is_empty()) {
+        Some(line) => Ok(check_type(&line.kind, &format!("tube \"{tube}\""), options)?),
+        None => Ok(()),
     }
 }
 
@@ -93,19 +78,24 @@ mod tests {
 
     #[test]
     fn an_ignored_option_is_refused_with_the_types_that_heed_it() {
-        let refused = |kind, option, needs| {
-            check_type(kind, "a tube", &[(option, needs, true)]).err().map(|error| error.to_string())
+        let refused = |kind, option| {
+            let options = Value::map([("if_not_exists", true), (option, true)]);
+            check_type(kind, "a tube", &options).err().map(|error| error.to_string())
         };
         assert_eq!(
-            refused("fifo", "--ttl", Needs::Ttl).as_deref(),
+            refused("fifo", "ttl").as_deref(),
             Some("--ttl means nothing to a tube of type fifo: only to fifottl, limfifottl, utubettl")
         );
         assert_eq!(
-            refused("fifottl", "--utube", Needs::SubQueues).as_deref(),
+            refused("fifottl", "utube").as_deref(),
             Some("--utube means nothing to a tube of type fifottl: only to utube, utubettl")
         );
-        assert_eq!(refused("utubettl", "--utube", Needs::SubQueues), None);
-        assert_eq!(refused("my_own", "--utube", Needs::SubQueues), None);
-        assert_eq!(check_type("fifo", "a tube", &[("--ttl", Needs::Ttl, false)]), Ok(()));
+        assert_eq!(
+            refused("utube", "older_than").as_deref(),
+            Some("--older-than means nothing to a tube of type utube: only to fifottl, limfifottl, utubettl")
+        );
+        assert_eq!(refused("utubettl", "utube"), None);
+        assert_eq!(refused("my_own", "utube"), None);
+        assert_eq!(refused("fifo", "temporary"), None);
     }
 }

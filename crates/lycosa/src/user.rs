@@ -1,7 +1,7 @@
 //! `lycosa user`: accounts, over the administrator's socket of a running server.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use anyhow::Context;
@@ -9,11 +9,9 @@ use lycosa_client::Value;
 use serde_json::json;
 
 use crate::arguments::UserCommand;
-use crate::explain;
 use crate::outcome::Outcome;
-use crate::output;
-use crate::payload;
-use crate::session::{PASSWORD_VARIABLE, Session, read_password};
+use crate::session::{PASSWORD_VARIABLE, Session, given_password, method, typed_password};
+use crate::{explain, output, payload};
 
 /// The role of users who have every tube.
 const EVERY_TUBE: &str = "lycosa_tubes";
@@ -29,17 +27,18 @@ pub(crate) fn run(command: UserCommand) -> anyhow::Result<Outcome> {
             let password = password(&name, password_file.as_deref())?;
             let options = Value::map([("password", password)]);
             session.call("box.schema.user.create", vec![name.as_str().into(), options])?;
-            if let Err(error) = grant(&session, &name, &role, &tube) {
-                // A user with half of the grants is worse than none.
+            // A user with half of the grants is worse than none.
+            grant(&session, &name, &role, &tube).map_err(|error| {
                 let dropped = session.call("box.schema.user.drop", vec![name.as_str().into()]);
-                let what = match dropped {
-                    Ok(_) => format!("user {name} was not added"),
-                    Err(error) => format!(
-                        "user {name} was added without all grants, and cannot be dropped again: {error}"
-                    ),
-                };
-                return Err(error.context(what));
-            }
+                error.context(dropped.map_or_else(
+                    |error| {
+                        format!(
+                            "user {name} was added without all grants, and cannot be dropped again: {error}"
+                        )
+                    },
+                    |_| format!("user {name} was not added"),
+                ))
+            })?;
             said(admin.json, &name, "added")
         }
         UserCommand::Grant { name, role, tube, admin } => {
@@ -65,15 +64,13 @@ pub(crate) fn run(command: UserCommand) -> anyhow::Result<Outcome> {
             session.call("box.schema.user.drop", vec![name.as_str().into()])?;
             said(admin.json, &name, "dropped")
         }
-        UserCommand::List { admin } => list(&Session::open_admin(&admin.data_dir)?, admin.json),
+        UserCommand::List(admin) => list(&Session::open_admin(&admin.data_dir)?, admin.json),
     }
 }
 
 /// Refuses tubes that do not exist, before anything is changed.
 fn check_tubes(session: &Session, wanted: &[String]) -> anyhow::Result<()> {
-    let values = session.call("queue.tube", Vec::new())?;
-    let tubes = values.first().and_then(Value::as_array).unwrap_or_default();
-    let tubes: Vec<String> = tubes.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    let tubes = session.tubes()?;
     match wanted.iter().find(|tube| *tube != "*" && !tubes.contains(tube)) {
         Some(missing) => anyhow::bail!("{}; nothing was changed", explain::missing_tube(missing, tubes)),
         None => Ok(()),
@@ -98,8 +95,7 @@ fn said_of(
     let roles = roles.iter().map(|role| format!("role {role}"));
     let tubes = tubes.iter().map(|tube| format!("tube {tube}"));
     let all: Vec<_> = roles.chain(tubes).collect();
-    output::line(format_args!("{done} {preposition} user {user}: {}", all.join(", ")))?;
-    Ok(Outcome::Done)
+    output::done(format_args!("{done} {preposition} user {user}: {}", all.join(", ")))
 }
 
 fn grant(session: &Session, user: &str, roles: &[String], tubes: &[String]) -> anyhow::Result<()> {
@@ -120,7 +116,7 @@ fn grant(session: &Session, user: &str, roles: &[String], tubes: &[String]) -> a
             })
         } else {
             let options = Value::map([("call", true), ("truncate", true)]);
-            session.call(&crate::commands::method(tube, "grant"), vec![user.into(), options])
+            session.call(&method(tube, "grant"), vec![user.into(), options])
         };
         granted.with_context(|| format!("tube {tube}"))?;
     }
@@ -166,40 +162,30 @@ fn list(session: &Session, as_json: bool) -> anyhow::Result<Outcome> {
     let users = rows(session)?;
     let mut found = Vec::new();
     for user in &users {
-        let fields = user.as_array().unwrap_or_default();
-        let (Some(name), Some(kind)) =
-            (fields.get(2).and_then(Value::as_str), fields.get(3).and_then(Value::as_str))
-        else {
-            continue;
-        };
-        let has_password = fields.get(4).and_then(|auth| auth.get("chap-sha1")).is_some();
-        let info = match kind {
-            "role" => session.call("box.schema.role.info", vec![name.into()])?,
-            _ => session.call("box.schema.user.info", vec![name.into()])?,
-        };
-        found.push((name, kind, has_password, info.into_iter().next().unwrap_or(Value::Nil)));
+        let text = |field: usize| user.as_array().and_then(|fields| fields.get(field)?.as_str());
+        let (Some(name), Some(kind)) = (text(2), text(3)) else { continue };
+        let auth = user.as_array().and_then(|fields| fields.get(4)?.get("chap-sha1"));
+        let function = if kind == "role" { "box.schema.role.info" } else { "box.schema.user.info" };
+        let info = session.call(function, vec![name.into()])?.into_iter().next().unwrap_or(Value::Nil);
+        found.push((name, kind, auth.is_some(), info));
     }
     let parties: Parties<'_> = found.iter().map(|(name, _, _, info)| (*name, grants(info))).collect();
-    let mut rows = Vec::new();
-    for (name, kind, has_password, info) in &found {
-        let grants = grants(info);
-        let can_become_admin = *name == "admin" || can_become_admin(name, &parties, &mut BTreeSet::new());
-        if as_json {
-            output::line(json!({
-                "user": name, "kind": kind, "password": has_password, "can_become_admin": can_become_admin,
-                "tubes": tubes_of(&grants), "grants": payload::to_json(info),
-            }))?;
-        } else {
-            let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
-            let shown = summary(name, &grants);
-            let (name, kind) = ((*name).to_owned(), (*kind).to_owned());
-            rows.push(vec![name, kind, yes(*has_password), yes(can_become_admin), shown]);
-        }
+    let is_admin = |name| name == "admin" || can_become_admin(name, &parties, &mut BTreeSet::new());
+    if as_json {
+        return output::lines(&found, |(name, kind, has_password, info)| {
+            json!({
+                "user": name, "kind": kind, "password": has_password, "can_become_admin": is_admin(name),
+                "tubes": tubes_of(&grants(info)), "grants": payload::to_json(info),
+            })
+        });
     }
-    if !as_json {
-        output::table(&["name", "kind", "password", "can become admin", "grants"], &rows)?;
-    }
-    Ok(Outcome::Done)
+    let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+    let rows = found.iter().map(|(name, kind, has_password, info)| {
+        let (password, admin, shown) =
+            (yes(*has_password), yes(is_admin(name)), summary(name, &grants(info)));
+        [(*name).to_owned(), (*kind).to_owned(), password, admin, shown]
+    });
+    output::table(&["name", "kind", "password", "can become admin", "grants"], rows)
 }
 
 /// A row of `box.schema.user.info`: privileges, the type of the object, its name (empty: all of the type).
@@ -264,7 +250,6 @@ fn summary(name: &str, grants: &[Grant<'_>]) -> String {
     let is_of_tube = |space: &str| {
         space.starts_with("_queue") || tubes.contains(space.strip_suffix("_ready_buffer").unwrap_or(space))
     };
-    let listed = |names: &[&str]| names.join(", ");
     let (mut roles, mut others, mut functions) = (Vec::new(), Vec::new(), 0);
     for grant in grants {
         let Grant { privileges, kind, object } = *grant;
@@ -288,8 +273,8 @@ fn summary(name: &str, grants: &[Grant<'_>]) -> String {
     if tubes.contains("*") {
         named.insert(0, "every tube");
     }
-    parts.extend((!named.is_empty()).then(|| format!("tubes: {}", listed(&named))));
-    parts.extend((!roles.is_empty()).then(|| format!("roles: {}", listed(&roles))));
+    parts.extend((!named.is_empty()).then(|| format!("tubes: {}", named.join(", "))));
+    parts.extend((!roles.is_empty()).then(|| format!("roles: {}", roles.join(", "))));
     parts.extend(others);
     parts.extend((functions > 0).then(|| format!("{functions} functions")));
     parts.join("; ")
@@ -297,10 +282,7 @@ fn summary(name: &str, grants: &[Grant<'_>]) -> String {
 
 /// The password for `user`: from the file, the environment, or typed twice.
 fn password(user: &str, file: Option<&Path>) -> anyhow::Result<String> {
-    if let Some(file) = file {
-        return read_password(file);
-    }
-    if let Ok(password) = std::env::var(PASSWORD_VARIABLE) {
+    if let Some(password) = given_password(file)? {
         return Ok(password);
     }
     if !io::stdin().is_terminal() {
@@ -313,12 +295,7 @@ fn password(user: &str, file: Option<&Path>) -> anyhow::Result<String> {
         );
         return Ok(password);
     }
-    let ask = |prompt: &str| -> anyhow::Result<String> {
-        write!(io::stderr(), "{prompt}")?;
-        io::stderr().flush()?;
-        Ok(rpassword::read_password()?)
-    };
-    let first = ask(&format!("Password for {user}: "))?;
-    anyhow::ensure!(first == ask("Once more: ")?, "the two passwords differ");
+    let first = typed_password(&format!("Password for {user}"))?;
+    anyhow::ensure!(first == typed_password("Once more")?, "the two passwords differ");
     Ok(first)
 }

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use lycosa_client::{ConnectOptions, Value};
+use lycosa_iproto::vclock::{Vclock, VclockError};
 pub(crate) use lycosa_metrics::spell::{bytes, count};
 use lycosa_server::config::SettingValue;
+use lycosa_tuple::mp::Reader;
 
 /// The longest time span: 100 years, which a tube takes for "without an end".
 const MAX_SPAN: Duration = Duration::from_secs(36_500 * 86_400);
@@ -150,9 +152,50 @@ pub(crate) fn time(span: Duration) -> String {
     shown.map(|(count, unit)| format!("{count}{unit}")).collect::<Vec<_>>().join(" ")
 }
 
+/// A member of a reply, of a member of it, and so on.
+pub(crate) fn inside<'a>(map: &'a Value, path: &[&str]) -> Option<&'a Value> {
+    path.iter().try_fold(map, |map, name| map.get(name))
+}
+
 /// A member of a reply that is a whole number; 0 without it.
 pub(crate) fn number_of(map: &Value, name: &str) -> u64 {
     map.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// A number, whole or not.
+pub(crate) fn float(value: &Value) -> Option<f64> {
+    match value {
+        Value::Double(number) => Some(*number),
+        value => value.as_u64().map(|number| number as f64),
+    }
+}
+
+/// Whether a member of a reply is true.
+pub(crate) fn is_true(map: &Value, name: &str) -> bool {
+    map.get(name) == Some(&Value::Bool(true))
+}
+
+/// A member of a reply that is an array; empty without it.
+pub(crate) fn array_of<'a>(map: &'a Value, name: &str) -> &'a [Value] {
+    map.get(name).and_then(Value::as_array).unwrap_or_default()
+}
+
+/// The pairs of a map; none of any other value.
+pub(crate) fn pairs(map: Option<&Value>) -> &[(Value, Value)] {
+    match map {
+        Some(Value::Map(pairs)) => pairs,
+        _ => &[],
+    }
+}
+
+/// The vclock of a reply, without the component of local rows.
+pub(crate) fn vclock(value: &Value) -> Result<Vclock, VclockError> {
+    Ok(Vclock::decode(&mut Reader::new(&value.encode()))?.replicated())
+}
+
+/// The cell of a value that may be missing.
+pub(crate) fn cell<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), show)
 }
 
 /// A member of a reply that is text; empty without it.

@@ -28,13 +28,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::command::Commands;
 use self::guard::Guard;
 use crate::arguments::WorkArguments;
-use crate::commands::method;
-use crate::explain;
+use crate::commands::options as options_of;
 use crate::outcome::Outcome;
-use crate::output;
-use crate::session::{Session, connect_options, runtime};
-use crate::tube_options::{self, Needs};
-use crate::values::counted;
+use crate::session::{Session, connect_options, method, runtime};
+use crate::values::{counted, pairs, seconds};
+use crate::{explain, output, tube_options};
 
 /// What the handlers and the observer of events share.
 #[derive(Debug, Default)]
@@ -77,12 +75,12 @@ pub(crate) fn run(arguments: WorkArguments) -> anyhow::Result<Outcome> {
     // system that refuses keeps what it had.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let WorkArguments { retry_delay, max_retry_delay, touch_interval, timeout, until_empty, .. } = arguments;
-    let given = [
-        ("--retry-delay", Needs::Ttl, retry_delay.is_some()),
-        ("--max-retry-delay", Needs::Ttl, max_retry_delay.is_some()),
-        ("--touch-interval", Needs::Ttl, touch_interval.is_some()),
-    ];
-    if given.iter().any(|(_, _, is_given)| *is_given) {
+    let given = options_of([
+        ("retry_delay", retry_delay.map(seconds)),
+        ("max_retry_delay", max_retry_delay.map(seconds)),
+        ("touch_interval", touch_interval.map(seconds)),
+    ]);
+    if !pairs(Some(&given)).is_empty() {
         tube_options::check(&Session::open(&arguments.client)?, &arguments.tube, &given)?;
     }
     let json = arguments.client.json;

@@ -60,10 +60,7 @@ pub(crate) enum TokenCommand {
     },
     /// List tokens with their roles, tubes and ends
     #[command(after_help = LIST_EXAMPLES)]
-    List {
-        #[command(flatten)]
-        admin: AdminArguments,
-    },
+    List(AdminArguments),
     /// End a token: its requests and waiting calls are refused from now on
     #[command(after_help = REVOKE_EXAMPLES)]
     Revoke {

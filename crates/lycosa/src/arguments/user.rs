@@ -63,10 +63,7 @@ pub(crate) enum UserCommand {
     },
     /// List users with what they may do, and whether they can become admin
     #[command(after_help = LIST_EXAMPLES)]
-    List {
-        #[command(flatten)]
-        admin: AdminArguments,
-    },
+    List(AdminArguments),
     /// Let a user use tubes or have roles
     #[command(after_help = GRANT_EXAMPLES)]
     Grant {

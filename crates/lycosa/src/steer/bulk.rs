@@ -2,22 +2,18 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use lycosa_client::Value;
 use serde_json::json;
 
 use super::ask;
 use crate::arguments::{ApplyArguments, FindArguments, JobArguments, Operation, TaskFilter, UndoArguments};
 use crate::commands::{flag, options, progress_bar};
-use crate::confirm;
 use crate::holders::Holders;
-use crate::listing;
 use crate::outcome::{Outcome, Usage};
-use crate::output;
-use crate::payload;
 use crate::session::Session;
-use crate::tube_options::{self, Needs};
-use crate::values::{name_of, number_of, seconds, text_of, time};
+use crate::values::{name_of, number_of, pairs, seconds, text_of, time};
+use crate::{confirm, listing, output, payload, tube_options};
 
 /// Time between two looks at a job.
 const LOOK: Duration = Duration::from_millis(100);
@@ -25,19 +21,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const PAGE: u64 = 500;
 
 impl TaskFilter {
-    /// Refuses what a tube of the type ignores, as all other commands do.
-    fn check(&self, session: &Session, tube: &str) -> anyhow::Result<()> {
-        listing::check_choice(session, tube, &self.choice)?;
-        let given = [
-            ("--younger-than", Needs::Ttl, self.younger_than.is_some()),
-            ("--pri-from", Needs::Ttl, self.pri_from.is_some()),
-            ("--pri-to", Needs::Ttl, self.pri_to.is_some()),
-        ];
-        tube_options::check(session, tube, &given)
-    }
-
     fn is_given(&self) -> bool {
-        self.all || !matches!(self.value(), Value::Map(members) if members.is_empty())
+        !pairs(Some(&self.value())).is_empty()
     }
 
     /// The filter as the server takes it.
@@ -69,7 +54,7 @@ impl TaskFilter {
 pub(crate) fn find(arguments: &FindArguments) -> anyhow::Result<Outcome> {
     let FindArguments { tube, filter, count, limit, client } = arguments;
     let session = Session::open(client)?;
-    filter.check(&session, tube)?;
+    tube_options::check(&session, tube, &filter.value())?;
     if *count {
         let job = ask(&session, tube, "count", vec![filter.value()])?;
         let job = wait(&session, tube, job)?;
@@ -114,19 +99,15 @@ pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
         arguments;
     let action = name_of(operation);
     if !filter.is_given() {
-        return Err(
-            Usage(format!("{action} without a filter: --all means every task of tube \"{tube}\"")).into()
-        );
+        bail!(Usage(format!("{action} without a filter: --all means every task of tube \"{tube}\"")));
     }
     if *operation == Operation::Reschedule && delay.is_none() && pri.is_none() {
-        return Err(Usage("reschedule needs --delay, --pri or both".to_owned()).into());
+        bail!(Usage("reschedule needs --delay, --pri or both".to_owned()));
     }
     let session = Session::open(client)?;
-    filter.check(&session, tube)?;
-    let timed = [("--delay", Needs::Ttl, delay.is_some()), ("--pri", Needs::Ttl, pri.is_some())];
-    tube_options::check(&session, tube, &timed)?;
-    let given = |dry_run: bool, counted: Option<u64>| {
-        let more = options([
+    tube_options::check(&session, tube, &filter.value())?;
+    let more = |dry_run: bool, counted: Option<u64>| {
+        options([
             ("dry_run", flag(dry_run)),
             ("counted", counted.map(Value::from)),
             ("to", to.as_deref().map(Value::from)),
@@ -134,14 +115,15 @@ pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
             ("pri", pri.map(Value::from)),
             ("rate", rate.filter(|_| !dry_run).map(Value::from)),
             ("reason", reason.as_deref().map(Value::from)),
-        ]);
-        vec![Value::from(action.as_str()), filter.value(), more]
+        ])
     };
+    tube_options::check(&session, tube, &more(true, None))?;
+    let apply =
+        |more: Value| ask(&session, tube, "apply", vec![action.as_str().into(), filter.value(), more]);
     // The server asks for the count of everything but all tasks.
     let mut counted = None;
     if !(*yes && filter.all) {
-        let dry = ask(&session, tube, "apply", given(true, None))?;
-        counted = Some(wait(&session, tube, dry)?);
+        counted = Some(wait(&session, tube, apply(more(true, None))?)?);
     }
     if let Some(counted) = counted.as_ref().filter(|_| !yes) {
         let matched = number_of(counted, "matched");
@@ -153,11 +135,8 @@ pub(crate) fn apply(arguments: &ApplyArguments) -> anyhow::Result<Outcome> {
         }
         confirm::may_change(&action, tube, matched)?;
     }
-    let job = ask(&session, tube, "apply", given(false, counted.map(|job| number_of(&job, "id"))))?;
-    if *no_wait {
-        return show(tube, &job, client.json);
-    }
-    let job = wait(&session, tube, job)?;
+    let job = apply(more(false, counted.map(|job| number_of(&job, "id"))))?;
+    let job = if *no_wait { job } else { wait(&session, tube, job)? };
     show(tube, &job, client.json)
 }
 
@@ -188,11 +167,10 @@ pub(crate) fn job(arguments: &JobArguments) -> anyhow::Result<Outcome> {
             return output::objects(jobs);
         } else if jobs.is_empty() {
             eprintln!("lycosa: tube \"{tube}\" has no jobs");
-        } else {
-            let heading = ["id", "operation", "state", "scanned", "matched", "changed", "ago", "user"];
-            output::table(&heading, jobs.iter().map(row))?;
+            return Ok(Outcome::Done);
         }
-        return Ok(Outcome::Done);
+        let heading = ["id", "operation", "state", "scanned", "matched", "changed", "ago", "user"];
+        return output::table(&heading, jobs.iter().map(row));
     };
     let id = Value::from(*id);
     let action = [("pause", *pause), ("resume", *resume), ("cancel", *cancel), ("rate", rate.is_some())];
@@ -206,8 +184,7 @@ pub(crate) fn job(arguments: &JobArguments) -> anyhow::Result<Outcome> {
     show(tube, &reply, client.json)
 }
 
-fn row(job: &Value) -> Vec<String> {
-    let count = |name: &str| number_of(job, name).to_string();
+fn row(job: &Value) -> [String; 8] {
     let scanned = format!("{} of {}", number_of(job, "scanned"), number_of(job, "total"));
     let changed = if text_of(job, "operation") == "undo" { "undone" } else { "changed" };
     let ago = job.get("began").and_then(listing::distance).map_or(String::new(), time);
@@ -215,17 +192,9 @@ fn row(job: &Value) -> Vec<String> {
         Some(_) if text_of(job, "operation") != "count" => format!("{} (dry run)", text_of(job, "operation")),
         _ => text_of(job, "operation").to_owned(),
     };
-    let state = text_of(job, "state").to_owned();
-    vec![
-        count("id"),
-        operation,
-        state,
-        scanned,
-        count("matched"),
-        count(changed),
-        ago,
-        text_of(job, "user").to_owned(),
-    ]
+    let [state, user] = ["state", "user"].map(|name| text_of(job, name).to_owned());
+    let [id, matched, changed] = ["id", "matched", changed].map(|name| number_of(job, name).to_string());
+    [id, operation, state, scanned, matched, changed, ago, user]
 }
 
 /// Waits until a job is over or paused, with a bar on a terminal.
@@ -253,20 +222,17 @@ fn show(tube: &str, job: &Value, as_json: bool) -> anyhow::Result<Outcome> {
         return Ok(outcome(job));
     }
     let (id, operation, state) = (number_of(job, "id"), text_of(job, "operation"), text_of(job, "state"));
+    let [scanned, total] = ["scanned", "total"].map(|name| number_of(job, name));
     if operation == "undo" {
-        let (undone, touched) = (number_of(job, "undone"), number_of(job, "touched_since"));
-        let of = number_of(job, "total").max(number_of(job, "scanned"));
+        let of = total.max(scanned);
+        let [undone, touched, gone] = ["undone", "touched_since", "gone"].map(|name| number_of(job, name));
         output::line(format_args!(
-            "job {id} is {state}: {undone} of {of} undone, {touched} were taken or changed since, {} are gone",
-            number_of(job, "gone")
+            "job {id} is {state}: {undone} of {of} undone, {touched} were taken or changed since, {gone} are gone"
         ))?;
     } else {
+        let [matched, changed] = ["matched", "changed"].map(|name| number_of(job, name));
         output::line(format_args!(
-            "job {id} ({operation}) is {state}: scanned {} of {}, {} matched, {} changed",
-            number_of(job, "scanned"),
-            number_of(job, "total"),
-            number_of(job, "matched"),
-            number_of(job, "changed")
+            "job {id} ({operation}) is {state}: scanned {scanned} of {total}, {matched} matched, {changed} changed"
         ))?;
     }
     match job.get("error").and_then(Value::as_str) {

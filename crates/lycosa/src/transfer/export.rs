@@ -6,13 +6,11 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
 
 use anyhow::Context;
 use indicatif::ProgressBar;
 use lycosa_client::{Array, Error, Value};
 use lycosa_iproto::error::ErrorCode;
-use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use serde_json::{Value as Json, json};
 
@@ -21,30 +19,18 @@ use crate::arguments::ExportArguments;
 use crate::commands::progress_bar;
 use crate::explain::missing_tube;
 use crate::outcome::Outcome;
-use crate::output;
 use crate::session::Session;
-use crate::space_pages::{EQ, LE, Pages, SPACES, select, tuples};
-use crate::terminal;
-use crate::values::counted;
+use crate::space_pages::{LE, Pages, number, select, shown_text, space, text, tuples};
+use crate::values::{counted, text_of};
+use crate::{output, terminal};
 
-/// The index of `_vspace` by name.
-const SPACES_BY_NAME: u32 = 2;
-/// Fields of `_vspace`.
-const SPACE_ID: u32 = 0;
-const SPACE_FORMAT: u32 = 6;
 /// The space with a row for every tube: name, number, name of the space, type, options.
 const QUEUE: &str = "_queue";
+/// The field of `_vspace` with the names of a space's fields.
+const FORMAT: usize = 6;
 
 const ADVICE: &str = "reading tubes takes the right to read their spaces; on the server's machine --data-dir DIR, \
                       the server's data folder, needs no rights";
-
-/// A space that can be read.
-#[derive(Debug, Clone)]
-struct Space {
-    id: u32,
-    /// Names of the fields.
-    fields: Vec<String>,
-}
 
 /// A row of `_queue`.
 #[derive(Debug, Clone)]
@@ -84,23 +70,12 @@ fn export_all(arguments: &ExportArguments) -> anyhow::Result<Outcome> {
         }
     };
     bar.finish_and_clear();
-    if let Some(path) = &arguments.output {
-        say(path, tubes.len(), tasks, arguments.server.client.json)?;
-    }
-    Ok(Outcome::Done)
-}
-
-fn say(path: &Path, tubes: usize, tasks: u64, as_json: bool) -> io::Result<()> {
-    if as_json {
-        output::line(json!({ "file": path.display().to_string(), "tubes": tubes, "tasks": tasks }))
-    } else {
-        output::line(format_args!(
-            "exported {} of {} to {}",
-            counted(tasks, "task"),
-            counted(tubes as u64, "tube"),
-            path.display()
-        ))
-    }
+    let Some(path) = &arguments.output else { return Ok(Outcome::Done) };
+    let path = path.display();
+    let object = json!({ "file": path.to_string(), "tubes": tubes.len(), "tasks": tasks });
+    let counts = (counted(tasks, "task"), counted(tubes.len() as u64, "tube"));
+    let words = format_args!("exported {} of {} to {path}", counts.0, counts.1);
+    output::said(arguments.server.client.json, object, words)
 }
 
 /// All tubes that the user may see.
@@ -108,13 +83,10 @@ fn tubes(session: &Session) -> anyhow::Result<Vec<Tube>> {
     let queue =
         space(session, QUEUE)?.with_context(|| format!("the server shows no space {QUEUE}: {ADVICE}"))?;
     let mut found = Vec::new();
-    let mut pages = Pages::by_first_field(queue.id);
+    let mut pages = Pages::by_first_field(queue.0);
     while let Some(page) = pages.next(session)? {
         for row in tuples(&page) {
-            let text = |field: u32| {
-                let bytes = row.field(field).and_then(|field| Reader::new(field).str().ok());
-                bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned())
-            };
+            let text = |field| shown_text(row, field);
             let (Some(name), Some(space), Some(kind)) = (text(0), text(2), text(3)) else { continue };
             found.push(Tube { name, space, kind, options: row.field(4).map_or(Json::Null, options) });
         }
@@ -126,9 +98,7 @@ fn tubes(session: &Session) -> anyhow::Result<Vec<Tube>> {
 fn options(bytes: &[u8]) -> Json {
     let mut options = exact_json::read(bytes);
     match &mut options {
-        Json::Object(object) => {
-            object.shift_remove("if_not_exists");
-        }
+        Json::Object(object) => drop(object.shift_remove("if_not_exists")),
         // An empty table of Lua.
         Json::Array(items) if items.is_empty() => options = json!({}),
         _ => {}
@@ -171,15 +141,16 @@ fn export_tube(
     out: &mut impl Write,
     bar: &ProgressBar,
 ) -> anyhow::Result<u64> {
-    let space = space(session, &tube.space)?
+    let (space, row) = space(session, &tube.space)?
         .with_context(|| format!("the server shows no space '{}': {ADVICE}", tube.space))?;
-    let layout = Layout::of(&space)?;
+    let format = row.as_array().and_then(|fields| fields.get(FORMAT)?.as_array()).unwrap_or_default();
+    let layout = Layout::of(&format.iter().map(|field| text_of(field, "name")).collect::<Vec<_>>())?;
     let head = TubeLine { tube: tube.name.clone(), kind: tube.kind.clone(), options: tube.options.clone() };
     write_line(out, &serde_json::to_value(head)?)?;
-    let last = select(session, space.id, 0, LE, Array::from(()), 1)?;
+    let last = select(session, space, 0, LE, Array::from(()), 1)?;
     let Some(last) = tuples(&last).next().and_then(|tuple| layout.id(tuple)) else { return Ok(0) };
     let mut tasks = 0;
-    let mut pages = Pages::by_first_field(space.id);
+    let mut pages = Pages::by_first_field(space);
     while let Some(page) = pages.next(session)? {
         for tuple in tuples(&page) {
             let Some(task) = layout.task(&tube.name, tuple) else {
@@ -210,73 +181,36 @@ fn write_line(out: &mut impl Write, line: &Json) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// The space with that name, if the user may see it.
-fn space(session: &Session, name: &str) -> anyhow::Result<Option<Space>> {
-    let found = select(session, SPACES, SPACES_BY_NAME, EQ, Array::from([Value::from(name)]), 1)?;
-    let Some(row) = tuples(&found).next() else { return Ok(None) };
-    let id = row.field(SPACE_ID).and_then(|id| Reader::new(id).uint().ok());
-    let id = id.and_then(|id| u32::try_from(id).ok()).context("a space without a number")?;
-    let format = row.field(SPACE_FORMAT).and_then(|format| Value::decode(format).ok()).unwrap_or(Value::Nil);
-    let fields = format.as_array().unwrap_or_default().iter().map(|field| {
-        let name = field.get("name").and_then(Value::as_str);
-        name.unwrap_or_default().to_owned()
-    });
-    Ok(Some(Space { id, fields: fields.collect() }))
-}
-
 /// Where the fields of a task are in its tuple.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
     id: u32,
     status: u32,
     data: u32,
-    times: Option<Times>,
+    /// Those of tubes with deadlines: `next_event`, `ttl`, `ttr`, `pri`, `created`.
+    times: Option<[u32; 5]>,
     utube: Option<u32>,
 }
 
-/// The fields of tubes with deadlines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Times {
-    next_event: u32,
-    ttl: u32,
-    ttr: u32,
-    pri: u32,
-    created: u32,
-}
-
 impl Layout {
-    fn of(space: &Space) -> anyhow::Result<Self> {
-        let place = |name: &str| {
-            let place = space.fields.iter().position(|field| field == name)?;
-            u32::try_from(place).ok()
-        };
+    fn of(fields: &[&str]) -> anyhow::Result<Self> {
+        let place = |name: &str| fields.iter().zip(0..).find(|(field, _)| **field == name).map(|(_, at)| at);
         let need = |name: &str| place(name).with_context(|| format!("its space has no field '{name}'"));
-        let times = || {
-            Some(Times {
-                next_event: place("next_event")?,
-                ttl: place("ttl")?,
-                ttr: place("ttr")?,
-                pri: place("pri")?,
-                created: place("created")?,
-            })
-        };
-        Ok(Self {
-            id: need("task_id")?,
-            status: need("status")?,
-            data: need("data")?,
-            times: times(),
-            utube: place("utube"),
-        })
+        let (id, status, data) = (need("task_id")?, need("status")?, need("data")?);
+        let times = ["next_event", "ttl", "ttr", "pri", "created"].map(place);
+        let times =
+            times.iter().copied().collect::<Option<Vec<u32>>>().and_then(|times| times.try_into().ok());
+        Ok(Self { id, status, data, times, utube: place("utube") })
     }
 
     fn id(&self, tuple: TupleRef<'_>) -> Option<u64> {
-        Reader::new(tuple.field(self.id)?).uint().ok()
+        number(tuple, self.id)
     }
 
     /// The task in a tuple; `None` if its fields are not those of one.
     fn task(&self, tube: &str, tuple: TupleRef<'_>) -> Option<TaskLine> {
-        let number = |field: u32| Reader::new(tuple.field(field)?).uint().ok();
-        let state = match Reader::new(tuple.field(self.status)?).str().ok()? {
+        let number = |field: u32| number(tuple, field);
+        let state = match text(tuple, self.status)? {
             b"t" => TaskState::Taken,
             b"~" => TaskState::Delayed,
             b"!" => TaskState::Buried,
@@ -288,21 +222,16 @@ impl Layout {
             id: Some(self.id(tuple)?),
             state,
             data: exact_json::read(tuple.field(self.data)?),
-            pri: None,
-            ttl: None,
-            ttr: None,
-            delay: None,
-            utube: None,
-            created: None,
+            ..TaskLine::default()
         };
-        if let Some(times) = self.times {
-            let created = number(times.created)?;
-            task.pri = Some(number(times.pri)?);
-            task.ttl = Some(to_seconds(number(times.ttl)?));
-            task.ttr = Some(to_seconds(number(times.ttr)?));
+        if let Some([next_event, ttl, ttr, pri, created]) = self.times {
+            let created = number(created)?;
+            task.pri = Some(number(pri)?);
+            task.ttl = Some(to_seconds(number(ttl)?));
+            task.ttr = Some(to_seconds(number(ttr)?));
             task.created = Some(to_seconds(created));
             if state == TaskState::Delayed {
-                task.delay = Some(to_seconds(number(times.next_event)?.saturating_sub(created)));
+                task.delay = Some(to_seconds(number(next_event)?.saturating_sub(created)));
             }
         }
         if let Some(utube) = self.utube {
@@ -317,8 +246,7 @@ mod tests {
     use super::*;
 
     fn layout(fields: &[&str]) -> Layout {
-        let fields = fields.iter().map(|field| (*field).to_owned()).collect();
-        Layout::of(&Space { id: 512, fields }).unwrap()
+        Layout::of(fields).unwrap()
     }
 
     fn line(layout: &Layout, tuple: Vec<Value>) -> String {
@@ -352,8 +280,10 @@ mod tests {
 
     #[test]
     fn a_space_without_the_fields_of_tasks_is_named() {
-        let space = Space { id: 512, fields: vec!["task_id".to_owned(), "status".to_owned()] };
-        assert_eq!(Layout::of(&space).unwrap_err().to_string(), "its space has no field 'data'");
+        assert_eq!(
+            Layout::of(&["task_id", "status"]).unwrap_err().to_string(),
+            "its space has no field 'data'"
+        );
         let fifo = layout(&["task_id", "status", "data"]);
         let short = Value::array([Value::from(1_u64)]).encode();
         assert_eq!(fifo.task("t", TupleRef::new(&short).unwrap()), None);

@@ -17,15 +17,14 @@ use tokio::task::JoinHandle;
 
 use super::{Line, MICROSECONDS, TaskLine, TaskState, TubeLine, exact_json, from_seconds};
 use crate::arguments::ImportArguments;
-use crate::commands::{bytes_bar, create_tube, method};
-use crate::folded;
+use crate::commands::{bytes_bar, create_tube, options};
 use crate::line_tally::Tally;
 use crate::outcome::Outcome;
-use crate::output;
 use crate::payload::json_error;
 use crate::put::prompt;
-use crate::session::Session;
+use crate::session::{Session, method};
 use crate::values::counted;
+use crate::{folded, output};
 
 /// Puts that are under way at a time.
 const PUTS_IN_FLIGHT: usize = 512;
@@ -35,7 +34,8 @@ const PROGRESS_STEP: u64 = 256;
 
 pub(crate) fn run(arguments: &ImportArguments) -> anyhow::Result<Outcome> {
     let session = Session::open_server(&arguments.server)?;
-    let mut import = Import::new(&session);
+    let (pending, counts, tally) = Default::default();
+    let mut import = Import { session: &session, pending, counts, tally };
     match &arguments.file {
         Some(path) => {
             let name = || format!("cannot read {}", path.display());
@@ -98,12 +98,7 @@ struct Counts {
     expired: u64,
 }
 
-impl<'a> Import<'a> {
-    fn new(session: &'a Session) -> Self {
-        let counts = Counts::default();
-        Self { session, pending: VecDeque::new(), counts, tally: Tally::default() }
-    }
-
+impl Import<'_> {
     fn lines(&mut self, mut input: impl BufRead, size: Option<u64>) -> anyhow::Result<()> {
         let bar = bytes_bar(size);
         let mut text = Vec::new();
@@ -242,18 +237,19 @@ fn now() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// The value of a member of a line.
+fn value(json: &Json, name: &'static str) -> anyhow::Result<Value> {
+    let mut bytes = Vec::new();
+    exact_json::write(&mut bytes, json).context(name)?;
+    Ok(Value::decode(&bytes)?)
+}
+
 /// The options of `create_tube`; an existing tube is no error.
 fn tube_options(json: &Json) -> anyhow::Result<Value> {
-    let mut pairs = match json {
-        Json::Null => Vec::new(),
-        json => {
-            let mut bytes = Vec::new();
-            exact_json::write(&mut bytes, json).context("options")?;
-            match Value::decode(&bytes)? {
-                Value::Map(pairs) => pairs,
-                other => anyhow::bail!("options: {other} where a map belongs"),
-            }
-        }
+    let mut pairs = match value(json, "options")? {
+        Value::Nil => Vec::new(),
+        Value::Map(pairs) => pairs,
+        other => anyhow::bail!("options: {other} where a map belongs"),
     };
     pairs.retain(|(name, _)| name.as_str() != Some("if_not_exists"));
     pairs.push(("if_not_exists".into(), true.into()));
@@ -277,22 +273,17 @@ fn put_arguments(line: &TaskLine, now: u64) -> anyhow::Result<Option<Array>> {
     }
     // The server lets a task live for its delay and then for its ttl.
     let ttl = death.map(|death| death.saturating_sub(ready.unwrap_or(now)));
-    let mut options = Vec::new();
-    let mut add =
-        |name: &str, value: Option<Value>| options.extend(value.map(|value| (Value::from(name), value)));
-    add("pri", line.pri.map(Value::from));
-    add("ttl", ttl.map(seconds));
-    add("ttr", time("ttr", &line.ttr)?.map(seconds));
-    add("delay", ready.map(|ready| seconds(ready - now)));
-    if let Some(utube) = &line.utube {
-        let mut bytes = Vec::new();
-        exact_json::write(&mut bytes, utube).context("utube")?;
-        add("utube", Some(Value::decode(&bytes)?));
-    }
+    let options = options([
+        ("pri", line.pri.map(Value::from)),
+        ("ttl", ttl.map(seconds)),
+        ("ttr", time("ttr", &line.ttr)?.map(seconds)),
+        ("delay", ready.map(|ready| seconds(ready - now))),
+        ("utube", line.utube.as_ref().map(|utube| value(utube, "utube")).transpose()?),
+    ]);
     let mut arguments = Vec::new();
     mp::write_array(&mut arguments, 2);
     exact_json::write(&mut arguments, &line.data).context("data")?;
-    Value::Map(options).write(&mut arguments);
+    options.write(&mut arguments);
     Ok(Some(Array::from_bytes(arguments)?))
 }
 
