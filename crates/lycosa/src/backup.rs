@@ -18,7 +18,7 @@ use serde_json::{Value as Json, json};
 use crate::arguments::{BackupArguments, RestoreArguments};
 use crate::commands::bytes_bar;
 use crate::outcome::Outcome;
-use crate::output::{self, line};
+use crate::output::{self, done, line};
 use crate::session::Session;
 use crate::values::bytes;
 
@@ -50,25 +50,19 @@ pub(crate) fn backup(arguments: &BackupArguments) -> anyhow::Result<Outcome> {
     staging.commit(folder)?;
     let size: u64 = sources.iter().map(|source| source.size).sum();
     if admin.json {
-        line(json!({
+        return done(json!({
             "backup": folder, "files": sources.len(), "bytes": size, "tubes": contents.tubes.len(), "label": label,
             "group": member.map(group_json),
-        }))?;
-        return Ok(Outcome::Done);
+        }));
     }
+    let (source, folder, count) = (admin.data_dir.display(), folder.display(), sources.len());
+    let (size, vclock) = (bytes(size), &contents.vclock);
     line(format_args!(
-        "backed up {} into {}: {} files, {}, vclock {}; every row was read back",
-        admin.data_dir.display(),
-        folder.display(),
-        sources.len(),
-        bytes(size),
-        contents.vclock,
+        "backed up {source} into {folder}: {count} files, {size}, vclock {vclock}; every row was read back"
     ))?;
-    line(format_args!(
-        "to restore: stop the server, then `lycosa restore {} --data-dir FOLDER` and start it on FOLDER",
-        folder.display()
-    ))?;
-    Ok(Outcome::Done)
+    done(format_args!(
+        "to restore: stop the server, then `lycosa restore {folder} --data-dir FOLDER` and start it on FOLDER"
+    ))
 }
 
 /// Whether `folder`, which need not exist, is the other folder or below it.
@@ -140,14 +134,10 @@ pub(crate) fn restore(arguments: &RestoreArguments) -> anyhow::Result<Outcome> {
             "instance": contents.instance.to_string(), "other_instances": others, "group": member.map(group_json),
         }))?;
     } else {
-        line(format_args!(
-            "restored {} into {}: instance {}, vclock {}",
-            backup.display(),
-            data_dir.display(),
-            contents.instance,
-            contents.vclock
-        ))?;
-        line(format_args!("to start: `lycosa serve --data-dir {}`", data_dir.display()))?;
+        let (backup, folder, Contents { instance, vclock, .. }) =
+            (backup.display(), data_dir.display(), &contents);
+        line(format_args!("restored {backup} into {folder}: instance {instance}, vclock {vclock}"))?;
+        line(format_args!("to start: `lycosa serve --data-dir {folder}`"))?;
     }
     if others > 0 {
         eprintln!("{}", warning(&contents.vclock, others));
@@ -181,11 +171,7 @@ fn label(contents: &Contents) -> Json {
 fn with_bar<T>(what: &'static str, step: impl FnOnce(&mut dyn FnMut(u64, u64)) -> T) -> T {
     let mut bar: Option<ProgressBar> = None;
     let result = step(&mut |done, total| {
-        let bar = bar.get_or_insert_with(|| {
-            let bar = bytes_bar(Some(total));
-            bar.set_message(what);
-            bar
-        });
+        let bar = bar.get_or_insert_with(|| bytes_bar(Some(total)).with_message(what));
         bar.set_position(done);
     });
     if let Some(bar) = bar {

@@ -13,7 +13,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use lycosa_engine::group::listing::EntryState;
 use lycosa_folder::file::JournalFile;
 use lycosa_folder::journal_walk::WalkEnd;
 use lycosa_folder::names::SpaceNames;
@@ -23,15 +22,14 @@ use lycosa_journal::meta::{FileKind, Meta, MetaError};
 use lycosa_journal::reader::{End, OpenError};
 use lycosa_journal::transaction::Row;
 use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
-use crate::arguments::{CatArguments, RowType};
+use crate::arguments::CatArguments;
 use crate::outcome::{Outcome, Usage};
-use crate::output;
 use crate::session::runtime;
-use crate::terminal;
+use crate::{output, terminal};
 use group::LogPlace;
-use print::RowPosition;
+use print::{Printed, RowPosition};
 
 /// How often a file that is followed is looked at.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
@@ -39,10 +37,9 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) fn run(arguments: &CatArguments) -> anyhow::Result<Outcome> {
     if let Some(folder) = arguments.files.iter().find(|path| path.is_dir()) {
         let shown = folder.display();
-        let advice = format!(
+        anyhow::bail!(Usage(format!(
             "{shown} is a folder: name .xlog, .snap and .grouplog files in it, or `lycosa check {shown}`"
-        );
-        return Err(Usage(advice).into());
+        )));
     }
     let mut cat = Cat::new(arguments);
     let ended = if arguments.follow { follow(&mut cat) } else { print_all(&mut cat) };
@@ -93,17 +90,13 @@ fn follow(cat: &mut Cat<'_>) -> anyhow::Result<()> {
             // The next file's header is not written yet.
             Some(_) | None => {
                 cat.out.flush()?;
-                if runtime.block_on(is_interrupted(&mut interrupt)) {
+                let wait = async { tokio::time::timeout(FOLLOW_INTERVAL, interrupt.recv()).await };
+                if runtime.block_on(wait).is_ok() {
                     return Ok(());
                 }
             }
         }
     }
-}
-
-/// Waits for a moment; whether Ctrl-C came.
-async fn is_interrupted(interrupt: &mut Signal) -> bool {
-    tokio::time::timeout(FOLLOW_INTERVAL, interrupt.recv()).await.is_ok()
 }
 
 /// The printing of files.
@@ -151,27 +144,27 @@ impl<'a> Cat<'a> {
 
     /// Opens a file and prints its header if it is asked for. `None` if there is nothing to read, which has been said.
     fn open(&mut self, path: &Path) -> anyhow::Result<Option<JournalFile>> {
-        match JournalFile::open(path)? {
+        let fault = match JournalFile::open(path)? {
             Ok(file) => {
                 self.begin(&file)?;
                 return Ok(Some(file));
             }
-            Err(OpenError::Io(error)) if error.kind() == ErrorKind::NotFound => {
-                self.fault(path, Category::Missing, error)?;
+            Err(OpenError::Torn(torn)) => {
+                self.say(path, format_args!("{torn}; it has no rows"))?;
+                return Ok(None);
             }
-            Err(OpenError::Io(error)) => self.fault(path, Category::Disk, error)?,
-            Err(OpenError::Torn(torn)) => self.say(path, format_args!("{torn}; it has no rows"))?,
+            Err(OpenError::Io(error)) if error.kind() == ErrorKind::NotFound => {
+                (Category::Missing, error.to_string())
+            }
+            Err(OpenError::Io(error)) => (Category::Disk, error.to_string()),
             Err(OpenError::Meta(error @ MetaError::FormatVersion(_))) => {
-                self.fault(path, Category::Foreign, error)?;
+                (Category::Foreign, error.to_string())
             }
             Err(OpenError::Meta(error)) => {
-                self.fault(
-                    path,
-                    Category::Damaged,
-                    format_args!("the text header is not readable: {error}"),
-                )?;
+                (Category::Damaged, format!("the text header is not readable: {error}"))
             }
-        }
+        };
+        self.fault(path, fault.0, fault.1)?;
         Ok(None)
     }
 
@@ -185,9 +178,8 @@ impl<'a> Cat<'a> {
             return Ok(());
         }
         if self.arguments.json {
-            let line =
-                json!({ "file": file.path.display().to_string(), "header": header_json(file.reader.meta()) });
-            writeln!(self.out, "{line}")?;
+            let (path, header) = (file.path.display().to_string(), header_json(file.reader.meta()));
+            writeln!(self.out, "{}", json!({ "file": path, "header": header }))?;
         } else {
             let mut text = vec![0; usize::try_from(file.reader.first_block())?];
             std::fs::File::open(&file.path)?.read_exact(&mut text)?;
@@ -229,7 +221,8 @@ impl<'a> Cat<'a> {
             if !self.is_wanted(&row.header, &row.body) {
                 continue;
             }
-            self.row(path, &row.header, &row.body, RowPosition::of(at, rows.len()), None)?;
+            let place = RowPosition::of(at, rows.len());
+            self.row(path, Printed { header: &row.header, body: &row.body, place, entry: None })?;
             if self.is_full() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -237,21 +230,14 @@ impl<'a> Cat<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Prints a row, and the entry of a group's log that it belongs to.
-    fn row(
-        &mut self,
-        path: &Path,
-        header: &RowHeader,
-        body: &RowBody<'_>,
-        place: RowPosition,
-        entry: Option<(u64, EntryState)>,
-    ) -> io::Result<()> {
-        let name = body.space().and_then(|space| self.names.of(space));
+    /// Prints a row.
+    fn row(&mut self, path: &Path, row: Printed<'_>) -> io::Result<()> {
+        let name = row.body.space().and_then(|space| self.names.of(space));
         if self.arguments.json {
             let file = (self.arguments.files.len() > 1).then(|| path.display().to_string());
-            print::json(&mut self.out, file.as_deref(), header, body, name, entry)?;
+            print::json(&mut self.out, file.as_deref(), row, name)?;
         } else {
-            print::text(&mut self.out, header, body, place, name)?;
+            print::text(&mut self.out, row, name)?;
         }
         self.printed += 1;
         Ok(())
@@ -259,12 +245,8 @@ impl<'a> Cat<'a> {
 
     fn is_wanted(&mut self, header: &RowHeader, body: &RowBody<'_>) -> bool {
         let CatArguments { from, to, types, space: spaces, .. } = self.arguments;
-        let lsn = header.lsn;
-        let ty: RowType = print::row_type(body);
-        if from.is_some_and(|from| lsn < from)
-            || to.is_some_and(|to| lsn > to)
-            || !types.is_empty() && !types.contains(&ty)
-        {
+        let lsns = from.unwrap_or(0)..=to.unwrap_or(u64::MAX);
+        if !lsns.contains(&header.lsn) || !types.is_empty() && !types.contains(&print::row_type(body)) {
             return false;
         }
         if spaces.is_empty() {
@@ -278,18 +260,14 @@ impl<'a> Cat<'a> {
 
     /// Says how a file ends, if it is not in order.
     fn say_end(&mut self, file: &JournalFile, end: End) -> io::Result<()> {
-        match end {
-            End::Marker => Ok(()),
-            End::Open if file.reader.meta().kind == FileKind::Snapshot => self.fault(
-                &file.path,
-                Category::Damaged,
-                "the snapshot has no end marker: it is not complete",
-            ),
-            End::Open if file.reader.meta().kind == FileKind::GroupState => Ok(()),
-            End::Open => {
-                self.say(&file.path, "no end marker: it is still written, or its writer was stopped")
+        let path = &file.path;
+        match (end, file.reader.meta().kind) {
+            (End::Marker, _) | (End::Open, FileKind::GroupState) => Ok(()),
+            (End::Open, FileKind::Snapshot) => {
+                self.fault(path, Category::Damaged, "the snapshot has no end marker: it is not complete")
             }
-            End::Torn(torn) => self.say(&file.path, format_args!("torn tail: {torn}")),
+            (End::Open, _) => self.say(path, "no end marker: it is still written, or its writer was stopped"),
+            (End::Torn(torn), _) => self.say(path, format_args!("torn tail: {torn}")),
         }
     }
 

@@ -26,7 +26,8 @@ pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<Outcome> {
     if arguments.recount {
         return metrics::recount(folder, arguments.json);
     }
-    let mut meter = Meter::default();
+    let now = Instant::now();
+    let mut meter = Meter { shown: None, began: now, last: now };
     let sql = arguments.for_tarantool.then_some(lycosa_server::SQL_KNOWLEDGE);
     let examined = examine(folder, sql, &mut |progress| meter.show(progress));
     meter.finish();
@@ -47,13 +48,6 @@ struct Meter {
     shown: Option<(Stage, ProgressBar)>,
     began: Instant,
     last: Instant,
-}
-
-impl Default for Meter {
-    fn default() -> Self {
-        let now = Instant::now();
-        Self { shown: None, began: now, last: now }
-    }
 }
 
 impl Meter {
@@ -150,11 +144,8 @@ impl Report<'_> {
     /// What a start would say about the files.
     fn findings(&self, contents: &Contents) -> anyhow::Result<()> {
         for resolution in &contents.resolutions {
-            either(
-                self.json,
-                json!({ "finding": resolution.to_string() }),
-                format_args!("a start says: {resolution}"),
-            )?;
+            let object = json!({ "finding": resolution.to_string() });
+            either(self.json, object, format_args!("a start says: {resolution}"))?;
         }
         Ok(())
     }
@@ -176,20 +167,15 @@ impl Report<'_> {
             return Ok(());
         }
         let (system, users): (Vec<_>, Vec<_>) = contents.spaces.iter().partition(|space| space.is_system());
-        let count = |spaces: &[&inspect::SpaceContents]| {
+        let row = |name: String, id: String, engine: &str, spaces: &[&inspect::SpaceContents]| {
+            let indexes: usize = spaces.iter().map(|space| space.indexes).sum();
             let tuples: u64 = spaces.iter().map(|space| space.tuples).sum();
             let bytes: u64 = spaces.iter().map(|space| space.bytes).sum();
-            (tuples.to_string(), bytes.to_string())
+            [name, id, engine.to_owned(), indexes.to_string(), tuples.to_string(), bytes.to_string()]
         };
-        let rows = users.iter().map(|space| {
-            let (id, indexes) = (space.id.to_string(), space.indexes.to_string());
-            let (tuples, bytes) = count(&[space]);
-            [space.name.clone(), id, space.engine.to_owned(), indexes, tuples, bytes]
-        });
-        let (tuples, bytes) = count(&system);
-        let indexes: usize = system.iter().map(|space| space.indexes).sum();
-        let name = format!("{} of the system", system.len());
-        let last = [name, String::new(), String::new(), indexes.to_string(), tuples, bytes];
+        let rows =
+            users.iter().map(|space| row(space.name.clone(), space.id.to_string(), space.engine, &[space]));
+        let last = row(format!("{} of the system", system.len()), String::new(), "", &system);
         table(&["space", "id", "engine", "indexes", "tuples", "bytes"], rows.chain([last]))?;
         line("")?;
         if contents.tubes.is_empty() {
@@ -210,11 +196,9 @@ impl Report<'_> {
 
     fn unsupported(&self, unsupported: &[Unsupported]) -> anyhow::Result<()> {
         for found in unsupported {
-            either(
-                self.json,
-                json!({ "unsupported": found.what(), "here": found.here(), "advice": found.advice() }),
-                format_args!("not run here: {found}"),
-            )?;
+            let object =
+                json!({ "unsupported": found.what(), "here": found.here(), "advice": found.advice() });
+            either(self.json, object, format_args!("not run here: {found}"))?;
         }
         Ok(())
     }
@@ -255,9 +239,9 @@ impl Report<'_> {
         if let Some(newest) = self.examination.files.iter().rfind(|file| file.name.ends_with(".xlog"))
             && matches!(newest.state, State::Open | State::Torn)
         {
+            let name = &newest.name;
             line(format_args!(
-                "{} has no end marker: if a server is running, its last rows may still be on the way",
-                newest.name
+                "{name} has no end marker: if a server is running, its last rows may still be on the way"
             ))?;
         }
         match category {

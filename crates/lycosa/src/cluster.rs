@@ -30,21 +30,15 @@ pub(crate) fn run(command: &ClusterCommand) -> anyhow::Result<Outcome> {
         ClusterCommand::Add { address, at } => {
             let answer = order(&at.data_dir, &Order::Add { address: address.clone() })?;
             let node = answer.get("node").and_then(Json::as_u64).unwrap_or_default();
-            output::said(
-                at.json,
-                answer,
-                format_args!("node {node} at {address} is a learner, and a voter once it has all data"),
-            )
+            let words = format!("node {node} at {address} is a learner, and a voter once it has all data");
+            output::said(at.json, answer, words)
         }
         ClusterCommand::Remove { node, at } => {
             let answer = order(&at.data_dir, &Order::Remove { node: *node })?;
-            output::said(
-                at.json,
-                answer,
-                format_args!(
-                    "node {node} is being removed: stop its server once `lycosa cluster status` does not show it"
-                ),
-            )
+            let words = format!(
+                "node {node} is being removed: stop its server once `lycosa cluster status` does not show it"
+            );
+            output::said(at.json, answer, words)
         }
         ClusterCommand::Transfer { node, at } => {
             let answer = order(&at.data_dir, &Order::Transfer { node: *node })?;
@@ -154,8 +148,7 @@ pub(super) fn order(data_dir: &Path, order: &Order) -> anyhow::Result<Json> {
 fn status(at: &AdminArguments) -> anyhow::Result<Outcome> {
     let answer = order(&at.data_dir, &Order::Status)?;
     if at.json {
-        output::line(&answer)?;
-        return Ok(Outcome::Done);
+        return output::done(&answer);
     }
     let text = |map: &Json, name: &str| match map.get(name) {
         None | Some(Json::Null) => "-".to_owned(),
@@ -163,20 +156,14 @@ fn status(at: &AdminArguments) -> anyhow::Result<Outcome> {
         Some(other) => other.to_string(),
     };
     if answer.get("state").and_then(Json::as_str) == Some("waiting") {
-        output::line("this server waits to be taken into a group: `lycosa cluster add ADDRESS` on a member")?;
-        return Ok(Outcome::Done);
+        return output::done(
+            "this server waits to be taken into a group: `lycosa cluster add ADDRESS` on a member",
+        );
     }
-    output::line(format_args!(
-        "group {}, node {} ({}), term {}, leader {}, committed {}, applied {}, level {}",
-        text(&answer, "group"),
-        text(&answer, "node"),
-        text(&answer, "role"),
-        text(&answer, "term"),
-        text(&answer, "leader"),
-        text(&answer, "committed"),
-        text(&answer, "applied"),
-        text(&answer, "level"),
-    ))?;
+    let facts = ["term", "leader", "committed", "applied", "level"];
+    let facts = facts.map(|name| format!("{name} {}", text(&answer, name))).join(", ");
+    let [group, node, role] = ["group", "node", "role"].map(|name| text(&answer, name));
+    output::line(format_args!("group {group}, node {node} ({role}), {facts}"))?;
     if let Some(failure) = answer.get("failure").and_then(Json::as_str) {
         output::line(format_args!("this member has left the service of its group: {failure}"))?;
     }
@@ -196,6 +183,5 @@ fn status(at: &AdminArguments) -> anyhow::Result<Outcome> {
         let [node, address, lag, level] = ["node", "address", "lag", "level"].map(|name| text(member, name));
         [node, address, role, link.to_owned(), lag, level]
     });
-    output::table(&["node", "address", "role", "link", "lag", "knows level"], rows)?;
-    Ok(Outcome::Done)
+    output::table(&["node", "address", "role", "link", "lag", "knows level"], rows)
 }

@@ -348,8 +348,8 @@ fn compare(servers: &[Server; 2], id: u32, pair: &Pair, spaces: &Spaces) -> anyh
     }
     match read(servers, id, pair, spaces) {
         Ok((summaries, first)) => {
-            let sides =
-                summaries.map(|side| side.map(|side| (side.tuples, hexadecimal(&side.digest.finalize()))));
+            let sides = summaries
+                .map(|side| side.map(|side| (side.tuples, payload::hexadecimal(&side.digest.finalize()))));
             let verdict = if sides[0] == sides[1] { Verdict::Same } else { Verdict::Different };
             Ok(Comparison { name, sides, first, verdict })
         }
@@ -404,10 +404,6 @@ fn read(servers: &[Server; 2], id: u32, pair: &Pair, spaces: &Spaces) -> anyhow:
         };
         first = Some((Value::decode(key)?, difference));
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Comparison {

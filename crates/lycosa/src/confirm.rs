@@ -27,10 +27,9 @@ pub(crate) fn ask(question: &str) -> anyhow::Result<()> {
 pub(crate) fn may_change(verb: &str, tube: &str, count: u64) -> anyhow::Result<()> {
     let tasks = counted(count, "task");
     if !has_terminal() {
-        return Err(Usage(format!(
-            "nothing was changed: {verb} would change {tasks} of tube \"{tube}\"; --yes does it"
-        ))
-        .into());
+        let text =
+            format!("nothing was changed: {verb} would change {tasks} of tube \"{tube}\"; --yes does it");
+        anyhow::bail!(Usage(text));
     }
     ask(&format!("{verb} would change {tasks} of tube \"{tube}\". Go on?"))
 }

@@ -13,50 +13,25 @@ use serde_json::json;
 use crate::arguments::{HistorySpan, StatsArguments};
 use crate::listing::one_line;
 use crate::outcome::Outcome;
-use crate::output;
 use crate::session::Session;
-use crate::terminal;
-use crate::values::{count, rate};
+use crate::values::{count, now, rate};
+use crate::{output, terminal};
 
 /// Columns of a curve that does not go to a terminal.
 const PIPED_COLUMNS: usize = 100;
 /// Lines of a curve.
 const HEIGHT: usize = 3;
 /// Operations of a curve, in the order of a [`Point`] behind the states.
-pub(crate) const FLOW: [&str; 3] = ["put", "take", "ack"];
+const FLOW: [&str; 3] = ["put", "take", "ack"];
 /// States of a curve, in the order of a [`Point`].
 pub(crate) const STATES: [&str; 4] = ["ready", "taken", "delayed", "buried"];
 
 impl HistorySpan {
-    /// Seconds of a period.
-    const fn period(self) -> u64 {
+    /// Seconds of a period, periods of the span, what stands below the beginning of a curve, and by which step it is drawn.
+    const fn shape(self) -> (u64, usize, &'static str, &'static str) {
         match self {
-            Self::Hour => 10,
-            Self::Day => 300,
-        }
-    }
-
-    /// Periods of the span.
-    const fn periods(self) -> usize {
-        match self {
-            Self::Hour => 360,
-            Self::Day => 288,
-        }
-    }
-
-    /// What stands below the beginning of a curve.
-    pub(crate) const fn begin(self) -> &'static str {
-        match self {
-            Self::Hour => "1h ago",
-            Self::Day => "1d ago",
-        }
-    }
-
-    /// By which step a curve is drawn.
-    pub(crate) const fn step(self) -> &'static str {
-        match self {
-            Self::Hour => "by 10 s",
-            Self::Day => "by 5 min",
+            Self::Hour => (10, 360, "1h ago", "by 10 s"),
+            Self::Day => (300, 288, "1d ago", "by 5 min"),
         }
     }
 
@@ -73,7 +48,7 @@ impl HistorySpan {
 /// A history ends with the last operation. Its own last period may be open, so the first one behind it is unknown; in later
 /// ones nothing has happened, and tasks are as they are now. Before its beginning everything is unknown.
 fn periods(history: &History, tasks: Tasks, now: f64, span: HistorySpan) -> Vec<[Option<f64>; 7]> {
-    let (period, wanted) = (span.period(), span.periods());
+    let (period, wanted, ..) = span.shape();
     let points = span.points(history);
     let present = now.max(0.0) as u64 / period;
     let behind =
@@ -105,13 +80,16 @@ fn periods(history: &History, tasks: Tasks, now: f64, span: HistorySpan) -> Vec<
 /// The flow and the tasks of a history up to `now` (seconds since the epoch); `tasks` are the present ones.
 pub(crate) fn panels(history: &History, tasks: Tasks, now: f64, span: HistorySpan) -> [Panel; 2] {
     let periods = periods(history, tasks, now, span);
-    let series = |(name, at): (&str, usize)| Series {
-        name: name.to_owned(),
-        points: periods.iter().map(|period| period[at]).collect(),
-    };
-    let panel = |title: &str, scale, series, show| Panel {
-        title: format!("{title} {}", span.step()),
-        begin: span.begin().to_owned(),
+    let (_, _, begin, step) = span.shape();
+    panels_of(&format!(" {step}"), begin, |at| periods.iter().map(|period| period[at]).collect())
+}
+
+/// The panels of the flow and of the tasks. `title` stands behind their names, and `points` gives a series by its place in a [`Point`].
+pub(crate) fn panels_of(title: &str, begin: &str, points: impl Fn(usize) -> Vec<Option<f64>>) -> [Panel; 2] {
+    let series = |(name, at): (&str, usize)| Series { name: name.to_owned(), points: points(at) };
+    let panel = |name: &str, scale, series, show| Panel {
+        title: format!("{name}{title}"),
+        begin: begin.to_owned(),
         end: "now".to_owned(),
         scale,
         series,
@@ -129,10 +107,7 @@ pub(crate) fn panels(history: &History, tasks: Tasks, now: f64, span: HistorySpa
 pub(crate) fn run(arguments: &StatsArguments, span: HistorySpan) -> anyhow::Result<Outcome> {
     let session = Session::open_server(&arguments.server)?;
     let (snapshot, subject) = (ask(&session, arguments.tube.as_deref())?, arguments.tube.as_deref());
-    let now = match &snapshot.instance {
-        Some(instance) => instance.now,
-        None => seconds_now(),
-    };
+    let now = snapshot.instance.as_ref().map_or_else(|| now().as_secs_f64(), |instance| instance.now);
     let (history, tasks) = match subject {
         Some(name) => match snapshot.tubes.into_iter().next() {
             Some(tube) => (tube.history, tube.tasks),
@@ -160,14 +135,13 @@ pub(crate) fn run(arguments: &StatsArguments, span: HistorySpan) -> anyhow::Resu
         write_svg(file, &title, &panels)?;
     }
     if arguments.server.client.json {
-        for (number, period) in periods(&history, tasks, now, span).iter().enumerate() {
-            let ago = (span.periods() - 1 - number) as u64 * span.period();
+        let (length, count, ..) = span.shape();
+        return output::lines(periods(&history, tasks, now, span).iter().zip(1..), |(period, number)| {
+            let mut object = json!({ "ago": (count - number) as u64 * length });
             let names = STATES.iter().chain(&FLOW).zip(period);
-            let mut object = json!({ "ago": ago });
             names.for_each(|(name, value)| object[*name] = json!(value));
-            output::line(object)?;
-        }
-        return Ok(Outcome::Done);
+            object
+        });
     }
     let columns = columns();
     output::line(title)?;
@@ -188,12 +162,6 @@ pub(crate) fn write_svg(file: &Path, title: &str, panels: &[Panel]) -> anyhow::R
 fn columns() -> usize {
     let width = std::io::stdout().is_terminal().then(terminal::size).flatten();
     width.map_or(PIPED_COLUMNS, |(columns, _)| columns.into())
-}
-
-fn seconds_now() -> f64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0.0, |since| since.as_secs_f64())
 }
 
 /// The status of the instance, or of one tube, with its history.

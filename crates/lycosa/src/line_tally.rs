@@ -64,10 +64,9 @@ impl Ranges {
 }
 
 fn text(range: &RangeInclusive<u64>) -> String {
-    if range.start() == range.end() {
-        range.start().to_string()
-    } else {
-        format!("{}-{}", range.start(), range.end())
+    match (range.start(), range.end()) {
+        (start, end) if start == end => start.to_string(),
+        (start, end) => format!("{start}-{end}"),
     }
 }
 
@@ -121,7 +120,7 @@ impl Tally {
     pub(crate) fn report(
         mut self,
         unit: &str,
-        go_on: impl FnOnce(u64) -> String,
+        go_on: impl Fn(u64) -> String,
         as_json: bool,
     ) -> io::Result<Outcome> {
         if self.is_clean() {
@@ -140,11 +139,9 @@ impl Tally {
             eprintln!("lycosa: {unit} {} was refused: {reason}", text(range));
         }
         if is_unknown {
-            eprintln!(
-                "lycosa: {unit} {} may or may not be stored, no reply came: {}",
-                self.unknown.text(),
-                self.why_unknown.as_deref().unwrap_or("the connection ended")
-            );
+            let (unknown, why) = (self.unknown.text(), self.why_unknown.as_deref());
+            let why = why.unwrap_or("the connection ended");
+            eprintln!("lycosa: {unit} {unknown} may or may not be stored, no reply came: {why}");
         }
         let stored = match self.stored.0.is_empty() {
             true => "none".to_owned(),
@@ -154,24 +151,18 @@ impl Tally {
         let next = self.last + 1;
         eprintln!("lycosa: stored: {stored}; not read: from {unit} {next} on");
         if unit == "line" {
-            let first = if is_unknown {
-                "look which of the unknown lines are stored"
-            } else if repeated.is_some() {
-                "remove the cause at the server"
-            } else {
-                "correct and put the refused lines"
+            let first = match (is_unknown, repeated) {
+                (true, _) => "look which of the unknown lines are stored",
+                (false, Some(_)) => "remove the cause at the server",
+                (false, None) => "correct and put the refused lines",
             };
             eprintln!("lycosa: to go on: {first}, then `{}`", go_on(repeated.unwrap_or(next)));
         }
         if as_json {
-            let refused: Vec<Json> = self
-                .refused
-                .iter()
-                .map(|Refusal { range, reason, .. }| json!({ unit: [range.start(), range.end()], "reason": reason }))
-                .collect();
-            output::line(json!({
-                "stored": self.stored.json(), "refused": refused, "unknown": self.unknown.json(), "next": next,
-            }))?;
+            let refusal = |Refusal { range, reason, .. }: &Refusal| json!({ unit: [range.start(), range.end()], "reason": reason });
+            let refused: Json = self.refused.iter().map(refusal).collect();
+            let (stored, unknown) = (self.stored.json(), self.unknown.json());
+            output::line(json!({ "stored": stored, "refused": refused, "unknown": unknown, "next": next }))?;
         }
         Ok(if is_unknown { Outcome::NoConnection } else { Outcome::Refused })
     }

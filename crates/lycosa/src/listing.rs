@@ -1,7 +1,7 @@
 //! Looking at tasks and tubes: `list`, `peek`, `tube list`, and the tasks that `delete` and `bury` choose by a filter.
 
 use std::cmp::Reverse;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Context;
 use lycosa_client::{Kind, Value};
@@ -13,7 +13,7 @@ use crate::commands::options;
 use crate::holders::Holders;
 use crate::outcome::Outcome;
 use crate::session::{Session, method};
-use crate::values::{cell, counted, float, inside, pairs, seconds, text_of, time};
+use crate::values::{cell, counted, float, inside, now, pairs, seconds, text_of, time};
 use crate::{output, payload, tube_options};
 
 /// Tasks of one page.
@@ -124,8 +124,7 @@ pub(crate) fn member<'a>(task: &'a Value, name: &str) -> Option<&'a Value> {
 
 /// Seconds since the epoch as the time from then to now, or from now to then.
 pub(crate) fn distance(moment: &Value) -> Option<Duration> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64();
-    Duration::try_from_secs_f64((now - float(moment)?).abs()).ok()
+    Duration::try_from_secs_f64((now().as_secs_f64() - float(moment)?).abs()).ok()
 }
 
 /// A text without what would break a table or move a terminal's cursor, at most `limit` places of a terminal wide.

@@ -132,15 +132,8 @@ fn has_no_leader(cause: &(dyn std::error::Error + 'static)) -> bool {
 
 fn is_no_connection(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|cause| cause.downcast_ref::<Error>()).any(|cause| {
-        matches!(
-            cause,
-            Error::Connect { .. }
-                | Error::Tls { .. }
-                | Error::Disconnected(_)
-                | Error::Greeting(_)
-                | Error::Starting(_)
-                | Error::Unavailable
-                | Error::Timeout(_)
-        )
+        use Error::{Connect, Disconnected, Greeting, Starting, Timeout, Tls, Unavailable};
+        let is_unreached = matches!(cause, Connect { .. } | Tls { .. } | Greeting(_) | Starting(_));
+        is_unreached || matches!(cause, Disconnected(_) | Unavailable | Timeout(_))
     })
 }

@@ -11,8 +11,7 @@ use serde_json::{Value as Json, json};
 use unicode_width::UnicodeWidthStr;
 
 use crate::outcome::Outcome;
-use crate::payload;
-use crate::terminal;
+use crate::{payload, terminal};
 
 /// A task as the server answers it.
 #[derive(Debug, Clone)]

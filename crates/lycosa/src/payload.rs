@@ -76,9 +76,12 @@ pub(crate) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| to_json(value).to_string(), str::to_owned)
 }
 
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn base16(bytes: &[u8]) -> Json {
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    serde_json::json!({ "base16": digits })
+    serde_json::json!({ "base16": hexadecimal(bytes) })
 }
 
 /// Writes a payload as a program reads it: text and bytes as they are, anything else as JSON.

@@ -10,6 +10,7 @@ use lycosa_iproto::request::Body;
 use tokio::runtime::Runtime;
 
 use crate::arguments::{ClientArguments, ServerArguments, SessionArguments};
+use crate::payload::hexadecimal;
 use crate::{explain, folded};
 
 /// The environment variable with the password.
@@ -169,7 +170,7 @@ impl Session {
     pub(crate) fn identify(&self) -> anyhow::Result<String> {
         let values = self.call("queue.identify", Vec::new())?;
         let uuid = values.first().and_then(Value::as_bytes).context("the server names no session")?;
-        Ok(uuid.iter().map(|byte| format!("{byte:02x}")).collect())
+        Ok(hexadecimal(uuid))
     }
 
     /// Waits for the reply to a call of `procedure`; its values.

@@ -5,7 +5,7 @@
 //! Absent: what clients will do, and what the old master still sends.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::bail;
 use lycosa_client::{Array, Response, Value};
@@ -16,7 +16,7 @@ use crate::outcome::Outcome;
 use crate::output;
 use crate::session::Session;
 use crate::space_pages::{ALL, EQ, LE, number, select, shown_text, space, text, tuples};
-use crate::values::{array_of, float, is_true, text_of, time};
+use crate::values::{array_of, float, is_true, now, text_of, time};
 
 /// Tuples of one kind that are looked at.
 const LIMIT: u32 = 10_000;
@@ -105,8 +105,7 @@ pub(crate) fn run(
     if !is_true(info, "ro") {
         bail!("--shadow: the server takes writes already, there is nothing to rehearse");
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+    let now = u64::try_from(now().as_micros()).unwrap_or(u64::MAX);
     let until = now.saturating_add(u64::try_from(horizon.as_micros()).unwrap_or(u64::MAX));
     let mut look = Look { session, is_complete: true };
     let sessions = sessions(&mut look, now)?;

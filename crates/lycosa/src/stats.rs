@@ -9,22 +9,18 @@ use lycosa_client::{Error, Kind, Value};
 use serde_json::{Value as Json, json};
 
 use crate::arguments::StatsArguments;
-use crate::commands;
-use crate::curves;
 use crate::listing::{self, TubeLine};
 use crate::outcome::Outcome;
-use crate::output;
-use crate::payload;
 use crate::session::Session;
-use crate::values;
+use crate::values::{array_of, bytes, cell, float, inside, number_of, pairs, text_of, time};
+use crate::{commands, curves, output, payload};
 
 /// Moves the cursor of a terminal to its upper left corner and clears it.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// The expiration tasks in a few words.
 fn expiration(info: &Value) -> String {
-    let number =
-        |name| info.get("expiration").and_then(|e| e.get(name)).and_then(Value::as_u64).unwrap_or_default();
+    let number = |name| inside(info, &["expiration", name]).and_then(Value::as_u64).unwrap_or_default();
     let (tasks, expired) = (number("tasks"), number("expired"));
     let (failing, lag) = (number("failing"), number("lag_us") as f64 / 1e6);
     format!("{tasks} tasks, {expired} tuples deleted, lag {lag:.3} s, {failing} failing")
@@ -49,34 +45,24 @@ impl Server {
         Ok(Some(Self { info, net, stat }))
     }
 
-    /// A server whose journal has failed shows no data any more, but its status.
-    fn has_failed(&self) -> bool {
-        self.info.get("failure").is_some()
-    }
-
     fn print(&self) -> io::Result<()> {
         let Self { info, net, stat } = self;
-        let text = |value: &Value, path: &[&str]| {
-            let found = path.iter().try_fold(value, |value, name| value.get(name));
-            match found {
-                Some(Value::Str(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
-                Some(other) => other.to_string(),
-                None => "-".to_owned(),
-            }
+        let text = |value: &Value, path: &[&str]| match inside(value, path) {
+            Some(Value::Str(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+            other => cell(other, ToString::to_string),
         };
-        let size = |path: &[&str]| {
-            let found = path.iter().try_fold(info, |value, name| value.get(name)).and_then(Value::as_u64);
-            found.map_or_else(|| "-".to_owned(), values::bytes)
+        let number = |path: &[&str]| inside(info, path).and_then(Value::as_u64);
+        let size = |path: &[&str]| cell(number(path), bytes);
+        let late = cell(number(&["deadline_lag", "longest_us"]), |us| time(Duration::from_micros(us)));
+        let uptime = match number_of(info, "uptime") {
+            0 => "less than 1s".to_owned(),
+            seconds => time(Duration::from_secs(seconds)),
         };
-        let uptime = info.get("uptime").and_then(Value::as_u64).unwrap_or(0);
-        let late = ["deadline_lag", "longest_us"];
-        let late = late.iter().try_fold(info, |value, name| value.get(name)).and_then(Value::as_u64);
-        let late = late.map_or_else(|| "-".to_owned(), |us| values::time(Duration::from_micros(us)));
         let rows = [
             ("status", text(info, &["status"])),
             ("failure", text(info, &["failure"])),
             ("version", text(info, &["lycosa"])),
-            ("uptime", uptime_text(uptime)),
+            ("uptime", uptime),
             ("rows journaled", text(info, &["signature"])),
             ("role", role(info)),
             ("memory", format!("{} of {}", size(&["memory", "data"]), size(&["memory", "limit"]))),
@@ -90,42 +76,24 @@ impl Server {
             ("deadlines late", format!("{late} at the most")),
             ("longest turn", longest_turn(info)),
         ];
-        for (name, value) in rows.iter().filter(|(name, value)| *name != "failure" || value != "-") {
-            output::line(format_args!("{name:<18}{value}"))?;
-        }
-        for (name, value) in peers(info) {
-            output::line(format_args!("{name:<18}{value}"))?;
-        }
-        Ok(())
-    }
-}
-
-/// How long the server has run, which it tells in whole seconds.
-fn uptime_text(seconds: u64) -> String {
-    match seconds {
-        0 => "less than 1s".to_owned(),
-        seconds => values::time(Duration::from_secs(seconds)),
+        let rows = rows.into_iter().filter(|(name, value)| *name != "failure" || value != "-");
+        rows.chain(peers(info)).try_for_each(|(name, value)| output::line(format_args!("{name:<18}{value}")))
     }
 }
 
 /// The longest turn of the server's loop by the processor's time, and by the clock, with what most of it was.
 fn longest_turn(info: &Value) -> String {
-    let number = |turn: &Value, name: &str| turn.get(name).and_then(Value::as_u64);
-    let shown = |microseconds: u64| format!("{:.2} ms", microseconds as f64 / 1e3);
-    let part = |turn: &Value| turn.get("part").and_then(Value::as_str).unwrap_or("-").to_owned();
-    let turns = ["longest_turn_cpu", "longest_turn"]
-        .map(|name| info.get(name).filter(|turn| turn.get("us").is_some()));
-    let [Some(by_processor), Some(by_clock)] = turns else { return "-".to_owned() };
-    let (Some(processor), Some(clock)) = (number(by_processor, "cpu_us"), number(by_clock, "us")) else {
-        return "-".to_owned();
+    let turn = |name: &str, number: &str| {
+        let turn = info.get(name).filter(|turn| turn.get("us").is_some())?;
+        let part = turn.get("part").and_then(Value::as_str).unwrap_or("-");
+        Some((turn.get(number)?.as_u64()? as f64 / 1e3, part))
     };
-    format!(
-        "{} of the processor, mostly {}; {} by the clock, mostly {}",
-        shown(processor),
-        part(by_processor),
-        shown(clock),
-        part(by_clock)
-    )
+    let turns = turn("longest_turn_cpu", "cpu_us").zip(turn("longest_turn", "us"));
+    cell(turns, |((processor, part), (clock, part_by_clock))| {
+        format!(
+            "{processor:.2} ms of the processor, mostly {part}; {clock:.2} ms by the clock, mostly {part_by_clock}"
+        )
+    })
 }
 
 /// The node that leads the server's group, 0 if none is known. `None`: the server belongs to no group.
@@ -142,12 +110,9 @@ pub(crate) fn role(info: &Value) -> String {
         (Some(_), Some(leader)) => format!("takes no writes: node {leader} leads its group"),
         (Some("orphan"), None) => "takes no writes: too few of its masters are in sync (orphan)".to_owned(),
         (Some("fenced"), None) => {
-            let term = |name| info.get("term").and_then(|term| term.get(name)).and_then(Value::as_u64);
-            format!(
-                "takes no writes: instance {} was promoted (term {})",
-                term("owner").unwrap_or_default(),
-                term("number").unwrap_or_default()
-            )
+            let [owner, term] =
+                ["owner", "number"].map(|name| info.get("term").map_or(0, |t| number_of(t, name)));
+            format!("takes no writes: instance {owner} was promoted (term {term})")
         }
         (Some(_), None) if info.get("id").and_then(Value::as_u64) == Some(0) => {
             "takes no writes: an anonymous replica".to_owned()
@@ -159,57 +124,42 @@ pub(crate) fn role(info: &Value) -> String {
 /// A line for each master and replica of the server, and one about the journals that stay for replicas.
 fn peers(info: &Value) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
-    let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-    let number = |value: &Value, name: &str| match value.get(name) {
-        Some(Value::Double(number)) => Some(*number),
-        other => other.and_then(Value::as_u64).map(|number| number as f64),
+    let number = |value: &Value, name: &str| value.get(name).and_then(float);
+    let message = |link: &Value| match text_of(link, "message") {
+        "" => String::new(),
+        said => format!(": {said}"),
     };
-    let message = |link: &Value| text(link, "message").map_or_else(String::new, |said| format!(": {said}"));
-    let masters = info.get("masters").and_then(Value::as_array).unwrap_or_default();
-    for link in masters.iter().filter(|link| text(link, "status").is_none_or(|state| state != "myself")) {
+    for link in array_of(info, "masters").iter().filter(|link| text_of(link, "status") != "myself") {
         let [lag, idle] = ["lag", "idle"].map(|name| number(link, name).unwrap_or_default());
-        let [state, peer] = ["status", "peer"].map(|name| text(link, name).unwrap_or_default());
-        lines.push((
-            "master",
-            format!("{peer}: {state}, lag {lag:.3} s, heard {idle:.1} s ago{}", message(link)),
-        ));
+        let [state, peer] = ["status", "peer"].map(|name| text_of(link, name));
+        let text = format!("{peer}: {state}, lag {lag:.3} s, heard {idle:.1} s ago{}", message(link));
+        lines.push(("master", text));
     }
-    let members = match info.get("replication") {
-        Some(Value::Map(members)) => members.as_slice(),
-        _ => &[],
-    };
-    for (id, member) in members {
-        let id = id.as_u64().unwrap_or_default();
-        if let Some(link) = member.get("downstream") {
-            let (state, idle) =
-                (text(link, "status").unwrap_or_default(), number(link, "idle").unwrap_or_default());
-            let behind =
-                number(link, "behind").map_or_else(String::new, |rows| format!(", {rows} rows behind"));
-            lines.push(("replica", format!("{id}: {state}{behind}, heard {idle:.1} s ago{}", message(link))));
-        }
+    for (id, member) in pairs(info.get("replication")) {
+        let Some(link) = member.get("downstream") else { continue };
+        let (id, state) = (id.as_u64().unwrap_or_default(), text_of(link, "status"));
+        let idle = number(link, "idle").unwrap_or_default();
+        let behind = number(link, "behind").map_or_else(String::new, |rows| format!(", {rows} rows behind"));
+        lines.push(("replica", format!("{id}: {state}{behind}, heard {idle:.1} s ago{}", message(link))));
     }
-    let journals = info.get("journals");
-    if let Some((journals, holder)) = journals.and_then(|j| Some((j, number(j, "held_by")?))) {
-        let bytes = |name| number(journals, name).map_or_else(|| "-".to_owned(), |n| values::bytes(n as u64));
-        let behind = number(journals, "behind")
-            .map_or_else(|| "not connected since the start".to_owned(), |rows| format!("{rows} rows behind"));
-        lines.push((
-            "journals kept",
-            format!(
-                "{} of {} for replicas; furthest behind is {holder}, {behind}",
-                bytes("replica_bytes"),
-                bytes("replica_limit")
-            ),
-        ));
+    if let Some((journals, holder)) = info.get("journals").and_then(|j| Some((j, number(j, "held_by")?))) {
+        let [kept, limit] =
+            ["replica_bytes", "replica_limit"].map(|name| cell(number(journals, name), |n| bytes(n as u64)));
+        let behind = match number(journals, "behind") {
+            Some(rows) => format!("{rows} rows behind"),
+            None => "not connected since the start".to_owned(),
+        };
+        let text = format!("{kept} of {limit} for replicas; furthest behind is {holder}, {behind}");
+        lines.push(("journals kept", text));
     }
     lines
 }
 
 /// Bytes that wait, their bound, and how many connections were closed because of them.
 fn part_of_limit(net: &Value, name: &str) -> String {
-    let number = |key| net.get(name).and_then(|value| value.get(key)).and_then(Value::as_u64);
+    let number = |key| inside(net, &[name, key]).and_then(Value::as_u64);
     let (Some(current), Some(limit)) = (number("current"), number("limit")) else { return "-".to_owned() };
-    let text = format!("{} of {}", values::bytes(current), values::bytes(limit));
+    let text = format!("{} of {}", bytes(current), bytes(limit));
     match number("closed").filter(|closed| *closed > 0) {
         Some(closed) => format!("{text}; {closed} connections were closed for it"),
         None => text,
@@ -234,30 +184,24 @@ pub(crate) fn run(arguments: &StatsArguments) -> anyhow::Result<Outcome> {
 
 fn once(session: &Session, as_json: bool) -> anyhow::Result<Outcome> {
     let server = Server::ask(session)?;
-    let has_failed = server.as_ref().is_some_and(Server::has_failed);
-    let is_replica = server.as_ref().is_some_and(|server| server.info.get("ro_reason").is_some());
+    // A server whose journal has failed shows its status only; a replica whose queue has never run shows no tubes either.
+    let lacks_tubes =
+        |server: &Server| ["failure", "ro_reason"].iter().any(|name| server.info.get(name).is_some());
     let tubes = match listing::tubes(session) {
-        Ok(tubes) => tubes,
-        // A replica whose queue has never run shows no tubes either.
         Err(error)
-            if (has_failed || is_replica)
-                && error.downcast_ref().is_some_and(|e| matches!(e, Error::Server { .. })) =>
+            if server.as_ref().is_some_and(lacks_tubes)
+                && matches!(error.downcast_ref(), Some(Error::Server { .. })) =>
         {
             Vec::new()
         }
-        Err(error) => return Err(error),
+        tubes => tubes?,
     };
     if as_json {
-        let part =
-            |part: fn(&Server) -> &Value| server.as_ref().map_or(Json::Null, |s| payload::to_json(part(s)));
+        let parts = server.as_ref().map(|Server { info, net, stat }| [info, net, stat].map(payload::to_json));
+        let [info, net, requests] = parts.unwrap_or_default();
         let tubes = tubes.iter().map(|line| (line.name.clone(), payload::to_json(&line.statistics)));
-        output::line(json!({
-            "info": part(|server| &server.info),
-            "net": part(|server| &server.net),
-            "requests": part(|server| &server.stat),
-            "tubes": tubes.collect::<serde_json::Map<_, _>>(),
-        }))?;
-        return Ok(Outcome::Done);
+        let tubes: serde_json::Map<_, _> = tubes.collect();
+        return output::done(json!({ "info": info, "net": net, "requests": requests, "tubes": tubes }));
     }
     match &server {
         Some(server) => server.print()?,
@@ -273,16 +217,8 @@ fn once(session: &Session, as_json: bool) -> anyhow::Result<Outcome> {
 }
 
 /// Tasks that were put and ended, as far as a tube's counters know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Flow {
-    put: u64,
-    gone: u64,
-}
-
-impl Flow {
-    fn of(line: &TubeLine) -> Self {
-        Self { put: line.count("calls", "put"), gone: line.count("tasks", "done") }
-    }
+fn flow(line: &TubeLine) -> [u64; 2] {
+    [line.count("calls", "put"), line.count("tasks", "done")]
 }
 
 /// Tasks a second between two looks.
@@ -296,7 +232,7 @@ fn shown(rate: f64) -> String {
 
 fn watch(session: &Session, pause: Duration, looks: Option<u64>, as_json: bool) -> anyhow::Result<Outcome> {
     let clears = !as_json && io::stdout().is_terminal();
-    let mut former: Option<(Instant, HashMap<String, Flow>)> = None;
+    let mut former: Option<(Instant, HashMap<String, [u64; 2]>)> = None;
     for look in 0..looks.unwrap_or(u64::MAX) {
         if look > 0 {
             std::thread::sleep(pause);
@@ -306,19 +242,16 @@ fn watch(session: &Session, pause: Duration, looks: Option<u64>, as_json: bool) 
         tubes.sort_by_key(|line| std::cmp::Reverse(line.backlog()));
         let rates = |line: &TubeLine| {
             let (then, flows) = former.as_ref()?;
-            let (flow, now) = (flows.get(&line.name)?, Flow::of(line));
-            let elapsed = at.duration_since(*then);
-            Some((rate(flow.put, now.put, elapsed), rate(flow.gone, now.gone, elapsed)))
+            let (flow, now, elapsed) = (flows.get(&line.name)?, flow(line), at.duration_since(*then));
+            Some([0, 1].map(|at| rate(flow[at], now[at], elapsed)))
         };
         if as_json {
             let lines = tubes.iter().map(|line| {
                 let rates = rates(line);
                 json!({
-                    "tube": line.name,
-                    "type": line.kind,
+                    "tube": line.name, "type": line.kind,
                     "tasks": line.statistics.get("tasks").map_or(Json::Null, payload::to_json),
-                    "in": rates.map(|(into, _)| into),
-                    "out": rates.map(|(_, out)| out),
+                    "in": rates.map(|[put, _]| put), "out": rates.map(|[_, gone]| gone),
                     "oldest_age": line.oldest.map(|age| age.as_secs_f64()),
                 })
             });
@@ -326,26 +259,20 @@ fn watch(session: &Session, pause: Duration, looks: Option<u64>, as_json: bool) 
         } else {
             let row = |line: &TubeLine| -> Vec<String> {
                 let rates = rates(line);
-                let shown = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), shown);
                 let counts =
                     ["ready", "taken", "delayed", "buried"].map(|s| line.count("tasks", s).to_string());
-                let ends = [shown(rates.map(|(into, _)| into)), shown(rates.map(|(_, out)| out))];
-                let age = line.oldest.map_or_else(|| "-".to_owned(), values::time);
+                let ends = [0, 1].map(|at| cell(rates, |rates| shown(rates[at])));
+                let age = cell(line.oldest, time);
                 let names = [line.name.clone(), line.kind.clone()];
                 names.into_iter().chain(counts).chain(ends).chain([age]).collect()
             };
-            let mut out = io::stdout().lock();
-            match (clears, look) {
-                (true, _) => out.write_all(CLEAR.as_bytes())?,
-                (false, 0) => {}
-                (false, _) => out.write_all(b"\n")?,
-            }
-            drop(out);
+            let above = if look > 0 { "\n" } else { "" };
+            io::stdout().write_all(if clears { CLEAR } else { above }.as_bytes())?;
             let heading = ["tube", "type", "ready", "taken", "delayed", "buried", "in/s", "out/s", "oldest"];
             output::table(&heading, tubes.iter().map(row))?;
             io::stdout().flush()?;
         }
-        let flows = tubes.iter().map(|line| (line.name.clone(), Flow::of(line))).collect();
+        let flows = tubes.iter().map(|line| (line.name.clone(), flow(line))).collect();
         former = Some((at, flows));
     }
     Ok(Outcome::Done)

@@ -1,6 +1,6 @@
 //! Values of flags: each parser says what would be right.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
 use lycosa_client::{ConnectOptions, Value};
@@ -89,6 +89,11 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
                 .to_owned())
         }
     }
+}
+
+/// The time since the epoch.
+pub(crate) fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// A time span as the queue takes it: seconds.

@@ -148,18 +148,14 @@ async fn obey_signals(stop: &StopHandle, state: &State) -> io::Error {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        match (count, state.running.load(Ordering::Relaxed)) {
+        let running = state.running.load(Ordering::Relaxed);
+        let commands = counted(running.into(), "running command");
+        match (count, running) {
             (1, 0) => eprintln!("lycosa: ending: no new tasks are taken, and no command is running"),
-            (1, running) => {
-                eprintln!(
-                    "lycosa: ending: no new tasks are taken; waiting for {} to end (a second signal kills them)",
-                    counted(running.into(), "running command")
-                );
-            }
-            (_, running) => {
-                let commands = counted(running.into(), "running command");
-                eprintln!("lycosa: killing {commands} and releasing their tasks");
-            }
+            (1, _) => eprintln!(
+                "lycosa: ending: no new tasks are taken; waiting for {commands} to end (a second signal kills them)"
+            ),
+            (_, _) => eprintln!("lycosa: killing {commands} and releasing their tasks"),
         }
         if count == 1 {
             stop.finish();
@@ -183,15 +179,11 @@ fn observe(event: &Event<'_>, state: &State, as_json: bool) {
     };
     let exit = state.exits().remove(&job.task.id);
     if as_json {
-        let line = json!({
-            "id": job.task.id,
-            "attempt": job.attempt,
-            "exit": exit.and_then(|exit| exit.code()),
-            "settled": settled,
-            "reason": reason,
-        });
+        let (id, exit) = (job.task.id, exit.and_then(|exit| exit.code()));
         // A reader that closed the pipe does not end the work.
-        let _ = output::line(line);
+        let _ = output::line(json!({
+            "id": id, "attempt": job.attempt, "exit": exit, "settled": settled, "reason": reason,
+        }));
         return;
     }
     match settled {
@@ -231,17 +223,13 @@ fn say(summary: Summary, as_json: bool) -> anyhow::Result<Outcome> {
             "done": done, "failed": failed, "buried": buried, "lost": lost, "given_back": given_back,
         }))?;
     } else {
-        let mut text = format!(
-            "{} done, {} failed, {} buried",
-            counted(done, "task"),
-            counted(failed, "attempt"),
-            counted(buried, "task")
-        );
-        if lost > 0 {
-            text.push_str(&format!(", {} lost", counted(lost, "task")));
-        }
-        if given_back > 0 {
-            text.push_str(&format!(", {} given back unfinished", counted(given_back, "task")));
+        let (done, failed, buried) =
+            (counted(done, "task"), counted(failed, "attempt"), counted(buried, "task"));
+        let mut text = format!("{done} done, {failed} failed, {buried} buried");
+        for (count, what) in [(lost, "lost"), (given_back, "given back unfinished")] {
+            if count > 0 {
+                text += &format!(", {} {what}", counted(count, "task"));
+            }
         }
         eprintln!("lycosa: {text}");
     }

@@ -34,8 +34,6 @@ Examples:
   lycosa session release 17 --reason 'stuck'        its tasks are ready again; it stays connected
   lycosa session disconnect 17 --reason 'stuck'";
 
-const SESSION_LIST_EXAMPLES: &str = SESSION_EXAMPLES;
-
 pub(super) const PING_EXAMPLES: &str = "\
 Examples:
   lycosa ping
@@ -100,7 +98,7 @@ pub(crate) struct TopArguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionCommand {
     /// List queue sessions: users, addresses, and the tasks that each holds
-    #[command(after_help = SESSION_LIST_EXAMPLES)]
+    #[command(after_help = SESSION_EXAMPLES)]
     List {
         /// Only sessions that hold tasks of this tube
         tube: Option<String>,
@@ -111,7 +109,7 @@ pub(crate) enum SessionCommand {
         server: ServerArguments,
     },
     /// Release all tasks that a session holds; the session goes on (on the server's machine)
-    #[command(after_help = SESSION_LIST_EXAMPLES)]
+    #[command(after_help = SESSION_EXAMPLES)]
     Release {
         /// A connection of the session: its number, as `lycosa session list` shows it
         connection: u64,
@@ -122,7 +120,7 @@ pub(crate) enum SessionCommand {
         admin: AdminArguments,
     },
     /// Close a client's connection at once; its session ends as if the client had gone (on the server's machine)
-    #[command(after_help = SESSION_LIST_EXAMPLES)]
+    #[command(after_help = SESSION_EXAMPLES)]
     Disconnect {
         /// The connection's number, as `lycosa session list` shows it
         connection: u64,

@@ -10,13 +10,14 @@ use anyhow::Context;
 use lycosa_engine::group::listing::{EntryState, LogRecord, Marks, records};
 use lycosa_engine::group::{Base, Change, Member, Payload, entry};
 use lycosa_folder::file::JournalFile;
-use lycosa_iproto::row::{RowBody, RowHeader};
 use lycosa_journal::decision::Category;
 use lycosa_journal::directory::Directory;
 use lycosa_journal::reader::{Damage, DamageKind, End, Step};
 use serde_json::{Value as Json, json};
 
-use super::{Cat, RowPosition, print};
+use super::Cat;
+use super::print::{Printed, RowPosition, state_name};
+use crate::arguments::CatArguments;
 
 /// The place in a log.
 #[derive(Debug, Default)]
@@ -113,17 +114,13 @@ impl Cat<'_> {
     /// Prints a record, and the rows of an entry. Returns the fault of an entry that cannot be read.
     fn record(&mut self, path: &Path, record: LogRecord) -> anyhow::Result<Option<String>> {
         let number = self.log.pass(&record);
-        let arguments = self.arguments;
-        let shows_records = arguments.from.is_none()
-            && arguments.to.is_none()
-            && arguments.types.is_empty()
-            && arguments.space.is_empty();
+        let CatArguments { from, to, types, space, .. } = self.arguments;
+        let shows_records = from.or(*to).is_none() && types.is_empty() && space.is_empty();
         let LogRecord::Entry { position, payload } = record else {
-            if let LogRecord::Begin(begin) = &record {
-                self.log.last = begin.last.index;
-            }
-            if let LogRecord::Reset(position) = &record {
-                self.log.last = position.index;
+            match &record {
+                LogRecord::Begin(begin) => self.log.last = begin.last.index,
+                LogRecord::Reset(position) => self.log.last = position.index,
+                LogRecord::Ballot(_) | LogRecord::Entry { .. } => {}
             }
             if shows_records {
                 self.line(path, other(&record))?;
@@ -148,45 +145,40 @@ impl Cat<'_> {
             Ok(read) => read,
             Err(error) => return Ok(Some(error.to_string())),
         };
-        for rows in &transactions {
-            for (at, (header, body)) in rows.iter().enumerate() {
-                if self.is_full() {
-                    return Ok(None);
-                }
-                let place = RowPosition::of(at, rows.len());
-                self.entry_row(path, header, body, place, (position.index, state), &mut head)?;
-            }
-        }
+        let entry = Some((position.index, state));
+        let rows = transactions.iter().flat_map(|rows| {
+            let place = |at| RowPosition::of(at, rows.len());
+            rows.iter().zip(0..).map(move |((header, body), at)| Printed {
+                header,
+                body,
+                place: place(at),
+                entry,
+            })
+        });
         // Changes of owners have no stamps: they count once the last row does.
         let last = transactions.last().and_then(|rows| rows.last());
-        let owners = last.into_iter().flat_map(|(header, _)| owners.iter().map(move |body| (header, body)));
-        for (header, body) in owners {
+        let owners = last.into_iter().flat_map(|(header, _)| {
+            owners.iter().map(move |body| Printed { header, body, place: RowPosition::Alone, entry })
+        });
+        for row in rows.chain(owners) {
             if self.is_full() {
-                return Ok(None);
+                break;
             }
-            self.entry_row(path, header, body, RowPosition::Alone, (position.index, state), &mut head)?;
+            self.entry_row(path, row, &mut head)?;
         }
         Ok(None)
     }
 
     /// Prints a row, and before it for people the line of its entry if that has not been printed.
-    fn entry_row(
-        &mut self,
-        path: &Path,
-        header: &RowHeader,
-        body: &RowBody<'_>,
-        place: RowPosition,
-        entry: (u64, EntryState),
-        head: &mut Option<Line>,
-    ) -> io::Result<()> {
-        self.names.learn(body);
-        if !self.is_wanted(header, body) {
+    fn entry_row(&mut self, path: &Path, row: Printed<'_>, head: &mut Option<Line>) -> io::Result<()> {
+        self.names.learn(row.body);
+        if !self.is_wanted(row.header, row.body) {
             return Ok(());
         }
         if let Some(head) = head.take().filter(|_| !self.arguments.json) {
             writeln!(self.out, "{:<10} {}", head.word, head.text)?;
         }
-        self.row(path, header, body, place, Some(entry))
+        self.row(path, row)
     }
 
     fn line(&mut self, path: &Path, line: Line) -> io::Result<()> {
@@ -218,7 +210,7 @@ fn head(index: u64, term: u64, payload: &Payload, state: EntryState) -> Line {
         EntryState::Unknown => " (not known to be committed)",
         EntryState::GaveWay => " (gave way to other entries)",
     };
-    let mut json = json!({"index": index, "term": term, "state": print::state_name(state), "kind": kind});
+    let mut json = json!({"index": index, "term": term, "state": state_name(state), "kind": kind});
     match payload {
         Payload::Level(level) => json["level"] = (*level).into(),
         Payload::Change(change) => json["change"] = change_text(change).into(),
@@ -287,26 +279,19 @@ fn other(record: &LogRecord) -> Line {
 }
 
 fn state(base: &Base, beside: usize) -> Line {
+    let Base { group, index, term, signature, level, .. } = base;
     let (mut members, mut listed) = (Vec::new(), Vec::new());
     for Member { node, address, standing, .. } in base.members.iter() {
         let standing = standing.name();
-        members.push(json!({"node": node, "address": address, "standing": standing}));
         listed.push(format!("node {node} at {address} ({standing})"));
+        members.push(json!({"node": node, "address": address, "standing": standing}));
     }
-    Line {
-        word: "state",
-        text: format!(
-            "group {}, entry {} of term {}, snapshot {}, level {}; {}",
-            base.group,
-            base.index,
-            base.term,
-            base.signature,
-            base.level,
-            listed.join(", ")
-        ),
-        json: json!({
-            "group": base.group.to_string(), "index": base.index, "term": base.term, "snapshot": base.signature,
-            "level": base.level, "members": members, "beside_bytes": beside,
-        }),
-    }
+    let listed = listed.join(", ");
+    let text =
+        format!("group {group}, entry {index} of term {term}, snapshot {signature}, level {level}; {listed}");
+    let json = json!({
+        "group": group.to_string(), "index": index, "term": term, "snapshot": signature, "level": level,
+        "members": members, "beside_bytes": beside,
+    });
+    Line { word: "state", text, json }
 }

@@ -46,6 +46,16 @@ impl RowPosition {
     }
 }
 
+/// A row as it is printed.
+#[derive(Clone, Copy)]
+pub(crate) struct Printed<'a> {
+    pub(crate) header: &'a RowHeader,
+    pub(crate) body: &'a RowBody<'a>,
+    pub(crate) place: RowPosition,
+    /// The entry of a group's log that it belongs to, by its index.
+    pub(crate) entry: Option<(u64, EntryState)>,
+}
+
 /// The type of a row.
 pub(crate) fn row_type(body: &RowBody<'_>) -> RowType {
     match body {
@@ -91,11 +101,10 @@ fn numbers(body: &RowBody<'_>) -> Vec<(&'static str, Json)> {
 pub(crate) fn json(
     out: &mut impl Write,
     file: Option<&str>,
-    header: &RowHeader,
-    body: &RowBody<'_>,
-    space_name: Option<&str>,
-    entry: Option<(u64, EntryState)>,
+    row: Printed<'_>,
+    space: Option<&str>,
 ) -> io::Result<()> {
+    let Printed { header, body, entry, .. } = row;
     let mut object = Map::new();
     let mut add = |name: &str, value: Json| object.insert(name.to_owned(), value);
     if let Some(file) = file {
@@ -112,19 +121,23 @@ pub(crate) fn json(
     add("tsn", header.tsn.into());
     add("commit", header.is_commit.into());
     add("group_id", header.group_id.into());
-    if let Some(space) = body.space() {
-        add("space", space.into());
-        add("space_name", space_name.into());
+    if let Some(id) = body.space() {
+        add("space", id.into());
+        add("space_name", space.into());
     }
     for (name, number) in numbers(body) {
         add(name, number);
     }
     for (name, bytes) in parts(body) {
-        let value = Value::decode(bytes).unwrap_or_else(|_| Value::bin(bytes));
-        add(name, payload::to_json(&value));
+        add(name, payload::to_json(&value_of(bytes)));
     }
     serde_json::to_writer(&mut *out, &object)?;
     out.write_all(b"\n")
+}
+
+/// MessagePack as a value, else as bytes.
+fn value_of(bytes: &[u8]) -> Value {
+    Value::decode(bytes).unwrap_or_else(|_| Value::bin(bytes))
 }
 
 /// The state of an entry in JSON.
@@ -137,26 +150,15 @@ pub(crate) fn state_name(state: EntryState) -> &'static str {
 }
 
 /// Prints a row for people.
-pub(crate) fn text(
-    out: &mut impl Write,
-    header: &RowHeader,
-    body: &RowBody<'_>,
-    place: RowPosition,
-    space_name: Option<&str>,
-) -> io::Result<()> {
+pub(crate) fn text(out: &mut impl Write, row: Printed<'_>, space: Option<&str>) -> io::Result<()> {
+    let Printed { header, body, place, .. } = row;
     let lsn = format!("{}:{}", header.replica_id, header.lsn);
-    write!(
-        out,
-        "{lsn:<12} {} {}  {:<8}",
-        place.bracket(),
-        moment(header.timestamp),
-        name_of(&row_type(body))
-    )?;
-    if let Some(space) = body.space() {
-        match space_name {
-            Some(name) => write!(out, "  {name} ({space})")?,
-            None => write!(out, "  ({space})")?,
-        }
+    let (bracket, moment, ty) = (place.bracket(), moment(header.timestamp), name_of(&row_type(body)));
+    write!(out, "{lsn:<12} {bracket} {moment}  {ty:<8}")?;
+    match (body.space(), space) {
+        (Some(id), Some(name)) => write!(out, "  {name} ({id})")?,
+        (Some(id), None) => write!(out, "  ({id})")?,
+        (None, _) => {}
     }
     if header.group_id != 0 {
         write!(out, "  local")?;
@@ -169,10 +171,7 @@ pub(crate) fn text(
         if name != "tuple" {
             write!(out, "  {name}")?;
         }
-        match Value::decode(bytes) {
-            Ok(value) => write!(out, "  {value}")?,
-            Err(_) => write!(out, "  {}", Value::bin(bytes))?,
-        }
+        write!(out, "  {}", value_of(bytes))?;
     }
     writeln!(out)
 }
@@ -192,8 +191,9 @@ mod tests {
 
     fn shown(header: &RowHeader, body: &RowBody<'_>) -> (String, String) {
         let (mut people, mut machine) = (Vec::new(), Vec::new());
-        text(&mut people, header, body, RowPosition::Alone, Some("mail")).unwrap();
-        json(&mut machine, None, header, body, Some("mail"), None).unwrap();
+        let row = Printed { header, body, place: RowPosition::Alone, entry: None };
+        text(&mut people, row, Some("mail")).unwrap();
+        json(&mut machine, None, row, Some("mail")).unwrap();
         (String::from_utf8(people).unwrap(), String::from_utf8(machine).unwrap())
     }
 

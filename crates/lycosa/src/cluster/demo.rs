@@ -1,7 +1,7 @@
 //! `lycosa cluster demo`: three servers on this machine, each a process of its own, to kill one and see.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use lycosa_server::cluster::control::Order;
 use serde_json::Value as Json;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::order;
 use crate::outcome::Outcome;
 use crate::output;
+use crate::session::runtime;
 
 const SERVERS: usize = 3;
 /// Pause between two looks at a server.
@@ -98,25 +100,18 @@ impl Demo {
         fs::create_dir(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
         fs::set_permissions(&folder, PermissionsExt::from_mode(0o700))?;
         let mut demo = Self { folder, servers: Vec::new() };
-        let mut secret = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(demo.folder.join("secret"))?;
-        let bytes = fs::File::open("/dev/urandom").and_then(|mut random| {
-            let mut bytes = [0; 24];
-            std::io::Read::read_exact(&mut random, &mut bytes).map(|()| bytes)
-        })?;
+        let mut secret = fs::OpenOptions::new();
+        let mut secret = secret.write(true).create_new(true).mode(0o600).open(demo.folder.join("secret"))?;
+        let mut bytes = [0; 24];
+        fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
         for byte in bytes {
             write!(secret, "{byte:02x}")?;
         }
         // All ports are held until the last one is known, so that they differ.
         let held =
             (0..2 * SERVERS).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
-        let ports = held
-            .iter()
-            .map(|port| Ok(port.local_addr()?.to_string()))
-            .collect::<std::io::Result<Vec<_>>>()?;
+        let ports = held.iter().map(|port| Ok(port.local_addr()?.to_string()));
+        let ports = ports.collect::<std::io::Result<Vec<_>>>()?;
         for (number, pair) in ports.chunks(2).enumerate() {
             let folder = demo.folder.join(format!("node-{}", number + 1));
             fs::create_dir(&folder)?;
@@ -131,19 +126,11 @@ impl Demo {
         let secret = self.folder.join("secret");
         let server = &mut self.servers[number];
         let log = fs::File::create(self.folder.join(format!("node-{}.log", number + 1)))?;
-        let child = Command::new(program)
-            .arg("serve")
-            .arg("--data-dir")
-            .arg(&server.folder)
-            .args(["--listen", &server.listen, "--http-listen", "", "--cluster-listen", &server.member])
-            .arg("--cluster-secret-file")
-            .arg(&secret)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .context("cannot start a server")?;
-        server.child = Some(child);
+        let mut command = Command::new(program);
+        command.arg("serve").arg("--data-dir").arg(&server.folder).arg("--cluster-secret-file").arg(&secret);
+        command.args(["--listen", &server.listen, "--http-listen", "", "--cluster-listen", &server.member]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        server.child = Some(child.context("cannot start a server")?);
         Ok(())
     }
 
@@ -164,11 +151,10 @@ impl Demo {
 
     /// Waits for Ctrl-C, or for the end of all servers.
     fn wait(mut self) -> anyhow::Result<Outcome> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-            let mut ended = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::child())?;
-            let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
+        runtime()?.block_on(async {
+            let mut terminate = signal(SignalKind::terminate())?;
+            let mut ended = signal(SignalKind::child())?;
+            let mut interrupt = signal(SignalKind::interrupt())?;
             loop {
                 for server in &mut self.servers {
                     if let Some(child) = &mut server.child

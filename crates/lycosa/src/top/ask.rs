@@ -11,9 +11,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::change::{self, Control, Counted, Order};
 use super::words::visible;
-use crate::explain;
-use crate::payload;
-use crate::values::text_of;
+use crate::commands::{flag, options};
+use crate::values::{array_of, float, pairs, text_of};
+use crate::{explain, payload};
 
 /// Entries of a page of the audit log, and jobs of all tubes.
 pub(super) const LISTED: u32 = 100;
@@ -23,72 +23,33 @@ const MAX_PAGES: usize = 20;
 const SHOWN_BYTES: usize = 64 << 10;
 
 /// A question, or an order.
+///
+/// `Status`: all tubes and the instance; with its history if that is old, and with issues unless the server has refused them.
+/// `Tube`: one tube with its history, its sub-queues, and why it hands out no task. `Tasks`: a page of tasks. `Jobs`: of one tube,
+/// or of all. `Audit`: entries of the audit log before this one, the newest first. `Count` counts what an order would change;
+/// `Apply` has the job that has counted the tasks of the order. `Transfer` asks a member of the group to lead.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Ask {
-    /// All tubes and the instance; with its history if that is old, and with issues unless the server has refused them.
-    Status {
-        history: bool,
-        issues: bool,
-    },
-    /// One tube with its history, its sub-queues, and why it hands out no task.
+    Status { history: bool, issues: bool },
     Tube(String),
-    /// A page of tasks.
-    Tasks {
-        tube: String,
-        filter: Filter,
-        cursor: Option<String>,
-        limit: u32,
-    },
-    Task {
-        tube: String,
-        id: u64,
-    },
+    Tasks { tube: String, filter: Filter, cursor: Option<String>, limit: u32 },
+    Task { tube: String, id: u64 },
     Sessions,
-    /// Jobs of one tube, or of all.
     Jobs(Option<String>),
-    /// Entries of the audit log before this one, the newest first.
     Audit(Option<u64>),
-    /// Counts what an order would change.
     Count(Order),
-    /// `counted`: the job that has counted the tasks of the order.
-    Apply {
-        order: Order,
-        counted: Option<u64>,
-    },
-    Pause {
-        tube: String,
-        is_paused: bool,
-        reason: Option<String>,
-    },
-    Undo {
-        tube: String,
-        job: u64,
-    },
-    Control {
-        tube: String,
-        job: u64,
-        action: Control,
-    },
-    /// Asks a member of the group to lead.
-    Transfer {
-        node: u64,
-        reason: Option<String>,
-    },
+    Apply { order: Order, counted: Option<u64> },
+    Pause { tube: String, is_paused: bool, reason: Option<String> },
+    Undo { tube: String, job: u64 },
+    Control { tube: String, job: u64, action: Control },
+    Transfer { node: u64, reason: Option<String> },
 }
 
 impl Ask {
     /// Whether it changes nothing.
     pub(super) fn is_look(&self) -> bool {
-        matches!(
-            self,
-            Self::Status { .. }
-                | Self::Tube(_)
-                | Self::Tasks { .. }
-                | Self::Task { .. }
-                | Self::Sessions
-                | Self::Jobs(_)
-                | Self::Audit(_)
-        )
+        use Ask::{Audit, Jobs, Sessions, Status, Task, Tasks, Tube};
+        matches!(self, Status { .. } | Tube(_) | Tasks { .. } | Task { .. } | Sessions | Jobs(_) | Audit(_))
     }
 }
 
@@ -159,34 +120,20 @@ pub(super) struct Found {
     pub(super) next: Option<String>,
 }
 
+/// `Done`: an order is carried out, by this job if a job did it. `Refused`: an order is refused. `Failed`: a question has no answer.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
     Status(Box<Status>),
     Tube(String, Option<Box<TubeDetail>>),
-    Tasks {
-        tube: String,
-        cursor: Option<String>,
-        filter: Filter,
-        found: Found,
-    },
-    Task {
-        tube: String,
-        id: u64,
-        detail: Option<Box<TaskDetail>>,
-    },
+    Tasks { tube: String, cursor: Option<String>, filter: Filter, found: Found },
+    Task { tube: String, id: u64, detail: Option<Box<TaskDetail>> },
     Sessions(Vec<SessionLine>),
     Jobs(Option<String>, Vec<TubeJob>),
     Audit(Option<u64>, Vec<AuditEntry>),
     Counted(Counted),
     Progress(TubeJob),
-    /// An order is carried out, by this job if a job did it.
-    Done {
-        text: String,
-        job: Option<TubeJob>,
-    },
-    /// An order is refused.
+    Done { text: String, job: Option<TubeJob> },
     Refused(String),
-    /// A question has no answer.
     Failed(String),
 }
 
@@ -251,8 +198,7 @@ pub(super) async fn answer(client: &Client, ask: Ask, answers: &Answers) -> anyh
             Answer::Done { text: change::outcome(&job), job: Some(job) }
         }
         Ask::Transfer { node, reason } => {
-            let reason = reason.map(|reason| (Value::from("reason"), Value::from(reason)));
-            let options = Value::Map(reason.into_iter().collect());
+            let options = options([("reason", reason.map(Value::from))]);
             let args = Array::from([Value::from(node), options]);
             client.connection().await?.call("lycosa.cluster.transfer", args).await?;
             Answer::Done { text: format!("node {node} is asked to lead"), job: None }
@@ -283,9 +229,8 @@ async fn call(client: &Client, name: &str, options: Value) -> anyhow::Result<Vec
 /// A page of tubes, with their issues unless the server does not know that option: `has_issues` says so from then on.
 async fn page(client: &Client, after: Option<Value>, has_issues: &mut bool) -> anyhow::Result<Vec<u8>> {
     loop {
-        let after = after.clone().map(|after| (Value::from("after"), after));
-        let issues = has_issues.then(|| (Value::from("issues"), Value::Bool(true)));
-        match call(client, "queue.status", Value::Map(after.into_iter().chain(issues).collect())).await {
+        let options = options([("after", after.clone()), ("issues", flag(*has_issues))]);
+        match call(client, "queue.status", options).await {
             Err(error) if *has_issues && explain::refused_option(&error) == Some("issues") => {
                 *has_issues = false;
             }
@@ -296,12 +241,9 @@ async fn page(client: &Client, after: Option<Value>, has_issues: &mut bool) -> a
 
 async fn status(client: &Client, history: bool, issues: bool) -> anyhow::Result<Status> {
     let (mut snapshot, mut has_issues) = (Snapshot::default(), issues);
-    let mut next: Option<u64> = None;
-    loop {
-        next = snapshot.add_page(&page(client, next.map(Value::from), &mut has_issues).await?)?;
-        if next.is_none() {
-            break;
-        }
+    let mut next = snapshot.add_page(&page(client, None, &mut has_issues).await?)?;
+    while let Some(after) = next {
+        next = snapshot.add_page(&page(client, Some(after.into()), &mut has_issues).await?)?;
     }
     if history {
         // The histories of tubes are large: a page of one tube has that of the instance too.
@@ -318,17 +260,14 @@ async fn status(client: &Client, history: bool, issues: bool) -> anyhow::Result<
 
 /// Every page of the status as one value, `instance` and `tubes`, and whether the issues are in it.
 pub(super) async fn whole_status(client: &Client) -> anyhow::Result<(Value, bool)> {
-    let (mut instance, mut tubes, mut next) = (Value::Nil, Vec::new(), Value::Nil);
+    let (mut instance, mut tubes, mut next) = (Value::Nil, Vec::new(), None);
     let mut has_issues = true;
     loop {
-        let page = page(client, (next != Value::Nil).then_some(next), &mut has_issues).await?;
-        let page = Value::decode(&page)?;
-        tubes.extend(page.get("tubes").and_then(Value::as_array).unwrap_or_default().iter().cloned());
-        if let Some(found) = page.get("instance") {
-            instance = found.clone();
-        }
-        next = page.get("next").cloned().unwrap_or(Value::Nil);
-        if next == Value::Nil {
+        let page = Value::decode(&page(client, next, &mut has_issues).await?)?;
+        tubes.extend_from_slice(array_of(&page, "tubes"));
+        instance = page.get("instance").cloned().unwrap_or(instance);
+        next = page.get("next").filter(|next| **next != Value::Nil).cloned();
+        if next.is_none() {
             return Ok((Value::map([("instance", instance), ("tubes", Value::Array(tubes))]), has_issues));
         }
     }
@@ -460,36 +399,24 @@ async fn task(tube: &Tube, id: u64) -> anyhow::Result<Option<TaskDetail>> {
 async fn sessions(client: &Client) -> anyhow::Result<Vec<SessionLine>> {
     let response = client.connection().await?.call("queue.sessions", ()).await?;
     let answer = response.first_value()?;
-    let array =
-        |map: &Value, name: &str| map.get(name).and_then(Value::as_array).unwrap_or_default().to_vec();
-    let text = |map: &Value, name: &str| text_of(map, name).to_owned();
-    let mut lines: Vec<SessionLine> = array(&answer, "sessions")
-        .iter()
-        .map(|session| {
-            let tubes: Vec<(String, u64)> = match session.get("taken") {
-                Some(Value::Map(pairs)) => {
-                    pairs.iter().filter_map(|(tube, count)| Some((name(tube), count.as_u64()?))).collect()
-                }
-                _ => Vec::new(),
-            };
-            let connections = array(session, "connections");
-            let connections: Vec<String> = connections.iter().map(|one| text(one, "address")).collect();
-            SessionLine {
-                user: text(session, "user"),
-                connections: if connections.is_empty() {
-                    "none any more".to_owned()
-                } else {
-                    connections.join(", ")
-                },
-                held: tubes.iter().map(|(_, count)| count).sum(),
-                tubes,
-                since: session.get("taken_at").and_then(|at| match at {
-                    Value::Double(seconds) => Some(*seconds),
-                    other => other.as_u64().map(|seconds| seconds as f64),
-                }),
-            }
-        })
-        .collect();
+    let line = |session: &Value| {
+        let tubes = pairs(session.get("taken")).iter();
+        let tubes: Vec<_> = tubes.filter_map(|(tube, count)| Some((name(tube), count.as_u64()?))).collect();
+        let connections: Vec<_> =
+            array_of(session, "connections").iter().map(|one| text_of(one, "address")).collect();
+        SessionLine {
+            user: text_of(session, "user").to_owned(),
+            connections: if connections.is_empty() {
+                "none any more".to_owned()
+            } else {
+                connections.join(", ")
+            },
+            held: tubes.iter().map(|(_, count)| count).sum(),
+            tubes,
+            since: session.get("taken_at").and_then(float),
+        }
+    };
+    let mut lines: Vec<_> = array_of(&answer, "sessions").iter().map(line).collect();
     lines.sort_by_key(|line| std::cmp::Reverse(line.held));
     Ok(lines)
 }

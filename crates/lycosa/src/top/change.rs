@@ -95,25 +95,23 @@ pub(super) async fn count(tube: &Tube, order: &Order, answers: &Answers) -> anyh
     Ok(Counted { job: Some(job.id), matched: job.matched, scanned: job.scanned })
 }
 
+/// A job that is over.
+type Finished = anyhow::Result<TubeJob>;
+
 /// Carries an order out.
-pub(super) async fn apply(
-    tube: &Tube,
-    order: &Order,
-    counted: Option<u64>,
-    answers: &Answers,
-) -> anyhow::Result<TubeJob> {
+pub(super) async fn apply(tube: &Tube, order: &Order, counted: Option<u64>, answers: &Answers) -> Finished {
     let options = ApplyOptions { counted, reason: order.reason.clone(), ..ApplyOptions::default() };
     let job = tube.apply(&order.operation, &order.scope.filter, &options).await?;
     finished(tube, job, answers).await
 }
 
 /// Undoes a job.
-pub(super) async fn undo(tube: &Tube, job: u64, answers: &Answers) -> anyhow::Result<TubeJob> {
+pub(super) async fn undo(tube: &Tube, job: u64, answers: &Answers) -> Finished {
     finished(tube, tube.undo(job, None).await?, answers).await
 }
 
 /// Waits until a job is over; `answers` gets how far it is.
-async fn finished(tube: &Tube, mut job: TubeJob, answers: &Answers) -> anyhow::Result<TubeJob> {
+async fn finished(tube: &Tube, mut job: TubeJob, answers: &Answers) -> Finished {
     while !job.state.is_over() {
         if job.state == JobState::Paused {
             bail!("job {} is paused: {}", job.id, job.error.as_deref().unwrap_or("by an operator"));
@@ -155,9 +153,7 @@ pub(super) fn result(job: &TubeJob) -> String {
 fn undone(undone: u64, touched: u64, gone: u64) -> String {
     let lost = match (touched, gone) {
         (0, 0) => String::new(),
-        (touched, gone) => {
-            format!("; {} changed or taken since, {} no longer there", number(touched), number(gone))
-        }
+        _ => format!("; {} changed or taken since, {} no longer there", number(touched), number(gone)),
     };
     format!("{} undone{lost}", tasks(undone))
 }

@@ -18,20 +18,13 @@ pub(super) enum Subject {
     Transfer { node: u64 },
 }
 
-/// Where the change is.
+/// Where the change is: its form, the server that was asked, a dry run that has counted, a job, or a refusal.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Stage {
     Form,
-    /// The server was asked.
     Waiting,
-    /// A dry run has counted.
     Counted(Counted),
-    Running {
-        tube: String,
-        job: u64,
-        scanned: u64,
-        total: u64,
-    },
+    Running { tube: String, job: u64, scanned: u64, total: u64 },
     Refused(String),
 }
 
@@ -154,23 +147,18 @@ impl Dialog {
         self.stage = Stage::Waiting;
         self.notice = None;
         let reason = self.field(REASON).map(str::to_owned);
-        if let Subject::Tasks(order) = &self.subject
-            && let Ok(operation) = self.operation(&order.operation)
-        {
-            let order = Order { operation, reason, ..order.clone() };
-            self.subject = Subject::Tasks(order.clone());
-            return Ask::Count(order);
-        }
-        match &mut self.subject {
-            Subject::Tasks(order) => Ask::Count(order.clone()),
-            Subject::Pause { tube, is_paused } => {
-                Ask::Pause { tube: tube.clone(), is_paused: *is_paused, reason }
+        match self.subject.clone() {
+            Subject::Tasks(mut order) => {
+                if let Ok(operation) = self.operation(&order.operation) {
+                    order = Order { operation, reason, ..order };
+                    self.subject = Subject::Tasks(order.clone());
+                }
+                Ask::Count(order)
             }
-            Subject::Undo { tube, job } => Ask::Undo { tube: tube.clone(), job: *job },
-            Subject::Cancel { tube, job } => {
-                Ask::Control { tube: tube.clone(), job: *job, action: Control::Cancel }
-            }
-            Subject::Transfer { node } => Ask::Transfer { node: *node, reason },
+            Subject::Pause { tube, is_paused } => Ask::Pause { tube, is_paused, reason },
+            Subject::Undo { tube, job } => Ask::Undo { tube, job },
+            Subject::Cancel { tube, job } => Ask::Control { tube, job, action: Control::Cancel },
+            Subject::Transfer { node } => Ask::Transfer { node, reason },
         }
     }
 

@@ -3,21 +3,21 @@
 mod detail;
 mod lists;
 
-use lycosa_metrics::{Gravity, Instance, Tasks, Tube};
-use lycosa_picture::{Panel, Scale, Series, lane};
+use lycosa_metrics::{Gravity, History, Instance, Tasks, Tube};
+use lycosa_picture::{Panel, lane};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span as Piece};
 use unicode_width::UnicodeWidthStr;
 
 use super::change::{Counted, tasks};
-use super::dialog::{Dialog, Stage};
+use super::dialog::{Dialog, Stage, Subject};
 use super::model::{Model, SAMPLES, SORTS, Span};
 use super::place::Place;
 use super::words::{NO_ISSUES, visible};
 use crate::arguments::HistorySpan;
-use crate::curves::{self, FLOW, STATES};
+use crate::curves::{self, STATES};
 use crate::listing::one_line;
-use crate::values::{bytes, count, lapse, rate};
+use crate::values::{bytes, cell, count, lapse, rate};
 
 /// Issues of the overview.
 const MAX_ISSUES: usize = 5;
@@ -73,11 +73,6 @@ impl Theme {
 /// rank go first.
 struct Column<'a, T>(&'static str, bool, u8, &'a dyn Fn(&T) -> String);
 
-/// The cell of a value that may be missing.
-fn cell<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
-    value.map_or_else(|| "-".to_owned(), show)
-}
-
 type Lines = Vec<Line<'static>>;
 
 fn plain(text: impl Into<String>) -> Line<'static> {
@@ -86,6 +81,11 @@ fn plain(text: impl Into<String>) -> Line<'static> {
 
 fn styled(text: impl Into<String>, style: Style) -> Line<'static> {
     Line::from(Piece::styled(text.into(), style))
+}
+
+/// A text in one line of at most `width` columns.
+fn fit(text: &str, width: usize, style: Style) -> Line<'static> {
+    styled(one_line(text, width), style)
 }
 
 /// What a screen shows, how, and the space for it in columns and lines.
@@ -106,12 +106,8 @@ fn list<T>(canvas: Canvas<'_>, head: Line<'static>, items: &[T], columns: &[Colu
 
 /// Items under a heading, at most `height` lines: the page of items in which the chosen one is. The first column gets what
 /// further columns leave; columns of high rank are left out where there is no space for them.
-fn table<T>(
-    (width, height): (usize, usize),
-    chosen: Option<usize>,
-    items: &[T],
-    columns: &[Column<'_, T>],
-) -> Lines {
+fn table<T>(size: (usize, usize), chosen: Option<usize>, items: &[T], columns: &[Column<'_, T>]) -> Lines {
+    let (width, height) = size;
     let page = height.saturating_sub(1).max(1);
     let first = chosen.unwrap_or(0) / page * page;
     let shown = items[first.min(items.len())..items.len().min(first + page)].iter();
@@ -202,29 +198,20 @@ fn header(model: &Model, theme: Theme, width: usize) -> Lines {
     let group = if model.election().is_some() { "  6 Group" } else { "" };
     let named = format!("1 Overview  2 Tubes  3 Sessions  4 Jobs  5 Audit{group}  ? keys");
     let fits = place.width() + named.width() + 2 <= width;
-    let tabs =
-        if fits { named } else { format!("1-{} screens  ? keys", if group.is_empty() { 5 } else { 6 }) };
+    let last = if group.is_empty() { 5 } else { 6 };
+    let tabs = if fits { named } else { format!("1-{last} screens  ? keys") };
     let room = width.saturating_sub(tabs.width() + 2);
     let place = one_line(&place, room);
     let pad = " ".repeat(width.saturating_sub(place.width() + tabs.width()));
-    vec![
-        styled(title, style),
-        Line::from(vec![
-            Piece::styled(place, Theme::bold()),
-            Piece::raw(pad),
-            Piece::styled(tabs, theme.dim()),
-        ]),
-    ]
+    let below = [Piece::styled(place, Theme::bold()), Piece::raw(pad), Piece::styled(tabs, theme.dim())];
+    vec![styled(title, style), Line::from(below.to_vec())]
 }
 
 fn footer(model: &Model, theme: Theme, width: usize) -> Lines {
+    let bad = |fault: &String| fit(&visible(fault), width, theme.gravity(Gravity::Bad));
     if let Some(prompt) = &model.prompt {
-        let mut lines = Vec::new();
-        if let Some(fault) = &prompt.fault {
-            lines.push(styled(one_line(&visible(fault), width), theme.gravity(Gravity::Bad)));
-        }
-        lines.push(styled(one_line(&format!("/{}_", visible(&prompt.text)), width), Theme::bold()));
-        return lines;
+        let line = fit(&format!("/{}_", visible(&prompt.text)), width, Theme::bold());
+        return prompt.fault.iter().map(bad).chain([line]).collect();
     }
     let keys = match (&model.dialog, &model.stop().place) {
         (Some(_), _) => "Esc leaves",
@@ -245,15 +232,8 @@ fn footer(model: &Model, theme: Theme, width: usize) -> Lines {
         (_, Place::Audit(_)) => "Enter tube  n p page  Esc back",
         (_, Place::Group) => "T transfer: the chosen voter leads  Esc back",
     };
-    let mut lines = Vec::new();
-    if let Some(fault) = &model.fault {
-        lines.push(styled(one_line(&visible(fault), width), theme.gravity(Gravity::Bad)));
-    }
-    if let Some(notice) = &model.notice {
-        lines.push(styled(one_line(notice, width), Theme::bold()));
-    }
-    lines.push(styled(one_line(keys, width), theme.dim()));
-    lines
+    let notice = model.notice.iter().map(|notice| fit(notice, width, Theme::bold()));
+    model.fault.iter().map(bad).chain(notice).chain([fit(keys, width, theme.dim())]).collect()
 }
 
 fn body(canvas: Canvas<'_>) -> Lines {
@@ -276,14 +256,14 @@ fn overview(canvas: Canvas<'_>) -> Lines {
     let found = model.snapshot.issues();
     let mut lines = Vec::new();
     if !model.has_issues {
-        lines.push(styled(one_line(&format!("? {NO_ISSUES}."), width), theme.gravity(Gravity::Warn)));
+        lines.push(fit(&format!("? {NO_ISSUES}."), width, theme.gravity(Gravity::Warn)));
     } else if found.is_empty() {
         lines.push(styled("Nothing is wrong that this screen can see.", theme.color(Color::Green)));
     }
     for (tube, issue) in found.iter().take(MAX_ISSUES) {
         let tube = tube.map_or(String::new(), |tube| format!("{}: ", visible(tube)));
         let text = format!("! {tube}{}. {}", visible(&issue.title), visible(&issue.act));
-        lines.push(styled(one_line(&text, width), theme.gravity(issue.gravity)));
+        lines.push(fit(&text, width, theme.gravity(issue.gravity)));
     }
     if found.len() > MAX_ISSUES {
         lines.push(styled(format!("  and {} more", found.len() - MAX_ISSUES), theme.dim()));
@@ -315,13 +295,11 @@ fn figures(instance: &Instance, model: &Model, width: usize) -> Lines {
         format!("memory {} of {}", bytes(instance.memory_used), bytes(instance.memory_limit)),
         format!("disk {}", bytes(instance.checkpoint.disk_used)),
     ];
-    let mut lines = vec![String::new()];
+    let mut lines: Vec<String> = Vec::new();
     for figure in all {
-        let last = lines.last_mut().expect("there is a line");
-        match last.is_empty() {
-            true => *last = figure,
-            false if last.width() + 3 + figure.width() <= width => *last = format!("{last}   {figure}"),
-            false => lines.push(figure),
+        match lines.last_mut() {
+            Some(last) if last.width() + 3 + figure.width() <= width => *last = format!("{last}   {figure}"),
+            _ => lines.push(figure),
         }
     }
     lines.into_iter().map(plain).collect()
@@ -345,34 +323,12 @@ fn seen(model: &Model, name: &str) -> [Panel; 2] {
         });
         pad(rates.collect())
     };
-    let series = |names: &[&str], points: &dyn Fn(usize) -> Vec<Option<f64>>, first: usize| {
-        names
-            .iter()
-            .enumerate()
-            .map(|(at, name)| Series { name: (*name).to_owned(), points: points(first + at) })
-            .collect()
-    };
-    let panel = |title: &str, scale, series, show| Panel {
-        title: format!("{title}, as seen since the start of this program"),
-        begin: "1m ago".to_owned(),
-        end: "now".to_owned(),
-        scale,
-        series,
-        show,
-    };
-    [
-        panel("Flow", Scale::Shared, series(&FLOW, &flow, STATES.len()), rate),
-        panel("Tasks", Scale::Own, series(&STATES, &level, 0), |tasks| count(tasks.round() as u64)),
-    ]
+    let points = |at: usize| if at < STATES.len() { level(at) } else { flow(at) };
+    curves::panels_of(", as seen since the start of this program", "1m ago", points)
 }
 
 /// Curves of a tube, or of all under the empty name.
-fn curves_of(
-    canvas: Canvas<'_>,
-    name: &str,
-    tasks: Tasks,
-    history: Option<&lycosa_metrics::History>,
-) -> Lines {
+fn curves_of(canvas: Canvas<'_>, name: &str, tasks: Tasks, history: Option<&History>) -> Lines {
     let Canvas { model, theme, width, height } = canvas;
     let kept = |span| history.map(|history| curves::panels(history, tasks, model.now(), span));
     let found = match model.span {
@@ -381,46 +337,35 @@ fn curves_of(
         Span::Day => kept(HistorySpan::Day),
     };
     let Some(panels) = found else {
-        return vec![plain(
-            "The server keeps no history of this tube: it keeps those of the 100 busiest ones.",
-        )];
+        let text = "The server keeps no history of this tube: it keeps those of the 100 busiest ones.";
+        return vec![plain(text)];
     };
     let beside = width >= 140;
     // Seven lanes, and a title, a heading and a time for each panel.
-    let fixed = if beside { 3 } else { 6 };
-    let lanes = if beside { 4 } else { 7 };
+    let (fixed, lanes, each) = if beside { (3, 4, (width - 4) / 2) } else { (6, 7, width) };
     let tall = (height.saturating_sub(fixed) / lanes).clamp(1, 6);
-    let each = if beside { (width - 4) / 2 } else { width };
     let [flow, levels] = panels.map(|panel| colored(&panel, theme, each, tall));
     if !beside {
         return flow.into_iter().chain(levels).collect();
     }
-    let rows = flow.len().max(levels.len());
-    (0..rows)
-        .map(|row| {
-            let (left, right) =
-                (flow.get(row).cloned().unwrap_or_default(), levels.get(row).cloned().unwrap_or_default());
-            let pad = " ".repeat((each + 4).saturating_sub(left.width()));
-            Line::from([left.spans, vec![Piece::raw(pad)], right.spans].concat())
-        })
-        .collect()
+    let row = |row: usize| {
+        let [left, right] = [&flow, &levels].map(|lines| lines.get(row).cloned().unwrap_or_default());
+        let pad = " ".repeat((each + 4).saturating_sub(left.width()));
+        Line::from([left.spans, vec![Piece::raw(pad)], right.spans].concat())
+    };
+    (0..flow.len().max(levels.len())).map(row).collect()
 }
 
 /// The lines of a panel, each lane in the color of its series.
 fn colored(panel: &Panel, theme: Theme, width: usize, tall: usize) -> Lines {
     let text = panel.text(width, tall);
     let last = text.len() - 1;
-    text.into_iter()
-        .enumerate()
-        .map(|(at, line)| match at {
-            0 => styled(line, Theme::bold()),
-            at if at == 1 || at == last => styled(line, theme.dim()),
-            at => styled(
-                line,
-                panel.series.get((at - 2) / tall).map_or(Style::new(), |series| theme.kind(&series.name)),
-            ),
-        })
-        .collect()
+    let style = |at: usize| match at {
+        0 => Theme::bold(),
+        at if at == 1 || at == last => theme.dim(),
+        at => panel.series.get((at - 2) / tall).map_or(Style::new(), |series| theme.kind(&series.name)),
+    };
+    text.into_iter().enumerate().map(|(at, line)| styled(line, style(at))).collect()
 }
 
 fn tubes(Canvas { model, width, height, .. }: Canvas<'_>) -> Lines {
@@ -432,16 +377,12 @@ fn tubes(Canvas { model, width, height, .. }: Canvas<'_>) -> Lines {
         text => format!(" that match {:?} (/ changes it)", visible(text)),
     };
     let order = if is_reversed { "falling" } else { "rising" };
-    let tally = format!(
-        "{} of {} tubes{filter}, by {}, {order}",
-        count(shown.len() as u64),
-        count(all as u64),
-        SORTS[column]
-    );
+    let (few, of) = (count(shown.len() as u64), count(all as u64));
+    let tally = format!("{few} of {of} tubes{filter}, by {}, {order}", SORTS[column]);
     let mut lines = vec![plain(one_line(&tally, width))];
     if all == 0 {
-        lines
-            .push(plain("There is no tube that this user may look at. `lycosa tube create NAME` makes one."));
+        let text = "There is no tube that this user may look at. `lycosa tube create NAME` makes one.";
+        lines.push(plain(text));
         return lines;
     }
     let size = (width, height.saturating_sub(1));
@@ -483,7 +424,7 @@ fn spark(model: &Model, tube: &Tube) -> String {
 fn dialog_lines(dialog: &Dialog, theme: Theme, width: usize) -> Lines {
     let mut lines = vec![
         Line::default(),
-        styled(one_line(&dialog.title, width), Theme::bold()),
+        fit(&dialog.title, width, Theme::bold()),
         plain(one_line(dialog.says, width)),
         Line::default(),
     ];
@@ -491,38 +432,32 @@ fn dialog_lines(dialog: &Dialog, theme: Theme, width: usize) -> Lines {
         let is_focus = at == dialog.focus && dialog.stage == Stage::Form;
         let cursor = if is_focus { "_" } else { "" };
         let style = if is_focus { Theme::bold() } else { Style::new() };
-        lines.push(styled(one_line(&format!("{name}: {}{cursor}", visible(text)), width), style));
+        lines.push(fit(&format!("{name}: {}{cursor}", visible(text)), width, style));
     }
     lines.push(Line::default());
-    let counts = matches!(dialog.subject, super::dialog::Subject::Tasks(_));
-    let (text, style) = match &dialog.stage {
-        Stage::Form if counts => {
-            ("Enter counts the tasks first; nothing is changed yet. Esc leaves.".to_owned(), Style::new())
+    let (text, gravity) = match &dialog.stage {
+        Stage::Form if matches!(dialog.subject, Subject::Tasks(_)) => {
+            ("Enter counts the tasks first; nothing is changed yet. Esc leaves.".to_owned(), None)
         }
-        Stage::Form => ("Enter does it. Esc leaves.".to_owned(), Style::new()),
-        Stage::Waiting => ("The server was asked…".to_owned(), Style::new()),
+        Stage::Form => ("Enter does it. Esc leaves.".to_owned(), None),
+        Stage::Waiting => ("The server was asked…".to_owned(), None),
         Stage::Counted(Counted { matched: 0, scanned, .. }) => {
-            (format!("No task would be changed, of {} looked at. Esc leaves.", count(*scanned)), Style::new())
+            (format!("No task would be changed, of {} looked at. Esc leaves.", count(*scanned)), None)
         }
         Stage::Counted(Counted { matched, scanned, .. }) => {
-            let text = format!(
-                "{} would be changed, of {} looked at. y does it, Esc leaves.",
-                tasks(*matched),
-                count(*scanned)
-            );
-            (text, theme.gravity(Gravity::Warn))
+            let (matched, scanned) = (tasks(*matched), count(*scanned));
+            let text = format!("{matched} would be changed, of {scanned} looked at. y does it, Esc leaves.");
+            (text, Some(Gravity::Warn))
         }
-        Stage::Running { job, scanned, total, .. } => (
-            format!("Job {job}: {} of {} looked at. Esc cancels it.", count(*scanned), count(*total)),
-            Style::new(),
-        ),
-        Stage::Refused(why) => {
-            (format!("Refused: {}. Esc leaves.", visible(why)), theme.gravity(Gravity::Bad))
+        Stage::Running { job, scanned, total, .. } => {
+            (format!("Job {job}: {} of {} looked at. Esc cancels it.", count(*scanned), count(*total)), None)
         }
+        Stage::Refused(why) => (format!("Refused: {}. Esc leaves.", visible(why)), Some(Gravity::Bad)),
     };
+    let style = gravity.map_or(Style::new(), |gravity| theme.gravity(gravity));
     lines.extend(wrapped(&text, width).into_iter().map(|line| styled(line, style)));
     if let Some(notice) = &dialog.notice {
-        lines.push(styled(one_line(notice, width), theme.gravity(Gravity::Bad)));
+        lines.push(fit(notice, width, theme.gravity(Gravity::Bad)));
     }
     lines
 }

@@ -6,22 +6,8 @@ use lycosa_server::config::nearest;
 use crate::payload;
 use crate::values::span;
 
-const NAMES: [&str; 14] = [
-    "state",
-    "id_from",
-    "id_to",
-    "utube",
-    "pri_from",
-    "pri_to",
-    "older_than",
-    "younger_than",
-    "attempts_from",
-    "attempts_to",
-    "error",
-    "field",
-    "equals",
-    "contains",
-];
+const NAMES: &str = "state, id_from, id_to, utube, pri_from, pri_to, older_than, younger_than, attempts_from, attempts_to, error, \
+                     field, equals, contains";
 
 /// Words apart by blanks; a part in quotation marks is one word with its blanks.
 fn words(text: &str) -> Vec<String> {
@@ -80,8 +66,8 @@ pub(super) fn parse(text: &str) -> Result<Filter, String> {
                     (Some((_, from, _)), "from") => *from = Some(number()?),
                     (Some((_, _, to)), "to") => *to = Some(number()?),
                     _ => {
-                        let advice = nearest(name, NAMES.iter().map(|name| (*name).to_owned()))
-                            .map_or_else(|| NAMES.join(", "), |near| format!("did you mean {near}?"));
+                        let advice = nearest(name, NAMES.split(", ").map(str::to_owned))
+                            .map_or_else(|| NAMES.to_owned(), |near| format!("did you mean {near}?"));
                         return Err(format!("{name} is no member of a filter ({advice})"));
                     }
                 }
@@ -89,10 +75,7 @@ pub(super) fn parse(text: &str) -> Result<Filter, String> {
             }
         };
     }
-    for (name, from, to) in ranges {
-        if from.is_none() && to.is_none() {
-            continue;
-        }
+    for (name, from, to) in ranges.into_iter().filter(|(_, from, to)| from.or(*to).is_some()) {
         let range = from.unwrap_or(0)..=to.unwrap_or(u64::MAX);
         filter = match name {
             "id" => filter.ids(range),

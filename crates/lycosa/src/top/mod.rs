@@ -28,12 +28,8 @@ use serde_json::Value as Json;
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::arguments::TopArguments;
-use crate::explain;
 use crate::outcome::{Outcome, Usage};
-use crate::output;
-use crate::payload;
-use crate::session;
-use crate::terminal;
+use crate::{explain, output, payload, session, terminal};
 use ask::Ask;
 use draw::Theme;
 use model::Model;
@@ -47,10 +43,8 @@ pub(crate) fn run(arguments: &TopArguments) -> anyhow::Result<Outcome> {
     let options = session::connect_options(&arguments.client)?;
     let is_interactive = !arguments.once && !arguments.client.json;
     if is_interactive && !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
-        return Err(Usage(
-            "`lycosa top` needs a terminal; --once prints one screen, --json one status".to_owned(),
-        )
-        .into());
+        let text = "`lycosa top` needs a terminal; --once prints one screen, --json one status";
+        anyhow::bail!(Usage(text.to_owned()));
     }
     let model = Model::new(&arguments.client.address, arguments.tube.as_deref());
     session::runtime()?.block_on(async {
@@ -83,8 +77,7 @@ async fn print_json(client: &Client) -> anyhow::Result<Outcome> {
     if !has_issues {
         eprintln!("lycosa: {}: `issues` is null", words::NO_ISSUES);
     }
-    output::line(object)?;
-    Ok(Outcome::Done)
+    output::done(object)
 }
 
 /// Takes the issues out of the instance and of the tubes, each with the name of its tube; the gravest first.
@@ -102,9 +95,8 @@ fn gather_issues(status: &mut Json) -> Vec<Json> {
     take(&mut status["instance"]);
     status["tubes"].as_array_mut().into_iter().flatten().for_each(take);
     // The names of gravities, the gravest first.
-    found.sort_by_key(|issue| {
-        ["bad", "warn"].iter().position(|gravity| issue["gravity"] == *gravity).unwrap_or(2)
-    });
+    let rank = |issue: &Json| ["bad", "warn"].iter().position(|gravity| issue["gravity"] == *gravity);
+    found.sort_by_key(|issue| rank(issue).unwrap_or(2));
     found
 }
 

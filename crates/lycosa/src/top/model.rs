@@ -5,11 +5,14 @@ mod keys;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use lycosa_client::TubeJob;
 use lycosa_metrics::{Election, History, Snapshot, Tube};
 
 use super::ask::{Answer, Ask};
 use super::dialog::{Dialog, Stage, Subject};
 use super::place::{Place, Stop};
+use crate::listing::natural;
+use crate::values::count;
 
 /// Samples of a tube: a minute by second.
 pub(super) const SAMPLES: usize = 60;
@@ -130,16 +133,16 @@ impl Model {
         asks
     }
 
-    fn ask_for_place(&self) -> Option<Ask> {
-        match &self.stop().place {
-            Place::Overview | Place::Tubes | Place::Group => None,
-            Place::Audit(view) => Some(Ask::Audit(view.before())),
-            Place::Tube { name, .. } => Some(Ask::Tube(name.clone())),
-            Place::Tasks(view) => Some(view.ask()),
-            Place::Task { tube, id, .. } => Some(Ask::Task { tube: tube.clone(), id: *id }),
-            Place::Sessions(_) => Some(Ask::Sessions),
-            Place::Jobs { tube, .. } => Some(Ask::Jobs(tube.clone())),
-        }
+    fn ask_for_place(&self) -> Vec<Ask> {
+        vec![match &self.stop().place {
+            Place::Overview | Place::Tubes | Place::Group => return Vec::new(),
+            Place::Audit(view) => Ask::Audit(view.before()),
+            Place::Tube { name, .. } => Ask::Tube(name.clone()),
+            Place::Tasks(view) => view.ask(),
+            Place::Task { tube, id, .. } => Ask::Task { tube: tube.clone(), id: *id },
+            Place::Sessions(_) => Ask::Sessions,
+            Place::Jobs { tube, .. } => Ask::Jobs(tube.clone()),
+        }]
     }
 
     /// The tube that the place is about, or that is chosen.
@@ -177,11 +180,8 @@ impl Model {
             "oldest" => tube.oldest_ready_age.unwrap_or(-1.0),
             _ => 0.0,
         };
-        tubes.sort_by(|a, b| {
-            value(a)
-                .total_cmp(&value(b))
-                .then_with(|| crate::listing::natural(&a.name).cmp(&crate::listing::natural(&b.name)))
-        });
+        let by_name = |a: &Tube, b: &Tube| natural(&a.name).cmp(&natural(&b.name));
+        tubes.sort_by(|a, b| value(a).total_cmp(&value(b)).then_with(|| by_name(a, b)));
         if is_reversed {
             tubes.reverse();
         }
@@ -215,16 +215,9 @@ impl Model {
                 Some(dialog) => dialog.stage = Stage::Refused(text),
                 None => self.notice = Some(text),
             },
-            Answer::Counted(counted) => {
-                if let Some(dialog) = &mut self.dialog {
-                    dialog.stage = Stage::Counted(counted);
-                }
-            }
-            Answer::Progress(job) => {
-                if let Some(dialog) = &mut self.dialog {
-                    let (scanned, total) = (job.scanned, job.total);
-                    dialog.stage = Stage::Running { tube: job.tube, job: job.id, scanned, total };
-                }
+            Answer::Counted(counted) => self.set_stage(Stage::Counted(counted)),
+            Answer::Progress(TubeJob { tube, id: job, scanned, total, .. }) => {
+                self.set_stage(Stage::Running { tube, job, scanned, total });
             }
             Answer::Done { text, job } => {
                 // The answer may be that of a key without a dialog, while another dialog is open.
@@ -237,20 +230,24 @@ impl Model {
                 }
                 let kept = job.filter(|job| job.state.is_over() && job.kept > 0);
                 self.notice = Some(match &kept {
-                    Some(job) => format!("{text}; U undoes {}", crate::values::count(job.kept)),
+                    Some(job) => format!("{text}; U undoes {}", count(job.kept)),
                     None => text,
                 });
                 self.undoable = kept.map(|job| (job.tube, job.id));
-                return self
-                    .ask_for_place()
-                    .into_iter()
-                    .chain([Ask::Status { history: false, issues: self.has_issues }])
-                    .collect();
+                let mut asks = self.ask_for_place();
+                asks.push(Ask::Status { history: false, issues: self.has_issues });
+                return asks;
             }
             answer => self.fill(&answer),
         }
         self.clamp();
         Vec::new()
+    }
+
+    fn set_stage(&mut self, stage: Stage) {
+        if let Some(dialog) = &mut self.dialog {
+            dialog.stage = stage;
+        }
     }
 
     /// Puts an answer into the place that it is for, if the person is still there.
@@ -306,11 +303,8 @@ impl Model {
         }
         note("", sum);
         self.samples.retain(|name, _| seen.contains(name));
-        if let Some(history) =
-            self.snapshot.instance.as_mut().and_then(|instance| instance.queue.history.take())
-        {
-            self.history = Some(history);
-        }
+        let history = self.snapshot.instance.as_mut().and_then(|instance| instance.queue.history.take());
+        self.history = history.or(self.history.take());
     }
 
     /// The chosen row exists.

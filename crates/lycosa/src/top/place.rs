@@ -4,37 +4,23 @@ use std::collections::BTreeMap;
 
 use lycosa_client::{AuditEntry, Filter, TubeJob};
 
-use super::ask::{Ask, Found, SessionLine, TaskDetail, TubeDetail};
+use super::ask::{Ask, Found, SessionLine, TaskDetail, TaskLine, TubeDetail};
 use super::filter;
 
 /// Tasks of a page.
 pub(super) const PAGE: u32 = 100;
 
-/// What the person looks at.
+/// What the person looks at. `Jobs` are those of one tube, or of all. The members of a `Group` are in the status.
 #[derive(Debug, Clone)]
 pub(super) enum Place {
     Overview,
     Tubes,
-    Tube {
-        name: String,
-        detail: Option<Box<TubeDetail>>,
-        is_gone: bool,
-    },
+    Tube { name: String, detail: Option<Box<TubeDetail>>, is_gone: bool },
     Tasks(TasksView),
-    Task {
-        tube: String,
-        id: u64,
-        detail: Option<Box<TaskDetail>>,
-        is_gone: bool,
-    },
+    Task { tube: String, id: u64, detail: Option<Box<TaskDetail>>, is_gone: bool },
     Sessions(Vec<SessionLine>),
-    /// Jobs of one tube, or of all.
-    Jobs {
-        tube: Option<String>,
-        jobs: Vec<TubeJob>,
-    },
+    Jobs { tube: Option<String>, jobs: Vec<TubeJob> },
     Audit(AuditView),
-    /// The members of the group are in the status.
     Group,
 }
 
@@ -83,27 +69,22 @@ pub(super) struct TasksView {
 
 impl TasksView {
     pub(super) fn new(tube: &str, typed: &str) -> Self {
-        let filter = filter::parse(typed).unwrap_or_default();
-        Self {
-            tube: tube.to_owned(),
-            typed: typed.to_owned(),
-            filter,
-            cursors: vec![None],
-            ..Self::default()
-        }
+        let (filter, cursors) = (filter::parse(typed).unwrap_or_default(), vec![None]);
+        Self { tube: tube.to_owned(), typed: typed.to_owned(), filter, cursors, ..Self::default() }
     }
 
     pub(super) fn cursor(&self) -> Option<String> {
         self.cursors.last().cloned().flatten()
     }
 
+    /// The task in this row of the page.
+    pub(super) fn task(&self, at: usize) -> Option<&TaskLine> {
+        self.found.as_ref()?.tasks.get(at)
+    }
+
     pub(super) fn ask(&self) -> Ask {
-        Ask::Tasks {
-            tube: self.tube.clone(),
-            filter: self.filter.clone(),
-            cursor: self.cursor(),
-            limit: PAGE,
-        }
+        let (tube, filter) = (self.tube.clone(), self.filter.clone());
+        Ask::Tasks { tube, filter, cursor: self.cursor(), limit: PAGE }
     }
 }
 

@@ -15,7 +15,9 @@
 
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
-use serde_json::{Map, Number, Value as Json};
+use serde_json::{Map, Number, Value as Json, json};
+
+use crate::payload::hexadecimal;
 
 /// The member that makes an object a value that JSON has no form for.
 const BYTES: &str = "base16";
@@ -86,13 +88,11 @@ fn show(value: &Value, levels: u32) -> Json {
 }
 
 fn tagged(bytes: &[u8], ty: Option<Json>) -> Json {
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut object = Map::new();
-    object.insert(BYTES.to_owned(), Json::from(digits));
+    let mut object = json!({ BYTES: hexadecimal(bytes) });
     if let Some(ty) = ty {
-        object.insert(TYPE.to_owned(), ty);
+        object[TYPE] = ty;
     }
-    Json::Object(object)
+    object
 }
 
 /// Appends the MessagePack of a value.

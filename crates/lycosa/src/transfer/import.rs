@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use lycosa_client::{Array, Connection, Error, Value};
@@ -23,7 +22,7 @@ use crate::outcome::Outcome;
 use crate::payload::json_error;
 use crate::put::prompt;
 use crate::session::{Session, method};
-use crate::values::counted;
+use crate::values::{counted, now};
 use crate::{folded, output};
 
 /// Puts that are under way at a time.
@@ -154,7 +153,8 @@ impl Import<'_> {
     }
 
     fn task(&mut self, line: &TaskLine) -> anyhow::Result<()> {
-        let Some(arguments) = put_arguments(line, now())? else {
+        let now = u64::try_from(now().as_micros()).unwrap_or(u64::MAX);
+        let Some(arguments) = put_arguments(line, now)? else {
             self.counts.expired += 1;
             return Ok(());
         };
@@ -230,11 +230,6 @@ async fn put(connection: Connection, tube: String, arguments: Array, bury: bool)
         connection.call(&method(&tube, "bury"), vec![id]).await?;
     }
     Ok(Put::Done)
-}
-
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The value of a member of a line.

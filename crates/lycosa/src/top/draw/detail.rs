@@ -1,17 +1,19 @@
 //! The screens of one tube, of tasks, of a task and of sessions.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use lycosa_metrics::{Histogram, SubQueue};
 
 use ratatui::style::Style;
 use ratatui::text::Line;
 
-use super::{Canvas, Column, Lines, Theme, cell, curves_of, list, plain, styled, table, wrapped};
+use super::{Canvas, Column, Lines, Theme, curves_of, list, plain, styled, table, wrapped};
 use crate::listing::one_line;
 use crate::top::ask::{SessionLine, TaskDetail, TaskLine, TubeDetail};
 use crate::top::model::Model;
 use crate::top::place::TasksView;
 use crate::top::words::visible;
-use crate::values::{bytes, count, lapse, rate};
+use crate::values::{bytes, cell, count, lapse, rate};
 
 /// Lines of the curves of a tube.
 const CURVES: usize = 13;
@@ -44,32 +46,15 @@ pub(super) fn tube(canvas: Canvas<'_>, name: &str, detail: Option<&TubeDetail>, 
     let tasks = tube.tasks;
     let rates = tube.rates.unwrap_or_default();
     let paused = if tube.paused { "  PAUSED" } else { "" };
-    let mut lines = vec![
-        plain(one_line(
-            &format!(
-                "{}{paused}  ready {}  taken {}  delayed {}  buried {}  in {}",
-                tube.kind,
-                count(tasks.ready),
-                count(tasks.taken),
-                count(tasks.delayed),
-                count(tasks.buried),
-                bytes(tube.bytes)
-            ),
-            width,
-        )),
-        plain(one_line(
-            &format!(
-                "put {}  take {}  ack {}  waiting takes {}  oldest ready {}  longest taken {}",
-                rate(rates.puts[0]),
-                rate(rates.takes[0]),
-                rate(rates.acks[0]),
-                count(tube.waiting_takes),
-                span(tube.oldest_ready_age),
-                span(tube.oldest_taken_age)
-            ),
-            width,
-        )),
-    ];
+    let states = tasks.named().map(|(state, number)| format!("{state} {}", count(number))).join("  ");
+    let [put, take, ack] = [rates.puts, rates.takes, rates.acks].map(|rates| rate(rates[0]));
+    let [ready, taken] = [tube.oldest_ready_age, tube.oldest_taken_age].map(span);
+    let waiting = count(tube.waiting_takes);
+    let first = format!("{}{paused}  {states}  in {}", tube.kind, bytes(tube.bytes));
+    let second = format!(
+        "put {put}  take {take}  ack {ack}  waiting takes {waiting}  oldest ready {ready}  longest taken {taken}"
+    );
+    let mut lines: Lines = [first, second].iter().map(|text| plain(one_line(text, width))).collect();
     for reason in &detail.reasons {
         lines.extend(wrapped(reason, width).into_iter().map(plain));
     }
@@ -103,12 +88,8 @@ fn bars(title: &str, histogram: Option<&Histogram>, theme: Theme) -> Lines {
     let Some(histogram) = histogram.filter(|histogram| histogram.count() > 0) else {
         return vec![plain(format!("{title}: nothing measured yet"))];
     };
-    let heading = format!(
-        "{title}: p50 {}, p99 {}, {} measured",
-        span(histogram.quantile(0.5)),
-        span(histogram.quantile(0.99)),
-        count(histogram.count())
-    );
+    let [median, high] = [0.5, 0.99].map(|part| span(histogram.quantile(part)));
+    let heading = format!("{title}: p50 {median}, p99 {high}, {} measured", count(histogram.count()));
     let largest = histogram.filled().map(|(_, number)| number).max().unwrap_or(1) as f64;
     let mut lines = vec![styled(heading, Theme::bold())];
     for (bound, number) in histogram.filled() {
@@ -128,21 +109,15 @@ pub(super) fn tasks(canvas: Canvas<'_>, view: &TasksView) -> Lines {
         (None, 1) => String::new(),
         (None, page) => format!(", page {page}, the last one"),
     };
-    let tally = format!(
-        "{filter}: {} shown, scanned {} of {}{more}",
-        count(found.tasks.len() as u64),
-        count(found.scanned),
-        count(found.total)
-    );
+    let [shown, scanned, total] = [found.tasks.len() as u64, found.scanned, found.total].map(count);
+    let tally = format!("{filter}: {shown} shown, scanned {scanned} of {total}{more}");
     let mut lines = vec![plain(one_line(&tally, width))];
     if view.is_all {
         lines.push(styled("Actions are about ALL tasks that match (a: about the chosen one)", Theme::bold()));
     } else if !view.marked.is_empty() {
         let marked = crate::top::change::tasks(view.marked.len() as u64);
-        lines.push(styled(
-            format!("{marked} marked: actions are about these (Esc unmarks them)"),
-            Theme::bold(),
-        ));
+        let text = format!("{marked} marked: actions are about these (Esc unmarks them)");
+        lines.push(styled(text, Theme::bold()));
     }
     if found.tasks.is_empty() {
         lines.push(plain(match (&found.next, view.typed.is_empty()) {
@@ -176,27 +151,21 @@ pub(super) fn tasks(canvas: Canvas<'_>, view: &TasksView) -> Lines {
 pub(super) fn task(canvas: Canvas<'_>, detail: Option<&TaskDetail>, is_gone: bool) -> Lines {
     let Canvas { model, theme, width, .. } = canvas;
     let Some(detail) = detail else {
-        let text = if is_gone {
-            "The task does not exist: it is finished or deleted, or it never was."
-        } else {
-            "Asked for…"
-        };
-        return vec![plain(text)];
+        return vec![plain(match is_gone {
+            true => "The task does not exist: it is finished or deleted, or it never was.",
+            false => "Asked for…",
+        })];
     };
     let mut lines =
         vec![styled(format!("{}  ", detail.line.state), theme.kind(&detail.line.state).patch(Theme::bold()))];
     lines.push(styled("Why it does not run", Theme::bold()));
-    for reason in &detail.reasons {
-        lines.extend(
-            wrapped(reason, width.saturating_sub(2)).into_iter().map(|line| plain(format!("  {line}"))),
-        );
-    }
+    let reasons = detail.reasons.iter().flat_map(|reason| wrapped(reason, width.saturating_sub(2)));
+    lines.extend(reasons.map(|line| plain(format!("  {line}"))));
     lines.push(Line::default());
     let moments = detail.moments.iter().map(|(name, at)| {
-        let date = u64::try_from((*at * 1e3) as i64).ok().map(std::time::Duration::from_millis);
-        let date = date
-            .filter(|date| date.as_secs() < 4_000_000_000)
-            .map(|date| format!(", {}", humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + date)));
+        let date = u64::try_from((*at * 1e3) as i64).ok().map(Duration::from_millis);
+        let date = date.filter(|date| date.as_secs() < 4_000_000_000);
+        let date = date.map(|date| format!(", {}", humantime::format_rfc3339_seconds(UNIX_EPOCH + date)));
         (*name, format!("{}{}", relative(model, *at), date.unwrap_or_default()))
     });
     let facts = detail.facts.iter().map(|(name, fact)| (*name, fact.clone()));
@@ -218,11 +187,8 @@ pub(super) fn task(canvas: Canvas<'_>, detail: Option<&TaskDetail>, is_gone: boo
 fn text_lines(text: &str, width: usize) -> Lines {
     let indent = text.len() - text.trim_start().len();
     let pad = " ".repeat(indent.min(width / 2));
-    let inner = width.saturating_sub(pad.len());
-    wrapped(text.trim_start(), inner)
-        .into_iter()
-        .map(|line| styled(format!("{pad}{line}"), Style::new()))
-        .collect()
+    let lines = wrapped(text.trim_start(), width.saturating_sub(pad.len()));
+    lines.into_iter().map(|line| styled(format!("{pad}{line}"), Style::new())).collect()
 }
 
 pub(super) fn sessions(canvas: Canvas<'_>, sessions: &[SessionLine]) -> Lines {

@@ -3,16 +3,16 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lycosa_client::{AuditEntry, TubeJob, Value};
-use lycosa_metrics::{Gravity, GroupMember};
+use lycosa_metrics::{Election, Gravity, GroupMember};
 
 use super::detail::relative;
-use super::{Canvas, Column, Lines, Theme, cell, list, plain, styled};
+use super::{Canvas, Column, Lines, Theme, fit, list, plain};
 use crate::listing::one_line;
 use crate::top::change::{is_dry, result};
 use crate::top::model::Model;
 use crate::top::place::AuditView;
 use crate::top::words::visible;
-use crate::values::count;
+use crate::values::{cell, count, float};
 
 fn ago(model: &Model, at: Option<SystemTime>) -> String {
     let since = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
@@ -39,10 +39,7 @@ pub(super) fn jobs(canvas: Canvas<'_>, tube: Option<&str>, jobs: &[TubeJob]) -> 
     }
     let unfinished = jobs.iter().filter(|job| !job.state.is_over()).count();
     let tally = format!("{} jobs, {} unfinished", count(jobs.len() as u64), count(unfinished as u64));
-    let began = |job: &TubeJob| match job.reply.get("began") {
-        Some(Value::Double(at)) => relative(model, *at),
-        at => cell(at.and_then(Value::as_u64), |at| relative(model, at as f64)),
-    };
+    let began = |job: &TubeJob| cell(job.reply.get("began").and_then(float), |at| relative(model, at));
     let operation = |job: &TubeJob| {
         let dry = if is_dry(job) && job.operation != "count" { " (dry run)" } else { "" };
         format!("{}{dry}", job.operation)
@@ -104,10 +101,8 @@ pub(super) fn group(canvas: Canvas<'_>) -> Lines {
         0 => "no leader is known".to_owned(),
         leader => format!("node {leader} leads"),
     };
-    let seen = format!(
-        "{leader}, term {}, {} voters; as node {} sees it",
-        election.term, election.voters, election.node
-    );
+    let Election { term, voters, node, .. } = election;
+    let seen = format!("{leader}, term {term}, {voters} voters; as node {node} sees it");
     let style = if election.leader == 0 { theme.gravity(Gravity::Bad) } else { Theme::bold() };
     let role = |member: &GroupMember| {
         if member.node == election.leader { "leader".to_owned() } else { member.standing.clone() }
@@ -119,5 +114,5 @@ pub(super) fn group(canvas: Canvas<'_>) -> Lines {
         Column("health", false, 0, &|member| health(member).to_owned()),
         Column("behind", true, 1, &|member| cell(member.lag, |lag| format!("{} entries", count(lag)))),
     ];
-    list(canvas, styled(one_line(&seen, width), style), &election.members, &columns)
+    list(canvas, fit(&seen, width, style), &election.members, &columns)
 }

@@ -4,7 +4,7 @@ use lycosa_client::{Filter, JobState, Operation, TubeJob};
 use ratatui::crossterm::event::KeyCode;
 
 use super::{Model, Prompt, SORTS, Span};
-use crate::top::ask::{Ask, LISTED};
+use crate::top::ask::{Ask, LISTED, TaskLine};
 use crate::top::change::{self, Control, Order, Scope};
 use crate::top::dialog::{Dialog, Stage, Subject};
 use crate::top::filter;
@@ -18,7 +18,7 @@ const STATES: [&str; 5] = ["", "ready", "taken", "delayed", "buried"];
 impl Model {
     fn go(&mut self, place: Place) -> Vec<Ask> {
         self.stops.push(Stop { place, at: 0 });
-        self.ask_for_place().into_iter().collect()
+        self.ask_for_place()
     }
 
     fn jump(&mut self, place: Place) -> Vec<Ask> {
@@ -98,9 +98,8 @@ impl Model {
             return asks;
         }
         let Some(tube) = self.tube() else { return Vec::new() };
-        if let (KeyCode::Char('P'), Some(status)) =
-            (key, self.snapshot.tubes.iter().find(|one| one.name == tube))
-        {
+        let status = self.snapshot.tubes.iter().find(|one| one.name == tube);
+        if let (KeyCode::Char('P'), Some(status)) = (key, status) {
             self.dialog = Some(Dialog::pause(&tube, !status.paused));
             return Vec::new();
         }
@@ -122,7 +121,7 @@ impl Model {
             return Vec::new();
         }
         if key == KeyCode::Char('u') {
-            return self.ask_for_place().into_iter().collect();
+            return self.ask_for_place();
         }
         self.key_of_tasks(key, &tube)
     }
@@ -134,9 +133,9 @@ impl Model {
         match key {
             KeyCode::Char('a') => view.is_all = !view.is_all,
             KeyCode::Char(' ') => {
-                if let Some(task) = view.found.as_ref().and_then(|found| found.tasks.get(at)) {
-                    if view.marked.remove(&task.id).is_none() && view.marked.len() < MAX_MARKED {
-                        view.marked.insert(task.id, task.state.clone());
+                if let Some((id, state)) = view.task(at).map(|task| (task.id, task.state.clone())) {
+                    if view.marked.remove(&id).is_none() && view.marked.len() < MAX_MARKED {
+                        view.marked.insert(id, state);
                     }
                     self.step(1);
                 }
@@ -158,20 +157,20 @@ impl Model {
                     STATES.iter().position(|state| *state == now).map_or(0, |at| (at + 1) % STATES.len());
                 let typed = if next == 0 { String::new() } else { format!("state={}", STATES[next]) };
                 *view = TasksView::new(tube, &typed);
-                return self.ask_for_place().into_iter().collect();
+                return self.ask_for_place();
             }
             KeyCode::Char('n') => {
                 if let Some(next) = view.found.as_ref().and_then(|found| found.next.clone()) {
                     view.cursors.push(Some(next));
                     view.found = None;
                     self.stop_mut().at = 0;
-                    return self.ask_for_place().into_iter().collect();
+                    return self.ask_for_place();
                 }
             }
             KeyCode::Char('p') if view.cursors.len() > 1 => {
                 view.cursors.pop();
                 view.found = None;
-                return self.ask_for_place().into_iter().collect();
+                return self.ask_for_place();
             }
             _ => {}
         }
@@ -189,28 +188,25 @@ impl Model {
             }
             // A pause loses nothing, and the same key ends it: it asks nothing first.
             (Place::Jobs { jobs, .. }, KeyCode::Char('P')) => {
-                let action = |job: &TubeJob| match job.state {
-                    JobState::Running => Some(Control::Pause),
-                    JobState::Paused => Some(Control::Resume),
-                    _ => None,
+                let order = |job: &TubeJob| {
+                    let action = match job.state {
+                        JobState::Running => Control::Pause,
+                        JobState::Paused => Control::Resume,
+                        _ => return None,
+                    };
+                    Some(Ask::Control { tube: job.tube.clone(), job: job.id, action })
                 };
-                let found = jobs.get(at).and_then(|job| action(job).map(|action| (job, action)));
-                let order = |(job, action): (&TubeJob, Control)| Ask::Control {
-                    tube: job.tube.clone(),
-                    job: job.id,
-                    action,
-                };
-                Some(found.map(order).into_iter().collect())
+                Some(jobs.get(at).and_then(order).into_iter().collect())
             }
             (Place::Audit(view), KeyCode::Char('n')) if view.entries.len() >= LISTED as usize => {
                 let last = view.entries.last().map(|entry| entry.id);
                 view.befores.push(last);
                 self.stop_mut().at = 0;
-                Some(self.ask_for_place().into_iter().collect())
+                Some(self.ask_for_place())
             }
             (Place::Audit(view), KeyCode::Char('p')) if view.befores.len() > 1 => {
                 view.befores.pop();
-                Some(self.ask_for_place().into_iter().collect())
+                Some(self.ask_for_place())
             }
             (Place::Group, KeyCode::Char('T')) => {
                 let election = self.election()?;
@@ -260,14 +256,14 @@ impl Model {
             'D' => Operation::Delete,
             _ => Operation::Move { to: String::new() },
         };
+        let one = |tube: &String, TaskLine { id, state, .. }: &TaskLine| {
+            (tube.clone(), Scope::one(*id, state), format!("task {id} ({state})"))
+        };
         let (tube, scope, subject) = match &self.stop().place {
             Place::Tasks(view) if view.is_all => {
-                let is_empty = view.filter == Filter::new();
-                let filter = if is_empty { Filter::all() } else { view.filter.clone() };
-                let words = if is_empty {
-                    "all tasks".to_owned()
-                } else {
-                    format!("all tasks that match {}", view.typed)
+                let (filter, words) = match view.filter == Filter::new() {
+                    true => (Filter::all(), "all tasks".to_owned()),
+                    false => (view.filter.clone(), format!("all tasks that match {}", view.typed)),
                 };
                 (view.tube.clone(), Scope::matching(filter), words)
             }
@@ -275,20 +271,11 @@ impl Model {
                 let words = format!("{} marked", change::tasks(view.marked.len() as u64));
                 (view.tube.clone(), Scope::marked(&view.marked), words)
             }
-            Place::Tasks(view) => {
-                let Some(task) = view.found.as_ref().and_then(|found| found.tasks.get(self.stop().at)) else {
-                    return;
-                };
-                (
-                    view.tube.clone(),
-                    Scope::one(task.id, &task.state),
-                    format!("task {} ({})", task.id, task.state),
-                )
-            }
-            Place::Task { tube, id, detail: Some(detail), .. } => {
-                let state = &detail.line.state;
-                (tube.clone(), Scope::one(*id, state), format!("task {id} ({state})"))
-            }
+            Place::Tasks(view) => match view.task(self.stop().at) {
+                Some(task) => one(&view.tube, task),
+                None => return,
+            },
+            Place::Task { tube, detail: Some(detail), .. } => one(tube, &detail.line),
             _ => return,
         };
         self.dialog = Some(Dialog::order(Order { tube, operation, scope, reason: None }, &subject));
@@ -322,8 +309,7 @@ impl Model {
         match key {
             KeyCode::Esc => return Vec::new(),
             KeyCode::Enter => {
-                let at_tubes = matches!(self.stop().place, Place::Tubes);
-                if at_tubes {
+                if matches!(self.stop().place, Place::Tubes) {
                     self.tubes_filter = prompt.text;
                     self.clamp();
                     return Vec::new();
@@ -335,7 +321,7 @@ impl Model {
                 }
                 let tube = self.tube().unwrap_or_default();
                 *self.stop_mut() = Stop { place: Place::Tasks(TasksView::new(&tube, &prompt.text)), at: 0 };
-                return self.ask_for_place().into_iter().collect();
+                return self.ask_for_place();
             }
             KeyCode::Backspace => drop(prompt.text.pop()),
             KeyCode::Char(character) => prompt.text.push(character),
@@ -361,13 +347,16 @@ impl Model {
             Place::Overview => Some(Place::Tubes),
             Place::Tubes => self.tube().map(|name| Place::tube(&name)),
             Place::Tube { name, .. } => Some(Place::Tasks(TasksView::new(name, ""))),
-            Place::Tasks(view) => view.found.as_ref().and_then(|found| found.tasks.get(at)).map(|task| {
-                Place::Task { tube: view.tube.clone(), id: task.id, detail: None, is_gone: false }
+            Place::Tasks(view) => view.task(at).map(|task| Place::Task {
+                tube: view.tube.clone(),
+                id: task.id,
+                detail: None,
+                is_gone: false,
             }),
-            Place::Sessions(sessions) => sessions
-                .get(at)
-                .and_then(|session| session.tubes.first())
-                .map(|(tube, _)| Place::Tasks(TasksView::new(tube, "state=taken"))),
+            Place::Sessions(sessions) => {
+                let tube = sessions.get(at).and_then(|session| session.tubes.first());
+                tube.map(|(tube, _)| Place::Tasks(TasksView::new(tube, "state=taken")))
+            }
             Place::Jobs { .. } | Place::Audit(_) => self.tube().map(|name| Place::tube(&name)),
             Place::Task { .. } | Place::Group => None,
         };
