@@ -381,7 +381,7 @@ fn profile_folder() -> Result<PathBuf> {
     Ok(target_folder()?.join(PROFILE_NAME))
 }
 
-/// The server, the program of the black-box tests and what is counted, for the steps that run beside cargo.
+/// The server, the program of the black-box tests and the counted example, for the steps that run beside cargo.
 fn build_tests() -> Result<()> {
     blackbox_binary().map(drop)
 }

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - Only a complete and durable file has the received snapshot's name, and no sending takes that file away: two leaders may
 //!   send the same snapshot one after the other, while the disk has yet to install the first.
-//! - A sending that ends early leaves no file. A start removes whatever a crash left.
+//! - A sending that ends early leaves no file. A start removes the files that a crash left.
 //!
 //! Absent: the link, and how fast the pieces go.
 
@@ -144,7 +144,7 @@ impl Receiver {
         }
         self.file.sync()?;
         match self.directory.disk().rename(&self.part, &self.received) {
-            // The same snapshot has come before.
+            // The same snapshot arrived before.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             renamed => renamed,
         }
@@ -152,7 +152,7 @@ impl Receiver {
 }
 
 impl Drop for Receiver {
-    /// Removes the file of a sending that has ended early, or of a snapshot that has come before.
+    /// Removes the file of a sending that has ended early, or of a snapshot that arrived before.
     fn drop(&mut self) {
         // The file is absent behind a whole sending; where the disk refuses, the next start removes the file.
         let _ = self.directory.disk().remove(&self.part);
