@@ -10,7 +10,8 @@
 //! The profile `checked` optimises the crates that worlds run through. Cargo's profiles know crates, not targets, so the tests of
 //! these crates would be optimised too: four times as long to compile (118 s of processors instead of 29 for `tuple`, `store` and
 //! `queue`), for tests that run 12 s longer. Tests in a folder `tests` are linked with the optimised crate; tests beside the code are
-//! compiled with the crate's code, which is not optimised then.
+//! compiled with the crate's code, which is not optimised then. Examples and benchmarks are only compiled here, so they are not
+//! optimised either, but for the example whose instructions are counted.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -42,6 +43,9 @@ pub(crate) fn variables() -> [(&'static str, OsString); 2] {
     [("RUSTC_WORKSPACE_WRAPPER", wrapper), (DRIVER, driver)]
 }
 
+/// The example whose instructions the step `count` compares.
+const COUNTED: &str = "examples/cycles.rs";
+
 /// Compiles, if cargo has called this process for that.
 pub(crate) fn compile() -> Option<ExitCode> {
     let driver = env::var_os(DRIVER)?;
@@ -70,9 +74,18 @@ fn is_in_src(argument: &OsStr) -> bool {
     path.extension().is_some_and(|kind| kind == "rs") && path.iter().any(|folder| folder == "src")
 }
 
-/// The arguments of the compiler, without optimisation if a test is compiled. The last level counts.
+/// Whether an argument names the code of an example or benchmark that the tests do not run.
+fn is_only_compiled(argument: &OsStr) -> bool {
+    let path = Path::new(argument);
+    let is_source = path.extension().is_some_and(|kind| kind == "rs");
+    is_source
+        && path.iter().any(|folder| folder == "examples" || folder == "benches")
+        && !path.ends_with(COUNTED)
+}
+
+/// The arguments of the compiler, without optimisation if a test is compiled or a program that nothing runs. The last level counts.
 fn unoptimised(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    if is_test(&arguments) {
+    if is_test(&arguments) || arguments.iter().any(|argument| is_only_compiled(argument)) {
         arguments.extend(["-C", "opt-level=0"].map(OsString::from));
     }
     arguments
@@ -98,14 +111,17 @@ mod tests {
     }
 
     #[test]
-    fn tests_alone_are_not_optimised() {
+    fn tests_and_programs_that_nothing_runs_are_not_optimised() {
         let of = |arguments: &[&str]| unoptimised(arguments.iter().map(OsString::from).collect());
         let library = ["rustc", "--crate-name", "queue", "-C", "opt-level=2"];
         assert_eq!(of(&library), library.map(OsString::from));
+        let counted = ["rustc", "crates/instance/examples/cycles.rs", "-C", "opt-level=2"];
+        assert_eq!(of(&counted), counted.map(OsString::from));
         let test = ["rustc", "--crate-name", "queue", "-C", "opt-level=2", "--test"];
-        assert_eq!(
-            of(&test),
-            [&test[..], &["-C", "opt-level=0"]].concat().iter().map(OsString::from).collect::<Vec<_>>()
-        );
+        let example = ["rustc", "crates/engine/examples/group_cycles.rs", "-C", "opt-level=2"];
+        for unoptimised in [&test[..], &example] {
+            let expected = [unoptimised, &["-C", "opt-level=0"]].concat();
+            assert_eq!(of(unoptimised), expected.into_iter().map(OsString::from).collect::<Vec<_>>());
+        }
     }
 }
