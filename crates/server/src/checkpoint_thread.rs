@@ -22,12 +22,8 @@ const ORDERS: usize = CHUNKS + 4;
 /// How far the thread stands back, from 0 to 19.
 const NICENESS: i32 = 10;
 
-/// Messages of the loop to the thread.
-enum Job {
-    /// In a group, the order that completes a snapshot has the snapshot's state.
-    Order(CheckpointOrder, Option<Box<Base>>),
-    Close,
-}
+/// Messages of the loop to the thread; `None` ends it. In a group, the order that completes a snapshot has the snapshot's state.
+type Job = Option<(CheckpointOrder, Option<Box<Base>>)>;
 
 /// Which replicas read the journal, and from where on. The loop says so before it orders anything and before files are
 /// opened for a replica; the thread looks when it removes files.
@@ -48,7 +44,7 @@ impl CheckpointSender {
     /// Hands an order over without waiting, in a group with the state of the snapshot that the order completes. False if the thread is
     /// gone.
     pub(crate) fn send(&self, order: CheckpointOrder, state: Option<Base>) -> bool {
-        self.0.try_send(Job::Order(order, state.map(Box::new))).is_ok()
+        self.0.try_send(Some((order, state.map(Box::new)))).is_ok()
     }
 }
 
@@ -65,7 +61,7 @@ impl CheckpointThread {
         folder: PathBuf,
         holds: Holds,
     ) -> std::io::Result<(CheckpointThread, CheckpointSender, UnboundedReceiver<News>)> {
-        let (jobs, inbox) = mpsc::sync_channel(ORDERS);
+        let (jobs, inbox) = mpsc::sync_channel::<Job>(ORDERS);
         let (outbox, news) = unbounded_channel();
         let mut snapshots = Snapshots::new(settings, Disk { folder, holds, began: Instant::now() });
         let work = move || {
@@ -74,15 +70,11 @@ impl CheckpointThread {
                 .and_then(|present| rustix::process::setpriority_process(None, (present + NICENESS).min(19)));
             let mut told = Vec::new();
             for job in inbox {
-                match job {
-                    Job::Order(order, state) => {
-                        if let Some(state) = state {
-                            snapshots.seal_with(*state);
-                        }
-                        snapshots.carry_out(order, &mut told);
-                    }
-                    Job::Close => break,
+                let Some((order, state)) = job else { break };
+                if let Some(state) = state {
+                    snapshots.seal_with(*state);
                 }
+                snapshots.carry_out(order, &mut told);
                 // As a lazily preempting kernel would not ask for it ([`lycosa_store::Breaks`]).
                 thread::yield_now();
                 for news in told.drain(..) {
@@ -99,7 +91,7 @@ impl CheckpointThread {
     /// Ends the thread and waits for it. A snapshot that has not been completed is given up.
     pub(crate) fn close(self) {
         // The thread is gone if it cannot be told.
-        let _ = self.closer.send(Job::Close);
+        let _ = self.closer.send(None);
         if self.thread.join().is_err() {
             tracing::error!("the checkpoint thread panicked");
         }

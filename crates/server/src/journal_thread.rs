@@ -11,11 +11,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::appender::{Appender, FREE_SPACE_INTERVAL, Unclosed};
 
-/// Messages of the loop to the journal thread.
-enum Job {
-    Append(Box<Batch>),
-    Close,
-}
+/// Messages of the loop to the journal thread: a batch to append; `None` closes the log.
+type Job = Option<Box<Batch>>;
 
 /// The loop's end of the channel to the journal thread.
 pub(crate) struct JournalSender(mpsc::Sender<Job>);
@@ -23,11 +20,7 @@ pub(crate) struct JournalSender(mpsc::Sender<Job>);
 impl JournalSender {
     /// Hands a batch over. The caller sends the next one only after [`News`] of it.
     pub(crate) fn send(&self, batch: Batch) {
-        self.put(Job::Append(Box::new(batch)));
-    }
-
-    fn close(&self) {
-        self.put(Job::Close);
+        self.put(Some(Box::new(batch)));
     }
 
     fn put(&self, job: Job) {
@@ -62,7 +55,7 @@ impl JournalThread {
     /// # Errors
     /// As [`Appender::close`].
     pub(crate) fn close(self) -> Result<(), Unclosed> {
-        self.closer.close();
+        self.closer.put(None);
         self.thread.join().unwrap_or_else(|_| Err(Unclosed("its thread panicked".to_owned())))
     }
 }
@@ -74,8 +67,8 @@ fn run(
 ) -> Result<(), Unclosed> {
     loop {
         let news = match inbox.recv_timeout(FREE_SPACE_INTERVAL) {
-            Ok(Job::Append(batch)) => appender.append(*batch),
-            Ok(Job::Close) => return appender.close(),
+            Ok(Some(batch)) => appender.append(*batch),
+            Ok(None) => return appender.close(),
             Err(RecvTimeoutError::Timeout) => [None, appender.watch.look()],
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         };

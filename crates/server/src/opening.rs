@@ -29,14 +29,13 @@ pub(crate) async fn open_or_join(
     let is_new = listing.snapshots.is_empty() && listing.xlogs.is_empty();
     let joins = is_new
         && (rejoins.is_some() || !begins_replica_set(config) || bootstrap::is_forestalled(config, tls).await);
-    if joins {
+    let opened = if joins {
         let instance = rejoins.or(config.wanted.instance).unwrap_or_else(Uuid::new_v4);
         progress.enter(Stage::Joining);
-        let opened = bootstrap::join(directory, config, instance, tls, progress).await?;
-        check_uuids(config, &opened.identity)?;
-        return Ok(opened);
-    }
-    let opened = open(directory, config, progress)?;
+        bootstrap::join(directory, config, instance, tls, progress).await?
+    } else {
+        open(directory, config, progress)?
+    };
     check_uuids(config, &opened.identity)?;
     if opened.identity.replica_id == 0 && config.replication.0.is_empty() {
         anyhow::bail!(

@@ -123,8 +123,9 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
     let keeper = Keeper::begin(&bound.plain, progress.clone()).context("no thread for the start")?;
     let (calls, inbox) = http::bridge::bridge();
     let door = open_door(config, bound.http, &certificates, calls.clone(), progress.clone())?;
-    let (mut opened, cluster) = match cluster::start(config, &directory, &certificates, &progress).await? {
-        Some(cluster) => (cluster.opened, Some((cluster.member, cluster.tasks))),
+    let (mut opened, mut cluster) = match cluster::start(config, &directory, &certificates, &progress).await?
+    {
+        Some((opened, cluster)) => (opened, Some(cluster)),
         None => {
             let tls = certificates.client.as_ref();
             (open_or_join(directory.clone(), config, rejoins, tls, &progress).await?, None)
@@ -138,7 +139,7 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
     let instance = instance_on(config, &directory, opened, standing)?;
     let (appends, journal_thread, done) = match (log, &cluster) {
         (Some(log), _) => begin_appends(config, &directory, log)?,
-        (None, Some((member, _))) => (Appends::Group(MemberJournal(member.clone())), None, None),
+        (None, Some(cluster)) => (Appends::Group(MemberJournal(cluster.member.clone())), None, None),
         (None, None) => anyhow::bail!("the data folder has neither a journal nor the log of a group"),
     };
     let (files, folder) = (directory.clone(), directory.clone());
@@ -156,15 +157,14 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
     core.hub.appliers.borrow_mut().start(&core, &config.replication.0);
     // A member makes calls for HTTP clients of further members, too.
     let has_callers = cluster.is_some() || core.door.borrow().is_some();
-    let cluster = cluster.map(|(member, mut tasks)| {
-        tasks.serve(&core, calls.clone(), &member, config);
-        tasks
-    });
+    if let Some(cluster) = &mut cluster {
+        cluster.serve(&core, calls.clone(), config);
+    }
     let bridge = has_callers.then(|| spawn_local(http::bridge::desk::serve(core.clone(), calls, inbox)));
 
     let turns = core.spawn(done, checkpoint_news);
-    let Accepting { addresses, tasks: accepting, admin_path } =
-        accept(&core, &config.data_dir, bound.plain, bound.tls, keeper)?;
+    let (admin, admin_path) = bind_admin(&config.data_dir).unzip();
+    let (addresses, accepting) = accept(&core, admin, bound.plain, bound.tls, keeper)?;
     core.end.notify_one();
     progress.end();
     Ok(Running {
@@ -183,22 +183,14 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
     })
 }
 
-/// Where a server listens, and its tasks that accept connections.
-struct Accepting {
-    addresses: Vec<String>,
-    tasks: Vec<JoinHandle<()>>,
-    admin_path: Option<PathBuf>,
-}
-
-/// Accepts connections from now on, and serves the ones that were kept during the start.
+/// Accepts connections from now on, and serves the ones that were kept during the start. Returns the addresses and the tasks.
 fn accept(
     core: &Rc<Core>,
-    folder: &Path,
+    admin: Option<UnixListener>,
     plain: Vec<TcpListener>,
     tls: Vec<TcpListener>,
     keeper: Keeper,
-) -> anyhow::Result<Accepting> {
-    let (admin, admin_path) = bind_admin(folder).unzip();
+) -> anyhow::Result<(Vec<String>, Vec<JoinHandle<()>>)> {
     let mut addresses = Vec::new();
     for listener in &plain {
         addresses.push(listener.local_addr()?.to_string());
@@ -212,7 +204,7 @@ fn accept(
     let admin = admin.map(|listener| spawn_local(listener::accept(core.clone(), AdminListener(listener))));
     let plain = plain.into_iter().map(|listener| spawn_local(listener::accept(core.clone(), listener)));
     let tls = tls.into_iter().map(|listener| spawn_local(listener::accept_tls(core.clone(), listener)));
-    Ok(Accepting { addresses, tasks: admin.into_iter().chain(plain).chain(tls).collect(), admin_path })
+    Ok((addresses, admin.into_iter().chain(plain).chain(tls).collect()))
 }
 
 /// Begins to append to the journal: on a thread where each batch is synced, else here. Returns the thread, and what it tells.

@@ -15,6 +15,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ use tokio_rustls::TlsConnector;
 
 use super::handshake::{self, HandshakeError, PATIENCE, Purpose, frame, next_frame};
 use super::secret::Secret;
-use crate::socket::{Duplex, Reader, Stream, probe};
+use crate::socket::{Reader, Stream, probe};
 
 /// The first pause after a connection that failed, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -339,7 +340,7 @@ async fn keep(links: Rc<Links>, peer: Rc<Peer>) {
                 let began = tokio::time::Instant::now();
                 peer.is_over.set(false);
                 peer.connection.set(hello.connection.number);
-                let ended = carry(&peer, stream, first).await;
+                let Err(ended) = carry(&peer, stream, first).await;
                 peer.connection.set(0);
                 peer.take();
                 tracing::warn!("lost the connection to node {} at {}: {ended}", peer.node, peer.address);
@@ -362,41 +363,29 @@ async fn keep(links: Rc<Links>, peer: Rc<Peer>) {
 }
 
 /// Writes the queue until the connection ends; returns why it ended.
-async fn carry<S: Duplex>(peer: &Peer, stream: S, hello: Vec<u8>) -> String {
+async fn carry(peer: &Peer, stream: Stream, hello: Vec<u8>) -> io::Result<Infallible> {
     let (mut reading, mut writing) = tokio::io::split(stream);
     let mut bytes = frame(&hello);
     let mut byte = [0];
     loop {
         if peer.is_over.get() {
-            return format!("more than {MAX_QUEUED} bytes wait for it");
+            return Err(io::Error::other(format!("more than {MAX_QUEUED} bytes wait for it")));
         }
         if bytes.is_empty() {
             bytes = peer.take();
         }
-        let ended = tokio::select! {
+        tokio::select! {
             biased;
-            read = reading.read(&mut byte) => Some(match read {
-                Ok(0) => "the peer has closed it".to_owned(),
-                Ok(_) => "the peer has written on a connection that has one direction".to_owned(),
-                Err(error) => error.to_string(),
-            }),
-            written = writing.write(&bytes), if !bytes.is_empty() => match written {
-                Ok(count) => {
-                    bytes.drain(..count);
-                    None
-                }
-                Err(error) => Some(error.to_string()),
-            },
-            () = peer.wake.notified() => None,
-        };
-        if let Some(ended) = ended {
-            return ended;
+            read = reading.read(&mut byte) => return Err(io::Error::other(match read? {
+                0 => "the peer has closed it",
+                _ => "the peer has written on a connection that has one direction",
+            })),
+            written = writing.write(&bytes), if !bytes.is_empty() => drop(bytes.drain(..written?)),
+            () = peer.wake.notified() => {}
         }
+        // TLS keeps the last bytes back until a flush.
         if bytes.is_empty() && peer.bytes.get() == 0 {
-            // TLS keeps the last bytes back until a flush.
-            if let Err(error) = writing.flush().await {
-                return error.to_string();
-            }
+            writing.flush().await?;
         }
     }
 }

@@ -39,12 +39,6 @@ pub(crate) enum Said {
     News(News),
 }
 
-/// The disk's thread.
-struct Disk {
-    jobs: mpsc::Sender<Job>,
-    thread: RefCell<Option<JoinHandle<Result<(), Unclosed>>>>,
-}
-
 /// Where clients of this node are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -59,7 +53,9 @@ pub(crate) enum Place {
 /// See the module.
 pub(crate) struct Member {
     journal: RefCell<GroupJournal>,
-    disk: Disk,
+    /// To the disk's thread.
+    jobs: mpsc::Sender<Job>,
+    thread: RefCell<Option<JoinHandle<Result<(), Unclosed>>>>,
     pub(crate) links: Rc<Links>,
     directory: Directory,
     /// News of the disk's space and of the folder.
@@ -99,7 +95,8 @@ impl Member {
             .spawn(move || work(disk, watch, &inbox, &outbox))?;
         let member = Self {
             journal: RefCell::new(journal),
-            disk: Disk { jobs, thread: RefCell::new(Some(thread)) },
+            jobs,
+            thread: RefCell::new(Some(thread)),
             links,
             directory,
             news: RefCell::new(news.into_iter().collect()),
@@ -129,7 +126,7 @@ impl Member {
             tracing::warn!("{note}");
         }
         for order in orders {
-            if self.disk.jobs.send(Some(Box::new(order))).is_err() {
+            if self.jobs.send(Some(Box::new(order))).is_err() {
                 tracing::error!("the thread of the group's log is gone");
             }
         }
@@ -287,8 +284,8 @@ impl Member {
     pub(crate) fn close(&self) -> Result<(), Unclosed> {
         self.links.end();
         // The thread is gone if it cannot be told.
-        let _ = self.disk.jobs.send(None);
-        let thread = self.disk.thread.borrow_mut().take();
+        let _ = self.jobs.send(None);
+        let thread = self.thread.borrow_mut().take();
         thread.map_or(Ok(()), |thread| {
             thread.join().unwrap_or_else(|_| Err(Unclosed("its thread panicked".to_owned())))
         })

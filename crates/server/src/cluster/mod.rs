@@ -68,15 +68,9 @@ const HAND_OVER_PATIENCE: Duration = Duration::from_secs(1);
 /// Where clients and orders that other members bring go, once there is an instance.
 type Visitors = Rc<std::cell::RefCell<Option<(Rc<Core>, Bridge)>>>;
 
-/// A node whose data are loaded.
-pub(crate) struct Started {
-    pub(crate) opened: storage::Opened,
-    pub(crate) member: Rc<Member>,
-    pub(crate) tasks: Tasks,
-}
-
 /// The node's port and what runs beside the loop for it.
 pub(crate) struct Tasks {
+    pub(crate) member: Rc<Member>,
     port: Rc<Port>,
     /// The clients and orders that other members bring, once there is an instance.
     visitors: Visitors,
@@ -95,7 +89,7 @@ pub(crate) async fn start(
     directory: &Directory,
     certificates: &Certificates,
     progress: &Arc<Progress>,
-) -> anyhow::Result<Option<Started>> {
+) -> anyhow::Result<Option<(storage::Opened, Tasks)>> {
     let found = group::folder::member_of(directory)?;
     let folder = config.data_dir.display();
     let Some(listen) = &config.cluster_listen else {
@@ -141,7 +135,7 @@ pub(crate) async fn start(
         }
     };
     let (member, opened) = port.open_with_data().await?;
-    Ok(Some(Started { opened, member, tasks: Tasks { port, visitors, running, socket } }))
+    Ok(Some((opened, Tasks { member, port, visitors, running, socket })))
 }
 
 /// Listens for the other members, with the certificate that `tls://` takes.
@@ -224,10 +218,10 @@ fn visit_with(port: &Rc<Port>, visitors: &Visitors) -> impl Fn(Visit) + use<> {
 impl Tasks {
     /// The instance exists: clients of other members are served, turns follow the node's news, and a node that leads makes what the
     /// configuration declares.
-    pub(crate) fn serve(&mut self, core: &Rc<Core>, bridge: Bridge, member: &Rc<Member>, config: &Config) {
+    pub(crate) fn serve(&mut self, core: &Rc<Core>, bridge: Bridge, config: &Config) {
         *self.visitors.borrow_mut() = Some((core.clone(), bridge));
-        self.running.push(spawn_local(follow_time(core.clone(), member.clone())));
-        let (core, member, config) = (core.clone(), member.clone(), config.clone());
+        self.running.push(spawn_local(follow_time(core.clone(), self.member.clone())));
+        let (core, member, config) = (core.clone(), self.member.clone(), config.clone());
         self.running.push(spawn_local(async move {
             let mut last_error = String::new();
             let (mut shown, mut members) = (None, Vec::new());
@@ -279,12 +273,11 @@ impl Tasks {
     /// Lets another member lead before this one ends, so that clients need not wait for an election. Nothing happens if this member does
     /// not lead, or no other can.
     pub(crate) async fn hand_over(&self) {
-        let Some(member) = self.port.member() else { return };
-        let mut place = member.place();
+        let mut place = self.member.place();
         if *place.borrow_and_update() != Place::Here {
             return;
         }
-        match member.call(|journal| journal.transfer(None)) {
+        match self.member.call(|journal| journal.transfer(None)) {
             Ok(node) => {
                 tracing::info!("the group is handed over to node {node}, since this one ends");
                 let is_elsewhere = |place: &Place| matches!(place, Place::At(_));

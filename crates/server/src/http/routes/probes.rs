@@ -53,21 +53,11 @@ pub(super) async fn until_started(
     if progress.is_over() {
         return next.run(request).await;
     }
-    let reasons = json!([{ "reason": "starting", "detail": progress.to_string() }]);
+    let reasons = [json!({ "reason": "starting", "detail": progress.to_string() })];
     match request.uri().path() {
         "/livez" => answer(StatusCode::OK, &json!({ "live": true })),
         "/readyz" => answer(StatusCode::SERVICE_UNAVAILABLE, &json!({ "ready": false, "reasons": reasons })),
-        "/health" => answer(
-            StatusCode::OK,
-            &json!({
-                "status": "starting",
-                "ready": false,
-                "reasons": reasons,
-                "read_only": true,
-                "version": env!("CARGO_PKG_VERSION"),
-                "uptime_seconds": progress.seconds(),
-            }),
-        ),
+        "/health" => answer(StatusCode::OK, &health_of("starting", &reasons, true, progress.seconds())),
         "/v1/openapi.json" => next.run(request).await,
         _ => Problem::new(Kind::Unavailable, progress.to_string()).retry_after(1).into_response(),
     }
@@ -107,14 +97,19 @@ async fn health(State(state): State<Shared>, headers: HeaderMap) -> Reply {
 /// How the server stands.
 fn standing(instance: &mut Instance) -> Json {
     let reasons = reasons(instance, false);
-    let status = instance.status();
+    let standing = instance.status().standing;
+    let uptime = standing.uptime as f64 / 1e6;
+    health_of(standing.status, &reasons, standing.is_read_only, uptime)
+}
+
+fn health_of(status: &str, reasons: &[Json], is_read_only: bool, uptime: f64) -> Json {
     json!({
-        "status": status.standing.status,
+        "status": status,
         "ready": reasons.is_empty(),
         "reasons": reasons,
-        "read_only": status.standing.is_read_only,
+        "read_only": is_read_only,
         "version": env!("CARGO_PKG_VERSION"),
-        "uptime_seconds": status.standing.uptime as f64 / 1e6,
+        "uptime_seconds": uptime,
     })
 }
 
