@@ -311,7 +311,7 @@ impl Program {
         let running = running::start_for_program(&config).await?;
         let (core, is_begun) = (running.core.clone(), running.is_begun);
         *self.server.borrow_mut() = Some((running, config.clone()));
-        core.listen(self.clone());
+        core.listen(Some(self.clone()));
         let (begins, logins) = self.watched.get();
         core.instance.borrow_mut().watch_sessions(begins, logins);
         self.keeps_no_journal.set(config.wal_mode == WalMode::None);
@@ -481,7 +481,7 @@ pub(crate) fn start_beside(core: &Rc<Core>, config: &Config) -> anyhow::Result<t
         lua.call(0, 0)?;
         run_main(lua, &Script { file, ..Script::default() })
     })?;
-    core.listen(program.clone());
+    core.listen(Some(program.clone()));
     core.allow_programs();
     let core = core.clone();
     Ok(tokio::task::spawn_local(async move {

@@ -119,7 +119,7 @@ async fn serve(
         if tokio::time::timeout(time, &mut program).await.is_err() {
             program.abort();
         }
-        running.core.forget_program();
+        running.core.listen(None);
     }
     let next = match end {
         Some(code) => {

@@ -212,14 +212,10 @@ impl Core {
         })
     }
 
-    /// The program has ended. It holds this core, which would otherwise hold it, and the lock on the data folder, for ever.
-    pub(crate) fn forget_program(&self) {
-        *self.program.borrow_mut() = None;
-    }
-
-    /// Lets a program hear of turns and connections.
-    pub(crate) fn listen(&self, program: Rc<dyn Listener>) {
-        *self.program.borrow_mut() = Some(program);
+    /// Lets a program hear of turns and connections; `None` once it has ended. It holds this core, which would otherwise hold it, and
+    /// the lock on the data folder, for ever.
+    pub(crate) fn listen(&self, program: Option<Rc<dyn Listener>>) {
+        *self.program.borrow_mut() = program;
     }
 
     /// Hands requests for programs out from now on.

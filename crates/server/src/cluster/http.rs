@@ -162,9 +162,8 @@ impl Forwarder {
         };
         drop(asking);
         match answer.and_then(|answer| answer_of(&answer)) {
-            Some(Some(outcomes)) if are_refused(&outcomes) => Attempt::NotSent,
-            Some(Some(outcomes)) => Attempt::Answered(outcomes, stream),
-            Some(None) => Attempt::NotSent,
+            Some(Some(outcomes)) if !are_refused(&outcomes) => Attempt::Answered(outcomes, stream),
+            Some(_) => Attempt::NotSent,
             None => Attempt::Unknown,
         }
     }

@@ -5,9 +5,12 @@
 use std::io;
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tracing::Level;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
+
+use super::lines::Time;
 
 /// The daemon's sockets on this machine.
 const LOCAL: [&str; 2] = ["/dev/log", "/var/run/syslog"];
@@ -103,7 +106,10 @@ impl Syslog {
     /// Sends a line. A daemon that has begun anew is connected again.
     pub(super) fn send(&mut self, level: Level, line: &[u8]) {
         let priority = self.facility + severity(level);
-        let date = date_of(SystemTime::now());
+        let mut time = String::new();
+        // Writing to a text does not fail.
+        let _ = Time.format_time(&mut Writer::new(&mut time));
+        let date = date_of(&time).unwrap_or_default();
         let head = format!("<{priority}>{date} {}[{}]: ", self.identity, std::process::id());
         let end = line.iter().rposition(|byte| *byte != b'\n').map_or(0, |last| last + 1);
         let datagram = [head.as_bytes(), without_time(&line[..end])].concat();
@@ -138,27 +144,11 @@ fn without_time(line: &[u8]) -> &[u8] {
     line[space..].trim_ascii_start()
 }
 
-/// `Nov 28 18:51:12`, in UTC.
-fn date_of(time: SystemTime) -> String {
-    const DAY: u64 = 86_400;
-    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (mut day, second) = (seconds / DAY, seconds % DAY);
-    let mut year = 1970;
-    let is_leap =
-        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let days_of = |year: u64| if is_leap(year) { 366 } else { 365 };
-    while day >= days_of(year) {
-        day -= days_of(year);
-        year += 1;
-    }
-    let lengths = [31, if is_leap(year) { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 0;
-    while day >= lengths[month] {
-        day -= lengths[month];
-        month += 1;
-    }
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!("{} {:2} {hour:02}:{minute:02}:{:02}", MONTHS[month], day + 1, second % 60)
+/// `Nov 28 18:51:12`, of a time as lines of the log have it.
+fn date_of(time: &str) -> Option<String> {
+    let month = time.get(5..7)?.parse::<usize>().ok()?.checked_sub(1)?;
+    let day: u8 = time.get(8..10)?.parse().ok()?;
+    Some(format!("{} {day:2} {}", MONTHS.get(month)?, time.get(11..19)?))
 }
 
 fn parse(options: &str) -> Result<(Option<Server>, String, usize), String> {
@@ -188,8 +178,6 @@ fn parse(options: &str) -> Result<(Option<Server>, String, usize), String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -206,14 +194,15 @@ mod tests {
 
     #[test]
     fn dates() {
-        for (seconds, text) in [
-            (0, "Jan  1 00:00:00"),
-            (951_782_400, "Feb 29 00:00:00"),
-            (1_795_891_872, "Nov 28 18:51:12"),
-            (1_798_761_599, "Dec 31 23:59:59"),
+        for (time, date) in [
+            ("1970-01-01T00:00:00.000000Z", "Jan  1 00:00:00"),
+            ("2000-02-29T00:00:00.000000Z", "Feb 29 00:00:00"),
+            ("2026-11-28T18:51:12.000001Z", "Nov 28 18:51:12"),
+            ("2026-12-31T23:59:59.999999Z", "Dec 31 23:59:59"),
         ] {
-            assert_eq!(date_of(UNIX_EPOCH + Duration::from_secs(seconds)), text);
+            assert_eq!(date_of(time).as_deref(), Some(date));
         }
+        assert_eq!(date_of("Nov 28"), None);
     }
 
     #[test]

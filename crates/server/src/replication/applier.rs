@@ -183,32 +183,22 @@ async fn run(core: Rc<Core>, uri: Uri, place: usize) {
                 return applier.set_state(UpstreamState::Myself, None);
             }
             (End::Stopped(message), _) | (End::Lost(_), Some(message)) => {
-                tracing::error!("master {}: replication has stopped: {message}", applier.uri);
-                return applier.set_state(UpstreamState::Stopped, Some(message));
+                return applier.stop(message);
             }
             // What this one's journal does not hold any more comes from another one.
             (End::TooFarBehind(message), _) if applier.waits_for_another(&mut too_far, &mut reached) => {
                 message
             }
             (End::TooFarBehind(message), _) => {
-                let advice = match applier.refuses_rejoin() {
-                    None => {
-                        tracing::warn!("master {}: {message}; this instance joins again", applier.uri);
-                        applier.core.hub.too_far_behind.notify_one();
-                        "this instance joins again".to_owned()
-                    }
-                    Some(reason) => {
-                        let advice = format!(
-                            "it does not do so by itself, because {reason}: stop it, move its data folder away, start it"
-                        );
-                        tracing::error!(
-                            "master {}: replication has stopped: {message}; {advice}",
-                            applier.uri
-                        );
-                        advice
-                    }
+                let Some(reason) = applier.refuses_rejoin() else {
+                    let message = format!("{message}; this instance joins again");
+                    tracing::warn!("master {}: {message}", applier.uri);
+                    applier.core.hub.too_far_behind.notify_one();
+                    return applier.set_state(UpstreamState::Stopped, Some(message));
                 };
-                return applier.set_state(UpstreamState::Stopped, Some(format!("{message}; {advice}")));
+                return applier.stop(format!(
+                    "{message}; it does not do so by itself, because {reason}: stop it, move its data folder away, start it"
+                ));
             }
             (End::Lost(message), None) => message,
         };
@@ -297,6 +287,11 @@ impl Applier {
             self.uri,
             if extra == 1 { "" } else { "s" }
         );
+    }
+
+    fn stop(&self, message: String) {
+        tracing::error!("master {}: replication has stopped: {message}", self.uri);
+        self.set_state(UpstreamState::Stopped, Some(message));
     }
 
     fn set_state(&self, state: UpstreamState, message: Option<String>) {

@@ -223,7 +223,7 @@ impl Replica<'_> {
         let subscribed = core.hub.subscribe(&durable);
         let pending = std::mem::take(&mut self.received);
         let relaying = async {
-            self.heard(&mut relay, &pending)?;
+            self.heard(Some(&mut relay), &pending)?;
             self.relay(&mut relay, &mut out).await
         };
         let result = relaying.await;
@@ -252,10 +252,7 @@ impl Replica<'_> {
             let Some(wait) = self.pulse(relay, out).await? else { continue };
             tokio::select! {
                 () = changed => {}
-                read = read(self.reader) => {
-                    let bytes = read?;
-                    self.heard(relay, &bytes)?;
-                }
+                bytes = read(self.reader) => self.heard(Some(relay), &bytes?)?,
                 () = tokio::time::sleep(wait) => {}
                 () = self.link.wake.notified() => self.check_open()?,
             }
@@ -353,12 +350,7 @@ impl Replica<'_> {
                     Some(Err(ReadEnd::Gap(oldest))) => Err(self.gap(relay, &oldest)),
                     None => Err(unreadable("the thread that reads them has ended")),
                 },
-                read = read(self.reader), if relay.is_some() => {
-                    let bytes = read?;
-                    if let Some(relay) = relay.as_deref_mut() {
-                        self.heard(relay, &bytes)?;
-                    }
-                }
+                bytes = read(self.reader), if relay.is_some() => self.heard(relay.as_deref_mut(), &bytes?)?,
                 () = tokio::time::sleep(wait) => {}
                 () = self.link.wake.notified() => self.check_open()?,
             }
@@ -372,7 +364,8 @@ impl Replica<'_> {
     }
 
     /// Takes what a subscribed replica says.
-    fn heard(&self, relay: &mut Relay, bytes: &[u8]) -> Result<(), ReplicaEnd> {
+    fn heard(&self, relay: Option<&mut Relay>, bytes: &[u8]) -> Result<(), ReplicaEnd> {
+        let Some(relay) = relay else { return Ok(()) };
         let now = now();
         let mut instance = self.core.instance.borrow_mut();
         let received = relay.receive(bytes, &instance.own_rows(), now);
@@ -412,12 +405,7 @@ impl Replica<'_> {
             let patience = self.core.hub.disconnect_timeout();
             tokio::select! {
                 writable = self.link.writer.writable() => writable?,
-                read = read(self.reader), if relay.is_some() => {
-                    let bytes = read?;
-                    if let Some(relay) = relay.as_deref_mut() {
-                        self.heard(relay, &bytes)?;
-                    }
-                }
+                bytes = read(self.reader), if relay.is_some() => self.heard(relay.as_deref_mut(), &bytes?)?,
                 () = self.link.wake.notified() => self.check_open()?,
                 () = tokio::time::sleep(patience) => return Err(gone("the replica does not read")),
             }

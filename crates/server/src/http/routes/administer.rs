@@ -81,10 +81,12 @@ pub(super) const ROUTES: &[Route] = &[
         .attach(|| delete(stop_expiration)),
     Route::new("post", "/v1/promote", "promote", ADMINISTRATOR, "Report")
         .summary("Lets this server take writes")
-        .attach(|| post(promote)),
+        .attach(|| post(|client| change_role(client, "box.ctl.promote", Args::new()))),
     Route::new("post", "/v1/demote", "demote", ADMINISTRATOR, "Report")
         .summary("Lets this server take no more writes")
-        .attach(|| post(demote)),
+        .attach(|| {
+            post(|client| change_role(client, "box.cfg", Args::new().json(json!({ "read_only": true }))))
+        }),
     Route::new("post", "/v1/cluster/transfer", "transferLeadership", ADMINISTRATOR, "Successor")
         .summary("Asks another voter of the group to lead")
         .bodies(&[("application/json", "Transfer")])
@@ -244,16 +246,6 @@ async fn stop_expiration(client: Client, Named(name): Named<String>) -> Reply {
     client.answer("expiration.stop", Args::new().json(name)).await
 }
 
-async fn promote(client: Client) -> Reply {
-    client.report("box.ctl.promote", Args::new()).await?;
-    role(&client).await
-}
-
-async fn demote(client: Client) -> Reply {
-    client.report("box.cfg", Args::new().json(json!({ "read_only": true }))).await?;
-    role(&client).await
-}
-
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Transfer {
@@ -266,8 +258,9 @@ async fn transfer(client: Client, Posted(wanted): Posted<Transfer>) -> Reply {
     client.answer("lycosa.cluster.transfer", Args::new().json(wanted.node).json(given(&wanted))).await
 }
 
-/// Whether the server takes writes now, and its clock.
-async fn role(client: &Client) -> Reply {
+/// Lets the server take writes, or no more. Answers whether it takes writes now, and its clock.
+async fn change_role(client: Client, function: &'static str, args: Args) -> Reply {
+    client.report(function, args).await?;
     let info = client.report("box.info", Args::new()).await?;
     let shown = json!({ "read_only": info["ro"], "status": info["status"], "vclock": info["vclock"] });
     Ok(answer(StatusCode::OK, &shown))
