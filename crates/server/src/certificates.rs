@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use lycosa_tls::Identity;
 use lycosa_tls::rustls::{ClientConfig, ServerConfig};
 
@@ -47,15 +47,16 @@ impl Certificates {
             }
         };
         let served = |is_wanted: bool, key: &str, client_ca: Option<&Path>| {
-            let Some(identity) = identity.as_ref().filter(|_| is_wanted) else {
-                ensure!(
-                    !is_wanted,
+            if !is_wanted {
+                return Ok(None);
+            }
+            let identity = identity.as_ref().with_context(|| {
+                format!(
                     "{key} {} needs a certificate: name the files with tls.certificate and tls.key \
                      (docs/security.md shows how to make them)",
                     config.text(key)
-                );
-                return Ok(None);
-            };
+                )
+            })?;
             let served = lycosa_tls::server(identity, client_ca);
             served.map(Some).with_context(|| format!("{key} cannot be served"))
         };

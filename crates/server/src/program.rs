@@ -446,8 +446,7 @@ async fn run_script(script: Script) -> anyhow::Result<i32> {
     let code = drive(&program, &runtime, &main, &mut events).await?;
     drop(runtime);
     program.accepting.take();
-    let server = program.server.take();
-    if let Some((running, config)) = server {
+    if let Some((running, config)) = program.server.take() {
         // A program that has removed its folder ends as it wanted to; what could not be written is said.
         if let Err(error) = running.stop(&config).await {
             if program.exit.get().is_none() {

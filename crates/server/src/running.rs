@@ -58,7 +58,7 @@ use crate::journal_thread::JournalThread;
 use crate::listener::AdminListener;
 use crate::opening::open_or_join;
 use crate::replication::Hub;
-use crate::socket::{bind_private, bind_tcp};
+use crate::socket::{bind_for_command, bind_tcp};
 use crate::starting::{Keeper, Kept, Progress, Stage};
 use crate::startup::shown;
 use crate::turn::Core;
@@ -163,7 +163,8 @@ async fn start_with(config: &Config, rejoins: Option<Uuid>, bound: Bound) -> any
     let bridge = has_callers.then(|| spawn_local(http::bridge::desk::serve(core.clone(), calls, inbox)));
 
     let turns = core.spawn(done, checkpoint_news);
-    let (admin, admin_path) = bind_admin(&config.data_dir).unzip();
+    let admin = bind_for_command(&config.data_dir, listener::ADMIN_SOCKET, "lycosa user");
+    let (admin, admin_path) = admin.unzip();
     let (addresses, accepting) = accept(&core, admin, bound.plain, bound.tls, keeper)?;
     core.end.notify_one();
     progress.end();
@@ -333,16 +334,6 @@ async fn take_last_checkpoint(core: &Core) -> anyhow::Result<()> {
         None => Ok(()),
         Some(cause) => anyhow::bail!("everything since the last checkpoint is lost: {cause}"),
     }
-}
-
-/// The administrator's socket; a server without it serves all the same (its path may be too long for a socket).
-fn bind_admin(folder: &Path) -> Option<(UnixListener, PathBuf)> {
-    bind_private(folder, listener::ADMIN_SOCKET)
-        .inspect_err(|error| {
-            let (name, folder) = (listener::ADMIN_SOCKET, folder.display());
-            tracing::warn!("no {name} in {folder}, so that `lycosa user` cannot work: {error}");
-        })
-        .ok()
 }
 
 /// Ends turns until something holds.

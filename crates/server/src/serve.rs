@@ -1,5 +1,6 @@
 //! The server's life: start, serve until a signal, end cleanly; a replica that joins again has several lives.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -47,8 +48,8 @@ pub fn run(config: Config, reload: &Reload, log: &LogHandle) -> anyhow::Result<i
         let next = local.block_on(&runtime, serve(life, reload, log, &mut signals))?;
         drop(local);
         let next = match next {
-            Next::End(code) => return Ok(code),
-            Next::Life(life) => *life,
+            ControlFlow::Break(code) => return Ok(code),
+            ControlFlow::Continue(life) => life,
         };
         let aside = rejoin::set_aside(&next.config.data_dir, now() / 1_000_000)?;
         tracing::info!("the files of this instance were set aside: {}", shown(&aside));
@@ -63,20 +64,13 @@ struct Life {
     rejoins: Option<(Uuid, PathBuf)>,
 }
 
-/// The next step after a life of the server.
-enum Next {
-    /// The process's end, with this exit code.
-    End(i32),
-    Life(Box<Life>),
-}
-
-/// Serves until a signal, or until this instance has to join again: then the next life.
+/// Serves until a signal, and returns the exit code; or until this instance has to join again: then the next life.
 async fn serve(
     life: Life,
     reload: &Reload,
     log: &LogHandle,
     signals: &mut Option<Signals>,
-) -> anyhow::Result<Next> {
+) -> anyhow::Result<ControlFlow<i32, Life>> {
     let Life { config, rejoins } = life;
     // A program's server, in contrast, may have no address to listen on.
     anyhow::ensure!(
@@ -96,7 +90,7 @@ async fn serve(
             running = start(&config, instance) => running?,
             () = told_to_end(&mut signals.ends) => {
                 stuck::heard();
-                return Ok(Next::End(0));
+                return Ok(ControlFlow::Break(0));
             }
         },
     };
@@ -124,7 +118,7 @@ async fn serve(
     let next = match end {
         Some(code) => {
             notify::stopping();
-            Next::End(code)
+            ControlFlow::Break(code)
         }
         None => {
             let instance = running.core.instance.borrow().identity().instance;
@@ -135,7 +129,7 @@ async fn serve(
             keep_ports(&mut config.listen_tls, &tls, "tls://");
             keep_ports(&mut config.http_listen, &urls, "http://");
             keep_ports(&mut config.http_listen_tls, &urls, "https://");
-            Next::Life(Box::new(Life { config: config.clone(), rejoins: Some((instance, PathBuf::new())) }))
+            ControlFlow::Continue(Life { config: config.clone(), rejoins: Some((instance, PathBuf::new())) })
         }
     };
     let stopped = running.stop(&config).await;

@@ -18,7 +18,7 @@ use crate::tls::TlsStream;
 
 /// Binds a socket of this account alone; one that an ended server left behind is replaced (the caller holds the folder's
 /// lock).
-pub(crate) fn bind_private(folder: &Path, name: &str) -> io::Result<(UnixListener, PathBuf)> {
+fn bind_private(folder: &Path, name: &str) -> io::Result<(UnixListener, PathBuf)> {
     let path = folder.join(name);
     match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -27,6 +27,15 @@ pub(crate) fn bind_private(folder: &Path, name: &str) -> io::Result<(UnixListene
     let listener = UnixListener::bind(&path)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
     Ok((listener, path))
+}
+
+/// The same for a socket that a command needs; a server without it serves all the same (its path may be too long for a socket).
+pub(crate) fn bind_for_command(folder: &Path, name: &str, command: &str) -> Option<(UnixListener, PathBuf)> {
+    let bound = bind_private(folder, name).inspect_err(|error| {
+        let folder = folder.display();
+        tracing::warn!("no {name} in {folder}, so that `{command}` cannot work: {error}");
+    });
+    bound.ok()
 }
 
 /// Binds a TCP address; `flag` names another one.

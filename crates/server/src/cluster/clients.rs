@@ -40,7 +40,7 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::task::spawn_local;
 
-use super::handshake::{Purpose, frame, next_frame, read_frame, send_frame};
+use super::handshake::{Purpose, frame, next_frame, read_refusal, send_frame};
 use super::member::{Member, Place};
 use super::port::Visit;
 use crate::connection::{self, Early};
@@ -240,8 +240,7 @@ impl Client {
         };
         let mut stream = self.member.dial(leader, Purpose::Client).await?;
         send_frame(&mut stream, &write_head(&self.origin, &self.salt)).await?;
-        let refusal = read_frame(&mut stream, MAX_HEAD).await?;
-        if refusal.is_empty() { Ok(stream) } else { Err(io::ErrorKind::NotConnected.into()) }
+        read_refusal(&mut stream).await?.map_or(Ok(stream), |cause| Err(io::Error::other(cause)))
     }
 
     /// While no leader is known: takes what the client sends, up to a bound, and its end.

@@ -134,12 +134,7 @@ pub(crate) async fn connect(
         if !secret.is_proof(&proof, Side::Acceptor, &head, &nonce) {
             return Err(HandshakeError::Stranger);
         }
-        let refusal = read_frame(stream, MAX_REFUSAL).await?;
-        if refusal.is_empty() {
-            Ok(())
-        } else {
-            Err(HandshakeError::Refused(String::from_utf8_lossy(&refusal).into_owned()))
-        }
+        read_refusal(stream).await?.map_or(Ok(()), |cause| Err(HandshakeError::Refused(cause)))
     };
     tokio::time::timeout(PATIENCE, connecting).await.unwrap_or(Err(HandshakeError::Silent))
 }
@@ -260,6 +255,15 @@ pub(crate) async fn next_frame(
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
     Ok(Some(body))
+}
+
+/// Reads whether the acceptor refuses, and why. An empty frame: it does not.
+///
+/// # Errors
+/// As [`read_frame`].
+pub(crate) async fn read_refusal(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<String>> {
+    let refusal = read_frame(stream, MAX_REFUSAL).await?;
+    Ok((!refusal.is_empty()).then(|| String::from_utf8_lossy(&refusal).into_owned()))
 }
 
 /// Sends a frame to the acceptor.

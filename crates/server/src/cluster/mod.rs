@@ -33,7 +33,7 @@ use crate::clock;
 use crate::config::{Config, MemberAddress, WalMode};
 use crate::declarations;
 use crate::http::bridge::Bridge;
-use crate::socket::bind_private;
+use crate::socket::bind_for_command;
 use crate::starting::Progress;
 use crate::storage;
 use crate::turn::Core;
@@ -121,19 +121,9 @@ pub(crate) async fn start(
     let visitors = Rc::new(std::cell::RefCell::new(None));
     let mut running =
         vec![spawn_local(port::accept(port.clone(), listener, Rc::new(visit_with(&port, &visitors))))];
-    let socket = match bind_private(&config.data_dir, control::CLUSTER_SOCKET) {
-        Ok((listener, path)) => {
-            running.push(spawn_local(control::accept(port.clone(), listener)));
-            Some(path)
-        }
-        Err(error) => {
-            tracing::warn!(
-                "no {} in {folder}, so that `lycosa cluster` cannot work: {error}",
-                control::CLUSTER_SOCKET
-            );
-            None
-        }
-    };
+    let orders = bind_for_command(&config.data_dir, control::CLUSTER_SOCKET, "lycosa cluster");
+    let (orders, socket) = orders.unzip();
+    running.extend(orders.map(|orders| spawn_local(control::accept(port.clone(), orders))));
     let (member, opened) = port.open_with_data().await?;
     Ok(Some((opened, Tasks { member, port, visitors, running, socket })))
 }

@@ -31,18 +31,13 @@ use crate::starting::{Progress, Stage};
 use crate::storage::{self, Opened};
 use crate::tls;
 
-/// A node that runs, and its task.
-struct Running {
-    member: Rc<Member>,
-    task: JoinHandle<()>,
-}
-
 /// The node behind the port, as links and connections find it.
 pub(crate) struct Port {
     config: Config,
     directory: Directory,
     links: RefCell<Option<Rc<Links>>>,
-    running: RefCell<Option<Running>>,
+    /// The node that runs, and its task.
+    running: RefCell<Option<(Rc<Member>, JoinHandle<()>)>>,
     /// A member has said who this node is.
     joined: Notify,
     door: Doorway,
@@ -111,7 +106,7 @@ impl Port {
 
     /// Opens the folder of this node and starts the node. Returns its data, if it has any. `told` hears how far it is.
     pub(crate) fn open(&self, told: group::Told<'_>) -> anyhow::Result<(Rc<Member>, Option<Opened>)> {
-        if let Some(Running { member, task }) = self.running.borrow_mut().take() {
+        if let Some((member, task)) = self.running.borrow_mut().take() {
             task.abort();
             member.close()?;
         }
@@ -141,7 +136,7 @@ impl Port {
         let room = RoomWatch::new(self.config.data_dir.clone(), self.config.disk_reserve.0);
         let (member, said) = Member::start(journal, disk, room, self.links())?;
         let task = spawn_local(member::live(member.clone(), said));
-        *self.running.borrow_mut() = Some(Running { member: member.clone(), task });
+        *self.running.borrow_mut() = Some((member.clone(), task));
         Ok((member, opened))
     }
 
@@ -187,7 +182,7 @@ impl Port {
 
     /// The node, once it runs.
     pub(crate) fn member(&self) -> Option<Rc<Member>> {
-        self.running.borrow().as_ref().map(|running| running.member.clone())
+        self.running.borrow().as_ref().map(|(member, _)| member.clone())
     }
 
     /// Logs that the connection of a peer is refused.
@@ -207,7 +202,7 @@ impl Port {
         if let Some(links) = links {
             links.end();
         }
-        running.map_or(Ok(()), |Running { member, task }| {
+        running.map_or(Ok(()), |(member, task)| {
             task.abort();
             member.close()
         })

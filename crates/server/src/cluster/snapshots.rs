@@ -15,7 +15,7 @@ use lycosa_tuple::mp::{self, Reader as Values};
 use tokio::io::AsyncWriteExt;
 use tokio::task::spawn_blocking;
 
-use super::handshake::{frame, next_frame, read_frame};
+use super::handshake::{frame, next_frame, read_refusal};
 use crate::socket::{Reader, Stream, Writer};
 use crate::starting::Progress;
 
@@ -47,12 +47,7 @@ pub(crate) async fn send(mut stream: Stream, directory: Directory, base: &Base) 
         stream.write_all(&frame(&piece)).await?;
     }
     stream.flush().await?;
-    let refusal = read_frame(&mut stream, 1024).await?;
-    if refusal.is_empty() {
-        Ok(size)
-    } else {
-        Err(io::Error::other(String::from_utf8_lossy(&refusal).into_owned()))
-    }
+    read_refusal(&mut stream).await?.map_or(Ok(size), |cause| Err(io::Error::other(cause)))
 }
 
 /// Takes a snapshot's file of another member, and says whether it is on the disk.
