@@ -82,7 +82,7 @@ pub(crate) fn adjust(now: u64) -> Option<i64> {
         return None;
     }
     let seen = Seen { wall: wall(), steady: steady() };
-    let Followed { offset, step } = follower.look(seen, offset);
+    let (offset, step) = follower.look(seen, offset);
     OFFSET.store(offset, Ordering::Relaxed);
     FOLLOWER.set(Some(follower));
     if let Some(step) = step {
@@ -125,26 +125,15 @@ struct Follower {
     difference: i64,
 }
 
-/// The result of a look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Followed {
-    /// The correction of the steady clock from now on.
-    offset: i64,
-    /// By how much the system's clock was set, if it was.
-    step: Option<i64>,
-}
-
 impl Follower {
-    fn look(&mut self, seen: Seen, offset: i64) -> Followed {
+    /// Returns the correction of the steady clock from now on, and by how much the system's clock was set, if it was.
+    fn look(&mut self, seen: Seen, offset: i64) -> (i64, Option<i64>) {
         let passed = (seen.steady - self.steady).max(0);
         let difference = seen.wall - seen.steady;
         let step = difference - self.difference;
         *self = Self { steady: seen.steady, difference };
         let most = passed / FOLLOWED;
-        Followed {
-            offset: offset + (difference - offset).clamp(-most, most),
-            step: (step.abs() >= STEP).then_some(step),
-        }
+        (offset + (difference - offset).clamp(-most, most), (step.abs() >= STEP).then_some(step))
     }
 }
 
@@ -178,11 +167,12 @@ mod tests {
             let before = self.now();
             self.steady += SECOND;
             self.wall += SECOND + set_by;
-            let found = self.follower.look(Seen { wall: self.wall, steady: self.steady }, self.offset);
-            self.offset = found.offset;
+            let (offset, step) =
+                self.follower.look(Seen { wall: self.wall, steady: self.steady }, self.offset);
+            self.offset = offset;
             let passed = self.now() - before;
             assert!((SECOND * 9 / 10..=SECOND * 11 / 10).contains(&passed), "{passed} µs in a second");
-            found.step
+            step
         }
     }
 

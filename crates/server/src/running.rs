@@ -59,7 +59,7 @@ use crate::listener::AdminListener;
 use crate::opening::open_or_join;
 use crate::replication::Hub;
 use crate::socket::{bind_for_command, bind_tcp};
-use crate::starting::{Keeper, Kept, Progress, Stage};
+use crate::starting::{Keeper, Progress, Stage};
 use crate::startup::shown;
 use crate::turn::Core;
 use crate::{cluster, graphite, listener};
@@ -199,7 +199,7 @@ fn accept(
     for listener in &tls {
         addresses.push(format!("tls://{}", listener.local_addr()?));
     }
-    for Kept { stream, peer } in keeper.end() {
+    for (stream, peer) in keeper.end() {
         listener::serve_kept(core, stream, peer);
     }
     let admin = admin.map(|listener| spawn_local(listener::accept(core.clone(), AdminListener(listener))));

@@ -153,11 +153,8 @@ fn unit_of(bytes: u64) -> (&'static str, f64) {
     }
 }
 
-/// A connection for the loop to serve. Its client was sent nothing.
-pub(crate) struct Kept {
-    pub(crate) stream: StdStream,
-    pub(crate) peer: SocketAddr,
-}
+/// A connection for the loop to serve, and its client's address. The client was sent nothing.
+type Kept = (StdStream, SocketAddr);
 
 /// The thread that keeps connections until the start is over.
 pub(crate) struct Keeper {
@@ -246,7 +243,7 @@ async fn keep_all(
     }
     while accepting.join_next().await.is_some() {}
     while let Ok((stream, peer)) = accepted.try_recv() {
-        all.extend(stream.into_std().map(|stream| Kept { stream, peer }));
+        all.extend(stream.into_std().map(|stream| (stream, peer)));
     }
     while let Some(ended) = kept.join_next().await {
         all.extend(ended.ok().flatten());
@@ -287,7 +284,7 @@ async fn keep(
     mut stopping: watch::Receiver<bool>,
 ) -> Option<Kept> {
     let Some(asked) = until(&mut stopping, asks(&stream)).await else {
-        return stream.into_std().ok().map(|stream| Kept { stream, peer });
+        return stream.into_std().ok().map(|stream| (stream, peer));
     };
     if asked {
         let text = greeting::refusal(&progress.to_string());
@@ -369,7 +366,7 @@ mod tests {
             let keeper =
                 Keeper::begin(std::slice::from_ref(&listener), Arc::new(Progress::default())).unwrap();
             let clients: Vec<_> = (0..round % 8 + 1).map(|_| StdStream::connect(address).unwrap()).collect();
-            let mut found: Vec<_> = keeper.end().iter().map(|kept| kept.peer).collect();
+            let mut found: Vec<_> = keeper.end().iter().map(|(_, peer)| *peer).collect();
             // Further ones wait in the socket's queue.
             while found.len() < clients.len() {
                 found.push(runtime.block_on(listener.accept()).unwrap().1);
@@ -409,11 +406,11 @@ mod tests {
 
         // The answer came behind the earlier connections.
         let kept = keeper.end();
-        let peers: Vec<_> = kept.iter().map(|kept| kept.peer).collect();
+        let peers: Vec<_> = kept.iter().map(|(_, peer)| *peer).collect();
         for waiting in [&silent, &hasty] {
             assert!(peers.contains(&waiting.local_addr().unwrap()), "{peers:?}");
         }
-        for Kept { mut stream, peer } in kept {
+        for (mut stream, peer) in kept {
             if peer == hasty.local_addr().unwrap() {
                 stream.set_nonblocking(false).unwrap();
                 let mut unread = [0; 3];

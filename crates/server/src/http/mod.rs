@@ -61,11 +61,4 @@ pub(crate) struct State {
     pub(crate) settings: Arc<Mutex<serde_json::Value>>,
 }
 
-impl State {
-    /// Connections at the moment.
-    pub(crate) fn connections(&self) -> u64 {
-        self.places.in_use() as u64
-    }
-}
-
 pub(crate) type Shared = Arc<State>;

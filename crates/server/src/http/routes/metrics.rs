@@ -92,7 +92,7 @@ async fn metrics(
         }
     }
     let mut process = process::measure();
-    process.http_connections = Some(state.connections());
+    process.http_connections = Some(state.places.in_use() as u64);
     let mut text = String::new();
     let scope = Scope::All(length(state.config.metrics_tubes));
     lycosa_metrics::write_prometheus(&snapshot, Some(&process), scope, Target::default(), &mut text);
