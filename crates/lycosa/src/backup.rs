@@ -30,14 +30,13 @@ const CLUSTER: &str = "_cluster";
 /// `lycosa backup`
 pub(crate) fn backup(arguments: &BackupArguments) -> anyhow::Result<Outcome> {
     let BackupArguments { folder, checkpoint, admin } = arguments;
+    let (into, source) = (folder.display(), admin.data_dir.display());
     ensure!(
         !is_inside(folder, &admin.data_dir),
-        "cannot back up into {}: it is inside the data folder {}, and is lost with it; name a folder elsewhere, best on another disk",
-        folder.display(),
-        admin.data_dir.display()
+        "cannot back up into {into}: it is inside the data folder {source}, and is lost with it; name a folder elsewhere, best on \
+         another disk"
     );
-    let staging =
-        Staging::beside(folder).with_context(|| format!("cannot back up into {}", folder.display()))?;
+    let staging = Staging::beside(folder).with_context(|| format!("cannot back up into {into}"))?;
     if *checkpoint {
         let session = Session::open_admin(&admin.data_dir)?;
         session.call_waiting("box.snapshot", Vec::new(), crate::checkpoint::LONGEST)?;
@@ -55,13 +54,12 @@ pub(crate) fn backup(arguments: &BackupArguments) -> anyhow::Result<Outcome> {
             "group": member.map(group_json),
         }));
     }
-    let (source, folder, count) = (admin.data_dir.display(), folder.display(), sources.len());
-    let (size, vclock) = (bytes(size), &contents.vclock);
+    let (size, vclock, count) = (bytes(size), &contents.vclock, sources.len());
     line(format_args!(
-        "backed up {source} into {folder}: {count} files, {size}, vclock {vclock}; every row was read back"
+        "backed up {source} into {into}: {count} files, {size}, vclock {vclock}; every row was read back"
     ))?;
     done(format_args!(
-        "to restore: stop the server, then `lycosa restore {folder} --data-dir FOLDER` and start it on FOLDER"
+        "to restore: stop the server, then `lycosa restore {into} --data-dir FOLDER` and start it on FOLDER"
     ))
 }
 
@@ -81,12 +79,10 @@ fn extract(from: &Path, copy: &Path) -> anyhow::Result<Option<Extracted>> {
             0 => String::new(),
             count => format!(". Its last {count} entries were not known to be committed"),
         };
+        let (from, node, group) = (from.display(), member.node, member.group);
         eprintln!(
-            "lycosa: {} is of node {} of group {}: the copy is that of a single server, with all that the node's log holds{doubt}. \
-             `lycosa cluster init` on a restored folder begins a new group with it",
-            from.display(),
-            member.node,
-            member.group
+            "lycosa: {from} is of node {node} of group {group}: the copy is that of a single server, with all that the node's log \
+             holds{doubt}. `lycosa cluster init` on a restored folder begins a new group with it"
         );
     }
     Ok(extracted)
@@ -110,14 +106,11 @@ pub(crate) fn restore(arguments: &RestoreArguments) -> anyhow::Result<Outcome> {
             let wanted: Json = serde_json::from_slice(&text)
                 .with_context(|| format!("{} cannot be read", backup.join(LABEL).display()))?;
             let found = label(&contents);
+            let (digest, known, folder) = (&found["digest"], &wanted["digest"], backup.display());
             ensure!(
-                wanted["digest"] == found["digest"] && wanted["instance"] == found["instance"],
-                "{} does not hold what was backed up: its digest is {}, and {LABEL} says {}. Files were added or removed \
-                 since; `lycosa check {}` shows them",
-                backup.display(),
-                found["digest"],
-                wanted["digest"],
-                backup.display()
+                known == digest && wanted["instance"] == found["instance"],
+                "{folder} does not hold what was backed up: its digest is {digest}, and {LABEL} says {known}. Files were added or \
+                 removed since; `lycosa check {folder}` shows them"
             );
         }
         // A copy that was made by hand.

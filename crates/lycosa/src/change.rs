@@ -28,7 +28,6 @@ struct Change<'a> {
     verb: &'static str,
     /// What the count says was done.
     done: &'static str,
-    options: Option<Value>,
     /// The state that a task must have.
     only: Option<TaskState>,
     filter: &'a FilterArguments,
@@ -39,7 +38,6 @@ pub(crate) fn release(arguments: &ReleaseArguments) -> anyhow::Result<Outcome> {
     let ReleaseArguments { chosen, delay, reason, force } = arguments;
     let ChosenArguments { tube, ids, token, client, session, .. } = chosen;
     let session = &Session::open_joined(client, session)?;
-    let calls = TubeCalls { session, client, tube };
     // A filter releases tasks of any session.
     let by_filter = ids.is_empty() && token.is_empty();
     let options = options([
@@ -49,38 +47,42 @@ pub(crate) fn release(arguments: &ReleaseArguments) -> anyhow::Result<Outcome> {
     ]);
     tube_options::check(session, tube, &options)?;
     let options = Some(options).filter(|options| !pairs(Some(options)).is_empty());
+    let calls = &TubeCalls { session, client, tube, options };
     if by_filter {
-        let (verb, done, only) = ("release", "released", Some(TaskState::Taken));
-        return Change { verb, done, options, only, filter: &chosen.filter }.run(calls);
+        let only = Some(TaskState::Taken);
+        return Change { verb: "release", done: "released", only, filter: &chosen.filter }.run(calls);
     }
     match force {
-        true => one_by_one(calls, "release_many", ids, options.as_ref()),
-        false => calls.for_all_named("release", (ids, token), options.as_ref()),
+        true => one_by_one(calls, "release_many", ids),
+        false => calls.for_all_named("release", (ids, token)),
     }
 }
 
 /// `lycosa bury`
 pub(crate) fn bury(arguments: &BuryArguments) -> anyhow::Result<Outcome> {
-    let BuryArguments { chosen, reason } = arguments;
-    let options = reason.as_deref().map(|reason| Value::map([("reason", reason)]));
-    change(chosen, &Change { verb: "bury", done: "buried", options, only: None, filter: &chosen.filter })
+    let options = arguments.reason.as_deref().map(|reason| Value::map([("reason", reason)]));
+    change(&arguments.chosen, "bury", "buried", options)
 }
 
 /// `lycosa delete`
 pub(crate) fn delete(chosen: &ChosenArguments) -> anyhow::Result<Outcome> {
-    let filter = &chosen.filter;
-    change(chosen, &Change { verb: "delete", done: "deleted", options: None, only: None, filter })
+    change(chosen, "delete", "deleted", None)
 }
 
 /// Changes each task that a token or an id names, or the tasks that a filter chooses.
-fn change(chosen: &ChosenArguments, change: &Change<'_>) -> anyhow::Result<Outcome> {
-    let ChosenArguments { tube, ids, token, client, session, .. } = chosen;
+fn change(
+    chosen: &ChosenArguments,
+    verb: &'static str,
+    done: &'static str,
+    options: Option<Value>,
+) -> anyhow::Result<Outcome> {
+    let ChosenArguments { tube, ids, token, client, session, filter } = chosen;
     let session = &Session::open_joined(client, session)?;
-    let calls = TubeCalls { session, client, tube };
+    let calls = &TubeCalls { session, client, tube, options };
     if token.is_empty() && ids.is_empty() {
-        return change.run(calls);
+        return Change { verb, done, only: None, filter }.run(calls);
     }
-    calls.for_each_named(change.verb, (ids, token), change.options.as_ref())
+    calls.for_each_named(verb, (ids, token))
 }
 
 /// `lycosa kick`
@@ -94,34 +96,28 @@ pub(crate) fn kick(arguments: &KickArguments) -> anyhow::Result<Outcome> {
         )));
     }
     let session = &Session::open(client)?;
-    let calls = TubeCalls { session, client, tube };
+    let calls = &TubeCalls { session, client, tube, options: None };
     if !id.is_empty() {
-        return one_by_one(calls, "kick_many", id, None);
+        return one_by_one(calls, "kick_many", id);
     }
     if filter.choice.is_given() || filter.limit.is_some() {
-        let (options, only) = (None, Some(TaskState::Buried));
-        return Change { verb: "kick", done: "kicked", options, only, filter }.run(calls);
+        return Change { verb: "kick", done: "kicked", only: Some(TaskState::Buried), filter }.run(calls);
     }
-    let values = calls.call("kick", count.unwrap_or(1).into(), None)?;
+    let values = calls.call("kick", count.unwrap_or(1).into())?;
     said(calls, "kicked", values.first().and_then(Value::as_u64).unwrap_or(0))
 }
 
-fn said(calls: TubeCalls<'_>, done: &str, count: u64) -> anyhow::Result<Outcome> {
+fn said(calls: &TubeCalls<'_>, done: &str, count: u64) -> anyhow::Result<Outcome> {
     let TubeCalls { client, tube, .. } = calls;
     let words = format_args!("{done} {} of {tube}", counted(count, "task"));
     output::said(client.json, json!({ "tube": tube, done: count }), words)
 }
 
 /// Calls a method for many tasks with one id at a time; goes on after one that is refused.
-fn one_by_one(
-    calls: TubeCalls<'_>,
-    many: &str,
-    ids: &[u64],
-    options: Option<&Value>,
-) -> anyhow::Result<Outcome> {
+fn one_by_one(calls: &TubeCalls<'_>, many: &str, ids: &[u64]) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::Done;
     for &id in ids {
-        match call_many(calls, many, &[id], options) {
+        match call_many(calls, many, &[id]) {
             Ok(tasks) => output::tasks(&tasks, calls.client.json, None)?,
             Err(error) if refusal(&error).is_some() => {
                 eprintln!("lycosa: {} {id}: {}", calls.tube, of_task(id, &error));
@@ -133,14 +129,8 @@ fn one_by_one(
     Ok(outcome)
 }
 
-fn call_many(
-    calls: TubeCalls<'_>,
-    many: &str,
-    ids: &[u64],
-    options: Option<&Value>,
-) -> anyhow::Result<Vec<Task>> {
-    let values = calls.call(many, Value::array(ids.iter().copied()), options);
-    let values = values.map_err(|error| match error.kind() {
+fn call_many(calls: &TubeCalls<'_>, many: &str, ids: &[u64]) -> anyhow::Result<Vec<Task>> {
+    let values = calls.call_many(many, ids).map_err(|error| match error.kind() {
         // Every Lycosa has it; the tube exists, or the error would say so.
         Some(kind @ Kind::NoSuchProcedure) => {
             let text = format!("this server has no method {many}: it runs the Lua module");
@@ -169,8 +159,8 @@ fn is_about_a_task(error: &anyhow::Error) -> bool {
 
 impl Change<'_> {
     /// Counts the tasks that the filter chooses, and changes them if told to.
-    fn run(&self, calls: TubeCalls<'_>) -> anyhow::Result<Outcome> {
-        let TubeCalls { session, client, tube } = calls;
+    fn run(&self, calls: &TubeCalls<'_>) -> anyhow::Result<Outcome> {
+        let TubeCalls { session, client, tube, .. } = calls;
         // The method for many tasks.
         let many = &format!("{}_many", self.verb);
         let choice = self.choice_in_state()?;
@@ -186,13 +176,12 @@ impl Change<'_> {
             confirm::may_change(self.verb, tube, ids.len() as u64)?;
         }
         let (mut changed, mut refused) = (0, 0);
-        let call = |ids: &[u64]| call_many(calls, many, ids, self.options.as_ref());
         for batch in ids.chunks(BATCH) {
-            match call(batch) {
+            match call_many(calls, many, batch) {
                 Ok(tasks) => changed += tasks.len() as u64,
                 Err(error) if batch.len() > 1 && is_about_a_task(&error) => {
                     for id in batch {
-                        match call(&[*id]) {
+                        match call_many(calls, many, &[*id]) {
                             Ok(tasks) => changed += tasks.len() as u64,
                             Err(error) if is_about_a_task(&error) => {
                                 refused += 1;

@@ -2,10 +2,11 @@
 //!
 //! `lycosa_folder::examine` verifies every file and loads the data as a start does; this module prints what it has found.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use lycosa_engine::inspect::{self, Contents, GroupContents, Unsupported};
+use lycosa_engine::inspect::{self, Contents, GroupContents};
 use lycosa_folder::examine::{Examination, ExamineError, Progress, Stage, examine};
 use lycosa_folder::verify::{FileReport, State};
 use lycosa_journal::decision::Category;
@@ -94,13 +95,23 @@ impl Report<'_> {
         self.files(files)?;
         self.rate("verified", self.examination.verified_rows(), *verified_in)?;
         if let Some(contents) = self.examination.contents() {
-            self.findings(contents)?;
+            // What a start would say about the files.
+            self.findings(&contents.resolutions, |resolution| {
+                (json!({ "finding": resolution.to_string() }), format!("a start says: {resolution}"))
+            })?;
             self.rate("loaded", contents.rows, *loaded_in)?;
             self.contents(contents)?;
-            self.unsupported(&contents.unsupported)?;
-            if for_tarantool {
-                self.objections(objections)?;
+            self.findings(&contents.unsupported, |found| {
+                let object =
+                    json!({ "unsupported": found.what(), "here": found.here(), "advice": found.advice() });
+                (object, format!("not run here: {found}"))
+            })?;
+            if for_tarantool && objections.is_empty() && !self.json {
+                line("a Tarantool 2.6 finds nothing to refuse, as far as can be told without SQL and Lua")?;
             }
+            self.findings(objections.iter().filter(|_| for_tarantool), |text| {
+                (json!({ "for_tarantool": text }), format!("a Tarantool refuses: {text}"))
+            })?;
         }
         // Objections have been printed as such.
         let said = self.examination.contents().map_or(0, |_| objections.len());
@@ -141,13 +152,13 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// What a start would say about the files.
-    fn findings(&self, contents: &Contents) -> anyhow::Result<()> {
-        for resolution in &contents.resolutions {
-            let object = json!({ "finding": resolution.to_string() });
-            either(self.json, object, format_args!("a start says: {resolution}"))?;
-        }
-        Ok(())
+    /// Prints each finding as an object, or in words.
+    fn findings<T>(
+        &self,
+        found: impl IntoIterator<Item = T>,
+        show: impl Fn(T) -> (Json, String),
+    ) -> io::Result<()> {
+        found.into_iter().map(show).try_for_each(|(object, words)| either(self.json, object, words))
     }
 
     fn contents(&self, contents: &Contents) -> anyhow::Result<()> {
@@ -190,26 +201,6 @@ impl Report<'_> {
         line("")?;
         for tube in contents.tubes.iter().filter(|tube| !tube.has_space) {
             line(format_args!("note on tube {}: its space is not there", tube.name))?;
-        }
-        Ok(())
-    }
-
-    fn unsupported(&self, unsupported: &[Unsupported]) -> anyhow::Result<()> {
-        for found in unsupported {
-            let object =
-                json!({ "unsupported": found.what(), "here": found.here(), "advice": found.advice() });
-            either(self.json, object, format_args!("not run here: {found}"))?;
-        }
-        Ok(())
-    }
-
-    /// What a Tarantool would refuse.
-    fn objections(&self, objections: &[String]) -> anyhow::Result<()> {
-        if objections.is_empty() && !self.json {
-            line("a Tarantool 2.6 finds nothing to refuse, as far as can be told without SQL and Lua")?;
-        }
-        for text in objections {
-            either(self.json, json!({ "for_tarantool": text }), format_args!("a Tarantool refuses: {text}"))?;
         }
         Ok(())
     }

@@ -26,12 +26,10 @@ pub(crate) fn run(arguments: &AdminArguments) -> anyhow::Result<Outcome> {
     let Some(last) = checkpoint.get("last") else {
         return output::done("nothing has changed since the last snapshot");
     };
+    let [rows, bytes, time] = ["rows", "bytes", "duration_us"].map(|name| number_of(last, name));
+    let (time, pause) = (time as f64 / 1e6, number_of(checkpoint, "longest_pause_us"));
     output::line(format_args!(
-        "snapshot of {} rows, {} bytes, written in {:.2} s; requests were held for {} us at the most",
-        number_of(last, "rows"),
-        number_of(last, "bytes"),
-        number_of(last, "duration_us") as f64 / 1e6,
-        number_of(checkpoint, "longest_pause_us"),
+        "snapshot of {rows} rows, {bytes} bytes, written in {time:.2} s; requests were held for {pause} us at the most"
     ))?;
     let [used, bound] = ["disk_used", "disk_bound"].map(|name| number_of(checkpoint, name));
     output::done(format_args!("the data folder takes {used} of {bound} bytes"))

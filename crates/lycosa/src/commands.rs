@@ -15,7 +15,7 @@ use crate::arguments::{
 };
 use crate::outcome::{Outcome, Usage};
 use crate::output::{self, Task};
-use crate::session::{Session, connect_options, method};
+use crate::session::{Session, Values, connect_options, method};
 use crate::values::{inside, name_of, pairs, seconds};
 use crate::{confirm, listing, payload, tube_options};
 
@@ -109,14 +109,12 @@ fn create(arguments: &TubeCreateArguments) -> anyhow::Result<Outcome> {
     }
 }
 
+/// What the server says of a tube that it has made.
+type Made = Result<Option<Value>, Error>;
+
 /// Creates a tube; what the server says of it. One with the Lua module answers with an error although it has made the
 /// tube, and says nothing.
-pub(crate) fn create_tube(
-    session: &Session,
-    name: &str,
-    kind: &str,
-    options: Value,
-) -> Result<Option<Value>, Error> {
+pub(crate) fn create_tube(session: &Session, name: &str, kind: &str, options: Value) -> Made {
     let values = match session.call("queue.create_tube", vec![name.into(), kind.into(), options]) {
         Err(error) if error.kind() == Some(Kind::MadeSilently) => return Ok(None),
         answer => answer?,
@@ -222,12 +220,9 @@ pub(crate) fn take(arguments: &TakeArguments) -> anyhow::Result<Outcome> {
 fn say_why_nothing(session: &Session, tube: &str) {
     let counts = session.call("queue.statistics", vec![tube.into()]).unwrap_or_default();
     let count = |state| counts.first().and_then(|counts| inside(counts, &["tasks", state])?.as_u64());
-    let others = ["taken", "delayed", "buried"].map(|state| (count(state).unwrap_or(0), state));
-    let others: Vec<String> = others
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, state)| format!("{count} {state}"))
-        .collect();
+    let others = ["taken", "delayed", "buried"].into_iter();
+    let others = others.filter_map(|state| Some((count(state).filter(|count| *count > 0)?, state)));
+    let others: Vec<_> = others.map(|(count, state)| format!("{count} {state}")).collect();
     let others = if others.is_empty() { String::new() } else { format!("; {}", others.join(", ")) };
     eprintln!("lycosa: no task is ready in tube \"{tube}\"{others}");
 }
@@ -235,36 +230,31 @@ fn say_why_nothing(session: &Session, tube: &str) {
 /// Tasks by their ids, or by the tokens of their leases.
 type Named<'a> = (&'a [u64], &'a [String]);
 
-/// A tube whose methods a command calls.
-#[derive(Clone, Copy)]
+/// A tube whose methods a command calls, with these options.
 pub(crate) struct TubeCalls<'a> {
     pub(crate) session: &'a Session,
     pub(crate) client: &'a ClientArguments,
     pub(crate) tube: &'a str,
+    pub(crate) options: Option<Value>,
 }
 
 impl TubeCalls<'_> {
-    /// Calls a method with a subject, and an option behind it.
-    pub(crate) fn call(
-        &self,
-        name: &str,
-        subject: Value,
-        extra: Option<&Value>,
-    ) -> Result<Vec<Value>, Error> {
-        let arguments = std::iter::once(subject).chain(extra.cloned()).collect();
+    /// Calls a method with a subject, and the options behind it.
+    pub(crate) fn call(&self, name: &str, subject: Value) -> Values {
+        let arguments = std::iter::once(subject).chain(self.options.clone()).collect();
         self.session.call(&method(self.tube, name), arguments)
     }
 
+    /// Calls a method for many tasks at once.
+    pub(crate) fn call_many(&self, name: &str, ids: &[u64]) -> Values {
+        self.call(name, Value::array(ids.iter().copied()))
+    }
+
     /// Calls a method for each of the ids, or tokens of leases; goes on after one that is refused.
-    fn for_each<T: Clone + Into<Value> + Display>(
-        &self,
-        name: &str,
-        ids: &[T],
-        extra: Option<&Value>,
-    ) -> anyhow::Result<Outcome> {
+    fn for_each<T: Clone + Into<Value> + Display>(&self, name: &str, ids: &[T]) -> anyhow::Result<Outcome> {
         let mut outcome = Outcome::Done;
         for id in ids {
-            match self.call(name, id.clone().into(), extra) {
+            match self.call(name, id.clone().into()) {
                 Ok(values) => output::tasks(Task::of(&values)?.as_slice(), self.client.json, None)?,
                 Err(Error::Server { message, .. }) => {
                     eprintln!("lycosa: {} {id}: {message}", self.tube);
@@ -277,34 +267,22 @@ impl TubeCalls<'_> {
     }
 
     /// Calls a method for each task that a token or an id names.
-    pub(crate) fn for_each_named(
-        &self,
-        name: &str,
-        tasks: Named<'_>,
-        extra: Option<&Value>,
-    ) -> anyhow::Result<Outcome> {
+    pub(crate) fn for_each_named(&self, name: &str, tasks: Named<'_>) -> anyhow::Result<Outcome> {
         match tasks {
-            (ids, []) => self.for_each(name, ids, extra),
-            (_, tokens) => self.for_each(name, tokens, extra),
+            (ids, []) => self.for_each(name, ids),
+            (_, tokens) => self.for_each(name, tokens),
         }
     }
 
     /// The same, where several ids are one batch, unless the server runs the Lua module, which has no batches.
-    pub(crate) fn for_all_named(
-        &self,
-        name: &str,
-        tasks: Named<'_>,
-        extra: Option<&Value>,
-    ) -> anyhow::Result<Outcome> {
-        let (ids @ [_, _, ..], _) = tasks else { return self.for_each_named(name, tasks, extra) };
-        match self.call(&format!("{name}_many"), Value::array(ids.iter().copied()), extra) {
+    pub(crate) fn for_all_named(&self, name: &str, tasks: Named<'_>) -> anyhow::Result<Outcome> {
+        let (ids @ [_, _, ..], _) = tasks else { return self.for_each_named(name, tasks) };
+        match self.call_many(&format!("{name}_many"), ids) {
             Ok(values) => {
                 output::tasks(&Task::many_of(&values)?, self.client.json, None)?;
                 Ok(Outcome::Done)
             }
-            Err(error) if error.kind() == Some(Kind::NoSuchProcedure) => {
-                self.for_each_named(name, tasks, extra)
-            }
+            Err(error) if error.kind() == Some(Kind::NoSuchProcedure) => self.for_each_named(name, tasks),
             Err(Error::Server { message, .. }) => {
                 eprintln!("lycosa: {}: {message}", self.tube);
                 Ok(Outcome::Refused)
@@ -317,13 +295,14 @@ impl TubeCalls<'_> {
 pub(crate) fn ack(arguments: &AckArguments) -> anyhow::Result<Outcome> {
     let AckArguments { tube, tasks: NamedTasks { ids, token, session, client } } = arguments;
     let session = &Session::open_joined(client, session)?;
-    TubeCalls { session, client, tube }.for_all_named("ack", (ids, token), None)
+    TubeCalls { session, client, tube, options: None }.for_all_named("ack", (ids, token))
 }
 
 pub(crate) fn touch(arguments: &TouchArguments) -> anyhow::Result<Outcome> {
     let TouchArguments { tube, seconds: time, tasks: NamedTasks { ids, token, session, client } } = arguments;
     let session = &Session::open_joined(client, session)?;
-    TubeCalls { session, client, tube }.for_each_named("touch", (ids, token), Some(&seconds(*time)))
+    let calls = TubeCalls { session, client, tube, options: Some(seconds(*time)) };
+    calls.for_each_named("touch", (ids, token))
 }
 
 /// How long `lycosa ping` waits for a greeting before it asks whether the server is starting.
@@ -335,11 +314,8 @@ pub(crate) fn ping(client: &ClientArguments) -> anyhow::Result<Outcome> {
     if client.user.is_some() {
         elapsed = pinged(client)?;
     }
-    output::said(
-        client.json,
-        json!({ "address": client.address, "microseconds": elapsed.as_micros() as u64 }),
-        format_args!("{} answers after {elapsed:.0?}", client.address),
-    )
+    let object = json!({ "address": client.address, "microseconds": elapsed.as_micros() as u64 });
+    output::said(client.json, object, format_args!("{} answers after {elapsed:.0?}", client.address))
 }
 
 /// How long the answer to a PING takes.

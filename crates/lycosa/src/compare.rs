@@ -56,11 +56,8 @@ struct Space {
     left_out: Option<&'static str>,
 }
 
-/// The rows of a space at one server.
-struct Summary {
-    tuples: u64,
-    digest: Sha1,
-}
+/// The count and the digest of the rows of a space at one server.
+type Summary = (u64, Sha1);
 
 /// In which tuple two servers differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +113,8 @@ pub(crate) fn run(arguments: &CompareArguments) -> anyhow::Result<Outcome> {
 
 /// A space as both show it.
 type Pair = [Option<Space>; 2];
+/// The vclocks of both.
+type Clocks = [Vclock; 2];
 /// The spaces of both by their numbers.
 type Spaces = BTreeMap<u32, Pair>;
 /// Two summaries, and the first difference.
@@ -126,15 +125,15 @@ struct Compared {
     spaces: Spaces,
     verdicts: BTreeMap<u32, Comparison>,
     /// Before the last reading.
-    clocks: [Vclock; 2],
+    clocks: Clocks,
     /// Behind it.
-    later: [Vclock; 2],
+    later: Clocks,
 }
 
 /// Compares all spaces, and those with a difference again while rows are written and time is left.
 fn compare_until_same(
     servers: &[Server; 2],
-    mut clocks: [Vclock; 2],
+    mut clocks: Clocks,
     deadline: Instant,
     arguments: &CompareArguments,
 ) -> anyhow::Result<Compared> {
@@ -162,11 +161,7 @@ fn compare_until_same(
 }
 
 /// Waits until both have the same vclock.
-fn meet(
-    servers: &[Server; 2],
-    deadline: Instant,
-    arguments: &CompareArguments,
-) -> anyhow::Result<[Vclock; 2]> {
+fn meet(servers: &[Server; 2], deadline: Instant, arguments: &CompareArguments) -> anyhow::Result<Clocks> {
     loop {
         let clocks = [servers[0].vclock()?, servers[1].vclock()?];
         if clocks[0] == clocks[1] || arguments.any_vclock {
@@ -179,17 +174,13 @@ fn meet(
                 let rows: Vec<_> = rows.collect();
                 (!rows.is_empty()).then(|| format!("{} lacks {}", who.letter, rows.join(", ")))
             };
-            let [a, b] = &clocks;
-            let lacks: Vec<_> =
-                [lacks(&servers[0], a, b), lacks(&servers[1], b, a)].into_iter().flatten().collect();
+            let ([a, b], [first, second], time) = (servers, &clocks, arguments.timeout.as_secs_f64());
+            let lacks = [lacks(a, first, second), lacks(b, second, first)].into_iter().flatten();
+            let lacks = lacks.collect::<Vec<_>>().join("; ");
             bail!(
-                "the vclocks do not meet within {} s: {} is at {a}, {} at {b}: {}. Does one follow the other (see \
-                 box.info().replication)? While rows are written without a pause, make the master read-only first; \
-                 --any-vclock compares all the same",
-                arguments.timeout.as_secs_f64(),
-                servers[0],
-                servers[1],
-                lacks.join("; ")
+                "the vclocks do not meet within {time} s: {a} is at {first}, {b} at {second}: {lacks}. Does one follow the other \
+                 (see box.info().replication)? While rows are written without a pause, make the master read-only first; \
+                 --any-vclock compares all the same"
             );
         }
         thread::sleep(POLL);
@@ -284,7 +275,6 @@ fn both(servers: &[Server; 2]) -> anyhow::Result<Spaces> {
 struct Rows<'a> {
     server: &'a Server,
     space: u32,
-    key: Option<PrimaryKey>,
     pages: Option<Pages>,
     read: VecDeque<(Vec<u8>, Vec<u8>)>,
     /// Spaces whose rows of `_truncate` are not looked at.
@@ -293,10 +283,9 @@ struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     fn new(server: &'a Server, id: u32, space: &Space, sorted: bool, local: &[u64]) -> anyhow::Result<Self> {
-        let key = space.key.as_ref().map(|(key, _)| key.clone());
-        let pages = key.clone().map(|key| Pages::new(id, key));
+        let pages = space.key.clone().map(|(key, _)| Pages::new(id, key));
         let local = if id == TRUNCATE { local.to_vec() } else { Vec::new() };
-        let mut rows = Self { server, space: id, key, pages, read: VecDeque::new(), local };
+        let mut rows = Self { server, space: id, pages, read: VecDeque::new(), local };
         if sorted {
             while rows.page()? {}
             rows.read.make_contiguous().sort_unstable();
@@ -306,7 +295,7 @@ impl<'a> Rows<'a> {
 
     /// Reads a page; whether there was one.
     fn page(&mut self) -> anyhow::Result<bool> {
-        let (Some(pages), Some(key)) = (&mut self.pages, &self.key) else { return Ok(false) };
+        let Some(pages) = &mut self.pages else { return Ok(false) };
         let Some(page) = pages.next(&self.server.session)? else {
             self.pages = None;
             return Ok(false);
@@ -315,7 +304,7 @@ impl<'a> Rows<'a> {
             if number(tuple, 0).is_some_and(|first| self.local.contains(&first)) {
                 continue;
             }
-            let key = key.of(tuple).context("a tuple without a key")?;
+            let key = pages.key.of(tuple).context("a tuple without a key")?;
             self.read.push_back((key, tuple.bytes().to_vec()));
         }
         Ok(true)
@@ -348,8 +337,8 @@ fn compare(servers: &[Server; 2], id: u32, pair: &Pair, spaces: &Spaces) -> anyh
     }
     match read(servers, id, pair, spaces) {
         Ok((summaries, first)) => {
-            let sides = summaries
-                .map(|side| side.map(|side| (side.tuples, payload::hexadecimal(&side.digest.finalize()))));
+            let whole = |(tuples, digest): Summary| (tuples, payload::hexadecimal(&digest.finalize()));
+            let sides = summaries.map(|side| side.map(whole));
             let verdict = if sides[0] == sides[1] { Verdict::Same } else { Verdict::Different };
             Ok(Comparison { name, sides, first, verdict })
         }
@@ -372,15 +361,15 @@ fn read(servers: &[Server; 2], id: u32, pair: &Pair, spaces: &Spaces) -> anyhow:
         pair[side].as_ref().map(|space| Rows::new(&servers[side], id, space, sorted, &local)).transpose()
     };
     let [mut a, mut b] = [open(0)?, open(1)?];
-    let mut sides = [&a, &b].map(|rows| rows.as_ref().map(|_| Summary { tuples: 0, digest: Sha1::new() }));
+    let mut sides = [&a, &b].map(|rows| rows.as_ref().map(|_| (0, Sha1::new())));
     let mut first = None;
     loop {
         let next = |rows: &mut Option<Rows<'_>>| rows.as_mut().map_or(Ok(None), Rows::next);
         let rows = [next(&mut a)?, next(&mut b)?];
         for (row, side) in rows.iter().zip(&mut sides) {
-            if let (Some((_, tuple)), Some(side)) = (row, side) {
-                side.tuples += 1;
-                side.digest.update(tuple);
+            if let (Some((_, tuple)), Some((tuples, digest))) = (row, side) {
+                *tuples += 1;
+                digest.update(tuple);
             }
         }
         if rows == [None, None] {
@@ -393,13 +382,10 @@ fn read(servers: &[Server; 2], id: u32, pair: &Pair, spaces: &Spaces) -> anyhow:
             [Some((a, _)), Some((other, _))] if a == other => (a, Difference::Changed),
             [Some((key, _)), None] => (key, Difference::OnlyIn('A')),
             [None, Some((key, _))] => (key, Difference::OnlyIn('B')),
-            [Some((ours, _)), Some((theirs, _))] => {
-                if b.as_ref().map_or(Ok(false), |b| b.has(ours))? {
-                    (theirs, Difference::OnlyIn('B'))
-                } else {
-                    (ours, Difference::OnlyIn('A'))
-                }
-            }
+            [Some((ours, _)), Some((theirs, _))] => match b.as_ref().map_or(Ok(false), |b| b.has(ours))? {
+                true => (theirs, Difference::OnlyIn('B')),
+                false => (ours, Difference::OnlyIn('A')),
+            },
             [None, None] => continue,
         };
         first = Some((Value::decode(key)?, difference));
@@ -450,7 +436,7 @@ impl Comparison {
 }
 
 /// At which vclocks the spaces were read, in words.
-fn at_vclocks(before: &[Vclock; 2], later: &[Vclock; 2]) -> String {
+fn at_vclocks(before: &Clocks, later: &Clocks) -> String {
     match (before[0] == before[1], before == later) {
         (true, true) => format!("at vclock {}", before[0]),
         (true, false) if later[0] == later[1] => format!("between vclocks {} and {}", before[0], later[0]),

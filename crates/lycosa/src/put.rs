@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use anyhow::Context;
 use lycosa_client::{Error, Kind, TubeType, Value};
 
-use crate::arguments::{PayloadType, PutArguments};
+use crate::arguments::PutArguments;
 use crate::commands::{bytes_bar, create_tube, flag, options};
 use crate::line_tally::Tally;
 use crate::outcome::{Outcome, Usage};
@@ -41,7 +41,16 @@ pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
     }
     let options = options_of(arguments);
     tube_options::check(&session, &arguments.tube, &options)?;
-    let mut putter = Putter::new(&session, arguments, options);
+    let mut putter = Putter {
+        session: &session,
+        arguments,
+        options,
+        batch: Vec::new(),
+        batch_bytes: 0,
+        pending: VecDeque::new(),
+        tally: Tally::default(),
+        unwritten: None,
+    };
     let paths = arguments.file.iter().map(|path| path.display().to_string());
     let mut input = paths.collect::<Vec<_>>().join(" ");
     if arguments.lines
@@ -83,7 +92,7 @@ pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
             putter.add(content)?;
         }
     }
-    putter.finish(arguments, &input)
+    putter.finish(&input)
 }
 
 /// The options of each put.
@@ -115,15 +124,8 @@ pub(crate) fn prompt(what: &str) {
 /// Puts tasks with many calls under way, and prints the ids in the order of the payloads.
 struct Putter<'a> {
     session: &'a Session,
-    tube: String,
+    arguments: &'a PutArguments,
     options: Value,
-    payload: PayloadType,
-    json: bool,
-    waits: bool,
-    /// Ids of lines are counted, not printed, unless asked for with `--json`.
-    quiet: bool,
-    /// Tasks of a call.
-    batch_size: usize,
     /// The tasks of the next call, and their bytes.
     batch: Vec<Value>,
     batch_bytes: usize,
@@ -140,25 +142,7 @@ struct PendingPut {
     call: tokio::task::JoinHandle<Result<Vec<Value>, Error>>,
 }
 
-impl<'a> Putter<'a> {
-    fn new(session: &'a Session, arguments: &PutArguments, options: Value) -> Self {
-        Putter {
-            session,
-            tube: arguments.tube.clone(),
-            options,
-            payload: arguments.payload,
-            json: arguments.client.json,
-            waits: arguments.timeout.is_some(),
-            quiet: arguments.lines && !arguments.client.json,
-            batch_size: arguments.batch as usize,
-            batch: Vec::new(),
-            batch_bytes: 0,
-            pending: VecDeque::new(),
-            tally: Tally::default(),
-            unwritten: None,
-        }
-    }
-
+impl Putter<'_> {
     /// Whether a task was refused, so that no more are read.
     fn has_failed(&self) -> bool {
         !self.tally.is_clean()
@@ -169,7 +153,7 @@ impl<'a> Putter<'a> {
             return Ok(());
         }
         let length = bytes.len();
-        let payload = match payload::from_bytes(bytes, self.payload) {
+        let payload = match payload::from_bytes(bytes, self.arguments.payload) {
             Ok(payload) => payload,
             Err(error) => {
                 // What stands before it in the batch is put.
@@ -182,7 +166,7 @@ impl<'a> Putter<'a> {
         self.batch.push(payload);
         self.batch_bytes += length;
         self.tally.last += 1;
-        if self.batch.len() == self.batch_size || self.batch_bytes >= BATCH_BYTES {
+        if self.batch.len() == self.arguments.batch as usize || self.batch_bytes >= BATCH_BYTES {
             self.send_batch()?;
         }
         Ok(())
@@ -192,22 +176,21 @@ impl<'a> Putter<'a> {
         let mut batch = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;
         let tasks = self.tally.last - batch.len() as u64 + 1..=self.tally.last;
-        let (name, payload) = match batch.pop() {
-            None => return Ok(()),
-            Some(payload) if self.batch_size == 1 => ("put", payload),
-            Some(last) => {
-                batch.push(last);
-                ("put_many", Value::Array(batch))
-            }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let (name, payload) = match self.arguments.batch {
+            1 => ("put", batch.remove(0)),
+            _ => ("put_many", Value::Array(batch)),
         };
         let (runtime, connection) = self.session.parts();
-        let (connection, name) = (connection.clone(), method(&self.tube, name));
+        let (connection, name) = (connection.clone(), method(&self.arguments.tube, name));
         let arguments = vec![payload, self.options.clone()];
         let call = runtime.spawn(async move { connection.call(&name, arguments).await?.values() });
         self.pending.push_back(PendingPut { tasks, call });
-        let limit = match self.waits {
-            true => 1,
-            false => (PUTS_IN_FLIGHT / self.batch_size).max(BATCHES_IN_FLIGHT),
+        let limit = match self.arguments.timeout {
+            Some(_) => 1,
+            None => (PUTS_IN_FLIGHT / self.arguments.batch as usize).max(BATCHES_IN_FLIGHT),
         };
         while self.pending.len() >= limit {
             self.finish_oldest()?;
@@ -227,9 +210,9 @@ impl<'a> Putter<'a> {
             }
             // Programs that print a list, such as `redis-cli --raw`, print an empty line if it is empty.
             if bytes == 0 && matches!(&line[..], b"\n" | b"\r\n") && input.fill_buf()?.is_empty() {
+                let tube = &self.arguments.tube;
                 eprintln!(
-                    "lycosa: there is one line, and it is empty: that is no task. For a task with an empty payload: lycosa put {} \"\"",
-                    self.tube
+                    "lycosa: there is one line, and it is empty: that is no task. For a task with an empty payload: lycosa put {tube} \"\""
                 );
                 break;
             }
@@ -256,7 +239,7 @@ impl<'a> Putter<'a> {
                 // Of many puts in the air the first is explained.
                 let reason = match is_of_server && self.has_failed() {
                     true => error,
-                    false => self.session.explain(&method(&self.tube, "put"), error),
+                    false => self.session.explain(&method(&self.arguments.tube, "put"), error),
                 };
                 match is_of_server {
                     true => self.tally.refused_for_now(tasks, reason.to_string()),
@@ -271,7 +254,7 @@ impl<'a> Putter<'a> {
                 return Ok(());
             }
         };
-        let put = match self.batch_size {
+        let put = match self.arguments.batch {
             1 => Task::of(&values)?.into_iter().collect(),
             _ => Task::many_of(&values)?,
         };
@@ -281,31 +264,38 @@ impl<'a> Putter<'a> {
             return Ok(());
         }
         self.tally.stored(tasks);
-        for task in put.iter().filter(|_| !self.quiet) {
+        let (json, quiet) = (self.arguments.client.json, self.is_quiet());
+        for task in put.iter().filter(|_| !quiet) {
             if self.unwritten.is_none() {
-                let written = if self.json { output::line(task.json(None)) } else { output::line(task.id) };
+                let written = if json { output::line(task.json(None)) } else { output::line(task.id) };
                 self.unwritten = written.err();
             }
         }
         Ok(())
     }
 
+    /// Ids of lines are counted, not printed, unless asked for with `--json`.
+    fn is_quiet(&self) -> bool {
+        self.arguments.lines && !self.arguments.client.json
+    }
+
     /// Sends the rest, waits for all answers and prints the number of stored, refused and doubtful tasks.
-    fn finish(mut self, arguments: &PutArguments, input: &str) -> anyhow::Result<Outcome> {
+    fn finish(mut self, input: &str) -> anyhow::Result<Outcome> {
+        let PutArguments { tube, file, lines, client, .. } = self.arguments;
         self.send_batch()?;
         while !self.pending.is_empty() {
             self.finish_oldest()?;
         }
         let stored = counted(self.tally.stored_count(), "task");
-        if self.quiet && self.unwritten.is_none() {
+        if self.is_quiet() && self.unwritten.is_none() {
             self.unwritten = output::line(format_args!("put {stored}")).err();
         }
-        let unit = if arguments.lines { "line" } else { "task" };
-        let go_on = |line| match arguments.file.len() {
-            2.. => format!("cat {input} | tail -n +{line} | lycosa put {} --lines", self.tube),
-            _ => format!("tail -n +{line} {input} | lycosa put {} --lines", self.tube),
+        let unit = if *lines { "line" } else { "task" };
+        let go_on = |line| match file.len() {
+            2.. => format!("cat {input} | tail -n +{line} | lycosa put {tube} --lines"),
+            _ => format!("tail -n +{line} {input} | lycosa put {tube} --lines"),
         };
-        let Some(error) = self.unwritten else { return Ok(self.tally.report(unit, go_on, self.json)?) };
+        let Some(error) = self.unwritten else { return Ok(self.tally.report(unit, go_on, client.json)?) };
         // A reader that has had enough of the ids is no fault.
         if error.kind() != io::ErrorKind::BrokenPipe {
             eprintln!("lycosa: {stored} stored all the same");

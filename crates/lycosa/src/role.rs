@@ -67,25 +67,23 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> anyhow::Result<Outcome> {
             } else {
                 "see box.info().replication and the log"
             };
+            let (status, time) = (text("status"), arguments.timeout.as_secs_f64());
             bail!(
-                "the server was told to take writes, but its queue is in state {state} and its status is {} after {} s: \
-                 {advice}",
-                text("status"),
-                arguments.timeout.as_secs_f64()
+                "the server was told to take writes, but its queue is in state {state} and its status is {status} after {time} s: \
+                 {advice}"
             );
         }
         thread::sleep(POLL);
     };
     let info = info(&session)?;
     let clock = clock_of(&info);
+    let time = began.elapsed().as_secs_f64();
     if arguments.server.client.json {
-        output::line(json!({
-            "promoted": was_read_only, "state": state, "vclock": output::vclock(&clock), "seconds": began.elapsed().as_secs_f64(),
-        }))?;
+        let clock = output::vclock(&clock);
+        output::line(json!({ "promoted": was_read_only, "state": state, "vclock": clock, "seconds": time }))?;
     } else if was_read_only {
         output::line(format_args!(
-            "the server takes writes since {:.3} s after the command; its queue is {state}, its vclock {clock}",
-            began.elapsed().as_secs_f64(),
+            "the server takes writes since {time:.3} s after the command; its queue is {state}, its vclock {clock}"
         ))?;
         warn_of_next_start("false");
     } else {
@@ -261,11 +259,10 @@ fn wait_for(session: &Session, text: &str, timeout: Duration) -> anyhow::Result<
             return Ok(());
         }
         if began.elapsed() > timeout {
+            let (time, lacks) = (timeout.as_secs_f64(), lacks.join(", "));
             bail!(
-                "the server is at {reached} after {} s and lacks rows of instance {}; it was not promoted. Is it still following \
-                 its master? See box.info().replication",
-                timeout.as_secs_f64(),
-                lacks.join(", ")
+                "the server is at {reached} after {time} s and lacks rows of instance {lacks}; it was not promoted. Is it still \
+                 following its master? See box.info().replication"
             );
         }
         thread::sleep(POLL);

@@ -23,7 +23,7 @@ pub(crate) const SECRETS: [&str; 2] = [PASSWORD_VARIABLE, "LYCOSA_REPLICATION"];
 const REPLY_MARGIN: Duration = Duration::from_secs(5);
 
 /// The values of a reply.
-type Values = Result<Vec<Value>, Error>;
+pub(crate) type Values = Result<Vec<Value>, Error>;
 
 /// A connected command.
 pub(crate) struct Session {
@@ -121,10 +121,10 @@ impl Session {
 
     /// The same, in the queue session that the arguments name.
     pub(crate) fn open_joined(
-        arguments: &ClientArguments,
+        client: &ClientArguments,
         session: &SessionArguments,
     ) -> anyhow::Result<Session> {
-        let opened = Session::open(arguments)?;
+        let opened = Session::open(client)?;
         let Some(hex) = &session.session else { return Ok(opened) };
         let uuid =
             parse_hex(hex).with_context(|| format!("--session {hex}: expected 32 hexadecimal digits"))?;

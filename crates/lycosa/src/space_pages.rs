@@ -66,7 +66,7 @@ impl PrimaryKey {
 /// The tuples of a space in the order of its primary key.
 pub(crate) struct Pages {
     space: u32,
-    key: PrimaryKey,
+    pub(crate) key: PrimaryKey,
     limit: u32,
     /// The key after which the next page begins, as an array.
     after: Option<Vec<u8>>,

@@ -61,11 +61,8 @@ pub(crate) fn explain(arguments: &ExplainArguments) -> anyhow::Result<Outcome> {
             ["ready", "taken", "delayed", "buried"].map(|name| format!("{} {name}", number_of(tasks, name)));
         format!(": {}", counts.join(", "))
     });
-    output::line(format_args!(
-        "{title}tube {tube}{}{}",
-        state.unwrap_or_default(),
-        tasks.unwrap_or_default()
-    ))?;
+    let (state, tasks) = (state.unwrap_or_default(), tasks.unwrap_or_default());
+    output::line(format_args!("{title}tube {tube}{state}{tasks}"))?;
     let reasons = array_of(&reply, "reasons");
     for reason in reasons {
         output::line(format_args!("  {}", one_line(text_of(reason, "text"), usize::MAX)))?;

@@ -12,9 +12,6 @@ use clap::ColorChoice;
 
 use lycosa_server::logging::is_harmless;
 
-/// Bytes of a character at most.
-const LONGEST: usize = 4;
-
 /// Standard output, as long as it is held.
 pub(crate) type Stdout = Output<StdoutLock<'static>>;
 
@@ -103,32 +100,19 @@ impl<W: Write> Write for Output<W> {
         if !self.escapes {
             return self.inner.write(bytes);
         }
-        let joined;
-        let mut rest = bytes;
-        if !self.cut.is_empty() {
-            joined = [self.cut.as_slice(), bytes].concat();
-            self.cut.clear();
-            rest = &joined;
-        }
-        let mut shown = Vec::with_capacity(rest.len());
-        while !rest.is_empty() {
-            match std::str::from_utf8(rest) {
-                Ok(text) => {
-                    escape(text, &mut shown);
-                    break;
-                }
-                Err(error) => {
-                    let (text, behind) = rest.split_at(error.valid_up_to());
-                    escape(std::str::from_utf8(text).unwrap_or_default(), &mut shown);
-                    let Some(wrong) = error.error_len() else {
-                        self.cut.extend_from_slice(&behind[..behind.len().min(LONGEST)]);
-                        break;
-                    };
-                    for byte in &behind[..wrong] {
-                        write!(shown, "\\x{byte:02x}")?;
-                    }
-                    rest = &behind[wrong..];
-                }
+        let joined = [std::mem::take(&mut self.cut).as_slice(), bytes].concat();
+        let mut shown = Vec::with_capacity(joined.len());
+        let mut chunks = joined.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            escape(chunk.valid(), &mut shown);
+            let wrong = chunk.invalid();
+            let is_cut = std::str::from_utf8(wrong).is_err_and(|error| error.error_len().is_none());
+            if is_cut && chunks.peek().is_none() {
+                self.cut.extend_from_slice(wrong);
+                break;
+            }
+            for byte in wrong {
+                write!(shown, "\\x{byte:02x}")?;
             }
         }
         self.inner.write_all(&shown)?;
@@ -152,10 +136,9 @@ impl<W: Write> Drop for Output<W> {
 
 fn escape(text: &str, out: &mut Vec<u8>) {
     for character in text.chars() {
-        if is_harmless(character) {
-            out.extend_from_slice(character.encode_utf8(&mut [0; LONGEST]).as_bytes());
-        } else {
-            out.extend_from_slice(format!("\\u{:04x}", u32::from(character)).as_bytes());
+        match is_harmless(character) {
+            true => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+            false => out.extend_from_slice(format!("\\u{:04x}", u32::from(character)).as_bytes()),
         }
     }
 }

@@ -30,14 +30,14 @@ pub(crate) fn run(command: UserCommand) -> anyhow::Result<Outcome> {
             // A user with half of the grants is worse than none.
             grant(&session, &name, &role, &tube).map_err(|error| {
                 let dropped = session.call("box.schema.user.drop", vec![name.as_str().into()]);
-                error.context(dropped.map_or_else(
-                    |error| {
+                error.context(match dropped {
+                    Ok(_) => format!("user {name} was not added"),
+                    Err(error) => {
                         format!(
                             "user {name} was added without all grants, and cannot be dropped again: {error}"
                         )
-                    },
-                    |_| format!("user {name} was not added"),
-                ))
+                    }
+                })
             })?;
             said(admin.json, &name, "added")
         }

@@ -199,11 +199,16 @@ impl Cat<'_> {
 }
 
 fn head(index: u64, term: u64, payload: &Payload, state: EntryState) -> Line {
-    let (kind, text) = match payload {
-        Payload::Nothing => ("nothing", ": nothing".to_owned()),
-        Payload::Rows(_) => ("rows", String::new()),
-        Payload::Level(level) => ("level", format!(": the group rises to level {level}")),
-        Payload::Change(change) => ("members", format!(": {}", change_text(change))),
+    let (kind, text, more) = match payload {
+        Payload::Nothing => ("nothing", ": nothing".to_owned(), None),
+        Payload::Rows(_) => ("rows", String::new(), None),
+        Payload::Level(level) => {
+            ("level", format!(": the group rises to level {level}"), Some(("level", Json::from(*level))))
+        }
+        Payload::Change(change) => {
+            let text = change_text(change);
+            ("members", format!(": {text}"), Some(("change", Json::from(text))))
+        }
     };
     let mark = match state {
         EntryState::Committed => "",
@@ -211,10 +216,8 @@ fn head(index: u64, term: u64, payload: &Payload, state: EntryState) -> Line {
         EntryState::GaveWay => " (gave way to other entries)",
     };
     let mut json = json!({"index": index, "term": term, "state": state_name(state), "kind": kind});
-    match payload {
-        Payload::Level(level) => json["level"] = (*level).into(),
-        Payload::Change(change) => json["change"] = change_text(change).into(),
-        Payload::Nothing | Payload::Rows(_) => {}
+    if let Some((name, value)) = more {
+        json[name] = value;
     }
     Line { word: "entry", text: format!("{index} of term {term}{mark}{text}"), json }
 }
@@ -235,33 +238,29 @@ fn cut(from: u64, to: u64) -> Line {
 
 /// A record that is no entry.
 fn other(record: &LogRecord) -> Line {
-    let vote = |vote: u64| if vote == 0 { "no vote".to_owned() } else { format!("vote for node {vote}") };
+    let stand = |(term, vote, commit): (u64, u64, u64)| {
+        let vote = if vote == 0 { "no vote".to_owned() } else { format!("vote for node {vote}") };
+        format!("term {term}, {vote}, committed up to {commit}")
+    };
     match record {
         LogRecord::Begin(begin) => {
-            let (identity, ballot, last) = (begin.identity, begin.ballot, begin.last);
-            Line {
-                word: "begin",
-                text: format!(
-                    "node {} of group {}, level {}; behind entry {} of term {}; term {}, {}, committed up to {}",
-                    identity.node,
-                    identity.group,
-                    begin.level,
-                    last.index,
-                    last.term,
-                    ballot.term,
-                    vote(ballot.vote),
-                    ballot.commit
-                ),
-                json: json!({
-                    "group": identity.group.to_string(), "node": identity.node, "rank": identity.rank, "level": begin.level,
-                    "last_index": last.index, "last_term": last.term, "term": ballot.term, "vote": ballot.vote,
-                    "committed": ballot.commit,
-                }),
-            }
+            let (identity, ballot, last, level) = (begin.identity, begin.ballot, begin.last, begin.level);
+            let (node, group) = (identity.node, identity.group.to_string());
+            let text = format!(
+                "node {node} of group {group}, level {level}; behind entry {} of term {}; {}",
+                last.index,
+                last.term,
+                stand((ballot.term, ballot.vote, ballot.commit))
+            );
+            let json = json!({
+                "group": group, "node": node, "rank": identity.rank, "level": level, "last_index": last.index,
+                "last_term": last.term, "term": ballot.term, "vote": ballot.vote, "committed": ballot.commit,
+            });
+            Line { word: "begin", text, json }
         }
         LogRecord::Ballot(ballot) => Line {
             word: "ballot",
-            text: format!("term {}, {}, committed up to {}", ballot.term, vote(ballot.vote), ballot.commit),
+            text: stand((ballot.term, ballot.vote, ballot.commit)),
             json: json!({"term": ballot.term, "vote": ballot.vote, "committed": ballot.commit}),
         },
         LogRecord::Reset(position) => Line {

@@ -38,6 +38,12 @@ struct Server {
     child: Option<Child>,
 }
 
+impl Server {
+    fn pid(&self) -> u32 {
+        self.child.as_ref().map_or(0, Child::id)
+    }
+}
+
 impl Drop for Demo {
     fn drop(&mut self) {
         for server in &mut self.servers {
@@ -76,20 +82,17 @@ pub(super) fn run() -> anyhow::Result<Outcome> {
         })?;
     }
     let addresses: Vec<&str> = demo.servers.iter().map(|server| server.listen.as_str()).collect();
-    let all = addresses.join(",");
+    let (all, second) = (addresses.join(","), addresses[1]);
+    let (folder, pid) = (demo.servers[1].folder.display(), demo.servers[0].pid());
     output::line("three servers act as one:")?;
     for server in &demo.servers {
-        let pid = server.child.as_ref().map_or(0, Child::id);
+        let pid = server.pid();
         output::line(format_args!("  {}   pid {pid}, data in {}", server.listen, server.folder.display()))?;
     }
     output::line(format_args!(
-        "\nTry it from another terminal:\n\n  lycosa put mail hello --create --address {}\n  lycosa cluster status --data-dir {}\n  \
-         kill -9 {}\n  lycosa take mail --address {}\n\nAny of the addresses serves. To leave out the one that was killed: {all}\nCtrl-C \
-         ends it and removes the folders.",
-        addresses[1],
-        demo.servers[1].folder.display(),
-        demo.servers[0].child.as_ref().map_or(0, Child::id),
-        addresses[1],
+        "\nTry it from another terminal:\n\n  lycosa put mail hello --create --address {second}\n  lycosa cluster status --data-dir \
+         {folder}\n  kill -9 {pid}\n  lycosa take mail --address {second}\n\nAny of the addresses serves. To leave out the one that was \
+         killed: {all}\nCtrl-C ends it and removes the folders."
     ))?;
     demo.wait()
 }

@@ -8,16 +8,6 @@ use super::change::{Control, Counted, Order};
 use super::words::visible;
 use crate::values::{priority, span};
 
-/// The subject of a change.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Subject {
-    Tasks(Order),
-    Pause { tube: String, is_paused: bool },
-    Undo { tube: String, job: u64 },
-    Cancel { tube: String, job: u64 },
-    Transfer { node: u64 },
-}
-
 /// Where the change is: its form, the server that was asked, a dry run that has counted, a job, or a refusal.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Stage {
@@ -33,7 +23,8 @@ pub(super) enum Stage {
 pub(super) struct Dialog {
     pub(super) title: String,
     pub(super) says: &'static str,
-    pub(super) subject: Subject,
+    /// The question or order that Enter sends, once the fields are filled in.
+    pub(super) ask: Ask,
     /// Names and texts.
     pub(super) fields: Vec<(&'static str, String)>,
     pub(super) focus: usize,
@@ -63,9 +54,9 @@ fn says(operation: &Operation) -> (&'static str, &'static str) {
 }
 
 impl Dialog {
-    fn new(title: String, says: &'static str, subject: Subject, fields: &[&'static str]) -> Self {
+    fn new(title: String, says: &'static str, ask: Ask, fields: &[&'static str]) -> Self {
         let fields = fields.iter().map(|name| (*name, String::new())).collect();
-        Self { title, says, subject, fields, focus: 0, stage: Stage::Form, notice: None }
+        Self { title, says, ask, fields, focus: 0, stage: Stage::Form, notice: None }
     }
 
     pub(super) fn order(order: Order, what: &str) -> Self {
@@ -76,7 +67,7 @@ impl Dialog {
             Operation::Reschedule { .. } => &[DELAY, PRIORITY, REASON],
             _ => &[REASON],
         };
-        Self::new(title, says, Subject::Tasks(order), fields)
+        Self::new(title, says, Ask::Count(order), fields)
     }
 
     pub(super) fn pause(tube: &str, is_paused: bool) -> Self {
@@ -87,38 +78,33 @@ impl Dialog {
             ),
             false => ("Resume", "The tube hands out tasks again, to waiting calls at once."),
         };
-        let subject = Subject::Pause { tube: tube.to_owned(), is_paused };
-        Self::new(format!("{name}: tube {}", visible(tube)), says, subject, &[REASON])
+        let ask = Ask::Pause { tube: tube.to_owned(), is_paused, reason: None };
+        Self::new(format!("{name}: tube {}", visible(tube)), says, ask, &[REASON])
     }
 
     pub(super) fn undo(tube: &str, job: u64) -> Self {
         let title = format!("Undo job {job} of {}", visible(tube));
         let says = "A task comes back unless something has happened to it since.";
-        Self::new(title, says, Subject::Undo { tube: tube.to_owned(), job }, &[])
+        Self::new(title, says, Ask::Undo { tube: tube.to_owned(), job }, &[])
     }
 
     pub(super) fn cancel(tube: &str, job: u64) -> Self {
         let title = format!("Cancel job {job} of {}", visible(tube));
         let says = "Tasks that it has changed stay changed; an undo brings them back.";
-        Self::new(title, says, Subject::Cancel { tube: tube.to_owned(), job }, &[])
+        let ask = Ask::Control { tube: tube.to_owned(), job, action: Control::Cancel };
+        Self::new(title, says, ask, &[])
     }
 
     pub(super) fn transfer(node: u64, address: &str) -> Self {
         let title = format!("Transfer: node {node} at {} leads", visible(address));
         let says = "Clients go on at the new leader. A call in flight may get OUTCOME_UNKNOWN.";
-        Self::new(title, says, Subject::Transfer { node }, &[REASON])
+        Self::new(title, says, Ask::Transfer { node, reason: None }, &[REASON])
     }
 
     /// The text of a field, unless it is empty.
     fn field(&self, wanted: &str) -> Option<&str> {
         let found = self.fields.iter().find(|(name, _)| *name == wanted);
         found.map(|(_, text)| text.as_str()).filter(|text| !text.is_empty())
-    }
-
-    /// The fault of the fields, if they have one.
-    pub(super) fn fault(&self) -> Option<String> {
-        let Subject::Tasks(order) = &self.subject else { return None };
-        self.operation(&order.operation).err()
     }
 
     /// The operation with what the fields say.
@@ -142,24 +128,20 @@ impl Dialog {
         }
     }
 
-    /// The next step: the count, or the change itself where there is nothing to count.
-    pub(super) fn begin(&mut self) -> Ask {
-        self.stage = Stage::Waiting;
-        self.notice = None;
-        let reason = self.field(REASON).map(str::to_owned);
-        match self.subject.clone() {
-            Subject::Tasks(mut order) => {
-                if let Ok(operation) = self.operation(&order.operation) {
-                    order = Order { operation, reason, ..order };
-                    self.subject = Subject::Tasks(order.clone());
-                }
-                Ask::Count(order)
+    /// The next step: the count, or the change itself where there is nothing to count. The error is the fault of the fields.
+    pub(super) fn begin(&mut self) -> Result<Ask, String> {
+        let given = self.field(REASON).map(str::to_owned);
+        let mut ask = self.ask.clone();
+        match &mut ask {
+            Ask::Count(order) => {
+                order.operation = self.operation(&order.operation)?;
+                order.reason = given;
             }
-            Subject::Pause { tube, is_paused } => Ask::Pause { tube, is_paused, reason },
-            Subject::Undo { tube, job } => Ask::Undo { tube, job },
-            Subject::Cancel { tube, job } => Ask::Control { tube, job, action: Control::Cancel },
-            Subject::Transfer { node } => Ask::Transfer { node, reason },
+            Ask::Pause { reason, .. } | Ask::Transfer { reason, .. } => *reason = given,
+            _ => {}
         }
+        (self.stage, self.notice, self.ask) = (Stage::Waiting, None, ask.clone());
+        Ok(ask)
     }
 
     pub(super) fn type_in(&mut self, key: KeyCode) {

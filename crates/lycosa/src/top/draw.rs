@@ -9,12 +9,12 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span as Piece};
 use unicode_width::UnicodeWidthStr;
 
+use super::ask::Ask;
 use super::change::{Counted, tasks};
-use super::dialog::{Dialog, Stage, Subject};
-use super::model::{Model, SAMPLES, SORTS, Span};
+use super::dialog::{Dialog, Stage};
+use super::model::{Model, SAMPLES, SORTS};
 use super::place::Place;
 use super::words::{NO_ISSUES, visible};
-use crate::arguments::HistorySpan;
 use crate::curves::{self, STATES};
 use crate::listing::one_line;
 use crate::values::{bytes, cell, count, lapse, rate};
@@ -330,11 +330,9 @@ fn seen(model: &Model, name: &str) -> [Panel; 2] {
 /// Curves of a tube, or of all under the empty name.
 fn curves_of(canvas: Canvas<'_>, name: &str, tasks: Tasks, history: Option<&History>) -> Lines {
     let Canvas { model, theme, width, height } = canvas;
-    let kept = |span| history.map(|history| curves::panels(history, tasks, model.now(), span));
     let found = match model.span {
-        Span::Minute => Some(seen(model, name)),
-        Span::Hour => kept(HistorySpan::Hour),
-        Span::Day => kept(HistorySpan::Day),
+        None => Some(seen(model, name)),
+        Some(span) => history.map(|history| curves::panels(history, tasks, model.now(), span)),
     };
     let Some(panels) = found else {
         let text = "The server keeps no history of this tube: it keeps those of the 100 busiest ones.";
@@ -436,7 +434,7 @@ fn dialog_lines(dialog: &Dialog, theme: Theme, width: usize) -> Lines {
     }
     lines.push(Line::default());
     let (text, gravity) = match &dialog.stage {
-        Stage::Form if matches!(dialog.subject, Subject::Tasks(_)) => {
+        Stage::Form if matches!(dialog.ask, Ask::Count(_)) => {
             ("Enter counts the tasks first; nothing is changed yet. Esc leaves.".to_owned(), None)
         }
         Stage::Form => ("Enter does it. Esc leaves.".to_owned(), None),

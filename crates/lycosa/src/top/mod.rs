@@ -27,7 +27,7 @@ use ratatui::text::Line;
 use serde_json::Value as Json;
 use tokio::sync::mpsc::unbounded_channel;
 
-use crate::arguments::TopArguments;
+use crate::arguments::{HistorySpan, TopArguments};
 use crate::outcome::{Outcome, Usage};
 use crate::{explain, output, payload, session, terminal};
 use ask::Ask;
@@ -101,7 +101,7 @@ fn gather_issues(status: &mut Json) -> Vec<Json> {
 }
 
 async fn print_screen(client: &Client, mut model: Model) -> anyhow::Result<Outcome> {
-    model.span = model::Span::Hour;
+    model.span = Some(HistorySpan::Hour);
     let (send, _) = unbounded_channel();
     for ask in model.tick() {
         let answer = ask::answer(client, ask, &send).await.map_err(explained)?;

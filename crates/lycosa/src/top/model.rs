@@ -9,8 +9,9 @@ use lycosa_client::TubeJob;
 use lycosa_metrics::{Election, History, Snapshot, Tube};
 
 use super::ask::{Answer, Ask};
-use super::dialog::{Dialog, Stage, Subject};
+use super::dialog::{Dialog, Stage};
 use super::place::{Place, Stop};
+use crate::arguments::HistorySpan;
 use crate::listing::natural;
 use crate::values::count;
 
@@ -23,15 +24,6 @@ const LARGE: usize = 64 << 10;
 /// Columns by which tubes may be sorted.
 pub(super) const SORTS: [&str; 9] =
     ["name", "ready", "taken", "delayed", "buried", "put/s", "take/s", "ack/s", "oldest"];
-
-/// The span of curves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Span {
-    #[default]
-    Minute,
-    Hour,
-    Day,
-}
 
 /// Tasks by state, and puts, takes and acks so far, at a moment.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +56,8 @@ pub(super) struct Model {
     pub(super) notice: Option<String>,
     pub(super) prompt: Option<Prompt>,
     pub(super) dialog: Option<Dialog>,
-    pub(super) span: Span,
+    /// The span of curves; `None` is the last minute.
+    pub(super) span: Option<HistorySpan>,
     pub(super) tubes_filter: String,
     /// A place in [`SORTS`], and whether the largest stands first.
     pub(super) sort: (usize, bool),
@@ -224,7 +217,7 @@ impl Model {
                 let is_of =
                     |dialog: &mut Dialog| matches!(dialog.stage, Stage::Waiting | Stage::Running { .. });
                 let ended = self.dialog.take_if(is_of);
-                let is_tasks = matches!(&ended, Some(Dialog { subject: Subject::Tasks(_), .. }));
+                let is_tasks = matches!(&ended, Some(Dialog { ask: Ask::Count(_), .. }));
                 if let (true, Place::Tasks(view)) = (is_tasks, &mut self.stop_mut().place) {
                     view.marked.clear();
                 }

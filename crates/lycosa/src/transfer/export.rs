@@ -21,7 +21,7 @@ use crate::explain::missing_tube;
 use crate::outcome::Outcome;
 use crate::session::Session;
 use crate::space_pages::{LE, Pages, number, select, shown_text, space, text, tuples};
-use crate::values::{counted, text_of};
+use crate::values::{counted, inside, text_of};
 use crate::{output, terminal};
 
 /// The space with a row for every tube: name, number, name of the space, type, options.
@@ -35,10 +35,8 @@ const ADVICE: &str = "reading tubes takes the right to read their spaces; on the
 /// A row of `_queue`.
 #[derive(Debug, Clone)]
 struct Tube {
-    name: String,
     space: String,
-    kind: String,
-    options: Json,
+    line: TubeLine,
 }
 
 pub(crate) fn run(arguments: &ExportArguments) -> anyhow::Result<Outcome> {
@@ -87,8 +85,9 @@ fn tubes(session: &Session) -> anyhow::Result<Vec<Tube>> {
     while let Some(page) = pages.next(session)? {
         for row in tuples(&page) {
             let text = |field| shown_text(row, field);
-            let (Some(name), Some(space), Some(kind)) = (text(0), text(2), text(3)) else { continue };
-            found.push(Tube { name, space, kind, options: row.field(4).map_or(Json::Null, options) });
+            let (Some(tube), Some(space), Some(kind)) = (text(0), text(2), text(3)) else { continue };
+            let options = row.field(4).map_or(Json::Null, options);
+            found.push(Tube { space, line: TubeLine { tube, kind, options } });
         }
     }
     Ok(found)
@@ -111,8 +110,8 @@ fn choose(tubes: Vec<Tube>, names: &[String]) -> anyhow::Result<Vec<Tube>> {
     if names.is_empty() {
         return Ok(tubes);
     }
-    let one = |name: &String| tubes.iter().find(|tube| tube.name == *name).cloned();
-    let missing = |name: &str| missing_tube(name, tubes.iter().map(|tube| tube.name.clone()).collect());
+    let one = |name: &String| tubes.iter().find(|tube| tube.line.tube == *name).cloned();
+    let missing = |name: &str| missing_tube(name, tubes.iter().map(|tube| tube.line.tube.clone()).collect());
     names.iter().map(|name| one(name).with_context(|| missing(name))).collect()
 }
 
@@ -120,7 +119,7 @@ fn choose(tubes: Vec<Tube>, names: &[String]) -> anyhow::Result<Vec<Tube>> {
 fn total(session: &Session, tubes: &[Tube]) -> Option<u64> {
     let values = session.call("queue.statistics", Vec::new()).ok()?;
     let statistics = values.first()?;
-    let count = |tube: &Tube| statistics.get(&tube.name)?.get("tasks")?.get("total")?.as_u64();
+    let count = |tube: &Tube| inside(statistics, &[&tube.line.tube, "tasks", "total"])?.as_u64();
     tubes.iter().map(count).sum()
 }
 
@@ -128,9 +127,9 @@ fn total(session: &Session, tubes: &[Tube]) -> Option<u64> {
 fn export(session: &Session, tubes: &[Tube], out: &mut impl Write, bar: &ProgressBar) -> anyhow::Result<u64> {
     let mut tasks = 0;
     for tube in tubes {
-        bar.set_message(tube.name.clone());
+        bar.set_message(tube.line.tube.clone());
         let written = export_tube(session, tube, out, bar);
-        tasks += written.with_context(|| format!("tube '{}'", tube.name))?;
+        tasks += written.with_context(|| format!("tube '{}'", tube.line.tube))?;
     }
     Ok(tasks)
 }
@@ -145,15 +144,14 @@ fn export_tube(
         .with_context(|| format!("the server shows no space '{}': {ADVICE}", tube.space))?;
     let format = row.as_array().and_then(|fields| fields.get(FORMAT)?.as_array()).unwrap_or_default();
     let layout = Layout::of(&format.iter().map(|field| text_of(field, "name")).collect::<Vec<_>>())?;
-    let head = TubeLine { tube: tube.name.clone(), kind: tube.kind.clone(), options: tube.options.clone() };
-    write_line(out, &serde_json::to_value(head)?)?;
+    write_line(out, &serde_json::to_value(&tube.line)?)?;
     let last = select(session, space, 0, LE, Array::from(()), 1)?;
     let Some(last) = tuples(&last).next().and_then(|tuple| layout.id(tuple)) else { return Ok(0) };
     let mut tasks = 0;
     let mut pages = Pages::by_first_field(space);
     while let Some(page) = pages.next(session)? {
         for tuple in tuples(&page) {
-            let Some(task) = layout.task(&tube.name, tuple) else {
+            let Some(task) = layout.task(&tube.line.tube, tuple) else {
                 anyhow::bail!(
                     "the tuple {} of space '{}' is not a task: its id, state, priority or a time is missing or of a wrong type. \
                      The export ended before it; delete or repair the tuple, and export again",

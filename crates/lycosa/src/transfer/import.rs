@@ -62,20 +62,13 @@ fn wrong_line(error: &serde_json::Error) -> String {
     }
 }
 
-/// What became of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Put {
-    Done,
-    /// The tube is full.
-    NoRoom,
-}
-
 /// A line whose put is under way.
 struct Pending {
     line: u64,
     tube: String,
     state: TaskState,
-    put: JoinHandle<Result<Put, Error>>,
+    /// Whether the tube had space for it.
+    put: JoinHandle<Result<bool, Error>>,
 }
 
 struct Import<'a> {
@@ -176,13 +169,13 @@ impl Import<'_> {
         let Some(Pending { line, tube, state, put }) = self.pending.pop_front() else { return Ok(()) };
         let (runtime, _) = self.session.parts();
         match runtime.block_on(put).context("a put was interrupted")? {
-            Ok(Put::Done) => {
+            Ok(true) => {
                 self.tally.stored(line..=line);
                 self.counts.tasks += 1;
                 self.counts.buried += u64::from(state == TaskState::Buried);
                 self.counts.released += u64::from(state == TaskState::Taken);
             }
-            Ok(Put::NoRoom) => self.tally.refused(line..=line, "the tube is full"),
+            Ok(false) => self.tally.refused(line..=line, "the tube is full"),
             Err(error) if is_fatal(&error) => self.tally.unknown(line..=line, error.to_string()),
             Err(error) => {
                 let error = self.session.explain(&method(&tube, "put"), error);
@@ -222,14 +215,14 @@ fn is_fatal(error: &Error) -> bool {
 
 /// Puts a task, and buries it if it is to be. The id of the new task is in the answer only, so another client may have
 /// taken it by then; burying takes it away from that client.
-async fn put(connection: Connection, tube: String, arguments: Array, bury: bool) -> Result<Put, Error> {
+async fn put(connection: Connection, tube: String, arguments: Array, bury: bool) -> Result<bool, Error> {
     let answer = connection.call(&method(&tube, "put"), arguments).await?;
     let task = folded::values(&answer)?.into_iter().next().unwrap_or(Value::Nil);
-    let Some(id) = task.as_array().and_then(|task| task.first()).cloned() else { return Ok(Put::NoRoom) };
+    let Some(id) = task.as_array().and_then(|task| task.first()).cloned() else { return Ok(false) };
     if bury {
         connection.call(&method(&tube, "bury"), vec![id]).await?;
     }
-    Ok(Put::Done)
+    Ok(true)
 }
 
 /// The value of a member of a line.

@@ -3,10 +3,11 @@
 use lycosa_client::{Filter, JobState, Operation, TubeJob};
 use ratatui::crossterm::event::KeyCode;
 
-use super::{Model, Prompt, SORTS, Span};
+use super::{Model, Prompt, SORTS};
+use crate::arguments::HistorySpan;
 use crate::top::ask::{Ask, LISTED, TaskLine};
 use crate::top::change::{self, Control, Order, Scope};
-use crate::top::dialog::{Dialog, Stage, Subject};
+use crate::top::dialog::{Dialog, Stage};
 use crate::top::filter;
 use crate::top::place::{AuditView, Place, Stop, TasksView};
 
@@ -44,9 +45,9 @@ impl Model {
             KeyCode::Char('f') => self.is_frozen = !self.is_frozen,
             KeyCode::Char('h') => {
                 self.span = match self.span {
-                    Span::Minute => Span::Hour,
-                    Span::Hour => Span::Day,
-                    Span::Day => Span::Minute,
+                    None => Some(HistorySpan::Hour),
+                    Some(HistorySpan::Hour) => Some(HistorySpan::Day),
+                    Some(HistorySpan::Day) => None,
                 }
             }
             KeyCode::Char('1') => return self.jump(Place::Overview),
@@ -288,13 +289,13 @@ impl Model {
                 asks.push(Ask::Control { tube: tube.clone(), job: *job, action: Control::Cancel });
             }
             (_, KeyCode::Esc) => return Vec::new(),
-            (Stage::Form, KeyCode::Enter) => match dialog.fault() {
-                Some(fault) => dialog.notice = Some(fault),
-                None => asks.push(dialog.begin()),
+            (Stage::Form, KeyCode::Enter) => match dialog.begin() {
+                Err(fault) => dialog.notice = Some(fault),
+                Ok(ask) => asks.push(ask),
             },
             (Stage::Form, key) => dialog.type_in(key),
             (Stage::Counted(counted), KeyCode::Char('y')) if counted.matched > 0 => {
-                if let Subject::Tasks(order) = &dialog.subject {
+                if let Ask::Count(order) = &dialog.ask {
                     asks.push(Ask::Apply { order: order.clone(), counted: counted.job });
                     dialog.stage = Stage::Waiting;
                 }
