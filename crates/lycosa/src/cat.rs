@@ -28,7 +28,7 @@ use crate::arguments::CatArguments;
 use crate::outcome::{Outcome, Usage};
 use crate::session::runtime;
 use crate::{output, terminal};
-use group::LogPlace;
+use group::{Line, LogPlace};
 use print::{Printed, RowPosition};
 
 /// How often a file that is followed is looked at.
@@ -217,12 +217,9 @@ impl<'a> Cat<'a> {
 
     fn transaction(&mut self, path: &Path, rows: &[Row<'_>]) -> io::Result<ControlFlow<()>> {
         for (at, row) in rows.iter().enumerate() {
-            self.names.learn(&row.body);
-            if !self.is_wanted(&row.header, &row.body) {
-                continue;
-            }
             let place = RowPosition::of(at, rows.len());
-            self.row(path, Printed { header: &row.header, body: &row.body, place, entry: None })?;
+            let row = Printed { header: &row.header, body: &row.body, place, entry: None };
+            self.row(path, row, &mut None)?;
             if self.is_full() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -230,8 +227,15 @@ impl<'a> Cat<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Prints a row.
-    fn row(&mut self, path: &Path, row: Printed<'_>) -> io::Result<()> {
+    /// Prints a row if it is asked for, and before it for people the line of its entry if that has not been printed.
+    fn row(&mut self, path: &Path, row: Printed<'_>, head: &mut Option<Line>) -> io::Result<()> {
+        self.names.learn(row.body);
+        if !self.is_wanted(row.header, row.body) {
+            return Ok(());
+        }
+        if let Some(Line { word, text, .. }) = head.take().filter(|_| !self.arguments.json) {
+            writeln!(self.out, "{word:<10} {text}")?;
+        }
         let name = row.body.space().and_then(|space| self.names.of(space));
         if self.arguments.json {
             let file = (self.arguments.files.len() > 1).then(|| path.display().to_string());

@@ -25,9 +25,9 @@ const NAMED: u64 = 20;
 /// The change of each task.
 struct Change<'a> {
     /// For people, and the name of the method for one task.
-    verb: &'static str,
+    verb: &'a str,
     /// What the count says was done.
-    done: &'static str,
+    done: &'a str,
     /// The state that a task must have.
     only: Option<TaskState>,
     filter: &'a FilterArguments,
@@ -60,8 +60,7 @@ pub(crate) fn release(arguments: &ReleaseArguments) -> anyhow::Result<Outcome> {
 
 /// `lycosa bury`
 pub(crate) fn bury(arguments: &BuryArguments) -> anyhow::Result<Outcome> {
-    let options = arguments.reason.as_deref().map(|reason| Value::map([("reason", reason)]));
-    change(&arguments.chosen, "bury", "buried", options)
+    change(&arguments.chosen, "bury", "buried", arguments.reason.as_deref())
 }
 
 /// `lycosa delete`
@@ -70,12 +69,8 @@ pub(crate) fn delete(chosen: &ChosenArguments) -> anyhow::Result<Outcome> {
 }
 
 /// Changes each task that a token or an id names, or the tasks that a filter chooses.
-fn change(
-    chosen: &ChosenArguments,
-    verb: &'static str,
-    done: &'static str,
-    options: Option<Value>,
-) -> anyhow::Result<Outcome> {
+fn change(chosen: &ChosenArguments, verb: &str, done: &str, reason: Option<&str>) -> anyhow::Result<Outcome> {
+    let options = reason.map(|reason| Value::map([("reason", reason)]));
     let ChosenArguments { tube, ids, token, client, session, filter } = chosen;
     let session = &Session::open_joined(client, session)?;
     let calls = &TubeCalls { session, client, tube, options };

@@ -105,9 +105,7 @@ impl fmt::Display for Server {
 pub(crate) fn run(arguments: &CompareArguments) -> anyhow::Result<Outcome> {
     let [a, b] = [Peer::parse("A", &arguments.a)?, Peer::parse("B", &arguments.b)?];
     let servers = [Server::open('A', a, arguments)?, Server::open('B', b, arguments)?];
-    let deadline = Instant::now() + arguments.timeout;
-    let clocks = meet(&servers, deadline, arguments)?;
-    let compared = compare_until_same(&servers, clocks, deadline, arguments)?;
+    let compared = compare_until_same(&servers, arguments)?;
     report(&servers, &compared, arguments.client.json)
 }
 
@@ -131,14 +129,11 @@ struct Compared {
 }
 
 /// Compares all spaces, and those with a difference again while rows are written and time is left.
-fn compare_until_same(
-    servers: &[Server; 2],
-    mut clocks: Clocks,
-    deadline: Instant,
-    arguments: &CompareArguments,
-) -> anyhow::Result<Compared> {
+fn compare_until_same(servers: &[Server; 2], arguments: &CompareArguments) -> anyhow::Result<Compared> {
+    let deadline = Instant::now() + arguments.timeout;
     let mut done = BTreeMap::new();
     loop {
+        let clocks = meet(servers, deadline, arguments)?;
         let spaces = both(servers)?;
         done.retain(|id, _| spaces.contains_key(id));
         for (&id, pair) in &spaces {
@@ -156,7 +151,6 @@ fn compare_until_same(
             different.for_each(|space| space.verdict = Verdict::Moving);
             return Ok(Compared { spaces, verdicts: done, clocks, later: now });
         }
-        clocks = meet(servers, deadline, arguments)?;
     }
 }
 
@@ -445,11 +439,8 @@ fn at_vclocks(before: &Clocks, later: &Clocks) -> String {
     }
 }
 
-fn report(
-    servers: &[Server; 2],
-    Compared { spaces, verdicts: compared, clocks, later }: &Compared,
-    as_json: bool,
-) -> anyhow::Result<Outcome> {
+fn report(servers: &[Server; 2], compared: &Compared, as_json: bool) -> anyhow::Result<Outcome> {
+    let Compared { spaces, verdicts: compared, clocks, later } = compared;
     let count = |verdict: Verdict| compared.values().filter(|space| space.verdict == verdict).count();
     let (same, unread) = (count(Verdict::Same), count(Verdict::Unread));
     let is_same = same + unread == compared.len();

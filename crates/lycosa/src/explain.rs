@@ -30,25 +30,20 @@ pub(crate) async fn call(connection: &Connection, procedure: &str, error: Error)
             }
         },
         (Kind::MemoryLimit, _) => {
+            let advice = "Work tasks off, or raise memory_limit in lycosa.toml and send the server SIGHUP";
             let limit = limit(connection, "memory_limit").await;
-            format!(
-                "the server's memory for tasks is used up: memory_limit{limit}. Work tasks off, or raise memory_limit \
-                 in lycosa.toml and send the server SIGHUP"
-            )
+            format!("the server's memory for tasks is used up: {limit}. {advice}")
         }
         (Kind::TupleTooLarge, _) => {
+            let advice = "Raise max_tuple_size, or store the payload elsewhere and put a reference to it";
             let limit = limit(connection, "max_tuple_size").await;
-            format!(
-                "the task is larger than the server accepts: max_tuple_size{limit}. Raise max_tuple_size, or store the \
-                 payload elsewhere and put a reference to it"
-            )
+            format!("the task is larger than the server accepts: {limit}. {advice}")
         }
         (Kind::FrameTooLarge, _) => {
+            let advice =
+                "Use smaller batches, or raise max_frame_size and, for a single task, max_tuple_size";
             let limit = limit(connection, "max_frame_size").await;
-            format!(
-                "the request is larger than the server accepts: max_frame_size{limit}. Use smaller batches, or raise \
-                 max_frame_size and, for a single task, max_tuple_size"
-            )
+            format!("the request is larger than the server accepts: {limit}. {advice}")
         }
         (Kind::ReadOnly, _) => read_only(connection, &error.to_string()).await,
         (Kind::NotTaken, _) => format!(
@@ -194,7 +189,7 @@ async fn tubes(connection: &Connection) -> Option<Vec<String>> {
     Some(values.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
-/// ` is 256 MiB` for a setting that is a size, or nothing if the server does not tell.
+/// `memory_limit is 256 MiB` for a setting that is a size, or its name alone if the server does not tell.
 async fn limit(connection: &Connection, setting: &str) -> String {
     let size = |value: &Value| match value.as_u64() {
         Some(size) => Some(values::bytes(size)),
@@ -202,7 +197,7 @@ async fn limit(connection: &Connection, setting: &str) -> String {
     };
     let settings = told(connection, "box.cfg").await;
     let size = settings.as_ref().and_then(|settings| size(settings.get(setting)?));
-    size.map(|size| format!(" is {size}")).unwrap_or_default()
+    size.map_or_else(|| setting.to_owned(), |size| format!("{setting} is {size}"))
 }
 
 /// The user in a refusal. Users without a grant on `box.session.user` may not ask.

@@ -91,17 +91,13 @@ fn steer(
     output::said(admin.json, object, format_args!("{done} connection {connection}"))
 }
 
-fn list(
-    tube: Option<&str>,
-    older_than: Option<Duration>,
-    server: &ServerArguments,
-) -> anyhow::Result<Outcome> {
+fn list(tube: Option<&str>, older: Option<Duration>, server: &ServerArguments) -> anyhow::Result<Outcome> {
     let session = Session::open_server(server)?;
     let answer = session.ask("queue.sessions", Vec::new(), "the server returned no sessions")?;
     let is_shown = |session: &&Value| {
         let holds = |tube: &str| inside(session, &["taken", tube]).is_some();
         let held_for = session.get("taken_at").and_then(distance);
-        tube.is_none_or(holds) && older_than.is_none_or(|limit| held_for.is_some_and(|held| held >= limit))
+        tube.is_none_or(holds) && older.is_none_or(|limit| held_for.is_some_and(|held| held >= limit))
     };
     let sessions: Vec<&Value> = array_of(&answer, "sessions").iter().filter(is_shown).collect();
     if server.client.json {

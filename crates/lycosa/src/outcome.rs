@@ -48,10 +48,8 @@ pub(crate) fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
         Ok(Outcome::NoTask) => ExitCode::from(EXIT_NO_TASK),
         Ok(Outcome::NoConnection) => ExitCode::from(EXIT_NO_CONNECTION),
         Ok(Outcome::Unsound(category)) => ExitCode::from(category.exit_code()),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            if is_broken_pipe(&error) {
-                return ExitCode::SUCCESS;
-            }
             eprintln!("lycosa: {}", text_of(&error));
             ExitCode::from(code_of(&error))
         }
@@ -91,30 +89,22 @@ fn is_wrong_flag(error: &anyhow::Error) -> bool {
 
 /// The fault of a data folder or its disk, if that is the cause.
 fn category_of(cause: &(dyn std::error::Error + 'static)) -> Option<Category> {
-    if let Some(recovery) = cause.downcast_ref::<RecoveryError>() {
-        return Some(recovery.category());
-    }
-    if let Some(load) = cause.downcast_ref::<LoadError>() {
-        return Some(load.category());
-    }
-    if let Some(folder) = cause.downcast_ref::<DirectoryError>() {
-        return Some(match folder {
-            DirectoryError::Locked(_) => Category::Locked,
-            DirectoryError::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
-                Category::Missing
-            }
-            DirectoryError::Io { .. } => Category::Disk,
-        });
-    }
-    let is_full = |cause: &std::io::Error| {
-        use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-        matches!(cause.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
+    use std::io::ErrorKind::{NotFound, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    let of_folder = |folder: &DirectoryError| match folder {
+        DirectoryError::Locked(_) => Category::Locked,
+        DirectoryError::Io { cause, .. } if cause.kind() == NotFound => Category::Missing,
+        DirectoryError::Io { .. } => Category::Disk,
     };
+    let is_full =
+        |cause: &std::io::Error| matches!(cause.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem);
     let is_disk = cause.downcast_ref().is_some_and(is_full)
         || matches!(cause.downcast_ref(), Some(LogError::Io { .. } | LogError::Poisoned(_)))
         || matches!(cause.downcast_ref(), Some(SnapshotError::Io { .. }))
         || cause.is::<Unclosed>();
-    is_disk.then_some(Category::Disk)
+    let found = cause.downcast_ref().map(RecoveryError::category);
+    let found = found.or_else(|| cause.downcast_ref().map(LoadError::category));
+    let found = found.or_else(|| cause.downcast_ref().map(of_folder));
+    found.or_else(|| is_disk.then_some(Category::Disk))
 }
 
 /// The reader of our output has had enough.

@@ -4,7 +4,7 @@
 //! refused nothing more is read; every put that is under way is waited for, so that it is known which tasks are stored.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::ops::RangeInclusive;
 
@@ -66,14 +66,12 @@ pub(crate) fn run(arguments: &PutArguments) -> anyhow::Result<Outcome> {
         }
         for path in &arguments.file {
             let name = || format!("cannot read {}", path.display());
-            let mut file = File::open(path).with_context(name)?;
             if arguments.lines {
+                let file = File::open(path).with_context(name)?;
                 let size = file.metadata().map(|metadata| metadata.len()).ok();
                 putter.add_lines(BufReader::new(file), size).with_context(name)?;
             } else {
-                let mut content = Vec::new();
-                file.read_to_end(&mut content).with_context(name)?;
-                putter.add(content)?;
+                putter.add(fs::read(path).with_context(name)?)?;
             }
         }
     } else {

@@ -120,10 +120,7 @@ impl Session {
     }
 
     /// The same, in the queue session that the arguments name.
-    pub(crate) fn open_joined(
-        client: &ClientArguments,
-        session: &SessionArguments,
-    ) -> anyhow::Result<Session> {
+    pub(crate) fn open_joined(client: &ClientArguments, session: &SessionArguments) -> anyhow::Result<Self> {
         let opened = Session::open(client)?;
         let Some(hex) = &session.session else { return Ok(opened) };
         let uuid =
@@ -185,13 +182,8 @@ impl Session {
     }
 
     /// Calls a function that returns one value. `missing` is the error if it returns none.
-    pub(crate) fn ask(
-        &self,
-        name: &str,
-        arguments: Vec<Value>,
-        missing: &'static str,
-    ) -> anyhow::Result<Value> {
-        self.call(name, arguments)?.into_iter().next().context(missing)
+    pub(crate) fn ask(&self, name: &str, given: Vec<Value>, missing: &'static str) -> anyhow::Result<Value> {
+        self.call(name, given)?.into_iter().next().context(missing)
     }
 
     /// Calls a function that returns one array.

@@ -96,12 +96,7 @@ impl Look<'_> {
 }
 
 /// Rehearses the promotion of the server behind `session`, up to `horizon` after it. `info` is its `box.info`.
-pub(crate) fn run(
-    session: &Session,
-    info: &Value,
-    horizon: Duration,
-    is_json: bool,
-) -> anyhow::Result<Outcome> {
+pub(crate) fn run(session: &Session, info: &Value, horizon: Duration, json: bool) -> anyhow::Result<Outcome> {
     if !is_true(info, "ro") {
         bail!("--shadow: the server takes writes already, there is nothing to rehearse");
     }
@@ -123,7 +118,7 @@ pub(crate) fn run(
     }
     let wait = startup(info);
     let ending = sessions.ends.values().filter(|end| **end <= until).count();
-    if is_json {
+    if json {
         let tubes = lines.iter().map(|line| {
             json!({
                 "tube": line.tube, "type": line.kind, "temporary": line.is_temporary, "taken": line.taken,
@@ -208,11 +203,10 @@ fn sessions(look: &mut Look<'_>, now: u64) -> anyhow::Result<Sessions> {
         leases: HashMap::new(),
     };
     if let Some((leases, _)) = look.space("_lycosa_leases")? {
-        for row in tuples(&look.page(leases, 0, ALL, Vec::new())?) {
-            if let (Some(tube), Some(task), Some(end)) = (number(row, 0), number(row, 1), number(row, 4)) {
-                sessions.leases.insert((tube, task), end);
-            }
-        }
+        let leases = look.page(leases, 0, ALL, Vec::new())?;
+        sessions.leases = tuples(&leases)
+            .filter_map(|row| number(row, 0).zip(number(row, 1)).zip(number(row, 4)))
+            .collect();
     }
     let (Some((shared, _)), Some((taken, is_temporary))) =
         (look.space("_queue_shared_sessions")?, look.space("_queue_taken_2")?)
@@ -227,11 +221,10 @@ fn sessions(look: &mut Look<'_>, now: u64) -> anyhow::Result<Sessions> {
         let end = stored.unwrap_or(now.saturating_add(kept.unwrap_or(u64::MAX)));
         sessions.ends.insert(id.to_vec(), if ttr > 0.0 { end } else { now });
     }
-    for row in tuples(&look.page(taken, 0, ALL, Vec::new())?) {
-        if let (Some(tube), Some(task), Some(owner)) = (number(row, 0), number(row, 1), text(row, 3)) {
-            sessions.owners.insert((tube, task), owner.to_vec());
-        }
-    }
+    let taken = look.page(taken, 0, ALL, Vec::new())?;
+    sessions.owners = tuples(&taken)
+        .filter_map(|row| number(row, 0).zip(number(row, 1)).zip(text(row, 3).map(<[u8]>::to_vec)))
+        .collect();
     Ok(sessions)
 }
 

@@ -5,12 +5,13 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use anyhow::Context;
-use lycosa_client::Value;
+use lycosa_client::{Array, Value};
 use serde_json::json;
 
 use crate::arguments::UserCommand;
 use crate::outcome::Outcome;
 use crate::session::{PASSWORD_VARIABLE, Session, given_password, method, typed_password};
+use crate::space_pages::{ALL, select};
 use crate::{explain, output, payload};
 
 /// The role of users who have every tube.
@@ -146,8 +147,7 @@ fn revoke(session: &Session, user: &str, roles: &[String], tubes: &[String]) -> 
 
 /// The rows of all users and roles.
 fn rows(session: &Session) -> anyhow::Result<Vec<Value>> {
-    let (runtime, connection) = session.parts();
-    Ok(runtime.block_on(connection.select(USER_SPACE, 0, 2, (), 0, u32::MAX))?.values()?)
+    Ok(select(session, USER_SPACE, 0, ALL, Array::from(()), u32::MAX)?.values()?)
 }
 
 /// The names of all users, without roles.

@@ -50,9 +50,9 @@ impl LogPlace {
 }
 
 /// A line about a record: for people and as JSON.
-struct Line {
-    word: &'static str,
-    text: String,
+pub(super) struct Line {
+    pub(super) word: &'static str,
+    pub(super) text: String,
     json: Json,
 }
 
@@ -164,21 +164,9 @@ impl Cat<'_> {
             if self.is_full() {
                 break;
             }
-            self.entry_row(path, row, &mut head)?;
+            self.row(path, row, &mut head)?;
         }
         Ok(None)
-    }
-
-    /// Prints a row, and before it for people the line of its entry if that has not been printed.
-    fn entry_row(&mut self, path: &Path, row: Printed<'_>, head: &mut Option<Line>) -> io::Result<()> {
-        self.names.learn(row.body);
-        if !self.is_wanted(row.header, row.body) {
-            return Ok(());
-        }
-        if let Some(head) = head.take().filter(|_| !self.arguments.json) {
-            writeln!(self.out, "{:<10} {}", head.word, head.text)?;
-        }
-        self.row(path, row)
     }
 
     fn line(&mut self, path: &Path, line: Line) -> io::Result<()> {
