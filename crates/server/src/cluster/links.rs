@@ -87,13 +87,10 @@ impl Dialer {
         group: uuid::Uuid,
     ) -> Result<Stream, HandshakeError> {
         let opening = async {
-            let (plain, is_tls) = match address.strip_prefix("tls://") {
-                Some(plain) => (plain, true),
-                None => (address, false),
-            };
+            let plain = address.strip_prefix("tls://").unwrap_or(address);
             let stream = TcpStream::connect(plain).await?;
             prepare(&stream)?;
-            let mut stream: Stream = if is_tls {
+            let mut stream: Stream = if plain != address {
                 let config = self.tls.clone().ok_or_else(|| {
                     io::Error::other("no certificates are trusted: name the file with tls.ca")
                 })?;

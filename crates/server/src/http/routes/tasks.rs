@@ -314,17 +314,20 @@ async fn put(
             "{count} tasks are to be put: put at most {MAX_BATCH} in one request"
         )));
     }
-    let (mut payloads, mut options) = (Vec::new(), Vec::new());
-    if !is_one {
-        mp::write_array(&mut payloads, json::count(count));
-        mp::write_array(&mut options, json::count(count));
-    }
-    for task in &tasks {
-        payloads.extend_from_slice(&task.payload);
-        options.extend_from_slice(&task.options);
-    }
-    let args = Args::new().raw(&payloads).raw(&options);
-    let function = method(&tube, if is_one { "put" } else { "put_many" });
+    let (name, args) = match tasks.as_slice() {
+        [task] if is_one => ("put", Args::new().raw(&task.payload).raw(&task.options)),
+        tasks => {
+            let (mut payloads, mut options) = (Vec::new(), Vec::new());
+            mp::write_array(&mut payloads, json::count(count));
+            mp::write_array(&mut options, json::count(count));
+            for task in tasks {
+                payloads.extend_from_slice(&task.payload);
+                options.extend_from_slice(&task.options);
+            }
+            ("put_many", Args::new().raw(&payloads).raw(&options))
+        }
+    };
+    let function = method(&tube, name);
     let (path, window) = (uri.to_string(), state.config.http_idempotency_window);
     let once = once(&headers, [path.as_bytes(), content.as_bytes(), &body], window)?;
     let values = client.call_with(&function, args, (once, None)).await?;
