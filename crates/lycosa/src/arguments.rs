@@ -31,7 +31,7 @@ pub(crate) use file::{
 pub(crate) use follow::FollowArguments;
 pub(crate) use metrics::{MetricsArguments, MetricsFormat};
 pub(crate) use role::{DemoteArguments, PromoteArguments};
-pub(crate) use serve::{ConfigArguments, ServeArguments};
+pub(crate) use serve::ServeArguments;
 pub(crate) use status::{HistorySpan, SessionCommand, StatsArguments, TopArguments};
 pub(crate) use steer::{
     ApplyArguments, AuditArguments, ExplainArguments, FindArguments, JobArguments, Operation, PauseArguments,
@@ -120,7 +120,7 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     /// Print the effective settings and where each comes from
     #[command(after_help = serve::CONFIG_EXAMPLES)]
-    Config(ConfigArguments),
+    Config(serve::ConfigArguments),
     /// Create, list, drop, truncate tubes
     #[command(subcommand, after_help = tube::TUBE_EXAMPLES)]
     Tube(TubeCommand),

@@ -45,7 +45,9 @@ pub(crate) fn run(arguments: &CatArguments) -> anyhow::Result<Outcome> {
     let ended = if arguments.follow { follow(&mut cat) } else { print_all(&mut cat) };
     cat.out.flush()?;
     ended?;
-    cat.name_unknown_spaces();
+    for name in cat.unseen.iter().filter(|_| !cat.is_full()) {
+        eprintln!("lycosa: no row of a space '{name}' was seen");
+    }
     Ok(cat.worst.map_or(Outcome::Done, Outcome::Unsound))
 }
 
@@ -272,12 +274,6 @@ impl<'a> Cat<'a> {
             }
             (End::Open, _) => self.say(path, "no end marker: it is still written, or its writer was stopped"),
             (End::Torn(torn), _) => self.say(path, format_args!("torn tail: {torn}")),
-        }
-    }
-
-    fn name_unknown_spaces(&self) {
-        for name in self.unseen.iter().filter(|_| !self.is_full()) {
-            eprintln!("lycosa: no row of a space '{name}' was seen");
         }
     }
 }

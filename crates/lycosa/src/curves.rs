@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::IsTerminal;
-use std::path::Path;
 
 use anyhow::{Context, bail};
 use lycosa_client::Value;
@@ -132,7 +131,8 @@ pub(crate) fn run(arguments: &StatsArguments, span: HistorySpan) -> anyhow::Resu
     };
     let panels = panels(&history, tasks, now, span);
     if let Some(file) = &arguments.svg {
-        write_svg(file, &title, &panels)?;
+        let failed = || format!("cannot write the drawing to {}", file.display());
+        fs::write(file, svg(&title, &panels)).with_context(failed)?;
     }
     if arguments.server.client.json {
         let (length, count, ..) = span.shape();
@@ -150,12 +150,6 @@ pub(crate) fn run(arguments: &StatsArguments, span: HistorySpan) -> anyhow::Resu
         panel.text(columns, HEIGHT).iter().try_for_each(output::line)?;
     }
     Ok(Outcome::Done)
-}
-
-/// Writes a drawing of the panels into a file.
-pub(crate) fn write_svg(file: &Path, title: &str, panels: &[Panel]) -> anyhow::Result<()> {
-    fs::write(file, svg(title, panels))
-        .with_context(|| format!("cannot write the drawing to {}", file.display()))
 }
 
 /// Columns of standard output.

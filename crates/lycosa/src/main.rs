@@ -55,7 +55,7 @@ use clap::FromArgMatches;
 use lycosa_server::config::Config;
 use lycosa_server::{logging, serve};
 
-use arguments::{Arguments, Command, ConfigArguments, ServeArguments};
+use arguments::{Arguments, Command, ServeArguments};
 use outcome::Outcome;
 
 /// Bytes of the stack of the server's thread: as much as a main thread has.
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     terminal::set_color(arguments.color);
     let outcome = match arguments.command {
         Command::Serve(arguments) => run_server(arguments),
-        Command::Config(arguments) => print_config(&arguments),
+        Command::Config(given) => load(&given.serve).and_then(|config| output::config(&config, given.json)),
         Command::Man { folder } => write_man_pages(&folder),
         Command::Completions { shell } => complete::script(shell),
         Command::CompleteNames { words } => complete::names(&words),
@@ -210,10 +210,6 @@ pub(crate) fn on_a_thread<T: Send>(server: impl FnOnce() -> T + Send) -> T {
 
 fn load(arguments: &ServeArguments) -> anyhow::Result<Config> {
     Ok(Config::load(arguments.file.as_deref(), std::env::vars(), &arguments.flags)?)
-}
-
-fn print_config(arguments: &ConfigArguments) -> anyhow::Result<Outcome> {
-    output::config(&load(&arguments.serve)?, arguments.json)
 }
 
 /// Writes `lycosa.1`, `lycosa-put.1`, `lycosa-tube-create.1` …

@@ -31,14 +31,13 @@ pub(crate) fn run(command: UserCommand) -> anyhow::Result<Outcome> {
             // A user with half of the grants is worse than none.
             grant(&session, &name, &role, &tube).map_err(|error| {
                 let dropped = session.call("box.schema.user.drop", vec![name.as_str().into()]);
-                error.context(match dropped {
-                    Ok(_) => format!("user {name} was not added"),
+                let what = match dropped {
+                    Ok(_) => "was not added".to_owned(),
                     Err(error) => {
-                        format!(
-                            "user {name} was added without all grants, and cannot be dropped again: {error}"
-                        )
+                        format!("was added without all grants, and cannot be dropped again: {error}")
                     }
-                })
+                };
+                error.context(format!("user {name} {what}"))
             })?;
             said(admin.json, &name, "added")
         }
@@ -46,13 +45,15 @@ pub(crate) fn run(command: UserCommand) -> anyhow::Result<Outcome> {
             let session = Session::open_admin(&admin.data_dir)?;
             check_tubes(&session, &tube)?;
             grant(&session, &name, &role, &tube)?;
-            said_of(admin.json, &name, ("granted", "to"), &role, &tube)
+            let words = format_args!("granted to user {name}: {}", listed(&role, &tube));
+            output::said(admin.json, json!({ "user": name, "done": "granted" }), words)
         }
         UserCommand::Revoke { name, role, tube, admin } => {
             let session = Session::open_admin(&admin.data_dir)?;
             check_tubes(&session, &tube)?;
             revoke(&session, &name, &role, &tube)?;
-            said_of(admin.json, &name, ("revoked", "from"), &role, &tube)
+            let words = format_args!("revoked from user {name}: {}", listed(&role, &tube));
+            output::said(admin.json, json!({ "user": name, "done": "revoked" }), words)
         }
         UserCommand::Passwd { name, password_file, admin } => {
             let session = Session::open_admin(&admin.data_dir)?;
@@ -82,21 +83,11 @@ fn said(as_json: bool, user: &str, what: &str) -> anyhow::Result<Outcome> {
     output::said(as_json, json!({ "user": user, "done": what }), format_args!("{what} user {user}"))
 }
 
-/// The same for roles and tubes: `granted to user ann: role viewer, tube mail`.
-fn said_of(
-    as_json: bool,
-    user: &str,
-    (done, preposition): (&str, &str),
-    roles: &[String],
-    tubes: &[String],
-) -> anyhow::Result<Outcome> {
-    if as_json {
-        return said(true, user, done);
-    }
+/// Roles and tubes in words: `role viewer, tube mail`.
+fn listed(roles: &[String], tubes: &[String]) -> String {
     let roles = roles.iter().map(|role| format!("role {role}"));
     let tubes = tubes.iter().map(|tube| format!("tube {tube}"));
-    let all: Vec<_> = roles.chain(tubes).collect();
-    output::done(format_args!("{done} {preposition} user {user}: {}", all.join(", ")))
+    roles.chain(tubes).collect::<Vec<_>>().join(", ")
 }
 
 fn grant(session: &Session, user: &str, roles: &[String], tubes: &[String]) -> anyhow::Result<()> {

@@ -39,6 +39,12 @@ impl Model {
             return self.key_of_prompt(prompt, key);
         }
         self.notice = None;
+        if let (KeyCode::Esc, Place::Tasks(view)) = (key, &mut self.stop_mut().place)
+            && !view.marked.is_empty()
+        {
+            view.marked.clear();
+            return Vec::new();
+        }
         match key {
             KeyCode::Char('q') => self.is_over = true,
             KeyCode::Char('?') => self.is_help = true,
@@ -56,7 +62,6 @@ impl Model {
             KeyCode::Char('4') => return self.jump(Place::Jobs { tube: None, jobs: Vec::new() }),
             KeyCode::Char('5') => return self.jump(Place::Audit(AuditView::default())),
             KeyCode::Char('6') if self.election().is_some() => return self.jump(Place::Group),
-            KeyCode::Esc if self.has_marks() => self.unmark(),
             KeyCode::Esc | KeyCode::Backspace | KeyCode::Left if self.stops.len() > 1 => {
                 drop(self.stops.pop());
             }
@@ -221,16 +226,6 @@ impl Model {
                 Some(Vec::new())
             }
             _ => None,
-        }
-    }
-
-    fn has_marks(&self) -> bool {
-        matches!(&self.stop().place, Place::Tasks(view) if !view.marked.is_empty())
-    }
-
-    fn unmark(&mut self) {
-        if let Place::Tasks(view) = &mut self.stop_mut().place {
-            view.marked.clear();
         }
     }
 
