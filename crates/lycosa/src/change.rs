@@ -174,7 +174,7 @@ impl Change<'_> {
         for batch in ids.chunks(BATCH) {
             match call_many(calls, many, batch) {
                 Ok(tasks) => changed += tasks.len() as u64,
-                Err(error) if batch.len() > 1 && is_about_a_task(&error) => {
+                Err(error) if is_about_a_task(&error) => {
                     for id in batch {
                         match call_many(calls, many, &[*id]) {
                             Ok(tasks) => changed += tasks.len() as u64,
