@@ -178,10 +178,7 @@ pub(crate) enum Id<'a> {
 impl<'a> Id<'a> {
     pub(crate) fn parse(value: Option<&'a [u8]>) -> Self {
         let Some(bytes) = value else { return Self::Other(None) };
-        match unsigned(bytes) {
-            Some(id) => Self::Number(id),
-            None => Self::Other(value),
-        }
+        unsigned(bytes).map_or(Self::Other(value), Self::Number)
     }
 }
 

@@ -60,9 +60,7 @@ impl Record {
     fn encode(&self, (tube, task): (u64, u64)) -> Vec<u8> {
         let mut row = Vec::with_capacity(self.last_error.len() + self.headers.len() + 48);
         mp::write_array(&mut row, 5 + u32::from(!self.headers.is_empty()));
-        for number in [tube, task, self.attempts] {
-            mp::write_uint(&mut row, number);
-        }
+        [tube, task, self.attempts].into_iter().for_each(|number| mp::write_uint(&mut row, number));
         mp::write_str(&mut row, &self.last_error);
         mp::write_uint(&mut row, self.failed_at);
         row.extend_from_slice(&self.headers);

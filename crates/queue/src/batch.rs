@@ -142,10 +142,7 @@ impl<'a> NewTasks<'a> {
                 ManyOptions::Shared(options) => *options,
                 ManyOptions::Each(each, first) => {
                     let given = each.next().filter(|given| kind(given) != Kind::Nil);
-                    match first {
-                        Some(first) => PutOptions::parse(given, first)?,
-                        None => PutOptions::of_every_tube(given),
-                    }
+                    PutOptions::of(*first, given)?
                 }
             };
             Ok((payload, options))

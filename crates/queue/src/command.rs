@@ -44,10 +44,7 @@ impl<'a> Concern<'a> {
 
     #[inline]
     pub(crate) fn admit(self, replicas: Option<&[u8]>) -> Result<()> {
-        match (self.0, replicas) {
-            (Some(hear), Some(replicas)) => hear(replicas),
-            _ => Ok(()),
-        }
+        if let (Some(hear), Some(replicas)) = (self.0, replicas) { hear(replicas) } else { Ok(()) }
     }
 }
 

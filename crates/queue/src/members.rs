@@ -66,10 +66,7 @@ impl<'a> Members<'a> {
 
 /// Appends a number, or null.
 pub fn write_optional(out: &mut Vec<u8>, number: Option<u64>) {
-    match number {
-        Some(number) => mp::write_uint(out, number),
-        None => mp::write_nil(out),
-    }
+    if let Some(number) = number { mp::write_uint(out, number) } else { mp::write_nil(out) }
 }
 
 /// Appends microseconds as seconds: a whole number if they are one.

@@ -88,10 +88,7 @@ impl Owners {
 
     /// Restores the cached owner of a task.
     pub(crate) fn restore(&mut self, task: TaskKey, previous: Option<Owner>) {
-        match previous {
-            Some(owner) => _ = self.cache(task, owner),
-            None => _ = self.cached.remove(&task),
-        }
+        _ = if let Some(owner) = previous { self.cache(task, owner) } else { self.cached.remove(&task) };
     }
 
     /// Cached tasks of a session that were taken before the time `before` (µs since the epoch), in order: at most the first

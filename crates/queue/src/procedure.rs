@@ -189,10 +189,7 @@ impl Procedure {
     /// The method, if it is one of a tube.
     #[must_use]
     pub fn tube_method(&self) -> Option<TubeMethod> {
-        match self.0 {
-            ProcedureKind::Tube(_, method) => Some(method),
-            _ => None,
-        }
+        if let ProcedureKind::Tube(_, method) = self.0 { Some(method) } else { None }
     }
 
     /// `queue.state`.
@@ -218,10 +215,7 @@ impl Procedure {
     /// The method, if it is one of the queue itself.
     #[must_use]
     pub fn queue_method(&self) -> Option<QueueMethod> {
-        match self.0 {
-            ProcedureKind::Queue(method) => Some(method),
-            _ => None,
-        }
+        if let ProcedureKind::Queue(method) = self.0 { Some(method) } else { None }
     }
 }
 

@@ -154,9 +154,7 @@ impl WaitersTurn<'_> {
 
     pub(crate) fn refuse_all(&mut self) {
         let tubes: Vec<_> = self.turn.tubes.indexes().collect();
-        for index in tubes {
-            self.dismiss(index, &Error::ReadOnly);
-        }
+        tubes.into_iter().for_each(|index| self.dismiss(index, &Error::ReadOnly));
     }
 
     /// Ends a waiting call as if its time were over.

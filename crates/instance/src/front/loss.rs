@@ -82,8 +82,6 @@ impl Front {
     pub(crate) fn void_calls(&mut self, shard: &Shard, kept: &HashSet<RequestId>) {
         let mut void = self.parked.waiting_calls();
         void.retain(|request| !kept.contains(request));
-        for request in void {
-            self.answer(shard, request, Err(outcome_unknown()));
-        }
+        void.into_iter().for_each(|request| self.answer(shard, request, Err(outcome_unknown())));
     }
 }

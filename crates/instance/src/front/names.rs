@@ -84,10 +84,7 @@ impl Front {
     /// Whether what a name was resolved to is still there. A tube can go without a change of the schema: with its row in
     /// `_queue`.
     fn is_current(&self, shard: &Shard, target: Callee) -> bool {
-        match target {
-            Callee::Queue(procedure, _) => shard.queue().is_current(&procedure),
-            Callee::Box(_) | Callee::Expiration(_) => true,
-        }
+        if let Callee::Queue(procedure, _) = target { shard.queue().is_current(&procedure) } else { true }
     }
 
     /// The right to execute comes before the question whether the function exists, as in Tarantool.
@@ -104,10 +101,7 @@ impl Front {
             // With a queue of its own, a program says itself who may call it.
             None => self.settings.native_queue && !shard.awaits_demand() && name.starts_with(b"queue."),
         };
-        let procedure = match &target {
-            Some(Callee::Queue(procedure, _)) => Some(procedure),
-            _ => None,
-        };
+        let procedure = if let Some(Callee::Queue(procedure, _)) = &target { Some(procedure) } else { None };
         if is_of_queue && caller.is_trusted_for(procedure) {
             return Ok(());
         }

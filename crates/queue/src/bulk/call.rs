@@ -392,10 +392,8 @@ its end, or cancel it"
             job.id = last.map_or(1, |last| last.saturating_add(1));
             bulk.drop_oldest(turn.store)?;
             bulk.write(turn.store, &job)?;
-            match operation {
-                Some(operation) => turn.audit().note(caller, &job.steered(operation, &job.reason)),
-                None => Ok(()),
-            }
+            operation
+                .map_or(Ok(()), |operation| turn.audit().note(caller, &job.steered(operation, &job.reason)))
         })?;
         self.turn.common.bulk.note(&job, 0);
         job.write(out);

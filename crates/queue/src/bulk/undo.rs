@@ -143,10 +143,7 @@ impl TubeTurn<'_> {
         }
         let Some(former) = Task::read(kept.tuple, layout) else { return Ok(Outcome::Gone) };
         // Its session is not its owner any more.
-        let state = match former.state() {
-            Some(State::Taken) | None => State::Ready,
-            Some(state) => state,
-        };
+        let state = former.state().filter(|state| *state != State::Taken).unwrap_or(State::Ready);
         let is_delayed = state == State::Delayed;
         let next_event = if is_delayed { former.times.next_event } else { present.times.death() };
         let (name, pri, old_event) = (present.utube.to_vec(), present.pri, present.times.next_event);

@@ -449,17 +449,11 @@ impl CandidateOrder {
     }
 
     fn index(self, tasks: Tasks<'_>) -> lycosa_store::IndexId {
-        match self {
-            Self::Id => tasks.indexes.utube,
-            Self::PriorityThenId => tasks.indexes.utube_pri,
-        }
+        if self == Self::Id { tasks.indexes.utube } else { tasks.indexes.utube_pri }
     }
 
     fn candidate(self, task: &Task<'_>) -> Candidate {
-        let pri = match self {
-            Self::Id => 0,
-            Self::PriorityThenId => task.pri,
-        };
+        let pri = if self == Self::Id { 0 } else { task.pri };
         Candidate { pri, id: task.id }
     }
 }

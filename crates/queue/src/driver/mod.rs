@@ -175,10 +175,7 @@ impl<'a> Next<'a> {
     /// The task, if there is one now.
     #[must_use]
     pub fn task(self) -> Option<&'a [u8]> {
-        match self {
-            Self::Task(task) => Some(task),
-            Self::Nothing | Self::NotBefore(_) => None,
-        }
+        if let Self::Task(task) = self { Some(task) } else { None }
     }
 }
 

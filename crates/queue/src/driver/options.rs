@@ -75,9 +75,10 @@ impl<'a> PutOptions<'a> {
     /// # Errors
     /// As [`Self::parse`].
     pub(crate) fn of(first_option: Option<&'static str>, value: Option<&'a [u8]>) -> Result<Self> {
-        match first_option {
-            Some(first) => Self::parse(value, first),
-            None => Ok(Self::of_every_tube(value)),
+        if let Some(first) = first_option {
+            Self::parse(value, first)
+        } else {
+            Ok(Self::of_every_tube(value))
         }
     }
 

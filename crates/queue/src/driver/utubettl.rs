@@ -45,10 +45,8 @@ impl UtubeTtl {
     /// A ready buffer on `vinyl`.
     pub fn new(options: &TubeOptions) -> Result<Self> {
         check_ready_buffer(options)?;
-        Ok(Self {
-            lifetime: Lifetime::new(options),
-            candidates: Candidates::new(CandidateOrder::PriorityThenId),
-        })
+        let candidates = Candidates::new(CandidateOrder::PriorityThenId);
+        Ok(Self { lifetime: Lifetime::new(options), candidates })
     }
 }
 

@@ -77,10 +77,7 @@ impl SessionsTurn<'_> {
                 Ok((count, is_over)) => {
                     done += count;
                     let reliefs = &mut self.turn.common.sessions.reliefs;
-                    match is_over {
-                        true => drop(reliefs.pop_front()),
-                        false => reliefs[0] = relief,
-                    }
+                    if is_over { _ = reliefs.pop_front() } else { reliefs[0] = relief }
                 }
                 Err(error) => self.hold_off("release of what a session holds", &error),
             }

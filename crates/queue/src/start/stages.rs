@@ -107,9 +107,7 @@ impl ComingUp {
                 None => Stage::Tubes(Some(id)),
             });
         }
-        for index in std::mem::take(&mut self.gone) {
-            self.lose_tube(turn, index);
-        }
+        std::mem::take(&mut self.gone).into_iter().for_each(|index| self.lose_tube(turn, index));
         let is_followed = self.occasion == Occasion::Follow;
         Ok(if is_followed { Stage::Up } else { Stage::Attempts(None) })
     }

@@ -174,17 +174,11 @@ impl Turn<'_> {
     }
 
     pub(crate) fn settle_owners(&mut self) -> Result<()> {
-        self.transact(|turn| {
-            let Common { owners, pending, .. } = turn.common;
-            owners.settle(turn.store, pending)
-        })
+        self.transact(|turn| turn.common.owners.settle(turn.store, &mut turn.common.pending))
     }
 
     pub(crate) fn write_back_owners(&mut self) -> Result<()> {
-        self.transact(|turn| {
-            let Common { owners, pending, .. } = turn.common;
-            owners.write_back_all(turn.store, pending)
-        })
+        self.transact(|turn| turn.common.owners.write_back_all(turn.store, &mut turn.common.pending))
     }
 
     pub(crate) fn apply_pending(&mut self) {

@@ -47,10 +47,7 @@ impl Arguments {
 
     /// The text at `position`, or nothing.
     pub(super) fn optional_text(&self, position: usize) -> Result<Option<&str>> {
-        match self.get(position) {
-            None => Ok(None),
-            Some(value) => value.as_str().map(Some).ok_or_else(|| self.usage()),
-        }
+        self.get(position).map(|value| value.as_str().ok_or_else(|| self.usage())).transpose()
     }
 
     /// The options at `position`: a map with no other keys than `known`.
@@ -85,10 +82,8 @@ impl<'a> Options<'a> {
 
     /// A boolean option; absent means false.
     pub(super) fn flag(&self, name: &str) -> Result<bool> {
-        match self.get(name) {
-            None => Ok(false),
-            Some(value) => value.as_bool().ok_or_else(|| wrong_type(name, "boolean")),
-        }
+        let unfit = || wrong_type(name, "boolean");
+        self.get(name).map_or(Ok(false), |value| value.as_bool().ok_or_else(unfit))
     }
 
     /// A text option.

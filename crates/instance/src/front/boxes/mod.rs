@@ -46,11 +46,9 @@ impl Instance {
             Function::Promote | Function::Demote => {
                 self.shard.check_universe(caller.effective, Access::WRITE)?;
                 let now = self.shard.now();
-                match function {
-                    Function::Promote => self.shard.promote(now)?,
-                    _ => self.shard.demote(now)?,
-                }
-                return Ok(0);
+                let is_promotion = function == Function::Promote;
+                let done = if is_promotion { self.shard.promote(now) } else { self.shard.demote(now) };
+                return done.map(|()| 0);
             }
             Function::SessionUser => self.user_name(caller.user).into(),
             Function::SessionId => caller.session.into(),

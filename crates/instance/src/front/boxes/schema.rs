@@ -83,10 +83,7 @@ impl Instance {
     /// The user, or the role, with that name.
     fn party(&self, name: &str, kind: UserKind) -> Result<UserId> {
         let found = self.shard.store().user_by_name(name).filter(|user| user.kind == kind);
-        let missing = match kind {
-            UserKind::User => Error::NoSuchUser,
-            UserKind::Role => Error::NoSuchRole,
-        };
+        let missing = if kind == UserKind::User { Error::NoSuchUser } else { Error::NoSuchRole };
         found.map(|user| user.id).ok_or_else(|| wire_error::of_store(&missing(name.to_owned())))
     }
 
@@ -235,10 +232,8 @@ fn if_not_exists(arguments: &Arguments, position: usize) -> Result<bool> {
 
 /// Who receives or loses a privilege: functions of users do not find roles, nor the other way round.
 fn grantee(function: Function, name: &str) -> Grantee<'_> {
-    match function {
-        Function::RoleGrant | Function::RoleRevoke => Grantee::Role(name),
-        _ => Grantee::User(name),
-    }
+    let is_role = matches!(function, Function::RoleGrant | Function::RoleRevoke);
+    if is_role { Grantee::Role(name) } else { Grantee::User(name) }
 }
 
 /// A role has no rights of a session: whether a user may log in and use anything is the user's own.

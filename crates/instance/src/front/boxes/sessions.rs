@@ -43,10 +43,8 @@ impl Instance {
         let (id, reason) = subject("lycosa.session.release(connection[, {reason = text}])", args)?;
         let operation = format!("release session of {}", self.describe(id));
         let steered = (&*operation, reason.as_bytes());
-        match self.shard.data().release_session(caller, id, steered)? {
-            true => Ok(Value::from(true)),
-            false => Err(no_such_session(id)),
-        }
+        let is_known = self.shard.data().release_session(caller, id, steered)?;
+        if is_known { Ok(true.into()) } else { Err(no_such_session(id)) }
     }
 
     /// `lycosa.session.disconnect(connection[, {reason}])`: closes a client's connection at once. Replies that it has not read
@@ -67,13 +65,9 @@ impl Instance {
 
     /// A connection in words: its number, user and address.
     fn describe(&self, id: u64) -> String {
-        match self.front.connections.iter().find(|connection| connection.id == id) {
-            Some(connection) => {
-                let user = self.user_name(connection.user);
-                format!("connection {id}, {user} at {}", connection.origin.peer)
-            }
-            None => format!("connection {id}"),
-        }
+        let known = self.front.connections.iter().find(|connection| connection.id == id);
+        let Some(Connection { user, origin, .. }) = known else { return format!("connection {id}") };
+        format!("connection {id}, {} at {}", self.user_name(*user), origin.peer)
     }
 
     fn session(&self, view: &SessionView, by_id: &HashMap<u64, &Connection>) -> Value {

@@ -126,9 +126,7 @@ impl Instance {
 
     fn write_instance(&self, Extras { history, issues }: Extras, out: &mut Vec<u8>) {
         let mut map = Members::wide(out);
-        for (name, value) in self.instance_members() {
-            value.write(map.name(name));
-        }
+        self.instance_members().into_iter().for_each(|(name, value)| value.write(map.name(name)));
         self.shard.queue().status(self.shard.store(), self.shard.now()).write(history, map.name("queue"));
         self.loop_time.turns.write(map.name("turn"));
         self.measures.journal_sync.write(map.name("journal_sync"));

@@ -63,10 +63,7 @@ impl Instance {
 
     /// The number that a client gave a parked request; `None` if no client asks, or it was answered.
     pub fn sync_of(&self, request: RequestId) -> Option<u64> {
-        match self.front.parked.get(request)?.reply {
-            ReplyTo::Frame(to) => Some(to.sync),
-            ReplyTo::Caller(_) => None,
-        }
+        if let ReplyTo::Frame(to) = self.front.parked.get(request)?.reply { Some(to.sync) } else { None }
     }
 
     /// Forgets a parked call of a caller that is no connection, a cancelled fiber for example: it is not answered any
