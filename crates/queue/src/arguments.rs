@@ -94,8 +94,8 @@ impl Number {
 
     /// The number, or the error of Lua that compares the value with one.
     pub(crate) fn needed(value: &[u8]) -> Result<Self> {
-        let (left, right) = (lua_text::type_name(Some(value)), "number");
-        Self::parse(value).ok_or(Error::Compare { left, right })
+        let unfit = || Error::Compare { left: lua_text::type_name(Some(value)), right: "number" };
+        Self::parse(value).ok_or_else(unfit)
     }
 
     pub(crate) fn seconds(self) -> Seconds {

@@ -142,7 +142,10 @@ impl<'a> NewTasks<'a> {
                 ManyOptions::Shared(options) => *options,
                 ManyOptions::Each(each, first) => {
                     let given = each.next().filter(|given| kind(given) != Kind::Nil);
-                    PutOptions::of(*first, given)?
+                    match first {
+                        Some(first) => PutOptions::parse(given, first)?,
+                        None => PutOptions::of_every_tube(given),
+                    }
                 }
             };
             Ok((payload, options))

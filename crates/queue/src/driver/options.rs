@@ -104,15 +104,19 @@ fn is_false(value: &[u8]) -> bool {
 }
 
 /// An option that the module reads as `opts.x or default` and then takes for seconds.
+#[inline]
 pub(crate) fn seconds_or(value: Option<&[u8]>, default: Seconds) -> Result<Seconds> {
-    value.filter(|value| !is_false(value)).map_or(Ok(default), |value| Ok(Number::needed(value)?.seconds()))
+    match value.filter(|value| !is_false(value)) {
+        None => Ok(default),
+        Some(value) => Number::needed(value).map(Number::seconds),
+    }
 }
 
 /// An option that the module compares with zero first: `opts.delay > 0`. None if it is absent or not positive.
 pub(crate) fn positive_seconds(value: Option<&[u8]>) -> Result<Option<Seconds>> {
     let Some(value) = value else { return Ok(None) };
-    let (left, right) = ("number", lua_text::type_name(Some(value)));
-    let number = Number::parse(value).ok_or(Error::Compare { left, right })?;
+    let unfit = || Error::Compare { left: "number", right: lua_text::type_name(Some(value)) };
+    let number = Number::parse(value).ok_or_else(unfit)?;
     Ok(Some(number.seconds()).filter(|seconds| seconds.is_positive()))
 }
 

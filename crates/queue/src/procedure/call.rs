@@ -121,11 +121,17 @@ impl Queue {
             ProcedureKind::NotConfigured => Err(Error::NotConfigured),
         };
         // No result as a whole: an error is a large value, and nearly no call has one.
-        if answer.is_err() {
-            out.truncate(start);
+        match answer {
+            Ok(answer) => {
+                turn.waiters().serve();
+                Ok(answer)
+            }
+            Err(error) => {
+                out.truncate(start);
+                turn.waiters().serve();
+                Err(error)
+            }
         }
-        turn.waiters().serve();
-        answer
     }
 
     /// Numbers of tasks and operations of a tube. None if there is no such tube.
