@@ -91,12 +91,6 @@ pub struct Broken {
     pub error: ErrorObject,
 }
 
-/// What becomes of a connection that is accepted.
-pub type Accepted = std::result::Result<ConnectionSlot, Refused>;
-
-/// What becomes of a frame; an error ends the connection.
-pub type Fed<T = ()> = std::result::Result<T, Box<Broken>>;
-
 impl From<FrameError> for Broken {
     fn from(error: FrameError) -> Self {
         Self { sync: 0, error: ErrorObject::client(error.code(), error.to_string()) }

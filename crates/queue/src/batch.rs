@@ -169,11 +169,14 @@ impl TubeCall<'_> {
             }
             if !tube.may_put(new.count())? {
                 for (place, task) in new.each().enumerate() {
-                    let new = task.map(|(data, options)| NewTask { id: 0, data: Some(data), options });
-                    new.and_then(|new| tube.check(&new)).map_err(|error| error.in_batch(place))?;
+                    task.and_then(|(data, options)| {
+                        tube.check(&NewTask { id: 0, data: Some(data), options })
+                    })
+                    .map_err(|error| error.in_batch(place))?;
                 }
-                let (tasks, arguments) = (new.count(), command.arguments.into());
-                return self.wait_for_capacity(Wanted::CapacityForMany { tasks, arguments }, timeout, out);
+                let wanted =
+                    Wanted::CapacityForMany { tasks: new.count(), arguments: command.arguments.into() };
+                return self.wait_for_capacity(wanted, timeout, out);
             }
         }
         // The payloads come back.

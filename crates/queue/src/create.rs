@@ -111,8 +111,8 @@ impl CatalogTurn<'_> {
             self.turn.store.get(self.turn.common.spaces.queue, 0, &key)?;
             return Err(StoreError::Identifier(lua_text::text(argument)).into());
         };
-        let unfit = |_| StoreError::Identifier(String::from_utf8_lossy(name).into_owned()).into();
-        str::from_utf8(name).map_err(unfit)
+        str::from_utf8(name)
+            .map_err(|_| StoreError::Identifier(String::from_utf8_lossy(name).into_owned()).into())
     }
 
     fn create_in_transaction(
@@ -177,8 +177,8 @@ impl CatalogTurn<'_> {
         missing: Missing,
     ) -> Result<TubeIndex> {
         let layout = kind.layout();
-        let missing_space = || Error::SpaceMissing(row.space.into());
-        let space = self.turn.store.space_by_name(row.space).ok_or_else(missing_space)?;
+        let space =
+            self.turn.store.space_by_name(row.space).ok_or_else(|| Error::SpaceMissing(row.space.into()))?;
         let (id, temporary, sequence) = (space.id(), space.is_temporary(), space.sequence());
         let indexes = find_indexes(space, layout)?;
         let last_stored = self.turn.store.first(id, 0, IteratorType::Le, &[0x90])?.and_then(id_of);
@@ -214,8 +214,9 @@ impl CatalogTurn<'_> {
             paused: false,
         };
         tube.set_paused(self.turn.common.pauses.of(self.turn.store, row.id)?.is_some());
-        let former = self.turn.tubes.by_name(row.name);
-        if let Some(former) = former.and_then(|former| self.turn.tubes.at_mut(former.index)) {
+        let former =
+            self.turn.tubes.by_name(row.name).and_then(|handle| self.turn.tubes.at_mut(handle.index));
+        if let Some(former) = former {
             tube.inherit_candidates(former);
         }
         self.turn.common.owners.mark_temporary(row.id, temporary);

@@ -272,9 +272,15 @@ impl Tube {
         Counted { tube: index, event: Event::Silent, from, to, id, since: 0 }
     }
 
-    /// Takes a change of one task into account. Calls `f` with each sub-queue of which the ready buffer may show the wrong
+    /// Takes a change of one task into account. Calls `show` with each sub-queue of which the ready buffer may show the wrong
     /// candidate now.
-    fn follow_task(&mut self, store: &Store, change: &Change<'_>, alone: bool, mut f: impl FnMut(Box<[u8]>)) {
+    fn follow_task(
+        &mut self,
+        store: &Store,
+        change: &Change<'_>,
+        is_alone: bool,
+        mut show: impl FnMut(Box<[u8]>),
+    ) {
         let layout = self.kind.layout();
         if !(layout.timed || layout.utube.is_some()) || !self.candidates_follow {
             return;
@@ -290,9 +296,9 @@ impl Tube {
         let (space, indexes, has_buffer) = (self.space, self.indexes, self.buffer.is_some());
         let Some(candidates) = self.driver.candidates_mut() else { return };
         let tasks = crate::driver::Tasks { store, space, indexes };
-        for Touched { name, touch, growth } in touches(id, old, new, alone).into_iter().flatten() {
+        for Touched { name, touch, growth } in touches(id, old, new, is_alone).into_iter().flatten() {
             match candidates.adjust(tasks, layout, name, touch, growth) {
-                Ok(Some((old, new))) if has_buffer && old.candidate != new => f(name.into()),
+                Ok(Some((old, new))) if has_buffer && old.candidate != new => show(name.into()),
                 Ok(_) => {}
                 // This transaction has dropped the space or an index.
                 Err(_) => self.candidates_follow = false,

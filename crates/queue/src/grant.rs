@@ -181,8 +181,8 @@ impl TubeTurn<'_> {
         let all = self.granted_spaces()?;
         let id = user_id(self.store, grantee)?;
         let methods = GRANTED_METHODS.iter().chain(&["delete", "truncate"]);
-        let functions = methods.map(|method| format!("queue.tube.{name}:{method}"));
-        let mut functions: Vec<String> = functions.collect();
+        let mut functions: Vec<String> =
+            methods.map(|method| format!("queue.tube.{name}:{method}")).collect();
         if !keeps_others {
             functions.extend(["queue.identify".to_owned(), "queue.statistics".to_owned()]);
         }
@@ -229,14 +229,19 @@ pub(crate) fn check_readable(store: &Store, caller: &Caller, space: SpaceId) -> 
 impl GrantsTurn<'_> {
     /// `queue.grant(user, tube)` and `queue.revoke(user, tube)` for `admin`; `"*"` is every tube. `grant` answers whether rights
     /// to everything were taken away that an older version had granted, `revoke` whether there was anything to take.
-    pub(crate) fn by_name(&mut self, call: QueueCall<'_>, grants: bool, out: &mut Vec<u8>) -> Result<Answer> {
+    pub(crate) fn by_name(
+        &mut self,
+        call: QueueCall<'_>,
+        is_grant: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer> {
         let QueueCall { caller, arguments } = call;
-        let method = if grants { "queue.grant" } else { "queue.revoke" };
+        let method = if is_grant { "queue.grant" } else { "queue.revoke" };
         if caller.effective != user::ADMIN {
-            let user = self.turn.store.user(caller.effective);
-            let user = user.map_or_else(String::new, |user| user.name.clone());
-            let (object_type, object_name) = (ObjectType::Function, method.to_owned());
-            let access = Access::EXECUTE;
+            let user =
+                self.turn.store.user(caller.effective).map_or_else(String::new, |user| user.name.clone());
+            let (access, object_type, object_name) =
+                (Access::EXECUTE, ObjectType::Function, method.to_owned());
             return Err(StoreError::AccessDenied { access, object_type, object_name, user }.into());
         }
         let text = |place| arguments.get(place).and_then(string).and_then(|text| str::from_utf8(text).ok());
@@ -245,12 +250,12 @@ impl GrantsTurn<'_> {
         };
         let answer = if tube == ALL_TUBES {
             self.turn.transact_as(user::ADMIN, |turn| {
-                let change = if grants { grant_tubes } else { revoke_tubes };
+                let change = if is_grant { grant_tubes } else { revoke_tubes };
                 Ok(change(turn.store, grantee)?)
             })?
         } else {
             let handle = self.turn.tubes.by_name(tube).ok_or(Error::TubeNotFound)?;
-            if grants {
+            if is_grant {
                 let granted = Granted { prefix: "queue.tube", call: true, truncate: true };
                 self.grant_one(user::ADMIN, handle.index, grantee, &granted)?;
                 false
@@ -258,10 +263,11 @@ impl GrantsTurn<'_> {
                 let spaces: Vec<SpaceId> = self.turn.tubes.iter().map(|tube| tube.space).collect();
                 let own = self.turn.tube(handle.index)?.tube.space;
                 let id = user_id(self.turn.store, grantee)?;
-                let store = &self.turn.store;
-                let has = |space| !store.granted_access(id, ObjectType::Space, Some(space)).is_empty();
-                let others = spaces.into_iter().any(|space| space != own && has(space));
-                self.turn.transact_as(user::ADMIN, |turn| turn.tube(handle.index)?.revoke(grantee, others))?
+                let keeps_others = spaces.into_iter().filter(|space| *space != own).any(|space| {
+                    !self.turn.store.granted_access(id, ObjectType::Space, Some(space)).is_empty()
+                });
+                self.turn
+                    .transact_as(user::ADMIN, |turn| turn.tube(handle.index)?.revoke(grantee, keeps_others))?
             }
         };
         mp::write_bool(out, answer);
@@ -288,7 +294,13 @@ impl GrantsTurn<'_> {
         Ok(Answer::none())
     }
 
-    fn grant_one(&mut self, user: UserId, index: TubeIndex, to: &str, granted: &Granted<'_>) -> Result<()> {
+    fn grant_one(
+        &mut self,
+        acting: UserId,
+        index: TubeIndex,
+        grantee: &str,
+        granted: &Granted<'_>,
+    ) -> Result<()> {
         let tube = self.turn.tube(index)?;
         let (prefix, name) = (granted.prefix, &tube.tube.name);
         let mut functions = Vec::new();
@@ -301,18 +313,18 @@ impl GrantsTurn<'_> {
             functions.push(format!("{prefix}.{name}:truncate"));
         }
         let spaces = tube.granted_spaces()?;
-        self.turn.transact_as(user, |Turn { store, now, .. }| {
+        self.turn.transact_as(acting, |Turn { store, now, .. }| {
             for (space, privileges) in &spaces {
-                ddl::grant(store, to, privileges, "space", space, true)?;
+                ddl::grant(store, grantee, privileges, "space", space, true)?;
             }
             for function in &functions {
                 let spec = FunctionSpec { name: function, setuid: false, language: "LUA", body: "" };
                 // An administrator grants on a full server too; other users choose the prefix, and so the number of functions.
-                let former = store.lift_limit(user == user::ADMIN);
+                let former = store.lift_limit(acting == user::ADMIN);
                 let created = ddl::create_function(store, &spec, &date_and_time(*now), true);
                 store.lift_limit(former);
                 created?;
-                ddl::grant(store, to, "execute", "function", function, true)?;
+                ddl::grant(store, grantee, "execute", "function", function, true)?;
             }
             Ok(())
         })

@@ -218,10 +218,15 @@ impl Leases {
         Ok(tasks_after(store, space, after, limit)?)
     }
 
-    /// Calls `f` for the tasks of at most `max` leases. Returns whether the user has no more.
-    pub(crate) fn each(&self, store: &Store, max: usize, mut f: impl FnMut(TaskKey, Lease)) -> Result<bool> {
+    /// Calls `f` for the tasks of at most `limit` leases. Returns whether the user has no more.
+    pub(crate) fn each(
+        &self,
+        store: &Store,
+        limit: usize,
+        mut f: impl FnMut(TaskKey, Lease),
+    ) -> Result<bool> {
         let Some(space) = self.space.kept(store) else { return Ok(true) };
-        Ok(each_row(store, space, max, |row| {
+        Ok(each_row(store, space, limit, |row| {
             if let (Some(task), Some(lease)) = (taken_key(row), Lease::read(row)) {
                 f(task, lease);
             }

@@ -221,8 +221,13 @@ impl Queue {
     ///
     /// # Errors
     /// There is a type of that name; the store refuses to release tasks.
-    pub fn register(&mut self, store: &mut Store, kind: driver::TubeType, now: u64) -> Result<StartReport> {
-        self.turn(store, now).catalog().register(kind)
+    pub fn register(
+        &mut self,
+        store: &mut Store,
+        tube_type: driver::TubeType,
+        now: u64,
+    ) -> Result<StartReport> {
+        self.turn(store, now).catalog().register(tube_type)
     }
 
     /// Where the queue is in its life.

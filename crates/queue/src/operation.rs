@@ -397,8 +397,13 @@ impl TubeTurn<'_> {
         accounted
     }
 
-    /// Removes a stored task. `by` says why: an ack, a delete, the end of its life. False if there is no such task.
-    pub(crate) fn remove(&mut self, id: u64, by: Operation, out: Option<&mut Vec<u8>>) -> Result<bool> {
+    /// Removes a stored task. `operation` says why: an ack, a delete, the end of its life. False if there is no such task.
+    pub(crate) fn remove(
+        &mut self,
+        id: u64,
+        operation: Operation,
+        out: Option<&mut Vec<u8>>,
+    ) -> Result<bool> {
         let Self { store, tube, common, .. } = self;
         let layout = tube.kind.layout();
         let Some(tuple) = store.delete_number(tube.space, id)? else { return Ok(false) };
@@ -418,7 +423,7 @@ impl TubeTurn<'_> {
         let tuple = tube.observed.then(|| tuple.to_vec());
         let old = shown.map(|task| Side { state: task.state(), next_event: 0, pri, utube: &name });
         let change =
-            TaskChange { id, old, new: None, operation: Some(by), taken_by: None, created: 0, tuple };
+            TaskChange { id, old, new: None, operation: Some(operation), taken_by: None, created: 0, tuple };
         let accounted = self.account(change);
         self.common.name = name;
         accounted.map(|()| true)

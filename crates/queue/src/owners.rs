@@ -306,11 +306,16 @@ impl Owners {
         Ok(self.row(store, task)?.and_then(Owner::read))
     }
 
-    /// Calls `f` for the tasks of sessions and their owners, at most `max` of those with a row. Returns whether the user has no more.
-    pub(crate) fn each(&self, store: &Store, max: usize, mut f: impl FnMut(TaskKey, &Owner)) -> Result<bool> {
+    /// Calls `f` for the tasks of sessions and their owners, at most `limit` of those with a row. Returns whether the user has no more.
+    pub(crate) fn each(
+        &self,
+        store: &Store,
+        limit: usize,
+        mut f: impl FnMut(TaskKey, &Owner),
+    ) -> Result<bool> {
         self.cached.iter().for_each(|(&task, owner)| f(task, owner));
         let Some(space) = TAKEN.known(store, self.space) else { return Ok(true) };
-        Ok(each_row(store, space, max, |row| {
+        Ok(each_row(store, space, limit, |row| {
             if let (Some(task), Some(owner)) = (taken_key(row), Owner::read(row)) {
                 f(task, &owner);
             }

@@ -382,10 +382,15 @@ pub(crate) fn tasks_after(
     Ok(rows.iter().filter_map(|row| taken_key(row)).collect())
 }
 
-/// Calls `f` for at most `max` rows. Returns whether the user has no more.
-pub(crate) fn each_row(store: &Store, space: SpaceId, max: usize, f: impl FnMut(&[u8])) -> StoreResult<bool> {
+/// Calls `f` for at most `limit` rows. Returns whether the user has no more.
+pub(crate) fn each_row(
+    store: &Store,
+    space: SpaceId,
+    limit: usize,
+    f: impl FnMut(&[u8]),
+) -> StoreResult<bool> {
     let mut rows = store.range(space, 0, IteratorType::All, &[0x90], 0)?;
-    rows.by_ref().take(max).for_each(f);
+    rows.by_ref().take(limit).for_each(f);
     Ok(rows.next().is_none())
 }
 

@@ -223,13 +223,19 @@ impl Tubes {
     // Every operation comes here, and a call would cost a tenth of it.
     #[expect(clippy::inline_always, reason = "measured")]
     #[inline(always)]
-    pub(crate) fn count(&mut self, counted: &Counted, totals: &mut Totals, past: &mut Histories, now: u64) {
+    pub(crate) fn count(
+        &mut self,
+        counted: &Counted,
+        totals: &mut Totals,
+        histories: &mut Histories,
+        now: u64,
+    ) {
         let Self { slots, total, .. } = self;
         let Some(slot) = slots.get_mut(counted.tube as usize) else { return };
         let Some(tube) = slot.tube.as_deref_mut() else { return };
         // Before anything of the new period is counted.
         if tube.meter.as_ref().is_some_and(|meter| meter.pace.is_due(now)) {
-            return self.count_in_new_period(counted, totals, past, now);
+            return self.count_in_new_period(counted, totals, histories, now);
         }
         let Event::Operation(operation) = counted.event else {
             return tube.count_without_operation(counted, total, totals);
@@ -244,13 +250,19 @@ impl Tubes {
     }
 
     #[cold]
-    fn count_in_new_period(&mut self, counted: &Counted, all: &mut Totals, past: &mut Histories, now: u64) {
+    fn count_in_new_period(
+        &mut self,
+        counted: &Counted,
+        totals: &mut Totals,
+        histories: &mut Histories,
+        now: u64,
+    ) {
         let closed = self.at_mut(counted.tube);
-        let replaced = closed.and_then(|tube| tube.close_period(counted.tube, past, now));
+        let replaced = closed.and_then(|tube| tube.close_period(counted.tube, histories, now));
         if let Some(meter) = replaced.and_then(|index| self.at_mut(index)?.meter.as_deref_mut()) {
             meter.history = None;
         }
-        self.count(counted, all, past, now);
+        self.count(counted, totals, histories, now);
     }
 
     /// Tasks of all tubes.

@@ -104,8 +104,11 @@ impl<'a> TubeCall<'a> {
 
     /// Runs one operation around the tube in a transaction.
     #[inline]
-    pub(crate) fn transact<T>(&mut self, f: impl FnOnce(&mut TubeTurn<'_>) -> Result<T>) -> Result<T> {
-        self.turn.transact_at(self.call.index, f)
+    pub(crate) fn transact<T>(
+        &mut self,
+        operation: impl FnOnce(&mut TubeTurn<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.turn.transact_at(self.call.index, operation)
     }
 
     /// The task of the first argument, which the caller has to own.

@@ -332,13 +332,17 @@ impl Turn<'_> {
         result
     }
 
-    fn transact_inside<T>(&mut self, user: UserId, f: impl FnOnce(&mut Turn<'_>) -> Result<T>) -> Result<T> {
+    fn transact_inside<T>(
+        &mut self,
+        acting: UserId,
+        operation: impl FnOnce(&mut Turn<'_>) -> Result<T>,
+    ) -> Result<T> {
         let is_accounted = self.common.keeps_in_step();
         if is_accounted {
             self.account_foreign()?;
         }
         let (savepoint, mark) = (self.store.savepoint(), self.common.pending.mark());
-        let result = self.acting_as(user, f);
+        let result = self.acting_as(acting, operation);
         match result {
             // Operations give account of what they do themselves.
             Ok(_) if is_accounted => self.common.pending.accounted = Some(self.store.savepoint()),
@@ -358,9 +362,13 @@ impl Turn<'_> {
     }
 
     /// As [`Store::acting_as`], for the whole turn.
-    fn acting_as<T>(&mut self, acting: UserId, f: impl FnOnce(&mut Turn<'_>) -> Result<T>) -> Result<T> {
+    fn acting_as<T>(
+        &mut self,
+        acting: UserId,
+        operation: impl FnOnce(&mut Turn<'_>) -> Result<T>,
+    ) -> Result<T> {
         let former = self.store.set_user(acting);
-        let result = f(self);
+        let result = operation(self);
         self.store.set_user(former);
         result
     }

@@ -64,9 +64,12 @@ impl Instance {
     }
 
     /// Replaces the data, and breaks off the connections of users that others have replaced.
-    pub(crate) fn replace_data(&mut self, f: impl FnOnce(&mut Shard, HashSet<UserId>) -> HashSet<UserId>) {
+    pub(crate) fn replace_data(
+        &mut self,
+        replace: impl FnOnce(&mut Shard, HashSet<UserId>) -> HashSet<UserId>,
+    ) {
         let users = self.front.connections.iter().map(|connection| connection.user).collect();
-        let changed = self.settle(|instance| f(&mut instance.shard, users));
+        let changed = self.settle(|instance| replace(&mut instance.shard, users));
         self.front.connections.break_off(|connection| changed.contains(&connection.user));
         self.front.connections.release(self.shard.journaling().released());
     }

@@ -66,8 +66,7 @@ use crate::shard::batch::{Batch, Buffers};
 use crate::shard::disk_space::FreeSpace;
 use crate::shard::request::Answer;
 use crate::{
-    ADMIN_CONNECTIONS, Accepted, Broken, Fed, Identity, PROTOCOL_VERSION, Process, Refused, RequestCounts,
-    Settings,
+    ADMIN_CONNECTIONS, Broken, Identity, PROTOCOL_VERSION, Process, Refused, RequestCounts, Settings,
 };
 
 /// A leader of a group is to hand over.
@@ -286,7 +285,7 @@ impl Instance {
     ///
     /// # Errors
     /// When `max_connections` are open.
-    pub fn connect(&mut self, origin: Origin, now: u64) -> Accepted {
+    pub fn connect(&mut self, origin: Origin, now: u64) -> Result<ConnectionSlot, Refused> {
         let mut salt = [0; SALT_SIZE];
         (self.front.process.entropy)(&mut salt);
         let slot = self.connect_greeted(origin, salt, now)?;
@@ -304,7 +303,12 @@ impl Instance {
     ///
     /// # Errors
     /// As [`Self::connect`].
-    pub fn connect_greeted(&mut self, origin: Origin, salt: [u8; SALT_SIZE], now: u64) -> Accepted {
+    pub fn connect_greeted(
+        &mut self,
+        origin: Origin,
+        salt: [u8; SALT_SIZE],
+        now: u64,
+    ) -> Result<ConnectionSlot, Refused> {
         self.input(now, |instance| instance.accept(origin, salt, now))
     }
 
@@ -312,7 +316,12 @@ impl Instance {
     ///
     /// # Errors
     /// As [`Self::connect`].
-    pub fn connect_forwarded(&mut self, origin: Origin, salt: [u8; SALT_SIZE], now: u64) -> Accepted {
+    pub fn connect_forwarded(
+        &mut self,
+        origin: Origin,
+        salt: [u8; SALT_SIZE],
+        now: u64,
+    ) -> Result<ConnectionSlot, Refused> {
         self.input(now, |instance| {
             let slot = instance.accept(origin, salt, now)?;
             if let Some(connection) = instance.front.connections.get_mut(slot) {
@@ -322,7 +331,7 @@ impl Instance {
         })
     }
 
-    fn accept(&mut self, origin: Origin, salt: [u8; SALT_SIZE], now: u64) -> Accepted {
+    fn accept(&mut self, origin: Origin, salt: [u8; SALT_SIZE], now: u64) -> Result<ConnectionSlot, Refused> {
         let reserve = if origin.trust == Trust::Admin { ADMIN_CONNECTIONS } else { 0 };
         if self.front.connections.len() >= self.front.settings.max_connections.saturating_add(reserve) {
             self.front.counts.refused_connections += 1;
@@ -365,7 +374,7 @@ impl Instance {
     /// The frame is none that a client of this protocol sends, or it is malformed and nothing valid came before it: the
     /// bytes may be another protocol's, a web page's for example. Nothing was done, and nothing more is taken from the
     /// connection, which ends. The caller says how: [`Instance::refuse`] or [`Instance::refuse_stranger`].
-    pub fn handle_frame(&mut self, slot: ConnectionSlot, frame: &[u8], now: u64) -> Fed {
+    pub fn handle_frame(&mut self, slot: ConnectionSlot, frame: &[u8], now: u64) -> Result<(), Box<Broken>> {
         self.measures.received += frame.len() as u64;
         if let Some((header, name, args)) = lycosa_iproto::request::decode_plain_call(frame) {
             let to = FrameReply::new(slot, header.sync);
@@ -377,7 +386,12 @@ impl Instance {
 
     /// A frame that is no plain CALL.
     #[inline(never)]
-    fn handle_other_frame(&mut self, slot: ConnectionSlot, frame: &[u8], now: u64) -> Fed {
+    fn handle_other_frame(
+        &mut self,
+        slot: ConnectionSlot,
+        frame: &[u8],
+        now: u64,
+    ) -> Result<(), Box<Broken>> {
         let decoded = lycosa_iproto::request::decode(frame);
         if let Ok(request) = &decoded {
             self.handle_request(slot, request, now);
@@ -589,7 +603,12 @@ impl Instance {
 
 impl Front {
     #[cold]
-    fn handle_malformed(&mut self, shard: &Shard, slot: ConnectionSlot, error: RequestError) -> Fed {
+    fn handle_malformed(
+        &mut self,
+        shard: &Shard,
+        slot: ConnectionSlot,
+        error: RequestError,
+    ) -> Result<(), Box<Broken>> {
         let mut connection = self.connections.get_mut(slot);
         if error.ends_stream || !connection.as_ref().is_some_and(|connection| connection.is_proven) {
             connection.iter_mut().for_each(|connection| connection.broken = true);

@@ -196,8 +196,9 @@ pub(crate) fn not_defined(name: &[u8]) -> ErrorObject {
 
 /// As [`not_defined`], for the error of a program that has found no function of a name. Other errors come back as they are.
 pub(crate) fn refined(error: ErrorObject) -> ErrorObject {
-    let name = error.message.strip_prefix("Procedure '");
-    match name.and_then(|rest| rest.strip_suffix("' is not defined")) {
+    let name =
+        error.message.strip_prefix("Procedure '").and_then(|rest| rest.strip_suffix("' is not defined"));
+    match name {
         Some(name) if error.code == u32::from(ErrorCode::NoSuchProc) && error.fields.is_empty() => {
             not_defined_as(name.as_bytes(), error.message.clone())
         }

@@ -320,7 +320,8 @@ impl Front {
             ballot.push((keys::ballot::TERM, Value::array([term.number, term.owner.into()])));
         }
         if let Some(election) = shard.election() {
-            let is_forwarded = self.connections.get(to.slot).is_some_and(|its| its.is_forwarded);
+            let is_forwarded =
+                self.connections.get(to.slot).is_some_and(|connection| connection.is_forwarded);
             ballot.push((keys::ballot::ELECTION, vec![election.term.into(), is_forwarded.into()].into()));
         }
         let ballot = Value::map([(keys::BALLOT, Value::map(ballot))]);

@@ -123,12 +123,16 @@ impl Instance {
         self.settle(|instance| instance.shard.data().commit())
     }
 
-    /// Runs `f` as one transaction of `acting`, or as a part of the open one that fails alone.
+    /// Runs `body` as one transaction of `acting`, or as a part of the open one that fails alone.
     ///
     /// # Errors
-    /// Of `f`; as [`Self::commit`]; as [`Self::execute`] of an INSERT. Nothing has changed then.
-    pub fn transaction<T>(&mut self, acting: UserId, f: impl FnOnce(&mut Store) -> Result<T>) -> Result<T> {
-        self.settle(|instance| instance.shard.data().transaction(Growth::Adds, acting, f))
+    /// Of `body`; as [`Self::commit`]; as [`Self::execute`] of an INSERT. Nothing has changed then.
+    pub fn transaction<T>(
+        &mut self,
+        acting: UserId,
+        body: impl FnOnce(&mut Store) -> Result<T>,
+    ) -> Result<T> {
+        self.settle(|instance| instance.shard.data().transaction(Growth::Adds, acting, body))
     }
 
     /// Says which hooks a space has from now on, for the triggers of a program.

@@ -436,7 +436,14 @@ impl Journaling {
     }
 
     #[inline]
-    fn encode_row(&mut self, local: bool, body: &RowBody<'_>, tsn: &mut Option<u64>, ends: bool, time: f64) {
+    fn encode_row(
+        &mut self,
+        local: bool,
+        body: &RowBody<'_>,
+        tsn: &mut Option<u64>,
+        is_commit: bool,
+        timestamp: f64,
+    ) {
         let counter = if local { 0 } else { self.replica_id };
         let lsn = self.vclock.get(counter) + 1;
         self.vclock.set(counter, lsn).expect("replica ids are below the vclock's limit");
@@ -445,9 +452,9 @@ impl Journaling {
             replica_id: counter,
             group_id: if local { keys::GROUP_LOCAL } else { 0 },
             lsn,
-            timestamp: time,
+            timestamp,
             tsn: *tsn.get_or_insert(lsn),
-            is_commit: ends,
+            is_commit,
         };
         row::encode_row(&mut self.rows, &header, body);
     }

@@ -24,10 +24,15 @@ impl Clocks {
         self.clock().unwrap_or(0)
     }
 
-    /// Does work within a budget that ends `micros` from now too, if there is a clock.
-    pub(crate) fn limit<T>(&self, budget: Budget<'_>, micros: u64, work: impl FnOnce(Budget<'_>) -> T) -> T {
+    /// Does work within a budget that ends `microseconds` from now too, if there is a clock.
+    pub(crate) fn limit<T>(
+        &self,
+        budget: Budget<'_>,
+        microseconds: u64,
+        work: impl FnOnce(Budget<'_>) -> T,
+    ) -> T {
         match &self.elapsed {
-            Some(clock) => work(budget.within(&**clock, micros)),
+            Some(clock) => work(budget.within(&**clock, microseconds)),
             None => work(budget),
         }
     }

@@ -21,10 +21,15 @@ pub(crate) fn outcome_unknown() -> ErrorObject {
 }
 
 impl Shard {
-    /// The journal has lost every row behind `from`, a durable one, and goes on: goes back to `to`, the data at `from`.
+    /// The journal has lost every row behind `from`, a durable one, and goes on: goes back to `confirmed`, the data at `from`.
     /// Returns which of the users are not the accounts that they were.
-    pub(crate) fn lose(&mut self, from: Lsn, to: Confirmed, users: HashSet<UserId>) -> HashSet<UserId> {
-        let former = self.data.lose(from, to, self.identity.replica_id);
+    pub(crate) fn lose(
+        &mut self,
+        from: Lsn,
+        confirmed: Confirmed,
+        users: HashSet<UserId>,
+    ) -> HashSet<UserId> {
+        let former = self.data.lose(from, confirmed, self.identity.replica_id);
         self.follow_data(former, users)
     }
 

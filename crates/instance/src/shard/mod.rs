@@ -276,8 +276,9 @@ impl Shard {
     pub(crate) fn handle_free_space(&mut self, scarce: Option<FreeSpace>) -> bool {
         let has_changed = self.data.conditions.scarce_space.is_some() != scarce.is_some();
         let snapshot = self.checkpoints.snapshot_bytes();
-        let scarce = scarce.map(|space| space.beside_snapshot(snapshot));
-        self.data.conditions.set(|facts| facts.scarce_space = scarce);
+        self.data
+            .conditions
+            .set(|facts| facts.scarce_space = scarce.map(|space| space.beside_snapshot(snapshot)));
         self.checkpoints.free_space_changed(has_changed);
         has_changed
     }

@@ -66,8 +66,8 @@ impl AuditTurn<'_> {
     /// were dropped only `admin` sees entries.
     pub(crate) fn list(&self, call: QueueCall<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         let QueueCall { caller, arguments } = call;
-        let known = &["tube", "limit", "before"];
-        let options = Options::parse("audit", "argument #1", arguments.present(0), known)?;
+        let options =
+            Options::parse("audit", "argument #1", arguments.present(0), &["tube", "limit", "before"])?;
         let tube = options.read("tube", "option tube should be the name of a tube", string)?;
         let limit = options.read("limit", "option limit should be a number of entries", unsigned)?;
         let limit = limit.map_or(DEFAULT_LIMIT, |limit| limit.min(MAX_LOOKED_AT.into()) as u32);

@@ -69,7 +69,12 @@ pub(super) enum Outcome {
 }
 
 /// The row of a task that a job has changed.
-pub(super) fn row((job, id): (u64, u64), tuple: &[u8], attempts: &Attempts, to: Option<u64>) -> Vec<u8> {
+pub(super) fn row(
+    (job, id): (u64, u64),
+    tuple: &[u8],
+    attempts: &Attempts,
+    moved_to: Option<u64>,
+) -> Vec<u8> {
     let Attempts { attempts, last_error, failed_at, headers } = attempts;
     let mut row = Vec::with_capacity(tuple.len() + last_error.len() + headers.len() + 64);
     mp::write_array(&mut row, FIELDS + u32::from(!headers.is_empty()));
@@ -79,7 +84,7 @@ pub(super) fn row((job, id): (u64, u64), tuple: &[u8], attempts: &Attempts, to: 
     mp::write_uint(&mut row, *attempts);
     mp::write_str(&mut row, last_error);
     mp::write_uint(&mut row, *failed_at);
-    write_optional(&mut row, to);
+    write_optional(&mut row, moved_to);
     row.extend_from_slice(headers);
     row
 }
@@ -120,13 +125,18 @@ impl Bin {
         Ok((rows, true))
     }
 
-    /// Removes the row of a task; `size` is its size.
-    pub(super) fn forget(&self, store: &mut Store, job: &mut Record, (id, size): (u64, usize)) -> Result<()> {
+    /// Removes the row of a task; `bytes` is its size.
+    pub(super) fn forget(
+        &self,
+        store: &mut Store,
+        source: &mut Record,
+        (id, bytes): (u64, usize),
+    ) -> Result<()> {
         if let Some(space) = self.0.existing(store) {
-            delete_row(store, space, &[job.id, id])?;
+            delete_row(store, space, &[source.id, id])?;
         }
-        job.kept = job.kept.saturating_sub(1);
-        job.kept_bytes = job.kept_bytes.saturating_sub(size as u64);
+        source.kept = source.kept.saturating_sub(1);
+        source.kept_bytes = source.kept_bytes.saturating_sub(bytes as u64);
         Ok(())
     }
 }

@@ -83,7 +83,8 @@ impl JobsTurn<'_> {
     pub(crate) fn apply(&mut self, call: &Call<'_>, out: &mut Vec<u8>) -> Result<Answer> {
         let name = call.arguments.get(0).and_then(string);
         let action = name.and_then(Action::of_apply).ok_or_else(|| {
-            let given = name.map_or(String::new(), |name| format!(" \"{}\"", String::from_utf8_lossy(name)));
+            let given =
+                name.map(|name| format!(" \"{}\"", String::from_utf8_lossy(name))).unwrap_or_default();
             let all = "kick, release, run, reschedule, bury, delete and move are";
             unfit("apply", format!("there is no operation{given}: {all}"))
         })?;

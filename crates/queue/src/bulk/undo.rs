@@ -135,10 +135,15 @@ impl JobsTurn<'_> {
 impl TubeTurn<'_> {
     /// Gives a task that is still in the state in which the job left it its former state, and that state's deadline. It counts as the
     /// operation that has the same effect. No operation delays a task again, so that counts as nothing.
-    fn turn_back(&mut self, kept: &Kept<'_>, left: State, operation: Option<Operation>) -> Result<Outcome> {
+    fn turn_back(
+        &mut self,
+        kept: &Kept<'_>,
+        left_in: State,
+        operation: Option<Operation>,
+    ) -> Result<Outcome> {
         let layout = self.tube.kind.layout();
         let Some(present) = self.task(kept.id)? else { return Ok(Outcome::Gone) };
-        if present.state() != Some(left) {
+        if present.state() != Some(left_in) {
             return Ok(Outcome::Touched);
         }
         let Some(former) = Task::read(kept.tuple, layout) else { return Ok(Outcome::Gone) };
@@ -148,7 +153,7 @@ impl TubeTurn<'_> {
         let next_event = if is_delayed { former.times.next_event } else { present.times.death() };
         let (name, pri, old_event) = (present.utube.to_vec(), present.pri, present.times.next_event);
         let side = |state, next_event| Some(Side { state: Some(state), next_event, pri, utube: &name });
-        let (old, new) = (side(left, old_event), side(state, next_event));
+        let (old, new) = (side(left_in, old_event), side(state, next_event));
         let Self { store, tube, common, .. } = self;
         let numbers: &[_] = if tube.kind.layout().timed { &[(NEXT_EVENT, next_event)] } else { &[] };
         common.assignments.set_unread(Some(state), numbers);

@@ -49,8 +49,13 @@ impl Tube {
         Ok(Some(count))
     }
 
-    /// Finds the candidates of up to `max` tasks.
-    fn find_candidates(&mut self, store: &Store, mut rebuild: Rebuild, max: usize) -> Result<(usize, Stage)> {
+    /// Finds the candidates of up to `limit` tasks.
+    fn find_candidates(
+        &mut self,
+        store: &Store,
+        mut rebuild: Rebuild,
+        limit: usize,
+    ) -> Result<(usize, Stage)> {
         let is_first = rebuild == Rebuild::default();
         let (tasks, layout) = (self.tasks(store), self.kind.layout());
         if is_first {
@@ -63,7 +68,7 @@ impl Tube {
         if is_first {
             candidates.clear();
         }
-        let count = candidates.rebuild_portion(tasks, layout, &mut rebuild, max)?;
+        let count = candidates.rebuild_portion(tasks, layout, &mut rebuild, limit)?;
         let is_over = rebuild.is_done();
         Ok((count, if is_over { Stage::Buffer(None) } else { Stage::Candidates(rebuild) }))
     }

@@ -80,7 +80,13 @@ impl TubeTurn<'_> {
     }
 
     /// Gives the task that a take has found to a new lease. Appends the task in extended form, with the token.
-    pub(crate) fn take_leased(&mut self, id: u64, by: Client, micros: u64, out: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn take_leased(
+        &mut self,
+        id: u64,
+        client: Client,
+        micros: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         self.common.owners.leases.prepare(self.store)?;
         let key = self.key(id);
         let Self { store, tube, common, now, .. } = self;
@@ -99,7 +105,7 @@ impl TubeTurn<'_> {
         common.attempts.count(store, key)?;
         let secret = (common.new_session_id.0)();
         let secret = secret.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        let user = common.actor_name(store, by.connection, by.user);
+        let user = common.actor_name(store, client.connection, client.user);
         let leases = &mut common.owners.leases;
         let epoch = leases.next_epoch(store)?;
         let lease = Lease { epoch, secret, ends, taken_at: now, user };

@@ -41,8 +41,12 @@ impl LongCallsTurn<'_> {
 }
 
 impl TubeTurn<'_> {
-    /// Counts up to `max` further tasks for a request. Returns how many, and the result at the end.
-    pub(crate) fn recount_portion(&mut self, request: u64, max: usize) -> Result<(usize, Option<Recounted>)> {
+    /// Counts up to `limit` further tasks for a request. Returns how many, and the result at the end.
+    pub(crate) fn recount_portion(
+        &mut self,
+        request: u64,
+        limit: usize,
+    ) -> Result<(usize, Option<Recounted>)> {
         if self.tube.recount.as_ref().is_some_and(|other| other.request != request) {
             return Ok((0, None));
         }
@@ -53,12 +57,12 @@ impl TubeTurn<'_> {
         let (iterator, key) =
             first.as_deref().map_or((IteratorType::All, &[0x90][..]), |key| (IteratorType::Gt, key));
         let mut count = 0;
-        for tuple in self.store.range(self.tube.space, 0, iterator, key, 0)?.take(max) {
+        for tuple in self.store.range(self.tube.space, 0, iterator, key, 0)?.take(limit) {
             count += 1;
             recount.after = id_of(tuple).or(recount.after);
             recount.counts.add(Place::of(Side::read(tuple, layout).and_then(|side| side.state)));
         }
-        if count == max {
+        if count == limit {
             self.tube.recount = Some(recount);
             return Ok((count, None));
         }

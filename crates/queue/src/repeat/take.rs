@@ -12,10 +12,15 @@ impl TubeCall<'_> {
     /// Looks whether a take was made before, and answers it with the tasks that its session got. If it got none, the take is to be
     /// made anew, and the call of the lost answer waits no more.
     #[inline]
-    pub(crate) fn repeated(&mut self, repeat: Repeat, wants: &Wanted, out: &mut Vec<u8>) -> Result<Repeated> {
+    pub(crate) fn repeated(
+        &mut self,
+        repeat: Repeat,
+        wanted: &Wanted,
+        out: &mut Vec<u8>,
+    ) -> Result<Repeated> {
         match repeat.name {
             Some(name) if repeat.is_again() || !self.turn.common.repetitions.is_empty() => {
-                self.take_again(&name, repeat.attempt, wants, out)
+                self.take_again(&name, repeat.attempt, wanted, out)
             }
             _ => Ok(Repeated::New),
         }

@@ -169,12 +169,18 @@ impl Common {
         Ok(())
     }
 
-    fn switch_session(&mut self, store: &mut Store, client: Client, to: SessionId, now: u64) -> Result<()> {
-        if self.sessions.of(client.connection) != Some(to) {
+    fn switch_session(
+        &mut self,
+        store: &mut Store,
+        client: Client,
+        session: SessionId,
+        now: u64,
+    ) -> Result<()> {
+        if self.sessions.of(client.connection) != Some(session) {
             self.leave_session(store, client.connection, now)?;
         }
-        self.open(store, client.user, to);
-        self.bind(store, client.connection, to)
+        self.open(store, client.user, session);
+        self.bind(store, client.connection, session)
     }
 
     /// Writes the rows of a connection and its session anew. If the session owns no task and another master has ended it, or it has

@@ -8,17 +8,21 @@ use crate::turn::{SessionsTurn, Turn};
 
 impl SessionsTurn<'_> {
     /// A portion of the start of sessions: a session without a connection expires or ends, and the rows show the living ones. Looks
-    /// at up to `max` rows, connections or calls; returns at how many it has, and where the next portion begins.
-    pub(crate) fn start(&mut self, at: SessionsStart, max: usize) -> Result<(usize, Option<SessionsStart>)> {
-        match at {
+    /// at up to `limit` rows, connections or calls; returns at how many it has, and where the next portion begins.
+    pub(crate) fn start(
+        &mut self,
+        start: SessionsStart,
+        limit: usize,
+    ) -> Result<(usize, Option<SessionsStart>)> {
+        match start {
             SessionsStart::Openers(after) => {
-                let (count, last) = self.find_openers(after, max)?;
-                let next = if count < max { SessionsStart::Shown } else { SessionsStart::Openers(last) };
+                let (count, last) = self.find_openers(after, limit)?;
+                let next = if count < limit { SessionsStart::Shown } else { SessionsStart::Openers(last) };
                 Ok((count, Some(next)))
             }
             SessionsStart::Shown => {
-                let count = self.turn.transact(|turn| turn.sessions().erase_connections(max))?;
-                if count == max {
+                let count = self.turn.transact(|turn| turn.sessions().erase_connections(limit))?;
+                if count == limit {
                     return Ok((count, Some(SessionsStart::Shown)));
                 }
                 self.turn.common.waiters.forget_rows();
@@ -26,30 +30,34 @@ impl SessionsTurn<'_> {
                 Ok((count, Some(SessionsStart::Connections(bound))))
             }
             SessionsStart::Connections(mut bound) => {
-                let portion = bound.split_off(bound.len().saturating_sub(max));
+                let portion = bound.split_off(bound.len().saturating_sub(limit));
                 self.turn.transact(|turn| {
                     let Turn { store, common, now, .. } = turn;
                     store.read(common.spaces.taken, TAKEN_BY_SESSION, 0)?;
                     portion.iter().try_for_each(|bound| common.rebind(store, *bound, *now))
                 })?;
-                let is_over = bound.is_empty();
+                let is_last = bound.is_empty();
                 let next =
-                    if is_over { SessionsStart::Left(None) } else { SessionsStart::Connections(bound) };
+                    if is_last { SessionsStart::Left(None) } else { SessionsStart::Connections(bound) };
                 Ok((portion.len(), Some(next)))
             }
             SessionsStart::Left(after) => {
-                let (count, last) = self.end_left(after, max)?;
-                Ok((count, (count == max).then_some(SessionsStart::Left(last))))
+                let (count, last) = self.end_left(after, limit)?;
+                Ok((count, (count == limit).then_some(SessionsStart::Left(last))))
             }
         }
     }
 
-    /// Up to `max` rows of `_queue_shared_sessions` behind a session, and the last session.
-    fn shared_after(&self, from: Option<SessionId>, max: usize) -> Result<(Vec<Vec<u8>>, Option<SessionId>)> {
-        let key = from.map(|session| string_key(&session));
-        let space = self.turn.common.spaces.shared_sessions;
-        let shared = rows_after(self.turn.store, space, 0, key.as_deref(), max)?;
-        let last = shared.last().and_then(|row| session_field(row, 0)).or(from);
+    /// Up to `limit` rows of `_queue_shared_sessions` behind a session, and the last session.
+    fn shared_after(
+        &self,
+        after: Option<SessionId>,
+        limit: usize,
+    ) -> Result<(Vec<Vec<u8>>, Option<SessionId>)> {
+        let key = after.map(|session| string_key(&session));
+        let shared =
+            rows_after(self.turn.store, self.turn.common.spaces.shared_sessions, 0, key.as_deref(), limit)?;
+        let last = shared.last().and_then(|row| session_field(row, 0)).or(after);
         Ok((shared, last))
     }
 

@@ -81,14 +81,20 @@ impl Pace {
 
     /// A copy of the history up to the last period that has ended at `now`. Otherwise it would end with the last operation, and
     /// have a gap where nothing happens.
-    pub(crate) fn history(&self, now: u64, counts: &Counters, tasks: TaskCounts, past: &History) -> History {
-        let (mut pace, mut past) = (self.clone(), past.clone());
+    pub(crate) fn history(
+        &self,
+        now: u64,
+        counters: &Counters,
+        tasks: TaskCounts,
+        history: &History,
+    ) -> History {
+        let (mut pace, mut history) = (self.clone(), history.clone());
         if pace.is_due(now)
-            && let Some(Closed { period, counts, idle }) = pace.close(now, counts)
+            && let Some(Closed { period, counts, idle }) = pace.close(now, counters)
         {
-            past.close(period, tasks, counts, idle);
+            history.close(period, tasks, counts, idle);
         }
-        past
+        history
     }
 }
 

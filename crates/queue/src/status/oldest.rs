@@ -20,18 +20,22 @@ type Version = (u64, u64, u64);
 pub(crate) struct Oldest(Cell<Option<(Version, Option<u64>)>>);
 
 impl Oldest {
-    /// What the last look found, or else what `f` finds now. `space` is the tube's.
+    /// What the last look found, or else what `look` finds now. `space` is the tube's.
     ///
     /// # Errors
-    /// As `f`.
-    pub(super) fn find(&self, space: &Space, f: impl FnOnce() -> Result<Option<u64>>) -> Result<Option<u64>> {
+    /// As `look`.
+    pub(super) fn find(
+        &self,
+        space: &Space,
+        look: impl FnOnce() -> Result<Option<u64>>,
+    ) -> Result<Option<u64>> {
         let version = (space.identity(), space.revision(), space.len());
         if let Some((kept, found)) = self.0.get()
             && kept == version
         {
             return Ok(found);
         }
-        let found = f()?;
+        let found = look()?;
         self.0.set(Some((version, found)));
         Ok(found)
     }

@@ -4,7 +4,7 @@ use lycosa_queue::Procedure;
 
 use super::{Deferral, Handled};
 use crate::front::Front;
-use crate::{ConnectionSlot, Fed, Instance};
+use crate::{Broken, ConnectionSlot, Instance};
 
 /// Tasks of a batch from which on it counts as large: they take about half a millisecond.
 const LARGE: u32 = 128;
@@ -14,7 +14,12 @@ impl Instance {
     ///
     /// # Errors
     /// As there.
-    pub fn handle_short_frame(&mut self, slot: ConnectionSlot, frame: &[u8], now: u64) -> Fed<Handled> {
+    pub fn handle_short_frame(
+        &mut self,
+        slot: ConnectionSlot,
+        frame: &[u8],
+        now: u64,
+    ) -> Result<Handled, Box<Broken>> {
         self.front.deferral = Deferral::Wanted;
         let handled = self.handle_frame(slot, frame, now);
         if std::mem::take(&mut self.front.deferral) == Deferral::Made {

@@ -97,10 +97,16 @@ impl Front {
     }
 
     /// Parks a request until a program has run.
-    pub(crate) fn invoke(&mut self, caller: Caller, kind: InvokeKind, args: &[u8], to: ReplyTo) -> RequestId {
+    pub(crate) fn invoke(
+        &mut self,
+        caller: Caller,
+        kind: InvokeKind,
+        args: &[u8],
+        reply: ReplyTo,
+    ) -> RequestId {
         let request = self.parked.next_request(caller.session);
         let invoke = Invoke { request, share: caller.session, caller, kind, args: args.to_vec() };
-        self.park(request, ParkedCall { reply: to, waits_for: WaitsFor::Program { bytes: invoke.bytes() } });
+        self.park(request, ParkedCall { reply, waits_for: WaitsFor::Program { bytes: invoke.bytes() } });
         self.invokes.push(invoke);
         request
     }

@@ -36,8 +36,9 @@ impl Instance {
         let undo = out.len();
         let start = reply::begin_data(out, to.sync);
         let values = out.len();
-        let mut keep = |tuple: &[u8]| out.extend_from_slice(tuple);
-        match self.shard.data().advance(&mut cursor, SLICE, &mut keep) {
+        let advanced =
+            self.shard.data().advance(&mut cursor, SLICE, &mut |tuple| out.extend_from_slice(tuple));
+        match advanced {
             Ok(Progress::End) => {
                 reply::finish_data(out, start, count_of(&cursor), self.shard.store().schema_version());
                 self.front.finish_reply(&self.shard, to.slot);
@@ -117,8 +118,8 @@ impl Instance {
             *bytes += tuple.len();
         };
         let (clocks, data) = (&self.loop_time.clocks, self.shard.data());
-        let advance = |budget: Budget<'_>| data.advance(cursor, budget, &mut keep);
-        let advanced = clocks.limit(SLICE, SLICE_MICROSECONDS, advance);
+        let advanced =
+            clocks.limit(SLICE, SLICE_MICROSECONDS, |budget| data.advance(cursor, budget, &mut keep));
         if *bytes > MAX_SELECTED {
             return Err(too_much_selected());
         }

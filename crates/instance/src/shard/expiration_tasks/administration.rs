@@ -109,8 +109,8 @@ impl Shard {
 
     fn start_expiration(&mut self, asker: Asker, arguments: &[Value], clocks: &Clocks) -> Result<Value> {
         let admit = |space| self.admit_space(asker, space);
-        let start = Start::read(self.data.store(), arguments, &admit);
-        let Start { definition, if_not_exists } = start.on_wire()?;
+        let Start { definition, if_not_exists } =
+            Start::read(self.data.store(), arguments, &admit).on_wire()?;
         self.check_may_expire(asker, &definition)?;
         let name = definition.name.clone();
         if !if_not_exists || self.expiring.tasks.definition(&name).is_none() {
