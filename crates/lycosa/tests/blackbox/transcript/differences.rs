@@ -7,6 +7,7 @@
 //! | `why` | the reason, in words |
 //! | `frames` | frames of the recording, counted from 0, log lines not counted |
 //! | `want` | a regex that our reply, as a failure would print it, must match; absent: these frames are not compared at all |
+//! | `race` | (with `want`) chance decides: the reply may also be as recorded, which fails with all other entries |
 //! | `closed` | instead of these the server closes the connection; what the recording sends on it then goes over a new one |
 //! | `more_rows` | the reply has the recorded rows in their order, and others between them |
 //! | `instead` | (with frames: a request and its reply) calls to make in their place, each `[NAME, [ARGUMENT, …]]` |
@@ -38,6 +39,8 @@ pub(crate) struct Differences {
 pub(crate) enum Difference {
     /// Its reply is another one, like this.
     Like(Regex),
+    /// Its reply is as recorded or like this: a race.
+    Race(Regex),
     MoreRows,
     NotCompared,
     /// The server has closed the connection instead.
@@ -94,7 +97,10 @@ impl Differences {
             return Ok(());
         }
         let difference = match entry["want"].as_str() {
-            Some(pattern) => Difference::Like(Regex::new(pattern).map_err(|error| error.to_string())?),
+            Some(pattern) => {
+                let pattern = Regex::new(pattern).map_err(|error| error.to_string())?;
+                if entry["race"] == true { Difference::Race(pattern) } else { Difference::Like(pattern) }
+            }
             None if entry["closed"] == true => Difference::Closed,
             None if entry["more_rows"] == true => Difference::MoreRows,
             None => Difference::NotCompared,
