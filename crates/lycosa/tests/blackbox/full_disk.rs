@@ -77,6 +77,21 @@ impl Client {
         Err("the disk is never full".to_owned())
     }
 
+    /// Fills the disk again and again until it holds `least` tasks: the files of the round before may go while it is filled.
+    fn fill_with_patience(&mut self, seed: u32, least: u64) -> Result<u64, String> {
+        let (deadline, mut put) = (Instant::now() + PATIENCE, 0);
+        loop {
+            put += self.fill(seed)?;
+            if put >= least {
+                return Ok(put);
+            }
+            if Instant::now() > deadline {
+                return Err(format!("the disk takes {put} tasks only"));
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     /// The values of a call that is repeated until the disk has space for it: while a snapshot is written, the rest
     /// of the disk may be kept for the journal.
     fn call_with_patience(&mut self, name: &str, arguments: &[Value]) -> Result<Vec<Value>, String> {
@@ -129,10 +144,7 @@ fn drained() -> Result<(), String> {
     let mut server = start()?;
     for round in 0..4 {
         let mut client = Client::open(&server)?;
-        let put = client.fill(7)?;
-        if put < 20 {
-            return Err(format!("round {round}: the disk takes {put} tasks only"));
-        }
+        let put = client.fill_with_patience(7, 20).map_err(|reason| format!("round {round}: {reason}"))?;
         if round == 3 {
             server.kill();
             server.launch()?;

@@ -157,15 +157,19 @@ end)
 test:test('stop, start, restart', function(test)
     test:plan(4)
     fresh()
-    local seen, blocked = {}, true
+    local seen, blocked, is_at_six = {}, true, false
     local function condition(_, tuple)
-        if tuple[1] == 6 and blocked then fiber.sleep(1000) end
+        if tuple[1] == 6 and blocked then
+            is_at_six = true
+            fiber.sleep(1000)
+        end
         seen[#seen + 1] = tuple[1]
         return true
     end
     local more = options({ process_expired_tuple = kept, full_scan_delay = 100 })
     local task = expirationd.start('t', 's', condition, more)
-    wait('five', function() return #seen == 5 end)
+    -- A busy machine lets the worker pause behind any tuple, and a task that is stopped there sees that tuple again.
+    wait('five', function() return is_at_six end)
     task:stop()
     test:is(task.worker_fiber, nil, 'no fiber')
     blocked = false
