@@ -248,7 +248,7 @@ impl LateSpace {
         Ok(found.iter().filter_map(|row| taken_key(row)).collect())
     }
 
-    /// Writes a row, into a space that is created first if there is none.
+    /// Writes a row, and creates the space first where it is missing.
     pub(crate) fn write(&mut self, store: &mut Store, row: &[u8]) -> Result<()> {
         let space = self.obtain(store)?;
         Ok(store.execute(&Statement::Replace { space, tuple: row }).map(drop)?)

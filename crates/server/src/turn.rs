@@ -646,7 +646,7 @@ impl Surroundings<'_> {
     }
 }
 
-/// What the journal thread says next, its end last; nothing if there is none.
+/// What the journal thread says next, its end last; nothing without such a thread.
 async fn next(done: &mut Option<UnboundedReceiver<JournalNews>>) -> JournalNews {
     let Some(receiver) = done else { return std::future::pending().await };
     let news = receiver.recv().await;

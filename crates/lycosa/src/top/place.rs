@@ -10,7 +10,7 @@ use super::filter;
 /// Tasks of a page.
 pub(super) const PAGE: u32 = 100;
 
-/// What the person looks at. `Jobs` are those of one tube, or of all. The members of a `Group` are in the status.
+/// What the person looks at. `Jobs` has the jobs of one tube, or of all. The members of a `Group` are in the status.
 #[derive(Debug, Clone)]
 pub(super) enum Place {
     Overview,

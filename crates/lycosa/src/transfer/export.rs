@@ -185,7 +185,7 @@ struct Layout {
     id: u32,
     status: u32,
     data: u32,
-    /// Those of tubes with deadlines: `next_event`, `ttl`, `ttr`, `pri`, `created`.
+    /// The fields of tubes with deadlines: `next_event`, `ttl`, `ttr`, `pri`, `created`.
     times: Option<[u32; 5]>,
     utube: Option<u32>,
 }

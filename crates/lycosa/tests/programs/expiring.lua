@@ -169,7 +169,7 @@ test:test('stop, start, restart', function(test)
     local more = options({ process_expired_tuple = kept, full_scan_delay = 100 })
     local task = expirationd.start('t', 's', condition, more)
     -- A busy machine lets the worker pause behind any tuple, and a task that is stopped there sees that tuple again.
-    wait('five', function() return is_at_six end)
+    wait('the sixth', function() return is_at_six end)
     task:stop()
     test:is(task.worker_fiber, nil, 'no fiber')
     blocked = false

@@ -117,7 +117,7 @@ struct Named {
 pub enum Rebuild {
     /// Taken tasks are being counted; these up to that key of the index of sub-queues are.
     Taken(Option<Vec<u8>>),
-    /// The first ready tasks are being found; those of the sub-queues up to that key of the deciding index are.
+    /// The first ready tasks are being found; the sub-queues up to that key of the deciding index have theirs.
     Ready(Option<Vec<u8>>),
     /// All are computed.
     Done,

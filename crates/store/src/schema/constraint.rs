@@ -149,7 +149,7 @@ impl Store {
     }
 }
 
-/// The numbers of fields in a column of a row of `_fk_constraint`; a number that no field has where it is none.
+/// The numbers of fields in a column of a row of `_fk_constraint`; a value that is no number becomes a number that no field has.
 fn fields_of(row: Row<'_>, column: u32) -> Result<Vec<usize>, Error> {
     let number =
         |field: &[u8]| Reader::new(field).uint().ok().and_then(|number| usize::try_from(number).ok());

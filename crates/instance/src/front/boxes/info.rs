@@ -54,9 +54,38 @@ pub(super) fn memory_value(status: &Status) -> Value {
 }
 
 /// The parts of `box.info`, in their order.
-const PARTS: &str = "version lycosa id uuid pid status ro uptime lsn signature vclock pending_rows cluster replication \
-replication_anon election masters memory net checkpoint deadline_lag longest_turns_us longest_turns_cpu_us \
-longest_turn longest_turn_cpu ro_reason term journals expiration failure";
+const PARTS: [&str; 30] = [
+    "version",
+    "lycosa",
+    "id",
+    "uuid",
+    "pid",
+    "status",
+    "ro",
+    "uptime",
+    "lsn",
+    "signature",
+    "vclock",
+    "pending_rows",
+    "cluster",
+    "replication",
+    "replication_anon",
+    "election",
+    "masters",
+    "memory",
+    "net",
+    "checkpoint",
+    "deadline_lag",
+    "longest_turns_us",
+    "longest_turns_cpu_us",
+    "longest_turn",
+    "longest_turn_cpu",
+    "ro_reason",
+    "term",
+    "journals",
+    "expiration",
+    "failure",
+];
 
 impl Standing {
     /// The part of `box.info` with that name, if it is one of the standing.
@@ -162,7 +191,7 @@ impl Instance {
 
     pub(super) fn box_info(&self) -> Value {
         let status = self.status();
-        Value::map(PARTS.split(' ').filter_map(|name| Some((name, status.part(name)?))))
+        Value::map(PARTS.into_iter().filter_map(|name| Some((name, status.part(name)?))))
     }
 
     /// One part of `box.info`, for monitors that poll nothing else.
