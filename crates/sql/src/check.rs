@@ -25,7 +25,7 @@ const GENERIC_AT: u32 = 206;
 
 impl From<Failure> for SqlFault {
     fn from(failure: Failure) -> SqlFault {
-        SqlFault { code: failure.code, message: failure.message }
+        SqlFault { code: failure.code, message: failure.message, is_ours: failure.is_ours }
     }
 }
 

@@ -63,7 +63,7 @@ impl Effort {
                 self.left.set(0);
                 let message = "Failed to execute SQL statement: its expressions take too long for one row: \
                                compute with fewer terms or shorter values";
-                Err(Failure::new(EXECUTE, message))
+                Err(Failure { is_ours: true, ..Failure::new(EXECUTE, message) })
             }
         }
     }

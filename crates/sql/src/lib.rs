@@ -76,11 +76,13 @@ pub struct Failure {
     pub code: u32,
     /// The text that users see.
     pub message: String,
+    /// As [`SqlFault::is_ours`](lycosa_store::SqlFault::is_ours).
+    is_ours: bool,
 }
 
 impl Failure {
     fn new(code: u32, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into() }
+        Failure { code, message: message.into(), is_ours: false }
     }
 }
 
@@ -456,7 +458,7 @@ mod tests {
                 ("SELECT 1 LIMIT 1 FOR UPDATE", "FOR"),
                 ("COMMIT", "COMMIT"),
             ] {
-                let Failure { code, message } = refused(text);
+                let Failure { code, message, .. } = refused(text);
                 assert!(
                     code == 5 && message.contains(named) && message.contains("it supports"),
                     "{text}: {message}"

@@ -17,6 +17,15 @@ pub struct SqlFault {
     pub code: u32,
     /// Its text.
     pub message: String,
+    /// Whether a Tarantool would not have this fault: the expression exceeds a bound that Lycosa alone has.
+    pub is_ours: bool,
+}
+
+impl SqlFault {
+    /// A fault that a Tarantool has, too.
+    pub fn new(code: u32, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), is_ours: false }
+    }
 }
 
 /// An expression over the tuples of one space, as the space is defined now.

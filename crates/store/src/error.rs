@@ -10,6 +10,9 @@ use lycosa_tuple::update::UpdateError;
 use crate::access::{Access, ObjectType};
 use crate::check::SqlFault;
 
+/// The object of [`Error::lacks`].
+const LYCOSA: &str = "Lycosa";
+
 /// Why a statement, a read or a change of the schema was refused. `Display` is the text that the client sees.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
@@ -561,7 +564,16 @@ pub enum Error {
 impl Error {
     /// What a Tarantool has and Lycosa has not.
     pub(crate) fn lacks(feature: &str) -> Self {
-        Self::Unsupported { object: "Lycosa".to_owned(), feature: feature.to_owned() }
+        Self::Unsupported { object: LYCOSA.to_owned(), feature: feature.to_owned() }
+    }
+
+    /// Whether a Tarantool would not refuse this: Lycosa lacks a feature, or has a bound of its own.
+    pub(crate) fn is_ours(&self) -> bool {
+        match self {
+            Self::Unsupported { object, .. } => object == LYCOSA,
+            Self::Sql(fault) => fault.is_ours,
+            _ => false,
+        }
     }
 }
 

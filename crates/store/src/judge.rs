@@ -17,19 +17,6 @@ use crate::schema::space::SpaceDef;
 use crate::statement::Statement;
 use crate::{Engine, Space, Store, User, system};
 
-/// What the store does not have is no reason for a Tarantool to refuse.
-fn is_ours(error: &Error) -> bool {
-    let text = error.to_string();
-    [
-        "Lycosa does not support",
-        "indexes are not supported",
-        "unsupported option",
-        "take too long for one row",
-    ]
-    .iter()
-    .any(|ours| text.contains(ours))
-}
-
 impl Store {
     /// Whether a Tarantool 2.6 takes the row. To be asked before the row is applied.
     ///
@@ -39,7 +26,7 @@ impl Store {
         let (Statement::Insert { space, tuple } | Statement::Replace { space, tuple }) = *statement else {
             return Ok(());
         };
-        self.judge_tuple(space, tuple).or_else(|error| if is_ours(&error) { Ok(()) } else { Err(error) })
+        self.judge_tuple(space, tuple).or_else(|error| if error.is_ours() { Ok(()) } else { Err(error) })
     }
 
     fn judge_tuple(&self, space: u32, tuple: &[u8]) -> Result<(), Error> {
@@ -93,7 +80,7 @@ impl Store {
         let misfit = |tuple: &[u8]| {
             let checked =
                 space.check(tuple).map_err(Error::from).and_then(|()| self.ask_checks(space, tuple));
-            checked.err().filter(|error| !is_ours(error))
+            checked.err().filter(|error| !error.is_ours())
         };
         let mut misfits = tuples.filter_map(|tuple| Some((tuple, misfit(tuple)?)));
         let (tuple, error) = misfits.next()?;

@@ -155,10 +155,7 @@ impl Store {
     ) -> Result<&'c dyn crate::RowCheck, SqlFault> {
         let compiled = check.compiled(|text| match self.sql {
             Some(sql) => (sql.compile_check)(self, space, text),
-            None => {
-                let message = "this process has no SQL".to_owned();
-                Err(SqlFault { code: UNSUPPORTED, message })
-            }
+            None => Err(SqlFault::new(UNSUPPORTED, "this process has no SQL")),
         });
         compiled.as_ref().map(|check| &**check).map_err(Clone::clone)
     }
@@ -199,7 +196,7 @@ impl Store {
         }
         let message = "Failed to execute SQL statement: the check constraints of its rows take too long: change fewer rows \
                        with each statement";
-        Err(Error::Sql(SqlFault { code: SQL_EXECUTE, message: message.to_owned() }))
+        Err(Error::Sql(SqlFault { is_ours: true, ..SqlFault::new(SQL_EXECUTE, message) }))
     }
 
     /// Bounds the work of all checks in the open transaction. A bound that the transaction has already stays.

@@ -140,7 +140,9 @@ impl IndexDef {
         let is_functional = options.raw("func").is_some_and(|_| options.uint("func") != Some(0));
         let function = match make {
             None if is_functional && lenient => return Ok(None),
-            None if is_functional => return Err(wrong("functional indexes are not supported")),
+            None if is_functional => {
+                return Err(Error::lacks("functional indexes (this process runs no Lua)"));
+            }
             Some(make) if is_functional => {
                 let number = options.uint("func").and_then(|number| u32::try_from(number).ok());
                 Some(function_use(number.unwrap_or(u32::MAX), make, &parts, schema, lenient)?)

@@ -17,14 +17,14 @@ impl RowCheck for Below {
         *spent += 1;
         match TupleRef::trusted(tuple).field(1).map(|field| Reader::new(field).uint()) {
             Some(Ok(number)) => Ok(number < self.0),
-            Some(Err(_)) => Err(SqlFault { code: 171, message: "no number".to_owned() }),
+            Some(Err(_)) => Err(SqlFault::new(171, "no number")),
             None => Ok(true),
         }
     }
 }
 
 fn compile(_: &Store, space: &Space, text: &str) -> Result<Box<dyn RowCheck>, SqlFault> {
-    let missing = || SqlFault { code: 176, message: format!("Can’t resolve field in '{text}'") };
+    let missing = || SqlFault::new(176, format!("Can’t resolve field in '{text}'"));
     let (field, limit) = text.split_once(" < ").ok_or_else(missing)?;
     space.field_by_name(field).ok_or_else(missing)?;
     Ok(Box::new(Below(limit.parse().map_err(|_| missing())?)))

@@ -263,7 +263,7 @@ fn indexes_are_refused() {
         ),
         (
             r#"[512, 1, "a", "tree", {"func": 9}, [[0, "unsigned"]]]"#,
-            "Can't create or modify index 'a' in space 'd': functional indexes are not supported",
+            "Lycosa does not support functional indexes (this process runs no Lua)",
         ),
         (
             r#"[512, 1, "a", "tree", {}, [{"field": 4, "type": "string", "path": "[*]"}, {"field": 5, "type": "string", "path": "[*]"}]]"#,

@@ -198,7 +198,6 @@ fn is_documented(statement: &Statement, ours: &Reply) -> bool {
         || ours.message().starts_with("Can't drop collation")
         || ours.message().ends_with("the user has objects")
         || ours.message().ends_with("can not attach generated sequence")
-        || ours.message().contains("indexes are not supported")
         || ours.error == COLLATION
             && ["unsupported option", "invalid locale"].iter().any(|reason| ours.message().contains(reason));
     // A Tarantool guesses the type of the byte that MessagePack never uses from what lies behind it.
