@@ -144,7 +144,7 @@ impl Instance {
 
     /// Whether the data give way to others, which are not loaded yet.
     pub fn is_suspended(&self) -> bool {
-        self.shard.conditions().is_suspended
+        self.shard.conditions().facts().is_suspended
     }
 }
 

@@ -76,7 +76,7 @@ impl Instance {
 
     /// Whether the instance goes back to confirmed data, and refuses to read or change them until it has.
     pub fn is_rebuilding(&self) -> bool {
-        self.shard.conditions().is_rebuilding
+        self.shard.conditions().facts().is_rebuilding
     }
 }
 

@@ -424,7 +424,7 @@ impl Instance {
 
     /// Why the journal takes no more rows, once it has failed for good.
     pub fn failure(&self) -> Option<&str> {
-        self.shard.conditions().failure.as_deref()
+        self.shard.conditions().facts().failure.as_deref()
     }
 
     /// The journal has failed for good. Replies that wait for it and calls that wait for a task become errors, and from now

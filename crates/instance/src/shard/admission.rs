@@ -14,8 +14,6 @@
 //! Invariants: `store` and `queue` of [`Vault`] are private to this module; rows of a committed transaction are in the batch
 //! when the `Admitted` that committed it is dropped, unless a transaction is still open. Absent: what entries do.
 
-use std::ops::Deref;
-
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_queue::{LogLine, Procedure, Queue, QueueMethod, TaskEvent, TubeMethod, Woken};
 use lycosa_replication::applier::Row;
@@ -143,30 +141,26 @@ pub(crate) struct Conditions {
     is_restricted: bool,
 }
 
-impl Deref for Conditions {
-    type Target = Facts;
-
-    fn deref(&self) -> &Facts {
-        &self.facts
-    }
-}
-
 impl Conditions {
     pub(crate) fn has_failed(&self) -> bool {
-        self.failure.is_some()
+        self.facts.failure.is_some()
+    }
+
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.facts
     }
 
     /// Changes facts.
     pub(crate) fn set(&mut self, change: impl FnOnce(&mut Facts)) {
         change(&mut self.facts);
-        self.is_restricted = self.failure.is_some()
-            || self.is_rebuilding
-            || self.is_suspended
-            || self.is_handing_over
-            || self.is_read_only
-            || self.displaced.is_some()
-            || self.missing_replicas.is_some()
-            || self.scarce_space.is_some();
+        self.is_restricted = self.facts.failure.is_some()
+            || self.facts.is_rebuilding
+            || self.facts.is_suspended
+            || self.facts.is_handing_over
+            || self.facts.is_read_only
+            || self.facts.displaced.is_some()
+            || self.facts.missing_replicas.is_some()
+            || self.facts.scarce_space.is_some();
     }
 
     /// Whether any condition stands, so that an entry must compare its need.
@@ -187,11 +181,11 @@ impl Conditions {
     #[cold]
     fn check_each(&self, need: Need) -> Result<()> {
         self.check_journal()?;
-        if self.is_rebuilding || self.is_suspended {
+        if self.facts.is_rebuilding || self.facts.is_suspended {
             return Err(rebuilding_error());
         }
         let growth = match need {
-            Need::Look if self.is_handing_over => return Err(handing_over_error()),
+            Need::Look if self.facts.is_handing_over => return Err(handing_over_error()),
             Need::Read | Need::Look | Need::Deadline => return Ok(()),
             Need::Register => Growth::Finishes,
             Need::Change(growth) | Need::Local(growth) | Need::Call(growth) | Need::Foreign(growth) => growth,
@@ -199,12 +193,12 @@ impl Conditions {
         if growth == Growth::Nothing {
             return Ok(());
         }
-        if self.is_handing_over {
+        if self.facts.is_handing_over {
             return Err(handing_over_error());
         }
         let is_replicated = matches!(need, Need::Change(_) | Need::Register)
-            || self.is_member && matches!(need, Need::Local(_));
-        if self.is_read_only && is_replicated {
+            || self.facts.is_member && matches!(need, Need::Local(_));
+        if self.facts.is_read_only && is_replicated {
             return Err(read_only_error());
         }
         self.check_place()?;
@@ -216,11 +210,11 @@ impl Conditions {
 
     /// The answer to what waits for the journal after that has failed.
     pub(crate) fn check_journal(&self) -> Result<()> {
-        if self.failure.is_none() { Ok(()) } else { Err(self.failure_error()) }
+        if self.facts.failure.is_none() { Ok(()) } else { Err(self.failure_error()) }
     }
 
     pub(crate) fn failure_error(&self) -> ErrorObject {
-        let cause = self.failure.as_deref().unwrap_or("unknown cause");
+        let cause = self.facts.failure.as_deref().unwrap_or("unknown cause");
         let message = format!(
             "Failed to write to disk: {cause}. The server takes no more requests for data; \
              free or replace the disk and restart it"
@@ -230,7 +224,7 @@ impl Conditions {
 
     /// The answer to a change that no start would find again.
     fn check_place(&self) -> Result<()> {
-        let Some(displaced) = &self.displaced else { return Ok(()) };
+        let Some(displaced) = &self.facts.displaced else { return Ok(()) };
         let message = format!(
             "Failed to write to disk: {displaced}. Changes are refused, as no start would find them; reading goes on"
         );
@@ -239,13 +233,13 @@ impl Conditions {
 
     /// The answer to a change while too few replicas are connected and the configuration refuses it.
     fn check_replicas(&self) -> Result<()> {
-        let Some((connected, wanted)) = self.missing_replicas else { return Ok(()) };
+        let Some((connected, wanted)) = self.facts.missing_replicas else { return Ok(()) };
         Err(missing_replicas_error(connected, wanted, "replicas_before_reply is"))
     }
 
     /// The answer to what would need free space on a disk that is short of it.
     fn check_free_space(&self, growth: Growth) -> Result<()> {
-        let Some(space) = self.scarce_space else { return Ok(()) };
+        let Some(space) = self.facts.scarce_space else { return Ok(()) };
         let FreeSpace { free, .. } = space;
         let message = match growth {
             Growth::Adds if !space.is_exhausted() => format!(

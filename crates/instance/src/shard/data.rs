@@ -156,7 +156,7 @@ impl Data {
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
-        self.conditions.is_read_only
+        self.conditions.facts().is_read_only
     }
 
     #[inline]

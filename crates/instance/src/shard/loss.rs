@@ -58,7 +58,7 @@ impl Shard {
 
     /// Lets the queue come up a little further on the confirmed data. Whether there is more to do.
     pub(crate) fn step_rebuild(&mut self, budget: usize) -> bool {
-        if !self.data.conditions.is_rebuilding {
+        if !self.data.conditions.facts().is_rebuilding {
             return false;
         }
         if let Some(Rebuilt { waiting, started }) = self.data.rebuild_step(budget) {
@@ -67,7 +67,7 @@ impl Shard {
             }
             self.void_calls(&waiting);
         }
-        self.data.conditions.is_rebuilding
+        self.data.conditions.facts().is_rebuilding
     }
 
     /// Gives back a little of the memory of former data. Whether some is left.

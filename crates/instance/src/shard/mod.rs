@@ -274,7 +274,7 @@ impl Shard {
 
     /// The disk is short of free space, or has enough again. Returns whether that has changed.
     pub(crate) fn handle_free_space(&mut self, scarce: Option<FreeSpace>) -> bool {
-        let has_changed = self.data.conditions.scarce_space.is_some() != scarce.is_some();
+        let has_changed = self.data.conditions.facts().scarce_space.is_some() != scarce.is_some();
         let snapshot = self.checkpoints.snapshot_bytes();
         self.data
             .conditions
@@ -285,12 +285,12 @@ impl Shard {
 
     /// The free space on the disk, while it is short.
     pub(crate) fn scarce_space(&self) -> Option<FreeSpace> {
-        self.data.conditions.scarce_space
+        self.data.conditions.facts().scarce_space
     }
 
     /// The data folder is not where the next start looks for it, or is back in its place. Returns whether that is news.
     pub(crate) fn handle_displaced(&mut self, displaced: Option<&str>) -> bool {
-        let is_news = self.data.conditions.displaced.as_deref() != displaced;
+        let is_news = self.data.conditions.facts().displaced.as_deref() != displaced;
         if is_news {
             self.data.conditions.set(|facts| facts.displaced = displaced.map(str::to_owned));
         }
@@ -315,7 +315,7 @@ impl Shard {
 
     /// The condition that keeps the shard from changing data, if any.
     pub(crate) fn trouble(&self) -> Option<&str> {
-        self.data.conditions.failure.as_deref().or(self.data.conditions.displaced.as_deref())
+        self.data.conditions.facts().failure.as_deref().or(self.data.conditions.facts().displaced.as_deref())
     }
 
     /// Handles expired deadlines of the queue, at most `queue_step`.

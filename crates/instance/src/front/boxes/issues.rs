@@ -62,7 +62,7 @@ impl Instance {
         found.extend(self.of_memory());
         found.extend(of_checkpoints(&self.shard.checkpoint_status()));
         found.extend(self.shard.failing_expiration().map(of_expiration));
-        found.extend(self.shard.conditions().missing_replicas.map(of_missing_replicas));
+        found.extend(self.shard.conditions().facts().missing_replicas.map(of_missing_replicas));
         let peers = self.shard.replicas().iter().filter(|peer| peer.id != 0);
         found.extend(peers.filter_map(|peer| {
             let behind = peer.acknowledged.as_ref().map(|acknowledged| self.shard.rows_behind(acknowledged));

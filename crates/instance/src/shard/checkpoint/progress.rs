@@ -117,7 +117,7 @@ impl Shard {
             // Two snapshots cannot have one moment.
             // A member of a group makes no row of its own for that.
             let is_forced = std::mem::take(&mut self.checkpoints.is_forced);
-            if !is_forced || self.data.conditions.is_member {
+            if !is_forced || self.data.conditions.facts().is_member {
                 // It was wanted while the one that holds everything was being written.
                 self.checkpoints.is_wanted = false;
                 self.answer_snapshots(&Ok(()));
@@ -133,7 +133,7 @@ impl Shard {
             return None;
         }
         self.checkpoints.is_forced = false;
-        let is_member = self.data.conditions.is_member;
+        let is_member = self.data.conditions.facts().is_member;
         self.data.journaling.end_file(is_member);
         self.data.upkeep().open_read_view();
         let live = self.data.store().snapshot_bytes();
@@ -155,7 +155,7 @@ impl Shard {
             wanted: VecDeque::new(),
             stage: Stage::Walking,
         }));
-        if keep.scarce.is_some() && !self.data.conditions.is_member {
+        if keep.scarce.is_some() && !self.data.conditions.facts().is_member {
             // The file that ends here can only go when there is a next one, and perhaps no later row begins one.
             self.data.journaling.add_nop(self.data.now);
             if let Some(running) = &mut self.checkpoints.running {

@@ -76,7 +76,7 @@ impl Shard {
     /// Whether the disk is short of free space, and a checkpoint that can be taken would make some. The first attempt
     /// removes old files, so only later attempts are compared with the free space.
     fn would_make_room(&mut self) -> bool {
-        let Some(space) = self.data.conditions.scarce_space else { return false };
+        let Some(space) = self.data.conditions.facts().scarce_space else { return false };
         let checkpoints = &self.checkpoints;
         let expected = checkpoints.expected_snapshot(self.data.store().snapshot_bytes());
         let used = checkpoints.disk_used(self.data.journaling.written_bytes());
@@ -92,7 +92,7 @@ impl Shard {
     /// Which files may stay beside a snapshot; `bytes` is what they may take if there is free space.
     pub(super) fn keep(&self, bytes: u64) -> Keep {
         let snapshots = self.rules.checkpoint_count.max(1);
-        match self.data.conditions.scarce_space {
+        match self.data.conditions.facts().scarce_space {
             // A full disk ends a backup.
             None if self.checkpoints.is_held => Keep { snapshots: usize::MAX, bytes: u64::MAX, scarce: None },
             None => Keep { snapshots, bytes, scarce: None },

@@ -72,7 +72,9 @@ impl Shard {
 
     /// Whether the data are suspended and have given their memory back.
     pub(crate) fn is_vacated(&self) -> bool {
-        self.data.conditions.is_suspended && self.former.is_empty() && !self.data.store().has_garbage()
+        self.data.conditions.facts().is_suspended
+            && self.former.is_empty()
+            && !self.data.store().has_garbage()
     }
 
     /// Applies the transactions of an entry that the group has decided on.

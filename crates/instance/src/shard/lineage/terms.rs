@@ -45,8 +45,8 @@ impl Shard {
     /// it leads and is not about to hand over: `read_only` has no effect there.
     fn may_write(&self) -> bool {
         let replication = &self.replication;
-        let is_told = match self.data.conditions.is_member {
-            true => self.data.journaling.confirms_reads() && !self.data.conditions.is_handing_over,
+        let is_told = match self.data.conditions.facts().is_member {
+            true => self.data.journaling.confirms_reads() && !self.data.conditions.facts().is_handing_over,
             false => !replication.is_read_only_configured,
         };
         is_told && !replication.is_orphan && self.identity.replica_id != 0
@@ -54,7 +54,7 @@ impl Shard {
 
     /// Refuses a choice of the master by an operator: a group elects its leader.
     pub(crate) fn check_elects_none(&self, what: &str) -> Result<()> {
-        if !self.data.conditions.is_member {
+        if !self.data.conditions.facts().is_member {
             return Ok(());
         }
         let message = format!(

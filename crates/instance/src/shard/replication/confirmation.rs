@@ -79,7 +79,7 @@ impl Shard {
         }
         let is_there = |(lsn, vclock): &mut (u64, Vclock)| {
             // A replica's rows are its master's to answer for.
-            let is_foreign = self.data.conditions.is_read_only && *lsn > *own_until;
+            let is_foreign = self.data.conditions.facts().is_read_only && *lsn > *own_until;
             *lsn <= *start_until || is_foreign || replicas.count_with(vclock) >= wanted
         };
         while let Some((lsn, _)) = awaiting.pop_front_if(is_there) {

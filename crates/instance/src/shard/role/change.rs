@@ -58,7 +58,7 @@ impl Shard {
     /// Tells the queue that `read_only` has changed, now or as soon as the rows of the masters are applied.
     fn follow_role(&mut self) {
         let (now, read_only) = (self.data.now, self.data.is_read_only());
-        if self.data.conditions.is_rebuilding {
+        if self.data.conditions.facts().is_rebuilding {
             // The end of the rebuild tells it.
             self.role.queue_retry = Some(now);
             return;
