@@ -42,17 +42,34 @@ fn on_a_terminal(server: &Server, arguments: &[&str]) -> String {
 
 /// Runs a command on a terminal where a person answers its question; its exit code, and what the terminal shows.
 fn answered(server: &Server, arguments: &[&str], answer: &str) -> (i32, String) {
+    answered_after(server, arguments, answer, || {})
+}
+
+/// As [`answered`]; `meanwhile` runs between the question and the answer.
+fn answered_after(
+    server: &Server,
+    arguments: &[&str],
+    answer: &str,
+    meanwhile: impl FnOnce(),
+) -> (i32, String) {
     let (master, slave) = terminal();
     let mut master = File::from(master);
     let mut command = server.command(arguments);
     command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(Stdio::from(slave));
     let mut child = command.spawn().unwrap();
     drop(command);
-    // The terminal keeps the answer until the question.
+    let mut shown = Vec::new();
+    while !shown.ends_with(b"[y/N] ") {
+        let mut byte = [0];
+        master.read_exact(&mut byte).unwrap_or_else(|error| {
+            panic!("no question ({error}), but {}", String::from_utf8_lossy(&shown));
+        });
+        shown.extend(byte);
+    }
+    meanwhile();
     master.write_all(answer.as_bytes()).unwrap();
-    let mut bytes = Vec::new();
-    let _ = master.read_to_end(&mut bytes);
-    (child.wait().unwrap().code().unwrap(), String::from_utf8(bytes).unwrap())
+    let _ = master.read_to_end(&mut shown);
+    (child.wait().unwrap().code().unwrap(), String::from_utf8(shown).unwrap())
 }
 
 #[test]
@@ -95,6 +112,24 @@ fn changes_of_many_tasks_ask_on_a_terminal_and_are_refused_without_one() {
     let (code, shown) = answered(&server, &["undo", "t", &job], "y\n");
     assert!(code == 0 && shown.contains("2 of 2 undone"), "{code}: {shown}");
     assert_eq!(server.run(&["delete", "t", "--state", "taken"]).code, 0, "no task, no question");
+}
+
+/// What has changed since the count is refused task by task, and counted: in a batch of several and in one of one task.
+#[test]
+fn tasks_that_change_before_the_answer_are_refused_and_counted() {
+    let server = Server::start();
+    server.ok(&["tube", "create", "t"]);
+    for (puts, changed) in [(&["a", "b", "c"][..], 2), (&["d"], 0)] {
+        let ids = server.ok(&[&["put", "t", "--json"], puts].concat());
+        let id = ids.lines().next().and_then(|line| line.parse::<serde_json::Value>().ok()).unwrap()["id"]
+            .to_string();
+        let meanwhile = || drop(server.ok(&["delete", "t", &id]));
+        let (code, shown) = answered_after(&server, &["bury", "t", "--state", "ready"], "y\n", meanwhile);
+        assert_eq!(code, 1, "{shown}");
+        assert!(shown.contains(&format!("t {id}: ")), "{shown}");
+        assert!(shown.contains("refused for changes since the count: 1 task"), "{shown}");
+        assert!(shown.contains(&format!("buried {changed} tasks of t")), "{shown}");
+    }
 }
 
 #[test]
