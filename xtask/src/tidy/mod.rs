@@ -8,6 +8,7 @@ mod circles;
 mod dependencies;
 mod foreign;
 mod links;
+mod lock;
 mod modules;
 mod sentences;
 mod text;
@@ -61,6 +62,7 @@ pub(crate) fn check() -> Result<()> {
     let mut faults = Vec::new();
     arrows::check(&metadata, &mut faults)?;
     dependencies::check(&metadata, &mut faults)?;
+    lock::check(&metadata, &mut faults)?;
     let all = steps::metadata_with_dependencies()?;
     foreign::check(&all, &mut faults)?;
     unused::check(&all, &sources, &mut faults)?;

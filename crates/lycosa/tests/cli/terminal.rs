@@ -114,7 +114,7 @@ fn changes_of_many_tasks_ask_on_a_terminal_and_are_refused_without_one() {
     assert_eq!(server.run(&["delete", "t", "--state", "taken"]).code, 0, "no task, no question");
 }
 
-/// What has changed since the count is refused task by task, and counted: in a batch of several and in one of one task.
+/// A task that another client changes before the answer is counted as refused, in a batch of several tasks as in a batch of a single task.
 #[test]
 fn tasks_that_change_before_the_answer_are_refused_and_counted() {
     let server = Server::start();
