@@ -51,7 +51,7 @@ def ask(sock, request):
     return body.get(0x30)
 
 
-def is_closed(sock, seconds=5):
+def is_closed(sock, seconds=60):
     """Whether the server closes within this time; what it still sends is thrown away."""
     sock.settimeout(seconds)
     try:

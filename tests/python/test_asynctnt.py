@@ -177,7 +177,7 @@ def test_a_parked_take_ends_with_its_connection(server):
         await asyncio.gather(gone, return_exceptions=True)
         await asyncio.sleep(0.2)
         await stayer.call("queue.tube.t:put", ["for the stayer"])
-        taken = await asyncio.wait_for(waiting, 5)
+        taken = await asyncio.wait_for(waiting, 60)
         assert list(taken.body[0]) == [0, "t", "for the stayer"]
         await stayer.disconnect()
 

@@ -160,8 +160,8 @@ fn a_task_that_kills_its_workers_is_buried() {
 #[test]
 fn a_command_longer_than_its_task_s_ttr_runs_once() {
     let place = Fixture::new("fifottl");
-    place.server.ok(&["put", "t", "a", "--ttr", "1"]);
-    let worker = place.worker(&["--jobs", "2", "--until-empty", "0.1"], "echo run >> log; sleep 3");
+    place.server.ok(&["put", "t", "a", "--ttr", "2"]);
+    let worker = place.worker(&["--jobs", "2", "--until-empty", "0.1"], "echo run >> log; sleep 6");
     assert_eq!(worker.wait_with_output().unwrap().status.code(), Some(0));
     assert_eq!(place.text("log"), "run\n");
     assert_eq!(place.counts()["done"], 1);

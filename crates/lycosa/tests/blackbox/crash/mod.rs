@@ -10,8 +10,8 @@
 //!
 //! | variable | what it says | default |
 //! |---|---|---|
-//! | `LYCOSA_TEST_CRASH_SECONDS` | for how long each type of tube is tortured | 5 |
-//! | `LYCOSA_TEST_CRASH_KILLS` | how often servers are killed at least, over all types | 10 |
+//! | `LYCOSA_TEST_CRASH_KILLS` | how often servers are killed at least, over all types | 36 |
+//! | `LYCOSA_TEST_CRASH_SECONDS` | for how long each type of tube is tortured at least | 0 |
 //! | `LYCOSA_TEST_CRASH_FAULTS` | how many operations of the disk fail, over all types | 10 |
 //! | `LYCOSA_TEST_SEED` | repeats the choices of a failed run, though not its timing | the time |
 
@@ -90,9 +90,9 @@ const WAL_IO: u32 = 40;
 
 /// Two tests for each type of tube.
 pub(crate) fn trials() -> Result<Vec<Trial>, String> {
-    let seconds = number_from("LYCOSA_TEST_CRASH_SECONDS")?.unwrap_or(5);
+    let seconds = number_from("LYCOSA_TEST_CRASH_SECONDS")?.unwrap_or(0);
     let share = |total: u64| total.div_ceil(TUBES.len() as u64);
-    let kills = share(number_from("LYCOSA_TEST_CRASH_KILLS")?.unwrap_or(10));
+    let kills = share(number_from("LYCOSA_TEST_CRASH_KILLS")?.unwrap_or(36));
     let faults = share(number_from("LYCOSA_TEST_CRASH_FAULTS")?.unwrap_or(10));
     let clock =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_err(|error| error.to_string())?;
