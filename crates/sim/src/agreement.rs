@@ -10,12 +10,14 @@ use lycosa_store::{IteratorType, Range, Store};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
 
-use crate::model::{Fields, Job, JobState, Kept, Lease, Model, Owner, Session, Task, Tube};
+use crate::model::{
+    Attempts, Fields, Job, JobState, Kept, LEASE_ENDED, Lease, Model, Owner, Session, Task, Tube,
+};
 use crate::names::{LeaseToken, Names};
 use crate::plan::TubePlan;
 use crate::request::Span;
 use crate::shared::Shared;
-use crate::steering::{Action, Filter, Schedule};
+use crate::steering::{Action, Filter, REASON, Schedule};
 use crate::violation::{Checked, Violation, hold};
 
 /// Walks over a space in the order of its primary index; `None` if there is no such space.
@@ -115,6 +117,41 @@ fn encoded(tube: &Tube, id: u64, task: &Task) -> Vec<u8> {
     out
 }
 
+/// How often tasks were tried, and when they failed.
+pub(crate) fn attempts_agree(store: &Store, model: &Model) -> Checked {
+    let mut expected = BTreeMap::new();
+    for tube in model.tubes.values() {
+        let tried = tube.tasks.iter().filter_map(|(id, task)| Some((*id, task.attempts?)));
+        expected.extend(tried.map(|(id, attempts)| ((tube.id, id), attempts)));
+    }
+    let mut expected = expected.into_iter();
+    for row in walk_any(store, "_lycosa_attempts")? {
+        let (found, expected) = (attempts_row(row)?, expected.next());
+        hold!(expected == Some(found), "attempts are {found:?} instead of {expected:?}");
+    }
+    let lost = expected.next();
+    hold!(lost.is_none(), "attempts have no row: {lost:?}");
+    Ok(())
+}
+
+/// Tube and task of a row of `_lycosa_attempts`, and what it says.
+fn attempts_row(row: &[u8]) -> Checked<((u64, u64), Attempts)> {
+    let mut reader = Reader::new(row);
+    let mut read = || {
+        reader.array().ok()?;
+        let task = (reader.uint().ok()?, reader.uint().ok()?);
+        Some((task, attempts_fields(&mut reader)?))
+    };
+    read().ok_or_else(|| unreadable("_lycosa_attempts"))
+}
+
+/// The number of attempts, the reason of the last failure, and its moment.
+fn attempts_fields(reader: &mut Reader<'_>) -> Option<Attempts> {
+    let (attempts, reason, failed_at) = (reader.uint().ok()?, reader.str().ok()?, reader.uint().ok()?);
+    let last_error = ["", REASON, LEASE_ENDED].into_iter().find(|known| known.as_bytes() == reason)?;
+    Some(Attempts { attempts, last_error, failed_at })
+}
+
 /// Rows of jobs, and what they say. Most rows are as they were when they were read last.
 #[derive(Debug, Default)]
 pub(crate) struct ReadJobs(BTreeMap<u64, (Vec<u8>, Job)>);
@@ -171,6 +208,7 @@ pub(crate) fn jobs_agree(store: &Store, model: &Model, plans: &[TubePlan], known
         }
         // Of a tube that is gone the model does not know the form of tuples any more.
         let is_same = (row.job, row.id, row.moved_to) == (*job, *id, expected.moved_to)
+            && row.attempts == expected.task.attempts.unwrap_or_default()
             && (kind.is_none() || row.tuple == tuple);
         hold!(is_same, "{row:?} is kept instead of task {id} of job {job}, {expected:?}");
     }
@@ -239,6 +277,7 @@ struct KeptRow<'a> {
     job: u64,
     id: u64,
     tuple: &'a [u8],
+    attempts: Attempts,
     moved_to: Option<u64>,
 }
 
@@ -247,8 +286,8 @@ fn kept_row(row: &[u8]) -> Checked<KeptRow<'_>> {
     let mut read = || {
         reader.array().ok()?;
         let (job, id, tuple) = (reader.uint().ok()?, reader.uint().ok()?, reader.raw().ok()?);
-        let _attempts = (reader.uint().ok()?, reader.str().ok()?, reader.uint().ok()?);
-        Some(KeptRow { job, id, tuple, moved_to: reader.uint().ok() })
+        let attempts = attempts_fields(&mut reader)?;
+        Some(KeptRow { job, id, tuple, attempts, moved_to: reader.uint().ok() })
     };
     read().ok_or_else(|| unreadable("_lycosa_bin"))
 }
@@ -426,6 +465,8 @@ pub(crate) fn adopt(store: &Store, model: &mut Model, after: &Model, names: &Nam
         let LeaseRow { task, ends, since, token } = lease_row(row)?;
         leases.extend(names.lease(&token.to_string()).map(|key| (task, Lease { key, ends, since })));
     }
+    let attempts =
+        walk_any(store, "_lycosa_attempts")?.map(attempts_row).collect::<Checked<BTreeMap<_, _>>>()?;
     for (number, tube) in &mut model.tubes {
         let found = rows(store, &tube.plan.name)?.unwrap_or_default();
         let mut tasks = BTreeMap::new();
@@ -434,6 +475,7 @@ pub(crate) fn adopt(store: &Store, model: &mut Model, after: &Model, names: &Nam
             let mut task = Task::read(row, tube.kind()).ok_or_else(|| unreadable(&tube.plan.name))?;
             task.owner = owners.get(&(tube.id, id)).copied();
             task.lease = leases.get(&(tube.id, id)).copied();
+            task.attempts = attempts.get(&(tube.id, id)).copied();
             tasks.insert(id, task);
         }
         let Some(after) = after.tubes.get(number) else { continue };
@@ -441,7 +483,8 @@ pub(crate) fn adopt(store: &Store, model: &mut Model, after: &Model, names: &Nam
             // The model gives times to all tasks, a space to those of tubes with deadlines.
             let row = encoded(tube, *id, task);
             hold!(
-                tasks.get(id).is_some_and(|found| (found.owner, found.lease) == (task.owner, task.lease)
+                tasks.get(id).is_some_and(|found| (found.owner, found.lease, found.attempts)
+                    == (task.owner, task.lease, task.attempts)
                     && encoded(tube, *id, found) == row),
                 "task {id} of tube {} was changed by a step that did not concern it",
                 tube.plan.name
@@ -469,10 +512,11 @@ fn adopt_jobs(store: &Store, model: &mut Model) -> Checked {
         jobs.insert(job.id, Shared::new(job));
     }
     for row in walk_any(store, "_lycosa_bin")? {
-        let KeptRow { job, id, tuple, moved_to } = kept_row(row)?;
+        let KeptRow { job, id, tuple, attempts, moved_to } = kept_row(row)?;
         let known = jobs.get(&job).and_then(|job| Some((job, model.tubes.get(&job.tube)?)));
         let kind = known.filter(|(job, tube)| job.tube_id == tube.id).map(|(_, tube)| tube.kind());
-        let task = kind.and_then(|kind| Task::read(tuple, kind));
+        let read = kind.and_then(|kind| Task::read(tuple, kind));
+        let task = read.map(|task| Task { attempts: Some(attempts), ..task });
         let before = model.jobs.kept.get(&(job, id)).map(|kept| kept.task.clone());
         let task = before.or(task).ok_or_else(|| unreadable("_lycosa_bin"))?;
         kept.insert((job, id), Kept { task, moved_to });

@@ -287,6 +287,7 @@ impl<'a> Simulation<'a> {
     pub(crate) fn compare(&mut self, signature: u64) -> Checked {
         let store = self.life.instance.store();
         agreement::tubes_agree(store, &self.model, &self.plan.tubes)?;
+        agreement::attempts_agree(store, &self.model)?;
         agreement::jobs_agree(store, &self.model, &self.plan.tubes, &mut self.read_jobs)?;
         let (bytes, counted) = (store.snapshot_bytes(), store.recount_snapshot_bytes());
         hold!(

@@ -9,6 +9,9 @@ use crate::plan::{Plan, TubePlan};
 use crate::random::Random;
 use crate::request::Span;
 
+/// Why jobs do what they do, as the row of a task says that they bury.
+pub(crate) const REASON: &str = "a world";
+
 /// Unfinished jobs, and jobs at all, after which no further ones are begun: the instance has bounds of its own.
 const MAX_UNFINISHED: usize = 6;
 const MAX_JOBS: usize = 200;
@@ -188,7 +191,7 @@ impl Steering {
             }
             Self::Apply { action: Action::Count, filter, .. } => ("count", vec![filter.value()]),
             Self::Apply { action, filter, to, schedule, rate, dry_run } => {
-                let mut options = vec![("reason", Value::str("a world"))];
+                let mut options = vec![("reason", Value::str(REASON))];
                 options.extend(to.map(|to| ("to", Value::str(&tubes[to].name))));
                 options.extend(schedule.delay.map(|delay| ("delay", delay.value())));
                 options.extend(schedule.pri.map(|pri| ("pri", Value::from(pri))));

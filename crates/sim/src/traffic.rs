@@ -413,7 +413,7 @@ impl Simulation<'_> {
                 whole => whole.as_u64()? * 1_000_000,
             };
             let token = info.get("lease")?.as_str()?.to_owned();
-            let is_counted = info.get("attempts").and_then(Value::as_u64) > Some(0);
+            let is_counted = info.get("attempts").and_then(Value::as_u64) == Some(task.attempts);
             let is_task = (count, id, state, data) == (4, task.id, b"t", &*task.data) && is_counted;
             Some((is_task, ends, token))
         };

@@ -222,6 +222,7 @@ impl Workload {
             data: self.payload(20).0.into(),
             owner: None,
             lease: None,
+            attempts: None,
         };
         let mut tuple = Vec::new();
         task.write(id, tube.kind(), &mut tuple);

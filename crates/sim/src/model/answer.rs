@@ -16,6 +16,8 @@ pub(crate) struct LeasedTask {
     /// The payload, encoded.
     pub(crate) data: Rc<[u8]>,
     pub(crate) lease: Lease,
+    /// Takes by leases so far, this one included.
+    pub(crate) attempts: u64,
 }
 
 /// The answer to a request, as far as it is determined.

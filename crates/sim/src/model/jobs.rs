@@ -12,7 +12,7 @@ use super::{Answer, Model};
 use crate::plan::Kind;
 use crate::request::Span;
 use crate::shared::Shared;
-use crate::steering::{Action, Control, Filter, Schedule, Steering};
+use crate::steering::{Action, Control, Filter, REASON, Schedule, Steering};
 
 /// How long a job can be undone after its end, µs.
 const UNDO_TIME: u64 = 3_600_000_000;
@@ -546,7 +546,10 @@ impl Model {
             (Action::Kick, _) => _ = tube.change(id, 'r', Operation::Kick),
             (Action::Release, _) => _ = tube.release(id, None, now),
             (Action::Run, _) => _ = tube.change(id, 'r', Operation::Delay),
-            (Action::Bury, _) => _ = tube.change(id, '!', Operation::Bury),
+            (Action::Bury, _) => {
+                tube.note_failure(id, REASON, now);
+                tube.change(id, '!', Operation::Bury);
+            }
             (Action::Reschedule, _) => {
                 let ready_at = job.schedule.delay.map(|delay| now + delay.0);
                 tube.reschedule(id, (ready_at, None), job.schedule.pri, now);
@@ -650,6 +653,7 @@ impl Model {
         }
         task.status = if kept.task.status == 't' { 'r' } else { kept.task.status };
         task.next_event = if task.status == '~' { kept.task.next_event } else { task.death() };
+        task.restore_attempts(kept.task.attempts);
         operation.into_iter().for_each(|operation| tube.count(operation));
         Outcome::Undone
     }
@@ -696,7 +700,8 @@ fn put_back(tube: &mut Tube, id: u64, kept: &Kept, now: u64) -> Outcome {
         return Outcome::Touched;
     }
     let mut task = kept.task.clone();
-    (task.owner, task.lease) = (None, None);
+    (task.owner, task.lease, task.attempts) = (None, None, None);
+    task.restore_attempts(kept.task.attempts);
     if task.status == 't' {
         task.status = 'r';
     }
@@ -762,6 +767,7 @@ impl Tube {
         self.put(&task.data, &crate::request::PutOptions::default(), now);
         let is_timed = self.kind().is_timed();
         let Some(put) = self.tasks.get_mut(&id) else { return id };
+        put.restore_attempts(task.attempts);
         if from.has_sub_queues() {
             put.utube = task.utube.clone();
         }

@@ -25,7 +25,7 @@ use lycosa_tuple::mp;
 pub(crate) use answer::{Answer, LeasedTask};
 pub(crate) use jobs::{Job, Jobs, Kept, State as JobState};
 pub(crate) use session::{Session, SessionKey};
-pub(crate) use tube::{Fields, Lease, LeaseKey, NEVER, Owner, Task, Tube, data_field};
+pub(crate) use tube::{Attempts, Fields, LEASE_ENDED, Lease, LeaseKey, NEVER, Owner, Task, Tube, data_field};
 
 use crate::plan::{Plan, TubePlan};
 use crate::request::{Payload, PutOptions, Request, RowChange, Settlement, Span};

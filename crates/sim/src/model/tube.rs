@@ -42,6 +42,20 @@ pub(crate) struct Lease {
     pub(crate) since: u64,
 }
 
+/// Why a task has failed whose lease ended.
+pub(crate) const LEASE_ENDED: &str = "the lease ended";
+
+/// The attempts of a task, as its row in `_lycosa_attempts` has to be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Attempts {
+    /// Takes by leases since the task was put or kicked.
+    pub(crate) attempts: u64,
+    /// Why the task failed last; empty if it never did.
+    pub(crate) last_error: &'static str,
+    /// When; 0: never.
+    pub(crate) failed_at: u64,
+}
+
 /// A task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Task {
@@ -56,9 +70,19 @@ pub(crate) struct Task {
     pub(crate) data: Rc<[u8]>,
     pub(crate) owner: Option<Owner>,
     pub(crate) lease: Option<Lease>,
+    /// `None`: there is no row.
+    pub(crate) attempts: Option<Attempts>,
 }
 
 impl Task {
+    /// The task gets the attempts that it had before, or had in another tube. A row is written only where it changes something.
+    pub(crate) fn restore_attempts(&mut self, former: Option<Attempts>) {
+        let former = former.unwrap_or_default();
+        if self.attempts.unwrap_or_default() != former {
+            self.attempts = Some(former);
+        }
+    }
+
     pub(crate) fn death(&self) -> u64 {
         self.created.saturating_add(self.ttl)
     }
@@ -243,6 +267,7 @@ impl Tube {
             data: data.clone(),
             owner: None,
             lease: None,
+            attempts: None,
         };
         let id = self.next_id;
         self.next_id += 1;
@@ -278,7 +303,9 @@ impl Tube {
         }
         task.status = 't';
         (task.next_event, task.lease) = (lease.ends, Some(lease));
-        let leased = LeasedTask { id, data: task.data.clone(), lease };
+        let attempts = task.attempts.get_or_insert_default();
+        attempts.attempts += 1;
+        let leased = LeasedTask { id, data: task.data.clone(), lease, attempts: attempts.attempts };
         Some(Answer::Leased { tasks: vec![leased], is_array: false })
     }
 
@@ -299,7 +326,8 @@ impl Tube {
         if is_timed && lease.ends > task.death() {
             task.ttl = lease.ends - task.created;
         }
-        let leased = LeasedTask { id, data: task.data.clone(), lease };
+        let attempts = task.attempts.map_or(0, |attempts| attempts.attempts);
+        let leased = LeasedTask { id, data: task.data.clone(), lease, attempts };
         self.count(Operation::Touch);
         Some(Answer::Leased { tasks: vec![leased], is_array: false })
     }
@@ -324,7 +352,7 @@ impl Tube {
         let is_over = |task: &Task| task.lease.is_some_and(|lease| lease.ends <= now);
         let over: Vec<u64> = self.tasks.iter().filter(|(_, task)| is_over(task)).map(|(id, _)| *id).collect();
         for id in over {
-            self.change(id, 'r', Operation::Ttr);
+            self.end_take(id, now);
         }
     }
 
@@ -344,10 +372,28 @@ impl Tube {
         (task.owner, task.lease) = (None, None);
         if operation != Operation::Kick {
             task.next_event = task.death();
+        } else if let Some(attempts) = &mut task.attempts {
+            attempts.attempts = 0;
         }
         let answer = Answer::task(id, status, &task.data);
         self.count(operation);
         Some(answer)
+    }
+
+    /// A job or the end of a lease tells why a task has failed.
+    pub(crate) fn note_failure(&mut self, id: u64, last_error: &'static str, now: u64) {
+        if let Some(task) = self.tasks.get_mut(&id) {
+            let attempts = task.attempts.map_or(0, |attempts| attempts.attempts).max(1);
+            task.attempts = Some(Attempts { attempts, last_error, failed_at: now });
+        }
+    }
+
+    /// The time for which a task was taken is over.
+    fn end_take(&mut self, id: u64, now: u64) {
+        if self.tasks.get(&id).is_some_and(|task| task.lease.is_some()) {
+            self.note_failure(id, LEASE_ENDED, now);
+        }
+        self.change(id, 'r', Operation::Ttr);
     }
 
     pub(crate) fn release(&mut self, id: u64, delay: Option<Span>, now: u64) -> Option<Answer> {
@@ -396,7 +442,7 @@ impl Tube {
                 any = true;
                 match status {
                     '~' => _ = self.change(id, 'r', Operation::Delay),
-                    't' => _ = self.change(id, 'r', Operation::Ttr),
+                    't' => self.end_take(id, now),
                     _ if self.is_dead(id, now) => _ = self.remove(id, Operation::Ttl),
                     _ => self.postpone(id),
                 }
@@ -499,6 +545,7 @@ impl Task {
             data: data.into(),
             owner: None,
             lease: None,
+            attempts: None,
         })
     }
 }
