@@ -33,7 +33,7 @@ use phase::Phase;
 use progress::Progress;
 
 /// So long may a server say nothing while requests are under way.
-const LONGEST_SILENCE: Duration = Duration::from_secs(60);
+const LONGEST_SILENCE: Duration = Duration::from_secs(180);
 
 /// How many requests there are at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

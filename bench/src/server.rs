@@ -17,8 +17,8 @@ use tempfile::TempDir;
 use crate::machine;
 
 /// So long may a server take until it listens, or until it has stopped.
-const LONGEST_START: Duration = Duration::from_secs(120);
-const LONGEST_STOP: Duration = Duration::from_secs(60);
+const LONGEST_START: Duration = Duration::from_secs(300);
+const LONGEST_STOP: Duration = Duration::from_secs(300);
 
 /// The cores of server and load. With fewer than two cores to choose from neither is confined.
 #[derive(Debug, Clone, Copy)]

@@ -11,7 +11,7 @@ const { setTimeout: sleep } = require('node:timers/promises');
 const Tarantool = require('tarantool-driver');
 
 const ADMIN_PASSWORD = 'admin of the tests';
-const START_SECONDS = 30;
+const START_SECONDS = 180;
 
 /** The server to test: LYCOSA_BIN, or the debug build. */
 function binary() {

@@ -11,7 +11,7 @@ import tempfile
 import time
 
 ADMIN_PASSWORD = "admin of the tests"
-START_SECONDS = 30
+START_SECONDS = 180
 STOP_SECONDS = 20
 # Variables of this name are settings to the program, and those of the tests are not meant.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("LYCOSA_")}

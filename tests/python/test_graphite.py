@@ -18,8 +18,8 @@ from server import free_port
 if importlib.util.find_spec("carbon") is None or importlib.util.find_spec("whisper") is None:
     pytest.skip("carbon is not installed in this Python: `cargo xtask install`", allow_module_level=True)
 
-START_SECONDS = 60
-WAIT_SECONDS = 90
+START_SECONDS = 180
+WAIT_SECONDS = 180
 
 CONFIGURATION = """
 [cache]

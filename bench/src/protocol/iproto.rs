@@ -140,7 +140,7 @@ impl Protocol for Tube {
     }
 
     fn leave(&self, address: SocketAddr) -> Result<()> {
-        const LONGEST: Duration = Duration::from_secs(5);
+        const LONGEST: Duration = Duration::from_secs(60);
         let began = Instant::now();
         let mut caller = self.caller(address)?;
         // Until the server has noticed that the other connections are gone, their tasks are taken.

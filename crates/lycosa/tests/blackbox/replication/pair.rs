@@ -9,7 +9,7 @@ use crate::exchange::compare_all;
 use crate::server::{ADMIN_PASSWORD, Peer, Server, Setup};
 use crate::value::Value;
 
-pub(super) const REPLY_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const REPLY_LIMIT: Duration = Duration::from_secs(120);
 /// How long a replica may take to have what its master has.
 pub(super) const SYNC_LIMIT: Duration = Duration::from_secs(60);
 
