@@ -4,6 +4,7 @@ mod command;
 mod compiler;
 mod count;
 mod endure;
+mod faults;
 mod fuzz;
 mod install;
 mod instructions;
@@ -106,6 +107,11 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Put faults into a copy of the server, one at a time, and see that the simulator's worlds find them (crates/sim/faults)
+    Faults {
+        /// Names of patches without `.patch`; all if absent
+        names: Vec<String>,
+    },
     /// Run worlds, fuzz targets and killed servers in turn from fresh seeds, and write the sums to docs/record.md
     ///
     /// Everything runs with the lowest priority. The run's row in the record is written anew after each slice, a minute or
@@ -184,6 +190,7 @@ fn run(task: Task) -> Result<()> {
         Task::Fuzz { seconds, seed, target } => fuzz::run(seconds, seed, target.as_deref()),
         Task::Count { record } => instructions::check(record),
         Task::Sim { arguments } => sim::run(&arguments),
+        Task::Faults { names } => faults::run(&names),
         Task::Endure { hours, jobs, only, world, keep_going, record } => {
             let record = absolute(record)?.unwrap_or_else(endure::default_record);
             endure::run(&endure::Order { hours, jobs, parts: only, world, keep_going, record })

@@ -8,7 +8,7 @@ use crate::command::Program;
 use crate::steps;
 
 /// Worlds of each kind that every run of the tests has in common, so that a failure is the change's; and their first seed.
-const SAME_WORLDS: (&str, &str) = ("150", "1");
+pub(crate) const SAME_WORLDS: (&str, &str) = ("150", "1");
 /// Worlds of each kind from a seed that differs from run to run, which the simulator prints.
 const NEW_WORLDS: &str = "50";
 

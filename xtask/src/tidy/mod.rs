@@ -74,6 +74,9 @@ pub(crate) fn check() -> Result<()> {
     circles::check(&sources, &mut faults);
     links::check(&sources, &mut faults);
     vague::check(&sources, &mut faults)?;
+    for (patch, reason) in crate::faults::unfit()? {
+        faults.push(Fault::new(patch, format!("does not fit the code any more: {reason}")));
+    }
     for fault in &faults {
         println!("{}: {}", fault.place, fault.what);
     }
