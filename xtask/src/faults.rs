@@ -4,7 +4,7 @@
 //! them stands the diff. Each patch is applied alone, to a copy of the last commit in the target folder; the tree itself is
 //! never changed. `cargo xtask tidy` says which patches do not fit the code any more ([`unfit`]).
 //!
-//! Absent: a record. `docs/record.md` has the table that this prints.
+//! Absent: a record. The table that the command prints is pasted into `docs/record.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const FOLDER: &str = "crates/sim/faults";
 /// Characters of a world's words that the table shows.
 const LONGEST_TEXT: usize = 140;
 
-/// A patch, and what it says of itself.
+/// A patch, with its first two lines.
 #[derive(Debug, PartialEq)]
 struct Fault {
     /// The file's name without its ending.

@@ -117,7 +117,7 @@ fn encoded(tube: &Tube, id: u64, task: &Task) -> Vec<u8> {
     out
 }
 
-/// How often tasks were tried, and when they failed.
+/// How often each task was tried, and why and when it failed last.
 pub(crate) fn attempts_agree(store: &Store, model: &Model) -> Checked {
     let mut expected = BTreeMap::new();
     for tube in model.tubes.values() {
@@ -134,7 +134,7 @@ pub(crate) fn attempts_agree(store: &Store, model: &Model) -> Checked {
     Ok(())
 }
 
-/// Tube and task of a row of `_lycosa_attempts`, and what it says.
+/// Tube, task and attempts that a row of `_lycosa_attempts` states.
 fn attempts_row(row: &[u8]) -> Checked<((u64, u64), Attempts)> {
     let mut reader = Reader::new(row);
     let mut read = || {

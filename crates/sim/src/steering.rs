@@ -9,7 +9,7 @@ use crate::plan::{Plan, TubePlan};
 use crate::random::Random;
 use crate::request::Span;
 
-/// Why jobs do what they do, as the row of a task says that they bury.
+/// The reason that each job of a world gives; a task that the job buries keeps the text.
 pub(crate) const REASON: &str = "a world";
 
 /// Unfinished jobs, and jobs at all, after which no further ones are begun: the instance has bounds of its own.

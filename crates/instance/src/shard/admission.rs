@@ -146,6 +146,7 @@ impl Conditions {
         self.facts.failure.is_some()
     }
 
+    /// The facts behind the conditions; [`Self::set`] alone changes them.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
     }

@@ -42,7 +42,7 @@ pub(crate) struct Lease {
     pub(crate) since: u64,
 }
 
-/// Why a task has failed whose lease ended.
+/// The last failure of a task whose lease ended.
 pub(crate) const LEASE_ENDED: &str = "the lease ended";
 
 /// The attempts of a task, as its row in `_lycosa_attempts` has to be.
@@ -52,7 +52,7 @@ pub(crate) struct Attempts {
     pub(crate) attempts: u64,
     /// Why the task failed last; empty if it never did.
     pub(crate) last_error: &'static str,
-    /// When; 0: never.
+    /// The moment of the last failure, µs since the epoch; 0 if the task never failed.
     pub(crate) failed_at: u64,
 }
 
