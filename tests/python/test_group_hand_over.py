@@ -34,8 +34,9 @@ class Producer:
         number = 0
         while not self.is_over.is_set():
             try:
-                self.connection.call("queue.tube.mail:put", [number])
-                self.done.append(number)
+                [task] = self.connection.call("queue.tube.mail:put", [number]).data
+                # A queue that does not run, as a follower's, answers nil.
+                (self.done if task else self.failures).append(number)
             except tarantool.error.DatabaseError as error:
                 (self.unknown if OUTCOME_UNKNOWN in str(error) else self.failures).append((number, str(error)))
             number += 1

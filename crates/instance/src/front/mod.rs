@@ -312,7 +312,8 @@ impl Instance {
         self.input(now, |instance| instance.accept(origin, salt, now))
     }
 
-    /// The same for a client whose requests another member of the group passes on.
+    /// The same for a client whose requests another member of the group passes on. Where this instance does not lead, each request is
+    /// refused as one that was not executed ([`HANDING_OVER`](crate::HANDING_OVER)).
     ///
     /// # Errors
     /// As [`Self::connect`].

@@ -243,10 +243,13 @@ impl Front {
     fn admit(&mut self, shard: &Shard, slot: ConnectionSlot, wanted: u64, needs_usage: bool) -> Result<()> {
         let version = shard.journaling().system_version();
         let connection = self.connections.get_mut(slot);
-        let is_admitted = connection.is_some_and(|connection| {
+        let (is_admitted, is_forwarded) = connection.map_or((false, false), |connection| {
             connection.is_proven = true;
-            connection.admitted == Some(version)
+            (connection.admitted == Some(version), connection.is_forwarded)
         });
+        if is_forwarded {
+            shard.check_leads()?;
+        }
         let current = u64::from(shard.store().schema_version());
         if wanted != 0 && wanted != current {
             let message = format!("Wrong schema version, current: {current}, in request: {wanted}");

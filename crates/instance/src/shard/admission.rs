@@ -469,8 +469,8 @@ fn rebuilding_error() -> ErrorObject {
 /// the group is about to lead.
 pub const HANDING_OVER: &str = "HANDING_OVER";
 
-/// The answer to a change while another member is about to lead.
-fn handing_over_error() -> ErrorObject {
+/// The answer to a change while another member is about to lead, and to requests that came to a member which leads no more.
+pub(crate) fn handing_over_error() -> ErrorObject {
     let message = "Can't modify data because this instance hands its group over to another one. Nothing was done: repeat the request";
     wire_error::named(ErrorObject::client(ErrorCode::Readonly, message), Some(HANDING_OVER))
 }

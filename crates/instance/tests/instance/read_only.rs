@@ -1,6 +1,6 @@
 //! An instance that takes no changes.
 
-use lycosa_instance::{Election, GroupMember, MemberProgress, Upstream};
+use lycosa_instance::{Election, GroupMember, HANDING_OVER, MemberProgress, Upstream};
 use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::request::Body;
 use lycosa_replication::sync::UpstreamState;
@@ -64,6 +64,38 @@ fn a_member_of_a_group_takes_writes_by_election_alone() {
     assert!(!rig.instance.standing().is_read_only);
     rig.instance.set_read_only(true, now);
     assert!(!rig.instance.standing().is_read_only, "the leader is what the group has decided");
+}
+
+/// The member that has passed the request on makes it again at the leader; a member that leads no more executes nothing of it.
+#[test]
+fn what_members_pass_on_is_refused_where_none_leads() {
+    let (mut rig, mut admin) = rig();
+    rig.insert(&mut admin, SPACE, &values![1]).expect("a change");
+    let now = rig.now;
+    rig.instance.join_group(now);
+    let mut client = rig.forwarded();
+    let key = values![].encode();
+    let bodies = [
+        Body::Call { name: b"queue.tube.t:put", args: &values!["x"].encode() },
+        Body::Call { name: b"queue.tube.t:take", args: &values![0].encode() },
+        Body::Call { name: b"queue.identify", args: &values![].encode() },
+        Body::Select { space: SPACE, index: 0, limit: 1, offset: 0, iterator: 2, key: &key },
+        Body::Ping,
+        Body::Vote,
+    ];
+    for _ in 0..2 {
+        for body in &bodies {
+            let asked = rig.ask(&mut client, body);
+            let error = asked.expect_err("this member does not lead");
+            assert_eq!(error.name(), Some(HANDING_OVER), "{body:?}: {error:?}");
+        }
+        // It led in between.
+        rig.instance.handle_leads(now);
+        rig.instance.handle_follows(now);
+    }
+    rig.instance.handle_leads(now);
+    let put = rig.call(&mut client, "queue.tube.t:put", &values!["x"]);
+    assert_eq!(put, Ok(task(0, "r", "x")));
 }
 
 #[test]

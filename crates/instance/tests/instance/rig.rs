@@ -128,6 +128,14 @@ impl Rig {
         self.connect(Trust::Nobody)
     }
 
+    /// A connection that another member of the group passes on.
+    pub(crate) fn forwarded(&mut self) -> Client {
+        let (salt, origin) = ([0; 32], Origin { peer: "127.0.0.1:40000".to_owned(), trust: Trust::Loopback });
+        let slot =
+            self.instance.connect_forwarded(origin, salt, self.now).expect("there is room for a connection");
+        Client { slot, salt, last_sync: 0 }
+    }
+
     /// A connection that has logged in.
     pub(crate) fn login(&mut self, user: &str, password: &str) -> Client {
         let mut client = self.stranger();

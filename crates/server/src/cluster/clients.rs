@@ -11,6 +11,9 @@
 //! client's log-in is repeated at the new leader, and its queue session is joined again: the node has asked for the session
 //! before it passed the first call of the queue on.
 //!
+//! A connection that was opened to a leader may be served when that member leads no more: its instance refuses each request as one
+//! that was not executed ([`Instance::connect_forwarded`](lycosa_instance::Instance::connect_forwarded)).
+//!
 //! A node that begins to lead serves its earlier clients itself, without its own listener: its published address may be one that
 //! it does not reach, as behind NAT.
 //!

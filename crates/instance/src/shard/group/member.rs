@@ -3,6 +3,7 @@
 use super::Followed;
 use crate::Result;
 use crate::shard::Shard;
+use crate::shard::admission::handing_over_error;
 use lycosa_replication::applier::Row;
 
 impl Shard {
@@ -47,6 +48,13 @@ impl Shard {
             self.data.bookkeep().queue.keep_temporary();
         }
         self.update_read_only(now);
+    }
+
+    /// Refuses a request that a member has passed on to this one, unless this one leads. The member makes the request again at the
+    /// leader: it may have connected while this one led, and have asked when it led no more.
+    #[inline]
+    pub(crate) fn check_leads(&self) -> Result<()> {
+        if self.data.journaling.confirms_reads() { Ok(()) } else { Err(handing_over_error()) }
     }
 
     /// The member follows: it takes no writes.

@@ -85,12 +85,17 @@ pub(crate) async fn serve(core: Rc<Core>, bridge: Bridge, mut inbox: Inbox) {
                 if count == 0 {
                     return;
                 }
-                if let Some(forwarder) = elsewhere() {
-                    let orders = jobs.extract_if(.., |job| matches!(job, Job::Order(_)));
-                    orders.for_each(|job| if let Job::Order(order) = job { forwarder.forward(order) });
-                }
                 let mut jobs: VecDeque<Job> = jobs.drain(..).collect();
                 while !jobs.is_empty() {
+                    // Another member may lead since the portion before.
+                    if let Some(forwarder) = elsewhere() {
+                        for job in std::mem::take(&mut jobs) {
+                            match job {
+                                Job::Order(order) => forwarder.forward(order),
+                                Job::Look(_) => jobs.push_back(job),
+                            }
+                        }
+                    }
                     let handled = desk.handle_some(&mut core.instance.borrow_mut(), &mut jobs);
                     core.received(handled);
                     core.end.notify_one();
