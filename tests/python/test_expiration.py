@@ -10,7 +10,7 @@ import tarantool
 from server import ADMIN_PASSWORD
 
 START, KILL = "libcapped-expirationd.start", "libcapped-expirationd.kill"
-# Seconds: the article's tuples live for 60. Those of a test either go while it waits, or stay until it says otherwise.
+# Seconds; the article's tuples live for 60. Tuples of a test either expire while the test waits, or stay until the test changes them.
 LIFETIME, LONG = 4, 3600
 
 

@@ -39,7 +39,7 @@ struct Finding {
     text: String,
 }
 
-/// Puts each fault in, or those of these names, and runs the worlds that every run of the tests has.
+/// Puts each fault in, or the faults with these names, and runs the worlds that each `cargo xtask test` runs.
 ///
 /// # Errors
 /// A name that no fault has; a patch that does not fit or compile; a fault that no world finds.
