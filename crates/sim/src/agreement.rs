@@ -10,15 +10,14 @@ use lycosa_store::{IteratorType, Range, Store};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
 
-use crate::model::{
-    Attempts, Fields, Job, JobState, Kept, LEASE_ENDED, Lease, Model, Owner, Session, Task, Tube,
-};
+use crate::model::{Attempts, Fields, Job, JobState, Kept, Lease, Model, Owner, Session, Task, Tube};
 use crate::names::{LeaseToken, Names};
 use crate::plan::TubePlan;
 use crate::request::Span;
 use crate::shared::Shared;
-use crate::steering::{Action, Filter, REASON, Schedule};
+use crate::steering::{Action, Filter, Schedule};
 use crate::violation::{Checked, Violation, hold};
+use crate::worker::{read_headers, read_take_name, take_name};
 
 /// Walks over a space in the order of its primary index; `None` if there is no such space.
 fn walk<'a>(store: &'a Store, space: &str) -> Checked<Option<Range<'a>>> {
@@ -138,9 +137,10 @@ pub(crate) fn attempts_agree(store: &Store, model: &Model) -> Checked {
 fn attempts_row(row: &[u8]) -> Checked<((u64, u64), Attempts)> {
     let mut reader = Reader::new(row);
     let mut read = || {
-        reader.array().ok()?;
+        let count = reader.array().ok()?;
         let task = (reader.uint().ok()?, reader.uint().ok()?);
-        Some((task, attempts_fields(&mut reader)?))
+        let attempts = attempts_fields(&mut reader)?;
+        Some((task, Attempts { header: header_field(&mut reader, count > 5)?, ..attempts }))
     };
     read().ok_or_else(|| unreadable("_lycosa_attempts"))
 }
@@ -148,8 +148,16 @@ fn attempts_row(row: &[u8]) -> Checked<((u64, u64), Attempts)> {
 /// The number of attempts, the reason of the last failure, and its moment.
 fn attempts_fields(reader: &mut Reader<'_>) -> Option<Attempts> {
     let (attempts, reason, failed_at) = (reader.uint().ok()?, reader.str().ok()?, reader.uint().ok()?);
-    let last_error = ["", REASON, LEASE_ENDED].into_iter().find(|known| known.as_bytes() == reason)?;
-    Some(Attempts { attempts, last_error, failed_at })
+    let last_error = Attempts::known_reason(reason)?;
+    Some(Attempts { attempts, last_error, failed_at, header: None })
+}
+
+/// What the header says in the field that stands behind all others of a row, if it stands there.
+fn header_field(reader: &mut Reader<'_>, is_there: bool) -> Option<Option<u8>> {
+    match is_there {
+        false => Some(None),
+        true => Value::decode(reader.raw().ok()?).ok().and_then(|headers| read_headers(&headers)).map(Some),
+    }
 }
 
 /// Rows of jobs, and what they say. Most rows are as they were when they were read last.
@@ -284,10 +292,12 @@ struct KeptRow<'a> {
 fn kept_row(row: &[u8]) -> Checked<KeptRow<'_>> {
     let mut reader = Reader::new(row);
     let mut read = || {
-        reader.array().ok()?;
+        let count = reader.array().ok()?;
         let (job, id, tuple) = (reader.uint().ok()?, reader.uint().ok()?, reader.raw().ok()?);
         let attempts = attempts_fields(&mut reader)?;
-        Some(KeptRow { job, id, tuple, attempts, moved_to: reader.uint().ok() })
+        let moved_to = Reader::new(reader.raw().ok()?).uint().ok();
+        let attempts = Attempts { header: header_field(&mut reader, count > 7)?, ..attempts };
+        Some(KeptRow { job, id, tuple, attempts, moved_to })
     };
     read().ok_or_else(|| unreadable("_lycosa_bin"))
 }
@@ -332,10 +342,13 @@ pub(crate) fn sessions_agree(instance: &Instance, model: &Model, names: &mut Nam
     for tube in model.tubes.values() {
         for (task, owner) in tube.tasks.iter().filter_map(|(id, task)| Some((*id, task.owner?))) {
             let mut row = Vec::new();
-            mp::write_array(&mut row, 5);
+            mp::write_array(&mut row, 5 + u32::from(owner.name.is_some()));
             [tube.id, task, owner.connection].iter().for_each(|number| mp::write_uint(&mut row, *number));
             mp::write_str(&mut row, id(owner.session));
             mp::write_uint(&mut row, owner.since);
+            if let Some(name) = owner.name {
+                mp::write_bin(&mut row, &take_name(name));
+            }
             expected.insert((tube.id, task), row);
         }
     }
@@ -543,7 +556,9 @@ fn owner(row: &[u8], names: &Names) -> Option<((u64, u64), Owner)> {
     let key = (reader.uint().ok()?, reader.uint().ok()?);
     let connection = reader.uint().ok()?;
     let session = names.key(&reader.str().ok()?.try_into().ok()?)?;
-    Some((key, Owner { session, connection, since: reader.uint().ok()? }))
+    let since = reader.uint().ok()?;
+    let name = reader.bin().ok().and_then(read_take_name);
+    Some((key, Owner { session, connection, since, name }))
 }
 
 /// The numbers that the queue keeps are those of a recount.

@@ -112,6 +112,8 @@ fn queue(totals: &Totals) -> Counts {
         losses,
         waits,
         leases,
+        extended,
+        again,
         stale,
         jobs: _,
         changed: _,
@@ -131,6 +133,8 @@ fn queue(totals: &Totals) -> Counts {
         ("replies", replies),
         ("leases told to clients", leases),
         ("stale tokens refused", stale),
+        ("tasks in extended form", extended),
+        ("takes answered again", again),
         ("batches", batches),
         ("turns that waited for more rows", waits),
     ]

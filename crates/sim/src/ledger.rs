@@ -246,7 +246,7 @@ mod tests {
     use crate::request::{Payload, PutOptions};
 
     fn plans() -> Vec<TubePlan> {
-        let mut tube = Plan::new(&mut Random::new(0)).tubes.remove(0);
+        let mut tube = Plan::new(0, &mut Random::new(0)).tubes.remove(0);
         (tube.temporary, tube.ttl) = (false, None);
         vec![tube]
     }

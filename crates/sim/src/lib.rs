@@ -22,6 +22,9 @@
 //! undone. A job changes only tasks that match when it comes to them, none twice, and none that was put after it began; `undo`
 //! brings back only tasks that are as the job left them.
 //!
+//! Half of the worlds of tubes have workers, who take in extended form, give reasons and headers, and make takes again whose answer
+//! may have been lost (`worker.rs`).
+//!
 //! A seed has another world, of [expiration tasks](run_expiration): nothing alive is deleted, everything due goes
 //! within its bound, and archived tuples are archived once.
 //!
@@ -61,6 +64,7 @@ mod checkpoint;
 mod connection;
 mod disk;
 mod expiring;
+mod extended;
 mod group;
 mod journal;
 pub mod kept;
@@ -84,6 +88,7 @@ mod storage;
 mod trace;
 mod traffic;
 mod violation;
+mod worker;
 mod workload;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -138,6 +138,9 @@ const NAMED: u64 = 2;
 /// Draws the worlds in which operators reschedule tasks, as [`NAMED`] does.
 const RESCHEDULED: u64 = 39;
 
+/// Draws the worlds of tubes whose clients work as [`crate::worker`] tells, as [`NAMED`] does.
+const WORKERS: u64 = 112_719;
+
 /// The choices of one run.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -162,10 +165,12 @@ pub(crate) struct Plan {
     pub(crate) names_tasks: bool,
     /// Whether operators also change delays and priorities.
     pub(crate) reschedules: bool,
+    /// Whether clients also ask for what [`crate::worker`] tells.
+    pub(crate) has_workers: bool,
 }
 
 impl Plan {
-    pub(crate) fn new(random: &mut Random) -> Self {
+    pub(crate) fn new(seed: u64, random: &mut Random) -> Self {
         let in_replicaset = random.one_in(4);
         let tubes = random.between(1, 6);
         let instance = limits(random);
@@ -198,6 +203,7 @@ impl Plan {
             backwards: random.one_in(8),
             names_tasks: false,
             reschedules: false,
+            has_workers: has_workers(seed),
         }
     }
 }
@@ -221,6 +227,11 @@ impl Plan {
 /// Whether operators of a world name tasks.
 pub(crate) fn names_tasks(seed: u64) -> bool {
     Random::new(seed ^ NAMED).one_in(2)
+}
+
+/// Whether workers are among the clients of a world.
+pub(crate) fn has_workers(seed: u64) -> bool {
+    Random::new(seed ^ WORKERS).one_in(2)
 }
 
 /// Whether operators of a world reschedule tasks.

@@ -10,6 +10,7 @@ use lycosa_tuple::value::Value;
 
 use crate::plan::TubePlan;
 use crate::steering::Steering;
+use crate::worker::{self, Remark, TakeOptions};
 
 /// A payload, encoded. A course shows its length and a digest: a quarter of a world's time would go into its bytes.
 #[derive(Clone, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub(crate) struct PutOptions {
     pub(crate) timeout: Option<Span>,
     /// Number of the sub-queue.
     pub(crate) utube: Option<u8>,
+    /// What the one header says; 0: there are no headers in the map.
+    pub(crate) headers: Option<u8>,
 }
 
 impl PutOptions {
@@ -65,6 +68,7 @@ impl PutOptions {
             spans.iter().filter_map(|&(name, span)| Some((name, span?.value()))).collect();
         pairs.extend(self.pri.map(|pri| ("pri", Value::from(pri))));
         pairs.extend(self.utube.map(|utube| ("utube", Value::from(u64::from(utube)))));
+        pairs.extend(self.headers.map(|number| ("headers", worker::headers(number))));
         Value::map(pairs)
     }
 }
@@ -103,8 +107,8 @@ pub(crate) enum Malformed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settlement {
     Ack,
-    Release(Option<Span>),
-    Bury,
+    Release(Option<Span>, Remark),
+    Bury(Remark),
     Renew(Span),
 }
 
@@ -131,15 +135,13 @@ pub(crate) enum Request {
     Take {
         tube: usize,
         timeout: Option<Span>,
-        /// For a lease of that span.
-        lease: Option<Span>,
+        options: TakeOptions,
     },
     TakeMany {
         tube: usize,
         limit: u64,
         timeout: Option<Span>,
-        /// For leases of that span.
-        lease: Option<Span>,
+        options: TakeOptions,
     },
     /// By the token of a lease, in force or stale.
     Settle {
@@ -159,11 +161,13 @@ pub(crate) enum Request {
         tube: usize,
         id: u64,
         delay: Option<Span>,
+        remark: Remark,
     },
     ReleaseMany {
         tube: usize,
         ids: Vec<u64>,
         delay: Option<Span>,
+        remark: Remark,
     },
     Touch {
         tube: usize,
@@ -173,6 +177,7 @@ pub(crate) enum Request {
     Bury {
         tube: usize,
         id: u64,
+        remark: Remark,
     },
     Kick {
         tube: usize,
@@ -185,6 +190,7 @@ pub(crate) enum Request {
     Peek {
         tube: usize,
         id: u64,
+        is_extended: bool,
     },
     ReleaseAll {
         tube: usize,
@@ -299,44 +305,42 @@ impl Request {
                 };
                 (method(*tube, "put_many"), vec![Value::array(data), options])
             }
-            Self::TakeMany { tube, limit, timeout, lease } => {
-                let mut arguments = vec![Value::from(*limit)];
-                arguments.extend(waiting(*timeout, *lease));
-                (method(*tube, "take_many"), arguments)
+            Self::TakeMany { tube, limit, timeout, options } => {
+                (method(*tube, "take_many"), arguments(*limit, waiting(*timeout, options)))
             }
             Self::Settle { tube, token, how } => {
                 let (name, option) = match how {
                     Settlement::Ack => ("ack", None),
-                    Settlement::Release(delay) => {
-                        ("release", delay.map(|delay| Value::map([("delay", delay.value())])))
-                    }
-                    Settlement::Bury => ("bury", None),
+                    Settlement::Release(delay, remark) => ("release", giving_back(*delay, remark)),
+                    Settlement::Bury(remark) => ("bury", giving_back(None, remark)),
                     Settlement::Renew(span) => ("touch", Some(span.value())),
                 };
-                (method(*tube, name), std::iter::once(Value::str(token)).chain(option).collect())
+                (method(*tube, name), arguments(Value::str(token), option))
             }
             Self::AckMany { tube, ids } => {
                 (method(*tube, "ack_many"), vec![Value::array(ids.iter().copied())])
             }
-            Self::ReleaseMany { tube, ids, delay } => {
-                let mut arguments = vec![Value::array(ids.iter().copied())];
-                arguments.extend(delay.map(|delay| Value::map([("delay", delay.value())])));
-                (method(*tube, "release_many"), arguments)
+            Self::ReleaseMany { tube, ids, delay, remark } => {
+                let ids = Value::array(ids.iter().copied());
+                (method(*tube, "release_many"), arguments(ids, giving_back(*delay, remark)))
             }
-            Self::Take { tube, timeout, lease } => (method(*tube, "take"), waiting(*timeout, *lease)),
+            Self::Take { tube, timeout, options } => (method(*tube, "take"), waiting(*timeout, options)),
             Self::Ack { tube, id } => of_task(*tube, "ack", *id),
-            Self::Release { tube, id, delay } => {
-                let mut arguments = vec![Value::from(*id)];
-                arguments.extend(delay.map(|delay| Value::map([("delay", delay.value())])));
-                (method(*tube, "release"), arguments)
+            Self::Release { tube, id, delay, remark } => {
+                (method(*tube, "release"), arguments(*id, giving_back(*delay, remark)))
             }
             Self::Touch { tube, id, delta } => {
                 (method(*tube, "touch"), vec![Value::from(*id), delta.value()])
             }
-            Self::Bury { tube, id } => of_task(*tube, "bury", *id),
+            Self::Bury { tube, id, remark } => {
+                (method(*tube, "bury"), arguments(*id, giving_back(None, remark)))
+            }
             Self::Kick { tube, count } => (method(*tube, "kick"), vec![Value::from(*count)]),
             Self::Delete { tube, id } => of_task(*tube, "delete", *id),
-            Self::Peek { tube, id } => of_task(*tube, "peek", *id),
+            Self::Peek { tube, id, is_extended } => {
+                let options = is_extended.then(|| Value::map([("extended", true)]));
+                (method(*tube, "peek"), arguments(*id, options))
+            }
             Self::ReleaseAll { tube } => (method(*tube, "release_all"), vec![]),
             Self::Pause { tube, paused } => (method(*tube, if *paused { "pause" } else { "resume" }), vec![]),
             Self::Truncate { tube } => (method(*tube, "truncate"), vec![]),
@@ -353,10 +357,21 @@ impl Request {
     }
 }
 
-/// The arguments of a take about its wait and its lease.
-fn waiting(timeout: Option<Span>, lease: Option<Span>) -> Vec<Value> {
-    let options = lease.map(|lease| Value::map([("lease", lease.value())]));
-    match (timeout.map(Span::value), options) {
+/// The arguments of a call: the first one, and what follows.
+fn arguments(first: impl Into<Value>, others: impl IntoIterator<Item = Value>) -> Vec<Value> {
+    std::iter::once(first.into()).chain(others).collect()
+}
+
+/// The options of a worker that gives tasks back.
+fn giving_back(delay: Option<Span>, remark: &Remark) -> Option<Value> {
+    let mut options: Vec<_> = delay.map(|delay| ("delay", delay.value())).into_iter().collect();
+    options.extend(remark.options());
+    (!options.is_empty()).then(|| Value::map(options))
+}
+
+/// The arguments of a take behind its limit.
+fn waiting(timeout: Option<Span>, options: &TakeOptions) -> Vec<Value> {
+    match (timeout.map(Span::value), options.value()) {
         (None, None) => Vec::new(),
         (timeout, options) => std::iter::once(timeout.unwrap_or(Value::Nil)).chain(options).collect(),
     }

@@ -52,6 +52,10 @@ pub struct Totals {
     pub requests: u64,
     /// Tasks that clients were told to hold by a lease, renewals included.
     pub leases: u64,
+    /// Tasks in extended form without a token that clients were shown.
+    pub extended: u64,
+    /// Takes that were answered with the tasks of an earlier call, or with nothing because a later repetition had come.
+    pub again: u64,
     /// Tokens that clients were told to be stale.
     pub stale: u64,
     /// Answers that reached a client.
@@ -173,7 +177,7 @@ impl<'a> Simulation<'a> {
     /// A new instance on an empty disk.
     pub(crate) fn new(seed: u64, is_steered: bool, trace: &'a mut Trace) -> Checked<Self> {
         let mut random = Random::new(seed);
-        let mut plan = Plan::new(&mut random);
+        let mut plan = Plan::new(seed, &mut random);
         if is_steered {
             plan.steer(seed, &mut random.fork());
         }

@@ -10,7 +10,8 @@ use lycosa_tuple::value::Value;
 
 use crate::agreement;
 use crate::connection::{Awaited, Connection, Outcome};
-use crate::model::{Answer, LeasedTask, Model, Token};
+use crate::extended;
+use crate::model::{Answer, Model, Token};
 use crate::request::{Malformed, Request, RowChange};
 use crate::simulation::Simulation;
 use crate::trace;
@@ -217,9 +218,14 @@ impl Simulation<'_> {
     }
 
     /// Tells the model of a request that may have to wait. A connection that has too many calls waiting is refused
-    /// exactly that, and nothing has changed then.
+    /// exactly that, and nothing has changed then, but for the end of a lost call.
     pub(crate) fn expect_or_wait(&mut self, token: Token, request: &Request) -> Option<Answer> {
+        // A repetition counts the call that it ends, and that call stays ended if the repetition is refused.
         let may_wait = self.model.waiting_on(token.connection) < self.plan.instance.max_waiting;
+        if let Some(answer) = self.model.repeated(token.connection, request) {
+            self.totals.again += 1;
+            return Some(answer);
+        }
         if may_wait {
             return self.model.request(token, request, self.now);
         }
@@ -338,7 +344,11 @@ impl Simulation<'_> {
                 shown(&decoded.content)
             );
             match (&answer, &request) {
-                (Answer::Leased { tasks, .. }, _) => self.totals.leases += tasks.len() as u64,
+                (Answer::Extended { tasks, .. }, _) => {
+                    let told = tasks.iter().filter(|task| task.has_token).count() as u64;
+                    self.totals.leases += told;
+                    self.totals.extended += tasks.len() as u64 - told;
+                }
                 (Answer::Failure { .. }, Request::Settle { .. }) => self.totals.stale += 1,
                 (Answer::Job { .. }, _) => self.totals.jobs += 1,
                 (Answer::Found { .. }, _) => self.totals.pages += 1,
@@ -374,8 +384,8 @@ impl Simulation<'_> {
                 let found = reader.array().and_then(|values| Ok((values, reader.array()?)));
                 found == Ok((1, *count)) && reader.rest() == bytes
             }
-            (Answer::Leased { tasks, is_array }, Content::Ok { data, .. }) => {
-                self.leases_agree(tasks, *is_array, data)
+            (Answer::Extended { tasks, is_array }, Content::Ok { data, .. }) => {
+                extended::agree(tasks, *is_array, data, &self.names, self.plan.is_steered())
             }
             (Answer::Found { ids, scanned, is_end }, Content::Ok { data, .. }) => {
                 Value::decode(data).is_ok_and(|values| page_agrees(&values, ids, *scanned, *is_end))
@@ -392,38 +402,6 @@ impl Simulation<'_> {
             }
             _ => false,
         }
-    }
-
-    /// Whether the values of an answer are these tasks, with the tokens and the ends of their leases.
-    fn leases_agree(&self, tasks: &[LeasedTask], is_array: bool, values: &[u8]) -> bool {
-        let mut reader = Reader::new(values);
-        let count = reader.array().and_then(|values| if is_array { reader.array() } else { Ok(values) });
-        count == Ok(tasks.len() as u32)
-            && tasks.iter().all(|task| reader.raw().is_ok_and(|found| self.lease_agrees(task, found)))
-    }
-
-    fn lease_agrees(&self, task: &LeasedTask, found: &[u8]) -> bool {
-        let read = || {
-            let mut reader = Reader::new(found);
-            let (count, id, state) = (reader.array().ok()?, reader.uint().ok()?, reader.str().ok()?);
-            let data = reader.raw().ok()?;
-            let info = Value::decode(reader.rest()).ok()?;
-            let ends = match info.get("lease_ends")? {
-                Value::Double(seconds) => (seconds * 1e6).round() as u64,
-                whole => whole.as_u64()? * 1_000_000,
-            };
-            let token = info.get("lease")?.as_str()?.to_owned();
-            let is_counted = info.get("attempts").and_then(Value::as_u64) == Some(task.attempts);
-            let is_task = (count, id, state, data) == (4, task.id, b"t", &*task.data) && is_counted;
-            Some((is_task, ends, token))
-        };
-        read().is_some_and(|(is_task, ends, token)| {
-            // A double of this size is exact to a quarter of a microsecond.
-            let known = self.names.token(task.lease.key);
-            // A job may end a lease in the tick that has made it: its row was never seen.
-            let is_known = known.map_or(self.plan.is_steered(), |known| known.to_string() == token);
-            is_task && ends == task.lease.ends && is_known
-        })
     }
 
     pub(crate) fn disconnect(&mut self, client: usize) -> Checked {

@@ -14,12 +14,14 @@ use crate::plan::{Plan, Wish};
 use crate::random::Random;
 use crate::request::{Malformed, Payload, PutOptions, Request, RowChange, Settlement, Span};
 use crate::steering;
+use crate::worker::{self, Form, Remark, TakeNames, TakeOptions};
 
 /// Draws requests.
 #[derive(Debug)]
 pub(crate) struct Workload {
     random: Random,
     puts: u64,
+    names: TakeNames,
 }
 
 /// What the next request depends on.
@@ -37,7 +39,7 @@ pub(crate) struct WorkloadContext<'a> {
 
 impl Workload {
     pub(crate) fn new(random: Random) -> Self {
-        Self { random, puts: 0 }
+        Self { random, puts: 0, names: TakeNames::default() }
     }
 
     /// The next request of a client.
@@ -80,23 +82,9 @@ impl Workload {
         match wish {
             Wish::Put => self.put(view, tube),
             Wish::PutMany => self.put_many(view, tube),
-            Wish::Take => Request::Take { tube, timeout: Some(Span(0)), lease: None },
-            Wish::WaitingTake => {
-                let timeout = Some(span(random)).filter(|_| !random.one_in(4));
-                Request::Take { tube, timeout, lease: None }
-            }
-            Wish::TakeMany => {
-                let timeout = Some(span(random)).filter(|_| !random.one_in(4));
-                Request::TakeMany { tube, limit: random.below(6), timeout, lease: None }
-            }
-            Wish::TakeLeased => take_leased(random, tube),
+            Wish::Take | Wish::WaitingTake | Wish::TakeMany | Wish::TakeLeased => self.take(wish, view, tube),
             Wish::Settle => {
-                let how = match random.below(5) {
-                    0 | 1 => Settlement::Ack,
-                    2 => Settlement::Release(Some(span(random)).filter(|_| random.one_in(2))),
-                    3 => Settlement::Bury,
-                    _ => Settlement::Renew(lasting(random)),
-                };
+                let how = settlement(random, view);
                 let (tube, token) = token(random, view, tube);
                 Request::Settle { tube, token, how }
             }
@@ -104,17 +92,25 @@ impl Workload {
             Wish::AckMany => Request::AckMany { tube, ids: ids(random, known, own) },
             Wish::ReleaseMany => {
                 let delay = Some(span(random)).filter(|_| random.one_in(2));
-                Request::ReleaseMany { tube, ids: ids(random, known, own), delay }
+                let ids = ids(random, known, own);
+                Request::ReleaseMany { tube, ids, delay, remark: remark(random, view) }
             }
             Wish::Release => {
                 let delay = Some(span(random)).filter(|_| random.one_in(2));
-                Request::Release { tube, id: id(random, known, own), delay }
+                let id = id(random, known, own);
+                Request::Release { tube, id, delay, remark: remark(random, view) }
             }
             Wish::Touch => Request::Touch { tube, id: id(random, known, own), delta: span(random) },
-            Wish::Bury => Request::Bury { tube, id: id(random, known, |_| true) },
+            Wish::Bury => {
+                let id = id(random, known, |_| true);
+                Request::Bury { tube, id, remark: Remark { is_untried: false, ..remark(random, view) } }
+            }
             Wish::Kick => Request::Kick { tube, count: random.below(4) },
             Wish::Delete => Request::Delete { tube, id: id(random, known, |_| true) },
-            Wish::Peek => Request::Peek { tube, id: id(random, known, |_| true) },
+            Wish::Peek => {
+                let id = id(random, known, |_| true);
+                Request::Peek { tube, id, is_extended: view.plan.has_workers && random.one_in(2) }
+            }
             Wish::ReleaseAll => Request::ReleaseAll { tube },
             Wish::Pause => Request::Pause { tube, paused: true },
             Wish::Resume => Request::Pause { tube, paused: false },
@@ -168,7 +164,35 @@ impl Workload {
             options.ttl = options.ttl.filter(|ttl| ttl.0 > 0);
         }
         options.utube = (!random.one_in(6)).then(|| random.below(4) as u8);
+        options.headers = (view.plan.has_workers && random.one_in(3)).then(|| random.below(4) as u8);
         options
+    }
+
+    fn take_options(&mut self, view: &WorkloadContext<'_>, tube: usize, form: Form) -> TakeOptions {
+        match view.plan.has_workers {
+            true => self.names.draw(&mut self.random, form, view.connection, tube),
+            false => TakeOptions { form, ..TakeOptions::default() },
+        }
+    }
+
+    fn take(&mut self, wish: Wish, view: &WorkloadContext<'_>, tube: usize) -> Request {
+        let random = &mut self.random;
+        let mut wait = || Some(span(random)).filter(|_| !random.one_in(4));
+        let (timeout, form, limit) = match wish {
+            Wish::WaitingTake => (wait(), Form::Plain, None),
+            Wish::TakeMany => (wait(), Form::Plain, Some(random.below(6))),
+            Wish::TakeLeased => {
+                let timeout = Some(if random.one_in(2) { span(random) } else { Span(0) });
+                let form = Form::Leased(lasting(random));
+                (timeout, form, random.one_in(4).then(|| 1 + random.below(5)))
+            }
+            _ => (Some(Span(0)), Form::Plain, None),
+        };
+        let options = self.take_options(view, tube, form);
+        match limit {
+            Some(limit) => Request::TakeMany { tube, limit, timeout, options },
+            None => Request::Take { tube, timeout, options },
+        }
     }
 
     /// A payload unlike every other.
@@ -240,12 +264,20 @@ const MALFORMED: [Malformed; 6] = [
     Malformed::Arguments,
 ];
 
-fn take_leased(random: &mut Random, tube: usize) -> Request {
-    let timeout = Some(if random.one_in(2) { span(random) } else { Span(0) });
-    let lease = Some(lasting(random));
-    match random.one_in(4) {
-        true => Request::TakeMany { tube, limit: 1 + random.below(5), timeout, lease },
-        false => Request::Take { tube, timeout, lease },
+/// What a worker says of a task that it gives back, in a world with workers.
+fn remark(random: &mut Random, view: &WorkloadContext<'_>) -> Remark {
+    if view.plan.has_workers { worker::remark(random) } else { Remark::default() }
+}
+
+fn settlement(random: &mut Random, view: &WorkloadContext<'_>) -> Settlement {
+    match random.below(5) {
+        0 | 1 => Settlement::Ack,
+        2 => {
+            let delay = Some(span(random)).filter(|_| random.one_in(2));
+            Settlement::Release(delay, remark(random, view))
+        }
+        3 => Settlement::Bury(Remark { is_untried: false, ..remark(random, view) }),
+        _ => Settlement::Renew(lasting(random)),
     }
 }
 

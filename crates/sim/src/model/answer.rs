@@ -1,23 +1,23 @@
 //! Answers that a client must get.
 
-use std::rc::Rc;
-
 use lycosa_iproto::error::ErrorCode;
 use lycosa_tuple::mp;
 
 use super::jobs::Job;
 use super::session::SessionKey;
-use super::tube::Lease;
+use super::tube::Task;
+use crate::plan::Kind;
 
-/// A task that a client holds by a lease.
+/// A task as its extended form has to show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LeasedTask {
+pub(crate) struct ExtendedTask {
     pub(crate) id: u64,
-    /// The payload, encoded.
-    pub(crate) data: Rc<[u8]>,
-    pub(crate) lease: Lease,
-    /// Takes by leases so far, this one included.
-    pub(crate) attempts: u64,
+    /// The task at the moment of the answer.
+    pub(crate) task: Task,
+    /// Of its tube.
+    pub(crate) kind: Kind,
+    /// The answer tells the token of the task's lease.
+    pub(crate) has_token: bool,
 }
 
 /// The answer to a request, as far as it is determined.
@@ -27,8 +27,8 @@ pub(crate) enum Answer {
     Values { count: u32, bytes: Vec<u8> },
     /// One value: an array of this number of tasks, which stand back to back.
     Tasks { count: u32, bytes: Vec<u8> },
-    /// Tasks in extended form with their tokens: one, or an array of them.
-    Leased { tasks: Vec<LeasedTask>, is_array: bool },
+    /// Tasks in extended form: one, or an array of them.
+    Extended { tasks: Vec<ExtendedTask>, is_array: bool },
     /// A page of `find`: ids of its tasks in its order, the number of tasks looked at, and whether no page follows.
     Found { ids: Vec<u64>, scanned: u64, is_end: bool },
     /// A job: id, state, and number of tasks changed or brought back.
@@ -56,6 +56,11 @@ impl Answer {
         Self::Job { id: job.id, state: job.state.name(), changed: job.changed + job.undone }
     }
 
+    /// What a take gets where there is nothing for it: one for a task, or one for several.
+    pub(crate) fn no_tasks(is_one: bool) -> Self {
+        if is_one { Self::nothing() } else { Self::tasks(&[]) }
+    }
+
     pub(crate) fn null() -> Self {
         Self::one(mp::write_nil)
     }
@@ -78,9 +83,9 @@ impl Answer {
 
     /// Tasks as [`Self::task`] shows them, in an array.
     pub(crate) fn tasks(tasks: &[Self]) -> Self {
-        let leased: Vec<_> = tasks.iter().filter_map(Self::leased).collect();
-        if !leased.is_empty() {
-            return Self::Leased { tasks: leased, is_array: true };
+        let extended: Vec<_> = tasks.iter().filter_map(Self::first_extended).collect();
+        if !extended.is_empty() {
+            return Self::Extended { tasks: extended, is_array: true };
         }
         let bytes = tasks.iter().filter_map(|task| match task {
             Self::Values { bytes, .. } => Some(bytes.as_slice()),
@@ -89,9 +94,14 @@ impl Answer {
         Self::Tasks { count: tasks.len() as u32, bytes: bytes.collect::<Vec<_>>().concat() }
     }
 
-    fn leased(&self) -> Option<LeasedTask> {
+    /// One task in extended form.
+    pub(crate) fn extended(task: ExtendedTask) -> Self {
+        Self::Extended { tasks: vec![task], is_array: false }
+    }
+
+    fn first_extended(&self) -> Option<ExtendedTask> {
         match self {
-            Self::Leased { tasks, .. } => tasks.first().cloned(),
+            Self::Extended { tasks, .. } => tasks.first().cloned(),
             _ => None,
         }
     }

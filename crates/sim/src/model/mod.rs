@@ -13,6 +13,7 @@
 
 mod answer;
 mod jobs;
+mod repeat;
 mod session;
 mod tube;
 
@@ -22,14 +23,15 @@ use std::rc::Rc;
 use lycosa_queue::Operation;
 use lycosa_tuple::mp;
 
-pub(crate) use answer::{Answer, LeasedTask};
+pub(crate) use answer::{Answer, ExtendedTask};
 pub(crate) use jobs::{Job, Jobs, Kept, State as JobState};
 pub(crate) use session::{Session, SessionKey};
-pub(crate) use tube::{Attempts, Fields, LEASE_ENDED, Lease, LeaseKey, NEVER, Owner, Task, Tube, data_field};
+pub(crate) use tube::{Attempts, Fields, Lease, LeaseKey, NEVER, Owner, Task, Tube, data_field};
 
 use crate::plan::{Plan, TubePlan};
 use crate::request::{Payload, PutOptions, Request, RowChange, Settlement, Span};
 use crate::shared::Shared;
+use crate::worker::{Form, TakeOptions};
 use tube::{Waiter, Wanted};
 
 /// A call: its connection's number and its sync.
@@ -57,6 +59,8 @@ pub(crate) struct Model {
     ttr: Span,
     configured_ttr: Span,
     in_replicaset: bool,
+    /// The last repetition of each take that was made again, by session and name.
+    repetitions: BTreeMap<(SessionKey, u64), u64>,
     woken: Vec<(Token, Answer)>,
 }
 
@@ -74,6 +78,7 @@ impl Model {
             ttr: plan.session_ttr,
             configured_ttr: plan.session_ttr,
             in_replicaset: plan.in_replicaset,
+            repetitions: BTreeMap::new(),
             woken: Vec::new(),
         }
     }
@@ -83,6 +88,7 @@ impl Model {
         self.connections.clear();
         self.admins.clear();
         self.woken.clear();
+        self.repetitions.clear();
         self.jobs.restart();
         self.ttr = self.configured_ttr;
         if !self.in_replicaset {
@@ -149,11 +155,11 @@ impl Model {
                 self.tubes.get(&tube).map_or_else(Answer::nothing_to_index, |tube| tube.statistics())
             }
             Request::Row { tube, id, ref change, .. } => self.change_row(tube, id, change),
-            Request::Take { tube, timeout, lease } => {
-                return self.take_or_wait(token, tube, (timeout, lease), now);
+            Request::Take { tube, timeout, options } => {
+                return self.take_or_wait(token, tube, (timeout, options), now);
             }
-            Request::TakeMany { tube, limit, timeout, lease } => {
-                return self.take_many_or_wait(token, tube, limit, (timeout, lease), now);
+            Request::TakeMany { tube, limit, timeout, options } => {
+                return self.take_many_or_wait(token, tube, limit, (timeout, options), now);
             }
             Request::Settle { .. } => unreachable!("the token of a lease has to be translated first"),
             Request::Put { tube, ref data, ref options } => {
@@ -165,43 +171,36 @@ impl Model {
             Request::AckMany { tube, ref ids } => {
                 self.each_owned(connection, tube, ids, "ack_many", |tube, id| tube.remove(id, Operation::Ack))
             }
-            Request::ReleaseMany { tube, ref ids, delay } => {
+            Request::ReleaseMany { tube, ref ids, delay, remark } => {
                 self.each_owned(connection, tube, ids, "release_many", |tube, id| {
-                    tube.release(id, delay, now)
+                    tube.give_back(id, (delay, remark), now)
                 })
             }
             Request::Drop { tube } => self.drop_tube(tube, now),
             Request::Ack { tube, id } => {
                 self.with_owned(connection, tube, id, "ack", |tube| tube.remove(id, Operation::Ack))
             }
-            Request::Release { tube, id, delay } => {
-                self.with_owned(connection, tube, id, "release", |tube| tube.release(id, delay, now))
+            Request::Release { tube, id, delay, remark } => {
+                self.with_owned(connection, tube, id, "release", |tube| {
+                    tube.give_back(id, (delay, remark), now)
+                })
             }
             Request::Touch { tube, id, delta } => self.touch(connection, tube, id, delta, now),
-            Request::Bury { tube, id } => self.with_tube(tube, "bury", |tube| bury(tube, id)),
+            Request::Bury { tube, id, remark } => self.with_tube(tube, "bury", |tube| {
+                tube.bury(id, remark, now).unwrap_or_else(|| Answer::not_found(id))
+            }),
             Request::Delete { tube, id } => self.with_tube(tube, "delete", |tube| {
                 tube.remove(id, Operation::Delete).unwrap_or_else(|| Answer::not_found(id))
             }),
-            Request::Peek { tube, id } => self.with_tube(tube, "peek", |tube| match tube.tasks.get(&id) {
-                Some(task) => Answer::task(id, task.status, &task.data),
-                None => Answer::not_found(id),
+            Request::Peek { tube, id, is_extended } => self.with_tube(tube, "peek", |tube| {
+                tube.shown(id, is_extended).unwrap_or_else(|| Answer::not_found(id))
             }),
             Request::Kick { tube, count } => self.with_tube(tube, "kick", |tube| kick(tube, count)),
             Request::ReleaseAll { tube } => {
                 self.with_tube(tube, "release_all", |tube| release_all(tube, now))
             }
-            Request::Pause { tube, paused } => {
-                self.with_tube(tube, if paused { "pause" } else { "resume" }, |tube| {
-                    let has_changed = std::mem::replace(&mut tube.paused, paused) != paused;
-                    Answer::one(|out| mp::write_bool(out, has_changed))
-                })
-            }
-            Request::Truncate { tube } => {
-                if let Some(tube) = self.tubes.get(&tube) {
-                    self.jobs.void(tube.id, now);
-                }
-                self.with_tube(tube, "truncate", truncate)
-            }
+            Request::Pause { tube, paused } => self.set_paused(tube, paused),
+            Request::Truncate { tube } => self.truncate(tube, now),
             Request::Steer { tube, ref what } => self.steer(tube, what, now),
         })
     }
@@ -267,11 +266,29 @@ impl Model {
         self.with_tube(tube, "touch", |tube| match session {
             _ if delta.0 == 0 => Answer::nothing(),
             Some(session) if owns && tube.is_timed() => {
-                let owner = Owner { session, connection, since: now };
+                let owner = Owner { session, connection, since: now, name: None };
                 tube.touch(id, delta, owner).unwrap_or_else(|| Answer::not_found(id))
             }
             Some(_) if owns => Answer::no_touch(tube.kind().name()),
             _ => Answer::not_taken(),
+        })
+    }
+
+    fn set_paused(&mut self, tube: usize, paused: bool) -> Answer {
+        self.with_tube(tube, if paused { "pause" } else { "resume" }, |tube| {
+            let has_changed = std::mem::replace(&mut tube.paused, paused) != paused;
+            Answer::one(|out| mp::write_bool(out, has_changed))
+        })
+    }
+
+    fn truncate(&mut self, tube: usize, now: u64) -> Answer {
+        if let Some(tube) = self.tubes.get(&tube) {
+            self.jobs.void(tube.id, now);
+        }
+        self.with_tube(tube, "truncate", |tube| {
+            tube.tasks.clear();
+            (tube.next_id, tube.reserved) = (0, 0);
+            Answer::nothing()
         })
     }
 
@@ -309,20 +326,20 @@ impl Model {
         &mut self,
         token: Token,
         number: usize,
-        (timeout, lease): (Option<Span>, Option<Span>),
+        (timeout, options): (Option<Span>, TakeOptions),
         now: u64,
     ) -> Option<Answer> {
         if !self.tubes.contains_key(&number) {
             return Some(self.missing(number, "take"));
         }
-        if let Some(answer) = self.take(number, token.connection, lease, now) {
+        if let Some(answer) = self.take(number, token.connection, options, now) {
             return Some(answer);
         }
         let deadline = timeout.map_or(NEVER, |timeout| now + timeout.0);
         if deadline <= now {
             return Some(Answer::nothing());
         }
-        self.wait(number, Waiter { token, since: now, deadline, wanted: Wanted::Task(lease) });
+        self.wait(number, Waiter { token, since: now, deadline, wanted: Wanted::Task(options) });
         None
     }
 
@@ -331,7 +348,7 @@ impl Model {
         token: Token,
         number: usize,
         limit: u64,
-        (timeout, lease): (Option<Span>, Option<Span>),
+        (timeout, options): (Option<Span>, TakeOptions),
         now: u64,
     ) -> Option<Answer> {
         if !self.tubes.contains_key(&number) {
@@ -340,14 +357,14 @@ impl Model {
         if limit == 0 {
             return Some(Answer::no_such_limit());
         }
-        if let Some(answer) = self.take_many(number, token.connection, (limit, lease), now) {
+        if let Some(answer) = self.take_many(number, token.connection, (limit, options), now) {
             return Some(answer);
         }
         let deadline = timeout.map_or(NEVER, |timeout| now + timeout.0);
         if deadline <= now {
             return Some(Answer::tasks(&[]));
         }
-        self.wait(number, Waiter { token, since: now, deadline, wanted: Wanted::Tasks(limit, lease) });
+        self.wait(number, Waiter { token, since: now, deadline, wanted: Wanted::Tasks(limit, options) });
         None
     }
 
@@ -410,7 +427,7 @@ impl Model {
     }
 
     /// Gives a connection's session, or a lease, the next task; removes dead ones on the way.
-    fn take(&mut self, number: usize, connection: u64, lease: Option<Span>, now: u64) -> Option<Answer> {
+    fn take(&mut self, number: usize, connection: u64, options: TakeOptions, now: u64) -> Option<Answer> {
         loop {
             let tube = self.tubes.get_mut(&number)?;
             let id = tube.next()?;
@@ -418,14 +435,15 @@ impl Model {
                 tube.remove(id, Operation::Ttl);
                 continue;
             }
-            if let Some(span) = lease {
+            if let Form::Leased(span) = options.form {
                 self.last_lease += 1;
                 let lease = Lease { key: LeaseKey(self.last_lease), ends: now + span.0, since: now };
                 return self.tubes.get_mut(&number)?.lease(id, lease);
             }
             let session = self.session_of(connection);
             let tube = self.tubes.get_mut(&number)?;
-            return tube.take(id, Owner { session, connection, since: now });
+            let owner = Owner { session, connection, since: now, name: options.name() };
+            return tube.take(id, owner, options.is_extended());
         }
     }
 
@@ -434,11 +452,11 @@ impl Model {
         &mut self,
         number: usize,
         connection: u64,
-        (limit, lease): (u64, Option<Span>),
+        (limit, options): (u64, TakeOptions),
         now: u64,
     ) -> Option<Answer> {
         let taken: Vec<Answer> =
-            (0..limit).map_while(|_| self.take(number, connection, lease, now)).collect();
+            (0..limit).map_while(|_| self.take(number, connection, options, now)).collect();
         (!taken.is_empty()).then(|| Answer::tasks(&taken))
     }
 
@@ -473,10 +491,10 @@ impl Model {
     }
 
     fn serve_take(&mut self, number: usize, now: u64) -> bool {
-        let Some((place, token, limit, lease)) = self.first_take(number) else { return false };
+        let Some((place, token, limit, options)) = self.first_take(number) else { return false };
         let taken = match limit {
-            None => self.take(number, token.connection, lease, now),
-            Some(limit) => self.take_many(number, token.connection, (limit, lease), now),
+            None => self.take(number, token.connection, options, now),
+            Some(limit) => self.take_many(number, token.connection, (limit, options), now),
         };
         let Some(answer) = taken else { return false };
         if let Some(tube) = self.tubes.get_mut(&number) {
@@ -486,15 +504,14 @@ impl Model {
         true
     }
 
-    /// The call that waits longest for tasks: the place, the call, how many it wants if it is one for many, and the span of its
-    /// leases.
-    fn first_take(&self, number: usize) -> Option<(usize, Token, Option<u64>, Option<Span>)> {
+    /// The call that waits longest for tasks: the place, the call, how many it wants if it is one for many, and its options.
+    fn first_take(&self, number: usize) -> Option<(usize, Token, Option<u64>, TakeOptions)> {
         let tube = self.tubes.get(&number)?;
         let place = tube.waits(true)?;
         let Waiter { token, wanted, .. } = &tube.waiters[place];
         Some(match wanted {
-            Wanted::Tasks(limit, lease) => (place, *token, Some(*limit), *lease),
-            Wanted::Task(lease) => (place, *token, None, *lease),
+            Wanted::Tasks(limit, options) => (place, *token, Some(*limit), *options),
+            Wanted::Task(options) => (place, *token, None, *options),
             Wanted::Room(..) | Wanted::RoomForMany(_) => unreachable!("these wait in the other line"),
         })
     }
@@ -537,16 +554,16 @@ impl Model {
     ) -> Answer {
         let method = match how {
             Settlement::Ack => "ack",
-            Settlement::Release(_) => "release",
-            Settlement::Bury => "bury",
+            Settlement::Release(..) => "release",
+            Settlement::Bury(_) => "bury",
             Settlement::Renew(_) => "touch",
         };
         let answer = self.with_tube(number, method, |tube| {
             let id = key.and_then(|key| tube.leased(key, now));
             let settled = id.and_then(|id| match how {
                 Settlement::Ack => tube.remove(id, Operation::Ack),
-                Settlement::Release(delay) => tube.release(id, delay, now),
-                Settlement::Bury => tube.change(id, '!', Operation::Bury),
+                Settlement::Release(delay, remark) => tube.give_back(id, (delay, remark), now),
+                Settlement::Bury(remark) => tube.bury(id, remark, now),
                 Settlement::Renew(span) => tube.renew(id, span, now),
             });
             settled.unwrap_or_else(|| Answer::stale(token))
@@ -666,11 +683,7 @@ impl Model {
                 std::mem::take(&mut tube.waiters).into_iter().partition(|waiter| waiter.deadline <= now);
             tube.waiters = waiting;
             let over: Vec<Waiter> = over;
-            self.woken.extend(over.into_iter().map(|waiter| match waiter.wanted {
-                Wanted::Task(_) => (waiter.token, Answer::nothing()),
-                Wanted::Tasks(..) => (waiter.token, Answer::tasks(&[])),
-                Wanted::Room(..) | Wanted::RoomForMany(_) => (waiter.token, Answer::null()),
-            }));
+            self.woken.extend(over.into_iter().map(|waiter| (waiter.token, waiter.wanted.in_vain())));
         }
         self.serve(now);
     }
@@ -705,13 +718,6 @@ impl Model {
     }
 }
 
-fn bury(tube: &mut Tube, id: u64) -> Answer {
-    match tube.tasks.get(&id) {
-        Some(task) if task.status == '!' => Answer::task(id, '!', &task.data),
-        _ => tube.change(id, '!', Operation::Bury).unwrap_or_else(|| Answer::not_found(id)),
-    }
-}
-
 fn kick(tube: &mut Tube, count: u64) -> Answer {
     let ids: Vec<u64> = tube.in_state('!').into_iter().take(count as usize).collect();
     for id in &ids {
@@ -724,11 +730,5 @@ fn release_all(tube: &mut Tube, now: u64) -> Answer {
     for id in tube.in_state('t') {
         tube.release(id, None, now);
     }
-    Answer::nothing()
-}
-
-fn truncate(tube: &mut Tube) -> Answer {
-    tube.tasks.clear();
-    (tube.next_id, tube.reserved) = (0, 0);
     Answer::nothing()
 }

@@ -7,10 +7,12 @@ use lycosa_queue::Operation;
 use lycosa_tuple::mp;
 
 use super::Token;
-use super::answer::{Answer, LeasedTask};
+use super::answer::{Answer, ExtendedTask};
 use super::session::SessionKey;
 use crate::plan::{Kind, TubePlan};
 use crate::request::{PutOptions, Span};
+use crate::steering::REASON;
+use crate::worker::{REASONS, Remark, TakeOptions};
 
 /// The moment that never comes, as the queue stores it.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -26,6 +28,8 @@ pub(crate) struct Owner {
     pub(crate) connection: u64,
     /// When.
     pub(crate) since: u64,
+    /// The name of the take, if it had one and the owner has not touched the task since.
+    pub(crate) name: Option<u64>,
 }
 
 /// A lease, by the order in which the model came to know it. Its token is another matter: the instance draws it.
@@ -43,17 +47,19 @@ pub(crate) struct Lease {
 }
 
 /// The last failure of a task whose lease ended.
-pub(crate) const LEASE_ENDED: &str = "the lease ended";
+const LEASE_ENDED: &str = "the lease ended";
 
 /// The attempts of a task, as its row in `_lycosa_attempts` has to be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Attempts {
-    /// Takes by leases since the task was put or kicked.
+    /// Takes in extended form since the task was put or kicked.
     pub(crate) attempts: u64,
     /// Why the task failed last; empty if it never did.
     pub(crate) last_error: &'static str,
     /// The moment of the last failure, µs since the epoch; 0 if the task never failed.
     pub(crate) failed_at: u64,
+    /// What the task's header says, if it has one.
+    pub(crate) header: Option<u8>,
 }
 
 /// A task.
@@ -72,6 +78,14 @@ pub(crate) struct Task {
     pub(crate) lease: Option<Lease>,
     /// `None`: there is no row.
     pub(crate) attempts: Option<Attempts>,
+}
+
+impl Attempts {
+    /// The reason with this text, or the empty text. `None`: a world has no such reason.
+    pub(crate) fn known_reason(text: &[u8]) -> Option<&'static str> {
+        let known = ["", REASON, LEASE_ENDED].into_iter().chain(REASONS);
+        known.into_iter().find(|known| known.as_bytes() == text)
+    }
 }
 
 impl Task {
@@ -113,10 +127,9 @@ pub(crate) fn data_field(kind: Kind) -> u64 {
 /// What a call waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// One, for a lease of that span.
-    Task(Option<Span>),
-    /// As many as there are, up to the limit; for leases of that span.
-    Tasks(u64, Option<Span>),
+    Task(TakeOptions),
+    /// As many as there are, up to the limit.
+    Tasks(u64, TakeOptions),
     Room(Rc<[u8]>, PutOptions),
     /// For all of them. Puts that came later stand behind.
     RoomForMany(Rc<[(Rc<[u8]>, PutOptions)]>),
@@ -125,6 +138,23 @@ pub(crate) enum Wanted {
 impl Wanted {
     pub(crate) fn is_take(&self) -> bool {
         matches!(self, Self::Task(_) | Self::Tasks(..))
+    }
+
+    /// The answer to a call that has waited in vain.
+    pub(crate) fn in_vain(&self) -> Answer {
+        match self {
+            Self::Task(_) => Answer::no_tasks(true),
+            Self::Tasks(..) => Answer::no_tasks(false),
+            Self::Room(..) | Self::RoomForMany(_) => Answer::null(),
+        }
+    }
+
+    /// The name of a take that has one.
+    pub(crate) fn name(&self) -> Option<u64> {
+        match self {
+            Self::Task(options) | Self::Tasks(_, options) => options.name(),
+            Self::Room(..) | Self::RoomForMany(_) => None,
+        }
     }
 }
 
@@ -256,6 +286,7 @@ impl Tube {
         let ttr = options.ttr.or(self.plan.ttr).or(self.plan.ttl).unwrap_or(LONGEST).0;
         let delay = options.delay.filter(|delay| timed && delay.0 > 0).map(|delay| delay.0);
         let status = if delay.is_some() { '~' } else { 'r' };
+        let header = options.headers.filter(|number| *number > 0);
         let task = Task {
             status,
             next_event: now + delay.unwrap_or(ttl),
@@ -267,7 +298,7 @@ impl Tube {
             data: data.clone(),
             owner: None,
             lease: None,
-            attempts: None,
+            attempts: header.map(|number| Attempts { header: Some(number), ..Attempts::default() }),
         };
         let id = self.next_id;
         self.next_id += 1;
@@ -284,13 +315,30 @@ impl Tube {
         Answer::tasks(&put)
     }
 
-    pub(crate) fn take(&mut self, id: u64, owner: Owner) -> Option<Answer> {
+    pub(crate) fn take(&mut self, id: u64, owner: Owner, is_extended: bool) -> Option<Answer> {
         self.count(Operation::Take);
         let task = self.tasks.get_mut(&id)?;
         task.status = 't';
         task.next_event = owner.since.saturating_add(task.ttr).min(task.death());
         task.owner = Some(owner);
-        Some(Answer::task(id, 't', &task.data))
+        if is_extended {
+            task.attempts.get_or_insert_default().attempts += 1;
+        }
+        self.shown(id, is_extended)
+    }
+
+    /// A task as an answer shows it, without the token of its lease.
+    pub(crate) fn shown(&self, id: u64, is_extended: bool) -> Option<Answer> {
+        let task = self.tasks.get(&id)?;
+        match is_extended {
+            true => self.extended(id, false),
+            false => Some(Answer::task(id, task.status, &task.data)),
+        }
+    }
+
+    fn extended(&self, id: u64, has_token: bool) -> Option<Answer> {
+        let task = self.tasks.get(&id)?.clone();
+        Some(Answer::extended(ExtendedTask { id, task, kind: self.kind(), has_token }))
     }
 
     /// Gives a task to a lease, which ends with the task's life at the latest.
@@ -303,10 +351,8 @@ impl Tube {
         }
         task.status = 't';
         (task.next_event, task.lease) = (lease.ends, Some(lease));
-        let attempts = task.attempts.get_or_insert_default();
-        attempts.attempts += 1;
-        let leased = LeasedTask { id, data: task.data.clone(), lease, attempts: attempts.attempts };
-        Some(Answer::Leased { tasks: vec![leased], is_array: false })
+        task.attempts.get_or_insert_default().attempts += 1;
+        self.extended(id, true)
     }
 
     /// The task that a lease in force owns.
@@ -326,10 +372,8 @@ impl Tube {
         if is_timed && lease.ends > task.death() {
             task.ttl = lease.ends - task.created;
         }
-        let attempts = task.attempts.map_or(0, |attempts| attempts.attempts);
-        let leased = LeasedTask { id, data: task.data.clone(), lease, attempts };
         self.count(Operation::Touch);
-        Some(Answer::Leased { tasks: vec![leased], is_array: false })
+        self.extended(id, true)
     }
 
     /// Whether [`Self::end_leases`] has something to do.
@@ -380,11 +424,43 @@ impl Tube {
         Some(answer)
     }
 
-    /// A job or the end of a lease tells why a task has failed.
+    /// A worker gives a task back.
+    pub(crate) fn give_back(
+        &mut self,
+        id: u64,
+        (delay, remark): (Option<Span>, Remark),
+        now: u64,
+    ) -> Option<Answer> {
+        self.note(id, remark, now);
+        self.release(id, delay, now)
+    }
+
+    /// A worker puts a task out of the way. A buried task stays as it is.
+    pub(crate) fn bury(&mut self, id: u64, remark: Remark, now: u64) -> Option<Answer> {
+        if self.tasks.get(&id)?.status == '!' {
+            return self.shown(id, false);
+        }
+        self.note(id, remark, now);
+        self.change(id, '!', Operation::Bury)
+    }
+
+    /// A worker says how it fared with a task.
+    fn note(&mut self, id: u64, remark: Remark, now: u64) {
+        if remark.is_untried
+            && let Some(attempts) = self.tasks.get_mut(&id).and_then(|task| task.attempts.as_mut())
+        {
+            attempts.attempts = attempts.attempts.saturating_sub(1);
+        }
+        if let Some(reason) = remark.reason {
+            self.note_failure(id, reason, now);
+        }
+    }
+
+    /// A worker, a job or the end of a lease tells why a task has failed.
     pub(crate) fn note_failure(&mut self, id: u64, last_error: &'static str, now: u64) {
         if let Some(task) = self.tasks.get_mut(&id) {
-            let attempts = task.attempts.map_or(0, |attempts| attempts.attempts).max(1);
-            task.attempts = Some(Attempts { attempts, last_error, failed_at: now });
+            let noted = task.attempts.get_or_insert_default();
+            (noted.attempts, noted.last_error, noted.failed_at) = (noted.attempts.max(1), last_error, now);
         }
     }
 
