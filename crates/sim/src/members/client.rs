@@ -89,12 +89,14 @@ pub(super) struct Connection {
     /// The ledger's time at that moment.
     asked_at: u64,
     is_identified: bool,
+    /// A member passes the requests on, and has greeted the client itself.
+    is_forwarded: bool,
     is_greeted: bool,
     received: Vec<u8>,
 }
 
 impl Connection {
-    pub(super) fn new(node: NodeId, slot: ConnectionSlot) -> Self {
+    pub(super) fn new(node: NodeId, slot: ConnectionSlot, is_forwarded: bool) -> Self {
         Self {
             node,
             slot,
@@ -102,7 +104,8 @@ impl Connection {
             asked: None,
             asked_at: 0,
             is_identified: false,
-            is_greeted: false,
+            is_forwarded,
+            is_greeted: is_forwarded,
             received: Vec::new(),
         }
     }
@@ -184,6 +187,8 @@ pub(super) struct Ledger {
     pub(super) unknown: u64,
     pub(super) refused: u64,
     pub(super) replies: u64,
+    /// Answers, but for refusals, to requests that members passed on.
+    pub(super) forwarded: u64,
 }
 
 impl Entry {
@@ -330,7 +335,8 @@ impl Client {
         }
         loop {
             let Some(connection) = &mut self.connection else { return Ok(()) };
-            let is_leaders = leads && connection.led;
+            let (was_leaders, is_forwarded) = (connection.led, connection.is_forwarded);
+            let is_leaders = leads && was_leaders;
             let reigns = (connection.asked.unwrap_or(now), now);
             let Ok(Split::Frame { content, consumed }) =
                 frame::split(&connection.received, frame::DEFAULT_LIMIT)
@@ -350,6 +356,10 @@ impl Client {
             ledger.replies += 1;
             let ask = self.pending.take();
             let ask = ask.ok_or_else(|| Violation("a reply that nobody waits for".to_owned()))?;
+            if matches!(said, Said::Values(_)) && is_forwarded {
+                hold!(was_leaders, "{ask:?} was passed on to a node that did not lead, and is answered");
+                ledger.forwarded += 1;
+            }
             match said {
                 Said::Values(values) => self.answered(ask, &values, (is_leaders, reigns), ledger)?,
                 Said::Refused(error) => self.refused(ask, &error, (is_leaders, reigns), ledger)?,
@@ -385,7 +395,11 @@ impl Client {
                 }
             }
             // The queue does not run: nothing has happened.
-            Ask::Put { payload, .. } if nothing => _ = ledger.entries.remove(&payload),
+            Ask::Put { payload, .. } if nothing => {
+                let is_forwarded = self.connection.as_ref().is_some_and(|connection| connection.is_forwarded);
+                hold!(!is_forwarded, "the put of {payload} was passed on, and is answered with nothing");
+                ledger.entries.remove(&payload);
+            }
             Ask::Put { tube, payload } => {
                 let id = field(0).ok_or_else(|| Violation(format!("a task is {task:?}")))?;
                 ledger.puts += u64::from(tube != TEMPORARY);

@@ -24,7 +24,10 @@
 //! In many of the other groups one tube is temporary: an answered `put` stands until the leader changes, and no later leader has the
 //! task.
 //!
-//! Absent: connections that are forwarded to the leader, and programs.
+//! In half of the worlds members open connections for clients, to the leader that they know of. A request that arrives there is
+//! answered by a node that leads, or refused as one that was not executed: no `put` is answered with nothing.
+//!
+//! Absent: how a member passes requests on and repeats refused ones, and programs.
 
 mod client;
 mod server;
@@ -51,6 +54,8 @@ pub struct MemberTotals {
     pub refused: u64,
     /// Answers that clients got.
     pub replies: u64,
+    /// Of them, answers to requests that a member passed on, refusals left out.
+    pub forwarded: u64,
     /// Times that an instance's data were loaded anew while it ran.
     pub loads: u64,
     /// Snapshots that were taken.

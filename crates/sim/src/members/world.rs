@@ -1,5 +1,6 @@
 //! A group of instances, its clients and its operator, in a world where everything fails.
 
+mod clients;
 mod events;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +10,7 @@ use lycosa_engine::group::{
 };
 use lycosa_group::Limits;
 use lycosa_group::members::{NodeId, Standing};
-use lycosa_instance::{FreeSpace, Instance, Origin, Settings, Trust};
+use lycosa_instance::{FreeSpace, Instance, Settings};
 use lycosa_journal::log::WalMode;
 use lycosa_journal::memory::{Crash, Fault};
 use lycosa_journal::writer;
@@ -17,7 +18,7 @@ use lycosa_store::{IteratorType, Space, user};
 use lycosa_tuple::value::Value;
 
 use super::MemberTotals;
-use super::client::{Ask, Client, Connection, Ledger, TEMPORARY, TUBES};
+use super::client::{Ask, Client, Ledger, TEMPORARY, TUBES};
 use super::server::{Core, GROUP, Plan, Running, Server};
 use crate::group::link::{Link, Parcel};
 use crate::random::Random;
@@ -35,6 +36,9 @@ const TEMPORARY_TUBE: u64 = 63;
 
 /// Draws the worlds with disks that are short of space, in the same way.
 const SHORT_DISKS: u64 = 754;
+
+/// Draws the worlds in which members open connections for clients, in the same way.
+const FORWARDED: u64 = 271;
 
 /// What a disk that is short of space has left: tasks may be finished, and none added.
 const SHORT: FreeSpace = FreeSpace::new(1 << 20, 2 << 20);
@@ -93,6 +97,8 @@ pub(crate) struct World<'a> {
     joined: BTreeSet<NodeId>,
     actions: Vec<(u32, Action)>,
     has_short_disks: bool,
+    /// Whether members open connections for clients.
+    are_forwarded: bool,
     next_address: u64,
     /// Latency of a link and time of the disk at most, in microseconds.
     latency: u64,
@@ -112,6 +118,11 @@ fn has_temporary_tube(seed: u64) -> bool {
 /// Whether a disk that stalls may be short of space, too.
 fn has_short_disks(seed: u64) -> bool {
     !Random::new(seed ^ SHORT_DISKS).one_in(3)
+}
+
+/// Whether members open connections for clients.
+fn are_forwarded(seed: u64) -> bool {
+    Random::new(seed ^ FORWARDED).one_in(2)
 }
 
 fn plan(seed: u64, random: &mut Random) -> Plan {
@@ -173,6 +184,7 @@ impl<'a> World<'a> {
             joined: BTreeSet::new(),
             actions: ACTIONS.to_vec(),
             has_short_disks: has_short_disks(seed),
+            are_forwarded: are_forwarded(seed),
             next_address: 2,
             latency: 200,
             sync: 100,
@@ -543,109 +555,6 @@ impl<'a> World<'a> {
         levels.max().is_some_and(|level| level == FEATURE_LEVEL)
     }
 
-    /// A client does something: it connects, asks, or goes to another node.
-    fn client(&mut self) -> Checked {
-        let number = self.random.below(self.clients.len() as u64) as usize;
-        let Some((node, _)) = self.clients[number].connection.as_ref().map(|c| (c.node, c.slot)) else {
-            let to_leader = !self.random.one_in(4);
-            return self.connect(number, to_leader);
-        };
-        let is_misplaced = !self.servers.get(&node).is_some_and(Server::leads);
-        let patience = if is_misplaced { 3 } else { 60 };
-        if self.random.one_in(patience) {
-            return self.disconnect(number);
-        }
-        if self.clients[number].pending.is_some() {
-            return Ok(());
-        }
-        let ask = self.clients[number].next(&mut self.random, &mut self.ledger);
-        self.ask(number, ask)
-    }
-
-    fn connect(&mut self, number: usize, to_leader: bool) -> Checked {
-        if self.clients[number].connection.is_some() {
-            return Ok(());
-        }
-        let all: Vec<NodeId> = self.servers.keys().copied().collect();
-        let some = *self.random.pick(&all);
-        let node = if to_leader { self.leader().unwrap_or(some) } else { some };
-        let now = self.now;
-        let server = self.server(node);
-        let time = server.instance_time(now);
-        if !server.is_awake(now) {
-            return Ok(());
-        }
-        let Some(body) = server.body_mut() else { return Ok(()) };
-        let origin = Origin { peer: format!("client {number}"), trust: Trust::Admin };
-        let slot = body.instance.connect(origin, time).map_err(violation)?;
-        self.clients[number].connection = Some(Connection::new(node, slot));
-        Ok(())
-    }
-
-    fn disconnect(&mut self, number: usize) -> Checked {
-        let Some(connection) = &self.clients[number].connection else { return Ok(()) };
-        let (node, slot) = (connection.node, connection.slot);
-        self.clients[number].lose_connection();
-        let now = self.now;
-        let Some(server) = self.servers.get_mut(&node) else { return Ok(()) };
-        let time = server.instance_time(now);
-        if let Some(body) = server.body_mut() {
-            body.instance.disconnect(slot, time);
-        }
-        self.work(node)
-    }
-
-    fn ask(&mut self, number: usize, ask: Ask) -> Checked {
-        let Some(connection) = &self.clients[number].connection else { return Ok(()) };
-        let (node, slot) = (connection.node, connection.slot);
-        let now = self.now;
-        let Some(server) = self.servers.get_mut(&node) else { return self.disconnect(number) };
-        // A process that is stopped finds the request at its door; the model does without that door.
-        if !server.is_awake(now) {
-            return Ok(());
-        }
-        let (leads, time, reign) = (server.leads(), server.instance_time(now), server.reign());
-        let frame = self.clients[number].send(ask, reign, &mut self.ledger);
-        self.trace.line(format_args!("client {number} asks {node}: {ask:?}"));
-        if let Some(connection) = &mut self.clients[number].connection {
-            connection.led = leads;
-        }
-        let Some(body) = self.server(node).body_mut() else { return Ok(()) };
-        let whole = lycosa_iproto::frame::split(&frame, lycosa_iproto::frame::DEFAULT_LIMIT);
-        let Ok(lycosa_iproto::frame::Split::Frame { content, .. }) = whole else {
-            return Err(violation("a request is no frame"));
-        };
-        body.instance.handle_frame(slot, content, time).map_err(|broken| violation(broken.error.message))?;
-        // Several requests may come between two turns.
-        if self.random.one_in(2) { self.work(node) } else { Ok(()) }
-    }
-
-    fn read_replies(&mut self, node: NodeId) -> Checked {
-        for number in 0..self.clients.len() {
-            let Some(connection) = &self.clients[number].connection else { continue };
-            if connection.node != node {
-                continue;
-            }
-            let slot = connection.slot;
-            let Some(server) = self.servers.get_mut(&node) else { continue };
-            let now = (server.leads(), server.reign());
-            let Some(body) = server.body_mut() else { continue };
-            loop {
-                let ready = body.instance.output(slot).to_vec();
-                if ready.is_empty() {
-                    break;
-                }
-                body.instance.consume(slot, ready.len());
-                self.trace.bytes(&ready);
-                self.clients[number].receive(&ready, now, &mut self.ledger)?;
-            }
-            if body.instance.wants_close(slot) {
-                self.clients[number].lose_connection();
-            }
-        }
-        Ok(())
-    }
-
     /// Lets time pass without new faults or requests.
     fn pass(&mut self, time: u64) -> Checked {
         let until = self.now + time;
@@ -703,26 +612,11 @@ impl<'a> World<'a> {
                 self.totals.loads += body.restored;
             }
         }
-        let Ledger { puts, brief, finished, peeks, unknown, refused, replies, .. } = self.ledger;
-        self.totals.brief = brief;
+        let Ledger { puts, brief, finished, peeks, unknown, refused, replies, forwarded, .. } = self.ledger;
+        (self.totals.brief, self.totals.forwarded) = (brief, forwarded);
         self.totals.elections = self.leaders.len() as u64;
         (self.totals.puts, self.totals.finished, self.totals.peeks) = (puts, finished, peeks);
         (self.totals.unknown, self.totals.refused, self.totals.replies) = (unknown, refused, replies);
-        Ok(())
-    }
-
-    /// A client asks the leader. A server that was removed confirms nothing, and does not say so; a follower greets a session
-    /// without the group.
-    fn insist(&mut self, number: usize) -> Checked {
-        let node = self.clients[number].connection.as_ref().map(|connection| connection.node);
-        if node.is_some() && node != self.leader() {
-            self.disconnect(number)?;
-        }
-        self.connect(number, true)?;
-        if self.clients[number].pending.is_none() {
-            let ask = self.clients[number].next(&mut self.random, &mut self.ledger);
-            self.ask(number, ask)?;
-        }
         Ok(())
     }
 
