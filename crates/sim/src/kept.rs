@@ -95,6 +95,7 @@ pub const ALL: &[Kept] = &[
         1_024,
         "what was deleted before a tube was made anew came back when the clock was put back",
     ),
+    steering(3_955_460_053, 2_367, "a page looked at more than 64 tasks; a checker was wrong"),
     replicas(
         2_650_968_511,
         1_146,

@@ -51,6 +51,7 @@
 //! | 424287 | a waiting `take` was answered before the rows of its tick were durable | The tube was temporary: the answer had no row, and had seen none of the rows that the tick wrote after it. The checker now asks only that the rows before the tick are durable. |
 //! | 118 (steering) | a `put` was answered that it had waited in vain, before rows of its tick were durable | A job had its turn later in the tick, and wrote these rows. The checker now asks only that the rows before the tick are durable. |
 //! | 164 (steering) | a client was told of an unknown lease | A job ended the lease in the tick that had made it, so that no row told its token. The checker now takes any token for such a lease. |
+//! | 3955460053 (steering) | a call waited that should not | A page of `find` looked at more than 64 tasks, so the instance answered it in slices. The model answers each page at once; a client that would ask for such a page now leaves. |
 //! | 1966042819 (members) | a group was not at rest after a minute | The last client waited for an answer of a server that the group had removed. Such a client now goes to another server. |
 //! | 77020 (replicas) | two instances had the same vclock and different data | An instance joined again from a master whose journal had just failed, and got rows that were lost. It now waits for a master that works, as the server makes it wait. |
 //!

@@ -163,8 +163,11 @@ impl Simulation<'_> {
         let undecided = connection.awaited.get_mut(&sync);
         let awaited = undecided.and_then(|queue| queue.iter_mut().find(|awaited| !awaited.is_handled));
         let awaited = awaited.ok_or_else(|| Violation(format!("nobody awaits an answer to {sync}")))?;
-        awaited.is_handled = true;
         let request = awaited.request.clone();
+        if self.model.has_long_walk(&request) {
+            return self.disconnect(client);
+        }
+        awaited.is_handled = true;
         self.totals.requests += 1;
         self.life.turn.received(1);
         self.trace.line(format_args!("{} at {} {client}:{sync} is handled", self.step, self.now));

@@ -10,7 +10,7 @@ use lycosa_queue::Operation;
 use super::tube::{Task, Tube};
 use super::{Answer, Model};
 use crate::plan::Kind;
-use crate::request::Span;
+use crate::request::{Request, Span};
 use crate::shared::Shared;
 use crate::steering::{Action, Control, Filter, REASON, Schedule, Steering};
 
@@ -23,6 +23,8 @@ const STEPS: usize = 16;
 /// Tasks between two looks at the budget: changed ones, and ones that are looked at.
 const PORTION: u64 = 4;
 const WALK: u64 = 32;
+/// Tasks that `find` looks at within the call, rather than in slices.
+const AT_ONCE: usize = 64;
 /// What a change costs, and a task that is brought back or forgotten.
 const CHANGE: u64 = 3;
 const KEPT_CHANGE: u64 = 4;
@@ -322,6 +324,14 @@ impl Model {
             Steering::Undo { job } => self.undo(number, *job, now),
             Steering::Control { job, how } => self.control(number, *job, *how, now),
         }
+    }
+
+    /// Whether a request is answered in slices, of which the model knows nothing: the page of a long walk. Few tubes are that long,
+    /// since tasks that `undo` brings back alone fill them so far. A client that asks for such a page leaves instead.
+    pub(crate) fn has_long_walk(&self, request: &Request) -> bool {
+        let Request::Steer { tube, what: Steering::Find { filter, .. } } = request else { return false };
+        let way = self.tubes.get(tube).map(|tube| walk(tube, filter, (filter.state, false), None));
+        way.is_some_and(|way| way.len() >= AT_ONCE)
     }
 
     fn find(&self, number: usize, filter: &Filter, limit: u64, now: u64) -> Answer {
