@@ -10,6 +10,7 @@ use lycosa_store::{IteratorType, Range, Store};
 use lycosa_tuple::mp::{self, Reader};
 use lycosa_tuple::value::Value;
 
+use crate::keyed::adopt_answers;
 use crate::model::{Attempts, Fields, Job, JobState, Kept, Lease, Model, Owner, Session, Task, Tube};
 use crate::names::{LeaseToken, Names};
 use crate::plan::TubePlan;
@@ -513,6 +514,7 @@ pub(crate) fn adopt(store: &Store, model: &mut Model, after: &Model, names: &Nam
         );
         tube.tasks = tasks;
     }
+    adopt_answers(store, model, after)?;
     adopt_jobs(store, model)
 }
 

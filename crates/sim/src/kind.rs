@@ -114,6 +114,8 @@ fn queue(totals: &Totals) -> Counts {
         leases,
         extended,
         again,
+        keyed,
+        kept,
         stale,
         jobs: _,
         changed: _,
@@ -135,6 +137,8 @@ fn queue(totals: &Totals) -> Counts {
         ("stale tokens refused", stale),
         ("tasks in extended form", extended),
         ("takes answered again", again),
+        ("puts with a key", keyed),
+        ("puts answered as before", kept),
         ("batches", batches),
         ("turns that waited for more rows", waits),
     ]

@@ -23,7 +23,7 @@
 //! brings back only tasks that are as the job left them.
 //!
 //! Half of the worlds of tubes have workers, who take in extended form, give reasons and headers, and make takes again whose answer
-//! may have been lost (`worker.rs`).
+//! may have been lost (`worker.rs`), and clients over HTTP, who put with keys (`keyed.rs`).
 //!
 //! A seed has another world, of [expiration tasks](run_expiration): nothing alive is deleted, everything due goes
 //! within its bound, and archived tuples are archived once.
@@ -69,6 +69,7 @@ mod extended;
 mod group;
 mod journal;
 pub mod kept;
+mod keyed;
 mod kind;
 mod ledger;
 mod members;

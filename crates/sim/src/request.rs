@@ -62,7 +62,7 @@ pub(crate) struct PutOptions {
 }
 
 impl PutOptions {
-    fn value(&self) -> Value {
+    pub(crate) fn value(&self) -> Value {
         let spans = [("ttl", self.ttl), ("ttr", self.ttr), ("delay", self.delay), ("timeout", self.timeout)];
         let mut pairs: Vec<(&str, Value)> =
             spans.iter().filter_map(|&(name, span)| Some((name, span?.value()))).collect();
@@ -286,7 +286,7 @@ impl Request {
     }
 
     /// The function that it calls, and its arguments.
-    fn call(&self, tubes: &[TubePlan]) -> (String, Vec<Value>) {
+    pub(crate) fn call(&self, tubes: &[TubePlan]) -> (String, Vec<Value>) {
         let method = |tube: usize, method: &str| format!("queue.tube.{}:{method}", tubes[tube].name);
         let of_task = |tube: usize, name: &str, id: u64| (method(tube, name), vec![Value::from(id)]);
         let function = |name: &str| format!("queue.{name}");

@@ -326,6 +326,7 @@ impl Simulation<'_> {
             }
         }
         self.life.connections.clear();
+        self.abandon_held();
         self.now += self.random.below(3_000_000);
         let opened = self.open(left)?;
         let signature = opened.vclock.signature();

@@ -22,6 +22,7 @@ use crate::agreement::{self, ReadJobs};
 use crate::checkpoint::Checkpointer;
 use crate::connection::{Connection, Outcome};
 use crate::journal::SimJournal;
+use crate::keyed::{self, Held};
 use crate::ledger::Ledger;
 use crate::model::{Answer, Model, Token};
 use crate::names::Names;
@@ -56,6 +57,10 @@ pub struct Totals {
     pub extended: u64,
     /// Takes that were answered with the tasks of an earlier call, or with nothing because a later repetition had come.
     pub again: u64,
+    /// Puts with a key.
+    pub keyed: u64,
+    /// Of them, the ones that were answered as the first with their key.
+    pub kept: u64,
     /// Tokens that clients were told to be stale.
     pub stale: u64,
     /// Answers that reached a client.
@@ -101,6 +106,8 @@ pub(crate) struct Life {
     /// By the number of the client.
     pub(crate) connections: BTreeMap<usize, Connection>,
     pub(crate) opened: u64,
+    /// Answers to clients over HTTP, in the order of their rows.
+    pub(crate) held: VecDeque<Held>,
     /// The signature up to which the instance was told that rows are durable.
     pub(crate) reported: u64,
     /// The instance was told that the journal has failed.
@@ -132,6 +139,7 @@ impl Life {
             checkpointer,
             connections: BTreeMap::new(),
             opened: 0,
+            held: VecDeque::new(),
             reported,
             has_failed: false,
             is_faulty: false,
@@ -228,6 +236,7 @@ impl<'a> Simulation<'a> {
             action => action,
         };
         match action {
+            Action::Send if self.plan.has_workers && self.random.one_in(12) => self.put_keyed()?,
             Action::Send => self.send(),
             Action::Deliver => self.deliver()?,
             Action::Turn => self.turn()?,
@@ -292,6 +301,7 @@ impl<'a> Simulation<'a> {
         let store = self.life.instance.store();
         agreement::tubes_agree(store, &self.model, &self.plan.tubes)?;
         agreement::attempts_agree(store, &self.model)?;
+        keyed::answers_agree(store, &self.model)?;
         agreement::jobs_agree(store, &self.model, &self.plan.tubes, &mut self.read_jobs)?;
         let (bytes, counted) = (store.snapshot_bytes(), store.recount_snapshot_bytes());
         hold!(
@@ -313,7 +323,8 @@ impl<'a> Simulation<'a> {
     /// Ends a turn as the server does.
     pub(crate) fn turn(&mut self) -> Checked {
         let (now, clock) = (self.now, self.clock);
-        turn::end(self, now, clock).map(drop)
+        turn::end(self, now, clock)?;
+        self.tell_held()
     }
 
     /// Whether a tick has done nothing because the journal is behind. `ticked`: what it would have led to.

@@ -8,9 +8,10 @@ use lycosa_queue::SessionId;
 use lycosa_store::Store;
 use lycosa_tuple::value::Value;
 
+use crate::keyed::{KeyedPut, Keys};
 use crate::model::{Model, SessionKey, Task, Tube};
 use crate::names::Names;
-use crate::plan::{Plan, Wish};
+use crate::plan::{Kind, Plan, Wish};
 use crate::random::Random;
 use crate::request::{Malformed, Payload, PutOptions, Request, RowChange, Settlement, Span};
 use crate::steering;
@@ -22,6 +23,7 @@ pub(crate) struct Workload {
     random: Random,
     puts: u64,
     names: TakeNames,
+    keys: Keys,
 }
 
 /// What the next request depends on.
@@ -39,7 +41,7 @@ pub(crate) struct WorkloadContext<'a> {
 
 impl Workload {
     pub(crate) fn new(random: Random) -> Self {
-        Self { random, puts: 0, names: TakeNames::default() }
+        Self { random, puts: 0, names: TakeNames::default(), keys: Keys::default() }
     }
 
     /// The next request of a client.
@@ -134,14 +136,42 @@ impl Workload {
     }
 
     fn put(&mut self, view: &WorkloadContext<'_>, tube: usize) -> Request {
-        let options = self.options(view, tube);
+        let options = self.options(view.plan, tube);
         Request::Put { tube, data: self.payload(view.plan.largest), options }
+    }
+
+    /// The next put with a key: a new one, or a repeated one, which differs from the first once in a while. `None`: there is no tube
+    /// for it.
+    pub(crate) fn keyed_put(&mut self, plan: &Plan, model: &Model) -> Option<KeyedPut> {
+        let recent = self.keys.recent();
+        if !recent.is_empty() && self.random.one_in(2) {
+            let mut put = self.random.pick(recent).clone();
+            if self.random.one_in(8) {
+                put.data = self.payload(plan.largest);
+            }
+            return Some(put);
+        }
+        let is_open =
+            |number: &usize| model.tubes.get(number).is_some_and(|tube| tube.tasks.len() < plan.fullest);
+        let open: Vec<usize> = (0..plan.tubes.len()).filter(is_open).collect();
+        if open.is_empty() {
+            return None;
+        }
+        let tube = *self.random.pick(&open);
+        let window = Span(*self.random.pick(&[500_000, 5_000_000, 3_600_000_000]));
+        let (kind, mut options) = (plan.tubes[tube].kind, self.options(plan, tube));
+        // Over HTTP an option that means nothing to the tube's type is refused.
+        options.utube = options.utube.filter(|_| kind.has_sub_queues());
+        options.timeout = options.timeout.filter(|_| kind == Kind::LimFifoTtl);
+        let data = self.payload(plan.largest);
+        Some(self.keys.first(tube, window, (data, options)))
     }
 
     fn put_many(&mut self, view: &WorkloadContext<'_>, tube: usize) -> Request {
         let count = self.random.below(6) as usize;
         let are_shared = count == 0 || self.random.one_in(2);
-        let options = (0..if are_shared { 1 } else { count }).map(|_| self.options(view, tube)).collect();
+        let options =
+            (0..if are_shared { 1 } else { count }).map(|_| self.options(view.plan, tube)).collect();
         Request::PutMany {
             tube,
             data: (0..count).map(|_| self.payload(view.plan.largest)).collect(),
@@ -149,22 +179,22 @@ impl Workload {
         }
     }
 
-    fn options(&mut self, view: &WorkloadContext<'_>, tube: usize) -> PutOptions {
+    fn options(&mut self, plan: &Plan, tube: usize) -> PutOptions {
         let random = &mut self.random;
-        let timed = view.plan.tubes[tube].kind.is_timed();
+        let timed = plan.tubes[tube].kind.is_timed();
         let mut maybe = |times: u64| random.one_in(times).then(|| span(random));
         let mut options = PutOptions { timeout: maybe(2), ..PutOptions::default() };
         if timed {
             options = PutOptions { ttl: maybe(4), ttr: maybe(3), delay: maybe(4), ..options };
             options.pri = random.one_in(2).then(|| random.below(3));
         }
-        if view.plan.memory.is_some() {
+        if plan.memory.is_some() {
             // Whether memory suffices is seen at once and by the task alone.
             options.timeout = None;
             options.ttl = options.ttl.filter(|ttl| ttl.0 > 0);
         }
         options.utube = (!random.one_in(6)).then(|| random.below(4) as u8);
-        options.headers = (view.plan.has_workers && random.one_in(3)).then(|| random.below(4) as u8);
+        options.headers = (plan.has_workers && random.one_in(3)).then(|| random.below(4) as u8);
         options
     }
 

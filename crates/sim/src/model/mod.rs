@@ -28,6 +28,7 @@ pub(crate) use jobs::{Job, Jobs, Kept, State as JobState};
 pub(crate) use session::{Session, SessionKey};
 pub(crate) use tube::{Attempts, Fields, Lease, LeaseKey, NEVER, Owner, Task, Tube, data_field};
 
+use crate::keyed::KeptAnswer;
 use crate::plan::{Plan, TubePlan};
 use crate::request::{Payload, PutOptions, Request, RowChange, Settlement, Span};
 use crate::shared::Shared;
@@ -53,6 +54,8 @@ pub(crate) struct Model {
     pub(crate) last_session: u32,
     pub(crate) last_lease: u32,
     pub(crate) jobs: Shared<Jobs>,
+    /// Kept answers of puts with keys, by key.
+    pub(crate) answers: Shared<BTreeMap<u64, KeptAnswer>>,
     /// Connections of `admin`; all others are `guest`'s.
     pub(crate) admins: BTreeSet<u64>,
     /// How long a session outlives its last connection.
@@ -74,6 +77,7 @@ impl Model {
             last_session: 0,
             last_lease: 0,
             jobs: Shared::default(),
+            answers: Shared::default(),
             admins: BTreeSet::new(),
             ttr: plan.session_ttr,
             configured_ttr: plan.session_ttr,
@@ -378,7 +382,7 @@ impl Model {
     ) -> Option<Answer> {
         let data: Rc<[u8]> = data.into();
         let Some(tube) = self.tubes.get_mut(&number) else { return Some(self.missing(number, "put")) };
-        if tube.has_room(1) && !tube.is_kept_for_batch() {
+        if tube.may_put() {
             return Some(tube.put(&data, options, now));
         }
         let timeout = options.timeout.map_or(0, |timeout| timeout.0);
@@ -461,7 +465,7 @@ impl Model {
     }
 
     /// Serves waiting calls until none can be served.
-    fn serve(&mut self, now: u64) {
+    pub(crate) fn serve(&mut self, now: u64) {
         let numbers: Vec<usize> = self.tubes.keys().copied().collect();
         for number in numbers {
             self.serve_tube(number, now);

@@ -239,6 +239,11 @@ impl Tube {
         self.waits(false).is_some_and(|place| matches!(self.waiters[place].wanted, Wanted::RoomForMany(_)))
     }
 
+    /// Whether a task may be put now.
+    pub(crate) fn may_put(&self) -> bool {
+        self.has_room(1) && !self.is_kept_for_batch()
+    }
+
     /// Whether the tube has a place for the put that waits longest.
     pub(crate) fn has_room_for_waiter(&self) -> bool {
         self.waits(false).is_some_and(|place| match &self.waiters[place].wanted {
