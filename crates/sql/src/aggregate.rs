@@ -13,7 +13,7 @@ use crate::eval::{MAX_MADE, Row};
 use crate::limits::OVERHEAD;
 use crate::tree::{Aggregate, AggregateKind, Select};
 use crate::value::{self, Number};
-use crate::{Failure, functions, strings};
+use crate::{SqlFault, functions, strings};
 
 /// What an aggregate function has seen.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Seen {
     }
 
     /// Whether the row is the one that `MIN` or `MAX` shows now.
-    pub(crate) fn add(&mut self, aggregate: &Aggregate, row: &Row<'_>) -> Result<bool, Failure> {
+    pub(crate) fn add(&mut self, aggregate: &Aggregate, row: &Row<'_>) -> Result<bool, SqlFault> {
         let Some(argument) = &aggregate.argument else {
             self.count += 1;
             return Ok(false);
@@ -120,10 +120,10 @@ impl Seen {
     }
 
     /// Appends a value to the text that GROUP_CONCAT makes.
-    fn concatenate(&mut self, value: Value, aggregate: &Aggregate, row: &Row<'_>) -> Result<(), Failure> {
+    fn concatenate(&mut self, value: Value, aggregate: &Aggregate, row: &Row<'_>) -> Result<(), SqlFault> {
         let text_of = |value: Value| match functions::cast(value, FieldType::String, row.effort)? {
             Value::Str(text) => Ok(text),
-            _ => Ok::<_, Failure>(Vec::new()),
+            _ => Ok::<_, SqlFault>(Vec::new()),
         };
         let text = text_of(value)?;
         if self.count > 1 {
@@ -140,7 +140,7 @@ impl Seen {
         Ok(())
     }
 
-    pub(crate) fn result(&self, aggregate: &Aggregate) -> Result<Value, Failure> {
+    pub(crate) fn result(&self, aggregate: &Aggregate) -> Result<Value, SqlFault> {
         let all = self.sum + self.whole as f64;
         Ok(match aggregate.kind {
             AggregateKind::Count => Value::Uint(self.count),
@@ -169,7 +169,7 @@ impl Group {
     }
 
     /// Adds a row. Returns by how many bytes the group has grown.
-    pub(crate) fn add(&mut self, select: &Select, row: &Row<'_>, tuple: &[u8]) -> Result<usize, Failure> {
+    pub(crate) fn add(&mut self, select: &Select, row: &Row<'_>, tuple: &[u8]) -> Result<usize, SqlFault> {
         let (mut chosen, mut grown, mut picks) = (false, 0, false);
         for (aggregate, seen) in select.aggregates.iter().zip(&mut self.seen) {
             let before = seen.bytes();
@@ -187,7 +187,7 @@ impl Group {
     }
 
     /// The results of the aggregate functions.
-    pub(crate) fn results(&self, select: &Select) -> Result<Vec<Value>, Failure> {
+    pub(crate) fn results(&self, select: &Select) -> Result<Vec<Value>, SqlFault> {
         select.aggregates.iter().zip(&self.seen).map(|(aggregate, seen)| seen.result(aggregate)).collect()
     }
 }

@@ -9,7 +9,7 @@ use lycosa_tuple::mp;
 use lycosa_tuple::tuple::TupleRef;
 use sqlparser::ast::{self, SetExpr};
 
-use crate::Failure;
+use crate::SqlFault;
 use crate::parse::near;
 use crate::resolve::{
     Context, MAX_COLUMNS, MAX_VALUES, at_most, defaults_of, generic, none, simple_name, unsupported,
@@ -29,7 +29,7 @@ pub(crate) struct InsertParts<'a> {
     pub(crate) conflict: OnConflict,
 }
 
-pub(crate) fn insert_parts_of(insert: ast::Insert, store: &Store) -> Result<InsertParts<'_>, Failure> {
+pub(crate) fn insert_parts_of(insert: ast::Insert, store: &Store) -> Result<InsertParts<'_>, SqlFault> {
     let ast::Insert {
         insert_token: _,
         optimizer_hints,
@@ -83,7 +83,7 @@ pub(crate) fn insert_parts_of(insert: ast::Insert, store: &Store) -> Result<Inse
 }
 
 /// Refuses rows of another number of values than there are fields to write.
-pub(crate) fn wrong_count(space: &Space, has_columns: bool, wanted: usize, count: usize) -> Failure {
+pub(crate) fn wrong_count(space: &Space, has_columns: bool, wanted: usize, count: usize) -> SqlFault {
     generic(if has_columns {
         format!("{count} values for {wanted} columns")
     } else {
@@ -97,9 +97,9 @@ pub(crate) fn targets_of(
     space: &Space,
     defaults: &[Option<Rc<Expr>>],
     store: &Store,
-) -> Result<(Vec<Target>, Option<u32>), Failure> {
+) -> Result<(Vec<Target>, Option<u32>), SqlFault> {
     let fields = space.format().fields().iter().zip(defaults);
-    let targets: Result<Vec<Target>, Failure> = fields
+    let targets: Result<Vec<Target>, SqlFault> = fields
         .map(|(field, default)| Ok(Target { default: default.clone(), ..context.target(&field.name)? }))
         .collect();
     Ok((targets?, sequence_field(space, store)))
@@ -117,7 +117,7 @@ pub(crate) fn on_null_of(field: &FieldDef) -> OnConflict {
     }
 }
 
-pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'_>, Body), Failure> {
+pub(crate) fn insert_of(insert: ast::Insert, store: &Store) -> Result<(Context<'_>, Body), SqlFault> {
     let InsertParts { mut context, written, has_columns, source, conflict } = insert_parts_of(insert, store)?;
     let space = context.space.ok_or_else(|| unsupported("such an INSERT"))?;
     let count = space.format().fields().len();
@@ -155,7 +155,7 @@ fn conflict_of(or: Option<ast::SqliteOnConflict>) -> OnConflict {
 }
 
 /// The rows of VALUES.
-fn values_of(source: ast::Query) -> Result<Vec<Vec<ast::Expr>>, Failure> {
+fn values_of(source: ast::Query) -> Result<Vec<Vec<ast::Expr>>, SqlFault> {
     let SetExpr::Values(ast::Values { rows, .. }) = *source.body else {
         return Err(unsupported("INSERT of a query"));
     };
@@ -165,7 +165,7 @@ fn values_of(source: ast::Query) -> Result<Vec<Vec<ast::Expr>>, Failure> {
 }
 
 /// The fields of the columns that an INSERT names.
-fn written_fields(context: &mut Context<'_>, columns: &[ast::ObjectName]) -> Result<Vec<u32>, Failure> {
+fn written_fields(context: &mut Context<'_>, columns: &[ast::ObjectName]) -> Result<Vec<u32>, SqlFault> {
     let (mut written, mut named) = (Vec::new(), HashSet::new());
     at_most(MAX_COLUMNS, "The number of columns in set list", columns.len())?;
     for column in columns {
@@ -204,8 +204,8 @@ pub(crate) struct Updated<'a> {
 pub(crate) fn update_of<'a>(
     update: ast::Update,
     store: &'a Store,
-    prepare: impl FnOnce(&mut Context<'a>) -> Result<(), Failure>,
-) -> Result<Updated<'a>, Failure> {
+    prepare: impl FnOnce(&mut Context<'a>) -> Result<(), SqlFault>,
+) -> Result<Updated<'a>, SqlFault> {
     let ast::Update {
         update_token: _,
         optimizer_hints,

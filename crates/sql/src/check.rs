@@ -6,11 +6,11 @@
 //! Bounds: the text has the bounds of every statement, and all checks of one tuple have [`MAX_ROW`] units of work.
 //! Absent, as in Tarantool: subqueries, parameters, aggregate functions.
 
-use lycosa_store::{RowCheck, Space, SqlFault, Store};
+use lycosa_store::{RowCheck, Space, Store};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
-use crate::Failure;
+use crate::SqlFault;
 use crate::define::Definition;
 use crate::effort::{Effort, MAX_ROW};
 use crate::eval::Row;
@@ -22,12 +22,6 @@ use crate::trigger::Tokens;
 /// `ER_CK_DEF_UNSUPPORTED`, `ER_SQL_PARSER_GENERIC_WITH_POS` of Tarantool 2.6.
 const DEFINITION: u32 = 193;
 const GENERIC_AT: u32 = 206;
-
-impl From<Failure> for SqlFault {
-    fn from(failure: Failure) -> SqlFault {
-        SqlFault { code: failure.code, message: failure.message, is_ours: failure.is_ours }
-    }
-}
 
 /// The expression of a check constraint.
 #[derive(Debug)]
@@ -52,11 +46,11 @@ pub fn compile_check(store: &Store, space: &Space, text: &str) -> Result<Box<dyn
     if let Some(at) = parsed.parameter {
         let message =
             format!("At line {} at or near position {}: bindings are not allowed in DDL", at.line, at.column);
-        return Err(Failure::new(GENERIC_AT, message).into());
+        return Err(SqlFault::new(GENERIC_AT, message));
     }
     if parsed.has_query {
         let message = "Subqueries are prohibited in a ck constraint definition";
-        return Err(Failure::new(DEFINITION, message).into());
+        return Err(SqlFault::new(DEFINITION, message));
     }
     let mut context = Context::of_space(space.name(), None, store)?;
     Ok(Box::new(Check(context.expression(parsed.expr)?)))
@@ -70,7 +64,7 @@ pub fn compile_check(store: &Store, space: &Space, text: &str) -> Result<Box<dyn
 pub(crate) fn taken_out(
     text: &str,
     tokens: Vec<TokenWithSpan>,
-) -> Result<(Vec<TokenWithSpan>, Vec<String>), Failure> {
+) -> Result<(Vec<TokenWithSpan>, Vec<String>), SqlFault> {
     let is_word = |token: &TokenWithSpan, wanted| matches!(&token.token, Token::Word(word) if word.keyword == wanted && word.quote_style.is_none());
     let mut words = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
     let defines =
@@ -153,7 +147,7 @@ fn spaced(text: &str) -> String {
 ///
 /// # Errors
 /// A text that begins so and goes on otherwise.
-pub(crate) fn switched(text: &str) -> Result<Option<Definition>, Failure> {
+pub(crate) fn switched(text: &str) -> Result<Option<Definition>, SqlFault> {
     if text.len() > parse::MAX_TEXT {
         return Ok(None);
     }

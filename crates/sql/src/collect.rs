@@ -18,7 +18,7 @@ use crate::effort::Effort;
 use crate::eval::Row;
 use crate::limits::{Limits, OVERHEAD, Share};
 use crate::tree::{Expr, Select};
-use crate::{Failure, strings, value};
+use crate::{SqlFault, strings, value};
 
 /// Rows of a sorted result, or groups, that are collected in one step.
 pub(crate) const COLLECTED: usize = 1024;
@@ -176,7 +176,7 @@ impl Collector {
     }
 
     /// Takes a row that passes the filter. `tuple` is what a group keeps of it.
-    pub(crate) fn take(&mut self, select: &Select, row: &Row<'_>, tuple: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn take(&mut self, select: &Select, row: &Row<'_>, tuple: &[u8]) -> Result<(), SqlFault> {
         if !select.is_grouped() {
             return self.take_row(select, row);
         }
@@ -196,7 +196,7 @@ impl Collector {
         self.grow(grown)
     }
 
-    fn take_row(&mut self, select: &Select, row: &Row<'_>) -> Result<(), Failure> {
+    fn take_row(&mut self, select: &Select, row: &Row<'_>) -> Result<(), SqlFault> {
         let mut values = Vec::new();
         mp::write_array(&mut values, u32::try_from(select.columns.len()).unwrap_or(0));
         for column in &select.columns {
@@ -245,7 +245,7 @@ impl Collector {
     }
 
     /// Gives a row its place in the sorted result.
-    fn place(&mut self, keys: Vec<u8>, values: Vec<u8>) -> Result<(), Failure> {
+    fn place(&mut self, keys: Vec<u8>, values: Vec<u8>) -> Result<(), SqlFault> {
         self.grow(keys.len() + values.len() + 2 * OVERHEAD)?;
         let key = SortKey {
             values: keys,
@@ -264,7 +264,7 @@ impl Collector {
     }
 
     /// Takes a row that was made elsewhere.
-    pub(crate) fn take_made(&mut self, keys: Vec<u8>, values: Vec<u8>) -> Result<(), Failure> {
+    pub(crate) fn take_made(&mut self, keys: Vec<u8>, values: Vec<u8>) -> Result<(), SqlFault> {
         self.passed += 1;
         self.place(keys, values)
     }
@@ -275,7 +275,7 @@ impl Collector {
     }
 
     /// Takes a group as a row of the result. `row` has its results.
-    pub(crate) fn take_group(&mut self, select: &Select, row: &Row<'_>) -> Result<(), Failure> {
+    pub(crate) fn take_group(&mut self, select: &Select, row: &Row<'_>) -> Result<(), SqlFault> {
         let is_over = self.is_ordered && self.passed >= self.offset.saturating_add(self.limit);
         match row.passes(select.having.as_ref().filter(|_| !is_over))? {
             true if !is_over => self.take_row(select, row),
@@ -289,7 +289,7 @@ impl Collector {
     }
 
     /// Collects a part of the sorted result. Returns whether that was the last one.
-    pub(crate) fn collect(&mut self) -> Result<bool, Failure> {
+    pub(crate) fn collect(&mut self) -> Result<bool, SqlFault> {
         for _ in 0..COLLECTED {
             let Some((key, row)) = self.sorted.pop_first() else { return Ok(true) };
             self.share.shrink(key.values.len() + row.len() + 2 * OVERHEAD);
@@ -302,19 +302,19 @@ impl Collector {
         Ok(self.sorted.is_empty())
     }
 
-    fn append(&mut self, row: &[u8]) -> Result<(), Failure> {
+    fn append(&mut self, row: &[u8]) -> Result<(), SqlFault> {
         self.grow(row.len())?;
         self.rows.extend_from_slice(row);
         self.count += 1;
         Ok(())
     }
 
-    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), Failure> {
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), SqlFault> {
         self.share.grow(bytes, self.limits.bytes)
     }
 
     /// Refuses this number of further bytes before they are counted.
-    fn check_free(&mut self, bytes: usize) -> Result<(), Failure> {
+    fn check_free(&mut self, bytes: usize) -> Result<(), SqlFault> {
         self.grow(bytes)?;
         self.share.shrink(bytes);
         Ok(())
@@ -332,7 +332,7 @@ impl Collector {
 }
 
 /// A column of any type is copied as it stands.
-fn write_column(row: &Row<'_>, expr: &Expr, out: &mut Vec<u8>) -> Result<(), Failure> {
+fn write_column(row: &Row<'_>, expr: &Expr, out: &mut Vec<u8>) -> Result<(), SqlFault> {
     let (tuple, field) = match expr {
         Expr::Column(field) => (row.tuple, *field),
         Expr::Slot(slot, field) => (row.slot(*slot), *field),
@@ -361,14 +361,14 @@ pub(crate) fn bounds_of(
     limit: Option<&Expr>,
     offset: Option<&Expr>,
     parameters: &[Value],
-) -> Result<(u64, u64), Failure> {
+) -> Result<(u64, u64), SqlFault> {
     Ok((
         count_of(limit, "LIMIT", parameters)?.unwrap_or(u64::MAX),
         count_of(offset, "OFFSET", parameters)?.unwrap_or(0),
     ))
 }
 
-fn count_of(expr: Option<&Expr>, name: &str, parameters: &[Value]) -> Result<Option<u64>, Failure> {
+fn count_of(expr: Option<&Expr>, name: &str, parameters: &[Value]) -> Result<Option<u64>, SqlFault> {
     let Some(expr) = expr else { return Ok(None) };
     match Row::nothing(parameters, &Effort::default()).evaluate(expr)? {
         Value::Uint(count) => Ok(Some(count)),

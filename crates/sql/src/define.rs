@@ -12,7 +12,7 @@ use sqlparser::ast::{
 };
 use sqlparser::keywords::Keyword;
 
-use crate::Failure;
+use crate::SqlFault;
 use crate::parse::{Parsed, default_texts, near, unexpected_behind, unexpected_word};
 use crate::resolve::{Context, MAX_COLUMNS, NO_SUCH_FUNCTION, at_most, name, none, simple_name, unsupported};
 use crate::trigger::Trigger;
@@ -215,7 +215,7 @@ pub enum Definition {
 ///
 /// # Errors
 /// A clause that is not supported; columns that do not fit together.
-pub(crate) fn definition_of(parsed: Parsed, text: &str) -> Result<Option<Definition>, Failure> {
+pub(crate) fn definition_of(parsed: Parsed, text: &str) -> Result<Option<Definition>, SqlFault> {
     let Parsed { statement, checks, engine, .. } = parsed;
     match statement {
         Statement::CreateTable(table) => create_of(&table, (&checks, text), engine).map(Some),
@@ -285,7 +285,7 @@ pub(crate) fn definition_of(parsed: Parsed, text: &str) -> Result<Option<Definit
 }
 
 /// A type's name in SQL to that of fields.
-pub(crate) fn type_of(text: &str) -> Result<&'static str, Failure> {
+pub(crate) fn type_of(text: &str) -> Result<&'static str, SqlFault> {
     let upper = text.to_uppercase();
     let plain = upper.split('(').next().unwrap_or_default().trim();
     Ok(match plain {
@@ -297,36 +297,36 @@ pub(crate) fn type_of(text: &str) -> Result<&'static str, Failure> {
         "BOOLEAN" | "BOOL" => "boolean",
         "SCALAR" => "scalar",
         "VARBINARY" => "varbinary",
-        _ => return Err(Failure::new(SYNTAX_NEAR, format!("Syntax error at line 1 near '{text}'"))),
+        _ => return Err(SqlFault::new(SYNTAX_NEAR, format!("Syntax error at line 1 near '{text}'"))),
     })
 }
 
 /// The numbers of a key's columns.
-fn key_of(columns: &[IndexColumn], fields: &[Field]) -> Result<Vec<KeyField<usize>>, Failure> {
+fn key_of(columns: &[IndexColumn], fields: &[Field]) -> Result<Vec<KeyField<usize>>, SqlFault> {
     let number = |column: &IndexColumn| {
         let KeyField { field: wanted, collation } = key_field(column)?;
         let place = fields.iter().position(|field| field.name == wanted);
         let place = place
-            .ok_or_else(|| Failure::new(CANT_RESOLVE_FIELD, format!("Can’t resolve field '{wanted}'")))?;
+            .ok_or_else(|| SqlFault::new(CANT_RESOLVE_FIELD, format!("Can’t resolve field '{wanted}'")))?;
         Ok(KeyField { field: place + 1, collation })
     };
     columns.iter().map(number).collect()
 }
 
 /// The name of a key's field, and the name of its collation.
-fn key_field(column: &IndexColumn) -> Result<KeyField<String>, Failure> {
+fn key_field(column: &IndexColumn) -> Result<KeyField<String>, SqlFault> {
     let (expr, collation) = match &column.column.expr {
         Expr::Collate { expr, collation } => (&**expr, Some(simple_name(collation)?)),
         expr => (expr, None),
     };
     match expr {
         Expr::Identifier(ident) => Ok(KeyField { field: name(ident)?, collation }),
-        _ => Err(Failure::new(UNSUPPORTED, "Tarantool does not support functional indexes")),
+        _ => Err(SqlFault::new(UNSUPPORTED, "Tarantool does not support functional indexes")),
     }
 }
 
 /// Refuses what no space has, and sizes that no definition needs.
-fn check_clauses(table: &CreateTable) -> Result<(), Failure> {
+fn check_clauses(table: &CreateTable) -> Result<(), SqlFault> {
     at_most(MAX_COLUMNS, "The number of columns in set list", table.columns.len())?;
     let in_keys = |constraint: &TableConstraint| match constraint {
         TableConstraint::PrimaryKey(key) => key.columns.len(),
@@ -348,7 +348,7 @@ fn check_clauses(table: &CreateTable) -> Result<(), Failure> {
 }
 
 /// ASC and DESC mean nothing in an index, as in Tarantool.
-fn create_index_of(index: &CreateIndex) -> Result<Definition, Failure> {
+fn create_index_of(index: &CreateIndex) -> Result<Definition, SqlFault> {
     at_most(MAX_COLUMNS, "The number of columns in keys", index.columns.len())?;
     let column_of = |column: &IndexColumn| {
         let is_plain = column.operator_class.is_none() && column.column.with_fill.is_none();
@@ -392,11 +392,11 @@ struct NewTable<'t> {
 }
 
 impl NewTable<'_> {
-    fn refused(&self, reason: &str) -> Failure {
-        Failure::new(CREATE_SPACE, format!("Failed to create space '{}': {reason}", self.space))
+    fn refused(&self, reason: &str) -> SqlFault {
+        SqlFault::new(CREATE_SPACE, format!("Failed to create space '{}': {reason}", self.space))
     }
 
-    fn take_column(&mut self, column: &ColumnDef) -> Result<(), Failure> {
+    fn take_column(&mut self, column: &ColumnDef) -> Result<(), SqlFault> {
         let ColumnDef { name: ident, data_type, options } = column;
         if *data_type == DataType::Unspecified {
             return Err(unexpected_behind(self.text, ident.span.end));
@@ -406,7 +406,7 @@ impl NewTable<'_> {
         let mut field = Field { name: own, ty, nullable: true, default: None, on_null: None, collation: 0 };
         if self.fields.iter().any(|known| known.name == field.name) {
             let message = format!("Space field '{}' is duplicate", field.name);
-            return Err(Failure::new(DUPLICATE_FIELD, message));
+            return Err(SqlFault::new(DUPLICATE_FIELD, message));
         }
         self.collations.push(None);
         for option in options {
@@ -417,7 +417,7 @@ impl NewTable<'_> {
     }
 
     /// Takes what stands behind a column's type.
-    fn take_option(&mut self, option: &ColumnOptionDef, field: &mut Field) -> Result<(), Failure> {
+    fn take_option(&mut self, option: &ColumnOptionDef, field: &mut Field) -> Result<(), SqlFault> {
         let constraint = option.name.as_ref().map(name).transpose()?;
         let number = self.fields.len() + 1;
         if let (Some(own), ColumnOption::Null | ColumnOption::Default(_) | ColumnOption::Collation(_)) =
@@ -481,9 +481,9 @@ impl NewTable<'_> {
         Ok(())
     }
 
-    fn nullable_primary(&self) -> Failure {
+    fn nullable_primary(&self) -> SqlFault {
         let text = format!("Primary index of space '{}' can not contain nullable parts", self.space);
-        Failure::new(NULLABLE_PRIMARY, text)
+        SqlFault::new(NULLABLE_PRIMARY, text)
     }
 
     /// The text of the next default value in parentheses.
@@ -498,7 +498,7 @@ impl NewTable<'_> {
     }
 
     /// Takes what becomes of a NULL, which a column says once.
-    fn take_null(&self, action: &'static str, field: &mut Field) -> Result<(), Failure> {
+    fn take_null(&self, action: &'static str, field: &mut Field) -> Result<(), SqlFault> {
         if let Some(known) = field.on_null.filter(|known| *known != action) {
             return Err(execution(&format!(
                 "NULL declaration for column '{}' of table '{}' has been already set to '{known}'",
@@ -509,7 +509,7 @@ impl NewTable<'_> {
         Ok(())
     }
 
-    fn take_primary(&mut self, key: Key) -> Result<(), Failure> {
+    fn take_primary(&mut self, key: Key) -> Result<(), SqlFault> {
         if self.primary.is_some() {
             return Err(self.refused("primary key has been already declared"));
         }
@@ -518,7 +518,7 @@ impl NewTable<'_> {
     }
 
     /// Takes a constraint that stands behind the columns.
-    fn take_constraint(&mut self, constraint: &TableConstraint) -> Result<(), Failure> {
+    fn take_constraint(&mut self, constraint: &TableConstraint) -> Result<(), SqlFault> {
         let (constraint_name, columns, is_primary) = match constraint {
             TableConstraint::ForeignKey(key) => {
                 self.foreign.push(foreign_key_of(key)?);
@@ -548,7 +548,7 @@ impl NewTable<'_> {
     }
 
     /// The definition, once all parts are taken.
-    fn defined(mut self, is_optional: bool, engine: Option<String>) -> Result<Definition, Failure> {
+    fn defined(mut self, is_optional: bool, engine: Option<String>) -> Result<Definition, SqlFault> {
         let Some(primary) = self.primary.take() else { return Err(self.refused("PRIMARY KEY missing")) };
         for part in &primary.1 {
             let field = &mut self.fields[part.field - 1];
@@ -582,7 +582,7 @@ fn create_of(
     table: &CreateTable,
     (texts, text): (&[String], &str),
     engine: Option<String>,
-) -> Result<Definition, Failure> {
+) -> Result<Definition, SqlFault> {
     check_clauses(table)?;
     if let [part] = &table.name.0[..]
         && let Some(own) = part.as_ident().filter(|own| own.quote_style == Some('\''))
@@ -596,7 +596,7 @@ fn create_of(
 }
 
 /// The text of a check constraint, whose number stands in its place.
-fn text_of(check: &CheckConstraint, texts: &[String]) -> Result<String, Failure> {
+fn text_of(check: &CheckConstraint, texts: &[String]) -> Result<String, SqlFault> {
     none(check.enforced.is_none(), "ENFORCED")?;
     let number = check.expr.to_string().parse().ok();
     let text = number.and_then(|number: usize| texts.get(number));
@@ -604,7 +604,7 @@ fn text_of(check: &CheckConstraint, texts: &[String]) -> Result<String, Failure>
 }
 
 /// A foreign key, as it stands behind the columns of a table.
-fn foreign_key_of(key: &ForeignKeyConstraint) -> Result<ForeignKey, Failure> {
+fn foreign_key_of(key: &ForeignKeyConstraint) -> Result<ForeignKey, SqlFault> {
     let ForeignKeyConstraint {
         name: own,
         index_name,
@@ -654,7 +654,7 @@ fn action_of(action: Option<ReferentialAction>) -> &'static str {
 }
 
 /// ALTER TABLE: another name, a key, a foreign key or a check constraint more, or a constraint less.
-fn alteration_of(table: AlterTable, text: &str, texts: &[String]) -> Result<Definition, Failure> {
+fn alteration_of(table: AlterTable, text: &str, texts: &[String]) -> Result<Definition, SqlFault> {
     let AlterTable {
         name: space,
         if_exists,
@@ -689,7 +689,7 @@ fn alteration_of(table: AlterTable, text: &str, texts: &[String]) -> Result<Defi
             ],
         ) => match &check.name {
             Some(own) => Ok(Definition::AddCheck { name: name(own)?, space, text: text_of(&check, texts)? }),
-            None => Err(Failure::new(SYNTAX_NEAR, "Syntax error at line 1 near 'CHECK'")),
+            None => Err(SqlFault::new(SYNTAX_NEAR, "Syntax error at line 1 near 'CHECK'")),
         },
         Ok(
             [
@@ -721,7 +721,7 @@ fn added_key(
     columns: &[IndexColumn],
     kind: KeyKind,
     text: &str,
-) -> Result<Definition, Failure> {
+) -> Result<Definition, SqlFault> {
     at_most(MAX_COLUMNS, "The number of columns in keys", columns.len())?;
     let Some(own) = own else {
         return Err(unexpected_word(text, if kind == KeyKind::Primary { "PRIMARY" } else { "UNIQUE" }));
@@ -745,7 +745,7 @@ fn of_field(field: usize) -> KeyField<usize> {
 
 /// The expression of a DEFAULT: a literal, or an expression without columns in parentheses. Rows keep the text, so that a Tarantool
 /// can read them.
-fn default_of(value: &Expr, text: &str, not_constant: impl FnOnce() -> Failure) -> Result<String, Failure> {
+fn default_of(value: &Expr, text: &str, not_constant: impl FnOnce() -> SqlFault) -> Result<String, SqlFault> {
     let mut inner = value;
     while let Expr::Nested(nested) = inner {
         inner = nested;
@@ -767,7 +767,7 @@ fn default_of(value: &Expr, text: &str, not_constant: impl FnOnce() -> Failure) 
 }
 
 /// What becomes of a NULL, by the word behind ON CONFLICT.
-fn action_on_null(word: Keyword) -> Result<&'static str, Failure> {
+fn action_on_null(word: Keyword) -> Result<&'static str, SqlFault> {
     Ok(match word {
         Keyword::ROLLBACK => "rollback",
         Keyword::ABORT => "abort",
@@ -779,7 +779,7 @@ fn action_on_null(word: Keyword) -> Result<&'static str, Failure> {
 }
 
 /// TRUNCATE TABLE of one table.
-fn truncation_of(table: &Truncate) -> Result<Definition, Failure> {
+fn truncation_of(table: &Truncate) -> Result<Definition, SqlFault> {
     match &table.table_names[..] {
         [target] if format!("TRUNCATE TABLE {}", target.name) == table.to_string() => {
             Ok(Definition::Truncate { name: simple_name(&target.name)? })

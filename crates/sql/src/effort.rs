@@ -11,7 +11,7 @@ use std::cell::Cell;
 
 use lycosa_tuple::value::Value;
 
-use crate::Failure;
+use crate::SqlFault;
 
 /// Units of one row's expressions: about 10 ms.
 pub(crate) const MAX_ROW: u64 = 1 << 19;
@@ -53,7 +53,7 @@ impl Effort {
     ///
     /// # Errors
     /// They are more than are left.
-    pub(crate) fn spend(&self, units: u64) -> Result<(), Failure> {
+    pub(crate) fn spend(&self, units: u64) -> Result<(), SqlFault> {
         match self.left.get().checked_sub(units) {
             Some(left) => {
                 self.left.set(left);
@@ -63,7 +63,7 @@ impl Effort {
                 self.left.set(0);
                 let message = "Failed to execute SQL statement: its expressions take too long for one row: \
                                compute with fewer terms or shorter values";
-                Err(Failure { is_ours: true, ..Failure::new(EXECUTE, message) })
+                Err(SqlFault { is_ours: true, ..SqlFault::new(EXECUTE, message) })
             }
         }
     }
@@ -72,7 +72,7 @@ impl Effort {
     ///
     /// # Errors
     /// As [`Self::spend`].
-    pub(crate) fn copy(&self, value: &Value) -> Result<Value, Failure> {
+    pub(crate) fn copy(&self, value: &Value) -> Result<Value, SqlFault> {
         self.spend(weight(value))?;
         Ok(value.clone())
     }

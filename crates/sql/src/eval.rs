@@ -7,7 +7,7 @@ use lycosa_tuple::mp::Reader;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 
-use crate::Failure;
+use crate::SqlFault;
 use crate::effort::{Effort, weight, weight_of_encoded, weight_of_text};
 use crate::functions::{self, Function};
 use crate::subquery::{Slots, not_answered};
@@ -43,7 +43,7 @@ impl<'a> Row<'a> {
         self.slots.and_then(|slots| slots.tuple(number))
     }
 
-    fn field(&self, tuple: Option<TupleRef<'_>>, number: u32) -> Result<Value, Failure> {
+    fn field(&self, tuple: Option<TupleRef<'_>>, number: u32) -> Result<Value, SqlFault> {
         let field = tuple.and_then(|tuple| tuple.field(number)).unwrap_or_default();
         // The fields before it are passed over.
         self.effort.spend(u64::from(number / 8) + weight_of_encoded(field))?;
@@ -55,7 +55,7 @@ impl<'a> Row<'a> {
         left: &Value,
         right: &Value,
         collation: &Collation,
-    ) -> Result<Option<Ordering>, Failure> {
+    ) -> Result<Option<Ordering>, SqlFault> {
         self.effort.spend(weight(left) + weight(right))?;
         if !collation.is_binary()
             && let (Value::Str(left), Value::Str(right)) = (left, right)
@@ -66,11 +66,11 @@ impl<'a> Row<'a> {
     }
 
     /// A value of `values`, by its number.
-    fn copied(&self, values: &[Value], number: usize) -> Result<Value, Failure> {
+    fn copied(&self, values: &[Value], number: usize) -> Result<Value, SqlFault> {
         values.get(number).map_or(Ok(Value::Nil), |value| self.effort.copy(value))
     }
 
-    pub(crate) fn evaluate(&self, expr: &Expr) -> Result<Value, Failure> {
+    pub(crate) fn evaluate(&self, expr: &Expr) -> Result<Value, SqlFault> {
         self.effort.spend(1)?;
         Ok(match expr {
             Expr::Literal(value) => self.effort.copy(value)?,
@@ -122,7 +122,7 @@ impl<'a> Row<'a> {
     }
 
     /// The value of an expression that compares strings in the order of a collation.
-    fn ordered(&self, expr: &Expr, collation: &Collation) -> Result<Value, Failure> {
+    fn ordered(&self, expr: &Expr, collation: &Collation) -> Result<Value, SqlFault> {
         Ok(match expr {
             Expr::Compare(comparison, left, right) => {
                 let order = self.compare(&self.evaluate(left)?, &self.evaluate(right)?, collation)?;
@@ -139,7 +139,7 @@ impl<'a> Row<'a> {
                 value::from_truth(value::like(&text, &pattern, *escape, collation, self.effort)?)
             }
             Expr::Call(function, arguments) => {
-                let values: Result<Vec<Value>, Failure> =
+                let values: Result<Vec<Value>, SqlFault> =
                     arguments.iter().map(|argument| self.evaluate(argument)).collect();
                 functions::call(*function, &values?, collation, self.effort)?
             }
@@ -151,7 +151,7 @@ impl<'a> Row<'a> {
     }
 
     /// The answer of a subquery.
-    fn answer(&self, expr: &Expr) -> Result<Value, Failure> {
+    fn answer(&self, expr: &Expr) -> Result<Value, SqlFault> {
         let slots = self.slots.ok_or_else(not_answered)?;
         match expr {
             Expr::Scalar(number) => self.effort.copy(slots.scalar(*number)?),
@@ -171,7 +171,7 @@ impl<'a> Row<'a> {
         branches: &[(Expr, Expr)],
         otherwise: Option<&Expr>,
         collation: &Collation,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, SqlFault> {
         let operand = operand.map(|operand| self.evaluate(operand)).transpose()?;
         for (condition, result) in branches {
             let holds = match &operand {
@@ -194,7 +194,7 @@ impl<'a> Row<'a> {
         low: &Expr,
         high: &Expr,
         collation: &Collation,
-    ) -> Result<Option<bool>, Failure> {
+    ) -> Result<Option<bool>, SqlFault> {
         let is_above = self.compare(value, &self.evaluate(low)?, collation)?.map(Ordering::is_ge);
         if is_above == Some(false) {
             return Ok(Some(false));
@@ -207,7 +207,7 @@ impl<'a> Row<'a> {
         })
     }
 
-    fn is_in(&self, wanted: &Value, list: &[Expr], collation: &Collation) -> Result<Option<bool>, Failure> {
+    fn is_in(&self, wanted: &Value, list: &[Expr], collation: &Collation) -> Result<Option<bool>, SqlFault> {
         let mut found = Some(false);
         for item in list {
             match self.compare(wanted, &self.evaluate(item)?, collation) {
@@ -223,7 +223,7 @@ impl<'a> Row<'a> {
     }
 
     /// The truth of an expression of which only the truth counts.
-    pub(crate) fn condition(&self, expr: &Expr) -> Result<Option<bool>, Failure> {
+    pub(crate) fn condition(&self, expr: &Expr) -> Result<Option<bool>, SqlFault> {
         match expr {
             Expr::And(left, right) | Expr::Or(left, right) => {
                 self.effort.spend(1)?;
@@ -242,7 +242,7 @@ impl<'a> Row<'a> {
     }
 
     /// Whether the row passes a filter.
-    pub(crate) fn passes(&self, filter: Option<&Expr>) -> Result<bool, Failure> {
+    pub(crate) fn passes(&self, filter: Option<&Expr>) -> Result<bool, SqlFault> {
         filter.map_or(Ok(true), |filter| Ok(self.condition(filter)? == Some(true)))
     }
 }

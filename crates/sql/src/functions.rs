@@ -8,7 +8,7 @@ use lycosa_tuple::collation::Collation;
 use lycosa_tuple::field::FieldType;
 use lycosa_tuple::value::Value;
 
-use crate::Failure;
+use crate::SqlFault;
 use crate::effort::{Effort, weight, weight_of_text};
 use crate::eval::MAX_MADE;
 use crate::printf::printed;
@@ -81,7 +81,7 @@ pub(crate) fn call(
     arguments: &[Value],
     collation: &Collation,
     effort: &Effort,
-) -> Result<Value, Failure> {
+) -> Result<Value, SqlFault> {
     for argument in arguments {
         if let Value::Str(bytes) | Value::Bin(bytes) = argument {
             effort.spend(weight_of_text(bytes.len()))?;
@@ -159,7 +159,7 @@ fn random_number() -> u64 {
 }
 
 /// RANDOM, or RANDOMBLOB of a length.
-fn at_random(function: Function, length: &Value, effort: &Effort) -> Result<Value, Failure> {
+fn at_random(function: Function, length: &Value, effort: &Effort) -> Result<Value, SqlFault> {
     if function == Function::Random {
         return Ok(match random_number() as i64 {
             number if number < 0 => Value::Int(number),
@@ -174,16 +174,16 @@ fn at_random(function: Function, length: &Value, effort: &Effort) -> Result<Valu
 }
 
 /// PRINTF: the first argument is the format.
-fn formatted(arguments: &[Value], effort: &Effort) -> Result<Value, Failure> {
+fn formatted(arguments: &[Value], effort: &Effort) -> Result<Value, SqlFault> {
     let Some((format, values)) = arguments.split_first() else { return Ok(Value::Nil) };
     let Some(format) = as_text(format) else { return Ok(Value::Nil) };
     printed(&String::from_utf8_lossy(&format), values, effort).map(Value::str)
 }
 
 /// The error that RAISE asks for.
-fn raised(action: &Value, text: &Value) -> Failure {
+fn raised(action: &Value, text: &Value) -> SqlFault {
     match action.as_str() {
-        Some("IGNORE") => Failure::new(0, RAISE_IGNORE),
+        Some("IGNORE") => SqlFault::new(0, RAISE_IGNORE),
         _ => execution(&String::from_utf8_lossy(&as_text(text).unwrap_or_default())),
     }
 }
@@ -244,7 +244,7 @@ pub(crate) fn as_text(value: &Value) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// Bytes, which are none.
-fn readable(value: &Value) -> Result<String, Failure> {
+fn readable(value: &Value) -> Result<String, SqlFault> {
     match value {
         Value::Bin(_) => Err(inconsistent(value, "text")),
         other => Ok(String::from_utf8_lossy(&as_text(other).unwrap_or_default()).into_owned()),
@@ -357,7 +357,7 @@ fn soundex(text: &[u8]) -> String {
     format!("{result:0<4}")
 }
 
-fn absolute(value: &Value) -> Result<Value, Failure> {
+fn absolute(value: &Value) -> Result<Value, SqlFault> {
     match (value, number_of(value)) {
         (_, Some(Number::Int(number))) => Number::Int(number.abs()).into_value(),
         (Value::Str(_), _) | (_, Some(_)) => Ok(Value::Double(to_double(value).abs())),
@@ -377,7 +377,7 @@ fn rounded(number: f64, places: i64) -> Value {
 }
 
 /// The place of a text in another one, or of bytes in others, from 1; 0 if it is not in it.
-fn position(needle: &Value, text: &Value, collation: &Collation, effort: &Effort) -> Result<Value, Failure> {
+fn position(needle: &Value, text: &Value, collation: &Collation, effort: &Effort) -> Result<Value, SqlFault> {
     for value in [text, needle] {
         if !matches!(value, Value::Nil | Value::Str(_) | Value::Bin(_)) {
             return Err(inconsistent(value, "text or varbinary"));
@@ -408,7 +408,7 @@ fn position_in(
     text: &str,
     collation: &Collation,
     effort: &Effort,
-) -> Result<Option<usize>, Failure> {
+) -> Result<Option<usize>, SqlFault> {
     let length = needle.chars().count();
     let ends = text.char_indices().map(|(at, _)| at).chain([text.len()]).skip(length);
     for (place, (begin, end)) in
@@ -456,14 +456,14 @@ fn substring(value: &Value, begin: i64, length: Option<i64>) -> Value {
     }
 }
 
-fn check_made(bytes: usize) -> Result<(), Failure> {
+fn check_made(bytes: usize) -> Result<(), SqlFault> {
     if bytes <= MAX_MADE {
         return Ok(());
     }
     Err(execution(&format!("a text of more than {MAX_MADE} bytes cannot be made")))
 }
 
-fn replaced(text: &[u8], old: &[u8], new: &[u8], effort: &Effort) -> Result<Vec<u8>, Failure> {
+fn replaced(text: &[u8], old: &[u8], new: &[u8], effort: &Effort) -> Result<Vec<u8>, SqlFault> {
     if old.is_empty() {
         return Ok(text.to_vec());
     }
@@ -492,7 +492,7 @@ fn trimmed<'a>(
     set: &[u8],
     (at_begin, at_end): (bool, bool),
     effort: &Effort,
-) -> Result<&'a [u8], Failure> {
+) -> Result<&'a [u8], SqlFault> {
     let set = String::from_utf8_lossy(set).into_owned();
     let characters: Vec<&str> = set.split("").filter(|character| !character.is_empty()).collect();
     effort.spend((text.len() as u64).saturating_mul(1 + characters.len() as u64) / 8)?;
@@ -509,7 +509,7 @@ fn trimmed<'a>(
 ///
 /// # Errors
 /// A value that has no form of that type.
-pub(crate) fn cast(value: Value, ty: FieldType, effort: &Effort) -> Result<Value, Failure> {
+pub(crate) fn cast(value: Value, ty: FieldType, effort: &Effort) -> Result<Value, SqlFault> {
     effort.spend(weight(&value))?;
     let number = number_of(&value);
     let digits = match &value {

@@ -11,7 +11,7 @@ use crate::nulls::or_default;
 use crate::query::GeneralChange;
 use crate::run::Run;
 use crate::tree::{Body, OnConflict, Plan, Target};
-use crate::{Failure, value};
+use crate::{SqlFault, value};
 
 /// The rows of an INSERT.
 pub struct Inserted {
@@ -25,9 +25,9 @@ pub struct Inserted {
 ///
 /// # Errors
 /// A value that its field does not take.
-pub fn inserted(plan: &Plan, parameters: &[Value], limits: Limits) -> Result<Inserted, Failure> {
+pub fn inserted(plan: &Plan, parameters: &[Value], limits: Limits) -> Result<Inserted, SqlFault> {
     let Body::Insert { targets, rows, conflict, sequence } = &plan.body else {
-        return Err(Failure::new(0, "the plan is no INSERT"));
+        return Err(SqlFault::new(0, "the plan is no INSERT"));
     };
     check_changes(limits, rows.len() as u64)?;
     let mut share = Share::default();
@@ -58,13 +58,13 @@ pub fn inserted(plan: &Plan, parameters: &[Value], limits: Limits) -> Result<Ins
 ///
 /// # Errors
 /// As [`inserted`].
-pub fn inserted_of_query(plan: &Plan, run: &Run, limits: Limits) -> Result<Inserted, Failure> {
+pub fn inserted_of_query(plan: &Plan, run: &Run, limits: Limits) -> Result<Inserted, SqlFault> {
     let change = match &plan.body {
         Body::General(general) => general.change.as_ref(),
         _ => None,
     };
     let Some(GeneralChange::Insert { targets, written, conflict, sequence, defaults }) = change else {
-        return Err(Failure::new(0, "the plan is no INSERT of a query"));
+        return Err(SqlFault::new(0, "the plan is no INSERT of a query"));
     };
     let (count, rows) = run.rows();
     check_changes(limits, count.into())?;
@@ -104,7 +104,7 @@ fn write_field(
     conflict: OnConflict,
     nothing: &Row<'_>,
     tuple: &mut Vec<u8>,
-) -> Result<bool, Failure> {
+) -> Result<bool, SqlFault> {
     let value = value::assigned(value, target.ty)?;
     let value = if sequence == Some(target.field) {
         Some(value)

@@ -53,6 +53,7 @@ pub use check::compile_check;
 pub use define::{Definition, Field, ForeignKey, Key, KeyField, KeyKind, NewCheck};
 pub use insert::{Inserted, inserted, inserted_of_query};
 pub use limits::Limits;
+pub use lycosa_store::SqlFault;
 pub use parse::MAX_PARAMETERS;
 pub use run::{Change, Run, metadata};
 pub use schema_text::{check_text, spaces_of_view};
@@ -68,30 +69,12 @@ const UNSUPPORTED: u32 = 5;
 /// and dropping a [`Plan`] recurse. Callers with a smaller stack switch to a larger one first.
 pub const STACK: usize = 16 << 20;
 
-/// Why a statement is refused or fails, with Tarantool's code.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Failure {
-    /// Tarantool's error code.
-    pub code: u32,
-    /// The text that users see.
-    pub message: String,
-    /// As [`SqlFault::is_ours`](lycosa_store::SqlFault::is_ours).
-    is_ours: bool,
-}
-
-impl Failure {
-    fn new(code: u32, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into(), is_ours: false }
-    }
-}
-
 /// Why a statement does not run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// The statement's own fault.
     #[error(transparent)]
-    Statement(#[from] Failure),
+    Statement(#[from] SqlFault),
     /// The store refuses, for example a user without the right.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -130,7 +113,7 @@ pub enum Advance<R> {
 ///
 /// # Errors
 /// Text that is no SQL, or a definition that is not supported.
-pub fn definition(text: &str) -> Result<Option<Definition>, Failure> {
+pub fn definition(text: &str) -> Result<Option<Definition>, SqlFault> {
     // The parser refuses such a text; looking for its first word would walk all its blanks.
     if text.len() > parse::MAX_TEXT {
         return Ok(None);
@@ -185,11 +168,11 @@ pub fn plan(text: &str, store: &Store, asker: Asker<'_>) -> Result<Plan, Error> 
 }
 
 /// Refuses a space whose rows no key names.
-fn check_primary(space: &Space) -> Result<(), Failure> {
+fn check_primary(space: &Space) -> Result<(), SqlFault> {
     if space.index(0).is_some() || space.is_view() {
         return Ok(());
     }
-    Err(Failure::new(UNSUPPORTED, "SQL does not support spaces without primary key"))
+    Err(SqlFault::new(UNSUPPORTED, "SQL does not support spaces without primary key"))
 }
 
 /// The spaces and views that the query of a view reads, with or without a primary key.
@@ -209,7 +192,7 @@ pub fn fields_of_view(text: &str, store: &Store, asker: Asker<'_>) -> Result<Vec
 ///
 /// # Errors
 /// A name that no collation has.
-pub fn collation_id(name: &str, store: &Store) -> Result<u64, Failure> {
+pub fn collation_id(name: &str, store: &Store) -> Result<u64, SqlFault> {
     strings::id_by_name(store, name)
 }
 
@@ -263,7 +246,7 @@ mod tests {
     }
 
     /// The statement's own failure.
-    fn failure(error: Error) -> Failure {
+    fn failure(error: Error) -> SqlFault {
         match error {
             Error::Statement(failure) => failure,
             Error::Store(error) => panic!("the store refuses: {error}"),
@@ -458,7 +441,7 @@ mod tests {
                 ("SELECT 1 LIMIT 1 FOR UPDATE", "FOR"),
                 ("COMMIT", "COMMIT"),
             ] {
-                let Failure { code, message, .. } = refused(text);
+                let SqlFault { code, message, .. } = refused(text);
                 assert!(
                     code == 5 && message.contains(named) && message.contains("it supports"),
                     "{text}: {message}"

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::{Failure, effort, value};
+use crate::{SqlFault, effort, value};
 
 /// Bytes of all statements that run.
 const MAX_RUNNING: usize = 512 << 20;
@@ -49,7 +49,7 @@ impl Limits {
 ///
 /// # Errors
 /// They are more than the statement may change.
-pub(crate) fn check_changes(limits: Limits, count: u64) -> Result<(), Failure> {
+pub(crate) fn check_changes(limits: Limits, count: u64) -> Result<(), SqlFault> {
     match limits.whole {
         Some((_, limit)) if count > limit => Err(value::execution(&format!(
             "it changes more than {limit} rows at once, which would keep other clients waiting: change fewer with each \
@@ -73,7 +73,7 @@ impl Share {
         Share { own: 0, run: Some(Rc::clone(run)) }
     }
 
-    pub(crate) fn grow(&mut self, bytes: usize, limit: usize) -> Result<(), Failure> {
+    pub(crate) fn grow(&mut self, bytes: usize, limit: usize) -> Result<(), SqlFault> {
         let of_run = self.run.as_ref().map_or(self.own, |run| run.get());
         let others = RUNNING.get().saturating_sub(of_run);
         let limit = limit.min(MAX_RUNNING.saturating_sub(others) / 2);
@@ -81,7 +81,7 @@ impl Share {
             let message = format!(
                 "Failed to allocate a result of more than {limit} bytes for SQL: read fewer rows at a time with LIMIT"
             );
-            return Err(Failure::new(MEMORY_ISSUE, message));
+            return Err(SqlFault::new(MEMORY_ISSUE, message));
         }
         self.own += bytes;
         if let Some(run) = &self.run {

@@ -37,7 +37,7 @@ use crate::strings;
 use crate::subquery::{Answer, Set, Slots};
 use crate::tree::{Comparison, Expr};
 use crate::walk::{self, Ends, Walk};
-use crate::{Advance, Error, Failure, Rows, value};
+use crate::{Advance, Error, Rows, SqlFault, value};
 
 /// How often a statement begins again because an index that it reads was built anew.
 const MAX_RESTARTS: u32 = 16;
@@ -99,7 +99,7 @@ struct Lookup {
 /// A statement under way.
 pub(crate) struct Machine {
     shared: Rc<Shared>,
-    work: Pin<Box<dyn Future<Output = Result<Found, Failure>>>>,
+    work: Pin<Box<dyn Future<Output = Result<Found, SqlFault>>>>,
     found: Option<Found>,
     restarts: u32,
 }
@@ -143,7 +143,7 @@ impl Machine {
         Ok(Machine { shared, work, found: None, restarts: 0 })
     }
 
-    fn begin(shared: &Rc<Shared>) -> Pin<Box<dyn Future<Output = Result<Found, Failure>>>> {
+    fn begin(shared: &Rc<Shared>) -> Pin<Box<dyn Future<Output = Result<Found, SqlFault>>>> {
         let shared = Rc::clone(shared);
         Box::pin(async move { shared.query(&shared.general.root, u64::MAX).await })
     }
@@ -213,7 +213,7 @@ struct Shared {
 }
 
 /// A future whose size does not depend on its callers.
-type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + 'a>>;
+type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, SqlFault>> + 'a>>;
 
 impl Shared {
     /// Reads what a future asks for.
@@ -271,7 +271,7 @@ impl Shared {
     }
 
     /// Counts work, and ends the step if it has done enough.
-    async fn work(&self, units: u64) -> Result<(), Failure> {
+    async fn work(&self, units: u64) -> Result<(), SqlFault> {
         let spent = self.spent.get() + units;
         self.spent.set(spent);
         if let Some((limit, text)) = self.bound
@@ -293,8 +293,8 @@ impl Shared {
     fn attempt<T>(
         &self,
         aggregates: &[Value],
-        evaluate: &mut dyn FnMut(&Row<'_>) -> Result<T, Failure>,
-    ) -> Result<Result<T, usize>, Failure> {
+        evaluate: &mut dyn FnMut(&Row<'_>) -> Result<T, SqlFault>,
+    ) -> Result<Result<T, usize>, SqlFault> {
         let slots = self.slots.borrow();
         let effort = Effort::default();
         let row = Row {
@@ -317,8 +317,8 @@ impl Shared {
     async fn evaluate<T>(
         &self,
         aggregates: &[Value],
-        evaluate: &mut dyn FnMut(&Row<'_>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        evaluate: &mut dyn FnMut(&Row<'_>) -> Result<T, SqlFault>,
+    ) -> Result<T, SqlFault> {
         loop {
             match self.attempt(aggregates, evaluate)? {
                 Ok(done) => return Ok(done),
@@ -328,7 +328,7 @@ impl Shared {
     }
 
     /// Answers the subqueries of expressions.
-    async fn settle(&self, exprs: &[Expr], aggregates: &[Value]) -> Result<(), Failure> {
+    async fn settle(&self, exprs: &[Expr], aggregates: &[Value]) -> Result<(), SqlFault> {
         for expr in exprs {
             self.evaluate(aggregates, &mut |row| row.evaluate(expr).map(drop)).await?;
         }
@@ -378,7 +378,7 @@ impl Shared {
     }
 
     /// The rows of a query, at most `most`.
-    async fn query(&self, query: &Query, most: u64) -> Result<Found, Failure> {
+    async fn query(&self, query: &Query, most: u64) -> Result<Found, SqlFault> {
         if let Some(recursion) = &query.recursion {
             return self.recurse(query, recursion).await;
         }
@@ -412,7 +412,7 @@ impl Shared {
     }
 
     /// The rows of a recursive query. The recursive part is run for the rows found last, until it finds none.
-    async fn recurse(&self, query: &Query, recursion: &Recursion) -> Result<Found, Failure> {
+    async fn recurse(&self, query: &Query, recursion: &Recursion) -> Result<Found, SqlFault> {
         let bounds = bounds_of(query.limit.as_ref(), query.offset.as_ref(), &self.parameters)?;
         let most = bounds.0.saturating_add(bounds.1);
         let most = match self.enough.take() {
@@ -460,7 +460,7 @@ impl Shared {
         self.collected(collector).await
     }
 
-    async fn collected(&self, mut collector: Collector) -> Result<Found, Failure> {
+    async fn collected(&self, mut collector: Collector) -> Result<Found, SqlFault> {
         while !collector.collect()? {
             self.work(2 * COLLECTED as u64).await?;
         }
@@ -469,7 +469,7 @@ impl Shared {
     }
 
     /// The rows of a part of a query.
-    async fn part(&self, part: &Part) -> Result<Found, Failure> {
+    async fn part(&self, part: &Part) -> Result<Found, SqlFault> {
         let rows = match part {
             Part::Select(number) => return self.select(*number, u64::MAX).await,
             Part::Values(rows) => rows,
@@ -496,7 +496,7 @@ impl Shared {
         operation: SetOperation,
         right: Found,
         collations: &Rc<[Collation]>,
-    ) -> Result<Found, Failure> {
+    ) -> Result<Found, SqlFault> {
         if operation == SetOperation::UnionAll {
             left.share.grow(right.bytes.len(), self.limits.bytes)?;
             left.bytes.extend_from_slice(&right.bytes);
@@ -538,7 +538,7 @@ impl Shared {
     }
 
     /// The rows of a SELECT, at most `most`.
-    async fn select(&self, number: usize, most: u64) -> Result<Found, Failure> {
+    async fn select(&self, number: usize, most: u64) -> Result<Found, SqlFault> {
         let joined = self.general.joined.get(number).ok_or_else(missing)?;
         let select = &joined.select;
         let bounds = bounds_of(select.limit.as_ref(), select.offset.as_ref(), &self.parameters)?;
@@ -583,7 +583,7 @@ impl Shared {
         joined: &Joined,
         levels: &[Level],
         collector: &mut Collector,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SqlFault> {
         let Some(outermost) = levels.first() else {
             return match self.pass(joined.terms.iter()).await? {
                 true => self.take(joined, collector).await,
@@ -627,7 +627,7 @@ impl Shared {
     }
 
     /// Whether the current rows pass all these terms.
-    async fn pass(&self, terms: impl Iterator<Item = &Term>) -> Result<bool, Failure> {
+    async fn pass(&self, terms: impl Iterator<Item = &Term>) -> Result<bool, SqlFault> {
         for term in terms {
             if !self.evaluate(&[], &mut |row| row.passes(Some(&term.expr))).await? {
                 return Ok(false);
@@ -637,7 +637,7 @@ impl Shared {
     }
 
     /// Begins to read a source, for the current rows of the levels above.
-    async fn open(&self, joined: &Joined, level: &Level) -> Result<Scan, Failure> {
+    async fn open(&self, joined: &Joined, level: &Level) -> Result<Scan, SqlFault> {
         self.work(2 * effort::ROW).await?;
         let id = match source_of(joined, level).origin {
             Origin::Space(id) => id,
@@ -670,7 +670,7 @@ impl Shared {
     }
 
     /// The values of a set.
-    async fn values_of(&self, query: usize) -> Result<Rc<Vec<Value>>, Failure> {
+    async fn values_of(&self, query: usize) -> Result<Rc<Vec<Value>>, SqlFault> {
         loop {
             if let Some(Answer::Set(set)) = self.slots.borrow().known(query) {
                 return Ok(set.values());
@@ -681,7 +681,7 @@ impl Shared {
     }
 
     /// Makes the next row of a scan the current row of its source. Returns whether one is left.
-    async fn next_row(&self, scan: &mut Scan, slot: u32) -> Result<bool, Failure> {
+    async fn next_row(&self, scan: &mut Scan, slot: u32) -> Result<bool, SqlFault> {
         loop {
             let (bytes, at, lookup) = match scan {
                 Scan::Nothing => return Ok(false),
@@ -713,7 +713,7 @@ impl Shared {
     }
 
     /// Gives the current rows to the collector.
-    async fn take(&self, joined: &Joined, collector: &mut Collector) -> Result<(), Failure> {
+    async fn take(&self, joined: &Joined, collector: &mut Collector) -> Result<(), SqlFault> {
         self.settle(&joined.of_row, &[]).await?;
         let mut tuple = Vec::new();
         if joined.select.is_grouped() {
@@ -747,7 +747,7 @@ impl Lookup {
 }
 
 /// An expression that was evaluated before has no new subquery.
-fn missing() -> Failure {
+fn missing() -> SqlFault {
     value::execution("a subquery is missing")
 }
 

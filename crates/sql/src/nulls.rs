@@ -4,7 +4,7 @@ use lycosa_tuple::value::Value;
 
 use crate::eval::Row;
 use crate::tree::{OnConflict, Target};
-use crate::{Failure, value};
+use crate::{SqlFault, value};
 
 /// The value that a field gets in place of one: another one only for a NULL that the field refuses. `None`: the row is passed over.
 pub(crate) fn or_default(
@@ -12,7 +12,7 @@ pub(crate) fn or_default(
     target: &Target,
     conflict: OnConflict,
     nothing: &Row<'_>,
-) -> Result<Option<Value>, Failure> {
+) -> Result<Option<Value>, SqlFault> {
     if value != Value::Nil || !target.required {
         return Ok(Some(value));
     }

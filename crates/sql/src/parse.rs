@@ -9,7 +9,7 @@ use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use crate::dialect::Tarantool;
 use crate::resolve::{at_most, reserved};
-use crate::{Failure, check, rewrite};
+use crate::{SqlFault, check, rewrite};
 
 /// Bytes of a statement.
 pub(crate) const MAX_TEXT: usize = 1 << 20;
@@ -75,7 +75,7 @@ pub(crate) struct QueryCount {
 }
 
 impl QueryCount {
-    fn of(tokens: &[TokenWithSpan]) -> Result<QueryCount, Failure> {
+    fn of(tokens: &[TokenWithSpan]) -> Result<QueryCount, SqlFault> {
         let mut count = QueryCount::default();
         let mut compounds = 0;
         for token in tokens {
@@ -93,13 +93,13 @@ impl QueryCount {
     }
 }
 
-pub(crate) fn near(line: u64, token: impl std::fmt::Display) -> Failure {
+pub(crate) fn near(line: u64, token: impl std::fmt::Display) -> SqlFault {
     let token = shown(&token.to_string());
-    Failure::new(SYNTAX_NEAR, format!("Syntax error at line {line} near '{token}'"))
+    SqlFault::new(SYNTAX_NEAR, format!("Syntax error at line {line} near '{token}'"))
 }
 
 /// The error of a token that does not belong where it stands.
-pub(crate) fn unexpected(token: &Token, at: Location) -> Failure {
+pub(crate) fn unexpected(token: &Token, at: Location) -> SqlFault {
     let reserved = match token {
         Token::Word(word) if word.quote_style.is_none() => {
             reserved::refused(&word.value, &word.value.to_uppercase(), at)
@@ -110,7 +110,7 @@ pub(crate) fn unexpected(token: &Token, at: Location) -> Failure {
 }
 
 /// The error of the first token of a text behind a place.
-pub(crate) fn unexpected_behind(text: &str, place: Location) -> Failure {
+pub(crate) fn unexpected_behind(text: &str, place: Location) -> SqlFault {
     let tokens = Tokenizer::new(&Tarantool, text).tokenize_with_location().unwrap_or_default();
     let mut rest = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
     match rest.find(|token| token.span.start >= place) {
@@ -120,7 +120,7 @@ pub(crate) fn unexpected_behind(text: &str, place: Location) -> Failure {
 }
 
 /// The error of a word of a text.
-pub(crate) fn unexpected_word(text: &str, wanted: &str) -> Failure {
+pub(crate) fn unexpected_word(text: &str, wanted: &str) -> SqlFault {
     let tokens = Tokenizer::new(&Tarantool, text).tokenize_with_location().unwrap_or_default();
     let is_wanted = |token: &&TokenWithSpan| {
         matches!(&token.token, Token::Word(word)
@@ -171,13 +171,13 @@ fn shown(text: &str) -> String {
 
 /// Refuses a text that is too long, or that has too many words. A run of letters and digits is one word; every other
 /// character counts for itself. A token has at least one of them.
-fn check_length(text: &str) -> Result<(), Failure> {
+fn check_length(text: &str) -> Result<(), SqlFault> {
     if text.len() > MAX_TEXT {
         let message = format!(
             "the statement has {} bytes, and may have {MAX_TEXT}: give long values as parameters",
             text.len()
         );
-        return Err(Failure::new(GENERIC, message));
+        return Err(SqlFault::new(GENERIC, message));
     }
     let (mut words, mut is_in_word) = (0, false);
     for byte in text.bytes() {
@@ -190,12 +190,12 @@ fn check_length(text: &str) -> Result<(), Failure> {
             "the statement has {words} words and signs, and may have {MAX_WORDS}: insert fewer rows at a time, and give \
              long values as parameters"
         );
-        return Err(Failure::new(GENERIC, message));
+        return Err(SqlFault::new(GENERIC, message));
     }
     Ok(())
 }
 
-fn tokens_of(text: &str) -> Result<Vec<TokenWithSpan>, Failure> {
+fn tokens_of(text: &str) -> Result<Vec<TokenWithSpan>, SqlFault> {
     check_length(text)?;
     Tokenizer::new(&Tarantool, text).tokenize_with_location().map_err(|error| {
         let at = error.location;
@@ -209,7 +209,7 @@ fn tokens_of(text: &str) -> Result<Vec<TokenWithSpan>, Failure> {
 ///
 /// # Errors
 /// Text that is no expression, or more than one; one that is too long or too deep.
-pub(crate) fn expression(text: &str) -> Result<ParsedExpression, Failure> {
+pub(crate) fn expression(text: &str) -> Result<ParsedExpression, SqlFault> {
     expression_of(tokens_of(text)?)
 }
 
@@ -217,7 +217,7 @@ pub(crate) fn expression(text: &str) -> Result<ParsedExpression, Failure> {
 ///
 /// # Errors
 /// See [`expression`].
-pub(crate) fn expression_of(tokens: Vec<TokenWithSpan>) -> Result<ParsedExpression, Failure> {
+pub(crate) fn expression_of(tokens: Vec<TokenWithSpan>) -> Result<ParsedExpression, SqlFault> {
     let end = tokens.last().map_or(Location::of(1, 1), |last| last.span.end);
     let tokens = rewrite::rewritten(number_parameters(tokens, &mut Vec::new())?)?;
     check_depth(&tokens)?;
@@ -242,7 +242,7 @@ pub(crate) fn expression_of(tokens: Vec<TokenWithSpan>) -> Result<ParsedExpressi
 ///
 /// # Errors
 /// Text that is no statement, or several; one that is too long or too deep.
-pub(crate) fn parse(text: &str) -> Result<Parsed, Failure> {
+pub(crate) fn parse(text: &str) -> Result<Parsed, SqlFault> {
     let dialect = Tarantool;
     let tokens = tokens_of(text)?;
     let mut names = Vec::new();
@@ -260,7 +260,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Failure> {
     let words = |token: &&TokenWithSpan| !matches!(token.token, Token::Whitespace(_) | Token::EOF);
     let Some(last) = tokens.iter().rfind(words).map(|last| (last.span.start.line, last.token.to_string()))
     else {
-        return Err(Failure::new(EMPTY, "Failed to execute an empty SQL statement"));
+        return Err(SqlFault::new(EMPTY, "Failed to execute an empty SQL statement"));
     };
     let depth = check_depth(&tokens)?;
     let count = QueryCount::of(&tokens)?;
@@ -303,18 +303,18 @@ fn first_named(tokens: &[TokenWithSpan]) -> Option<Location> {
     tokens.iter().enumerate().find(is_named).map(|(_, token)| token.span.start)
 }
 
-fn unknown_token(at: Location, token: &str) -> Failure {
+fn unknown_token(at: Location, token: &str) -> SqlFault {
     let (line, column) = (at.line.max(1), at.column.max(1));
     let message =
         format!("At line {line} at or near position {column}: unrecognized token '{}'", shown(token));
-    Failure::new(UNKNOWN_TOKEN, message)
+    SqlFault::new(UNKNOWN_TOKEN, message)
 }
 
 /// The decimal digits of a hexadecimal number, of which the tokenizer makes a number and a word: `0` and `XFF`.
 ///
 /// # Errors
 /// A number of more than 64 bits.
-fn number_of_hex(number: &str, word: &str) -> Result<Option<String>, Failure> {
+fn number_of_hex(number: &str, word: &str) -> Result<Option<String>, SqlFault> {
     let Some(digits) = word.strip_prefix(['x', 'X']).filter(|_| number == "0") else { return Ok(None) };
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(None);
@@ -325,7 +325,7 @@ fn number_of_hex(number: &str, word: &str) -> Result<Option<String>, Failure> {
             let length = digits.trim_start_matches('0').len();
             let text =
                 format!("Hex literal 0{} length {length} exceeds the supported limit (16)", shown(word));
-            Err(Failure::new(HEX_LITERAL_MAX, text))
+            Err(SqlFault::new(HEX_LITERAL_MAX, text))
         }
     }
 }
@@ -334,7 +334,7 @@ fn number_of_hex(number: &str, word: &str) -> Result<Option<String>, Failure> {
 fn number_parameters(
     tokens: Vec<TokenWithSpan>,
     names: &mut Vec<String>,
-) -> Result<Vec<TokenWithSpan>, Failure> {
+) -> Result<Vec<TokenWithSpan>, SqlFault> {
     let mut numbered = Vec::with_capacity(tokens.len());
     let mut known: HashMap<String, usize> = HashMap::new();
     let mut tokens = tokens.into_iter().peekable();
@@ -384,14 +384,14 @@ fn number_parameters(
                 ([b'?', ..], _) => return Err(near(line, name)),
                 ([b'$', ..], Ok(number @ 1..)) => Some(number - 1),
                 ([b'$', ..], _) => {
-                    return Err(Failure::new(GENERIC, "Index of binding slots must start from 1"));
+                    return Err(SqlFault::new(GENERIC, "Index of binding slots must start from 1"));
                 }
                 _ => known.get(&name).copied(),
             };
             let place = place.unwrap_or(names.len());
             if place >= MAX_PARAMETERS {
                 let message = format!("a statement may have {MAX_PARAMETERS} parameters");
-                return Err(Failure::new(GENERIC, message));
+                return Err(SqlFault::new(GENERIC, message));
             }
             while names.len() <= place {
                 names.push(name.clone());
@@ -406,7 +406,7 @@ fn number_parameters(
 
 /// Refuses what would make a tree so deep that walking it needs more than the big stack. Returns the words and signs of the
 /// deepest expression.
-fn check_depth(tokens: &[TokenWithSpan]) -> Result<usize, Failure> {
+fn check_depth(tokens: &[TokenWithSpan]) -> Result<usize, SqlFault> {
     let (mut levels, mut total, mut deepest) = (vec![0], 0, 0);
     for token in tokens {
         match token.token {
@@ -428,23 +428,23 @@ fn check_depth(tokens: &[TokenWithSpan]) -> Result<usize, Failure> {
         if total > MAX_DEPTH {
             let message =
                 format!("the statement is too deep: more than {MAX_DEPTH} words and signs in one expression");
-            return Err(Failure::new(GENERIC, message));
+            return Err(SqlFault::new(GENERIC, message));
         }
     }
     Ok(deepest)
 }
 
 /// The parser's error as Tarantool words it. `first`: see [`first_named`].
-fn syntax_error(error: &ParserError, last: &(u64, String), first: Option<Location>) -> Failure {
+fn syntax_error(error: &ParserError, last: &(u64, String), first: Option<Location>) -> SqlFault {
     let text = match error {
         ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
         ParserError::RecursionLimitExceeded => {
             let message = "the statement is too deep: more than 50 levels of parentheses and operators";
-            return Failure::new(GENERIC, message);
+            return SqlFault::new(GENERIC, message);
         }
     };
     let Some((_, found)) = text.rsplit_once("found: ") else {
-        return Failure::new(GENERIC, format!("Syntax error: {}", shown(text)));
+        return SqlFault::new(GENERIC, format!("Syntax error: {}", shown(text)));
     };
     match found.rsplit_once(" at Line: ") {
         Some((token, place)) => {

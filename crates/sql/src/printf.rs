@@ -2,7 +2,7 @@
 
 use lycosa_tuple::value::Value;
 
-use crate::Failure;
+use crate::SqlFault;
 use crate::effort::{Effort, weight_of_text};
 use crate::eval::MAX_MADE;
 use crate::functions::{as_text, double_text, to_double, to_int};
@@ -28,7 +28,7 @@ struct Conversion {
 ///
 /// # Errors
 /// A text of more than [`MAX_MADE`] bytes.
-pub(crate) fn printed(format: &str, values: &[Value], effort: &Effort) -> Result<String, Failure> {
+pub(crate) fn printed(format: &str, values: &[Value], effort: &Effort) -> Result<String, SqlFault> {
     let (mut out, mut rest, mut values) = (String::new(), format.chars().peekable(), values.iter());
     while let Some(character) = rest.next() {
         if character != '%' {

@@ -32,7 +32,7 @@ use crate::define::Field;
 use crate::parse::{Parsed, QueryCount};
 use crate::query::Origin;
 use crate::tree::{Aggregate, Body, Expr, OnConflict, Plan, Target};
-use crate::{Asker, Error, Failure, strings};
+use crate::{Asker, Error, SqlFault, strings};
 
 /// Codes of Tarantool 2.6.
 const UNSUPPORTED: u32 = 5;
@@ -57,8 +57,8 @@ pub(crate) const MAX_VALUES: usize = 1 << 17;
 /// Parts of all expressions that the names of columns stand for: each use of a name is a copy.
 const MAX_ALIASED: usize = 1 << 16;
 
-pub(crate) fn unsupported(what: &str) -> Failure {
-    Failure::new(
+pub(crate) fn unsupported(what: &str) -> SqlFault {
+    SqlFault::new(
         UNSUPPORTED,
         format!(
             "Lycosa does not support {what} in SQL: it supports SELECT (JOIN, LEFT JOIN, subqueries, WHERE, GROUP BY, \
@@ -69,26 +69,26 @@ pub(crate) fn unsupported(what: &str) -> Failure {
     )
 }
 
-pub(crate) fn generic(text: impl Into<String>) -> Failure {
-    Failure::new(GENERIC, text)
+pub(crate) fn generic(text: impl Into<String>) -> SqlFault {
+    SqlFault::new(GENERIC, text)
 }
 
 /// Refuses more of something than a statement may have, in Tarantool's words.
 ///
 /// # Errors
 /// `count` is over `limit`.
-pub(crate) fn at_most(limit: usize, what: &str, count: usize) -> Result<(), Failure> {
+pub(crate) fn at_most(limit: usize, what: &str, count: usize) -> Result<(), SqlFault> {
     if count <= limit {
         return Ok(());
     }
-    Err(Failure::new(PARSER_LIMIT, format!("{what} {count} exceeds the limit ({limit})")))
+    Err(SqlFault::new(PARSER_LIMIT, format!("{what} {count} exceeds the limit ({limit})")))
 }
 
 /// A name as the schema has it: in capitals unless it stands in quotes.
 ///
 /// # Errors
 /// A reserved word without quotes.
-pub(crate) fn name(ident: &Ident) -> Result<String, Failure> {
+pub(crate) fn name(ident: &Ident) -> Result<String, SqlFault> {
     if ident.quote_style.is_some() {
         return Ok(ident.value.clone());
     }
@@ -98,7 +98,7 @@ pub(crate) fn name(ident: &Ident) -> Result<String, Failure> {
 }
 
 /// The name of a function, which may be a reserved word.
-fn function_name(object: &ObjectName) -> Result<String, Failure> {
+fn function_name(object: &ObjectName) -> Result<String, SqlFault> {
     match &object.0[..] {
         [part] => match part.as_ident() {
             Some(ident) if ident.quote_style.is_none() => Ok(ident.value.to_uppercase()),
@@ -109,19 +109,19 @@ fn function_name(object: &ObjectName) -> Result<String, Failure> {
     }
 }
 
-pub(crate) fn simple_name(object: &ObjectName) -> Result<String, Failure> {
+pub(crate) fn simple_name(object: &ObjectName) -> Result<String, SqlFault> {
     match &object.0[..] {
         [part] => part.as_ident().ok_or_else(|| unsupported("such a name")).and_then(name),
         _ => Err(unsupported("a name with a schema")),
     }
 }
 
-pub(crate) fn no_such_space(name: &str) -> Failure {
-    Failure::new(NO_SUCH_SPACE, format!("Space '{}' does not exist", shortened(name)))
+pub(crate) fn no_such_space(name: &str) -> SqlFault {
+    SqlFault::new(NO_SUCH_SPACE, format!("Space '{}' does not exist", shortened(name)))
 }
 
 /// Refuses a clause.
-pub(crate) fn none(is_absent: bool, clause: &str) -> Result<(), Failure> {
+pub(crate) fn none(is_absent: bool, clause: &str) -> Result<(), SqlFault> {
     if is_absent { Ok(()) } else { Err(unsupported(clause)) }
 }
 
@@ -158,7 +158,7 @@ fn resolve_by(
     parameters: &[String],
     catalog: &Catalog<'_>,
     count: QueryCount,
-) -> Result<Plan, Failure> {
+) -> Result<Plan, SqlFault> {
     let store = catalog.store;
     if let Statement::Explain {
         describe_alias: ast::DescribeAlias::Explain,
@@ -219,7 +219,7 @@ fn resolve_by(
 /// FROM and WHERE of a DELETE.
 pub(crate) fn delete_of(
     delete: ast::Delete,
-) -> Result<(Vec<ast::TableWithJoins>, Option<ast::Expr>), Failure> {
+) -> Result<(Vec<ast::TableWithJoins>, Option<ast::Expr>), SqlFault> {
     let ast::Delete {
         delete_token: _,
         optimizer_hints,
@@ -361,7 +361,7 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     /// An expression that names a column or has a query.
-    pub(crate) fn constant(expr: ast::Expr) -> Result<bool, Failure> {
+    pub(crate) fn constant(expr: ast::Expr) -> Result<bool, SqlFault> {
         let mut is_constant = true;
         let expr = Context::nothing().expression(expr)?;
         expr.visit(&mut |part| is_constant &= !matches!(part, Expr::Parameter(_)));
@@ -377,7 +377,7 @@ impl<'a> Context<'a> {
         name: &str,
         alias: Option<String>,
         store: &'a Store,
-    ) -> Result<Context<'a>, Failure> {
+    ) -> Result<Context<'a>, SqlFault> {
         let Some(space) = store.space_by_name(name) else {
             return Err(no_such_space(name));
         };
@@ -394,7 +394,7 @@ impl<'a> Context<'a> {
     pub(crate) fn of_table(
         mut from: Vec<ast::TableWithJoins>,
         store: &'a Store,
-    ) -> Result<Context<'a>, Failure> {
+    ) -> Result<Context<'a>, SqlFault> {
         let table = from.pop();
         let Some(ast::TableWithJoins { relation, joins }) = table.filter(|_| from.is_empty()) else {
             return Err(unsupported("several spaces"));
@@ -404,24 +404,24 @@ impl<'a> Context<'a> {
         Context::of_space(&name, alias, store)
     }
 
-    fn field(&self, ident: &Ident) -> Result<u32, Failure> {
+    fn field(&self, ident: &Ident) -> Result<u32, SqlFault> {
         let wanted = name(ident)?;
         let found = self.space.and_then(|space| space.field_by_name(&wanted));
-        found.ok_or_else(|| Failure::new(CANT_RESOLVE_FIELD, format!("Can’t resolve field '{wanted}'")))
+        found.ok_or_else(|| SqlFault::new(CANT_RESOLVE_FIELD, format!("Can’t resolve field '{wanted}'")))
     }
 
     /// A field by `alias.name`.
-    fn field_of(&self, parts: &[Ident]) -> Result<u32, Failure> {
+    fn field_of(&self, parts: &[Ident]) -> Result<u32, SqlFault> {
         let [alias, field] = parts else { return Err(unsupported("a name of more than two parts")) };
         if name(alias)? == self.alias {
             return self.field(field);
         }
         let text = format!("Field '{}' was not found in space '{}' format", name(field)?, name(alias)?);
-        Err(Failure::new(NO_SUCH_FIELD_NAME, text))
+        Err(SqlFault::new(NO_SUCH_FIELD_NAME, text))
     }
 
     /// The column that a name means, or the one that AS has given the name to.
-    fn column(&mut self, ident: &Ident) -> Result<Expr, Failure> {
+    fn column(&mut self, ident: &Ident) -> Result<Expr, SqlFault> {
         match self.column_of_source(ident) {
             Err(failure) if failure.code == CANT_RESOLVE_FIELD => self.column_by_alias(ident, failure),
             found => found,
@@ -429,7 +429,7 @@ impl<'a> Context<'a> {
     }
 
     /// The column of a source that a name means.
-    fn column_of_source(&mut self, ident: &Ident) -> Result<Expr, Failure> {
+    fn column_of_source(&mut self, ident: &Ident) -> Result<Expr, SqlFault> {
         match &mut self.names {
             Some(names) => names.find(None, &name(ident)?),
             None => self.field(ident).map(Expr::Column),
@@ -437,7 +437,7 @@ impl<'a> Context<'a> {
     }
 
     /// The column that AS has given a name to.
-    fn column_by_alias(&mut self, ident: &Ident, failure: Failure) -> Result<Expr, Failure> {
+    fn column_by_alias(&mut self, ident: &Ident, failure: SqlFault) -> Result<Expr, SqlFault> {
         let Some(expr) = self.aliases.columns.get(&name(ident)?) else { return Err(failure) };
         let (mut parts, mut aggregate) = (0, None);
         expr.visit(&mut |part| {
@@ -458,19 +458,19 @@ impl<'a> Context<'a> {
     }
 
     /// The column that `alias.name` means.
-    fn column_of(&mut self, parts: &[Ident]) -> Result<Expr, Failure> {
+    fn column_of(&mut self, parts: &[Ident]) -> Result<Expr, SqlFault> {
         match (&mut self.names, parts) {
             (Some(names), [alias, field]) => names.find(Some(&name(alias)?), &name(field)?),
             _ => self.field_of(parts).map(Expr::Column),
         }
     }
 
-    pub(crate) fn target(&self, name: &str) -> Result<Target, Failure> {
+    pub(crate) fn target(&self, name: &str) -> Result<Target, SqlFault> {
         let found =
             self.space.and_then(|space| Some((space.name(), space.format(), space.field_by_name(name)?)));
         let Some((space, format, field)) = found else {
             let text = format!("Field '{name}' was not found in space '{}' format", self.alias);
-            return Err(Failure::new(NO_SUCH_FIELD_NAME, text));
+            return Err(SqlFault::new(NO_SUCH_FIELD_NAME, text));
         };
         let (ty, required) = (format.field_type(field), !format.is_nullable(field));
         let on_null = format.fields().get(field as usize).map_or(OnConflict::Default, on_null_of);

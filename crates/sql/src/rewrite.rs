@@ -10,7 +10,7 @@ use sqlparser::ast::{SetExpr, Statement, With};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Word};
 
-use crate::Failure;
+use crate::SqlFault;
 use crate::parse::unexpected;
 use crate::resolve::{generic, name};
 
@@ -31,7 +31,7 @@ struct Level {
 ///
 /// # Errors
 /// ORDER BY or LIMIT before the last part of a compound query.
-pub(crate) fn rewritten(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>, Failure> {
+pub(crate) fn rewritten(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>, SqlFault> {
     tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
     let mut out = Vec::with_capacity(tokens.len());
     let mut levels = vec![Level::default()];
@@ -120,7 +120,7 @@ fn end_of_value(tokens: &[TokenWithSpan], pairs: &[Option<usize>], at: usize) ->
 ///
 /// # Errors
 /// Another form of such a clause.
-pub(crate) fn take_engine(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<String>, Failure> {
+pub(crate) fn take_engine(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<String>, SqlFault> {
     let is_word = |token: &TokenWithSpan, word: &str| matches!(&token.token, Token::Word(own) if own.quote_style.is_none() && own.value.eq_ignore_ascii_case(word));
     let begins = tokens.first().is_some_and(|token| is_word(token, "CREATE"))
         && tokens.get(1).is_some_and(|token| is_word(token, "TABLE"));
@@ -156,7 +156,7 @@ pub(crate) const PRAGMA_SEPARATOR: char = '\0';
 ///
 /// # Errors
 /// A name that is a reserved word.
-pub(crate) fn name_pragma(tokens: &mut Vec<TokenWithSpan>) -> Result<(), Failure> {
+pub(crate) fn name_pragma(tokens: &mut Vec<TokenWithSpan>) -> Result<(), SqlFault> {
     let is_pragma = tokens.first().is_some_and(|token| is_keyword(&token.token, Keyword::PRAGMA));
     if !is_pragma || tokens.get(2).is_none_or(|token| token.token != Token::LParen) {
         return Ok(());
@@ -217,7 +217,7 @@ pub(crate) fn number_row_counts(tokens: &mut Vec<TokenWithSpan>, names: &mut Vec
 ///
 /// # Errors
 /// A query that has a WITH of its own.
-pub(crate) fn inner(statement: Statement) -> Result<(Statement, Option<With>), Failure> {
+pub(crate) fn inner(statement: Statement) -> Result<(Statement, Option<With>), SqlFault> {
     let Statement::Query(mut query) = statement else { return Ok((statement, None)) };
     match &mut *query.body {
         SetExpr::Insert(Statement::Insert(insert)) => {
@@ -238,7 +238,7 @@ pub(crate) fn inner(statement: Statement) -> Result<(Statement, Option<With>), F
 
 impl Level {
     /// Refuses a further part of a compound query behind the clause that ends it.
-    fn check_end(&mut self, keyword: Keyword, next: &Token) -> Result<(), Failure> {
+    fn check_end(&mut self, keyword: Keyword, next: &Token) -> Result<(), SqlFault> {
         let operator = match keyword {
             Keyword::ORDER => {
                 self.end = self.end.or(Some("ORDER BY"));

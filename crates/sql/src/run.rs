@@ -24,7 +24,7 @@ use crate::nulls::or_default;
 use crate::query::{General, GeneralChange};
 use crate::tree::{Body, Expr, OnConflict, Plan, Select, Target};
 use crate::walk::{Ends, Walk};
-use crate::{Advance, Error, Failure, Rows, value};
+use crate::{Advance, Error, Rows, SqlFault, value};
 
 /// What a statement may read in one step.
 const SLICE: Budget<'static> = Budget::new(512, 256 << 10);
@@ -175,7 +175,7 @@ impl Run {
     }
 
     /// The tuples were read: the sorted result has to be collected, a part in each step.
-    fn finish_walk(&mut self, plan: &Plan) -> Result<Progress, Failure> {
+    fn finish_walk(&mut self, plan: &Plan) -> Result<Progress, SqlFault> {
         let Body::Select(select) = &plan.body else { return Ok(Progress::End) };
         for _ in 0..COLLECTED {
             let Some(group) = self.collector.pop_group() else { break };
@@ -207,7 +207,7 @@ impl Run {
     }
 
     /// The rows of an UPDATE or DELETE of several sources are the tuples to change, each with the values to write.
-    fn take_changes(&mut self, general: &General, store: &Store) -> Result<(), Failure> {
+    fn take_changes(&mut self, general: &General, store: &Store) -> Result<(), SqlFault> {
         let Some(written) = general.change.as_ref().and_then(GeneralChange::assignments) else {
             return Ok(());
         };
@@ -247,7 +247,7 @@ impl Run {
     }
 
     /// Looks at a tuple, and takes it if it passes the filter. Returns the units of work.
-    fn look(&mut self, plan: &Plan, tuple: &[u8], own_key: &[u8]) -> Result<u64, Failure> {
+    fn look(&mut self, plan: &Plan, tuple: &[u8], own_key: &[u8]) -> Result<u64, SqlFault> {
         let effort = Effort::default();
         let parameters = std::mem::take(&mut self.parameters);
         let row = Row::of(tuple, &parameters, &effort);
@@ -268,7 +268,7 @@ impl Run {
     }
 
     /// Takes a row that passes the filter.
-    fn take(&mut self, plan: &Plan, row: &Row<'_>, tuple: &[u8], own_key: &[u8]) -> Result<(), Failure> {
+    fn take(&mut self, plan: &Plan, row: &Row<'_>, tuple: &[u8], own_key: &[u8]) -> Result<(), SqlFault> {
         match &plan.body {
             Body::Select(select) => self.collector.take(select, row, tuple)?,
             Body::Update(assignments, conflict) => {
@@ -287,7 +287,7 @@ impl Run {
 
     /// Looks at one row of nothing.
     #[cfg(test)]
-    pub(crate) fn look_at_nothing(&mut self, plan: &Plan) -> Result<u64, Failure> {
+    pub(crate) fn look_at_nothing(&mut self, plan: &Plan) -> Result<u64, SqlFault> {
         self.look(plan, &[0x90], &[])
     }
 
@@ -322,7 +322,7 @@ fn operations(
     row: &Row<'_>,
     assignments: &[(Target, Expr)],
     conflict: OnConflict,
-) -> Result<Option<Vec<u8>>, Failure> {
+) -> Result<Option<Vec<u8>>, SqlFault> {
     let present = row.tuple.map_or(0, TupleRef::len);
     let values = assignments.iter().map(|(target, expr)| Ok((target, row.evaluate(expr)?)));
     operations_of(present, values, conflict)
@@ -335,9 +335,9 @@ fn operations(
 /// A value that its field does not take.
 pub(crate) fn operations_of<'a>(
     present: u32,
-    values: impl Iterator<Item = Result<(&'a Target, Value), Failure>>,
+    values: impl Iterator<Item = Result<(&'a Target, Value), SqlFault>>,
     conflict: OnConflict,
-) -> Result<Option<Vec<u8>>, Failure> {
+) -> Result<Option<Vec<u8>>, SqlFault> {
     let effort = Effort::default();
     let nothing = Row::nothing(&[], &effort);
     let mut written: BTreeMap<u32, Value> = BTreeMap::new();

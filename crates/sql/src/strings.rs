@@ -9,7 +9,7 @@ use std::sync::Arc;
 use lycosa_store::Store;
 use lycosa_tuple::collation::Collation;
 
-use crate::Failure;
+use crate::SqlFault;
 
 /// `ER_COLLATION_DOES_NOT_EXIST`, `ER_ILLEGAL_COLLATION_MIX` of Tarantool 2.6.
 const NO_SUCH_COLLATION: u32 = 166;
@@ -42,7 +42,7 @@ impl Standing {
     }
 
     /// The standing of `left || right`: a column's collation stays if both sides have it.
-    pub(crate) fn concatenated(self, other: Standing) -> Result<Standing, Failure> {
+    pub(crate) fn concatenated(self, other: Standing) -> Result<Standing, SqlFault> {
         match (self.is_explicit, other.is_explicit) {
             (true, true) if id_of(&self.order) != id_of(&other.order) => Err(illegal_mix()),
             (true, _) => Ok(self),
@@ -53,7 +53,7 @@ impl Standing {
     }
 
     /// The order in which two expressions are compared.
-    pub(crate) fn mixed(self, other: Standing) -> Result<Standing, Failure> {
+    pub(crate) fn mixed(self, other: Standing) -> Result<Standing, SqlFault> {
         let (left, right) = (id_of(&self.order), id_of(&other.order));
         match (self.is_explicit, other.is_explicit) {
             (true, true) if left != right => Err(illegal_mix()),
@@ -71,8 +71,8 @@ pub(crate) fn id_of(order: &Order) -> u64 {
     order.as_ref().map_or(NONE, |order| order.id)
 }
 
-fn illegal_mix() -> Failure {
-    Failure::new(ILLEGAL_MIX, "Illegal mix of collations")
+fn illegal_mix() -> SqlFault {
+    SqlFault::new(ILLEGAL_MIX, "Illegal mix of collations")
 }
 
 /// The collation of an order.
@@ -97,7 +97,7 @@ pub(crate) fn collations_of<'a>(orders: impl Iterator<Item = &'a Order> + Clone)
 ///
 /// # Errors
 /// A collation that this build cannot order by.
-pub(crate) fn order_by_id(store: &Store, id: u64) -> Result<Order, Failure> {
+pub(crate) fn order_by_id(store: &Store, id: u64) -> Result<Order, SqlFault> {
     let Some(collation) = store.collation(id).filter(|_| id != NONE) else { return Ok(None) };
     let collation = collation
         .map_err(|error| crate::resolve::generic(format!("Failed to initialize collation: {error}")))?;
@@ -108,10 +108,10 @@ pub(crate) fn order_by_id(store: &Store, id: u64) -> Result<Order, Failure> {
 ///
 /// # Errors
 /// A name that no collation has.
-pub(crate) fn id_by_name(store: &Store, name: &str) -> Result<u64, Failure> {
+pub(crate) fn id_by_name(store: &Store, name: &str) -> Result<u64, SqlFault> {
     store.collation_id(name).ok_or_else(|| {
         let name: String = name.chars().take(crate::parse::SHOWN).collect();
-        Failure::new(NO_SUCH_COLLATION, format!("Collation '{name}' does not exist"))
+        SqlFault::new(NO_SUCH_COLLATION, format!("Collation '{name}' does not exist"))
     })
 }
 

@@ -13,15 +13,15 @@ use std::rc::Rc;
 use lycosa_tuple::tuple::TupleRef;
 use lycosa_tuple::value::Value;
 
-use crate::Failure;
+use crate::SqlFault;
 use crate::effort::{Effort, weight};
 use crate::limits::Share;
 use crate::strings;
 use crate::value::{self, order_by};
 
 /// Fails an expression until its subquery is answered.
-pub(crate) fn not_answered() -> Failure {
-    Failure::new(0, String::new())
+pub(crate) fn not_answered() -> SqlFault {
+    SqlFault::new(0, String::new())
 }
 
 /// What a subquery says.
@@ -66,7 +66,7 @@ impl Set {
     }
 
     /// Whether a value is in the set; `None` is unknown.
-    pub(crate) fn has(&self, wanted: &Value, effort: &Effort) -> Result<Option<bool>, Failure> {
+    pub(crate) fn has(&self, wanted: &Value, effort: &Effort) -> Result<Option<bool>, SqlFault> {
         if *wanted == Value::Nil {
             return Ok(if self.values.is_empty() && !self.has_null { Some(false) } else { None });
         }
@@ -162,21 +162,21 @@ impl Slots {
         self.wanted.take()
     }
 
-    pub(crate) fn scalar(&self, query: usize) -> Result<&Value, Failure> {
+    pub(crate) fn scalar(&self, query: usize) -> Result<&Value, SqlFault> {
         match self.known(query) {
             Some(Answer::Scalar(value)) => Ok(value),
             _ => Err(not_answered()),
         }
     }
 
-    pub(crate) fn exists(&self, query: usize) -> Result<bool, Failure> {
+    pub(crate) fn exists(&self, query: usize) -> Result<bool, SqlFault> {
         match self.known(query) {
             Some(Answer::Exists(exists)) => Ok(*exists),
             _ => Err(not_answered()),
         }
     }
 
-    pub(crate) fn set(&self, query: usize) -> Result<&Set, Failure> {
+    pub(crate) fn set(&self, query: usize) -> Result<&Set, SqlFault> {
         match self.known(query) {
             Some(Answer::Set(set)) => Ok(set),
             _ => Err(not_answered()),

@@ -7,7 +7,7 @@
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Word};
 
-use crate::Failure;
+use crate::SqlFault;
 use crate::dialect::Tarantool;
 use crate::parse::{self, MAX_TEXT, near, unexpected};
 use crate::resolve::{generic, name};
@@ -57,7 +57,7 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    pub(crate) fn of(text: &str) -> Result<Tokens, Failure> {
+    pub(crate) fn of(text: &str) -> Result<Tokens, SqlFault> {
         // Strings stay as they are written.
         let mut tokenizer = Tokenizer::new(&Tarantool, text).with_unescape(false);
         let list = tokenizer.tokenize_with_location().map_err(|error| {
@@ -92,12 +92,12 @@ impl Tokens {
         is_there
     }
 
-    pub(crate) fn expect(&mut self, wanted: &str) -> Result<(), Failure> {
+    pub(crate) fn expect(&mut self, wanted: &str) -> Result<(), SqlFault> {
         if self.word(wanted) { Ok(()) } else { Err(self.refused()) }
     }
 
     /// The error of a token that does not belong where it stands.
-    fn refused(&mut self) -> Failure {
+    fn refused(&mut self) -> SqlFault {
         self.skip_blanks();
         match self.list.get(self.at) {
             Some(token) => unexpected(&token.token, token.span.start),
@@ -105,7 +105,7 @@ impl Tokens {
         }
     }
 
-    pub(crate) fn name(&mut self) -> Result<String, Failure> {
+    pub(crate) fn name(&mut self) -> Result<String, SqlFault> {
         let Token::Word(word) = self.peek().clone() else { return Err(self.refused()) };
         let span = self.list[self.at].span;
         self.at += 1;
@@ -113,14 +113,14 @@ impl Tokens {
     }
 
     /// Passes over a semicolon at the end.
-    pub(crate) fn end(&mut self) -> Result<(), Failure> {
+    pub(crate) fn end(&mut self) -> Result<(), SqlFault> {
         if *self.peek() == Token::SemiColon {
             self.at += 1;
         }
         if *self.peek() == Token::EOF { Ok(()) } else { Err(self.refused()) }
     }
 
-    fn is_optional(&mut self, words: &[&str]) -> Result<bool, Failure> {
+    fn is_optional(&mut self, words: &[&str]) -> Result<bool, SqlFault> {
         if !self.word("IF") {
             return Ok(false);
         }
@@ -132,7 +132,7 @@ impl Tokens {
 ///
 /// # Errors
 /// A text that begins with DROP TRIGGER and goes on otherwise.
-pub(crate) fn dropped(text: &str) -> Result<Option<(String, bool)>, Failure> {
+pub(crate) fn dropped(text: &str) -> Result<Option<(String, bool)>, SqlFault> {
     let mut tokens = Tokens::of(text)?;
     if !tokens.word("DROP") || !tokens.word("TRIGGER") {
         return Ok(None);
@@ -147,7 +147,7 @@ pub(crate) fn dropped(text: &str) -> Result<Option<(String, bool)>, Failure> {
 ///
 /// # Errors
 /// A text that begins with CREATE TRIGGER and goes on otherwise; a faulty statement of the trigger.
-pub(crate) fn created(text: &str) -> Result<Option<Trigger>, Failure> {
+pub(crate) fn created(text: &str) -> Result<Option<Trigger>, SqlFault> {
     if text.len() > MAX_TEXT {
         return Ok(None);
     }
@@ -199,7 +199,7 @@ pub(crate) fn created(text: &str) -> Result<Option<Trigger>, Failure> {
             "At line {line} at or near position {column}: FOR EACH STATEMENT triggers are not implemented, please supply \
              FOR EACH ROW clause"
         );
-        return Err(Failure::new(UNSUPPORTED_AT, text));
+        return Err(SqlFault::new(UNSUPPORTED_AT, text));
     }
     tokens.expect("EACH")?;
     tokens.expect("ROW")?;
@@ -238,7 +238,7 @@ pub fn renamed_trigger(text: &str, space: &str) -> String {
 }
 
 /// The condition between WHEN and BEGIN, as a query.
-fn condition(tokens: &mut Tokens) -> Result<Piece, Failure> {
+fn condition(tokens: &mut Tokens) -> Result<Piece, SqlFault> {
     let mut piece = Builder::default();
     piece.text.push_str("SELECT CASE WHEN (");
     loop {
@@ -253,7 +253,7 @@ fn condition(tokens: &mut Tokens) -> Result<Piece, Failure> {
 }
 
 /// The statements up to END.
-fn statements(tokens: &mut Tokens) -> Result<Vec<Piece>, Failure> {
+fn statements(tokens: &mut Tokens) -> Result<Vec<Piece>, SqlFault> {
     let mut pieces = Vec::new();
     loop {
         if tokens.word("END") {
@@ -289,7 +289,7 @@ struct Builder {
 
 impl Builder {
     /// Takes the next token, or the tokens of a column of the row.
-    fn take(&mut self, tokens: &mut Tokens) -> Result<(), Failure> {
+    fn take(&mut self, tokens: &mut Tokens) -> Result<(), SqlFault> {
         self.text.push(' ');
         let token = tokens.next();
         match &token {
@@ -303,7 +303,7 @@ impl Builder {
                 let (line, column) = (at.line.max(1), at.column.max(1));
                 let text =
                     format!("At line {line} at or near position {column}: bindings are not allowed in DDL");
-                return Err(Failure::new(UNSUPPORTED_AT, text));
+                return Err(SqlFault::new(UNSUPPORTED_AT, text));
             }
             Token::Word(word) if word.quote_style.is_none() => {
                 let is_new = word.value.eq_ignore_ascii_case("NEW");
@@ -334,7 +334,7 @@ impl Builder {
     ///
     /// # Errors
     /// A text that is no statement which a trigger may run.
-    fn built(self) -> Result<Piece, Failure> {
+    fn built(self) -> Result<Piece, SqlFault> {
         use sqlparser::ast::Statement;
         let is_allowed = |statement: &Statement| {
             matches!(

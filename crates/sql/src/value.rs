@@ -10,7 +10,7 @@ use lycosa_tuple::field::FieldType;
 use lycosa_tuple::scalar;
 use lycosa_tuple::value::Value;
 
-use crate::Failure;
+use crate::SqlFault;
 use crate::effort::{Effort, weight_of_text};
 use crate::functions::double_text;
 
@@ -19,17 +19,17 @@ const EXECUTE: u32 = 159;
 pub(crate) const TYPE_MISMATCH: u32 = 171;
 const INCONSISTENT_TYPES: u32 = 178;
 
-pub(crate) fn execution(text: &str) -> Failure {
-    Failure::new(EXECUTE, format!("Failed to execute SQL statement: {text}"))
+pub(crate) fn execution(text: &str) -> SqlFault {
+    SqlFault::new(EXECUTE, format!("Failed to execute SQL statement: {text}"))
 }
 
-pub(crate) fn mismatch(value: &Value, wanted: &str) -> Failure {
-    Failure::new(TYPE_MISMATCH, format!("Type mismatch: can not convert {} to {wanted}", shown(value)))
+pub(crate) fn mismatch(value: &Value, wanted: &str) -> SqlFault {
+    SqlFault::new(TYPE_MISMATCH, format!("Type mismatch: can not convert {} to {wanted}", shown(value)))
 }
 
-pub(crate) fn inconsistent(value: &Value, wanted: &str) -> Failure {
+pub(crate) fn inconsistent(value: &Value, wanted: &str) -> SqlFault {
     let text = format!("Inconsistent types: expected {wanted} got {}", kind_name(value));
-    Failure::new(INCONSISTENT_TYPES, text)
+    SqlFault::new(INCONSISTENT_TYPES, text)
 }
 
 /// Characters of a text that an error shows.
@@ -126,7 +126,7 @@ impl Number {
 
     /// # Errors
     /// An integer that has no 64-bit form.
-    pub(crate) fn into_value(self) -> Result<Value, Failure> {
+    pub(crate) fn into_value(self) -> Result<Value, SqlFault> {
         match self {
             Number::Double(value) => Ok(Value::Double(value)),
             Number::Int(value) => match (u64::try_from(value), i64::try_from(value)) {
@@ -162,13 +162,13 @@ pub(crate) fn parse_number(text: &str) -> Option<Number> {
 }
 
 /// A number; a string that is one counts.
-pub(crate) fn numeric(value: &Value) -> Result<Number, Failure> {
+pub(crate) fn numeric(value: &Value) -> Result<Number, SqlFault> {
     let found = number_of(value).or_else(|| value.as_str().and_then(parse_number));
     found.ok_or_else(|| mismatch(value, "numeric"))
 }
 
 /// A number of an arithmetic operator: a string of bytes that is the text of a number counts too.
-pub(crate) fn operand(value: &Value) -> Result<Number, Failure> {
+pub(crate) fn operand(value: &Value) -> Result<Number, SqlFault> {
     let of_bytes = || match value {
         Value::Bin(bytes) => std::str::from_utf8(bytes).ok().and_then(parse_number),
         _ => None,
@@ -177,7 +177,7 @@ pub(crate) fn operand(value: &Value) -> Result<Number, Failure> {
 }
 
 /// The integer of an operator of bits.
-pub(crate) fn whole(value: &Value) -> Result<i128, Failure> {
+pub(crate) fn whole(value: &Value) -> Result<i128, SqlFault> {
     match numeric(value) {
         Ok(Number::Int(number)) => Ok(number),
         Ok(Number::Double(number)) if number_of(value).is_some() && is_whole(number) => Ok(number as i128),
@@ -191,7 +191,7 @@ fn is_whole(number: f64) -> bool {
 }
 
 /// The value of a condition; `None` is unknown.
-pub(crate) fn truth(value: &Value) -> Result<Option<bool>, Failure> {
+pub(crate) fn truth(value: &Value) -> Result<Option<bool>, SqlFault> {
     match value {
         Value::Nil => Ok(None),
         Value::Bool(value) => Ok(Some(*value)),
@@ -208,7 +208,7 @@ pub(crate) fn compare(
     left: &Value,
     right: &Value,
     collation: &Collation,
-) -> Result<Option<Ordering>, Failure> {
+) -> Result<Option<Ordering>, SqlFault> {
     Ok(Some(match (left, right) {
         (Value::Nil, _) | (_, Value::Nil) => return Ok(None),
         (Value::Uint(left), Value::Uint(right)) => left.cmp(right),
@@ -237,9 +237,9 @@ pub(crate) fn compare(
 }
 
 /// The error of a comparison, by the names of types.
-fn no_comparison(value: &Value, other: &Value) -> Failure {
+fn no_comparison(value: &Value, other: &Value) -> SqlFault {
     let text = format!("Type mismatch: can not convert {} to {}", kind_name(value), kind_name(other));
-    Failure::new(TYPE_MISMATCH, text)
+    SqlFault::new(TYPE_MISMATCH, text)
 }
 
 /// Decimals are numbers too.
@@ -258,7 +258,7 @@ pub(crate) fn order_by(left: &Value, right: &Value, collation: &Collation) -> Or
 }
 
 /// An arithmetic operator: `+ - * / % & |`, and `<` and `>` for shifts.
-pub(crate) fn arithmetic(operator: u8, left: &Value, right: &Value) -> Result<Value, Failure> {
+pub(crate) fn arithmetic(operator: u8, left: &Value, right: &Value) -> Result<Value, SqlFault> {
     if matches!(left, Value::Nil) || matches!(right, Value::Nil) {
         return Ok(Value::Nil);
     }
@@ -312,7 +312,7 @@ fn shifted(number: i128, places: i128) -> i128 {
 }
 
 /// Two texts become one of at most `limit` bytes.
-pub(crate) fn concatenate(left: &Value, right: &Value, limit: usize) -> Result<Value, Failure> {
+pub(crate) fn concatenate(left: &Value, right: &Value, limit: usize) -> Result<Value, SqlFault> {
     const WANTED: &str = "text or varbinary";
     if let (Value::Str(left), Value::Str(right)) | (Value::Bin(left), Value::Bin(right)) = (left, right)
         && left.len() + right.len() > limit
@@ -340,7 +340,7 @@ pub(crate) fn like(
     escape: Option<char>,
     collation: &Collation,
     effort: &Effort,
-) -> Result<Option<bool>, Failure> {
+) -> Result<Option<bool>, SqlFault> {
     if matches!(text, Value::Nil) || matches!(pattern, Value::Nil) {
         return Ok(None);
     }
@@ -390,7 +390,7 @@ fn matches(
     wanted: &[Wanted],
     collation: &Collation,
     effort: &Effort,
-) -> Result<bool, Failure> {
+) -> Result<bool, SqlFault> {
     /// Comparisons of a character in a unit of effort.
     const COMPARISONS: u32 = 16;
     let mut looked = 0_u32;
@@ -422,7 +422,7 @@ fn matches(
 }
 
 /// The value as a field of that type takes it.
-pub(crate) fn assigned(value: Value, ty: FieldType) -> Result<Value, Failure> {
+pub(crate) fn assigned(value: Value, ty: FieldType) -> Result<Value, SqlFault> {
     let converted = match (ty, &value) {
         (FieldType::Any, _) | (_, Value::Nil) => return Ok(value),
         (FieldType::Unsigned | FieldType::Integer, Value::Double(number)) if number.is_finite() => {
@@ -459,6 +459,6 @@ pub(crate) fn assigned_exactly(value: &Value, ty: FieldType) -> Option<Value> {
 }
 
 /// What `SUM` adds.
-pub(crate) fn summand(value: &Value) -> Result<Number, Failure> {
+pub(crate) fn summand(value: &Value) -> Result<Number, SqlFault> {
     numeric(value).map_err(|_| mismatch(value, "number"))
 }

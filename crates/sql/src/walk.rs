@@ -16,7 +16,7 @@ use lycosa_tuple::value::Value;
 use crate::effort::Effort;
 use crate::eval::{Row, is_constant};
 use crate::tree::{Body, Comparison, Expr, Order, Plan};
-use crate::{Failure, strings, value};
+use crate::{SqlFault, strings, value};
 
 /// A comparison of a field with a constant that every row has to pass.
 pub(crate) type Term = (u32, Comparison, Value);
@@ -82,7 +82,7 @@ impl Walk {
     ///
     /// # Errors
     /// A constant of the filter that cannot be evaluated.
-    pub(crate) fn choose(plan: &Plan, space: &Space, parameters: &[Value]) -> Result<Walk, Failure> {
+    pub(crate) fn choose(plan: &Plan, space: &Space, parameters: &[Value]) -> Result<Walk, SqlFault> {
         let mut terms = Vec::new();
         if let Some(filter) = &plan.filter {
             let effort = Effort::default();
@@ -208,7 +208,7 @@ fn is_in_order(index: &SpaceIndex, order: &[Order]) -> bool {
 }
 
 /// Collects the comparisons of a field with a constant that every row has to pass. `nothing` evaluates constants.
-fn collect_terms(filter: &Expr, nothing: &Row<'_>, terms: &mut Vec<Term>) -> Result<(), Failure> {
+fn collect_terms(filter: &Expr, nothing: &Row<'_>, terms: &mut Vec<Term>) -> Result<(), SqlFault> {
     match filter {
         Expr::And(left, right) => {
             collect_terms(left, nothing, terms)?;

@@ -9,15 +9,15 @@
 use std::cell::OnceCell;
 use std::fmt::Debug;
 
-/// Why an expression of SQL cannot be made or evaluated.
+/// Why a statement or an expression of SQL is refused or fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SqlFault {
     /// Tarantool's error code.
     pub code: u32,
-    /// Its text.
+    /// The text that users see.
     pub message: String,
-    /// Whether a Tarantool would not have this fault: the expression exceeds a bound that Lycosa alone has.
+    /// Whether a Tarantool would not have this fault: the text exceeds a bound that Lycosa alone has.
     pub is_ours: bool,
 }
 

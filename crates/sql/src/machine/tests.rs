@@ -6,7 +6,7 @@ use lycosa_tuple::value::Value;
 use proptest::prelude::*;
 
 use crate::walk::tests::{Lent, Row, lend};
-use crate::{Asker, Error, Failure, Limits, Run};
+use crate::{Asker, Error, Limits, Run, SqlFault};
 
 /// The rows of a query in the order of their text, and the number of steps that it took.
 fn rows_of(lent: &mut Lent, text: &str, limits: Limits) -> Result<(Vec<String>, u32), Error> {
@@ -31,7 +31,7 @@ fn found(lent: &mut Lent, text: &str) -> Vec<String> {
     rows_of(lent, text, Limits::PROGRAM).unwrap_or_else(|error| panic!("{text}: {error}")).0
 }
 
-fn refused(lent: &mut Lent, text: &str, limits: Limits) -> Failure {
+fn refused(lent: &mut Lent, text: &str, limits: Limits) -> SqlFault {
     match rows_of(lent, text, limits) {
         Err(Error::Statement(failure)) => failure,
         Err(Error::Store(error)) => panic!("{text}: the store refuses: {error}"),

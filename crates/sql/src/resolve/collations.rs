@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::types::type_of;
 use super::{Context, generic};
-use crate::Failure;
+use crate::SqlFault;
 use crate::functions::Function;
 use crate::strings::{self, Standing, id_by_name, order_by_id};
 use crate::tree::Expr;
@@ -14,7 +14,7 @@ impl Context<'_> {
     pub(super) fn order_named(
         &self,
         collation: &sqlparser::ast::ObjectName,
-    ) -> Result<strings::Order, Failure> {
+    ) -> Result<strings::Order, SqlFault> {
         let name = super::simple_name(collation)?;
         let store = self.store.ok_or_else(|| super::unsupported("COLLATE here"))?;
         order_by_id(store, id_by_name(store, &name)?)
@@ -28,7 +28,7 @@ impl Context<'_> {
         &self,
         inner: Expr,
         collation: &sqlparser::ast::ObjectName,
-    ) -> Result<Expr, Failure> {
+    ) -> Result<Expr, SqlFault> {
         let mut of = &inner;
         while let Expr::Collate(inner, _) = of {
             of = inner;
@@ -43,7 +43,7 @@ impl Context<'_> {
     }
 
     /// The order of an expression's strings.
-    pub(super) fn standing(&self, expr: &Expr) -> Result<Standing, Failure> {
+    pub(super) fn standing(&self, expr: &Expr) -> Result<Standing, SqlFault> {
         Ok(match expr {
             Expr::Collate(_, order) => Standing { order: Some(Arc::clone(order)), is_explicit: true },
             Expr::Cast(inner, _) | Expr::Ordered(inner, _) => self.standing(inner)?,
@@ -69,12 +69,12 @@ impl Context<'_> {
     }
 
     /// The order in which several expressions are compared with each other.
-    pub(super) fn mixed<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>) -> Result<Standing, Failure> {
+    pub(super) fn mixed<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>) -> Result<Standing, SqlFault> {
         exprs.into_iter().try_fold(Standing::default(), |mixed, expr| mixed.mixed(self.standing(expr)?))
     }
 
     /// A comparison or a call, in the order that its strings take.
-    pub(super) fn ordered(&self, expr: Expr) -> Result<Expr, Failure> {
+    pub(super) fn ordered(&self, expr: Expr) -> Result<Expr, SqlFault> {
         let standing = match &expr {
             Expr::Compare(_, left, right) => self.mixed([&**left, &**right])?,
             Expr::Between(inner, low, high) => self.mixed([&**inner, &**low, &**high])?,

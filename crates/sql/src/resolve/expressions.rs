@@ -17,10 +17,10 @@ use crate::strings::{self, Standing};
 use crate::tree::{Aggregate, AggregateKind, Comparison, Expr};
 use crate::trigger::RAISE;
 use crate::value::{Number, execution, parse_number};
-use crate::{Failure, define};
+use crate::{SqlFault, define};
 
 impl Context<'_> {
-    fn boxed(&mut self, expr: ast::Expr) -> Result<Box<Expr>, Failure> {
+    fn boxed(&mut self, expr: ast::Expr) -> Result<Box<Expr>, SqlFault> {
         self.expression(expr).map(Box::new)
     }
 
@@ -28,7 +28,7 @@ impl Context<'_> {
         if negated { Expr::Not(Box::new(expr)) } else { expr }
     }
 
-    pub(crate) fn expression(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
+    pub(crate) fn expression(&mut self, expr: ast::Expr) -> Result<Expr, SqlFault> {
         use ast::Expr as Ast;
         self.parts += 1;
         Ok(match expr {
@@ -91,7 +91,7 @@ impl Context<'_> {
     }
 
     /// IN with a list, BETWEEN and LIKE.
-    fn condition(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
+    fn condition(&mut self, expr: ast::Expr) -> Result<Expr, SqlFault> {
         use ast::Expr as Ast;
         let (condition, negated) = match expr {
             Ast::InList { expr, list, negated } => {
@@ -125,7 +125,7 @@ impl Context<'_> {
     fn escape(
         &mut self,
         escape: Option<Box<ast::Expr>>,
-    ) -> Result<(Option<Option<char>>, Standing), Failure> {
+    ) -> Result<(Option<Option<char>>, Standing), SqlFault> {
         let Some(escape) = escape else { return Ok((Some(None), Standing::default())) };
         let escape = self.expression(*escape)?;
         let standing = self.standing(&escape)?;
@@ -151,7 +151,7 @@ impl Context<'_> {
         what: Option<Box<ast::Expr>>,
         text: ast::Expr,
         list: Option<&[ast::Expr]>,
-    ) -> Result<Expr, Failure> {
+    ) -> Result<Expr, SqlFault> {
         none(list.is_none(), "TRIM with a list of characters")?;
         let what =
             what.filter(|what| !matches!(&**what, ast::Expr::Identifier(name) if name.value == TRIM_DEFAULT));
@@ -168,7 +168,7 @@ impl Context<'_> {
         operand: Option<Box<ast::Expr>>,
         conditions: Vec<ast::CaseWhen>,
         otherwise: Option<Box<ast::Expr>>,
-    ) -> Result<Expr, Failure> {
+    ) -> Result<Expr, SqlFault> {
         let operand = operand.map(|operand| self.boxed(*operand)).transpose()?;
         let mut branches = Vec::with_capacity(conditions.len());
         for ast::CaseWhen { condition, result } in conditions {
@@ -178,7 +178,7 @@ impl Context<'_> {
         self.ordered(Expr::Case(operand, branches, otherwise))
     }
 
-    fn function(&mut self, function: ast::Function) -> Result<Expr, Failure> {
+    fn function(&mut self, function: ast::Function) -> Result<Expr, SqlFault> {
         let ast::Function {
             name,
             uses_odbc_syntax: _,
@@ -226,7 +226,7 @@ impl Context<'_> {
                 return Err(generic(format!("misuse of aggregate function {name}()")));
             }
             if is_distinct && is_all {
-                return Err(Failure::new(SYNTAX_NEAR, "Syntax error at line 1 near '*'"));
+                return Err(SqlFault::new(SYNTAX_NEAR, "Syntax error at line 1 near '*'"));
             }
             if is_distinct && arguments.len() > 1 {
                 return Err(generic("DISTINCT aggregates must have exactly one argument"));
@@ -253,12 +253,12 @@ impl Context<'_> {
 /// The function by which the rules of foreign keys make strings of bytes of their parameters.
 const TO_BYTES: &str = "bytes of a key";
 
-fn wrong_count(name: &str, expected: &str, count: usize) -> Failure {
+fn wrong_count(name: &str, expected: &str, count: usize) -> SqlFault {
     let text = format!("Wrong number of arguments is passed to {name}(): expected {expected}, got {count}");
-    Failure::new(FUNC_WRONG_ARG_COUNT, text)
+    SqlFault::new(FUNC_WRONG_ARG_COUNT, text)
 }
 
-fn call_of(name: &str, mut arguments: Vec<Expr>, context: &Context<'_>) -> Result<Expr, Failure> {
+fn call_of(name: &str, mut arguments: Vec<Expr>, context: &Context<'_>) -> Result<Expr, SqlFault> {
     let (function, expected) = function_of(name)?;
     if !expected.contains(&arguments.len()) {
         let expected = match function {
@@ -293,7 +293,7 @@ fn aggregate_of(name: &str) -> Option<AggregateKind> {
 }
 
 /// A function of one row, and the numbers of arguments that it takes.
-fn function_of(name: &str) -> Result<(Function, RangeInclusive<usize>), Failure> {
+fn function_of(name: &str) -> Result<(Function, RangeInclusive<usize>), SqlFault> {
     Ok(match name {
         "ABS" => (Function::Abs, 1..=1),
         "CHAR" => (Function::Char, 0..=usize::MAX),
@@ -328,19 +328,19 @@ fn function_of(name: &str) -> Result<(Function, RangeInclusive<usize>), Failure>
                  LENGTH, LIKELY, LOWER, NULLIF, POSITION, PRINTF, QUOTE, RANDOM, RANDOMBLOB, REPLACE, ROUND, SOUNDEX, SUBSTR, TRIM, TYPEOF, \
                  UNICODE, UPPER, ZEROBLOB, and COUNT, SUM, TOTAL, MIN, MAX, AVG, GROUP_CONCAT"
             );
-            return Err(Failure::new(NO_SUCH_FUNCTION, text));
+            return Err(SqlFault::new(NO_SUCH_FUNCTION, text));
         }
     })
 }
 
-fn too_large(number: impl std::fmt::Display) -> Failure {
+fn too_large(number: impl std::fmt::Display) -> SqlFault {
     let text = format!(
         "Integer literal {number} exceeds the supported range [-9223372036854775808, 18446744073709551615]"
     );
-    Failure::new(INTEGER_LIMIT, text)
+    SqlFault::new(INTEGER_LIMIT, text)
 }
 
-fn binary(op: &BinaryOperator, left: Box<Expr>, right: Box<Expr>) -> Result<Expr, Failure> {
+fn binary(op: &BinaryOperator, left: Box<Expr>, right: Box<Expr>) -> Result<Expr, SqlFault> {
     let comparison = match op {
         BinaryOperator::Eq => Some(Comparison::Equal),
         BinaryOperator::NotEq => Some(Comparison::NotEqual),
@@ -372,14 +372,14 @@ fn binary(op: &BinaryOperator, left: Box<Expr>, right: Box<Expr>) -> Result<Expr
 }
 
 /// A literal that stands alone.
-pub(super) fn literal_of(expr: ast::Expr) -> Result<Expr, Failure> {
+pub(super) fn literal_of(expr: ast::Expr) -> Result<Expr, SqlFault> {
     match expr {
         ast::Expr::Value(value) => literal(value.value),
         other => Err(unsupported(&format!("the literal {}", shortened(&other.to_string())))),
     }
 }
 
-fn literal(value: ast::Value) -> Result<Expr, Failure> {
+fn literal(value: ast::Value) -> Result<Expr, SqlFault> {
     Ok(Expr::Literal(match value {
         ast::Value::Null => Value::Nil,
         ast::Value::Boolean(value) => Value::Bool(value),

@@ -11,7 +11,7 @@ use sqlparser::ast::{self, SetExpr, Statement};
 use super::{Context, shortened, unsupported};
 use crate::parse::parse;
 use crate::tree::Expr;
-use crate::{Failure, strings};
+use crate::{SqlFault, strings};
 
 /// The fields of a space as its row of `_space` has them: a MessagePack array.
 fn definition_of_fields<'a>(space: &Space, store: &'a Store) -> Option<&'a [u8]> {
@@ -23,7 +23,7 @@ fn definition_of_fields<'a>(space: &Space, store: &'a Store) -> Option<&'a [u8]>
 }
 
 /// The values of fields that an INSERT does not name: expressions without columns, or `None` for NULL.
-pub(crate) fn defaults_of(space: &Space, store: &Store) -> Result<Vec<Option<Rc<Expr>>>, Failure> {
+pub(crate) fn defaults_of(space: &Space, store: &Store) -> Result<Vec<Option<Rc<Expr>>>, SqlFault> {
     const WORD: &[u8] = b"default";
     let count = space.format().fields().len();
     let bytes = definition_of_fields(space, store).unwrap_or_default();
@@ -44,7 +44,7 @@ pub(crate) fn defaults_of(space: &Space, store: &Store) -> Result<Vec<Option<Rc<
 }
 
 /// The expression of a default value.
-fn parsed_default(text: &str) -> Result<ast::Expr, Failure> {
+fn parsed_default(text: &str) -> Result<ast::Expr, SqlFault> {
     let wrong = || unsupported(&format!("the default value {}", shortened(text)));
     let parsed = parse(&format!("SELECT ({text})")).map_err(|_| wrong())?;
     let Statement::Query(query) = parsed.statement else { return Err(wrong()) };
@@ -56,7 +56,7 @@ fn parsed_default(text: &str) -> Result<ast::Expr, Failure> {
 }
 
 /// Refuses a default value that is no constant expression.
-pub(crate) fn check_default(text: &str) -> Result<(), Failure> {
+pub(crate) fn check_default(text: &str) -> Result<(), SqlFault> {
     match Context::constant(parsed_default(text)?)? {
         true => Ok(()),
         false => Err(unsupported("parameters in a default value")),
@@ -64,7 +64,7 @@ pub(crate) fn check_default(text: &str) -> Result<(), Failure> {
 }
 
 /// The fields of a space whose format names a collation, and the orders of their strings.
-pub(super) fn collated_fields(space: &Space, store: &Store) -> Result<Vec<(u32, strings::Order)>, Failure> {
+pub(super) fn collated_fields(space: &Space, store: &Store) -> Result<Vec<(u32, strings::Order)>, SqlFault> {
     const WORD: &[u8] = b"collation";
     let bytes = definition_of_fields(space, store).unwrap_or_default();
     // Most definitions have no collation, and then nothing is decoded.

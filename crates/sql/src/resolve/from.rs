@@ -6,7 +6,7 @@ use sqlparser::ast::{self, JoinConstraint, JoinOperator, ObjectName, TableFactor
 use super::names::Named;
 use super::queries::UNRESOLVED;
 use super::{Context, UNSUPPORTED, at_most, generic, name, none, simple_name, unsupported, views};
-use crate::Failure;
+use crate::SqlFault;
 use crate::query::{Origin, Source, Term, Wanted};
 use crate::resolve::names::NamedField;
 use crate::tree::{Comparison, Expr};
@@ -22,7 +22,7 @@ struct Item {
 }
 
 /// The name of a space that stands in a FROM, and its alias.
-pub(super) fn table_of(factor: TableFactor) -> Result<(String, Option<String>), Failure> {
+pub(super) fn table_of(factor: TableFactor) -> Result<(String, Option<String>), SqlFault> {
     let TableFactor::Table {
         name,
         alias,
@@ -44,22 +44,22 @@ pub(super) fn table_of(factor: TableFactor) -> Result<(String, Option<String>), 
     Ok((simple_name(&name)?, alias_of(alias)?))
 }
 
-fn alias_of(alias: Option<ast::TableAlias>) -> Result<Option<String>, Failure> {
+fn alias_of(alias: Option<ast::TableAlias>) -> Result<Option<String>, SqlFault> {
     let Some(ast::TableAlias { explicit: _, name: alias, columns, at }) = alias else { return Ok(None) };
     none(columns.is_empty() && at.is_none(), "an alias with columns")?;
     name(&alias).map(Some)
 }
 
 /// Refuses a space that SQL cannot read.
-pub(super) fn check_format(space: &Space) -> Result<(), Failure> {
+pub(super) fn check_format(space: &Space) -> Result<(), SqlFault> {
     if space.format().fields().is_empty() {
-        return Err(Failure::new(UNSUPPORTED, "SQL does not support space without format"));
+        return Err(SqlFault::new(UNSUPPORTED, "SQL does not support space without format"));
     }
     Ok(())
 }
 
 /// The sources of a FROM in its order, with their joins.
-fn items_of(from: Vec<ast::TableWithJoins>) -> Result<Vec<Item>, Failure> {
+fn items_of(from: Vec<ast::TableWithJoins>) -> Result<Vec<Item>, SqlFault> {
     let mut items = Vec::new();
     for table in from {
         add_items(table, &mut items)?;
@@ -68,7 +68,7 @@ fn items_of(from: Vec<ast::TableWithJoins>) -> Result<Vec<Item>, Failure> {
     Ok(items)
 }
 
-fn add_items(table: ast::TableWithJoins, items: &mut Vec<Item>) -> Result<(), Failure> {
+fn add_items(table: ast::TableWithJoins, items: &mut Vec<Item>) -> Result<(), SqlFault> {
     let ast::TableWithJoins { relation, joins } = table;
     add_item(relation, false, JoinConstraint::None, items)?;
     for ast::Join { relation, global, join_operator } in joins {
@@ -78,7 +78,7 @@ fn add_items(table: ast::TableWithJoins, items: &mut Vec<Item>) -> Result<(), Fa
             JoinOperator::Left(on) | JoinOperator::LeftOuter(on) => (true, on),
             JoinOperator::Right(_) | JoinOperator::RightOuter(_) | JoinOperator::FullOuter(_) => {
                 let text = "Tarantool does not support RIGHT and FULL OUTER JOINs";
-                return Err(Failure::new(UNSUPPORTED, text));
+                return Err(SqlFault::new(UNSUPPORTED, text));
             }
             _ => return Err(unsupported("such a JOIN")),
         };
@@ -92,7 +92,7 @@ fn add_item(
     is_outer: bool,
     constraint: JoinConstraint,
     items: &mut Vec<Item>,
-) -> Result<(), Failure> {
+) -> Result<(), SqlFault> {
     let TableFactor::NestedJoin { table_with_joins, alias } = factor else {
         items.push(Item { factor, is_outer, constraint });
         return Ok(());
@@ -122,7 +122,7 @@ impl Context<'_> {
     pub(super) fn join(
         &mut self,
         from: Vec<ast::TableWithJoins>,
-    ) -> Result<(Vec<Source>, Vec<Term>), Failure> {
+    ) -> Result<(Vec<Source>, Vec<Term>), SqlFault> {
         let items = items_of(from)?;
         let (mut sources, mut named, mut constraints) = (Vec::new(), Vec::new(), Vec::new());
         let mut outer = Vec::new();
@@ -175,7 +175,7 @@ impl Context<'_> {
     }
 
     /// The number of the query that WITH has given a name to, or of a view; `None` for the name of a space.
-    fn query_named(&mut self, name: &str) -> Result<Option<usize>, Failure> {
+    fn query_named(&mut self, name: &str) -> Result<Option<usize>, SqlFault> {
         if let Some(&(_, number)) = self.named_queries.iter().rfind(|(known, _)| known == name) {
             if number == UNRESOLVED {
                 return Err(generic(format!("circular reference: {name}")));
@@ -197,7 +197,7 @@ impl Context<'_> {
         number: usize,
         is_outer: bool,
         outer: &mut Vec<u32>,
-    ) -> Result<u32, Failure> {
+    ) -> Result<u32, SqlFault> {
         let names = self.names()?;
         if !is_outer {
             names.derive(number);
@@ -212,7 +212,7 @@ impl Context<'_> {
         names.add_slot(fields)
     }
 
-    fn using(&mut self, place: usize, columns: &[ObjectName]) -> Result<Option<Expr>, Failure> {
+    fn using(&mut self, place: usize, columns: &[ObjectName]) -> Result<Option<Expr>, SqlFault> {
         let mut all = None;
         for column in columns {
             let column = simple_name(column)?;
@@ -225,7 +225,7 @@ impl Context<'_> {
         Ok(all)
     }
 
-    fn natural(&mut self, place: usize) -> Result<Option<Expr>, Failure> {
+    fn natural(&mut self, place: usize) -> Result<Option<Expr>, SqlFault> {
         let names = self.names()?;
         let slot = names.sources()[place].slot;
         let fields: Vec<String> = names.fields(slot).iter().map(|field| field.name.clone()).collect();
@@ -239,7 +239,7 @@ impl Context<'_> {
     }
 
     /// Equality of a column of a source with that of the first source before that has it; `None` if one of them has it not.
-    fn merged(&mut self, place: usize, column: &str) -> Result<Option<Expr>, Failure> {
+    fn merged(&mut self, place: usize, column: &str) -> Result<Option<Expr>, SqlFault> {
         let names = self.names()?;
         let own = names.sources()[place].slot;
         let Some(field) = names.field_number(own, column) else { return Ok(None) };

@@ -7,7 +7,7 @@ use sqlparser::ast::{Statement, With};
 
 use super::names::{Catalog, Named, Names, has_query};
 use super::{Context, delete_of, generic, unsupported};
-use crate::Failure;
+use crate::SqlFault;
 use crate::changes::{self, InsertParts, Updated, insert_parts_of};
 use crate::query::{General, GeneralChange, Joined, Origin, Part, Query, Source, Wanted};
 use crate::tree::{Body, Column, Expr, Plan, Select};
@@ -17,7 +17,7 @@ pub(super) fn plan_of(
     with: Option<With>,
     parameters: &[String],
     catalog: &Catalog<'_>,
-) -> Result<Plan, Failure> {
+) -> Result<Plan, SqlFault> {
     let store = catalog.store;
     let (context, root, target, change) = match statement {
         Statement::Query(query) => {
@@ -65,7 +65,7 @@ pub(super) fn plan_of(
 /// Names, the query, the space that is changed, and the change.
 type Changed<'a> = (Context<'a>, Query, u32, Option<GeneralChange>);
 
-fn insert_of<'a>(insert: sqlparser::ast::Insert, catalog: &'a Catalog<'a>) -> Result<Changed<'a>, Failure> {
+fn insert_of<'a>(insert: sqlparser::ast::Insert, catalog: &'a Catalog<'a>) -> Result<Changed<'a>, SqlFault> {
     let InsertParts { context: target, written, has_columns, source, conflict } =
         insert_parts_of(insert, catalog.store)?;
     let space = target.space.ok_or_else(|| unsupported("such an INSERT"))?;
@@ -87,7 +87,7 @@ fn changed<'a>(
     selection: Option<sqlparser::ast::Expr>,
     values: Vec<Expr>,
     change: GeneralChange,
-) -> Result<Changed<'a>, Failure> {
+) -> Result<Changed<'a>, SqlFault> {
     let space = context.space.map(Space::id).ok_or_else(|| unsupported("such a change"))?;
     let filter = selection.map(|filter| context.expression(filter)).transpose()?;
     let names = context.names()?;
@@ -116,7 +116,7 @@ fn changed<'a>(
 impl<'a> Context<'a> {
     /// Lets expressions of a change of one space have subqueries, also of the queries that WITH names. A view has the rows of its
     /// query.
-    pub(crate) fn open(&mut self, catalog: &'a Catalog<'a>, with: Option<With>) -> Result<(), Failure> {
+    pub(crate) fn open(&mut self, catalog: &'a Catalog<'a>, with: Option<With>) -> Result<(), SqlFault> {
         let space = self.space.ok_or_else(|| generic("no space to change"))?;
         self.names = Some(Names::new(catalog));
         with.map_or(Ok(()), |with| self.name_queries(with))?;

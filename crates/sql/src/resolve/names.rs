@@ -13,7 +13,7 @@ use super::{CANT_RESOLVE_FIELD, NO_SUCH_FIELD_NAME, generic, no_such_space};
 use crate::query::{Joined, Part, Query, SetOperation, Term};
 use crate::strings;
 use crate::tree::{Column, Expr};
-use crate::{Asker, Error, Failure};
+use crate::{Asker, Error, SqlFault};
 
 /// Sources of a statement and of its subqueries together: each may keep some rows in memory.
 const MAX_SOURCES: usize = 256;
@@ -38,17 +38,17 @@ impl<'a> Catalog<'a> {
     }
 
     /// A space that the user may read.
-    pub(crate) fn space(&self, name: &str) -> Result<&'a Space, Failure> {
+    pub(crate) fn space(&self, name: &str) -> Result<&'a Space, SqlFault> {
         let Some(space) = self.store.space_by_name(name) else { return Err(no_such_space(name)) };
         if let Err(error) = crate::check_access(self.store, self.asker, space, Access::READ) {
             self.denied.replace(Some(error));
-            return Err(Failure::new(0, "the space must not be read"));
+            return Err(SqlFault::new(0, "the space must not be read"));
         }
         Ok(space)
     }
 
     /// The error of a statement that failed.
-    pub(crate) fn error(&self, failure: Failure) -> Error {
+    pub(crate) fn error(&self, failure: SqlFault) -> Error {
         self.denied.take().unwrap_or(Error::Statement(failure))
     }
 }
@@ -131,7 +131,7 @@ impl<'a> Names<'a> {
     }
 
     /// A new slot with these fields.
-    pub(crate) fn add_slot(&mut self, list: Vec<NamedField>) -> Result<u32, Failure> {
+    pub(crate) fn add_slot(&mut self, list: Vec<NamedField>) -> Result<u32, SqlFault> {
         if self.fields.len() >= MAX_SOURCES {
             return Err(generic(format!("a statement may have {MAX_SOURCES} sources in all FROM clauses")));
         }
@@ -144,7 +144,7 @@ impl<'a> Names<'a> {
     }
 
     /// A slot for the rows of a space.
-    pub(crate) fn add_space(&mut self, space: &Space) -> Result<u32, Failure> {
+    pub(crate) fn add_space(&mut self, space: &Space) -> Result<u32, SqlFault> {
         let collated = collated_fields(space, self.catalog.store)?;
         let fields = (0..).zip(space.format().fields()).map(|(number, field)| NamedField {
             name: field.name.clone(),
@@ -259,7 +259,7 @@ impl<'a> Names<'a> {
     }
 
     /// The field that a name means; `alias` is the name of its source.
-    pub(crate) fn find(&mut self, alias: Option<&str>, name: &str) -> Result<Expr, Failure> {
+    pub(crate) fn find(&mut self, alias: Option<&str>, name: &str) -> Result<Expr, SqlFault> {
         for depth in (self.base..self.scopes.len()).rev() {
             let scope = &self.scopes[depth];
             let mut found = None;
@@ -286,8 +286,8 @@ impl<'a> Names<'a> {
             }
         }
         Err(match alias {
-            None => Failure::new(CANT_RESOLVE_FIELD, format!("Can’t resolve field '{name}'")),
-            Some(alias) => Failure::new(
+            None => SqlFault::new(CANT_RESOLVE_FIELD, format!("Can’t resolve field '{name}'")),
+            Some(alias) => SqlFault::new(
                 NO_SUCH_FIELD_NAME,
                 format!("Field '{name}' was not found in space '{alias}' format"),
             ),
@@ -327,7 +327,7 @@ impl<'a> Names<'a> {
     }
 }
 
-pub(crate) fn ambiguous(alias: Option<&str>, name: &str) -> Failure {
+pub(crate) fn ambiguous(alias: Option<&str>, name: &str) -> SqlFault {
     let alias = alias.map_or(String::new(), |alias| format!("{alias}."));
     generic(format!("ambiguous column name: {alias}{name}"))
 }

@@ -9,7 +9,7 @@ use sqlparser::ast::{self, ObjectName};
 use super::explain::{UNKEPT, constant_rows};
 use super::names::Catalog;
 use super::{function_name, unsupported};
-use crate::Failure;
+use crate::SqlFault;
 use crate::rewrite::PRAGMA_SEPARATOR;
 use crate::tree::Plan;
 
@@ -67,14 +67,14 @@ pub(super) fn plan_of(
     name: &ObjectName,
     argument: Option<&ast::Value>,
     catalog: &Catalog<'_>,
-) -> Result<Plan, Failure> {
+) -> Result<Plan, SqlFault> {
     let name = function_name(name)?;
     let upper = name.to_uppercase();
     let Some((known, columns)) = PRAGMAS.iter().find(|(known, _)| *known == upper) else {
         if upper == "STATS" {
             return Err(unsupported("PRAGMA STATS"));
         }
-        return Err(Failure::new(NO_SUCH_PRAGMA, format!("Pragma '{name}' does not exist")));
+        return Err(SqlFault::new(NO_SUCH_PRAGMA, format!("Pragma '{name}' does not exist")));
     };
     let argument = match argument {
         Some(ast::Value::SingleQuotedString(text)) => text.as_str(),

@@ -11,7 +11,7 @@ use super::names::{Names, has_query};
 use super::select::{Clauses, bounds_of, clauses_of, parts_of};
 use super::types::type_of;
 use super::{Context, MAX_VALUES, at_most, generic, name, none, unsupported};
-use crate::Failure;
+use crate::SqlFault;
 use crate::parse::COMPOUNDS;
 use crate::query::{Joined, Part, Query, SetOperation, Wanted};
 use crate::strings;
@@ -31,12 +31,12 @@ type Resolved = (Part, Vec<Column>, Vec<u32>);
 
 impl<'a> Context<'a> {
     /// The names of a statement of several sources.
-    pub(super) fn names(&mut self) -> Result<&mut Names<'a>, Failure> {
+    pub(super) fn names(&mut self) -> Result<&mut Names<'a>, SqlFault> {
         self.names.as_mut().ok_or_else(|| unsupported("a subquery"))
     }
 
     /// An expression that is made of a subquery.
-    pub(super) fn queried(&mut self, expr: ast::Expr) -> Result<Expr, Failure> {
+    pub(super) fn queried(&mut self, expr: ast::Expr) -> Result<Expr, SqlFault> {
         let (expr, is_negated) = match expr {
             ast::Expr::Subquery(query) => (Expr::Scalar(self.subquery(*query, Wanted::Scalar)?), false),
             ast::Expr::Exists { subquery, negated } => {
@@ -58,7 +58,7 @@ impl<'a> Context<'a> {
     }
 
     /// Resolves a subquery. Returns its number.
-    pub(super) fn subquery(&mut self, query: ast::Query, wanted: Wanted) -> Result<usize, Failure> {
+    pub(super) fn subquery(&mut self, query: ast::Query, wanted: Wanted) -> Result<usize, SqlFault> {
         self.names()?;
         let aggregates = std::mem::take(&mut self.aggregates);
         let aliases = std::mem::take(&mut self.aliases.columns);
@@ -72,7 +72,7 @@ impl<'a> Context<'a> {
             let text = format!(
                 "Unequal number of entries in row expression: left side has {left}, but right side - {right}"
             );
-            return Err(Failure::new(COLUMN_COUNT, text));
+            return Err(SqlFault::new(COLUMN_COUNT, text));
         }
         let names = self.names()?;
         names.read(&query.slots);
@@ -81,7 +81,7 @@ impl<'a> Context<'a> {
     }
 
     /// Resolves a query.
-    pub(crate) fn query(&mut self, query: ast::Query, wanted: Wanted) -> Result<Query, Failure> {
+    pub(crate) fn query(&mut self, query: ast::Query, wanted: Wanted) -> Result<Query, SqlFault> {
         let (body, Clauses { with, order, limit }) = clauses_of(query)?;
         let Some(with) = with else { return self.query_of_parts(body, order, limit, wanted) };
         let known = self.named_queries.len();
@@ -92,7 +92,7 @@ impl<'a> Context<'a> {
     }
 
     /// Resolves the queries of a WITH. Each is one query, whose rows all sources of its name share.
-    pub(super) fn name_queries(&mut self, with: ast::With) -> Result<(), Failure> {
+    pub(super) fn name_queries(&mut self, with: ast::With) -> Result<(), SqlFault> {
         let ast::With { with_token: _, recursive: _, cte_tables } = with;
         let mut names = HashSet::new();
         for cte in &cte_tables {
@@ -127,7 +127,7 @@ impl<'a> Context<'a> {
         order: Vec<ast::OrderByExpr>,
         limit: Option<ast::LimitClause>,
         wanted: Wanted,
-    ) -> Result<Query, Failure> {
+    ) -> Result<Query, SqlFault> {
         let mut parts = Vec::new();
         flatten(body, SetOperation::UnionAll, &mut parts)?;
         at_most(MAX_PARTS, COMPOUNDS, parts.len())?;
@@ -175,7 +175,7 @@ impl<'a> Context<'a> {
         Ok(Query { others, order, limit, offset, ..Query::of_part(wanted, first, columns, slots) })
     }
 
-    pub(super) fn part(&mut self, part: SetExpr) -> Result<Resolved, Failure> {
+    pub(super) fn part(&mut self, part: SetExpr) -> Result<Resolved, SqlFault> {
         match part {
             SetExpr::Select(select) => self.select(*select, Vec::new(), None),
             SetExpr::Values(values) => self.values(values),
@@ -183,7 +183,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    fn values(&mut self, values: ast::Values) -> Result<Resolved, Failure> {
+    fn values(&mut self, values: ast::Values) -> Result<Resolved, SqlFault> {
         none(!values.explicit_row && !values.value_keyword, "such VALUES")?;
         // Its expressions may read the queries around it, which this scope notes.
         self.names()?.push(Vec::new(), Vec::new());
@@ -208,7 +208,7 @@ impl<'a> Context<'a> {
                 expr: Rc::new(expr.clone()),
             })
         });
-        let columns = columns.collect::<Result<_, Failure>>()?;
+        let columns = columns.collect::<Result<_, SqlFault>>()?;
         let slots = self.names()?.pop();
         Ok((Part::Values(rows), columns, slots))
     }
@@ -218,7 +218,7 @@ impl<'a> Context<'a> {
         select: ast::Select,
         order: Vec<ast::OrderByExpr>,
         limit: Option<ast::LimitClause>,
-    ) -> Result<Resolved, Failure> {
+    ) -> Result<Resolved, SqlFault> {
         let aggregates = std::mem::take(&mut self.aggregates);
         let may_aggregate = std::mem::replace(&mut self.may_aggregate, false);
         let (from, parts) = parts_of(select)?;
@@ -237,7 +237,7 @@ impl<'a> Context<'a> {
     }
 }
 
-pub(super) fn wrong_number_of_columns(operation: SetOperation) -> Failure {
+pub(super) fn wrong_number_of_columns(operation: SetOperation) -> SqlFault {
     let word = match operation {
         SetOperation::UnionAll => "UNION ALL",
         SetOperation::Union => "UNION",
@@ -267,7 +267,7 @@ fn flatten(
     body: SetExpr,
     operation: SetOperation,
     parts: &mut Vec<(SetOperation, SetExpr)>,
-) -> Result<(), Failure> {
+) -> Result<(), SqlFault> {
     let SetExpr::SetOperation { left, op, set_quantifier, right } = body else {
         parts.push((operation, body));
         return Ok(());
@@ -291,7 +291,7 @@ impl Context<'_> {
         term: ast::OrderByExpr,
         columns: &[Column],
         names: &[Vec<String>],
-    ) -> Result<(u32, bool, strings::Order), Failure> {
+    ) -> Result<(u32, bool, strings::Order), SqlFault> {
         let (mut expr, descending) = super::select::direction_of(term)?;
         let mut given = None;
         if let ast::Expr::Collate { expr: inner, collation } = expr {

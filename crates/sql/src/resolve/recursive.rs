@@ -7,12 +7,12 @@ use sqlparser::ast::{self, SetExpr, TableFactor};
 use super::queries::wrong_number_of_columns;
 use super::select::{Clauses, bounds_of, clauses_of};
 use super::{Context, generic, name, none, simple_name};
-use crate::Failure;
+use crate::SqlFault;
 use crate::query::{Query, Recursion, SetOperation, Wanted};
 
 impl Context<'_> {
     /// Resolves a query of WITH that reads its own rows. Returns its number; `None` for any other query.
-    pub(super) fn recursive(&mut self, own: &str, cte: &ast::Cte) -> Result<Option<usize>, Failure> {
+    pub(super) fn recursive(&mut self, own: &str, cte: &ast::Cte) -> Result<Option<usize>, SqlFault> {
         let Some(direct) = reads_itself(own, &cte.query) else { return Ok(None) };
         let (body, Clauses { with, order, limit }) = clauses_of((*cte.query).clone())?;
         let SetExpr::SetOperation { left, right, set_quantifier, .. } = body else { return Ok(None) };
@@ -53,7 +53,7 @@ impl Context<'_> {
         own: &str,
         aliases: &[ast::TableAliasColumnDef],
         query: &mut Query,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SqlFault> {
         let columns = &mut query.columns;
         if !aliases.is_empty() && aliases.len() != columns.len() {
             let (count, wanted) = (columns.len(), aliases.len());

@@ -4,7 +4,7 @@ use sqlparser::ast::Ident;
 use sqlparser::tokenizer::Location;
 
 use super::shortened;
-use crate::Failure;
+use crate::SqlFault;
 
 /// `ER_SQL_KEYWORD_IS_RESERVED` of Tarantool 2.6.
 const KEYWORD_IS_RESERVED: u32 = 183;
@@ -181,12 +181,12 @@ const RESERVED: [&str; 167] = [
 ];
 
 /// Refuses a name that is a reserved word.
-pub(super) fn check(ident: &Ident, upper: &str) -> Result<(), Failure> {
+pub(super) fn check(ident: &Ident, upper: &str) -> Result<(), SqlFault> {
     refused(&ident.value, upper, ident.span.start).map_or(Ok(()), Err)
 }
 
 /// The error of a word without quotes that does not belong where it stands; `None` for a word that may be a name.
-pub(crate) fn refused(word: &str, upper: &str, at: Location) -> Option<Failure> {
+pub(crate) fn refused(word: &str, upper: &str, at: Location) -> Option<SqlFault> {
     RESERVED.binary_search(&upper).ok()?;
     let (line, column) = (at.line.max(1), at.column.max(1));
     let word = shortened(word);
@@ -194,5 +194,5 @@ pub(crate) fn refused(word: &str, upper: &str, at: Location) -> Option<Failure> 
         "At line {line} at or near position {column}: keyword '{word}' is reserved. Please use double quotes if '{word}' is an \
          identifier."
     );
-    Some(Failure::new(KEYWORD_IS_RESERVED, text))
+    Some(SqlFault::new(KEYWORD_IS_RESERVED, text))
 }

@@ -12,13 +12,13 @@ use super::types::type_of;
 use super::{Context, MAX_COLUMNS, at_most, generic, name, no_such_space, none, simple_name, unsupported};
 use crate::parse::near;
 use crate::tree::{Column, Expr, Order, Select};
-use crate::{Failure, strings, value};
+use crate::{SqlFault, strings, value};
 
 /// SELECT from one space at most.
 pub(super) fn query_of(
     query: ast::Query,
     store: &Store,
-) -> Result<(Context<'_>, Option<Expr>, Select), Failure> {
+) -> Result<(Context<'_>, Option<Expr>, Select), SqlFault> {
     let (body, Clauses { with, order, limit }) = clauses_of(query)?;
     none(with.is_none(), "such a WITH")?;
     let SetExpr::Select(select) = body else {
@@ -38,7 +38,7 @@ pub(super) struct Clauses {
     pub(super) limit: Option<ast::LimitClause>,
 }
 
-pub(super) fn clauses_of(query: ast::Query) -> Result<(SetExpr, Clauses), Failure> {
+pub(super) fn clauses_of(query: ast::Query) -> Result<(SetExpr, Clauses), SqlFault> {
     let ast::Query {
         with,
         body,
@@ -66,7 +66,7 @@ pub(super) fn clauses_of(query: ast::Query) -> Result<(SetExpr, Clauses), Failur
 }
 
 /// LIMIT and OFFSET.
-pub(super) fn bounds_of(clause: Option<ast::LimitClause>) -> Result<(Option<Expr>, Option<Expr>), Failure> {
+pub(super) fn bounds_of(clause: Option<ast::LimitClause>) -> Result<(Option<Expr>, Option<Expr>), SqlFault> {
     let (limit, offset) = match clause {
         None => (None, None),
         Some(ast::LimitClause::OffsetCommaLimit { offset, limit }) => (Some(limit), Some(offset)),
@@ -95,7 +95,7 @@ impl Context<'_> {
         parts: Parts,
         order_by: Vec<ast::OrderByExpr>,
         limit: Option<ast::LimitClause>,
-    ) -> Result<(Option<Expr>, Select), Failure> {
+    ) -> Result<(Option<Expr>, Select), SqlFault> {
         let Parts { selection, projection, distinct, groups, having } = parts;
         self.may_aggregate = true;
         let mut columns = Columns::default();
@@ -130,7 +130,7 @@ impl Context<'_> {
         having: Option<ast::Expr>,
         columns: &[Column],
         is_one_group: bool,
-    ) -> Result<Option<Expr>, Failure> {
+    ) -> Result<Option<Expr>, SqlFault> {
         let Some(having) = having else { return Ok(None) };
         let used = self.aliases.used;
         let having = self.expression(having)?;
@@ -159,7 +159,7 @@ pub(super) struct Parts {
 }
 
 /// FROM and the other parts of a SELECT.
-pub(super) fn parts_of(select: ast::Select) -> Result<(Vec<ast::TableWithJoins>, Parts), Failure> {
+pub(super) fn parts_of(select: ast::Select) -> Result<(Vec<ast::TableWithJoins>, Parts), SqlFault> {
     let ast::Select {
         select_token: _,
         optimizer_hints,
@@ -220,7 +220,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn add(&mut self, column: Column) -> Result<(), Failure> {
+    fn add(&mut self, column: Column) -> Result<(), SqlFault> {
         at_most(MAX_COLUMNS, "The number of columns in result set", self.list.len() + 1)?;
         self.unnamed += usize::from(column.name.starts_with("COLUMN_"));
         self.by_name.entry(column.name.clone()).or_insert(self.list.len());
@@ -229,7 +229,7 @@ impl Columns {
     }
 }
 
-fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Columns) -> Result<(), Failure> {
+fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Columns) -> Result<(), SqlFault> {
     let is_qualified = matches!(item, SelectItem::UnnamedExpr(ast::Expr::CompoundIdentifier(_)));
     let (expr, alias) = match item {
         SelectItem::UnnamedExpr(expr) => (expr, None),
@@ -281,12 +281,12 @@ fn add_column(item: SelectItem, context: &mut Context<'_>, columns: &mut Columns
     columns.add(Column { name, ty, is_aggregate, order, expr: Rc::new(expr) })
 }
 
-fn add_all(context: &Context<'_>, columns: &mut Columns) -> Result<(), Failure> {
+fn add_all(context: &Context<'_>, columns: &mut Columns) -> Result<(), SqlFault> {
     if context.names.as_ref().is_some_and(|names| !names.sources().is_empty()) {
         return add_all_of(context, None, columns);
     }
     let Some(space) = context.space else {
-        return Err(Failure::new(181, "Failed to expand '*' in SELECT statement without FROM clause"));
+        return Err(SqlFault::new(181, "Failed to expand '*' in SELECT statement without FROM clause"));
     };
     for (number, field) in (0..).zip(space.format().fields()) {
         columns.add(Column {
@@ -301,7 +301,7 @@ fn add_all(context: &Context<'_>, columns: &mut Columns) -> Result<(), Failure> 
 }
 
 /// The columns of all sources, or of one by its name.
-fn add_all_of(context: &Context<'_>, alias: Option<&str>, columns: &mut Columns) -> Result<(), Failure> {
+fn add_all_of(context: &Context<'_>, alias: Option<&str>, columns: &mut Columns) -> Result<(), SqlFault> {
     let Some(names) = &context.names else { return Ok(()) };
     let is_wanted = |source: &&Named| alias.is_none_or(|alias| source.alias == alias);
     let mut seen = HashSet::new();
@@ -336,7 +336,7 @@ pub(super) fn column_at<'a>(
     place: usize,
     number: u64,
     columns: &'a [Column],
-) -> Result<&'a Column, Failure> {
+) -> Result<&'a Column, SqlFault> {
     let column = usize::try_from(number).ok().and_then(|number| columns.get(number.checked_sub(1)?));
     column.ok_or_else(|| {
         generic(format!(
@@ -353,7 +353,7 @@ fn group_of(
     term: ast::Expr,
     (columns, by_name): (&[Column], &HashMap<String, usize>),
     context: &mut Context<'_>,
-) -> Result<(Rc<Expr>, strings::Order), Failure> {
+) -> Result<(Rc<Expr>, strings::Order), SqlFault> {
     let refused = || generic("aggregate functions are not allowed in the GROUP BY clause");
     let by_alias = match &term {
         ast::Expr::Identifier(ident) if context.column_of_source(ident).is_err() => {
@@ -382,7 +382,7 @@ fn group_of(
 }
 
 /// A term of ORDER BY, and whether it descends.
-pub(super) fn direction_of(term: ast::OrderByExpr) -> Result<(ast::Expr, bool), Failure> {
+pub(super) fn direction_of(term: ast::OrderByExpr) -> Result<(ast::Expr, bool), SqlFault> {
     let ast::OrderByExpr { expr, options: ast::OrderByOptions { sort, nulls_first }, with_fill } = term;
     none(with_fill.is_none() && nulls_first.is_none(), "NULLS FIRST and NULLS LAST")?;
     match sort {
@@ -397,7 +397,7 @@ fn order_of(
     term: ast::OrderByExpr,
     (columns, by_name): (&[Column], &HashMap<String, usize>),
     context: &mut Context<'_>,
-) -> Result<Order, Failure> {
+) -> Result<Order, SqlFault> {
     let (mut expr, descending) = direction_of(term)?;
     let mut given = None;
     if let ast::Expr::Collate { expr: inner, collation } = expr {

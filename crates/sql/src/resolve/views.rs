@@ -15,7 +15,7 @@ use super::{Context, generic, name, none, simple_name, unsupported};
 use crate::define::Field;
 use crate::parse::{MAX_DEPTH, Parsed, parse};
 use crate::query::Wanted;
-use crate::{Failure, strings};
+use crate::{SqlFault, strings};
 
 /// `ER_CREATE_SPACE` of Tarantool 2.6.
 const CREATE_SPACE: u32 = 9;
@@ -48,7 +48,7 @@ pub(crate) fn text_of(space: &Space, store: &Store) -> Option<String> {
 ///
 /// # Errors
 /// A clause that is not supported.
-pub(crate) fn view_of(view: ast::CreateView) -> Result<View, Failure> {
+pub(crate) fn view_of(view: ast::CreateView) -> Result<View, SqlFault> {
     let ast::CreateView {
         or_alter,
         or_replace,
@@ -92,9 +92,9 @@ pub(crate) fn fields_of(
     view: View,
     has_parameters: bool,
     catalog: &Catalog<'_>,
-) -> Result<Vec<Field>, Failure> {
+) -> Result<Vec<Field>, SqlFault> {
     let wrong = |reason: &str| {
-        Failure::new(CREATE_SPACE, format!("Failed to create space '{}': {reason}", view.name))
+        SqlFault::new(CREATE_SPACE, format!("Failed to create space '{}': {reason}", view.name))
     };
     if has_parameters {
         return Err(wrong("parameters are not allowed in views"));
@@ -123,7 +123,7 @@ pub(crate) fn fields_of(
 
 impl Context<'_> {
     /// Resolves the query of a view. Returns its number.
-    pub(super) fn view(&mut self, space: &Space, text: &str) -> Result<usize, Failure> {
+    pub(super) fn view(&mut self, space: &Space, text: &str) -> Result<usize, SqlFault> {
         let damaged = || generic(format!("the text of view '{}' is no CREATE VIEW", space.name()));
         let Parsed { statement, depth, .. } = parse(text)?;
         let Statement::CreateView(view) = statement else { return Err(damaged()) };

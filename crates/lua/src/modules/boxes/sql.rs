@@ -59,8 +59,8 @@ impl From<sql::Error> for Error {
     }
 }
 
-impl From<sql::Failure> for Error {
-    fn from(failure: sql::Failure) -> Error {
+impl From<sql::SqlFault> for Error {
+    fn from(failure: sql::SqlFault) -> Error {
         Error::Box { code: failure.code, message: failure.message }
     }
 }
