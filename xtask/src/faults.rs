@@ -163,11 +163,11 @@ impl Finding {
 mod tests {
     use super::*;
 
+    /// Whether the patches fit is the affair of `tidy`.
     #[test]
-    fn every_patch_says_what_it_does_and_fits() {
+    fn every_patch_says_what_it_does() {
         let faults = all().unwrap();
         assert!(faults.len() >= 10, "{faults:?}");
-        assert_eq!(unfit().unwrap(), []);
     }
 
     #[test]

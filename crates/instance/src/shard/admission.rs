@@ -466,12 +466,21 @@ fn rebuilding_error() -> ErrorObject {
 }
 
 /// The name of the kind of error (field `name` of the error object) of a request that was not executed, because another member of
-/// the group is about to lead.
+/// the group is about to lead, or leads.
 pub const HANDING_OVER: &str = "HANDING_OVER";
 
-/// The answer to a change while another member is about to lead, and to requests that came to a member which leads no more.
+/// The answer to a change while another member is about to lead.
 pub(crate) fn handing_over_error() -> ErrorObject {
-    let message = "Can't modify data because this instance hands its group over to another one. Nothing was done: repeat the request";
+    not_executed("Can't modify data because this instance hands its group over to another one")
+}
+
+/// The answer to any request that a member has passed on to one that leads no more.
+pub(crate) fn leads_no_more_error() -> ErrorObject {
+    not_executed("This instance leads its group no more")
+}
+
+fn not_executed(why: &str) -> ErrorObject {
+    let message = format!("{why}. Nothing was done: repeat the request");
     wire_error::named(ErrorObject::client(ErrorCode::Readonly, message), Some(HANDING_OVER))
 }
 

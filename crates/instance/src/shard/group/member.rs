@@ -3,7 +3,7 @@
 use super::Followed;
 use crate::Result;
 use crate::shard::Shard;
-use crate::shard::admission::handing_over_error;
+use crate::shard::admission::leads_no_more_error;
 use lycosa_replication::applier::Row;
 
 impl Shard {
@@ -54,7 +54,7 @@ impl Shard {
     /// leader: it may have connected while this one led, and have asked when it led no more.
     #[inline]
     pub(crate) fn check_leads(&self) -> Result<()> {
-        if self.data.journaling.confirms_reads() { Ok(()) } else { Err(handing_over_error()) }
+        if self.data.journaling.confirms_reads() { Ok(()) } else { Err(leads_no_more_error()) }
     }
 
     /// The member follows: it takes no writes.
