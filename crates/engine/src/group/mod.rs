@@ -7,6 +7,7 @@
 //! | [`disk`] | [`GroupDisk`]: its log and its snapshots; may be a thread beside the loop |
 //! | [`entry`] | what an entry of the log holds: rows, and where their transactions end |
 //! | [`folder`] | a data folder becomes a member's, is opened, and becomes a single server's again |
+//! | [`relay`] | the requests of a member's client, passed on to the leader |
 //! | [`transfer`] | the file of a snapshot for a member far behind |
 //!
 //! # Who calls what
@@ -41,13 +42,14 @@
 //! [`in_replicaset`](lycosa_queue::Configuration::in_replicaset): sessions are rows that are logged. Changes of owners, two in each
 //! cycle of a task, travel beside the rows of an entry from [`OWNERS_LEVEL`] on, and before as rows.
 //!
-//! Absent: sockets, secrets, threads, the clock, and forwarding of requests to the leader.
+//! Absent: sockets, secrets, threads, the clock.
 
 pub mod data;
 pub mod disk;
 pub mod entry;
 pub mod folder;
 pub mod journal;
+pub mod relay;
 pub mod transfer;
 
 pub use data::{OpenError, Told};

@@ -15,6 +15,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use lycosa_engine::group::relay::outcome_unknown;
 use lycosa_instance::{HANDING_OVER, Once, TokenDigest};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_tuple::mp::Reader as Values;
@@ -22,7 +23,7 @@ use lycosa_tuple::value::Value;
 use tokio::io::AsyncReadExt;
 use tokio::task::spawn_local;
 
-use super::clients::{LATE_ANSWERS, LEADERLESS, are_elsewhere, no_leader, outcome_unknown};
+use super::clients::{LATE_ANSWERS, LEADERLESS, are_elsewhere, no_leader};
 use super::handshake::{Purpose, frame, next_frame, read_frame, send_frame};
 use super::member::{Member, Place};
 use super::port::Visit;

@@ -81,7 +81,8 @@ pub(super) enum Ask {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) node: NodeId,
-    pub(super) slot: ConnectionSlot,
+    /// None: the node passes the requests on.
+    pub(super) slot: Option<ConnectionSlot>,
     /// The node led when the request under way was sent, and the request is its first since.
     pub(super) led: bool,
     /// The node's reign when the request under way was sent.
@@ -96,7 +97,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(node: NodeId, slot: ConnectionSlot, is_forwarded: bool) -> Self {
+    pub(super) fn new(node: NodeId, slot: Option<ConnectionSlot>, is_forwarded: bool) -> Self {
         Self {
             node,
             slot,
@@ -104,10 +105,15 @@ impl Connection {
             asked: None,
             asked_at: 0,
             is_identified: false,
-            is_forwarded,
+            is_forwarded: is_forwarded || slot.is_none(),
             is_greeted: is_forwarded,
             received: Vec::new(),
         }
+    }
+
+    /// The node has passed the request under way on to a leader in its reign.
+    pub(super) fn handled_by(&mut self, leads: bool, reign: Reign) {
+        (self.led, self.asked) = (leads, Some(reign));
     }
 }
 

@@ -27,7 +27,10 @@
 //! In half of the worlds members open connections for clients, to the leader that they know of. A request that arrives there is
 //! answered by a node that leads, or refused as one that was not executed: no `put` is answered with nothing.
 //!
-//! Absent: how a member passes requests on and repeats refused ones, and programs.
+//! In half of the worlds half of the clients are those of a member that passes their requests on by the server's own relay
+//! ([`lycosa_engine::group::relay`]): these clients keep their sessions and tasks under each leader.
+//!
+//! Absent: programs, and the log-ins of clients.
 
 mod client;
 mod server;

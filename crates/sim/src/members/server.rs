@@ -190,6 +190,15 @@ impl Server {
         self.running.as_ref().is_some_and(|running| running.core.journal.leads())
     }
 
+    /// The node that it takes for the leader, perhaps itself.
+    pub(super) fn leader_known(&self) -> Option<NodeId> {
+        let journal = &self.running.as_ref()?.core.journal;
+        if journal.leads() {
+            return Some(self.node);
+        }
+        journal.leader().filter(|leader| *leader != self.node)
+    }
+
     /// Whether it never had a snapshot.
     pub(super) fn is_empty(&self) -> bool {
         storage::directory(&self.disk).list().is_ok_and(|listing| listing.group_states.is_empty())

@@ -2,8 +2,10 @@
 
 mod clients;
 mod events;
+mod relays;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use lycosa_engine::group::{
     ConnectionNumber, FEATURE_LEVEL, Hello, HelloError, Incoming, Order, Outgoing, StepError, transfer,
@@ -24,6 +26,7 @@ use crate::group::link::{Link, Parcel};
 use crate::random::Random;
 use crate::violation::{Checked, Violation, hold};
 use crate::{BEGINNING, Trace};
+use relays::Passage;
 
 /// A group without faults is at rest within this time, in microseconds.
 const REST: u64 = 60_000_000;
@@ -39,6 +42,9 @@ const SHORT_DISKS: u64 = 754;
 
 /// Draws the worlds in which members open connections for clients, in the same way.
 const FORWARDED: u64 = 271;
+
+/// Draws the worlds in which members pass requests of their clients on, in the same way.
+const RELAYED: u64 = 678;
 
 /// What a disk that is short of space has left: tasks may be finished, and none added.
 const SHORT: FreeSpace = FreeSpace::new(1 << 20, 2 << 20);
@@ -99,6 +105,12 @@ pub(crate) struct World<'a> {
     has_short_disks: bool,
     /// Whether members open connections for clients.
     are_forwarded: bool,
+    /// Whether members pass requests of their clients on.
+    are_relayed: bool,
+    /// Clients of members that pass their requests on.
+    relays: BTreeMap<usize, Passage>,
+    /// A clock that never goes back.
+    began: Instant,
     next_address: u64,
     /// Latency of a link and time of the disk at most, in microseconds.
     latency: u64,
@@ -120,6 +132,11 @@ fn has_short_disks(seed: u64) -> bool {
     !Random::new(seed ^ SHORT_DISKS).one_in(3)
 }
 
+/// Whether members pass requests of their clients on.
+fn are_relayed(seed: u64) -> bool {
+    Random::new(seed ^ RELAYED).one_in(2)
+}
+
 /// Whether members open connections for clients.
 fn are_forwarded(seed: u64) -> bool {
     Random::new(seed ^ FORWARDED).one_in(2)
@@ -133,7 +150,8 @@ fn plan(seed: u64, random: &mut Random) -> Plan {
         session_ttr,
         level,
         // Temporary tubes came with level 2.
-        temporary: level >= 2 && has_temporary_tube(seed),
+        // What a request sees of a temporary tube depends on the node that handles the request, which a relay alone knows.
+        temporary: level >= 2 && has_temporary_tube(seed) && !are_relayed(seed),
         settings: Settings {
             checkpoint_interval: 0,
             checkpoint_wal_threshold: threshold,
@@ -185,6 +203,9 @@ impl<'a> World<'a> {
             actions: ACTIONS.to_vec(),
             has_short_disks: has_short_disks(seed),
             are_forwarded: are_forwarded(seed),
+            are_relayed: are_relayed(seed),
+            relays: BTreeMap::new(),
+            began: Instant::now(),
             next_address: 2,
             latency: 200,
             sync: 100,
@@ -345,7 +366,7 @@ impl<'a> World<'a> {
         for pair in pairs {
             self.deliver(pair)?;
         }
-        Ok(())
+        self.relay_some()
     }
 
     /// A process after an input: a turn, orders, messages, replies.

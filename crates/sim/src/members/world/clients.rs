@@ -1,7 +1,7 @@
 //! Clients of the group: their connections, requests and replies.
 //!
 //! In half of the worlds members open half of the connections for their clients, to the leader that they know of. That node may lead
-//! no more.
+//! no more. In half of the worlds half of the clients are those of a member that passes their requests on ([`super::relays`]).
 
 use lycosa_group::members::NodeId;
 use lycosa_instance::{Origin, Trust};
@@ -16,11 +16,14 @@ impl World<'_> {
     /// A client does something: it connects, asks, or goes to another node.
     pub(super) fn client(&mut self) -> Checked {
         let number = self.random.below(self.clients.len() as u64) as usize;
-        let Some((node, _)) = self.clients[number].connection.as_ref().map(|c| (c.node, c.slot)) else {
+        let Some((node, slot)) = self.clients[number].connection.as_ref().map(|c| (c.node, c.slot)) else {
+            if self.are_relayed && self.random.one_in(2) {
+                return self.connect_through(number);
+            }
             let to_leader = !self.random.one_in(4);
             return self.connect(number, to_leader);
         };
-        let is_misplaced = !self.servers.get(&node).is_some_and(Server::leads);
+        let is_misplaced = slot.is_some() && !self.servers.get(&node).is_some_and(Server::leads);
         let patience = if is_misplaced { 3 } else { 60 };
         if self.random.one_in(patience) {
             return self.disconnect(number);
@@ -52,7 +55,7 @@ impl World<'_> {
             true => body.instance.connect_forwarded(origin, [number as u8; SALT_SIZE], time),
             false => body.instance.connect(origin, time),
         };
-        let connection = Connection::new(node, slot.map_err(violation)?, is_forwarded);
+        let connection = Connection::new(node, Some(slot.map_err(violation)?), is_forwarded);
         self.clients[number].connection = Some(connection);
         Ok(())
     }
@@ -60,6 +63,7 @@ impl World<'_> {
     pub(super) fn disconnect(&mut self, number: usize) -> Checked {
         let Some(connection) = &self.clients[number].connection else { return Ok(()) };
         let (node, slot) = (connection.node, connection.slot);
+        let Some(slot) = slot else { return self.part(number) };
         self.clients[number].lose_connection();
         let now = self.now;
         let Some(server) = self.servers.get_mut(&node) else { return Ok(()) };
@@ -75,6 +79,7 @@ impl World<'_> {
         let (node, slot) = (connection.node, connection.slot);
         let now = self.now;
         let Some(server) = self.servers.get_mut(&node) else { return self.disconnect(number) };
+        let Some(slot) = slot else { return self.ask_through(number, ask) };
         // A process that is stopped finds the request at its door; the model does without that door.
         if !server.is_awake(now) {
             return Ok(());
@@ -101,7 +106,7 @@ impl World<'_> {
             if connection.node != node {
                 continue;
             }
-            let slot = connection.slot;
+            let Some(slot) = connection.slot else { continue };
             let Some(server) = self.servers.get_mut(&node) else { continue };
             let now = (server.leads(), server.reign());
             let Some(body) = server.body_mut() else { continue };

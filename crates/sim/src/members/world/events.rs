@@ -103,6 +103,7 @@ impl World<'_> {
                 client.lose_connection();
             }
         }
+        self.end_relays(node)?;
         let pairs: Vec<(NodeId, NodeId)> = self.links.keys().copied().collect();
         for pair in pairs.into_iter().filter(|(from, to)| *from == node || *to == node) {
             let lingers = self.random.one_in(3);
