@@ -10,8 +10,8 @@
 //! Each take gets a name ([`repeat`]), so that a new leader knows whether the former one had given a task out.
 //!
 //! A connection to a leader begins with the client's log-in and with its queue session: the relay has asked for the session before it
-//! passed the first call of the queue on. *Invariant:* no request of the client is passed on before the leader has answered both. What
-//! hands over refuses a session, and may lead on afterwards; a request would then be executed without the client's session.
+//! passed the first call of the queue on. *Invariant:* no request of the client is passed on before the leader has answered both. A
+//! leader that hands over refuses a session, and may lead on afterwards: it would execute a request without the client's session.
 //!
 //! Absent: connections, the clock, and the question who leads.
 
