@@ -174,6 +174,11 @@ pub const ALL: &[Kept] = &[
         1_950,
         "the answer of a former leader to a take came behind the next leader's to the task's ack; a checker was wrong",
     ),
+    members(
+        22_414,
+        926,
+        "a leader that had refused a client's session in a hand-over led on, and executed a request without it",
+    ),
     members(20, 3_000, "a snapshot had the owners of tasks in a temporary tube, which no other member has"),
 ];
 

@@ -178,7 +178,14 @@ impl World<'_> {
         let Some(leader) = self.leader() else { return Ok(()) };
         let to = if self.random.one_in(2) { Some(node) } else { None };
         let running = self.server(leader).running.as_mut().expect("it leads");
-        self.totals.transfers += u64::from(running.core.journal.transfer(to).is_ok());
+        let successor = running.core.journal.transfer(to).ok();
+        self.totals.transfers += u64::from(successor.is_some());
+        if let Some(successor) = successor.filter(|_| self.are_relayed && self.random.one_in(2)) {
+            // The leader goes on after a while, and serves clients that it has refused.
+            let until = self.now + 4_000_000;
+            self.trace.line(format_args!("{successor} stops"));
+            self.server(successor).stopped_until = until;
+        }
         self.work(leader)
     }
 }
