@@ -3,12 +3,9 @@
 use lycosa_tuple::mp::Reader;
 use lycosa_tuple::value::Value;
 
-use crate::model::{Attempts, ExtendedTask, Lease};
+use crate::model::{Attempts, ExtendedTask, LONGEST, Lease};
 use crate::names::Names;
 use crate::worker::read_headers;
-
-/// Spans from which on a time is not shown: a hundred years, in microseconds.
-const ENDLESS: u64 = 3_153_600_000_000_000;
 
 /// Whether the values of an answer are these tasks. `is_steered`: operators may have ended a lease in the tick that has made it, and
 /// the row of such a lease was never read.
@@ -57,8 +54,8 @@ fn attempts(members: &Value) -> Option<Attempts> {
 
 fn times_agree(ExtendedTask { task, kind, .. }: &ExtendedTask, members: &Value) -> bool {
     let timed = |value: u64| kind.is_timed().then_some(value);
-    let finite = |span: u64| timed(span).filter(|span| *span < ENDLESS);
-    let due = timed(task.next_event).filter(|due| due.saturating_sub(task.created) < ENDLESS);
+    let finite = |span: u64| timed(span).filter(|span| *span < LONGEST.0);
+    let due = timed(task.next_event).filter(|due| due.saturating_sub(task.created) < LONGEST.0);
     let is_same = |name, time: Option<u64>| micros(members, name) == time;
     members.get("pri").and_then(Value::as_u64) == timed(task.pri)
         && is_same("created", timed(task.created))

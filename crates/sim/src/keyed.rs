@@ -186,14 +186,14 @@ fn answers(store: &Store) -> Checked<BTreeMap<u64, KeptAnswer>> {
     walk_any(store, SPACE)?.map(|row| read(row).ok_or_else(unreadable)).collect()
 }
 
-/// The kept answers are those of the model.
+/// The space keeps the answers that the model keeps.
 pub(crate) fn answers_agree(store: &Store, model: &Model) -> Checked {
     let found = answers(store)?;
     hold!(found == *model.answers, "kept answers are {found:?} instead of {:?}", *model.answers);
     Ok(())
 }
 
-/// Makes the kept answers of the model those of recovered data, which end in the middle of a step; see [`crate::agreement::adopt`].
+/// The model takes over the kept answers of recovered data, which end in the middle of a step; see [`crate::agreement::adopt`].
 pub(crate) fn adopt_answers(store: &Store, model: &mut Model, after: &Model) -> Checked {
     let found = answers(store)?;
     for (key, kept) in model.answers.iter().filter(|(key, kept)| after.answers.get(key) == Some(kept)) {

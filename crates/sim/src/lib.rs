@@ -22,8 +22,8 @@
 //! undone. A job changes only tasks that match when it comes to them, none twice, and none that was put after it began; `undo`
 //! brings back only tasks that are as the job left them.
 //!
-//! Half of the worlds of tubes have workers, who take in extended form, give reasons and headers, and make takes again whose answer
-//! may have been lost (`worker.rs`), and clients over HTTP, who put with keys (`keyed.rs`).
+//! Half of the worlds of tubes have workers: they take in extended form, give reasons and headers, and repeat takes whose answer may
+//! have been lost (`worker.rs`). Clients over HTTP put with keys there (`keyed.rs`).
 //!
 //! A seed has another world, of [expiration tasks](run_expiration): nothing alive is deleted, everything due goes
 //! within its bound, and archived tuples are archived once.

@@ -27,8 +27,8 @@
 //! In half of the worlds members open connections for clients, to the leader that they know of. A request that arrives there is
 //! answered by a node that leads, or refused as one that was not executed: no `put` is answered with nothing.
 //!
-//! In half of the worlds half of the clients are those of a member that passes their requests on by the server's own relay
-//! ([`lycosa_engine::group::relay`]): these clients keep their sessions and tasks under each leader.
+//! In half of the worlds members pass the requests of half of the clients on by the server's own relay
+//! ([`lycosa_engine::group::relay`]). These clients keep their sessions and tasks under each leader.
 //!
 //! Absent: programs, and the log-ins of clients.
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lycosa_queue::Operation;
 
-use super::tube::{Task, Tube};
+use super::tube::{LONGEST, Task, Tube};
 use super::{Answer, Model};
 use crate::plan::Kind;
 use crate::request::{Request, Span};
@@ -28,8 +28,6 @@ const AT_ONCE: usize = 64;
 /// What a change costs, and a task that is brought back or forgotten.
 const CHANGE: u64 = 3;
 const KEPT_CHANGE: u64 = 4;
-/// A hundred years.
-const LONGEST: u64 = 3_153_600_000_000_000;
 
 /// Where a job is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -303,7 +301,7 @@ fn walk(
 
 /// A span that a client gives in seconds loses what a double cannot hold.
 fn through_seconds(span: u64) -> u64 {
-    if span >= LONGEST { LONGEST } else { (span as f64 / 1e6 * 1e6) as u64 }
+    if span >= LONGEST.0 { LONGEST.0 } else { (span as f64 / 1e6 * 1e6) as u64 }
 }
 
 impl Model {
@@ -784,7 +782,7 @@ impl Tube {
         if from.is_timed() {
             let wait = if task.status == '~' { task.next_event.saturating_sub(now) } else { 0 };
             let left = task.death().saturating_sub(now).saturating_sub(wait).max(1);
-            let ttl = through_seconds(if task.ttl >= LONGEST { LONGEST } else { left });
+            let ttl = through_seconds(if task.ttl >= LONGEST.0 { LONGEST.0 } else { left });
             let delay = if is_timed { through_seconds(wait) } else { 0 };
             (put.pri, put.ttr) = (task.pri, through_seconds(task.ttr));
             (put.ttl, put.next_event) = (ttl + delay, now + if delay > 0 { delay } else { ttl });

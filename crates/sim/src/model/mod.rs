@@ -26,7 +26,7 @@ use lycosa_tuple::mp;
 pub(crate) use answer::{Answer, ExtendedTask};
 pub(crate) use jobs::{Job, Jobs, Kept, State as JobState};
 pub(crate) use session::{Session, SessionKey};
-pub(crate) use tube::{Attempts, Fields, Lease, LeaseKey, NEVER, Owner, Task, Tube, data_field};
+pub(crate) use tube::{Attempts, Fields, LONGEST, Lease, LeaseKey, NEVER, Owner, Task, Tube, data_field};
 
 use crate::keyed::KeptAnswer;
 use crate::plan::{Plan, TubePlan};

@@ -17,8 +17,8 @@ use crate::worker::{REASONS, Remark, TakeOptions};
 /// The moment that never comes, as the queue stores it.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// A hundred years: the ttl of a task without one.
-const LONGEST: Span = Span(3_153_600_000_000_000);
+/// A hundred years: the ttl of a task without one. A time that is this far away is not shown.
+pub(crate) const LONGEST: Span = Span(3_153_600_000_000_000);
 
 /// The holder of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Clients of the group: their connections, requests and replies.
 //!
 //! In half of the worlds members open half of the connections for their clients, to the leader that they know of. That node may lead
-//! no more. In half of the worlds half of the clients are those of a member that passes their requests on ([`super::relays`]).
+//! no more. In half of the worlds members pass the requests of half of the clients on ([`super::relays`]).
 
 use lycosa_group::members::NodeId;
 use lycosa_instance::{Origin, Trust};
