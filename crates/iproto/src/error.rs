@@ -55,10 +55,17 @@ impl ErrorObject {
         Self::new("ClientError", code, message.into())
     }
 
-    /// The name of its kind, which programs compare: the field `name`.
+    /// The name of the error's kind, which programs compare: the field `name`.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.fields.iter().find(|(field, _)| field == "name").map(|(_, name)| name.as_str())
+    }
+
+    /// The same error with the name of its kind.
+    #[must_use]
+    pub fn with_name(mut self, name: &str) -> Self {
+        self.fields.push(("name".into(), name.to_owned()));
+        self
     }
 
     /// An error raised by a Lua program: class `LuajitError`, code [`ErrorCode::ProcLua`]. Its place is the one that its

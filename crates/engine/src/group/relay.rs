@@ -472,9 +472,7 @@ fn with_sync(bytes: &[u8], limit: usize, sync: u64) -> Option<Vec<u8>> {
 pub fn outcome_unknown() -> ErrorObject {
     let message = "The outcome of this request is unknown: the leader of the group changed before it was answered. Look \
                    whether it was done before it is repeated";
-    let mut error = ErrorObject::client(ErrorCode::SyncRollback, message);
-    error.fields.push(("name".into(), OUTCOME_UNKNOWN.to_owned()));
-    error
+    ErrorObject::client(ErrorCode::SyncRollback, message).with_name(OUTCOME_UNKNOWN)
 }
 
 #[cfg(test)]

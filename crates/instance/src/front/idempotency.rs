@@ -9,7 +9,6 @@ use crate::front::callee::Callee;
 use crate::front::names::not_defined;
 use crate::shard::idempotency::{self, Kept};
 use crate::shard::request::NULL;
-use crate::shard::wire_error;
 use crate::{Called, Caller, Instance, Result};
 
 /// The key of a call, chosen by its client.
@@ -65,7 +64,7 @@ impl Instance {
             if fingerprint != once.fingerprint {
                 let message = format!("the key {:?} was used for another request", once.key);
                 let error = ErrorObject::client(ErrorCode::IllegalParams, message);
-                return Err(wire_error::named(error, Some("OTHER_REQUEST")));
+                return Err(error.with_name("OTHER_REQUEST"));
             }
             answer.write(out);
             return Ok(Called::Done { count: 1 });

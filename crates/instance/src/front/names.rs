@@ -184,9 +184,10 @@ fn meant_method(name: &[u8]) -> Option<String> {
 /// The error of a function that does not exist, with the one that may have been meant.
 fn not_defined_as(name: &[u8], text: String) -> ErrorObject {
     // Every tube has every method, so the tube does not exist.
-    let kind = tube_method(name).map(|_| wire_error::NO_SUCH_TUBE);
+    let is_of_tube = tube_method(name).is_some();
     let advice = meant_method(name).map(|meant| format!(" (did you mean '{meant}'?)")).unwrap_or_default();
-    wire_error::named(ErrorObject::client(ErrorCode::NoSuchProc, text + &advice), kind)
+    let error = ErrorObject::client(ErrorCode::NoSuchProc, text + &advice);
+    if is_of_tube { error.with_name(wire_error::NO_SUCH_TUBE) } else { error }
 }
 
 pub(crate) fn not_defined(name: &[u8]) -> ErrorObject {

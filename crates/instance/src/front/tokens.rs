@@ -12,7 +12,7 @@ use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_tuple::value::Value;
 
 use crate::front::names::not_defined;
-use crate::shard::{tokens, wire_error};
+use crate::shard::tokens;
 use crate::{Called, Caller, CallerKind, Instance, Result, Token, TokenDigest, TokenId, TokenRole};
 
 /// Whether a function about all tubes shows a token its own tubes only.
@@ -199,12 +199,12 @@ fn admit_tube(token: &Token, tube: Option<&str>, what: &str) -> Result<()> {
 
 fn denied(token: &Token, what: &str, reason: &str) -> ErrorObject {
     let message = format!("token '{}' may not call {what}: {reason}", token.name);
-    wire_error::named(ErrorObject::client(ErrorCode::AccessDenied, message), Some("TOKEN_DENIED"))
+    ErrorObject::client(ErrorCode::AccessDenied, message).with_name("TOKEN_DENIED")
 }
 
 fn invalid() -> ErrorObject {
     let message = "the token is unknown, revoked or expired: `lycosa token add` makes one";
-    wire_error::named(ErrorObject::client(ErrorCode::AccessDenied, message), Some("TOKEN_INVALID"))
+    ErrorObject::client(ErrorCode::AccessDenied, message).with_name("TOKEN_INVALID")
 }
 
 /// The part of a list about all tubes that a token may see: its own tubes.

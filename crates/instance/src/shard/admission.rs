@@ -22,7 +22,7 @@ use lycosa_store::{Budget, ClosedView, OwnedChange, Space, SpaceId, Statement, S
 use crate::Result;
 use crate::shard::batch::Journaling;
 use crate::shard::disk_space::FreeSpace;
-use crate::shard::wire_error::{self, OnWire};
+use crate::shard::wire_error::OnWire;
 
 /// The kind of rows that an entry adds to the journal, as far as free space on the disk matters for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -481,7 +481,7 @@ pub(crate) fn leads_no_more_error() -> ErrorObject {
 
 fn not_executed(why: &str) -> ErrorObject {
     let message = format!("{why}. Nothing was done: repeat the request");
-    wire_error::named(ErrorObject::client(ErrorCode::Readonly, message), Some(HANDING_OVER))
+    ErrorObject::client(ErrorCode::Readonly, message).with_name(HANDING_OVER)
 }
 
 /// The answer to a change while the instance is read-only.

@@ -11,13 +11,13 @@ use lycosa_store::{Store, UserId, user};
 use crate::shard::Shard;
 use crate::shard::data::{Confirmed, Lsn};
 use crate::shard::request::{Answer, RequestId};
-use crate::shard::wire_error::{OUTCOME_UNKNOWN, named};
+use crate::shard::wire_error::OUTCOME_UNKNOWN;
 
 /// The answer to a request whose rows were lost.
 pub(crate) fn outcome_unknown() -> ErrorObject {
     let message = "The outcome of this request is unknown: the journal has not confirmed its rows. \
                    Look whether it was done before it is repeated";
-    named(ErrorObject::client(ErrorCode::SyncRollback, message), Some(OUTCOME_UNKNOWN))
+    ErrorObject::client(ErrorCode::SyncRollback, message).with_name(OUTCOME_UNKNOWN)
 }
 
 impl Shard {

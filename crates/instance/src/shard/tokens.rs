@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use crate::Result;
 use crate::shard::admission::Growth;
 use crate::shard::data::Data;
-use crate::shard::wire_error::{self, OnWire};
+use crate::shard::wire_error::OnWire;
 
 /// The space of the tokens.
 pub(crate) const SPACE_NAME: &str = "_lycosa_tokens";
@@ -197,7 +197,7 @@ impl Data {
         if find(self.store(), BY_NAME, &name.into()).is_some() {
             let message = format!("token '{name}' exists: revoke it first, or choose another name");
             let error = ErrorObject::client(ErrorCode::TupleFound, message);
-            return Err(wire_error::named(error, Some("TOKEN_EXISTS")));
+            return Err(error.with_name("TOKEN_EXISTS"));
         }
         let now = self.now;
         let token = Token {
@@ -236,7 +236,7 @@ impl Data {
     pub(crate) fn revoke_token(&mut self, name: &str) -> Result<()> {
         let missing = || {
             let message = format!("token '{name}' does not exist: `lycosa token list` shows all of them");
-            wire_error::named(ErrorObject::client(ErrorCode::IllegalParams, message), Some("NO_SUCH_TOKEN"))
+            ErrorObject::client(ErrorCode::IllegalParams, message).with_name("NO_SUCH_TOKEN")
         };
         let found = space(self.store()).zip(find(self.store(), BY_NAME, &name.into()));
         let (space, token) = found.ok_or_else(missing)?;

@@ -58,12 +58,18 @@ pub(crate) fn of_queue(error: &lycosa_queue::Error) -> ErrorObject {
         lycosa_queue::Error::Store(error) => of_store(error),
         lycosa_queue::Error::ReadOnly => ErrorObject::client(C::Readonly, error.to_string()),
         lycosa_queue::Error::TakeUnknown(_) => {
-            named(ErrorObject::client(C::SyncRollback, error.to_string()), Some(OUTCOME_UNKNOWN))
+            ErrorObject::client(C::SyncRollback, error.to_string()).with_name(OUTCOME_UNKNOWN)
         }
         lycosa_queue::Error::Refused { reason, .. } => {
             ErrorObject { message: error.to_string(), ..of_queue(reason) }
         }
-        raised => named(ErrorObject::lua(raised.to_string()), kind_name(raised)),
+        raised => {
+            let error = ErrorObject::lua(raised.to_string());
+            match kind_name(raised) {
+                Some(name) => error.with_name(name),
+                None => error,
+            }
+        }
     }
 }
 
@@ -81,13 +87,7 @@ pub(crate) fn illegal(reason: &str) -> ErrorObject {
     ErrorObject::client(C::IllegalParams, format!("Illegal parameters, {reason}"))
 }
 
-/// The error object with the name of its kind, for clients that decide by it: field `name`. Code and text stay those of
-/// the Lua module.
-pub(crate) fn named(mut error: ErrorObject, name: Option<&'static str>) -> ErrorObject {
-    error.fields.extend(name.map(|name| ("name".into(), name.to_owned())));
-    error
-}
-
+/// The name of the error's kind, for clients that decide by it. Code and text stay those of the Lua module.
 fn kind_name(error: &lycosa_queue::Error) -> Option<&'static str> {
     use lycosa_queue::Error as Q;
     Some(match error {

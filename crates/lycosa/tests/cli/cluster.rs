@@ -201,6 +201,22 @@ impl Group {
         }
     }
 
+    /// Waits until every member names the same leader of the same term.
+    fn until_agreed(&self) {
+        let began = Instant::now();
+        let told = |number: usize| {
+            let status = self.status(number)?;
+            Some((status["leader"].as_u64()?, status["term"].as_u64()?))
+        };
+        loop {
+            let all: Vec<_> = (0..self.members.len()).map(told).collect();
+            if all[0].is_some() && all.iter().all(|one| *one == all[0]) {
+                return;
+            }
+            assert!(began.elapsed() < LIMIT, "the members do not agree: {all:?}");
+        }
+    }
+
     /// The highest term that a member knows. A busy machine may make the members elect a leader at any time.
     fn term(&self) -> u64 {
         let terms = (0..self.members.len()).filter_map(|number| self.status(number)?["term"].as_u64());

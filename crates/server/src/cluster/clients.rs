@@ -296,7 +296,5 @@ pub(crate) const LATE_ANSWERS: Duration = Duration::from_millis(50);
 pub(crate) fn no_leader() -> ErrorObject {
     let message = "the group has no leader now: a majority of its voters has to run and reach each other. Nothing was done: try \
                    again";
-    let mut error = ErrorObject::client(ErrorCode::Loading, message);
-    error.fields.push(("name".into(), NO_LEADER.to_owned()));
-    error
+    ErrorObject::client(ErrorCode::Loading, message).with_name(NO_LEADER)
 }

@@ -41,7 +41,7 @@ pub(crate) struct Values {
 pub(crate) type Outcome = Result<Values, ErrorObject>;
 
 /// A native function and its arguments.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) function: String,
     /// A MessagePack array.
@@ -51,14 +51,30 @@ pub(crate) struct Call {
 /// Whose leased tasks an unread answer gives back: the tube.
 pub(crate) type Returns = Option<String>;
 
+/// What a second attempt at a request does. A node that does not know whether the leader has carried a request out decides by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Repetition {
+    /// The request may change something once more.
+    ActsAgain,
+    /// Nothing: the request reads.
+    Reads,
+    /// Nothing: the only call has a key.
+    Once(Once),
+}
+
 /// Calls of one request, made one after the other in one pass of the loop.
-#[derive(Debug)]
-pub(crate) struct Order {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Request {
     pub(crate) token: TokenDigest,
     pub(crate) calls: Vec<Call>,
-    /// The key of the only call, if it has one.
-    pub(crate) once: Option<Once>,
+    pub(crate) repetition: Repetition,
     pub(crate) returns: Returns,
+}
+
+/// A request, and where its answer goes.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) request: Request,
     /// Names the order in [`Gone`].
     pub(crate) ticket: u64,
     pub(crate) reply: oneshot::Sender<Vec<Outcome>>,
@@ -132,7 +148,7 @@ impl Bridge {
         &self,
         access: &Access,
         call: Call,
-        further: (Option<Once>, Returns),
+        further: (Repetition, Returns),
         limit: Duration,
     ) -> Result<Values, Problem> {
         let outcomes = self.order(access, vec![call], further, limit).await?;
@@ -148,38 +164,29 @@ impl Bridge {
         &self,
         access: &Access,
         calls: Vec<Call>,
-        further: (Option<Once>, Returns),
+        (repetition, returns): (Repetition, Returns),
         limit: Duration,
     ) -> Result<Vec<Outcome>, Problem> {
-        let made = tokio::time::timeout(limit, self.made(access.0.clone(), calls, further)).await;
+        let request = Request { token: access.0.clone(), calls, repetition, returns };
+        let made = tokio::time::timeout(limit, self.made(request)).await;
         let late = "the loop did not answer in time: the change may have happened or may happen yet";
         made.unwrap_or_else(|_| Err(Problem::new(Kind::OutcomeUnknown, late)))
     }
 
-    /// Makes the calls of another member's client, however long they wait. A caller that is dropped meanwhile takes a waiting call
+    /// Makes the calls of an order that was another node's to carry out, however long they wait. A caller that is dropped meanwhile takes a waiting call
     /// back.
     ///
     /// # Errors
     /// Too many jobs; the loop ends.
-    pub(crate) async fn made(
-        &self,
-        token: TokenDigest,
-        calls: Vec<Call>,
-        (once, returns): (Option<Once>, Returns),
-    ) -> Result<Vec<Outcome>, Problem> {
+    pub(crate) async fn made(&self, request: Request) -> Result<Vec<Outcome>, Problem> {
         let (reply, answer) = oneshot::channel();
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
-        self.send(Job::Order(Order { token, calls, once, returns: returns.clone(), ticket, reply }))?;
+        let returns = request.returns.clone();
+        self.send(Job::Order(Order { request, ticket, reply }))?;
         let mut guard = Guard { bridge: self, ticket, returns, answer, is_answered: false };
         let answered = (&mut guard.answer).await;
         guard.is_answered = true;
         answered.map_err(|_| stopping())
-    }
-
-    /// Hands an order in again that another node was to have carried out, and that this one leads now.
-    pub(crate) fn again(&self, order: Order) {
-        // The order is dropped where the loop has no place for it, and its client hears that.
-        let _ = self.send(Job::Order(order));
     }
 
     /// Gives the tasks of an answer back that another member's client did not read.

@@ -47,9 +47,7 @@ fn select(sync: u64) -> Vec<u8> {
 
 /// The error of a leader that hands over, and the one by which its queue refuses a session meanwhile.
 fn hands_over() -> ErrorObject {
-    let mut error = ErrorObject::client(ErrorCode::Readonly, "it hands over");
-    error.fields.push(("name".into(), HANDING_OVER.to_owned()));
-    error
+    ErrorObject::client(ErrorCode::Readonly, "it hands over").with_name(HANDING_OVER)
 }
 
 fn read_only() -> ErrorObject {

@@ -12,7 +12,7 @@ use super::arguments::Arguments;
 use super::info::seconds;
 
 use crate::front::connection::Connection;
-use crate::shard::wire_error::{self, OnWire, illegal};
+use crate::shard::wire_error::{OnWire, illegal};
 use crate::{Instance, Result};
 
 /// Bytes of a reason that the audit log keeps.
@@ -105,6 +105,5 @@ fn no_such_session(id: u64) -> ErrorObject {
     let message = format!(
         "connection {id} does not exist, or has no session: queue.sessions() lists the connections with a session"
     );
-    let error = ErrorObject::client(ErrorCode::IllegalParams, message);
-    wire_error::named(error, Some("NO_SUCH_SESSION"))
+    ErrorObject::client(ErrorCode::IllegalParams, message).with_name("NO_SUCH_SESSION")
 }

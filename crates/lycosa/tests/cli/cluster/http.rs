@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Instant;
 
+use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 
 use super::{Group, LIMIT, lycosa, text};
@@ -147,6 +148,38 @@ fn every_member_serves_http() {
     let refused = doors.put(last, "lost", "");
     assert_eq!((refused.status, refused.problem().as_str()), (503, "unavailable"));
     assert!(refused.json()["detail"].as_str().unwrap().contains("no leader"), "{refused:?}");
+}
+
+#[test]
+fn a_member_repeats_what_a_frozen_leader_has_not_answered_where_that_does_nothing() {
+    let doors = Doors::open("operator");
+    let freeze = |round: usize, ask: &dyn Fn(usize) -> Answer| {
+        let leader = doors.group.leader();
+        let other = (leader + 1) % 3;
+        // Behind this put the member keeps its connection to the leader, so the request is sent at once.
+        doors.insist(other, "before", &format!("Idempotency-Key: before {round}\r\n"));
+        doors.group.signal(leader, Signal::STOP);
+        let answer = ask(other);
+        doors.group.signal(leader, Signal::CONT);
+        doors.group.until_agreed();
+        answer
+    };
+    let began = Instant::now();
+    // A busy machine may elect nobody for some seconds: the request is asked again then, and so is the question.
+    let asks = |status: u16, ask: &dyn Fn(usize) -> Answer| {
+        for round in 0.. {
+            let answer = freeze(round, ask);
+            if answer.status == status {
+                break;
+            }
+            assert!([503, 504].contains(&answer.status) && began.elapsed() < LIMIT, "{answer:?}");
+        }
+    };
+    asks(201, &|other| doors.put(other, "once", "Idempotency-Key: once\r\n"));
+    asks(200, &|other| doors.ask(other, "GET /v1/tubes/mail/status", "", &Json::Null));
+    let leader = doors.group.leader();
+    let payloads = doors.group.payloads((leader + 1) % 3);
+    assert_eq!(payloads.iter().filter(|payload| payload.contains("once")).count(), 1, "{payloads:?}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use lycosa_tuple::value::Value;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use super::{Bridge, Call, Gone, Inbox, Job, Order, Outcome, Returns, Values};
+use super::{Bridge, Call, Gone, Inbox, Job, Order, Outcome, Repetition, Request, Returns, Values};
 use crate::clock::now;
 use crate::cluster::http::Forwarder;
 use crate::slow_lane::QUANTUM;
@@ -128,7 +128,7 @@ impl Desk {
 
     fn handle(&mut self, instance: &mut Instance, job: Job) {
         instance.set_now(now());
-        let Order { token, calls, once, returns, ticket, reply } = match job {
+        let Order { request, ticket, reply } = match job {
             Job::Order(order) => order,
             Job::Look(look) => return look(instance),
         };
@@ -136,6 +136,7 @@ impl Desk {
         if reply.is_closed() {
             return;
         }
+        let Request { token, calls, repetition, returns } = request;
         let mut caller = match instance.token_caller(&token, 0) {
             Ok(caller) => caller,
             Err(error) => return drop(reply.send(calls.iter().map(|_| Err(error.clone())).collect())),
@@ -146,9 +147,10 @@ impl Desk {
         let mut outcomes = Vec::with_capacity(calls.len());
         for Call { function, args } in calls {
             let mut bytes = Vec::new();
-            let called = match &once {
-                Some(once) => instance.call_once(&caller, once, function.as_bytes(), &args, &mut bytes),
-                None => instance.call(&caller, function.as_bytes(), &args, &mut bytes),
+            let function = function.as_bytes();
+            let called = match &repetition {
+                Repetition::Once(once) => instance.call_once(&caller, once, function, &args, &mut bytes),
+                _ => instance.call(&caller, function, &args, &mut bytes),
             };
             outcomes.push(match called {
                 // The only call of its order.

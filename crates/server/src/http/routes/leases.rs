@@ -12,7 +12,7 @@ use super::{
     Args, Client, Named, OPERATOR, Params, Posted, Reply, Route, answer, check_seconds, given, malformed,
     method, silent, tasks, unexpected,
 };
-use crate::http::bridge::{Call, MAX_CALLS, Values};
+use crate::http::bridge::{Call, MAX_CALLS, Repetition, Values};
 use crate::http::problem::Problem;
 
 /// Seconds of a lease unless the request says otherwise.
@@ -59,7 +59,7 @@ async fn take(client: Client, Named(tube): Named<String>, Params(params): Params
     let args = Args::new().json(max).json(wait).json(json!({ "lease": lease }));
     let function = method(&tube, "take_many");
     let patient = Client { limit: client.limit + Duration::from_secs_f64(wait), ..client.clone() };
-    let values = patient.call_with(&function, args, (None, Some(tube))).await?;
+    let values = patient.call_with(&function, args, (Repetition::ActsAgain, Some(tube))).await?;
     let mut reader = Reader::new(&values.bytes);
     let is_nothing = reader.nil().is_ok() || values.count == 0;
     if is_nothing && let Some(problem) = silent(&client).await? {
@@ -144,7 +144,8 @@ async fn settle(client: Client, Named(tube): Named<String>, Posted(settle): Post
         return Err(malformed(detail));
     }
     let (places, calls): (Vec<_>, Vec<_>) = items.into_iter().unzip();
-    let outcomes = client.state.bridge.order(&client.access, calls, (None, None), client.limit).await?;
+    let further = (Repetition::ActsAgain, None);
+    let outcomes = client.state.bridge.order(&client.access, calls, further, client.limit).await?;
     // The status of a request about one task is that of the task.
     if let [Err(error)] = outcomes.as_slice() {
         return Err(Problem::from(error.clone()));

@@ -51,7 +51,7 @@ async fn admit(state: &Shared, peer: Peer, access: Option<Access>) -> Result<(),
     }
     let missing = || Problem::new(Kind::NoToken, "metrics need a token, but for clients of this machine");
     let (access, limit) = (access.ok_or_else(missing)?, state.config.http_timeout);
-    let client = Client { state: state.clone(), access, age: None, limit };
+    let client = Client { state: state.clone(), access, age: None, limit, reads: true };
     let page =
         client.call("queue.status", Args::new().raw(&[0x81, 0xa5, b'l', b'i', b'm', b'i', b't', 1])).await?;
     // A token of some tubes gets nothing of the instance.

@@ -25,7 +25,7 @@ use axum::middleware::Next;
 use axum::response;
 use axum::response::IntoResponse;
 use axum::routing::MethodRouter;
-use lycosa_instance::{Instance, Once, TokenRole};
+use lycosa_instance::{Instance, TokenRole};
 use lycosa_queue::QueueState;
 use lycosa_tuple::mp::{self, Reader};
 use serde::de::DeserializeOwned;
@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use super::access::Access;
-use super::bridge::{Call, Returns, Values};
+use super::bridge::{Call, Repetition, Returns, Values};
 use super::problem::{Kind, Problem, reader_text};
 use super::readings::{self, Packed, Subject};
 use super::{Peer, Shared, body, compression, etag, json};
@@ -326,6 +326,8 @@ struct Client {
     age: Option<Duration>,
     /// How long the loop may take to answer.
     limit: Duration,
+    /// The request reads, by its method.
+    reads: bool,
 }
 
 impl FromRequestParts<Shared> for Client {
@@ -334,7 +336,7 @@ impl FromRequestParts<Shared> for Client {
     async fn from_request_parts(parts: &mut Parts, state: &Shared) -> Result<Self, Problem> {
         let access = <Access as FromRequestParts<Shared>>::from_request_parts(parts, state).await?;
         let (age, limit) = (readings::accepted_age(&parts.headers), state.config.http_timeout);
-        Ok(Self { state: state.clone(), access, age, limit })
+        Ok(Self { state: state.clone(), access, age, limit, reads: parts.method.is_safe() })
     }
 }
 
@@ -360,15 +362,16 @@ impl Client {
 
     /// Calls a function.
     async fn call(&self, function: &str, args: Args) -> Result<Values, Problem> {
-        self.call_with(function, args, (None, None)).await
+        let repetition = if self.reads { Repetition::Reads } else { Repetition::ActsAgain };
+        self.call_with(function, args, (repetition, None)).await
     }
 
-    /// The same with a key, and with the tube to which leased tasks of an unread answer return.
+    /// The same with a repetition of its own, and with the tube to which leased tasks of an unread answer return.
     async fn call_with(
         &self,
         function: &str,
         args: Args,
-        further: (Option<Once>, Returns),
+        further: (Repetition, Returns),
     ) -> Result<Values, Problem> {
         let call = Call { function: function.to_owned(), args: args.finish() };
         self.state.bridge.call(&self.access, call, further, self.limit).await

@@ -18,6 +18,7 @@ use super::{
     Args, Client, Named, OPERATOR, Params, Reply, Route, VIEWER, answer, check_seconds, content_type, given,
     malformed, media_type, method, silent, task_id, unexpected,
 };
+use crate::http::bridge::Repetition;
 use crate::http::problem::{Kind, Problem, reader_text};
 use crate::http::{body, json};
 
@@ -284,15 +285,15 @@ fn tasks(
     }
 }
 
-/// The key of a request that is done once, if it has one.
-fn once(headers: &HeaderMap, request: [&[u8]; 3], window: Duration) -> Result<Option<Once>, Problem> {
+/// What a repetition of a put does: nothing where the request has a key.
+fn repetition(headers: &HeaderMap, request: [&[u8]; 3], window: Duration) -> Result<Repetition, Problem> {
     let mut named = headers.get_all(IDEMPOTENCY_KEY).iter();
-    let Some(key) = named.next() else { return Ok(None) };
+    let Some(key) = named.next() else { return Ok(Repetition::ActsAgain) };
     let key = key.to_str().ok().filter(|key| (1..=MAX_KEY).contains(&key.len()) && named.next().is_none());
     let wrong = || format!("a request has one Idempotency-Key of 1 to {MAX_KEY} visible ASCII characters");
     let key = key.ok_or_else(|| malformed(wrong()))?.to_owned();
     let window = u64::try_from(window.as_micros()).unwrap_or(u64::MAX);
-    Ok(Some(Once { key, fingerprint: Once::fingerprint(&request), window }))
+    Ok(Repetition::Once(Once { key, fingerprint: Once::fingerprint(&request), window }))
 }
 
 async fn put(
@@ -329,8 +330,8 @@ async fn put(
     };
     let function = method(&tube, name);
     let (path, window) = (uri.to_string(), state.config.http_idempotency_window);
-    let once = once(&headers, [path.as_bytes(), content.as_bytes(), &body], window)?;
-    let values = client.call_with(&function, args, (once, None)).await?;
+    let repetition = repetition(&headers, [path.as_bytes(), content.as_bytes(), &body], window)?;
+    let values = client.call_with(&function, args, (repetition, None)).await?;
     let mut reader = Reader::new(&values.bytes);
     if reader.nil().is_ok() || values.count == 0 {
         return Err(silent(&client).await?.unwrap_or_else(|| {
