@@ -49,15 +49,21 @@ pub fn again(arguments: &[u8], timeout_at: usize, elapsed: Duration, attempt: u6
         options.retain(|option| !is_again(option));
         options.push((AGAIN.into(), attempt.max(made.unwrap_or(0)).into()));
     })?;
-    let Ok(Value::Array(mut values)) = Value::decode(&arguments) else { return None };
-    let left = |seconds: f64| Value::Double((seconds - elapsed.as_secs_f64()).max(0.0));
-    match &values[timeout_at] {
-        Value::Double(seconds) => values[timeout_at] = left(*seconds),
-        Value::Float(seconds) => values[timeout_at] = left(f64::from(*seconds)),
-        number => {
-            if let Some(seconds) = number.as_u64() {
-                values[timeout_at] = left(seconds as f64);
-            }
+    shortened(&arguments, timeout_at, elapsed)
+}
+
+/// The arguments of a take whose timeout has run for `elapsed`. A missing timeout stays missing. `None`: the
+/// arguments are malformed.
+pub fn shortened(arguments: &[u8], timeout_at: usize, elapsed: Duration) -> Option<Vec<u8>> {
+    let Ok(Value::Array(mut values)) = Value::decode(arguments) else { return None };
+    if let Some(timeout) = values.get_mut(timeout_at) {
+        let seconds = match &*timeout {
+            Value::Double(seconds) => Some(*seconds),
+            Value::Float(seconds) => Some(f64::from(*seconds)),
+            number => number.as_u64().map(|seconds| seconds as f64),
+        };
+        if let Some(seconds) = seconds {
+            *timeout = Value::Double((seconds - elapsed.as_secs_f64()).max(0.0));
         }
     }
     Some(Value::Array(values).encode())
@@ -138,6 +144,10 @@ mod tests {
             assert_eq!(values[1].get("again"), Some(&Value::from(said)));
             assert_eq!(values[1].get("request"), Some(&Value::Bin(NAME.to_vec())));
         }
+        let leased = Value::array([Value::from(9_u64), Value::from(5_u64), Value::map([("lease", 60_u64)])]);
+        let later = shortened(&leased.encode(), 1, Duration::from_secs(2));
+        let wanted = Value::array([Value::from(9_u64), Value::Double(3.0), Value::map([("lease", 60_u64)])]);
+        assert_eq!(decoded(later), Some(wanted));
         let endless = first(&Value::Array(vec![]).encode(), 0, &NAME).expect("arguments");
         let endless = decoded(again(&endless, 0, Duration::from_secs(2), 1)).expect("arguments");
         assert_eq!(endless.as_array().map(|values| &values[0]), Some(&Value::Nil));

@@ -12,6 +12,7 @@ use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_tuple::value::Value;
 
 use crate::front::names::not_defined;
+use crate::shard::admission::leads_no_more_error;
 use crate::shard::tokens;
 use crate::{Called, Caller, CallerKind, Instance, Result, Token, TokenDigest, TokenId, TokenRole};
 
@@ -83,6 +84,12 @@ impl Instance {
     #[must_use]
     pub fn invalid_token() -> ErrorObject {
         invalid()
+    }
+
+    /// The refusal of a call that was to be made while this instance leads its group, and comes when the instance leads no more.
+    #[must_use]
+    pub fn leads_no_more() -> ErrorObject {
+        leads_no_more_error()
     }
 
     /// Changes when a token was added or revoked.

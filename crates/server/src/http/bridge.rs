@@ -13,12 +13,14 @@
 
 pub(crate) mod desk;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lycosa_instance::{Instance, Once, TokenDigest};
 use lycosa_iproto::error::ErrorObject;
+use lycosa_iproto::repeat;
 use tokio::sync::{mpsc, oneshot};
 
 use super::access::Access;
@@ -58,8 +60,17 @@ pub(crate) enum Repetition {
     ActsAgain,
     /// Nothing: the request reads.
     Reads,
+    /// The only call leases tasks. Tasks of a lost answer are ready again when their leases end.
+    Leases,
     /// Nothing: the only call has a key.
     Once(Once),
+}
+
+impl Repetition {
+    /// Whether a node may repeat a request without asking the client.
+    pub(crate) fn is_harmless(&self) -> bool {
+        *self != Self::ActsAgain
+    }
 }
 
 /// Calls of one request, made one after the other in one pass of the loop.
@@ -71,10 +82,31 @@ pub(crate) struct Request {
     pub(crate) returns: Returns,
 }
 
+impl Request {
+    /// The request `elapsed` after it was made first: a take waits for the rest of its time.
+    pub(crate) fn after(&self, elapsed: Duration) -> Cow<'_, Self> {
+        if self.repetition != Repetition::Leases {
+            return Cow::Borrowed(self);
+        }
+        let mut later = self.clone();
+        for call in &mut later.calls {
+            let at = repeat::timeout_at(call.function.as_bytes());
+            if let Some(args) = at.and_then(|at| repeat::shortened(&call.args, at, elapsed)) {
+                call.args = args;
+            }
+        }
+        Cow::Owned(later)
+    }
+}
+
 /// A request, and where its answer goes.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) request: Request,
+    /// When the request was made.
+    pub(crate) since: Instant,
+    /// The caller decides what becomes of a request that was refused because this node leads no more. Else the loop decides.
+    pub(crate) is_attempt: bool,
     /// Names the order in [`Gone`].
     pub(crate) ticket: u64,
     pub(crate) reply: oneshot::Sender<Vec<Outcome>>,
@@ -168,21 +200,25 @@ impl Bridge {
         limit: Duration,
     ) -> Result<Vec<Outcome>, Problem> {
         let request = Request { token: access.0.clone(), calls, repetition, returns };
-        let made = tokio::time::timeout(limit, self.made(request)).await;
+        let made = tokio::time::timeout(limit, self.answered(request, false)).await;
         let late = "the loop did not answer in time: the change may have happened or may happen yet";
         made.unwrap_or_else(|_| Err(Problem::new(Kind::OutcomeUnknown, late)))
     }
 
-    /// Makes the calls of an order that was another node's to carry out, however long they wait. A caller that is dropped meanwhile takes a waiting call
-    /// back.
+    /// Makes the calls of a request once, however long they wait: an attempt of a member. A caller that is dropped meanwhile takes a
+    /// waiting call back.
     ///
     /// # Errors
     /// Too many jobs; the loop ends.
-    pub(crate) async fn made(&self, request: Request) -> Result<Vec<Outcome>, Problem> {
+    pub(crate) async fn attempt(&self, request: Request) -> Result<Vec<Outcome>, Problem> {
+        self.answered(request, true).await
+    }
+
+    async fn answered(&self, request: Request, is_attempt: bool) -> Result<Vec<Outcome>, Problem> {
         let (reply, answer) = oneshot::channel();
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
         let returns = request.returns.clone();
-        self.send(Job::Order(Order { request, ticket, reply }))?;
+        self.send(Job::Order(Order { request, since: Instant::now(), is_attempt, ticket, reply }))?;
         let mut guard = Guard { bridge: self, ticket, returns, answer, is_answered: false };
         let answered = (&mut guard.answer).await;
         guard.is_answered = true;

@@ -165,7 +165,7 @@ fn a_member_repeats_what_a_frozen_leader_has_not_answered_where_that_does_nothin
         answer
     };
     let began = Instant::now();
-    // A busy machine may elect nobody for some seconds: the request is asked again then, and so is the question.
+    // A busy machine may have no leader for some seconds: the request is refused then, and the round counts for nothing.
     let asks = |status: u16, ask: &dyn Fn(usize) -> Answer| {
         for round in 0.. {
             let answer = freeze(round, ask);
@@ -180,6 +180,74 @@ fn a_member_repeats_what_a_frozen_leader_has_not_answered_where_that_does_nothin
     let leader = doors.group.leader();
     let payloads = doors.group.payloads((leader + 1) % 3);
     assert_eq!(payloads.iter().filter(|payload| payload.contains("once")).count(), 1, "{payloads:?}");
+}
+
+/// Takes wait at some doors while `changes` has another member lead. Returns how often each was asked.
+fn takes_wait_on(doors: &Doors, at: &[usize], payload: &str, changes: &dyn Fn()) -> Vec<usize> {
+    let began = Instant::now();
+    let take = |door: usize| {
+        for attempt in 1.. {
+            let line = "POST /v1/tubes/mail/take?wait=600&lease=60";
+            let answer = doors.ask(door, line, "", &Json::Null);
+            if answer.status == 200 {
+                assert_eq!(answer.json()["tasks"][0]["payload"], payload, "{answer:?}");
+                return attempt;
+            }
+            assert!([503, 504].contains(&answer.status) && began.elapsed() < LIMIT, "{answer:?}");
+        }
+        unreachable!("a loop without an end")
+    };
+    let last = *at.last().unwrap();
+    thread::scope(|scope| {
+        let take = &take;
+        let waiting: Vec<_> = at.iter().map(|&door| scope.spawn(move || take(door))).collect();
+        doors.until_waiting(last, at.len() as u64);
+        changes();
+        doors.until_waiting(last, at.len() as u64);
+        for number in 0..at.len() {
+            doors.insist(last, payload, &format!("Idempotency-Key: {payload}-{number}\r\n"));
+        }
+        waiting.into_iter().map(|waiting| waiting.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn a_take_waits_on_when_another_member_leads() {
+    let mut doors = Doors::open("operator");
+    doors.take(0, "?max=9&lease=60").iter().for_each(|task| doors.settle(0, task));
+    let began = Instant::now();
+    // A busy machine may have no leader for some seconds: takes are refused then, and the round counts for nothing.
+    for round in 0.. {
+        let leader = doors.group.leader();
+        let other = (leader + 1) % 3;
+        let hand_over = || {
+            while doors.group.leader() != other {
+                doors.group.order(leader, &["transfer", &(other + 1).to_string()]);
+                assert!(began.elapsed() < LIMIT, "node {} does not lead", other + 1);
+            }
+        };
+        // At the leader's own door, and at another member's.
+        if takes_wait_on(&doors, &[leader, other], &format!("handed-over-{round}"), &hand_over) == [1, 1] {
+            break;
+        }
+        assert!(began.elapsed() < LIMIT, "takes are refused");
+    }
+    for round in 0.. {
+        let leader = doors.group.leader();
+        let dies = || {
+            doors.group.signal(leader, Signal::KILL);
+            while doors.group.leader() == leader {
+                assert!(began.elapsed() < LIMIT, "nobody leads");
+            }
+        };
+        let asked = takes_wait_on(&doors, &[(leader + 1) % 3], &format!("killed-{round}"), &dies);
+        doors.group.kill(leader);
+        doors.group.start(leader);
+        if asked == [1] {
+            break;
+        }
+        assert!(began.elapsed() < LIMIT, "takes are refused");
+    }
 }
 
 #[test]

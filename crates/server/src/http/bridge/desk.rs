@@ -11,13 +11,13 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use lycosa_instance::{Called, Caller, Instance, Lsn, RequestId, TokenId};
+use lycosa_iproto::error::ErrorObject;
 use lycosa_tuple::value::Value;
-use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use super::{Bridge, Call, Gone, Inbox, Job, Order, Outcome, Repetition, Request, Returns, Values};
+use super::{Bridge, Call, Gone, Inbox, Job, Order, Outcome, Repetition, Request, Values};
 use crate::clock::now;
-use crate::cluster::http::Forwarder;
+use crate::cluster::http::{Forwarder, Setback};
 use crate::slow_lane::QUANTUM;
 use crate::turn::Core;
 
@@ -29,18 +29,15 @@ const EXPIRY_CHECK: u64 = 1_000_000;
 
 /// A call that is parked in the instance.
 struct Waiting {
-    ticket: u64,
     token: TokenId,
-    returns: Returns,
-    reply: oneshot::Sender<Vec<Outcome>>,
+    order: Order,
 }
 
 /// Answers whose rows are not durable yet.
 struct Held {
     lsn: Lsn,
     outcomes: Vec<Outcome>,
-    returns: Returns,
-    reply: oneshot::Sender<Vec<Outcome>>,
+    order: Order,
 }
 
 /// The loop's record of unanswered orders.
@@ -67,7 +64,10 @@ pub(crate) async fn serve(core: Rc<Core>, bridge: Bridge, mut inbox: Inbox) {
         tokio::pin!(turned);
         turned.as_mut().enable();
         if desk.is_busy() {
-            desk.deliver(&mut core.instance.borrow_mut());
+            desk.deliver(&mut core.instance.borrow_mut(), forwarder.as_ref());
+            if let Some(forwarder) = elsewhere() {
+                desk.hand_on(&mut core.instance.borrow_mut(), forwarder);
+            }
         }
         tokio::select! {
             biased;
@@ -91,7 +91,8 @@ pub(crate) async fn serve(core: Rc<Core>, bridge: Bridge, mut inbox: Inbox) {
                     if let Some(forwarder) = elsewhere() {
                         for job in std::mem::take(&mut jobs) {
                             match job {
-                                Job::Order(order) => forwarder.forward(order),
+                                Job::Order(order) if order.is_attempt => refuse(order, &Instance::leads_no_more()),
+                                Job::Order(order) => forwarder.forward(order, None),
                                 Job::Look(_) => jobs.push_back(job),
                             }
                         }
@@ -128,18 +129,18 @@ impl Desk {
 
     fn handle(&mut self, instance: &mut Instance, job: Job) {
         instance.set_now(now());
-        let Order { request, ticket, reply } = match job {
+        let order = match job {
             Job::Order(order) => order,
             Job::Look(look) => return look(instance),
         };
         // The client has closed its connection already.
-        if reply.is_closed() {
+        if order.reply.is_closed() {
             return;
         }
-        let Request { token, calls, repetition, returns } = request;
-        let mut caller = match instance.token_caller(&token, 0) {
+        let Request { token, calls, repetition, .. } = &order.request;
+        let mut caller = match instance.token_caller(token, 0) {
             Ok(caller) => caller,
-            Err(error) => return drop(reply.send(calls.iter().map(|_| Err(error.clone())).collect())),
+            Err(error) => return refuse(order, &error),
         };
         let Some(token) = caller.token else { return };
         caller.session = *self.sessions.entry(token).or_insert_with(|| instance.open_token_session(token));
@@ -148,15 +149,15 @@ impl Desk {
         for Call { function, args } in calls {
             let mut bytes = Vec::new();
             let function = function.as_bytes();
-            let called = match &repetition {
-                Repetition::Once(once) => instance.call_once(&caller, once, function, &args, &mut bytes),
-                _ => instance.call(&caller, function, &args, &mut bytes),
+            let called = match repetition {
+                Repetition::Once(once) => instance.call_once(&caller, once, function, args, &mut bytes),
+                _ => instance.call(&caller, function, args, &mut bytes),
             };
             outcomes.push(match called {
                 // The only call of its order.
                 Ok(Called::Parked(request)) => {
-                    self.by_ticket.insert(ticket, request);
-                    self.waiting.insert(request, Waiting { ticket, token, returns, reply });
+                    self.by_ticket.insert(order.ticket, request);
+                    self.waiting.insert(request, Waiting { token, order });
                     return;
                 }
                 Ok(Called::Done { count }) => Ok(Values { count, bytes }),
@@ -164,7 +165,7 @@ impl Desk {
             });
         }
         let lsn = instance.awaited();
-        self.hold(Held { lsn, outcomes, returns, reply });
+        self.hold(Held { lsn, outcomes, order });
     }
 
     fn hold(&mut self, held: Held) {
@@ -185,13 +186,13 @@ impl Desk {
         }
     }
 
-    /// Sends the answers whose rows are durable.
-    fn deliver(&mut self, instance: &mut Instance) {
+    /// Sends the answers whose rows are durable. An order that failed because this node leads no more goes to the next leader.
+    fn deliver(&mut self, instance: &mut Instance, forwarder: Option<&Rc<Forwarder>>) {
         while let Some(answered) = instance.poll_http_answer() {
-            if let Some(Waiting { ticket, returns, reply, .. }) = self.waiting.remove(&answered.request) {
-                self.by_ticket.remove(&ticket);
+            if let Some(Waiting { order, .. }) = self.waiting.remove(&answered.request) {
+                self.by_ticket.remove(&order.ticket);
                 let outcome = answered.result.map(|(count, bytes)| Values { count, bytes });
-                self.hold(Held { lsn: answered.lsn, outcomes: vec![outcome], returns, reply });
+                self.hold(Held { lsn: answered.lsn, outcomes: vec![outcome], order });
             }
         }
         self.end_tokens(instance);
@@ -201,14 +202,28 @@ impl Desk {
                 Ok(true) => None,
                 Err(error) => Some(error),
             };
-            let Some(Held { mut outcomes, returns, reply, .. }) = self.held.pop_front() else { break };
+            let Some(Held { mut outcomes, order, .. }) = self.held.pop_front() else { break };
             if let Some(error) = lost {
                 outcomes.iter_mut().for_each(|outcome| *outcome = Err(error.clone()));
             }
-            if let (Err(outcomes), Some(tube)) = (reply.send(outcomes), returns) {
+            let setback = Setback::told_by(&outcomes, &order.request.repetition);
+            if let (Some(setback), Some(forwarder)) = (setback, forwarder.filter(|_| !order.is_attempt)) {
+                forwarder.forward(order, Some(setback));
+            } else if let (Err(outcomes), Some(tube)) = (order.reply.send(outcomes), order.request.returns) {
                 instance.set_now(now());
                 give_back(instance, &tube, &outcomes);
             }
+        }
+    }
+
+    /// Another member leads: takes that wait here go to that member.
+    fn hand_on(&mut self, instance: &mut Instance, forwarder: &Rc<Forwarder>) {
+        let takes =
+            |_: &RequestId, waiting: &mut Waiting| waiting.order.request.repetition == Repetition::Leases;
+        for (request, Waiting { order, .. }) in self.waiting.extract_if(takes) {
+            self.by_ticket.remove(&order.ticket);
+            instance.cancel(request);
+            forwarder.forward(order, Some(Setback::NotDone));
         }
     }
 
@@ -224,11 +239,16 @@ impl Desk {
         let ended: HashMap<TokenId, u64> = ended.collect();
         for (request, waiting) in self.waiting.extract_if(|_, waiting| ended.contains_key(&waiting.token)) {
             instance.cancel(request);
-            self.by_ticket.remove(&waiting.ticket);
-            let _ = waiting.reply.send(vec![Err(Instance::invalid_token())]);
+            self.by_ticket.remove(&waiting.order.ticket);
+            refuse(waiting.order, &Instance::invalid_token());
         }
         ended.values().for_each(|session| instance.close_session(*session, now));
     }
+}
+
+/// Answers each call of an order with an error.
+fn refuse(order: Order, error: &ErrorObject) {
+    let _ = order.reply.send(vec![Err(error.clone()); order.request.calls.len()]);
 }
 
 /// Gives the tasks of an unread answer back, as untried.

@@ -59,7 +59,7 @@ async fn take(client: Client, Named(tube): Named<String>, Params(params): Params
     let args = Args::new().json(max).json(wait).json(json!({ "lease": lease }));
     let function = method(&tube, "take_many");
     let patient = Client { limit: client.limit + Duration::from_secs_f64(wait), ..client.clone() };
-    let values = patient.call_with(&function, args, (Repetition::ActsAgain, Some(tube))).await?;
+    let values = patient.call_with(&function, args, (Repetition::Leases, Some(tube))).await?;
     let mut reader = Reader::new(&values.bytes);
     let is_nothing = reader.nil().is_ok() || values.count == 0;
     if is_nothing && let Some(problem) = silent(&client).await? {
