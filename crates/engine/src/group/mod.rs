@@ -7,6 +7,7 @@
 //! | [`disk`] | [`GroupDisk`]: its log and its snapshots; may be a thread beside the loop |
 //! | [`entry`] | what an entry of the log holds: rows, and where their transactions end |
 //! | [`folder`] | a data folder becomes a member's, is opened, and becomes a single server's again |
+//! | [`attempts`] | orders that the leader carries out for a member, and that may have to be sent again |
 //! | [`relay`] | the requests of a member's client, passed on to the leader |
 //! | [`transfer`] | the file of a snapshot for a member far behind |
 //!
@@ -44,6 +45,7 @@
 //!
 //! Absent: sockets, secrets, threads, the clock.
 
+pub mod attempts;
 pub mod data;
 pub mod disk;
 pub mod entry;

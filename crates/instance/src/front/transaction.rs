@@ -14,7 +14,7 @@ use lycosa_store::{
 
 use crate::shard::admission::{Growth, Need};
 use crate::shard::wire_error::{self, OnWire};
-use crate::{Instance, Lsn, Result, Select, WalkError};
+use crate::{Instance, Lsn, OUTCOME_UNKNOWN, Result, Select, WalkError};
 
 /// Deferred entries that a step of [`Instance::prepare_read`] flushes.
 const FLUSH_STEP: u64 = 512;
@@ -220,11 +220,16 @@ impl Instance {
     /// Whether everything up to `lsn` is durable.
     ///
     /// # Errors
-    /// The journal has failed before it was, or has lost rows up to it.
+    /// The journal has failed before, or has lost rows up to `lsn`. The outcome of what waits for them is unknown, and the error's name
+    /// says so ([`OUTCOME_UNKNOWN`]): a failing disk may have the rows, and other members of a group may confirm them.
     pub fn is_durable(&self, lsn: Lsn) -> Result<bool> {
         if self.shard.journaling().is_lost(lsn) {
             return Err(crate::shard::loss::outcome_unknown());
         }
-        if lsn <= self.durable() { Ok(true) } else { self.shard.conditions().check_journal().map(|()| false) }
+        if lsn <= self.durable() {
+            return Ok(true);
+        }
+        let is_open = self.shard.conditions().check_journal();
+        is_open.map(|()| false).map_err(|error| error.with_name(OUTCOME_UNKNOWN))
     }
 }

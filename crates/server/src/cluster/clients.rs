@@ -13,7 +13,7 @@
 //! A node that begins to lead serves its earlier clients itself, without its own listener: its published address may be one that
 //! it does not reach, as behind NAT.
 //!
-//! A node that knows no leader takes requests and lets them wait. After [`LEADERLESS`] it answers a PING with the error [`NO_LEADER`], so
+//! A node that knows no leader takes requests and lets them wait. After [`LEADERLESS`] it answers a PING with the error [`NO_LEADER`](lycosa_engine::group::attempts::NO_LEADER), so
 //! that a person hears why nothing else is answered. A PING with the number
 //! [`SIGN_OF_LIFE`](lycosa_iproto::request::SIGN_OF_LIFE) waits too: with it a client asks whether another member would serve it.
 //!
@@ -24,9 +24,9 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use lycosa_engine::group::attempts::{LEADERLESS, no_leader};
 use lycosa_engine::group::relay::{Relay, Verdict};
 use lycosa_instance::{Origin, PROTOCOL_VERSION, Trust};
-use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::greeting::{Greeting, SALT_SIZE};
 use lycosa_tuple::mp;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -46,10 +46,6 @@ use crate::turn::Core;
 const MAX_HEAD: usize = 4096;
 /// Pause before the next attempt to reach a leader.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a node has no leader before it says so.
-pub(crate) const LEADERLESS: Duration = Duration::from_secs(2);
-/// The name of the kind of error (field `name` of the error object) of a request that found no leader.
-pub(crate) const NO_LEADER: &str = "NO_LEADER";
 
 /// Serves the client of another member, as the leader.
 pub(crate) async fn visit(core: Rc<Core>, member: Rc<Member>, visit: Visit) {
@@ -291,10 +287,3 @@ async fn moved(mut place: watch::Receiver<Place>) -> End {
 /// How long a former leader's last answers are waited for. They were sent before the next leader was voted for, so they are nearly here;
 /// a leader that was frozen or cut off sends none.
 pub(crate) const LATE_ANSWERS: Duration = Duration::from_millis(50);
-
-/// The answer to a request that waited for a leader in vain.
-pub(crate) fn no_leader() -> ErrorObject {
-    let message = "the group has no leader now: a majority of its voters has to run and reach each other. Nothing was done: try \
-                   again";
-    ErrorObject::client(ErrorCode::Loading, message).with_name(NO_LEADER)
-}

@@ -5,30 +5,24 @@
 //! for the next one. An HTTP client that goes away ends the connection, so that the leader takes a waiting call back; tasks in
 //! an answer that no client reads go back to the leader ([`Forwarder::give_back`]).
 //!
-//! | an order that was | what becomes of it |
-//! |---|---|
-//! | not carried out, because no member leads or the leader hands over | the order waits for a leader, at most [`LEADERLESS`](super::clients::LEADERLESS), and is sent again |
-//! | sent, and not answered when the leader changes | its outcome is unknown; where a repetition does no harm ([`Repetition`]), the order is sent again |
+//! [`Attempts`] say when an order is sent again.
 //!
 //! Absent: probes, metrics and settings, which each node answers about itself.
-
-mod attempts;
 
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use lycosa_engine::group::attempts::{Attempts, Setback};
 use lycosa_instance::{Once, TokenDigest};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_tuple::mp::Reader as Values;
 use lycosa_tuple::value::Value;
 use tokio::io::AsyncReadExt;
 use tokio::task::spawn_local;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
-use self::attempts::Attempts;
-pub(crate) use self::attempts::Setback;
 use super::clients::{LATE_ANSWERS, are_elsewhere};
 use super::handshake::{Purpose, frame, next_frame, read_frame, send_frame};
 use super::member::{Member, Place};
@@ -102,7 +96,7 @@ impl Forwarder {
 
     async fn carry(self: Rc<Self>, order: Order, mut setback: Option<Setback>) {
         let Order { request, since, mut reply, .. } = order;
-        let mut attempts = Attempts::new(&request.repetition, Instant::now());
+        let mut attempts = Attempts::new(request.repetition.is_harmless(), Instant::now());
         let outcomes = loop {
             if let Some(setback) = setback {
                 if let Some(error) = attempts.failed(setback, Instant::now()) {
@@ -138,7 +132,7 @@ impl Forwarder {
             // The loop may have no place for the order now.
             Place::Here => self.bridge.attempt(request.clone()).await.map_err(|_| Setback::NotDone)?,
         };
-        Setback::told_by(&outcomes, &request.repetition).map_or(Ok(outcomes), Err)
+        Setback::told_by(&outcomes, request.repetition.is_harmless()).map_or(Ok(outcomes), Err)
     }
 
     async fn ask(&self, leader: u64, request: &Request) -> Result<Vec<Outcome>, Setback> {

@@ -198,6 +198,12 @@ pub(super) struct Ledger {
 }
 
 impl Entry {
+    /// A task whose `put` is sent now.
+    fn asked(brief: Option<Brief>) -> Self {
+        let (holder, place, is_releasing, finish) = (None, None, false, None);
+        Self { state: State::Asked, holder, place, is_releasing, finish, brief }
+    }
+
     /// Whether the task exists in these reigns. In the temporary tube it exists only in the reign of its `put`.
     fn exists_in(&self, (from, to): (Reign, Reign)) -> bool {
         self.state == State::Stored && self.brief.is_none_or(|brief| from == to && brief.is_of(from))
@@ -283,9 +289,7 @@ impl Client {
             Ask::Identify => ("queue.identify".to_owned(), self.session.iter().map(Value::str).collect()),
             Ask::Put { tube, payload } => {
                 let brief = (tube == TEMPORARY).then_some(Brief { put: (reign, None), held_in: None });
-                let (holder, place, is_releasing, finish) = (None, None, false, None);
-                let entry = Entry { state: State::Asked, holder, place, is_releasing, finish, brief };
-                ledger.entries.insert(payload, entry);
+                ledger.entries.insert(payload, Entry::asked(brief));
                 let options = Value::map([("utube", Value::from(payload % 3))]);
                 (method(tube, "put"), vec![Value::from(payload), options])
             }
@@ -414,11 +418,8 @@ impl Client {
                     if let Some(brief) = &mut entry.brief {
                         brief.put.1 = Some(reigns.1);
                     }
-                    entry.place = Some(Place { tube, id, payload });
-                    if entry.state == State::Asked {
-                        entry.state = State::Stored;
-                    }
                 });
+                ledger.stored((tube, payload), id);
             }
             Ask::Take { .. } if nothing => {}
             Ask::Take { tube, .. } => {
@@ -521,6 +522,28 @@ impl Client {
 }
 
 impl Ledger {
+    /// A put is about to be sent that is no client's of this module. Returns its payload.
+    pub(super) fn ordered(&mut self) -> u64 {
+        self.next_payload += 1;
+        self.entries.insert(self.next_payload, Entry::asked(None));
+        self.next_payload
+    }
+
+    /// A `put` was answered.
+    pub(super) fn stored(&mut self, (tube, payload): (usize, u64), id: u64) {
+        self.update(payload, |entry| {
+            entry.place = Some(Place { tube, id, payload });
+            if entry.state == State::Asked {
+                entry.state = State::Stored;
+            }
+        });
+    }
+
+    /// A `put` has put nothing.
+    pub(super) fn refuse(&mut self, payload: u64) {
+        self.entries.remove(&payload);
+    }
+
     fn update(&mut self, payload: u64, change: impl FnOnce(&mut Entry)) {
         if let Some(entry) = self.entries.get_mut(&payload) {
             change(entry);

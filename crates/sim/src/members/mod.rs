@@ -47,6 +47,8 @@ pub struct MemberTotals {
     pub puts: u64,
     /// The same of the temporary tube.
     pub brief: u64,
+    /// Puts with a key that were answered.
+    pub ordered: u64,
     /// Tasks whose `ack` was answered.
     pub finished: u64,
     /// Looks at tasks that leaders answered.

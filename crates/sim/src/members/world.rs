@@ -2,6 +2,7 @@
 
 mod clients;
 mod events;
+mod orders;
 mod relays;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,7 @@ use crate::group::link::{Link, Parcel};
 use crate::random::Random;
 use crate::violation::{Checked, Violation, hold};
 use crate::{BEGINNING, Trace};
+use orders::Orders;
 use relays::Passage;
 
 /// A group without faults is at rest within this time, in microseconds.
@@ -109,6 +111,8 @@ pub(crate) struct World<'a> {
     are_relayed: bool,
     /// Clients of members that pass their requests on.
     relays: BTreeMap<usize, Passage>,
+    /// Puts with a key, where the world has them.
+    orders: Option<Orders>,
     /// A clock that never goes back.
     began: Instant,
     next_address: u64,
@@ -205,6 +209,7 @@ impl<'a> World<'a> {
             are_forwarded: are_forwarded(seed),
             are_relayed: are_relayed(seed),
             relays: BTreeMap::new(),
+            orders: Orders::new(seed),
             began: Instant::now(),
             next_address: 2,
             latency: 200,
@@ -251,6 +256,9 @@ impl<'a> World<'a> {
     /// One thing happens, and everything that follows from it at once.
     pub(crate) fn next(&mut self) -> Checked {
         self.step += 1;
+        if self.orders.as_mut().is_some_and(Orders::is_next) {
+            self.order()?;
+        }
         let action = self.random.weighted(&self.actions);
         let all: Vec<NodeId> = self.servers.keys().copied().collect();
         let node = *self.random.pick(&all);
@@ -383,6 +391,7 @@ impl<'a> World<'a> {
         }
         self.take_orders(node)?;
         self.read_replies(node)?;
+        self.answer_orders(node)?;
         self.check(node)
     }
 
@@ -617,11 +626,13 @@ impl<'a> World<'a> {
                         self.insist(number)?;
                     }
                 }
+                self.finish_orders()?;
                 self.pass(200_000)?;
                 has_put |= self.ledger.puts > before;
             }
             let has_lost = self.clients.iter().any(Client::has_lost_take);
-            if has_put && !has_lost && self.is_at_rest() {
+            if has_put && !has_lost && self.orders.as_ref().is_none_or(Orders::are_done) && self.is_at_rest()
+            {
                 break;
             }
             hold!(self.now < end, "the group is not at rest after a minute: {}", self.standing());

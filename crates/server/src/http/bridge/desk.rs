@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Instant;
 
+use lycosa_engine::group::attempts::Setback;
 use lycosa_instance::{Called, Caller, Instance, Lsn, RequestId, TokenId};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_tuple::value::Value;
@@ -17,7 +18,7 @@ use tokio::task::yield_now;
 
 use super::{Bridge, Call, Gone, Inbox, Job, Order, Outcome, Repetition, Request, Values};
 use crate::clock::now;
-use crate::cluster::http::{Forwarder, Setback};
+use crate::cluster::http::Forwarder;
 use crate::slow_lane::QUANTUM;
 use crate::turn::Core;
 
@@ -203,10 +204,12 @@ impl Desk {
                 Err(error) => Some(error),
             };
             let Some(Held { mut outcomes, order, .. }) = self.held.pop_front() else { break };
-            if let Some(error) = lost {
+            let is_harmless = order.request.repetition.is_harmless();
+            let mut setback = Setback::told_by(&outcomes, is_harmless);
+            if let Some(error) = lost.filter(|_| setback != Some(Setback::NotDone)) {
                 outcomes.iter_mut().for_each(|outcome| *outcome = Err(error.clone()));
+                setback = Setback::told_by(&outcomes, is_harmless);
             }
-            let setback = Setback::told_by(&outcomes, &order.request.repetition);
             if let (Some(setback), Some(forwarder)) = (setback, forwarder.filter(|_| !order.is_attempt)) {
                 forwarder.forward(order, Some(setback));
             } else if let (Err(outcomes), Some(tube)) = (order.reply.send(outcomes), order.request.returns) {

@@ -104,6 +104,7 @@ impl World<'_> {
             }
         }
         self.end_relays(node)?;
+        self.end_orders(node)?;
         let pairs: Vec<(NodeId, NodeId)> = self.links.keys().copied().collect();
         for pair in pairs.into_iter().filter(|(from, to)| *from == node || *to == node) {
             let lingers = self.random.one_in(3);

@@ -227,7 +227,7 @@ impl World<'_> {
     }
 
     /// The time on a clock that never goes back.
-    fn instant(&self) -> Instant {
+    pub(super) fn instant(&self) -> Instant {
         self.began + Duration::from_micros(self.now)
     }
 }
