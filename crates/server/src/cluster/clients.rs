@@ -13,8 +13,8 @@
 //! A node that begins to lead serves its earlier clients itself, without its own listener: its published address may be one that
 //! it does not reach, as behind NAT.
 //!
-//! A node that knows no leader takes requests and lets them wait. After [`LEADERLESS`] it answers a PING with the error [`NO_LEADER`](lycosa_engine::group::attempts::NO_LEADER), so
-//! that a person hears why nothing else is answered. A PING with the number
+//! A node that knows no leader takes requests and lets them wait. After [`LEADERLESS`] it answers a PING with the error
+//! [`NO_LEADER`](lycosa_engine::group::attempts::NO_LEADER), so that a person hears why nothing else is answered. A PING with the number
 //! [`SIGN_OF_LIFE`](lycosa_iproto::request::SIGN_OF_LIFE) waits too: with it a client asks whether another member would serve it.
 //!
 //! Absent: clients that are connected to the leader itself, which the loop serves as ever, and `admin.sock`, which is for
