@@ -179,6 +179,11 @@ pub const ALL: &[Kept] = &[
         926,
         "a leader that had refused a client's session in a hand-over led on, and executed a request without it",
     ),
+    members(
+        490,
+        413,
+        "a put over HTTP was answered as refused by the leader's failed disk, and the other members confirmed the put",
+    ),
     members(20, 3_000, "a snapshot had the owners of tasks in a temporary tube, which no other member has"),
 ];
 

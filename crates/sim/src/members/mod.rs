@@ -30,6 +30,9 @@
 //! In half of the worlds members pass the requests of half of the clients on by the server's own relay
 //! ([`lycosa_engine::group::relay`]). These clients keep their sessions and tasks under each leader.
 //!
+//! In half of the worlds clients over HTTP put with keys, and members send these puts again when the leader changes
+//! ([`lycosa_engine::group::attempts`]): each puts one task.
+//!
 //! Absent: programs, and the log-ins of clients.
 
 mod client;
