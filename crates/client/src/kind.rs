@@ -48,10 +48,10 @@ pub enum Kind {
     ReadOnly,
     /// Too few replicas of the server are connected (`replicas_before_reply`, `replicas_missing = refuse`). Nothing was done.
     ReplicasMissing,
-    /// The server cannot write its journal: a full or broken disk.
+    /// The server cannot write its journal: a full or broken disk. Nothing was done.
     Disk,
-    /// The server's journal has lost the rows of the request, or of what the request has read: it may have been done or not,
-    /// as after [`Error::Disconnected`](crate::Error::Disconnected).
+    /// The server's journal has lost the rows of the request or of what the request has read, or has failed before they were
+    /// confirmed: the request may have been done or not, as after [`Error::Disconnected`](crate::Error::Disconnected).
     OutcomeUnknown,
     /// The server starts, or goes back to what its journal has confirmed. Nothing was done; another attempt soon may go well.
     Loading,

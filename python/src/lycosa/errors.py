@@ -142,13 +142,13 @@ class ReplicasMissing(ServerError):
 
 
 class DiskFailure(ServerError):
-    """The server cannot write its journal: the disk is full or broken."""
+    """The server cannot write its journal: the disk is full or broken. Nothing was done."""
 
     passes = True
 
 
 class OutcomeUnknown(ServerError):
-    """The server's journal has lost the rows of the request: it may have been done or not."""
+    """The server's journal has lost the rows of the request, or has failed: the request may have been done or not."""
 
     passes = True
     outcome_unknown = True

@@ -150,7 +150,7 @@ impl Instance {
 
 /// Whether a whole reply says that its request was not executed, because this node is about to hand over. Functions in Lua, which may
 /// have done something before that, cannot raise this error.
-fn is_refusal(frame: &[u8]) -> bool {
+pub(crate) fn is_refusal(frame: &[u8]) -> bool {
     let Ok(Split::Frame { content, .. }) = frame::split(frame, usize::MAX) else { return false };
     let Ok(Reply { content: Content::Error(error), .. }) = reply::decode(content) else { return false };
     error.name() == Some(HANDING_OVER)

@@ -54,6 +54,7 @@ use lycosa_tuple::value::Value;
 use crate::front::caller::{FrameReply, Parked};
 use crate::front::connection::{ConnectionSlot, Connections, Origin, Released, Trust};
 use crate::front::deferral::Deferral;
+use crate::front::group::is_refusal;
 use crate::front::invoke::line::Line;
 use crate::front::logins::Logins;
 use crate::front::loop_time::LoopTime;
@@ -66,7 +67,8 @@ use crate::shard::batch::{Batch, Buffers};
 use crate::shard::disk_space::FreeSpace;
 use crate::shard::request::Answer;
 use crate::{
-    ADMIN_CONNECTIONS, Broken, Identity, PROTOCOL_VERSION, Process, Refused, RequestCounts, Settings,
+    ADMIN_CONNECTIONS, Broken, Identity, OUTCOME_UNKNOWN, PROTOCOL_VERSION, Process, Refused, RequestCounts,
+    Settings,
 };
 
 /// A leader of a group is to hand over.
@@ -428,18 +430,20 @@ impl Instance {
         self.shard.conditions().facts().failure.as_deref()
     }
 
-    /// The journal has failed for good. Replies that wait for it and calls that wait for a task become errors, and from now
-    /// on data are neither read nor changed.
+    /// The journal has failed for good. Replies that wait for rows and calls that wait for a task become errors with the name
+    /// [`OUTCOME_UNKNOWN`]: the disk may have some of the rows. From now on data are neither read nor changed.
     pub fn handle_failed(&mut self, cause: &str) {
         if self.shard.conditions().has_failed() {
             return;
         }
         self.measures.journal_errors += 1;
         self.shard.handle_failed(cause);
-        let error = self.shard.conditions().failure_error();
+        let error = self.shard.conditions().failure_error().with_name(OUTCOME_UNKNOWN);
         let schema_version = self.shard.store().schema_version();
         self.front.connections.replace_waiting(|frame, out| {
-            if !reply::is_push(frame) {
+            if is_refusal(frame) {
+                out.extend_from_slice(frame);
+            } else if !reply::is_push(frame) {
                 reply::error(out, reply::sync_of(frame).unwrap_or(0), schema_version, &error);
             }
         });

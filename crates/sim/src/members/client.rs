@@ -465,12 +465,12 @@ impl Client {
     ) -> Checked {
         let is = |code: ErrorCode| error.code == u32::from(code);
         let number = self.number;
-        if error.fields.iter().any(|(_, name)| name == OUTCOME_UNKNOWN) || is(ErrorCode::WalIo) {
+        if error.name() == Some(OUTCOME_UNKNOWN) {
             ledger.unknown += 1;
             self.note_lost(ask);
             return Ok(());
         }
-        let has_not_happened = is(ErrorCode::Readonly) || is(ErrorCode::Loading);
+        let has_not_happened = is(ErrorCode::Readonly) || is(ErrorCode::Loading) || is(ErrorCode::WalIo);
         ledger.refused += u64::from(has_not_happened);
         match ask {
             Ask::Put { payload, .. } if has_not_happened => _ = ledger.entries.remove(&payload),
