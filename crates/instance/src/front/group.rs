@@ -14,14 +14,13 @@
 //!
 //! Absent: the node itself, and forwarding of requests to the leader.
 
-use lycosa_iproto::frame::{self, Split};
-use lycosa_iproto::reply::{self, Content, Reply};
 use lycosa_replication::applier::Row;
 
+use crate::front::void_reply;
 use crate::shard::data::Confirmed;
 use crate::shard::group::{Election, Followed};
 use crate::shard::loss::outcome_unknown;
-use crate::{HANDING_OVER, Instance, Lsn, Result};
+use crate::{Instance, Lsn, Result};
 
 impl Instance {
     /// The instance is a member of a group: it takes no writes until [`Self::handle_leads`]. To be called before anything
@@ -100,11 +99,7 @@ impl Instance {
         let schema_version = self.store().schema_version();
         let kept = self.shard.void_rows();
         self.front.connections.lose(kept, |frame, out| {
-            if is_refusal(frame) {
-                out.extend_from_slice(frame);
-            } else if !reply::is_push(frame) {
-                reply::error(out, reply::sync_of(frame).unwrap_or(0), schema_version, &error);
-            }
+            void_reply::replace(frame, schema_version, &error, out);
         });
         self.front.parked.void_answers(&error);
         for request in std::mem::take(&mut self.front.selects).requests() {
@@ -146,12 +141,4 @@ impl Instance {
     pub fn is_suspended(&self) -> bool {
         self.shard.conditions().facts().is_suspended
     }
-}
-
-/// Whether a whole reply says that its request was not executed, because this node is about to hand over. Functions in Lua, which may
-/// have done something before that, cannot raise this error.
-pub(crate) fn is_refusal(frame: &[u8]) -> bool {
-    let Ok(Split::Frame { content, .. }) = frame::split(frame, usize::MAX) else { return false };
-    let Ok(Reply { content: Content::Error(error), .. }) = reply::decode(content) else { return false };
-    error.name() == Some(HANDING_OVER)
 }

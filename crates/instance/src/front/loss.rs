@@ -29,11 +29,11 @@
 
 use std::collections::HashSet;
 
-use lycosa_iproto::reply;
 use lycosa_store::UserId;
 
 use crate::front::Front;
 use crate::front::selects::LongSelects;
+use crate::front::void_reply;
 use crate::shard::Shard;
 use crate::shard::data::Confirmed;
 use crate::shard::loss::outcome_unknown;
@@ -54,9 +54,7 @@ impl Instance {
         self.settle(|instance| instance.shard.abandon_checkpoint("the journal has lost rows"));
         let schema_version = self.store().schema_version();
         self.front.connections.lose(self.shard.journaling().last_kept(from), |frame, out| {
-            if !reply::is_push(frame) {
-                reply::error(out, reply::sync_of(frame).unwrap_or(0), schema_version, &error);
-            }
+            void_reply::replace(frame, schema_version, &error, out);
         });
         self.front.parked.void_answers(&error);
         self.front.selects = LongSelects::default();

@@ -39,6 +39,7 @@ pub(crate) mod status;
 pub(crate) mod tokens;
 pub(crate) mod transaction;
 pub(crate) mod trigger_gates;
+mod void_reply;
 pub(crate) mod waits_for;
 
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
@@ -54,7 +55,6 @@ use lycosa_tuple::value::Value;
 use crate::front::caller::{FrameReply, Parked};
 use crate::front::connection::{ConnectionSlot, Connections, Origin, Released, Trust};
 use crate::front::deferral::Deferral;
-use crate::front::group::is_refusal;
 use crate::front::invoke::line::Line;
 use crate::front::logins::Logins;
 use crate::front::loop_time::LoopTime;
@@ -441,11 +441,7 @@ impl Instance {
         let error = self.shard.conditions().failure_error().with_name(OUTCOME_UNKNOWN);
         let schema_version = self.shard.store().schema_version();
         self.front.connections.replace_waiting(|frame, out| {
-            if is_refusal(frame) {
-                out.extend_from_slice(frame);
-            } else if !reply::is_push(frame) {
-                reply::error(out, reply::sync_of(frame).unwrap_or(0), schema_version, &error);
-            }
+            void_reply::replace(frame, schema_version, &error, out);
         });
         self.front.invokes.clear();
         self.front.selects = LongSelects::default();
