@@ -184,6 +184,11 @@ pub const ALL: &[Kept] = &[
         413,
         "a put over HTTP was answered as refused by the leader's failed disk, and the other members confirmed the put",
     ),
+    members(
+        2_226_098_191,
+        12_000,
+        "a former holder's refused ack made a task that another client had finished count as stored once more; a checker was wrong",
+    ),
     members(20, 3_000, "a snapshot had the owners of tasks in a temporary tube, which no other member has"),
 ];
 

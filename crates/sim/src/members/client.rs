@@ -500,7 +500,11 @@ impl Client {
             Ask::Ack(place) | Ask::Release(place) if error.message.contains("Task was not taken") => {
                 let payload = place.payload;
                 hold!(!ledger.sessions_stay, "client {number} held task {payload}, which was not taken");
-                ledger.update(payload, |entry| (entry.state, entry.holder) = (State::Stored, None));
+                // The task is ready again, unless another client has got or finished it since.
+                if matches!(ask, Ask::Ack(_)) {
+                    ledger.give_finish_up(payload, number);
+                }
+                ledger.update(payload, |entry| _ = entry.holder.take_if(|holder| *holder == number));
             }
             Ask::Identify if error.message.contains("is unknown") => {
                 hold!(!ledger.sessions_stay, "the session of client {number} is unknown");
