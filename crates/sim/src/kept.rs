@@ -126,6 +126,11 @@ pub const ALL: &[Kept] = &[
         "an older lease was released while a session acknowledged the task; a checker was wrong",
     ),
     replicas(
+        1_180_107_537,
+        532,
+        "a master died before the operator had a replica with a void row join again; the checker took the replica for a candidate",
+    ),
+    replicas(
         1_460_237_447,
         3_000,
         "an older lease was released while the task was acknowledged; a checker was wrong",

@@ -180,7 +180,9 @@ impl World<'_> {
     fn replace(&mut self, dead: usize) -> Checked {
         let others: Vec<_> = (0..self.nodes.len()).filter(|number| *number != dead).collect();
         let is_there = |node: &Node| node.life.is_some() && !node.must_join;
-        let may_choose = others.iter().all(|&number| is_there(&self.nodes[number]));
+        // A replica with void rows has to join again, as its log says, and is no candidate.
+        let may_choose =
+            others.iter().all(|&number| is_there(&self.nodes[number]) && !self.has_parted(number, dead));
         if !may_choose || self.random.one_in(2) {
             self.start(dead)?;
             return self.promote(dead);
