@@ -56,6 +56,13 @@ impl Setback {
     }
 }
 
+/// The rows of an order were lost for the reason `error`: so are its outcomes, unless they say that nothing was done.
+pub fn lose<T>(outcomes: &mut [Result<T, ErrorObject>], error: &ErrorObject) {
+    if Setback::told_by(outcomes, false) != Some(Setback::NotDone) {
+        outcomes.iter_mut().for_each(|outcome| *outcome = Err(error.clone()));
+    }
+}
+
 /// The attempts at an order so far.
 #[derive(Debug)]
 pub struct Attempts {
@@ -136,6 +143,12 @@ mod tests {
             assert_eq!(told(&[Ok(1), refused(HANDING_OVER)]), None, "done in part");
             let unknown = is_harmless.then_some(Setback::Unknown);
             assert_eq!(told(&[Err(outcome_unknown())]), unknown);
+            let mut outcomes = [Ok(1), refused(HANDING_OVER)];
+            lose(&mut outcomes, &outcome_unknown());
+            assert_eq!(told(&outcomes), unknown, "what was done was lost");
+            let mut outcomes = [refused(HANDING_OVER)];
+            lose(&mut outcomes, &outcome_unknown());
+            assert_eq!(told(&outcomes), Some(Setback::NotDone), "nothing was done");
         }
     }
 }

@@ -87,7 +87,7 @@ pub(crate) fn illegal(reason: &str) -> ErrorObject {
     ErrorObject::client(C::IllegalParams, format!("Illegal parameters, {reason}"))
 }
 
-/// The name of the error's kind, for clients that decide by it. Code and text stay those of the Lua module.
+/// The name of the error's kind, by which clients may decide. The code and the text are the Lua module's.
 fn kind_name(error: &lycosa_queue::Error) -> Option<&'static str> {
     use lycosa_queue::Error as Q;
     Some(match error {

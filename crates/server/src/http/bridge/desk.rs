@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Instant;
 
-use lycosa_engine::group::attempts::Setback;
+use lycosa_engine::group::attempts::{self, Setback};
 use lycosa_instance::{Called, Caller, Instance, Lsn, RequestId, TokenId};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_tuple::value::Value;
@@ -204,12 +204,10 @@ impl Desk {
                 Err(error) => Some(error),
             };
             let Some(Held { mut outcomes, order, .. }) = self.held.pop_front() else { break };
-            let is_harmless = order.request.repetition.is_harmless();
-            let mut setback = Setback::told_by(&outcomes, is_harmless);
-            if let Some(error) = lost.filter(|_| setback != Some(Setback::NotDone)) {
-                outcomes.iter_mut().for_each(|outcome| *outcome = Err(error.clone()));
-                setback = Setback::told_by(&outcomes, is_harmless);
+            if let Some(error) = lost {
+                attempts::lose(&mut outcomes, &error);
             }
+            let setback = Setback::told_by(&outcomes, order.request.repetition.is_harmless());
             if let (Some(setback), Some(forwarder)) = (setback, forwarder.filter(|_| !order.is_attempt)) {
                 forwarder.forward(order, Some(setback));
             } else if let (Err(outcomes), Some(tube)) = (order.reply.send(outcomes), order.request.returns) {

@@ -6,7 +6,7 @@
 //!
 //! Absent: HTTP, tokens, and the time that bytes take.
 
-use lycosa_engine::group::attempts::{Attempts, NO_LEADER, Setback};
+use lycosa_engine::group::attempts::{self, Attempts, NO_LEADER, Setback};
 use lycosa_engine::group::relay::outcome_unknown;
 use lycosa_group::members::NodeId;
 use lycosa_instance::{Called, Caller, CallerKind, Lsn, Once};
@@ -86,15 +86,6 @@ struct Attempt {
 struct Made {
     lsn: Lsn,
     outcome: Result<Value, ErrorObject>,
-}
-
-impl Made {
-    /// The refusal of a leader that hands over or leads no more.
-    fn not_done(&self) -> Option<ErrorObject> {
-        let refused = self.outcome.as_ref().err()?;
-        let setback = Setback::told_by(&[Err::<(), _>(refused.clone())], true);
-        (setback == Some(Setback::NotDone)).then(|| refused.clone())
-    }
 }
 
 impl World<'_> {
@@ -277,21 +268,21 @@ impl World<'_> {
             }
             let server = self.servers.get(&node).filter(|server| server.reign().process == sent.process);
             let is_durable = server.and_then(Server::body).map(|body| body.instance.is_durable(made.lsn));
-            let outcome = match is_durable {
+            let mut outcomes = [made.outcome.clone()];
+            match is_durable {
                 Some(Ok(false)) => continue,
-                Some(Ok(true)) => made.outcome.clone(),
-                Some(Err(error)) => made.not_done().map_or(Err(error), Err),
-                None => Err(outcome_unknown()),
-            };
+                Some(Ok(true)) => {}
+                Some(Err(error)) => attempts::lose(&mut outcomes, &error),
+                None => outcomes = [Err(outcome_unknown())],
+            }
             order.attempt = None;
-            self.heard(place, outcome)?;
+            self.heard(place, outcomes)?;
         }
         Ok(())
     }
 
     /// A member hears the outcome of an attempt.
-    fn heard(&mut self, place: usize, outcome: Result<Value, ErrorObject>) -> Checked {
-        let outcomes = [outcome];
+    fn heard(&mut self, place: usize, outcomes: [Result<Value, ErrorObject>; 1]) -> Checked {
         if let Some(setback) = Setback::told_by(&outcomes, true) {
             return self.set_back(place, setback);
         }
