@@ -221,6 +221,9 @@ impl Model {
                 if let (true, Place::Tasks(view)) = (is_tasks, &mut self.stop_mut().place) {
                     view.marked.clear();
                 }
+                if let Some(job) = &job {
+                    self.show_job(job);
+                }
                 let kept = job.filter(|job| job.state.is_over() && job.kept > 0);
                 self.notice = Some(match &kept {
                     Some(job) => format!("{text}; U undoes {}", count(job.kept)),
@@ -269,6 +272,17 @@ impl Model {
                     view.entries.clone_from(found);
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// Lists show a job as its last order left it: the next key is about what the person sees.
+    fn show_job(&mut self, job: &TubeJob) {
+        for stop in &mut self.stops {
+            let Place::Jobs { jobs, .. } = &mut stop.place else { continue };
+            let shown = jobs.iter_mut().find(|shown| (&shown.tube, shown.id) == (&job.tube, job.id));
+            if let Some(shown) = shown {
+                shown.clone_from(job);
             }
         }
     }

@@ -344,8 +344,13 @@ fn jobs_of_all_tubes_are_paused_resumed_and_cancelled() {
     assert!(shown.contains("2 jobs, 1 unfinished") && shown.contains("12 changed so far"), "{shown}");
     let control = |action| Ask::Control { tube: "mail".to_owned(), job: 7, action };
     assert_eq!(press(&mut model, "P"), [control(Control::Pause)]);
-    model.answer(Answer::Jobs(None, vec![TubeJob { state: JobState::Paused, ..running }]));
+    let paused = TubeJob { state: JobState::Paused, ..running.clone() };
+    model.answer(Answer::Done { text: change::outcome(&paused), job: Some(paused) });
+    let shown = screen(&model, (100, 24));
+    assert_eq!(shown.matches("12 changed, paused").count(), 2, "the notice and the list agree: {shown}");
     assert_eq!(press(&mut model, "P"), [control(Control::Resume)]);
+    model.answer(Answer::Done { text: change::outcome(&running), job: Some(running) });
+    assert_eq!(press(&mut model, "P"), [control(Control::Pause)]);
     assert!(press(&mut model, "C").is_empty(), "a cancel is asked for first");
     model.answer(Answer::Done { text: "job 7 (bury): 12 changed so far".to_owned(), job: None });
     assert!(
