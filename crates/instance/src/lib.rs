@@ -61,7 +61,7 @@ pub use shard::checkpoint::status::CheckpointStatus;
 pub use shard::data::{Confirmed, Lsn, Select, WalkError};
 pub use shard::disk_space::FreeSpace;
 pub use shard::expiration_tasks::DeclaredExpiration;
-pub use shard::group::{Election, Followed, GroupMember, MemberProgress};
+pub use shard::group::{Election, Followed, Forwarded, GroupMember, MemberProgress};
 pub use shard::replication::Upstream;
 pub use shard::request::RequestId;
 pub use shard::tokens::{Token, TokenDigest, TokenRole};

@@ -20,6 +20,7 @@ use serde_json::{Value as Json, json};
 use crate::arguments::{AdminArguments, ClusterCommand, ClusterInitArguments};
 use crate::outcome::Outcome;
 use crate::output;
+use crate::values::counted;
 
 /// How long a node may take to answer an order.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -173,6 +174,17 @@ fn status(at: &AdminArguments) -> anyhow::Result<Outcome> {
         let seconds = ahead as f64 / 1e6;
         output::line(format_args!(
             "the leader's time differs from this machine's by {seconds:+.1} s; a new leader goes on with the leader's"
+        ))?;
+    }
+    let forwarded = |name: &str| answer.get("forwarded")?.get(name)?.as_u64();
+    if let (Some(requests @ 1..), Some(repeated), Some(unknown)) =
+        (forwarded("requests"), forwarded("repeated"), forwarded("unknown"))
+    {
+        output::line(format_args!(
+            "this member's clients: {} sent to a leader, {}, {}",
+            counted(requests, "request"),
+            counted(repeated, "further attempt"),
+            counted(unknown, "unknown outcome")
         ))?;
     }
     let yes = |member: &Json, name: &str| member.get(name).and_then(Json::as_bool) == Some(true);

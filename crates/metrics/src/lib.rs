@@ -21,9 +21,9 @@ pub use autoscaler::{Autoscaler, Target};
 pub use graphite::lines as graphite_lines;
 pub use prometheus::{DEFAULT_TUBES, OTHERS, Scope, write as write_prometheus};
 pub use snapshot::{
-    Checkpoint, DiskShort, Downstream, Election, Gravity, GroupMember, Histogram, History, Instance, Issue,
-    Malformed, Operations, Peer, Point, Process, Queue, Rates, Redeliveries, Snapshot, SubQueue, Tasks, Tube,
-    Upstream,
+    Checkpoint, DiskShort, Downstream, Election, Forwarded, Gravity, GroupMember, Histogram, History,
+    Instance, Issue, Malformed, Operations, Peer, Point, Process, Queue, Rates, Redeliveries, Snapshot,
+    SubQueue, Tasks, Tube, Upstream,
 };
 pub use tarantool::write as write_tarantool;
 

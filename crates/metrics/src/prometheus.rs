@@ -2,7 +2,7 @@
 
 use crate::autoscaler::Target;
 use crate::exposition::{Exposition, Kind};
-use crate::snapshot::{Histogram, Instance, Process, Snapshot, Tube};
+use crate::snapshot::{Forwarded, Histogram, Instance, Process, Snapshot, Tube};
 
 /// Tubes with labels of their own, unless a setting says otherwise.
 pub const DEFAULT_TUBES: usize = 100;
@@ -231,6 +231,13 @@ fn write_replication(instance: &Instance, exposition: &mut Exposition<'_>) {
         exposition.gauge("lycosa_group_voters", "Members of the group that vote.", election.voters as f64);
         let help = "Entries that the group has confirmed and this member has not applied.";
         exposition.gauge("lycosa_group_behind_entries", help, election.behind as f64);
+        let Forwarded { requests, repeated, unknown } = election.forwarded;
+        let help = "Requests of this member's clients that were sent to a leader, repetitions included.";
+        exposition.counter("lycosa_group_forwarded_requests_total", help, requests as f64);
+        let help = "Further attempts at such requests, because a leader was gone or handed over.";
+        exposition.counter("lycosa_group_repeated_requests_total", help, repeated as f64);
+        let help = "Requests that this member answered as of unknown outcome, because their leader was gone.";
+        exposition.counter("lycosa_group_unknown_outcomes_total", help, unknown as f64);
     }
 }
 

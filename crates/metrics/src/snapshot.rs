@@ -435,9 +435,23 @@ pub struct Election {
     /// The number of the member that tells this.
     #[serde(default)]
     pub node: u64,
+    /// Requests of its clients that it has had leaders carry out.
+    #[serde(default)]
+    pub forwarded: Forwarded,
     /// All members, as this one sees them.
     #[serde(default)]
     pub members: Vec<GroupMember>,
+}
+
+/// Counts of requests that came to a member which did not lead, since the member's start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub struct Forwarded {
+    /// Requests that were sent to a leader, each time that they were.
+    pub requests: u64,
+    /// Further attempts at such requests.
+    pub repeated: u64,
+    /// Requests that the member answered as of unknown outcome.
+    pub unknown: u64,
 }
 
 /// A member of a group, as the one that tells of it sees it.

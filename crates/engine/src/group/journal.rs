@@ -29,7 +29,7 @@ use lycosa_group::node::{
     Committed, Event, Incoming, Node, Outgoing, Payload, Progress, Refusal, Role, Status, StepError,
 };
 use lycosa_group::record::{Identity, Position};
-use lycosa_instance::{Batch, Buffers, Election, Lsn};
+use lycosa_instance::{Batch, Buffers, Election, Forwarded, Lsn};
 
 use super::disk::{Done, Order};
 use super::entry;
@@ -408,7 +408,7 @@ impl GroupJournal {
         }
     }
 
-    /// The state of the election, as the instance shows it; without the members, whose connections the caller knows.
+    /// The state of the election, as the instance shows it; the caller adds the members and the counts of forwarded requests.
     #[must_use]
     pub fn election(&self) -> Election {
         let Status { role, leader, term, committed, .. } = self.node.status();
@@ -420,7 +420,8 @@ impl GroupJournal {
         };
         let (node, voters) = (self.node.identity().node, self.members.voters() as u64);
         let behind = committed.saturating_sub(self.held);
-        Election { state, node, leader, term, voters, behind, members: Vec::new() }
+        let forwarded = Forwarded::default();
+        Election { state, node, leader, term, voters, behind, forwarded, members: Vec::new() }
     }
 
     /// The state of the snapshot with that number, which is being taken. It has to be durable ([`Base::write`]) before the

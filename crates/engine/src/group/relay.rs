@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use lycosa_instance::{HANDING_OVER, OUTCOME_UNKNOWN};
+use lycosa_instance::{Forwarded, HANDING_OVER, OUTCOME_UNKNOWN};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 use lycosa_iproto::frame::{self, Split};
 use lycosa_iproto::repeat;
@@ -81,6 +81,8 @@ pub struct Relay {
     beginning: u8,
     /// The fate of the connections by these answers.
     verdict: Verdict,
+    /// Not counted by the caller yet.
+    forwarded: Forwarded,
 }
 
 impl fmt::Debug for Relay {
@@ -137,6 +139,7 @@ impl Relay {
             is_identified: false,
             beginning: 0,
             verdict: Verdict::Stay,
+            forwarded: Forwarded::default(),
         }
     }
 }
@@ -286,19 +289,29 @@ impl Relay {
             });
             match frame {
                 Some(frame) => again.push(frame),
-                None => reply::error(&mut self.replies, sync, 0, &outcome_unknown()),
+                None => {
+                    self.forwarded.unknown += 1;
+                    reply::error(&mut self.replies, sync, 0, &outcome_unknown());
+                }
             }
         }
+        self.forwarded.repeated += again.len() as u64;
         for frame in again.into_iter().rev() {
             self.waiting_bytes += frame.len();
             self.waiting.push_front(frame);
         }
     }
 
+    /// Counts of requests since the last call.
+    pub fn take_forwarded(&mut self) -> Forwarded {
+        std::mem::take(&mut self.forwarded)
+    }
+
     /// Passes a frame on, and notes its request.
     fn pass_on(&mut self, mut bytes: Vec<u8>, now: Instant) {
         if let Some(request) = request_of(&bytes, self.limit) {
             let sync = request.header.sync;
+            self.forwarded.requests += 1;
             let mut is_harmless = matches!(
                 request.body,
                 Body::Select { .. }

@@ -4,6 +4,8 @@
 
 mod member;
 
+use std::ops::AddAssign;
+
 use lycosa_tuple::value::Value;
 
 /// The state of a group's election as one member knows it: `box.info.election`.
@@ -21,8 +23,39 @@ pub struct Election {
     pub voters: u64,
     /// Entries that the group has confirmed and this member has not applied.
     pub behind: u64,
+    /// Requests of its clients that it has had leaders carry out.
+    pub forwarded: Forwarded,
     /// All members, as this one sees them.
     pub members: Vec<GroupMember>,
+}
+
+/// Counts of requests that came to a member which did not lead, since the member's start. Each request over HTTP counts as one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Forwarded {
+    /// Requests that were sent to a leader, each time that they were.
+    pub requests: u64,
+    /// Further attempts at such requests, because a leader was gone or handed over.
+    pub repeated: u64,
+    /// Requests that the member answered with the error [`OUTCOME_UNKNOWN`](crate::OUTCOME_UNKNOWN).
+    pub unknown: u64,
+}
+
+impl AddAssign for Forwarded {
+    fn add_assign(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.repeated += other.repeated;
+        self.unknown += other.unknown;
+    }
+}
+
+impl Forwarded {
+    fn value(self) -> Value {
+        Value::map([
+            ("requests", Value::from(self.requests)),
+            ("repeated", self.repeated.into()),
+            ("unknown", self.unknown.into()),
+        ])
+    }
 }
 
 /// A member of a group, as another one or itself sees it.
@@ -80,6 +113,7 @@ impl Election {
             ("node", self.node.into()),
             ("voters", self.voters.into()),
             ("behind", self.behind.into()),
+            ("forwarded", self.forwarded.value()),
             ("members", Value::Array(self.members.iter().map(GroupMember::value).collect())),
         ])
     }

@@ -1,6 +1,6 @@
 //! An instance that takes no changes.
 
-use lycosa_instance::{Election, GroupMember, HANDING_OVER, MemberProgress, Upstream};
+use lycosa_instance::{Election, Forwarded, GroupMember, HANDING_OVER, MemberProgress, Upstream};
 use lycosa_iproto::error::ErrorCode;
 use lycosa_iproto::request::Body;
 use lycosa_replication::sync::UpstreamState;
@@ -133,6 +133,7 @@ fn a_leader_is_handed_over_to_a_voter_that_answers_once_its_reply_may_leave() {
         term: 4,
         voters: 4,
         behind: 0,
+        forwarded: Forwarded::default(),
         members: vec![
             member(1, 0, true, "voter"),
             member(2, 0, false, "voter"),

@@ -127,6 +127,7 @@ pub(crate) async fn serve(core: Rc<Core>, member: Rc<Member>, accepted: Accepted
     let mut client = Client { core: core.clone(), member, place, reader, writer, origin, salt, relay };
     while !matches!(client.serve_once().await, End::Client) {
         client.relay.lose(Instant::now());
+        client.count();
         tokio::time::sleep(PAUSE).await;
     }
     client.writer.finish();
@@ -203,6 +204,10 @@ impl Client {
         }
     }
 
+    fn count(&mut self) {
+        self.member.count_forwarded(self.relay.take_forwarded());
+    }
+
     fn has_replies(&self) -> bool {
         !self.relay.replies().is_empty() || self.writer.has_backlog()
     }
@@ -236,7 +241,10 @@ impl Client {
         let (mut from_client, mut from_leader) = (vec![0; 16 << 10], vec![0; 64 << 10]);
         loop {
             match self.relay.verdict() {
-                Verdict::Stay => self.relay.pass(Instant::now()),
+                Verdict::Stay => {
+                    self.relay.pass(Instant::now());
+                    self.count();
+                }
                 Verdict::LeaveLeader => return End::Leader,
                 Verdict::EndClient => return End::Client,
             }

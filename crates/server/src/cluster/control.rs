@@ -141,7 +141,7 @@ fn lead(member: &Rc<Member>, order: &Order) -> Json {
 pub(crate) fn status(member: &Member) -> Json {
     let journal = member.journal();
     let (status, failure) = (journal.status(), journal.failure());
-    let own = status.identity.node;
+    let (own, forwarded) = (status.identity.node, member.forwarded());
     let shown = |one: GroupMember| {
         let mut shown = json!({
             "node": one.node, "address": one.address, "standing": one.standing,
@@ -175,6 +175,7 @@ pub(crate) fn status(member: &Member) -> Json {
         "level": status.node.level,
         "time": crate::clock::now(),
         "leader_ahead_us": member.leader_ahead.get(),
+        "forwarded": {"requests": forwarded.requests, "repeated": forwarded.repeated, "unknown": forwarded.unknown},
         "members": members,
     })
 }

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use lycosa_engine::group::attempts::{Attempts, Setback};
-use lycosa_instance::{Once, TokenDigest};
+use lycosa_instance::{Forwarded, OUTCOME_UNKNOWN, Once, TokenDigest};
 use lycosa_iproto::error::ErrorObject;
 use lycosa_tuple::mp::Reader as Values;
 use lycosa_tuple::value::Value;
@@ -96,10 +96,13 @@ impl Forwarder {
 
     async fn carry(self: Rc<Self>, order: Order, mut setback: Option<Setback>) {
         let Order { request, since, mut reply, .. } = order;
+        let mut was_sent = setback.is_some();
         let mut attempts = Attempts::new(request.repetition.is_harmless(), Instant::now());
         let outcomes = loop {
             if let Some(setback) = setback {
                 if let Some(error) = attempts.failed(setback, Instant::now()) {
+                    let unknown = u64::from(error.name() == Some(OUTCOME_UNKNOWN));
+                    self.member.count_forwarded(Forwarded { unknown, ..Forwarded::default() });
                     break vec![Err(error); request.calls.len()];
                 }
                 tokio::select! {
@@ -111,7 +114,7 @@ impl Forwarder {
             let attempt = tokio::select! {
                 biased;
                 () = reply.closed() => return,
-                attempt = self.attempt(&request) => attempt,
+                attempt = self.attempt(&request, &mut was_sent) => attempt,
             };
             match attempt {
                 Ok(outcomes) => break outcomes,
@@ -123,19 +126,32 @@ impl Forwarder {
         }
     }
 
-    /// Has the leader carry an order out, if there is one.
-    async fn attempt(&self, request: &Request) -> Result<Vec<Outcome>, Setback> {
+    /// Has the leader carry an order out, if there is one. `was_sent`: whether a leader has had the order.
+    async fn attempt(&self, request: &Request, was_sent: &mut bool) -> Result<Vec<Outcome>, Setback> {
         let place = *self.member.place().borrow();
         let outcomes = match place {
             Place::Nowhere => return Err(Setback::NotDone),
-            Place::At(leader) => self.ask(leader, request).await?,
+            Place::At(leader) => self.ask(leader, request, was_sent).await?,
             // The loop may have no place for the order now.
-            Place::Here => self.bridge.attempt(request.clone()).await.map_err(|_| Setback::NotDone)?,
+            Place::Here => {
+                self.count(was_sent);
+                self.bridge.attempt(request.clone()).await.map_err(|_| Setback::NotDone)?
+            }
         };
         Setback::told_by(&outcomes, request.repetition.is_harmless()).map_or(Ok(outcomes), Err)
     }
 
-    async fn ask(&self, leader: u64, request: &Request) -> Result<Vec<Outcome>, Setback> {
+    fn count(&self, was_sent: &mut bool) {
+        let repeated = u64::from(std::mem::replace(was_sent, true));
+        self.member.count_forwarded(Forwarded { requests: 1, repeated, unknown: 0 });
+    }
+
+    async fn ask(
+        &self,
+        leader: u64,
+        request: &Request,
+        was_sent: &mut bool,
+    ) -> Result<Vec<Outcome>, Setback> {
         let mut place = self.member.place();
         place.mark_unchanged();
         let is_there = move |place: &Place| *place != Place::At(leader);
@@ -144,6 +160,7 @@ impl Forwarder {
             _ = place.wait_for(is_there) => None,
         };
         let mut stream = connected.ok_or(Setback::NotDone)?;
+        self.count(was_sent);
         let asking = async {
             send_frame(&mut stream, &encode(request)).await?;
             read_frame(&mut stream, MAX_FRAME).await

@@ -17,7 +17,7 @@ use lycosa_engine::group::{
     Base, Done, GroupDisk, GroupJournal, GroupStatus, Incoming, MAX_HAND_OVER_LAG, NodeId, Order, Outgoing,
 };
 use lycosa_engine::journal::{Journal, Membership, News, Pace};
-use lycosa_instance::{Batch, GroupMember, Lsn, MemberProgress};
+use lycosa_instance::{Batch, Forwarded, GroupMember, Lsn, MemberProgress};
 use lycosa_journal::directory::Directory;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
@@ -68,6 +68,8 @@ pub(crate) struct Member {
     /// By how many microseconds the leader's time was ahead of this node's, when the leader told it last. `None` where this node
     /// leads, or no leader has told it.
     pub(crate) leader_ahead: Cell<Option<i64>>,
+    /// Requests of this node's clients that leaders have carried out.
+    forwarded: Cell<Forwarded>,
     began: Instant,
 }
 
@@ -104,6 +106,7 @@ impl Member {
             place: watch::channel(Place::Nowhere).0,
             placed: Cell::new(Instant::now()),
             leader_ahead: Cell::new(None),
+            forwarded: Cell::default(),
             began: Instant::now(),
         };
         Ok((Rc::new(member), said))
@@ -228,6 +231,18 @@ impl Member {
             GroupMember { node, address: address.clone(), standing: standing.name(), is_connected, progress }
         };
         members.iter().map(seen).collect()
+    }
+
+    /// Requests that were forwarded so far.
+    pub(crate) fn forwarded(&self) -> Forwarded {
+        self.forwarded.get()
+    }
+
+    /// Counts requests that were forwarded.
+    pub(crate) fn count_forwarded(&self, more: Forwarded) {
+        let mut forwarded = self.forwarded.get();
+        forwarded += more;
+        self.forwarded.set(forwarded);
     }
 
     /// Connects to another member.

@@ -226,7 +226,8 @@ impl Tasks {
                     looked = Some(Instant::now());
                 }
                 if is_due || shown.as_ref() != Some(&known) {
-                    let election = Election { members: members.clone(), ..known.clone() };
+                    let forwarded = member.forwarded();
+                    let election = Election { forwarded, members: members.clone(), ..known.clone() };
                     core.instance.borrow_mut().set_election(election);
                     shown = Some(known);
                 }

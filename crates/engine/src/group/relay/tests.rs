@@ -155,6 +155,9 @@ fn a_leader_that_is_gone_leaves_outcomes_unknown_and_reads_are_made_again() {
     assert_eq!(rig.told(), [(1, None), unknown(2)]);
     assert_eq!(rig.asked(), [3, 4]);
     assert_eq!(rig.relay.verdict(), Verdict::Stay);
+    // The relay's own request for a session is not the client's.
+    assert_eq!(rig.relay.take_forwarded(), Forwarded { requests: 6, repeated: 2, unknown: 1 });
+    assert_eq!(rig.relay.take_forwarded(), Forwarded::default());
 }
 
 #[test]
@@ -190,6 +193,7 @@ fn what_a_leader_refuses_that_hands_over_goes_to_the_next_one_once_all_outcomes_
     assert_eq!(rig.asked(), [IDENTIFY]);
     rig.answer(IDENTIFY, Ok(&[Value::str(SESSION)]));
     assert_eq!((rig.asked(), rig.told()), (vec![3, 4], vec![]));
+    assert_eq!(rig.relay.take_forwarded(), Forwarded { requests: 5, repeated: 1, unknown: 0 });
 }
 
 #[test]

@@ -306,7 +306,7 @@ fn of_programs(errors: u64) -> Option<Issue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemberProgress;
+    use crate::{Forwarded, MemberProgress};
 
     fn said(issues: impl IntoIterator<Item = Issue>) -> Vec<(Gravity, String)> {
         issues.into_iter().map(|issue| (issue.gravity, issue.title.into_owned())).collect()
@@ -376,6 +376,7 @@ mod tests {
             term: 2,
             voters: 3,
             behind: 0,
+            forwarded: Forwarded::default(),
             members: vec![member(1, None), member(2, Some(sound))],
         };
         assert_eq!(said(of_group(&election)), []);
