@@ -4,7 +4,7 @@
 //! are killed and whose disks fail. After each slice the run's row in the record is written anew, so that an interrupt, a
 //! crash or a power cut costs the record one slice. A finding ends the run; its seed stands in the record.
 //!
-//! All programs inherit the lowest priority. After a SIGTERM the slice's programs end within a minute; Ctrl-C ends them too.
+//! All programs inherit the lowest priority. After a SIGTERM the slice's programs end within two minutes; Ctrl-C ends them too.
 
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -25,8 +25,8 @@ const WORLDS: (u64, u64) = (100, 3_000);
 const LONG_WORLDS: (u64, u64) = (10, 12_000);
 /// As many times more worlds where there is one kind alone.
 const KINDS: u64 = 7;
-/// Seconds of a slice of fuzzing.
-const FUZZ_SECONDS: u64 = 20;
+/// Seconds of a slice of fuzzing: many times what the slowest target needs to read its collected inputs.
+const FUZZ_SECONDS: u64 = 120;
 /// Seconds for which a slice tortures each type of tube, and operations of the disk that it lets fail.
 const KILL_SECONDS: &str = "10";
 const DISK_FAULTS: &str = "12";
@@ -123,7 +123,9 @@ impl Round {
             }
         }
         if order.hours > 0.0 && has(Part::Fuzz) {
-            slices.push(Kind::Fuzz(fuzz::Fuzzer::build()?));
+            let fuzzer = fuzz::Fuzzer::build()?;
+            fuzzer.targets().iter().try_for_each(|target| fuzzer.condense(target))?;
+            slices.push(Kind::Fuzz(fuzzer));
         }
         if order.hours > 0.0 && has(Part::Kills) {
             Program::cargo().arguments(BLACKBOX).arguments(["--no-run"]).run()?;

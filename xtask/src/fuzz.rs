@@ -44,7 +44,7 @@ pub(crate) struct Statistics {
     target: String,
     seconds: u64,
     seed: u32,
-    /// Inputs that the target was given.
+    /// Inputs that were changed. The collected inputs, which libFuzzer reads first, are not among them.
     pub(crate) inputs: u64,
     /// Inputs among them that reached new code.
     new: u64,
@@ -87,7 +87,12 @@ pub(crate) fn run(seconds: u64, seed: Option<u32>, only: Option<&str>) -> Result
     let seed = seed.unwrap_or_else(seed_of_the_clock);
     let share = (seconds / targets.len() as u64).max(1);
     for target in &targets {
-        println!("{}", fuzzer.run(target, share, seed)?);
+        fuzzer.condense(target)?;
+        let statistics = fuzzer.run(target, share, seed)?;
+        println!("{statistics}");
+        if statistics.inputs == 0 {
+            bail!("{share} s are over once {target} has read its collected inputs: give --seconds more");
+        }
     }
     Ok(())
 }
@@ -111,49 +116,71 @@ impl Fuzzer {
         &self.targets
     }
 
-    /// Runs a target for `seconds`.
-    pub(crate) fn run(&self, target: &str, seconds: u64, seed: u32) -> Result<Statistics> {
+    /// Leaves the shortest of the collected inputs that reach the same code, of the inputs to begin with too. Each run reads all
+    /// of them before it changes one: without this step the runs would end in reading what earlier ones have found.
+    ///
+    /// # Errors
+    /// A collected input breaks the target.
+    pub(crate) fn condense(&self, target: &str) -> Result<()> {
         let (corpus, seeds) = (self.corpus.join(target), self.seeds.join(target));
-        let printed = one(&self.binary, target, &corpus, &seeds, seconds, seed)?;
+        // A merge passes over inputs that break the target.
+        self.start(target, &["-runs=0".to_owned()], &[&corpus, &seeds])?;
+        let shortest = self.corpus.with_file_name("condensed").join(target);
+        if shortest.exists() {
+            fs::remove_dir_all(&shortest)?;
+        }
+        self.start(target, &["-merge=1".to_owned()], &[&shortest, &corpus, &seeds])?;
+        fs::remove_dir_all(&corpus)?;
+        fs::rename(&shortest, &corpus)?;
+        Ok(())
+    }
+
+    /// Runs a target for `seconds`, whose inputs are [condensed](Self::condense).
+    pub(crate) fn run(&self, target: &str, seconds: u64, seed: u32) -> Result<Statistics> {
+        let corpus = self.corpus.join(target);
+        // And the empty input.
+        let read = fs::read_dir(&corpus)?.count() as u64 + 1;
+        let limits = [format!("-max_total_time={seconds}"), format!("-seed={seed}")];
+        let printed = self.start(target, &limits, &[&corpus])?;
         let number = |key: &str| statistic(&printed, key);
         Ok(Statistics {
             target: target.to_owned(),
             seconds,
             seed,
-            inputs: number("number_of_executed_units")?,
+            inputs: number("number_of_executed_units")?.saturating_sub(read),
             new: number("new_units_added")?,
         })
     }
-}
 
-fn one(binary: &Path, name: &str, corpus: &Path, seeds: &Path, seconds: u64, seed: u32) -> Result<String> {
-    let artifacts = top().join("fuzz/artifacts");
-    fs::create_dir_all(&artifacts)?;
-    fs::create_dir_all(corpus)?;
-    let prefix = artifacts.join(format!("{name}-"));
-    let options = [
-        format!("-max_total_time={seconds}"),
-        format!("-seed={seed}"),
-        format!("-timeout={TIMEOUT}"),
-        format!("-rss_limit_mb={MEMORY}"),
-        format!("-max_len={MAX_INPUT}"),
-        format!("-artifact_prefix={}", prefix.display()),
-        "-verbosity=0".to_owned(),
-        "-print_final_stats=1".to_owned(),
-    ];
-    let run = Program::new(binary)
-        .arguments(options)
-        .arguments([corpus, seeds])
-        .variable("LYCOSA_FUZZ_TARGET", name)
-        .errors();
-    run.with_context(|| {
-        format!(
-            "the target {name} broke (seed {seed}); the input is in {}. Run it again: \
-             LYCOSA_FUZZ_TARGET={name} {} FILE",
-            artifacts.display(),
-            binary.display()
-        )
-    })
+    /// Starts the program on folders of inputs. Returns what the program prints.
+    fn start(&self, target: &str, options: &[String], folders: &[&Path]) -> Result<String> {
+        let artifacts = top().join("fuzz/artifacts");
+        fs::create_dir_all(&artifacts)?;
+        folders.iter().try_for_each(fs::create_dir_all)?;
+        let prefix = artifacts.join(format!("{target}-"));
+        let bounds = [
+            format!("-timeout={TIMEOUT}"),
+            format!("-rss_limit_mb={MEMORY}"),
+            format!("-max_len={MAX_INPUT}"),
+            format!("-artifact_prefix={}", prefix.display()),
+            "-verbosity=0".to_owned(),
+            "-print_final_stats=1".to_owned(),
+        ];
+        let run = Program::new(&self.binary)
+            .arguments(options)
+            .arguments(bounds)
+            .arguments(folders)
+            .variable("LYCOSA_FUZZ_TARGET", target)
+            .errors();
+        run.with_context(|| {
+            format!(
+                "the target {target} broke ({}); the input is in {}. Run it again: LYCOSA_FUZZ_TARGET={target} {} FILE",
+                options.join(" "),
+                artifacts.display(),
+                self.binary.display()
+            )
+        })
+    }
 }
 
 /// A number of the closing statistics: `stat::key: number`.
