@@ -86,13 +86,18 @@ pub(crate) fn run(seconds: u64, seed: Option<u32>, only: Option<&str>) -> Result
     }
     let seed = seed.unwrap_or_else(seed_of_the_clock);
     let share = (seconds / targets.len() as u64).max(1);
+    let mut unchanged = Vec::new();
     for target in &targets {
         fuzzer.condense(target)?;
         let statistics = fuzzer.run(target, share, seed)?;
         println!("{statistics}");
         if statistics.inputs == 0 {
-            bail!("{share} s are over once {target} has read its collected inputs: give --seconds more");
+            unchanged.push(target.as_str());
         }
+    }
+    if !unchanged.is_empty() {
+        let names = unchanged.join(", ");
+        bail!("{share} s were over before the collected inputs were read, of {names}: give more --seconds");
     }
     Ok(())
 }
