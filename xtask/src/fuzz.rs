@@ -122,7 +122,7 @@ impl Fuzzer {
     }
 
     /// Leaves the shortest of the collected inputs that reach the same code, of the inputs to begin with too. Each run reads all
-    /// of them before it changes one: without this step the runs would end in reading what earlier ones have found.
+    /// of them before a changed one: without this step the runs would end in reading what earlier ones have found.
     ///
     /// # Errors
     /// A collected input breaks the target.
@@ -143,7 +143,7 @@ impl Fuzzer {
     /// Runs a target for `seconds`, whose inputs are [condensed](Self::condense).
     pub(crate) fn run(&self, target: &str, seconds: u64, seed: u32) -> Result<Statistics> {
         let corpus = self.corpus.join(target);
-        // And the empty input.
+        // libFuzzer runs the empty input besides.
         let read = fs::read_dir(&corpus)?.count() as u64 + 1;
         let limits = [format!("-max_total_time={seconds}"), format!("-seed={seed}")];
         let printed = self.start(target, &limits, &[&corpus])?;

@@ -435,7 +435,7 @@ pub struct Election {
     /// The number of the member that tells this.
     #[serde(default)]
     pub node: u64,
-    /// Requests of its clients that it has had leaders carry out.
+    /// Requests of the member's clients that leaders carried out.
     #[serde(default)]
     pub forwarded: Forwarded,
     /// All members, as this one sees them.

@@ -23,7 +23,7 @@ pub struct Election {
     pub voters: u64,
     /// Entries that the group has confirmed and this member has not applied.
     pub behind: u64,
-    /// Requests of its clients that it has had leaders carry out.
+    /// Requests of the member's clients that leaders carried out.
     pub forwarded: Forwarded,
     /// All members, as this one sees them.
     pub members: Vec<GroupMember>,

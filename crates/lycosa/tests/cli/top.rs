@@ -221,7 +221,7 @@ fn marked_tasks_are_deleted_by_one_job_and_jobs_are_steered() {
     pane.press(&["U", "Enter"]);
     pane.expect(&["(undo): 3 tasks undone", "20 shown"]);
     assert_eq!(states(&server), (20, 4, 0));
-    // At one task a second it has minutes of work: it runs until it is cancelled.
+    // At one task a second the job has minutes of work: it runs until it is cancelled.
     let put = server.run_with(&["put", "mail", "--as", "json", "--lines"], &"{}\n".repeat(1000));
     assert_eq!(put.code, 0, "{put:?}");
     let slow = ["apply", "mail", "delete", "--all", "--yes", "--rate", "1", "--no-wait", "--json"];
