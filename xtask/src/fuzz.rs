@@ -131,9 +131,7 @@ impl Fuzzer {
         // A merge passes over inputs that break the target.
         self.start(target, &["-runs=0".to_owned()], &[&corpus, &seeds])?;
         let shortest = self.corpus.with_file_name("condensed").join(target);
-        if shortest.exists() {
-            fs::remove_dir_all(&shortest)?;
-        }
+        // A merge keeps inputs that an interrupted run has left there.
         self.start(target, &["-merge=1".to_owned()], &[&shortest, &corpus, &seeds])?;
         fs::remove_dir_all(&corpus)?;
         fs::rename(&shortest, &corpus)?;

@@ -443,7 +443,7 @@ pub struct Election {
     pub members: Vec<GroupMember>,
 }
 
-/// Counts of requests that came to a member which did not lead, since the member's start.
+/// Counts of requests over HTTP to a member that does not lead, and on connections that began while it did not lead, since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub struct Forwarded {
     /// Requests that were sent to a leader, each time that they were.
