@@ -26,7 +26,7 @@ pub(crate) enum Lane {
     Cargo,
     /// Counting the instructions of finished programs.
     Valgrind,
-    /// Running worlds and inputs, once the programs for them are compiled.
+    /// Running inputs, one at a time, and then worlds on all processors, once the programs for them are compiled.
     Worlds,
     /// Running the tests beside the code, once they are compiled.
     Tests,

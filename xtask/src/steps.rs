@@ -84,8 +84,8 @@ const STEPS: &[Step] = &[
         &["install", "build"],
         Chore(instructions::gate),
     ),
-    step("sim", "whole lives from seeds", Worlds, &["compile"], Chore(sim::check)),
     step("fuzz", "changed bytes for everything that reads bytes", Worlds, &["compile"], Chore(fuzz::check)),
+    step("sim", "whole lives from seeds", Worlds, &["compile"], Chore(sim::check)),
     step(
         "scenarios",
         "golden scripts against the binary",

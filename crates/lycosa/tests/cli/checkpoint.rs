@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lycosa_client::{
-    Client, ConnectOptions, Connection, Error, PutOptions, Task, Tube, TubeOptions, TubeType, Value,
+    Client, ConnectOptions, Connection, Error, Link, PutOptions, Task, Tube, TubeOptions, TubeType, Value,
 };
 use lycosa_iproto::error::ErrorCode;
 use tempfile::TempDir;
@@ -206,6 +206,16 @@ async fn work(tube: Tube, name: String, account: Arc<Mutex<Account>>) {
     }
 }
 
+/// Closes the client once its connection ends. A call that begins later would wait for another connection, and the server is
+/// started again only when all workers have returned.
+async fn end_with_connection(client: Client) {
+    let mut status = client.watch();
+    while status.current().link == Link::Connected {
+        status.changed().await;
+    }
+    client.close();
+}
+
 fn load(server: &Server, round: u64, account: &Arc<Mutex<Account>>) -> thread::JoinHandle<()> {
     let (options, account) = (server.connect_options(), Arc::clone(account));
     thread::spawn(move || {
@@ -216,6 +226,7 @@ fn load(server: &Server, round: u64, account: &Arc<Mutex<Account>>) -> thread::J
             for worker in 0..16 {
                 workers.spawn(work(tube.clone(), format!("{round}.{worker}"), Arc::clone(&account)));
             }
+            workers.spawn(end_with_connection(client));
             workers.join_all().await;
         });
     })
