@@ -62,6 +62,8 @@ pub(crate) struct Order {
 struct Slice {
     row: Row,
     findings: Vec<String>,
+    /// A fuzz target was still reading its collected inputs when the time was over: the time is not the record's.
+    is_void: bool,
 }
 
 /// Runs rounds until the time is over or something is found.
@@ -79,7 +81,9 @@ pub(crate) fn run(order: &Order) -> Result<()> {
     while begun.elapsed() < end {
         let before = processor_seconds()?;
         let (time, mut slice) = round.next_slice()?;
-        slice.row[time] += (processor_seconds()? - before) / 3600.0;
+        if !slice.is_void {
+            slice.row[time] += (processor_seconds()? - before) / 3600.0;
+        }
         record.add(&slice.row, &slice.findings)?;
         if !slice.findings.is_empty() && !order.keep_going {
             bail!("found, and written to {}: {}", order.record.display(), slice.findings.join("; "));
@@ -204,12 +208,18 @@ fn fuzz_slice(fuzzer: &fuzz::Fuzzer, first: usize, jobs: usize) -> Slice {
         let join = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().expect("a run does not panic");
         threads.into_iter().map(join).collect()
     });
+    sum_of(runs)
+}
+
+/// What runs of fuzz targets beside each other came to.
+fn sum_of(runs: impl IntoIterator<Item = Result<fuzz::Statistics>>) -> Slice {
     let mut slice = Slice::default();
     for run in runs {
         match run {
             Ok(statistics) => {
                 println!("{statistics}");
                 slice.row[Column::Inputs] += statistics.inputs as f64;
+                slice.is_void |= statistics.inputs == 0;
             }
             Err(error) => slice.findings.push(format!("{error:#}")),
         }
@@ -284,6 +294,17 @@ mod tests {
                            masters: 1 world, 0.04 simulated hours, 106 crashes, 116 cuts; hash ebac83ecc46e97e3\n\
                            group: 3 worlds, 0.05 simulated hours, 2 crashes, 1 faults; hash 0badc0de0badc0de\n\
                            members: 2 worlds, 0.02 simulated hours, 1 crashes, 1 faults; hash 0badc0de0badc0de\n";
+
+    #[test]
+    fn the_time_of_a_target_that_only_read_is_not_the_record_s() {
+        let run = |inputs| Ok(fuzz::Statistics::new("row", inputs));
+        assert!(!sum_of([run(7), run(1)]).is_void);
+        let slice = sum_of([run(7), run(0)]);
+        assert!(slice.is_void && slice.findings.is_empty());
+        assert_eq!(slice.row[Column::Inputs], 7.0);
+        let broken = sum_of([Err(anyhow::anyhow!("the target row broke")), run(1)]);
+        assert!(!broken.is_void && broken.findings == ["the target row broke"]);
+    }
 
     #[test]
     fn sums_of_the_simulator_are_read() {

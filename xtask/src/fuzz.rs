@@ -50,6 +50,14 @@ pub(crate) struct Statistics {
     new: u64,
 }
 
+#[cfg(test)]
+impl Statistics {
+    /// A run of a second.
+    pub(crate) fn new(target: &str, inputs: u64) -> Self {
+        Self { target: target.to_owned(), seconds: 1, seed: 1, inputs, new: 0 }
+    }
+}
+
 impl fmt::Display for Statistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { target, seconds, seed, inputs, new } = self;
