@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use lycosa_instance::{HANDING_OVER, OUTCOME_UNKNOWN};
+use lycosa_instance::{Forwarded, HANDING_OVER, OUTCOME_UNKNOWN};
 use lycosa_iproto::error::{ErrorCode, ErrorObject};
 
 use super::relay::outcome_unknown;
@@ -70,6 +70,8 @@ pub struct Attempts {
     is_harmless: bool,
     /// An attempt has an unknown outcome.
     may_be_done: bool,
+    /// A leader has had the order.
+    was_sent: bool,
     /// When the order stops waiting for a leader.
     until: Instant,
 }
@@ -77,7 +79,18 @@ pub struct Attempts {
 impl Attempts {
     /// An order whose repetition does no harm, or may do some.
     pub fn new(is_harmless: bool, now: Instant) -> Self {
-        Self { is_harmless, may_be_done: false, until: now + LEADERLESS }
+        Self { is_harmless, may_be_done: false, was_sent: false, until: now + LEADERLESS }
+    }
+
+    /// The same behind the attempt of this member, if the member made one as the leader.
+    pub fn behind(self, own: Option<Setback>) -> Self {
+        Self { was_sent: own.is_some(), ..self }
+    }
+
+    /// A leader has the order now. Returns what that adds to the member's counts.
+    pub fn sent(&mut self) -> Forwarded {
+        let repeated = u64::from(std::mem::replace(&mut self.was_sent, true));
+        Forwarded { requests: 1, repeated, unknown: 0 }
     }
 
     /// The error for the client; `None`: the order is to be sent again.
@@ -128,6 +141,22 @@ mod tests {
         assert_eq!(attempts.failed(Setback::NotDone, soon), None);
         let late = attempts.failed(Setback::NotDone, lost + LEADERLESS);
         assert_eq!(name(late).as_deref(), Some(OUTCOME_UNKNOWN));
+    }
+
+    #[test]
+    fn an_attempt_behind_the_first_that_reached_a_leader_is_a_repetition() {
+        let now = Instant::now();
+        let count = |repeated| Forwarded { requests: 1, repeated, unknown: 0 };
+        let mut attempts = Attempts::new(true, now);
+        // No member led: nobody had the order.
+        assert_eq!(attempts.failed(Setback::NotDone, now), None);
+        assert_eq!(attempts.sent(), count(0));
+        for setback in [Setback::NotDone, Setback::Unknown] {
+            assert_eq!(attempts.failed(setback, now), None);
+            assert_eq!(attempts.sent(), count(1));
+        }
+        let mut attempts = Attempts::new(true, now).behind(Some(Setback::NotDone));
+        assert_eq!(attempts.sent(), count(1), "this member led before");
     }
 
     #[test]

@@ -96,8 +96,7 @@ impl Forwarder {
 
     async fn carry(self: Rc<Self>, order: Order, mut setback: Option<Setback>) {
         let Order { request, since, mut reply, .. } = order;
-        let mut was_sent = setback.is_some();
-        let mut attempts = Attempts::new(request.repetition.is_harmless(), Instant::now());
+        let mut attempts = Attempts::new(request.repetition.is_harmless(), Instant::now()).behind(setback);
         let outcomes = loop {
             if let Some(setback) = setback {
                 if let Some(error) = attempts.failed(setback, Instant::now()) {
@@ -114,7 +113,7 @@ impl Forwarder {
             let attempt = tokio::select! {
                 biased;
                 () = reply.closed() => return,
-                attempt = self.attempt(&request, &mut was_sent) => attempt,
+                attempt = self.attempt(&request, &mut attempts) => attempt,
             };
             match attempt {
                 Ok(outcomes) => break outcomes,
@@ -126,31 +125,26 @@ impl Forwarder {
         }
     }
 
-    /// Has the leader carry an order out, if there is one. `was_sent`: whether a leader has had the order.
-    async fn attempt(&self, request: &Request, was_sent: &mut bool) -> Result<Vec<Outcome>, Setback> {
+    /// Has the leader carry an order out, if there is one.
+    async fn attempt(&self, request: &Request, attempts: &mut Attempts) -> Result<Vec<Outcome>, Setback> {
         let place = *self.member.place().borrow();
         let outcomes = match place {
             Place::Nowhere => return Err(Setback::NotDone),
-            Place::At(leader) => self.ask(leader, request, was_sent).await?,
+            Place::At(leader) => self.ask(leader, request, attempts).await?,
             // The loop may have no place for the order now.
             Place::Here => {
-                self.count(was_sent);
+                self.member.count_forwarded(attempts.sent());
                 self.bridge.attempt(request.clone()).await.map_err(|_| Setback::NotDone)?
             }
         };
         Setback::told_by(&outcomes, request.repetition.is_harmless()).map_or(Ok(outcomes), Err)
     }
 
-    fn count(&self, was_sent: &mut bool) {
-        let repeated = u64::from(std::mem::replace(was_sent, true));
-        self.member.count_forwarded(Forwarded { requests: 1, repeated, unknown: 0 });
-    }
-
     async fn ask(
         &self,
         leader: u64,
         request: &Request,
-        was_sent: &mut bool,
+        attempts: &mut Attempts,
     ) -> Result<Vec<Outcome>, Setback> {
         let mut place = self.member.place();
         place.mark_unchanged();
@@ -160,7 +154,7 @@ impl Forwarder {
             _ = place.wait_for(is_there) => None,
         };
         let mut stream = connected.ok_or(Setback::NotDone)?;
-        self.count(was_sent);
+        self.member.count_forwarded(attempts.sent());
         let asking = async {
             send_frame(&mut stream, &encode(request)).await?;
             read_frame(&mut stream, MAX_FRAME).await
