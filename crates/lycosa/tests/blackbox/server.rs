@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -35,10 +36,13 @@ pub(crate) fn queue_module() -> Option<PathBuf> {
     std::env::var_os("LYCOSA_TEST_QUEUE_MODULE").map(PathBuf::from)
 }
 
-/// Whether a real Tarantool is installed.
+/// Whether a real Tarantool is installed. Hundreds of tests ask while they are listed, and one is started for all of them.
 pub(crate) fn tarantool_is_installed() -> bool {
-    let asked = Command::new("tarantool").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    asked.is_ok_and(|status| status.success())
+    static IS_INSTALLED: LazyLock<bool> = LazyLock::new(|| {
+        let asked = Command::new("tarantool").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        asked.is_ok_and(|status| status.success())
+    });
+    *IS_INSTALLED
 }
 
 /// A network namespace, in which every port is free, and the address there.

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::addresses::free_address;
+use crate::programs::{has_tarantool, programs};
 
 /// Programs of `programs.rs` that run under both.
 const COMPARED: [&str; 16] = [
@@ -36,10 +37,6 @@ const COMPARED: [&str; 16] = [
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn programs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
 }
 
 fn is_updating() -> bool {
@@ -191,8 +188,7 @@ fn table(theirs: &BTreeSet<String>, ours: &BTreeSet<String>) -> String {
 fn the_tables_are_up_to_date() {
     let record = programs().join("api.tarantool");
     let field_record = programs().join("fields.tarantool");
-    let has_tarantool = Command::new("tarantool").arg("--version").output().is_ok();
-    if has_tarantool {
+    if has_tarantool() {
         let text: String = list("tarantool").iter().map(|name| format!("{name}\n")).collect();
         if is_updating() {
             fs::write(&record, &text).expect("the record can be written");

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use crate::addresses::free_address;
@@ -19,7 +20,9 @@ pub(crate) fn run(program: &str, script: &Path, arguments: &[&str]) -> Output {
 }
 
 pub(crate) fn has_tarantool() -> bool {
-    Command::new("tarantool").arg("--version").output().is_ok()
+    static IS_THERE: LazyLock<bool> =
+        LazyLock::new(|| Command::new("tarantool").arg("--version").output().is_ok());
+    *IS_THERE
 }
 
 pub(crate) fn programs() -> PathBuf {
