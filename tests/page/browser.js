@@ -7,8 +7,8 @@ const path = require('node:path');
 
 const { chromium } = require('playwright-core');
 
-const AXE = require.resolve('axe-core/axe.min.js');
-const PICTURES = path.resolve(__dirname, '../../target/page');
+const AXE = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+const ILLUSTRATIONS = path.resolve(__dirname, '../../target/page');
 
 /** Debian's browser, or the one that LYCOSA_TEST_CHROMIUM names. */
 function launch() {
@@ -50,7 +50,6 @@ async function open(browser, address, { token, width = 1440, scheme = 'light' } 
     if (location.protocol === 'about:') return;
     if (secret && !sessionStorage.getItem('lycosa.token')) sessionStorage.setItem('lycosa.token', secret);
   }, token);
-  await context.addInitScript({ path: AXE });
   const page = await context.newPage();
   FAULTS.set(page, faults);
   page.on('pageerror', (error) => faults.push(`script: ${error.stack ?? error}`));
@@ -67,7 +66,7 @@ async function open(browser, address, { token, width = 1440, scheme = 'light' } 
 
 /** Loads the page at a screen and waits until it shows what the server said. */
 async function visit(page, address, route) {
-  await page.goto('about:blank');
+  if (page.url() !== 'about:blank') await page.goto('about:blank');
   await page.goto(`${address}#/${route}`);
   await shown(page);
 }
@@ -99,8 +98,9 @@ async function shown(page) {
   }
 }
 
-/** What axe-core finds, a line for each element. */
+/** What axe-core finds, a line for each element. Axe is half a megabyte to read: only documents that it looks at have it. */
 async function inaccessible(page) {
+  if (!(await page.evaluate(() => 'axe' in window))) await page.evaluate(AXE);
   const violations = await page.evaluate(async () => {
     const options = { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'], resultTypes: ['violations'] };
     const { violations } = await window.axe.run(document, options);
@@ -141,14 +141,17 @@ function gaps(page) {
   });
 }
 
+/** A picture of the whole page, for people who look at it: into the folder that LYCOSA_SCREENS names, if it names one. */
 async function picture(page, name) {
-  fs.mkdirSync(PICTURES, { recursive: true });
-  await page.screenshot({ path: path.join(PICTURES, `${name}.jpeg`), fullPage: true, type: 'jpeg', quality: 90 });
+  const folder = process.env.LYCOSA_SCREENS;
+  if (!folder) return;
+  fs.mkdirSync(folder, { recursive: true });
+  await page.screenshot({ path: path.join(folder, `${name}.jpeg`), fullPage: true, type: 'jpeg', quality: 90 });
 }
 
-/** A picture of the window for the documents: into the folder that LYCOSA_PICTURES names, else beside the others. */
+/** A picture of the window for the documents: into the folder that LYCOSA_PICTURES names, else into `target/page`. */
 async function illustration(page, name) {
-  const folder = process.env.LYCOSA_PICTURES || PICTURES;
+  const folder = process.env.LYCOSA_PICTURES || ILLUSTRATIONS;
   fs.mkdirSync(folder, { recursive: true });
   const file = path.join(folder, `page-${name}.png`);
   await page.screenshot({ path: file });

@@ -148,8 +148,12 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         binary: Option<PathBuf>,
     },
-    /// Draw the screens of `lycosa top` into docs/pictures
-    Pictures,
+    /// Draw the screens of `lycosa top` and of the page that the documents show: docs/pictures/
+    Pictures {
+        /// Draw every screen of the page instead, in every size, scheme and role: target/page/
+        #[arg(long)]
+        screens: bool,
+    },
     /// Build a Debian package: target/dist/lycosa_VERSION_ARCHITECTURE.deb
     Deb {
         /// Pack this binary instead of building a release
@@ -196,7 +200,8 @@ fn run(task: Task) -> Result<()> {
             endure::run(&endure::Order { hours, jobs, parts: only, world, keep_going, record })
         }
         Task::Dist { binary } => package::dist_binary(absolute(binary)?.as_deref()).map(drop),
-        Task::Pictures => steps::pictures(),
+        Task::Pictures { screens: false } => steps::pictures(),
+        Task::Pictures { screens: true } => steps::screens(),
         Task::Man { binary } => package::man(absolute(binary)?.as_deref()).map(drop),
         Task::Deb { binary } => package::deb(absolute(binary)?.as_deref()),
         Task::Bench { arguments } => steps::bench(&arguments),

@@ -352,6 +352,13 @@ pub(crate) fn pictures() -> Result<()> {
     program.variable("LYCOSA_PICTURES", &folder).run()
 }
 
+/// Draws every screen of the page in every size, scheme and role, by the tests that go through them.
+pub(crate) fn screens() -> Result<()> {
+    built("lycosa")?;
+    let (_, program) = page()?;
+    program.variable("LYCOSA_SCREENS", target_folder()?.join("page")).run()
+}
+
 /// The profile of all that the tests run, as cargo's builds name it.
 const PROFILE: [&str; 2] = ["--profile", PROFILE_NAME];
 const PROFILE_NAME: &str = "checked";
