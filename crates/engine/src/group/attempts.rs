@@ -87,7 +87,7 @@ impl Attempts {
         Self { was_sent: own.is_some(), ..self }
     }
 
-    /// A leader has the order now. Returns what that adds to the member's counts.
+    /// A leader has the order now. Returns the member's counts of this attempt.
     pub fn sent(&mut self) -> Forwarded {
         let repeated = u64::from(std::mem::replace(&mut self.was_sent, true));
         Forwarded { requests: 1, repeated, unknown: 0 }
@@ -148,7 +148,7 @@ mod tests {
         let now = Instant::now();
         let count = |repeated| Forwarded { requests: 1, repeated, unknown: 0 };
         let mut attempts = Attempts::new(true, now);
-        // No member led: nobody had the order.
+        // Without a leader the order was not sent.
         assert_eq!(attempts.failed(Setback::NotDone, now), None);
         assert_eq!(attempts.sent(), count(0));
         for setback in [Setback::NotDone, Setback::Unknown] {
