@@ -143,7 +143,7 @@ impl Base {
     }
 
     /// Writes `S.group`, durably, with `beside` for the layer above. A snapshot that is new gets its name after that. The
-    /// same state of an earlier attempt stays as it is.
+    /// same state of an earlier attempt stays as it is; its name may not be durable yet, and is on return.
     ///
     /// # Errors
     /// [`BaseError`]: another state of the same entry is one.
@@ -158,12 +158,11 @@ impl Base {
         let listing = directory.list().map_err(failed("list the folder of", &name))?;
         if listing.group_states.contains(&self.index) {
             let (found, _) = Self::read_file(directory, self.index)?;
-            let is_same = found == *self;
-            let other = || BaseError::Damaged {
-                file: name,
-                reason: "it is another state of the same entry".to_owned(),
-            };
-            return if is_same { Ok(()) } else { Err(other()) };
+            if found != *self {
+                let reason = "it is another state of the same entry".to_owned();
+                return Err(BaseError::Damaged { file: name, reason });
+            }
+            return disk.sync().map_err(failed("sync the folder of", &name));
         }
         match disk.remove(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -343,6 +342,28 @@ mod tests {
             }
         }
         assert!(kept > 0);
+    }
+
+    /// The folder's sync fails, as on a full disk, and the state is written again.
+    #[test]
+    fn a_state_that_is_written_again_outlives_a_power_loss() {
+        let newer = Base { index: 9, ..base(5) };
+        for operations in 0..6 {
+            let disk = MemoryDisk::new();
+            let directory = Directory::on(Arc::new(disk.clone()));
+            snapshot(&disk, 5);
+            base(5).write(&directory, b"").expect("written");
+            disk.fail_after(operations, Fault::Fail(io::ErrorKind::StorageFull));
+            if newer.write(&directory, b"").is_err() {
+                newer.write(&directory, b"").expect("written again");
+            }
+            newer.remove_older(&directory).expect("removed");
+            for seed in 0..20 {
+                let crashed = Directory::on(Arc::new(disk.crash(Crash::Scattered(seed))));
+                let found = Base::newest(&crashed).expect("read").map(|(base, _)| base);
+                assert_eq!(found, Some(newer.clone()), "{operations} operations, seed {seed}");
+            }
+        }
     }
 
     #[test]

@@ -156,6 +156,11 @@ pub const ALL: &[Kept] = &[
         3_000,
         "a newer snapshot arrived while the disk had yet to install an older one; the simulated disk lost the older file",
     ),
+    group(
+        205_346_904,
+        1_006,
+        "a state of the group was written again after a failed sync, and a power loss took its name",
+    ),
     members(
         5_064,
         3_000,
