@@ -149,6 +149,8 @@ enum Task {
         binary: Option<PathBuf>,
     },
     /// Draw the screens of `lycosa top` and of the page that the documents show: docs/pictures/
+    ///
+    /// It takes the browser that `cargo xtask test --only install` installs.
     Pictures {
         /// Draw every screen of the page instead, in every size, scheme and role: target/page/
         #[arg(long)]

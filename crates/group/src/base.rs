@@ -143,7 +143,7 @@ impl Base {
     }
 
     /// Writes `S.group`, durably, with `beside` for the layer above. A snapshot that is new gets its name after that. The
-    /// same state of an earlier attempt stays as it is; its name may not be durable yet, and is on return.
+    /// same state of an earlier attempt stays as it is, and the folder is synced: that attempt may have failed to.
     ///
     /// # Errors
     /// [`BaseError`]: another state of the same entry is one.
