@@ -157,6 +157,12 @@ pub const ALL: &[Kept] = &[
         "a newer snapshot arrived while the disk had yet to install an older one; the simulated disk lost the older file",
     ),
     group(
+        2_606_138_854,
+        3_000,
+        "a newer snapshot arrived before the node had asked for an older one to be installed, and the node refused the newer; \
+         the simulated disk had lost the older file",
+    ),
+    group(
         205_346_904,
         1_006,
         "a state of the group was written again after a failed sync, and a power loss took its name",

@@ -36,7 +36,8 @@ pub(super) struct Running {
     pub(super) peers: Peers,
     /// With the disk, each with the time at which it is done.
     pub(super) writes: VecDeque<(u64, Write)>,
-    /// Contents of snapshots that have arrived.
+    /// Contents of snapshots that have arrived, until the node has installed a newer one. A newer one's arrival changes nothing: the
+    /// node may refuse it.
     pub(super) staged: Vec<(Base, Vec<u64>)>,
     pub(super) next_tick: u64,
     pub(super) connections: u64,

@@ -314,11 +314,6 @@ impl<'a> World<'a> {
                     let incoming = Incoming::decode(&bytes).map_err(violation)?;
                     let brings_snapshot = incoming.base().is_some();
                     if let (Some(base), Some(content)) = (incoming.base(), content) {
-                        // The file of an older snapshot stays while the disk has yet to install it.
-                        let installing = |staged: &Base| {
-                            running.writes.iter().any(|(_, write)| write.install.as_ref() == Some(staged))
-                        };
-                        running.staged.retain(|(staged, _)| staged.index >= base.index || installing(staged));
                         running.staged.push((base.clone(), content));
                     }
                     self.trace.bytes(&bytes);
@@ -525,7 +520,8 @@ impl<'a> World<'a> {
         let running = running.expect("it has an event");
         let at = running.staged.iter().position(|(staged, _)| *staged == *installed);
         let at = at.ok_or_else(|| violation("a snapshot is installed that has not arrived"))?;
-        let (base, data) = running.staged.remove(at);
+        let (base, data) = running.staged.swap_remove(at);
+        running.staged.retain(|(staged, _)| staged.index > base.index);
         running.digest = digest(&data);
         (running.data, running.applied) = (data, base.index);
         self.trace.line(format_args!("{node} has the snapshot of entry {}", base.index));
