@@ -11,6 +11,8 @@ use lycosa_journal::writer;
 use uuid::Uuid;
 
 use super::*;
+use crate::Limits;
+use crate::base::FEATURE_LEVEL;
 use crate::log::GroupLog;
 
 const GROUP: Uuid = Uuid::from_u128(77);
