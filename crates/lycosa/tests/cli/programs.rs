@@ -1,10 +1,13 @@
 //! Lua programs under the built binary: what they print is what Tarantool prints; the tutorial's queue works.
 
+mod consoles;
+mod replica_sets;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::addresses::free_address;
 
@@ -453,112 +456,6 @@ fn triggers_do_what_they_do_there() {
     compare("triggers.lua", &[]);
 }
 
-/// Types statements into a console that reads a pipe; what it prints.
-fn console(arguments: &[&str], statements: &str) -> Output {
-    let mut command = Command::new(lycosa());
-    command.args(arguments).stdin(std::process::Stdio::piped());
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let mut child = command.spawn().expect("it runs");
-    // A console that has no server reads nothing.
-    let _ = child.stdin.take().expect("it is piped").write_all(statements.as_bytes());
-    child.wait_with_output().expect("it ends")
-}
-
-#[test]
-fn a_console_shows_results_as_yaml_and_lua() {
-    let statements = [
-        "1",
-        "return 1, nil, {a = 1}",
-        "error('x')",
-        ")",
-        "for i = 1, 2 do",
-        "last = i",
-        "end",
-        "last",
-        "\\set output lua",
-        "{1, 'a', {b = 2, [3] = {}}, 5ULL, box.NULL}",
-        "{1, nil, 3, [5] = 'x'}",
-        "'q\"', true",
-        "\\set output lua,block",
-        "{a = {1}}",
-        "\\set output yaml",
-        "\\set output xml",
-        "\\nosuch",
-        "\\set delimiter ;",
-        "7",
-        "+ 8;",
-        "\\set delimiter",
-        "9",
-        "\\quit",
-        "after",
-        "",
-    ];
-    let shown = console(&["console"], &statements.join("\n"));
-    let text = String::from_utf8_lossy(&shown.stdout).replace("      > ", "").replace("lycosa> ", "");
-    let yaml = |lines: &str| format!("---\n{lines}...\n\n");
-    let wanted = [
-        yaml("- 1\n"),
-        yaml("- 1\n- null\n- a: 1\n"),
-        yaml("- error: x\n"),
-        yaml("- error: '[string \")\"]:1: unexpected symbol near '')'''\n"),
-        yaml(""),
-        yaml("- 2\n"),
-        "true;\n".to_owned(),
-        "{1, \"a\", {[3] = {}, b = 2}, 5, box.NULL};\n".to_owned(),
-        "{1, nil, 3, nil, \"x\"};\n".to_owned(),
-        "\"q\\\"\", true;\n".to_owned(),
-        "true;\n{\n  a = {\n    1\n  }\n};\n".to_owned(),
-        yaml("- true\n"),
-        yaml("- error: 'Invalid format \"xml\", supported languages: lua and yaml.'\n"),
-        yaml("- error: Invalid command \\nosuch. Type \\help for help.\n"),
-        yaml(""),
-        yaml("- 15\n"),
-    ];
-    assert!(text.starts_with(&wanted.concat()), "{text}\nwanted:\n{}", wanted.concat());
-    assert!(text.trim_end().ends_with("- 9\n..."), "{text}");
-    assert!(shown.status.success());
-}
-
-#[test]
-fn a_console_reaches_a_server_by_both_protocols() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (binary, text) = (free_address().port(), free_address().port());
-    let path = folder.path().join("control");
-    let program = format!(
-        "box.cfg{{listen = '127.0.0.1:{binary}'}}\n\
-         box.schema.user.grant('guest', 'super', nil, nil, {{if_not_exists = true}})\n\
-         box.schema.user.create('someone', {{password = 'secret', if_not_exists = true}})\n\
-         box.schema.user.grant('someone', 'execute', 'universe')\n\
-         require('console').listen('{path}')\nrequire('console').listen('127.0.0.1:{text}')\n\
-         known = 'there'\nprint('ready')\n",
-        path = path.display()
-    );
-    std::fs::write(folder.path().join("init.lua"), program).expect("a file");
-    let mut command = Command::new(lycosa());
-    command.arg("init.lua").current_dir(folder.path()).stderr(std::process::Stdio::null());
-    let mut served = Served(command.stdout(std::process::Stdio::piped()).spawn().expect("the program runs"));
-    let mut ready = [0; 6];
-    let stdout = served.0.stdout.as_mut().expect("it is piped");
-    std::io::Read::read_exact(stdout, &mut ready).expect("it says so");
-    let statements = "known\nreturn 1,\n2\nerror('x')\n\\set output lua\n{1}\n";
-    for address in [format!("127.0.0.1:{binary}"), format!("127.0.0.1:{text}"), path.display().to_string()] {
-        let shown = console(&["console", &address], statements);
-        let out = String::from_utf8_lossy(&shown.stdout).replace(&format!("{address}> "), "");
-        let out = out.replace(&format!("{}> ", " ".repeat(address.len())), "");
-        let wanted = "---\n- there\n...\n\n---\n- 1\n- 2\n...\n\n---\n- error: x\n...\n\ntrue;\n{1};\n\n";
-        assert_eq!(out, wanted, "{address}: {}", String::from_utf8_lossy(&shown.stderr));
-    }
-    let named = console(&["console", &format!("someone:secret@127.0.0.1:{binary}")], "box.session.user()\n");
-    let shown = String::from_utf8_lossy(&named.stdout).into_owned();
-    assert!(shown.contains("- someone") && !shown.contains("secret"), "{shown}");
-    let wrong = console(&["console", &format!("someone:wrong@127.0.0.1:{binary}")], "1\n");
-    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
-    assert!(said.contains("Incorrect password") && !said.contains("wrong"), "{said}");
-    assert_eq!(wrong.status.code(), Some(4));
-    let absent = console(&["console", &format!("127.0.0.1:{}", free_address().port())], "1\n");
-    assert!(String::from_utf8_lossy(&absent.stderr).contains("Connection refused"));
-}
-
 /// The bytes of an answer that has to be one.
 fn data(answer: Result<lycosa_client::Response, lycosa_client::Error>) -> Vec<u8> {
     answer.expect("an answer").data().to_vec()
@@ -659,126 +556,6 @@ fn a_program_and_its_replica_change_places() {
     ];
     let missing: Vec<_> = wanted.iter().filter(|wanted| !said.contains(**wanted)).collect();
     assert!(missing.is_empty(), "{missing:?} in\n{said}\n{errors}");
-}
-
-/// The programs of a new replica set, each in a folder of its own.
-struct ReplicaSet<'a> {
-    folder: tempfile::TempDir,
-    ports: Vec<u16>,
-    /// In which order each names the addresses, by number.
-    lists: &'a [&'a [usize]],
-    /// What stands before the port in `listen`.
-    listens: &'a str,
-    served: Vec<Option<Served>>,
-}
-
-impl ReplicaSet<'_> {
-    fn place(&self, number: usize) -> PathBuf {
-        self.folder.path().join(number.to_string())
-    }
-
-    fn start(&mut self, number: usize) {
-        let place = self.place(number);
-        std::fs::create_dir(&place).expect("a folder");
-        let list: Vec<_> = self.lists[number].iter().map(|&number| self.ports[number].to_string()).collect();
-        let (port, listens) = (self.ports[number], self.listens);
-        let mut command = Command::new(lycosa());
-        command.arg(programs().join("replica_set.lua"));
-        command.args([port.to_string(), list.join(","), format!("{listens}{port}")]);
-        let errors = std::fs::File::create(place.join("errors")).expect("a file");
-        command.current_dir(place).stdin(std::process::Stdio::null()).stderr(errors);
-        self.served[number] = Some(Served(command.spawn().expect("the program runs")));
-    }
-
-    /// Waits until each of them runs, follows all others and has their rows; the UUID of the replica set.
-    fn wait(&self) -> String {
-        let numbers = 0..self.ports.len();
-        let read = |number: usize, name: &str| {
-            std::fs::read_to_string(self.place(number).join(name)).unwrap_or_default()
-        };
-        let begun = Instant::now();
-        loop {
-            let mut sets: Vec<_> = numbers.clone().map(|number| read(number, "up")).collect();
-            if sets.iter().all(|set| !set.is_empty()) {
-                sets.dedup();
-                assert_eq!(sets.len(), 1, "they are of several replica sets: {sets:?}");
-                return sets.remove(0);
-            }
-            if begun.elapsed() > Duration::from_secs(90) {
-                let logs = numbers
-                    .map(|number| format!("{number}: {}{}", read(number, "errors"), read(number, "log")));
-                panic!("{:?}: {sets:?}\n{}", self.lists, logs.collect::<Vec<_>>().join("\n"));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-/// Starts the programs of a new replica set in this order, `pause` after one another, and waits until all are up.
-fn replica_set_comes_up<'a>(
-    order: &[usize],
-    lists: &'a [&'a [usize]],
-    pause: Duration,
-    listens: &'a str,
-) -> ReplicaSet<'a> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut ports: Vec<u16> = order.iter().map(|_| free_address().port()).collect();
-    // As texts, in which the instances compare their addresses.
-    ports.sort_unstable_by_key(u16::to_string);
-    let served = order.iter().map(|_| None).collect();
-    let mut set = ReplicaSet { folder, ports, lists, listens, served };
-    for &number in order {
-        set.start(number);
-        std::thread::sleep(pause);
-    }
-    set.wait();
-    set
-}
-
-#[test]
-fn a_new_pair_of_programs_comes_up_in_any_order() {
-    let (soon, late) = (Duration::ZERO, Duration::from_millis(1500));
-    for pause in [soon, late] {
-        for order in [[0, 1], [1, 0]] {
-            replica_set_comes_up(&order, &[&[0, 1], &[0, 1]], pause, "127.0.0.1:");
-        }
-    }
-    // The first of the list has the greater address.
-    replica_set_comes_up(&[0, 1], &[&[1, 0], &[1, 0]], soon, "127.0.0.1:");
-    replica_set_comes_up(&[0, 1], &[&[1, 0], &[1, 0]], late, "127.0.0.1:");
-}
-
-#[test]
-fn new_programs_that_each_name_themselves_first_are_one_replica_set() {
-    for (order, pause) in [([0, 1], 0), ([1, 0], 0), ([0, 1], 1500), ([1, 0], 1500)] {
-        replica_set_comes_up(&order, &[&[0, 1], &[1, 0]], Duration::from_millis(pause), "127.0.0.1:");
-    }
-}
-
-/// The first instance has lost its folder: it may not begin another replica set beside the one that there is.
-#[test]
-fn a_first_program_whose_folder_was_emptied_joins_the_others() {
-    let mut set = replica_set_comes_up(&[0, 1], &[&[0, 1], &[0, 1]], Duration::ZERO, "127.0.0.1:");
-    let before = set.wait();
-    set.served[0] = None;
-    std::fs::remove_dir_all(set.place(0)).expect("it has ended");
-    set.start(0);
-    assert_eq!(set.wait(), before);
-}
-
-#[test]
-fn three_new_programs_come_up_in_any_order() {
-    let same: [&[usize]; 3] = [&[0, 1, 2]; 3];
-    for (order, pause) in [([0, 1, 2], 0), ([2, 1, 0], 0), ([1, 0, 2], 700), ([2, 0, 1], 700)] {
-        replica_set_comes_up(&order, &same, Duration::from_millis(pause), "127.0.0.1:");
-    }
-}
-
-/// `listen = 3301` is every address of this machine, and so the first of `replication` is the instance's own.
-#[test]
-fn a_new_program_that_listens_everywhere_knows_its_own_address() {
-    replica_set_comes_up(&[0, 1], &[&[0, 1], &[0, 1]], Duration::ZERO, "");
-    replica_set_comes_up(&[1, 0], &[&[0, 1], &[0, 1]], Duration::ZERO, "*:");
 }
 
 /// A program that checks itself.
