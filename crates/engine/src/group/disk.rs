@@ -36,7 +36,7 @@ pub enum Order {
     },
     /// A snapshot has another state: the group has decided something that changes no data.
     State(Box<Base>),
-    /// A snapshot is complete: entries up to `index` may go, and older states.
+    /// A snapshot is complete: entries up to `index` may go, older states, and older snapshots that were received.
     Forget {
         /// The snapshot's state.
         base: Box<Base>,
@@ -179,6 +179,9 @@ impl GroupDisk {
             Order::Forget { base, index } => {
                 let forgotten = self.log.forget(&base, index);
                 done.extend(forgotten.err().map(|error| Done::Note(error.to_string())));
+                let removed = transfer::remove_older(self.directory(), &base);
+                let note = |error| Done::Note(format!("can't remove a snapshot that came too late: {error}"));
+                done.extend(removed.err().map(note));
             }
             Order::Level(level) => self.log.set_level(level),
         }

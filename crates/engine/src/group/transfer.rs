@@ -8,6 +8,8 @@
 //! - Only a complete and durable file has the received snapshot's name, and no sending takes that file away: two leaders may
 //!   send the same snapshot one after the other, while the disk has yet to install the first.
 //! - A sending that ends early leaves no file. A start removes the files that a crash left.
+//! - A snapshot that is received and never installed, since its announcement was lost or came too late, goes once the member has a
+//!   newer one.
 //!
 //! Absent: the link, and how fast the pieces go.
 
@@ -25,6 +27,24 @@ const SYNC_STEP: u64 = 16 << 20;
 /// The name of a complete snapshot's file until it is installed.
 pub(super) fn received_name(base: &Base) -> String {
     unfinished_name(FileKind::Snapshot, base.signature, "received")
+}
+
+/// Removes received snapshots that are older than the member's own, of `base`. No message announces them any more that the node
+/// would not refuse.
+///
+/// # Errors
+/// The disk refuses: they stay until the next snapshot or the next start.
+pub(super) fn remove_older(directory: &Directory, base: &Base) -> io::Result<()> {
+    let own = received_name(base);
+    let stage = |name: &str| name.split_once('.').map(|(_, stage)| stage.to_owned());
+    // All signatures have the same number of digits: the names of one stage are in the order of their snapshots.
+    let is_older = |name: &String| stage(name) == stage(&own) && *name < own;
+    directory
+        .list()?
+        .in_progress
+        .iter()
+        .filter(|name| is_older(name))
+        .try_for_each(|name| directory.disk().remove(name))
 }
 
 /// Reads the file of a snapshot.

@@ -277,6 +277,35 @@ fn a_follower_that_is_far_behind_gets_a_snapshot_and_goes_on_behind_it() {
     world.until("its own disk has it", |world| world.digest(3) == world.digest(1));
 }
 
+/// The link of a sending breaks behind the file and before its announcement, and the member catches up by entries.
+#[test]
+fn a_snapshot_that_was_received_and_not_installed_goes_with_the_next_one() {
+    let mut world = World::of(2);
+    create(&mut world, 1);
+    let directory = world.running(2).disk.directory().clone();
+    let received = |directory: &Directory| directory.list().unwrap().in_progress;
+    let (own, _) = group::Base::newest(&directory).unwrap().expect("a member has a state");
+    let mut names = Vec::new();
+    for signature in [own.signature + 1, own.signature + 1_000_000] {
+        let base = group::Base { signature, ..own.clone() };
+        let mut receiver = group::transfer::Receiver::begin(&directory, &base, 4).unwrap();
+        receiver.add(b"rows").unwrap();
+        receiver.finish().unwrap();
+        names.extend(
+            received(&directory).into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>(),
+        );
+    }
+    assert_eq!(names.len(), 2);
+    (0..10).for_each(|payload| put(&mut world, 1, payload));
+    let digest = world.digest(1);
+    world.until("the follower has everything", |world| world.digest(2) == digest);
+    assert_eq!(received(&directory), names);
+    assert!(world.running(2).instance.request_checkpoint());
+    world.until("the snapshot is complete", |world| !world.running(2).instance.has_checkpoint());
+    world.until("the older one is gone", |_| received(&directory).len() < 2);
+    assert_eq!(received(&directory), names[1..]);
+}
+
 /// In microseconds.
 const HOUR: u64 = 3_600_000_000;
 
