@@ -94,6 +94,7 @@ pub(crate) fn store_settings(config: &Config) -> lycosa_store::Settings {
         memory_limit: config.memory_limit.0,
         max_tuple_size: u32::try_from(config.max_tuple_size.0).unwrap_or(u32::MAX),
         make_keys: Some(lycosa_store::KeyMaker(lycosa_lua::make_keys)),
+        ..lycosa_store::Settings::default()
     }
 }
 

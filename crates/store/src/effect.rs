@@ -118,12 +118,26 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
+    /// What a row takes in a journal beside the bytes of its statement, about: its header and its keys.
+    const ROW_OVERHEAD: usize = 48;
     /// Largest buffer that is kept after a drain.
     const KEPT_BYTES: usize = 4 << 20;
 
     /// Effects of the open transaction.
     pub(crate) fn open(&self) -> usize {
         self.records.len() - self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// Bytes that the rows of the open transaction take in a journal, about, with a further tuple of that length.
+    pub(crate) fn open_bytes(&self, length: usize) -> u64 {
+        let bytes = self.bytes.len() - self.committed().bytes;
+        (bytes + length + (self.open() + 1) * Self::ROW_OVERHEAD) as u64
+    }
+
+    /// Whether [`Self::open_bytes`] may be more than `limit`: a cheap look at all that waits, which is rarely so much.
+    #[inline]
+    pub(crate) fn may_exceed(&self, limit: u64, length: usize) -> bool {
+        (self.bytes.len() + length + (self.records.len() + 1) * Self::ROW_OVERHEAD) as u64 > limit
     }
 
     pub(crate) fn push(&mut self, statement: &Statement<'_>, local: bool) {

@@ -440,6 +440,9 @@ impl Store {
         if size > u64::from(self.settings.max_tuple_size) {
             return Err(Error::MemtxMaxTupleSize(size));
         }
+        if self.effects.may_exceed(self.settings.transaction_limit, tuple.len()) {
+            self.check_transaction(id, tuple.len())?;
+        }
         while self.is_short_of_memory(tuple.len()) && !self.garbage.is_empty() {
             self.collect_garbage(garbage::PORTION);
         }
@@ -450,6 +453,19 @@ impl Store {
             }
         }
         self.arena.insert(tuple).ok_or(Error::MemoryIssue { bytes: size })
+    }
+
+    /// Refuses a further tuple of that length if it makes the open transaction too large.
+    #[cold]
+    fn check_transaction(&self, id: SpaceId, length: usize) -> Result<(), Error> {
+        let limit = self.settings.transaction_limit;
+        if self.effects.open_bytes(length) <= limit || self.limit_is_lifted || self.is_exempt_from_limit(id) {
+            return Ok(());
+        }
+        Err(Error::lacks(&format!(
+            "a transaction with more than {} MiB of rows here: make several of it",
+            limit >> 20
+        )))
     }
 
     /// Whether a tuple of that length would take the data over the memory limit.

@@ -201,6 +201,9 @@ pub struct Settings {
     pub memory_limit: u64,
     /// Bytes of one tuple, with an overhead of 14 as Tarantool counts it (default 1 MiB).
     pub max_tuple_size: u32,
+    /// Bytes of rows, about, that a transaction may have (default 960 MiB: a block of a journal holds a transaction as a whole, and at
+    /// most 1 GiB).
+    pub transaction_limit: u64,
     /// Calls the functions of functional indexes. Without it there are none: those of a data folder are left out, and new ones
     /// refused (default none).
     pub make_keys: Option<KeyMaker>,
@@ -208,7 +211,12 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { memory_limit: 256 << 20, max_tuple_size: 1 << 20, make_keys: None }
+        Self {
+            memory_limit: 256 << 20,
+            max_tuple_size: 1 << 20,
+            transaction_limit: 960 << 20,
+            make_keys: None,
+        }
     }
 }
 
@@ -352,8 +360,8 @@ impl Store {
         self.space(space).is_ok_and(|space| space.beyond_limit)
     }
 
-    /// Lifts the memory limit and the check constraints for the statements to come, or restores them: for definitions and rows without
-    /// which the data that exist could not be loaded or worked off. Returns whether they were lifted.
+    /// Lifts the limits of memory and transactions and the check constraints for the statements to come, or restores them: for definitions
+    /// and rows without which the data that exist could not be loaded or worked off. Returns whether they were lifted.
     pub fn lift_limit(&mut self, is_lifted: bool) -> bool {
         std::mem::replace(&mut self.limit_is_lifted, is_lifted)
     }

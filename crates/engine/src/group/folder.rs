@@ -284,6 +284,8 @@ pub fn open_told(
     settings: NodeSettings,
     told: Told<'_>,
 ) -> Result<Opened, OpenError> {
+    let store =
+        StoreSettings { transaction_limit: store.transaction_limit.min(super::MAX_TRANSACTION), ..store };
     let opened = GroupLog::open(directory.clone(), log, settings.knows)?;
     let committed = opened.committed();
     let Some(base) = opened.base.as_ref().map(|(base, _)| base.clone()) else {

@@ -277,6 +277,24 @@ fn a_follower_that_is_far_behind_gets_a_snapshot_and_goes_on_behind_it() {
     world.until("its own disk has it", |world| world.digest(3) == world.digest(1));
 }
 
+/// An entry is sent as a whole: a leader with one that takes too long would lose its followers.
+#[test]
+fn a_transaction_that_would_take_too_long_to_send_is_refused_and_changes_nothing() {
+    let mut world = World::of(2);
+    create(&mut world, 1);
+    let digest = world.digest(1);
+    let put_many = |world: &mut World, count: u64| {
+        let payloads = (0..count).map(|_| Value::from("x".repeat(1_000_000))).collect();
+        world.call(1, "queue.tube.work:put_many", &[Value::Array(payloads)])
+    };
+    let refused = put_many(&mut world, 40).unwrap_err();
+    let text = "Lycosa does not support a transaction with more than 32 MiB of rows here: make several of it";
+    assert!(refused.contains(text), "{refused}");
+    assert_eq!(world.digest(1), digest);
+    put_many(&mut world, 30).expect("a smaller one is confirmed");
+    world.until("the follower has it", |world| world.digest(2) == world.digest(1));
+}
+
 /// The link of a sending breaks behind the file and before its announcement, and the member catches up by entries.
 #[test]
 fn a_snapshot_that_was_received_and_not_installed_goes_with_the_next_one() {

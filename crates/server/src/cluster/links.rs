@@ -40,9 +40,12 @@ use crate::socket::{Reader, Stream, probe};
 /// The first pause after a connection that failed, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// Bytes that may wait for one peer: twice what the node has under way to it.
-const MAX_QUEUED: usize = 64 << 20;
-/// The longest message: entries as the window bounds them, and one entry of any size that a batch may have.
+/// Bytes that may wait for one peer: twice what a leader has that is not committed.
+const MAX_QUEUED: usize = 128 << 20;
+/// The longest message: entries as the window bounds them, or one with a transaction ([`MAX_TRANSACTION`] bounds it) and the batch before
+/// it. Older programs have no such bound.
+///
+/// [`MAX_TRANSACTION`]: lycosa_engine::group::MAX_TRANSACTION
 const MAX_MESSAGE: usize = 1 << 30;
 /// Bytes of a hello's frame.
 const MAX_HELLO: usize = 2048;

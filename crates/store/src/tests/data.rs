@@ -378,6 +378,39 @@ fn nils_do_not_conflict_in_a_unique_index() {
     assert_eq!(delete(s, id, 1, "[7]").unwrap().unwrap(), "[3, 7, 1]");
 }
 
+/// A journal holds a transaction as a whole, and a group sends one as a whole.
+#[test]
+fn a_transaction_has_a_bound_and_what_waits_to_be_journaled_does_not_count() {
+    let mut store = with_wire_data();
+    let s = &mut store;
+    s.drain_committed(&mut |_| {});
+    s.settings.transaction_limit = 3 << 20;
+    let space = 515;
+    let tuple = |id: u32| row(&format!(r#"[{id}, "{}"]"#, "w".repeat(1_000_000)));
+    let put = |s: &mut Store, id: u32| s.execute(&Statement::Replace { space, tuple: &tuple(id) }).map(drop);
+    let before = s.space(space).unwrap().len();
+    for id in 900..905 {
+        commit(s, |s| put(s, id));
+    }
+    commit(s, |s| {
+        (910..913).try_for_each(|id| put(s, id)).expect("within the bound");
+        let too_much =
+            "Lycosa does not support a transaction with more than 3 MiB of rows here: make several of it";
+        assert_eq!(put(s, 913).unwrap_err().to_string(), too_much);
+        let operations = row(&format!(r#"[["=", 1, "{}"]]"#, "x".repeat(1_000_001)));
+        let longer =
+            Statement::Update { space, index: 0, key: &row("[910]"), operations: &operations, base: 0 };
+        assert_eq!(s.execute(&longer).unwrap_err().to_string(), too_much);
+        s.execute(&Statement::Delete { space, index: 0, key: &row("[911]") }).expect("nothing grows");
+        let former = s.lift_limit(true);
+        put(s, 914).expect("rows of a leader are taken");
+        s.lift_limit(former);
+        Ok(())
+    });
+    assert_eq!(s.space(space).unwrap().len(), before + 5 + 3);
+    commit(s, |s| put(s, 915));
+}
+
 #[test]
 fn nothing_grows_over_the_memory_limit() {
     let mut store = with_wire_data();

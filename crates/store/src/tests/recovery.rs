@@ -49,7 +49,8 @@ fn a_snapshot_brings_everything_back() {
 #[test]
 fn limits_do_not_refuse_what_was_accepted() {
     let origin = with_wire_data();
-    let mut store = Store::new(Settings { memory_limit: 1, max_tuple_size: 1, make_keys: None });
+    let mut store =
+        Store::new(Settings { memory_limit: 1, max_tuple_size: 1, transaction_limit: 1, make_keys: None });
     origin.for_each_snapshot_row(&mut |space, tuple, _| {
         store.recover(&Statement::Insert { space, tuple }).unwrap();
     });
@@ -60,6 +61,8 @@ fn limits_do_not_refuse_what_was_accepted() {
     assert!(store.memory().used > store.memory().limit);
     assert!(matches!(insert(&mut store, 512, r#"[1002, "refused", 1]"#), Err(Error::MemtxMaxTupleSize(_))));
     store.settings.max_tuple_size = 1 << 20;
+    assert!(matches!(insert(&mut store, 512, r#"[1002, "refused", 1]"#), Err(Error::Unsupported { .. })));
+    store.settings.transaction_limit = 1 << 20;
     assert!(matches!(insert(&mut store, 512, r#"[1002, "refused", 1]"#), Err(Error::MemoryIssue { .. })));
     delete(&mut store, 512, 0, "[1001]").unwrap();
 }
