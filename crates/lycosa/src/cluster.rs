@@ -31,11 +31,30 @@ pub(crate) fn run(command: &ClusterCommand) -> anyhow::Result<Outcome> {
         ClusterCommand::Add { address, at } => {
             let answer = order(&at.data_dir, &Order::Add { address: address.clone() })?;
             let node = answer.get("node").and_then(Json::as_u64).unwrap_or_default();
+            let is_member =
+                |member: Option<&Json>| member.is_some_and(|member| member["address"] == **address);
+            if !await_member(&at.data_dir, PATIENCE, node, is_member)? {
+                bail!(
+                    "the leader has proposed node {node} at {address}, and this member has not heard within {} s that a majority \
+                     confirms it: once the group has a leader, look at `lycosa cluster status`, and add the server again if it is \
+                     not there",
+                    PATIENCE.as_secs()
+                );
+            }
             let words = format!("node {node} at {address} is a learner, and a voter once it has all data");
             output::said(at.json, answer, words)
         }
         ClusterCommand::Remove { node, at } => {
             let answer = order(&at.data_dir, &Order::Remove { node: *node })?;
+            let leaves = |member: Option<&Json>| member.is_none_or(|member| member["standing"] == "leaving");
+            if !await_member(&at.data_dir, PATIENCE, *node, leaves)? {
+                bail!(
+                    "the leader has proposed to remove node {node}, and this member has not heard within {} s that a majority \
+                     confirms it: once the group has a leader, look at `lycosa cluster status`, and remove the node again if it \
+                     is still a voter",
+                    PATIENCE.as_secs()
+                );
+            }
             let words = format!(
                 "node {node} is being removed: stop its server once `lycosa cluster status` does not show it"
             );
@@ -126,6 +145,27 @@ fn await_leader(data_dir: &Path, successor: u64) -> anyhow::Result<()> {
     }
 }
 
+/// Waits until the member of a data folder sees node `node` as `is_so` wants it, `None` being no member. False: not within `patience`.
+fn await_member(
+    data_dir: &Path,
+    patience: Duration,
+    node: u64,
+    is_so: impl Fn(Option<&Json>) -> bool,
+) -> anyhow::Result<bool> {
+    let began = Instant::now();
+    loop {
+        let status = order(data_dir, &Order::Status)?;
+        let mut members = status["members"].as_array().into_iter().flatten();
+        if is_so(members.find(|member| member["node"] == node)) {
+            return Ok(true);
+        }
+        if began.elapsed() >= patience {
+            return Ok(false);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Gives a node an order and returns its answer.
 pub(super) fn order(data_dir: &Path, order: &Order) -> anyhow::Result<Json> {
     let path = data_dir.join(CLUSTER_SOCKET);
@@ -196,4 +236,38 @@ fn status(at: &AdminArguments) -> anyhow::Result<Outcome> {
         [node, address, role, link.to_owned(), lag, level]
     });
     output::table(&["node", "address", "role", "link", "lag", "knows level"], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// A leader takes an order before the group has confirmed anything.
+    #[test]
+    fn a_member_is_there_once_the_status_shows_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let listener = UnixListener::bind(folder.path().join(CLUSTER_SOCKET)).expect("a socket");
+        let without = json!({"members": [{"node": 1, "address": "a:1"}]});
+        let with = json!({"members": [{"node": 1, "address": "a:1"}, {"node": 2, "address": "b:1"}]});
+        let statuses = [without.clone(), without.clone(), with, without];
+        let member = thread::spawn(move || {
+            for status in statuses {
+                let (mut stream, _) = listener.accept().expect("a connection");
+                let mut line = String::new();
+                BufReader::new(&stream).read_line(&mut line).expect("an order");
+                assert!(line.contains("status"), "{line}");
+                writeln!(stream, "{status}").expect("an answer");
+            }
+        });
+        let is_there = |patience| {
+            await_member(folder.path(), patience, 2, |found| {
+                found.is_some_and(|found| found["address"] == "b:1")
+            })
+        };
+        assert!(is_there(Duration::MAX).expect("answers"), "the third status has the member");
+        assert!(!is_there(Duration::ZERO).expect("an answer"));
+        member.join().expect("all statuses were asked for");
+    }
 }

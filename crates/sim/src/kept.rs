@@ -163,6 +163,11 @@ pub const ALL: &[Kept] = &[
          the simulated disk had lost the older file",
     ),
     group(
+        149_527_292,
+        550,
+        "a leader that did not know of its successor gave a new server a number that the successor had given; a checker was wrong",
+    ),
+    group(
         205_346_904,
         1_006,
         "a state of the group was written again after a failed sync, and a power loss took its name",

@@ -38,6 +38,11 @@ impl History {
         Ok(is_first)
     }
 
+    /// Whether another node has led since the leader of `term`. What that leader proposes now comes to nothing.
+    pub(super) fn has_led_since(&self, term: u64) -> bool {
+        self.leaders.keys().next_back().is_some_and(|newest| *newest > term)
+    }
+
     /// A node hands out an entry; `digest` is that of its data after it.
     pub(super) fn hand_out(
         &mut self,

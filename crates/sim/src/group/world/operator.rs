@@ -15,8 +15,12 @@ impl World<'_> {
         self.next_address += 1;
         let running = self.server(leader).running.as_mut().expect("it leads");
         let Ok((node, rank)) = running.node.add(&address) else { return Ok(()) };
+        let term = running.node.status().term;
         // The server of an earlier attempt that failed is still empty.
         if let Some(earlier) = self.servers.get(&node) {
+            if self.history.has_led_since(term) {
+                return Ok(());
+            }
             hold!(earlier.is_empty(), "the number {node} is used twice");
             self.end(node, Crash::Process)?;
         }

@@ -153,9 +153,14 @@ impl World<'_> {
         self.next_address += 1;
         let running = self.server(leader).running.as_mut().expect("it leads");
         let Ok((node, rank)) = running.core.journal.add(&address) else { return Ok(()) };
+        let term = running.core.journal.status().node.term;
         self.work(leader)?;
         // The server of an earlier attempt that failed is still empty.
         if let Some(earlier) = self.servers.get(&node) {
+            // What a leader proposes that has a successor comes to nothing.
+            if self.leaders.keys().next_back().is_some_and(|newest| *newest > term) {
+                return Ok(());
+            }
             hold!(earlier.is_empty(), "the number {node} is used twice");
             self.end(node, Crash::Process)?;
         }
