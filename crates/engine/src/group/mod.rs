@@ -54,9 +54,8 @@ pub mod journal;
 pub mod relay;
 pub mod transfer;
 
-/// Bytes of rows, about, that a transaction may have. An entry of the log holds a transaction as a whole, and
-/// while a member receives the entry, that member hears nothing else of its leader: 32 MiB take 0.27 s at 1 Gbit/s, less than the default
-/// election timeout.
+/// Bytes of rows, about, that a transaction may have. An entry of the log holds a transaction as a whole, and a member that receives the
+/// entry hears nothing else of its leader meanwhile: 32 MiB take 0.27 s at 1 Gbit/s, less than the default election timeout.
 pub const MAX_TRANSACTION: u64 = 32 << 20;
 
 pub use data::{OpenError, Told};

@@ -40,7 +40,7 @@ use crate::socket::{Reader, Stream, probe};
 /// The first pause after a connection that failed, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// Bytes that may wait for one peer: twice what a leader has that is not committed.
+/// Bytes that may wait for one peer: twice as many as a leader may have uncommitted.
 const MAX_QUEUED: usize = 128 << 20;
 /// The longest message: entries as the window bounds them, or one with a transaction ([`MAX_TRANSACTION`] bounds it) and the batch before
 /// it. Older programs have no such bound.
