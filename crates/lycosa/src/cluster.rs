@@ -31,13 +31,11 @@ pub(crate) fn run(command: &ClusterCommand) -> anyhow::Result<Outcome> {
         ClusterCommand::Add { address, at } => {
             let answer = order(&at.data_dir, &Order::Add { address: address.clone() })?;
             let node = answer.get("node").and_then(Json::as_u64).unwrap_or_default();
-            let is_member =
-                |member: Option<&Json>| member.is_some_and(|member| member["address"] == **address);
-            if !await_member(&at.data_dir, PATIENCE, node, is_member)? {
+            let is_member = |status: &Json| member(status, node).is_some_and(|it| it["address"] == **address);
+            if await_status(&at.data_dir, PATIENCE, is_member)?.is_some() {
                 bail!(
-                    "the leader has proposed node {node} at {address}, and this member has not heard within {} s that a majority \
-                     confirms it: once the group has a leader, look at `lycosa cluster status`, and add the server again if it is \
-                     not there",
+                    "this member has not heard within {} s that a majority takes node {node} at {address} in. Once the group has a \
+                     leader, look at `lycosa cluster status`, and add the server again if it is missing",
                     PATIENCE.as_secs()
                 );
             }
@@ -46,12 +44,11 @@ pub(crate) fn run(command: &ClusterCommand) -> anyhow::Result<Outcome> {
         }
         ClusterCommand::Remove { node, at } => {
             let answer = order(&at.data_dir, &Order::Remove { node: *node })?;
-            let leaves = |member: Option<&Json>| member.is_none_or(|member| member["standing"] == "leaving");
-            if !await_member(&at.data_dir, PATIENCE, *node, leaves)? {
+            let leaves = |status: &Json| member(status, *node).is_none_or(|it| it["standing"] == "leaving");
+            if await_status(&at.data_dir, PATIENCE, leaves)?.is_some() {
                 bail!(
-                    "the leader has proposed to remove node {node}, and this member has not heard within {} s that a majority \
-                     confirms it: once the group has a leader, look at `lycosa cluster status`, and remove the node again if it \
-                     is still a voter",
+                    "this member has not heard within {} s that a majority removes node {node}. Once the group has a leader, look at \
+                     `lycosa cluster status`, and remove the node again if it is still a voter",
                     PATIENCE.as_secs()
                 );
             }
@@ -126,44 +123,39 @@ fn recover(arguments: &ClusterInitArguments, force: bool) -> anyhow::Result<Outc
 /// # Errors
 /// The former leader leads on: a transfer ends without effect where the successor's log is not complete in time.
 fn await_leader(data_dir: &Path, successor: u64) -> anyhow::Result<()> {
+    let leader = |status: &Json| status.get("leader").and_then(Json::as_u64);
+    let Some(last) = await_status(data_dir, PATIENCE, |status| leader(status) == Some(successor))? else {
+        return Ok(());
+    };
+    let leader = leader(&last).map_or("no node".to_owned(), |leader| format!("node {leader}"));
+    bail!(
+        "node {successor} was asked to lead, but {leader} leads {} s later: look at the lag in `lycosa cluster status`, and try again",
+        PATIENCE.as_secs()
+    )
+}
+
+/// Waits until the status of the member of a data folder is as `is_so` wants. Returns the last status if none was within `patience`.
+fn await_status(
+    data_dir: &Path,
+    patience: Duration,
+    is_so: impl Fn(&Json) -> bool,
+) -> anyhow::Result<Option<Json>> {
     let began = Instant::now();
     loop {
         let status = order(data_dir, &Order::Status)?;
-        let leader = status.get("leader").and_then(Json::as_u64);
-        if leader == Some(successor) {
-            return Ok(());
+        if is_so(&status) {
+            return Ok(None);
         }
-        if began.elapsed() >= PATIENCE {
-            let leader = leader.map_or("no node".to_owned(), |leader| format!("node {leader}"));
-            bail!(
-                "node {successor} was asked to lead, but {leader} leads {} s later: look at the lag in `lycosa cluster status`, \
-                 and try again",
-                PATIENCE.as_secs()
-            );
+        if began.elapsed() >= patience {
+            return Ok(Some(status));
         }
         thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Waits until the member of a data folder sees node `node` as `is_so` wants it, `None` being no member. False: not within `patience`.
-fn await_member(
-    data_dir: &Path,
-    patience: Duration,
-    node: u64,
-    is_so: impl Fn(Option<&Json>) -> bool,
-) -> anyhow::Result<bool> {
-    let began = Instant::now();
-    loop {
-        let status = order(data_dir, &Order::Status)?;
-        let mut members = status["members"].as_array().into_iter().flatten();
-        if is_so(members.find(|member| member["node"] == node)) {
-            return Ok(true);
-        }
-        if began.elapsed() >= patience {
-            return Ok(false);
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
+/// The member with that number in a status.
+fn member(status: &Json, node: u64) -> Option<&Json> {
+    status["members"].as_array()?.iter().find(|member| member["node"] == node)
 }
 
 /// Gives a node an order and returns its answer.
@@ -261,13 +253,12 @@ mod tests {
                 writeln!(stream, "{status}").expect("an answer");
             }
         });
-        let is_there = |patience| {
-            await_member(folder.path(), patience, 2, |found| {
-                found.is_some_and(|found| found["address"] == "b:1")
-            })
-        };
-        assert!(is_there(Duration::MAX).expect("answers"), "the third status has the member");
-        assert!(!is_there(Duration::ZERO).expect("an answer"));
+        let is_there =
+            |status: &Json| super::member(status, 2).is_some_and(|found| found["address"] == "b:1");
+        let wait = |patience| await_status(folder.path(), patience, is_there).expect("answers");
+        assert_eq!(wait(Duration::MAX), None, "the third status has the member");
+        let last = wait(Duration::ZERO).expect("the member is not there");
+        assert_eq!(last["members"].as_array().map(Vec::len), Some(1));
         member.join().expect("all statuses were asked for");
     }
 }

@@ -29,22 +29,18 @@ pub(super) fn received_name(base: &Base) -> String {
     unfinished_name(FileKind::Snapshot, base.signature, "received")
 }
 
-/// Removes received snapshots that are older than the member's own, of `base`. No message announces them any more that the node
-/// would not refuse.
+/// Removes received snapshots that are older than the member's own, of `base`. The node refuses a message that announces such a
+/// snapshot.
 ///
 /// # Errors
 /// The disk refuses: they stay until the next snapshot or the next start.
 pub(super) fn remove_older(directory: &Directory, base: &Base) -> io::Result<()> {
     let own = received_name(base);
-    let stage = |name: &str| name.split_once('.').map(|(_, stage)| stage.to_owned());
+    let stage = own.trim_start_matches(|c: char| c.is_ascii_digit());
     // All signatures have the same number of digits: the names of one stage are in the order of their snapshots.
-    let is_older = |name: &String| stage(name) == stage(&own) && *name < own;
-    directory
-        .list()?
-        .in_progress
-        .iter()
-        .filter(|name| is_older(name))
-        .try_for_each(|name| directory.disk().remove(name))
+    let in_progress = directory.list()?.in_progress;
+    let mut older = in_progress.iter().filter(|name| name.ends_with(stage) && **name < own);
+    older.try_for_each(|name| directory.disk().remove(name))
 }
 
 /// Reads the file of a snapshot.

@@ -83,6 +83,8 @@ pub(crate) enum ClusterCommand {
     #[command(after_help = "Example:\n  lycosa cluster init --member-address 10.0.0.1:3311")]
     Init(ClusterInitArguments),
     /// Take in an empty server: it gets all data, then becomes a voter
+    ///
+    /// The command ends once a majority has confirmed the addition, or after 10 seconds with an error.
     #[command(after_help = "Example:\n  lycosa cluster add 10.0.0.2:3311")]
     Add {
         /// Its cluster.listen, [tls://]HOST:PORT; without a port, 3311
@@ -92,6 +94,8 @@ pub(crate) enum ClusterCommand {
         at: AdminArguments,
     },
     /// Remove a member; stop it afterwards, its data are of no use to it any more
+    ///
+    /// The command ends once a majority has confirmed the removal, or after 10 seconds with an error.
     #[command(after_help = "Example:\n  lycosa cluster remove 3")]
     Remove {
         /// Its number, as `lycosa cluster status` shows it
