@@ -102,6 +102,7 @@ pub const ALL: &[Kept] = &[
         "the answer of a former master came after the next master's about the same task; a checker was wrong",
     ),
     expiration(2_077_501_664, 2_818, "a pass took longer the more of its tuples it had deleted"),
+    expiration(968_293_197, 4_034, "a start panicked over a file that ends with the first byte of a header"),
     former(replicas(819_827_553, 2_142, "a client was wrong")),
     former(replicas(51_000_334, 3_000, AT_REST)),
     former(replicas(51_000_434, 3_000, AT_REST)),

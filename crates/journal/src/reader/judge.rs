@@ -178,10 +178,12 @@ impl FileReader {
         let mut head = [0; FIXED_HEADER_BYTES];
         let filled = read_full_at(&*self.file, &mut head, offset)?;
         let kept = (offset.next_multiple_of(SECTOR_BYTES) - offset) as usize;
-        if kept == 0 || kept > MAGIC_BYTES || !PREALLOCATED_HEADER.starts_with(&head[..kept.min(filled)]) {
+        // A file that ends before the next sector has nothing of another magic.
+        let Some((old, written)) = head[..filled].split_at_checked(kept) else { return Ok(false) };
+        if old.is_empty() || kept > MAGIC_BYTES || !PREALLOCATED_HEADER.starts_with(old) {
             return Ok(false);
         }
-        if kept < MAGIC_BYTES && head[kept..filled].starts_with(&MAGIC_END[kept..]) {
+        if kept < MAGIC_BYTES && written.starts_with(&MAGIC_END[kept..]) {
             return rest_is_zero(&*self.file, offset + MAGIC_BYTES as u64);
         }
         head[..MAGIC_BYTES].copy_from_slice(&MAGIC_ZSTD);

@@ -123,6 +123,20 @@ fn a_reserve_is_an_open_end() {
     );
 }
 
+/// The sector in which the file ends may begin anywhere in the header that was being written.
+#[test]
+fn every_cut_of_a_header_is_torn_wherever_its_sector_ends() {
+    for first in 0..512 {
+        let (end, block, tail) = (synced(&[first]).len(), synced(&[first, 2500]), reserved(&[first], 10));
+        for cut in end + 1..end + FIXED_HEADER_BYTES {
+            for bytes in [&block[..cut], &tail[..cut]] {
+                let blocks = torn(bytes).map(|(blocks, _)| blocks);
+                assert_eq!(blocks, Some(1), "{first}: {:?}", &bytes[end..]);
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_lost_before_a_reserve_is_told_from_what_is_damaged() {
     let mut lost = reserved(&[10, 10, 3000], 5000);
@@ -253,12 +267,13 @@ fn a_header_that_was_never_written_is_torn() {
 proptest! {
     #[test]
     fn no_bytes_panic(
+        is_synced in any::<bool>(),
         sizes in proptest::collection::vec(0_usize..3000, 1..4),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         cut in any::<prop::sample::Index>(),
         garbage in proptest::collection::vec(any::<u8>(), 0..100),
     ) {
-        let mut bytes = file(&sizes);
+        let mut bytes = if is_synced { reserved(&sizes, 700) } else { file(&sizes) };
         bytes.truncate(cut.index(bytes.len()) + 1);
         bytes.extend_from_slice(&garbage);
         for (at, value) in changes {
