@@ -2,6 +2,7 @@
 //! disk or not, and so is the file's new length. The start needs no operator, has everything that was acknowledged, and
 //! of the rest whole transactions in order. One wrong bit in synced bytes still stops it.
 
+use lycosa_journal::block::FIXED_HEADER_BYTES;
 use lycosa_journal::decision::{Category, Mode};
 use lycosa_journal::log::Batch;
 use lycosa_journal::memory::{Crash, Fault, MemoryDisk};
@@ -135,6 +136,28 @@ fn every_state_of_an_end_starts_by_itself() {
                     break;
                 }
             }
+        }
+    }
+}
+
+/// A disk that is full takes a part of a write, and then the machine dies.
+#[test]
+fn a_file_that_ends_within_a_header_starts_by_itself() {
+    for shift in 0..512 {
+        let disk = MemoryDisk::new();
+        let (log, plan) = unsynced(&disk, Settings::default(), &vec![vec![vec![shift]], vec![vec![20]]]);
+        if !is_telling(shift, &log, &plan) {
+            continue;
+        }
+        let begin = log.status().file_bytes as usize - plan[1][0].rows.len() - FIXED_HEADER_BYTES;
+        drop(log);
+        for kept in 1..FIXED_HEADER_BYTES {
+            let mut files = disk.files();
+            for (_, bytes) in files.iter_mut().filter(|(name, _)| name.ends_with(".xlog")) {
+                bytes.truncate(begin + kept);
+            }
+            let image = MemoryDisk::with_files(files);
+            check_image(&image, &plan, acknowledged(&plan), &format!("shift {shift}, {kept} bytes"));
         }
     }
 }
