@@ -140,7 +140,7 @@ fn every_state_of_an_end_starts_by_itself() {
     }
 }
 
-/// A disk that is full takes a part of a write, and then the machine dies.
+/// The machine dies before a sync, and the disk has the bytes up to some place within a header.
 #[test]
 fn a_file_that_ends_within_a_header_starts_by_itself() {
     for shift in 0..512 {
