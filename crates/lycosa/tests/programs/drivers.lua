@@ -140,6 +140,72 @@ queue.tube.stack:truncate()
 check('dropped', queue.tube.stack:drop(), true)
 check('gone', queue.tube.stack, nil)
 
+-- What happens between a driver's change and its word for it, and between two releases.
+local between = {}
+local tardy = { create_space = lifo.create_space }
+function tardy.new(space, on_task_change, options)
+    local function act(operation)
+        local what = between[operation]
+        between[operation] = nil
+        if what then what() end
+    end
+    local self = lifo.new(space, function(task, operation)
+        act(operation)
+        on_task_change(task, operation)
+    end, options)
+    function self.truncate()
+        space:truncate()
+        act('truncate')
+    end
+    -- What a driver's own fiber does when a time is over.
+    function self.expire(_, id)
+        space:update(id, { { '=', 3, 'r' } })
+        act('ttr')
+        on_task_change(box.tuple.new({ id, 'r', 'expired' }), 'ttr')
+    end
+    return self
+end
+queue.register_driver('tardy', tardy)
+tube = queue.create_tube('tardy', 'tardy')
+local function take_it() check('taken between', tube:take(0)[2], 't') end
+
+between.put = take_it
+local first = tube:put('a put that may wait', { timeout = 60 })[1]
+check('whoever took it acknowledges it', tube:ack(first)[2], '-')
+
+local second = tube:put('with a time')[1]
+take_it()
+between.ttr = take_it
+tube.raw:expire(second)
+check('its new owner acknowledges it', tube:ack(second)[2], '-')
+
+local third = tube:put('with a time')[1]
+take_it()
+tube.raw:expire(third)
+check('its former owner does not', pcall(tube.ack, tube, third), false)
+take_it()
+
+local fourth = tube:put('another')[1]
+take_it()
+tube:on_task_change(function(task, operation)
+    if operation ~= 'release' then return end
+    check('the elder first', task[1], third)
+    tube:on_task_change(nil)
+    tube.raw:release(fourth)
+    take_it()
+end)
+tube:release_all()
+check('released', tube:peek(third)[2], 'r')
+check('its new owner keeps it', tube:peek(fourth)[2], 't')
+
+between.truncate = function()
+    box.space.tardy:insert({ fourth, 'another of this number', 'r' })
+    take_it()
+end
+tube:truncate()
+check('the task that was taken behind it has its owner', tube:ack(fourth)[2], '-')
+check('no owner is left', box.space._queue_taken_2:count({ tube.tube_id }), 0)
+
 -- Many tubes.
 for i = 1, 60 do queue.create_tube('many' .. i, i % 2 == 0 and 'fifo' or 'timed', { temporary = true }) end
 for i = 1, 60 do queue.tube['many' .. i]:put(i) end

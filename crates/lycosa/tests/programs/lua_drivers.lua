@@ -298,23 +298,25 @@ compare('utube', {}, subqueues)
 compare('utubettl', {}, subqueues)
 
 compare('utubettl', { ttr = 3600 }, function(step, tube, lines)
-    step('put', 'later', { delay = 0.5, utube = 'd' })
+    step('put', 'much later', { delay = 3600, utube = 'd' })
     step('take', 0)
+    step('delete', 0)
+    step('put', 'later', { delay = 0.05, utube = 'd' })
     step('take', 60)
-    step('release', 0, { delay = 0.05 })
+    step('release', 1, { delay = 0.05 })
     step('take', 60)
-    step('ack', 0)
+    step('ack', 1)
     step('put', 'lost', { ttl = 0.05, utube = 'd' })
     for _ = 1, 1000 do
         if box.space[tube.name]:len() == 0 then break end
         fiber.sleep(0.01)
     end
-    step('peek', 0)
+    step('peek', 2)
     step('put', 'again', { ttr = 0.05, utube = 'd' })
     step('take', 0)
     -- Its time runs out, and a waiting call gets it. It may run out again at once: the counts below are those without it.
     step('take', 60)
-    step('delete', 2)
+    step('delete', 3)
 end)
 
 compare('limfifottl', { capacity = 2 }, function(step, tube, lines)

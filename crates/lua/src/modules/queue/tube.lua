@@ -89,14 +89,32 @@ local function disown(tube, id)
     if owner_of(tube, id) ~= nil then box.space._queue_taken_2:delete({ tube.object.tube_id, id }) end
 end
 
+-- Whether two rows of owners are of the same take.
+local function is_same_take(row, other)
+    if row == nil or other == nil then return row == other end
+    return row[4] == other[4] and row[5] == other[5]
+end
+
+-- Whether the driver has a task as taken now. A driver whose `peek` fails has no such task.
+local function is_taken(tube, id)
+    local raw = tube.raw
+    if raw == nil then return false end
+    local done, task = pcall(function() return raw:normalize_task(raw:peek(id)) end)
+    return done and task ~= nil and task[2] == TAKEN
+end
+
+-- Notes what a driver has done to a task. Where the driver changes a task outside a transaction, the change waits for the disk
+-- and others see it before it is noted: the task may be taken by then, and its new owner keeps it.
 local function note(tube, task, operation)
     if task ~= nil then
-        disown(tube, task[1])
         if task[2] == TAKEN then
+            disown(tube, task[1])
             local session = queue.identify()
             box.space._queue_taken_2:insert({
                 tube.object.tube_id, task[1], (internal.session()), session, fiber.time64(),
             })
+        elseif owner_of(tube, task[1]) ~= nil and not is_taken(tube, task[1]) then
+            disown(tube, task[1])
         end
     end
     local events = collected[fiber.id()]
@@ -249,20 +267,25 @@ function methods.delete(self, id)
     end)
 end
 
-local function taken_ids(tube)
-    local ids = {}
-    for _, task in tube.raw:tasks_by_state(TAKEN) do ids[#ids + 1] = task[1] end
-    return ids
+-- The tasks that are taken now: each one's number and the row of its owner.
+local function taken_tasks(tube)
+    local taken = {}
+    for _, task in tube.raw:tasks_by_state(TAKEN) do
+        taken[#taken + 1] = { id = task[1], owner = owner_of(tube, task[1]) }
+    end
+    return taken
 end
 
-local function release_ids(tube, ids)
-    for _, id in ipairs(ids) do
+-- Releases tasks of `taken_tasks`. Each release waits for the disk; a task that has another owner by then stays with it.
+local function release_tasks(tube, tasks)
+    for _, task in ipairs(tasks) do
         local done, message = pcall(operate, function()
-            disown(tube, id)
-            tube.raw:release(id, {})
+            if not is_taken(tube, task.id) or not is_same_take(owner_of(tube, task.id), task.owner) then return end
+            disown(tube, task.id)
+            tube.raw:release(task.id, {})
         end)
         if not done then
-            sampled('driver', ('task %s of tube "%s" was not released: %s'):format(tostring(id), tube.object.name,
+            sampled('driver', ('task %s of tube "%s" was not released: %s'):format(tostring(task.id), tube.object.name,
                 tostring(message)))
         end
     end
@@ -271,16 +294,19 @@ end
 function methods.release_all(self)
     if refuse('tube') then return end
     local tube = tube_behind(self)
-    release_ids(tube, taken_ids(tube))
+    release_tasks(tube, taken_tasks(tube))
 end
 
 function methods.truncate(self)
     if refuse('tube') then return end
     local tube = tube_behind(self)
+    local owners = box.space._queue_taken_2:select({ self.tube_id })
     tube.raw:truncate()
-    for _, row in ipairs(box.space._queue_taken_2:select({ self.tube_id })) do
-        box.space._queue_taken_2:delete({ row[1], row[2] })
-    end
+    operate(function()
+        for _, row in ipairs(owners) do
+            if is_same_take(owner_of(tube, row[2]), row) then disown(tube, row[2]) end
+        end
+    end)
 end
 
 local function close(tube)
@@ -386,7 +412,7 @@ local function load_row(row)
     local space = box.space[space_name]
     if space == nil then error(("Space '%s' doesn't exists"):format(space_name), 0) end
     local tube = open_tube(name, id, space, kind, options)
-    release_ids(tube, taken_ids(tube))
+    release_tasks(tube, taken_tasks(tube))
     return tube
 end
 
@@ -493,11 +519,11 @@ local function release_orphans()
     if not queue.is_running() then return end
     for _, tube in pairs(tubes) do
         local orphans = {}
-        for _, id in ipairs(taken_ids(tube)) do
-            local row = owner_of(tube, id)
-            if row == nil or box.space._queue_shared_sessions:get(row[4]) == nil then orphans[#orphans + 1] = id end
+        for _, task in ipairs(taken_tasks(tube)) do
+            local owner = task.owner
+            if owner == nil or box.space._queue_shared_sessions:get(owner[4]) == nil then orphans[#orphans + 1] = task end
         end
-        release_ids(tube, orphans)
+        release_tasks(tube, orphans)
     end
 end
 
