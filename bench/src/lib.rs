@@ -40,7 +40,7 @@ mod tutorial;
 mod wire;
 mod workload;
 
-use std::io;
+use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
@@ -90,6 +90,18 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     Ok(stream)
+}
+
+/// Reads what has arrived of an answer, at least one byte. A process that is stopped and goes on reads on.
+fn read_some(stream: &mut impl Read, buffer: &mut [u8]) -> Result<usize> {
+    loop {
+        match stream.read(buffer) {
+            Ok(0) => return Err(no_answer(io::ErrorKind::UnexpectedEof.into())),
+            Ok(count) => return Ok(count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(no_answer(error)),
+        }
+    }
 }
 
 /// What an error of reading or writing an answer means.

@@ -11,8 +11,8 @@ use lycosa_iproto::reply::{self, Content};
 use lycosa_iproto::request::{self, AuthTuple, Body};
 
 use super::{Access, Credentials};
-use crate::no_answer;
 use crate::wire::Wire;
+use crate::{no_answer, read_some};
 
 /// Bytes that are read at a time where many answers come.
 const READ_SIZE: usize = 64 << 10;
@@ -133,11 +133,8 @@ impl<S: Read + Write> Caller<S> {
                     done = 0;
                     let filled = self.input.len();
                     self.input.resize(filled + READ_SIZE, 0);
-                    let read = self.stream.read(&mut self.input[filled..]).map_err(no_answer)?;
+                    let read = read_some(&mut self.stream, &mut self.input[filled..])?;
                     self.input.truncate(filled + read);
-                    if read == 0 {
-                        return Err(no_answer(std::io::ErrorKind::UnexpectedEof.into()));
-                    }
                 }
             }
         }

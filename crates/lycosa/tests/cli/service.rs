@@ -1,5 +1,6 @@
 //! A server under a service manager: what it says over `NOTIFY_SOCKET`, and the man pages that a package has.
 
+use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 
@@ -11,7 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 fn message(socket: &UnixDatagram, is_wanted: impl Fn(&str) -> bool) -> String {
     let mut buffer = [0; 4096];
     loop {
-        let length = socket.recv(&mut buffer).unwrap();
+        let length = match socket.recv(&mut buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            length => length.unwrap(),
+        };
         let text = str::from_utf8(&buffer[..length]).unwrap();
         if is_wanted(text) {
             return text.to_owned();

@@ -216,7 +216,11 @@ impl ProxyState {
             match from.read(&mut bytes) {
                 Ok(0) => break,
                 Ok(count) if to.write_all(&bytes[..count]).is_ok() => {}
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                    ) => {}
                 _ => break,
             }
         }

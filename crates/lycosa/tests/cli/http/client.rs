@@ -139,15 +139,12 @@ pub(crate) fn ask(address: &str, line: &str, token: &str, fields: &str, body: &[
 
 /// Reads until the server closes the connection.
 pub(crate) fn read_all(stream: &mut TcpStream) -> Vec<u8> {
-    let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
-    loop {
-        match stream.read(&mut chunk) {
-            Ok(0) => return bytes,
-            Ok(count) => bytes.extend_from_slice(&chunk[..count]),
-            // Closed with bytes of ours unread.
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return bytes,
-            Err(error) => panic!("{error}: {}", String::from_utf8_lossy(&bytes)),
-        }
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => bytes,
+        // Closed with bytes of ours unread.
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => bytes,
+        Err(error) => panic!("{error}: {}", String::from_utf8_lossy(&bytes)),
     }
 }
 
