@@ -92,7 +92,7 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Reads what has arrived of an answer, at least a byte. A process that is stopped and goes on reads on.
+/// Reads the bytes that have arrived, and waits for the first. A process that was stopped meanwhile reads again.
 fn read_some(stream: &mut impl Read, buffer: &mut [u8]) -> Result<usize> {
     loop {
         match stream.read(buffer) {
