@@ -6,10 +6,12 @@ mod http;
 mod members;
 mod tools;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -44,6 +46,8 @@ struct Member {
 struct Group {
     folder: tempfile::TempDir,
     members: Vec<Member>,
+    /// How often a put was made again: at most so many tasks are there twice.
+    repeats: AtomicUsize,
 }
 
 impl Drop for Group {
@@ -99,7 +103,7 @@ impl Group {
             process: None,
         };
         let members = addresses.chunks(2).enumerate().map(member).collect();
-        Self { folder, members }
+        Self { folder, members, repeats: AtomicUsize::new(0) }
     }
 
     /// A member takes an empty server in, and waits until it votes.
@@ -232,12 +236,13 @@ impl Group {
             if put.status.success() {
                 return attempt;
             }
+            self.repeats.fetch_add(1, Ordering::Relaxed);
             assert!(began.elapsed() < LIMIT, "no put: {}", text(&put));
         }
         unreachable!("a loop without an end")
     }
 
-    /// What a member says that the tube holds, again where the leader changed meanwhile.
+    /// The payloads that a member says the tube holds, again where the leader changed meanwhile. Each stands here once.
     fn payloads(&self, number: usize) -> Vec<String> {
         let began = Instant::now();
         let tasks = loop {
@@ -247,7 +252,15 @@ impl Group {
             }
             assert!(began.elapsed() < LIMIT, "no list: {}", text(&listed));
         };
-        tasks.lines().map(|line| serde_json::from_str::<Json>(line).unwrap()["data"].to_string()).collect()
+        let payload = |line| serde_json::from_str::<Json>(line).unwrap()["data"].to_string();
+        let all: Vec<String> = tasks.lines().map(payload).collect();
+        let mut seen = BTreeSet::new();
+        let payloads: Vec<String> = all.iter().filter(|payload| seen.insert(*payload)).cloned().collect();
+        assert!(
+            all.len() <= payloads.len() + self.repeats.load(Ordering::Relaxed),
+            "a task is there twice: {all:?}"
+        );
+        payloads
     }
 }
 

@@ -10,6 +10,10 @@ use serde_json::{Value as Json, json};
 
 use super::{Group, LIMIT, lycosa, text};
 use crate::http::client::{self, Answer};
+use crate::support::wait_until;
+
+/// What the log says before the address of HTTP.
+const OPENED: &str = "HTTP on http://";
 
 struct Doors {
     group: Group,
@@ -26,10 +30,18 @@ impl Doors {
         Self { token: String::from_utf8(token.stdout).unwrap().trim().to_owned(), group }
     }
 
+    /// Starts a member again, and waits until its door is open.
+    fn restart(&mut self, number: usize) {
+        let opened = |group: &Group| group.log(number).matches(OPENED).count();
+        let before = opened(&self.group);
+        self.group.start(number);
+        wait_until("the door to open", || opened(&self.group) > before);
+    }
+
     /// Where the HTTP of a member is, since its last start.
     fn address(&self, number: usize) -> String {
         let log = self.group.log(number);
-        let last = log.lines().rev().find_map(|line| line.split_once("HTTP on http://")).unwrap().1;
+        let last = log.lines().rev().find_map(|line| line.split_once(OPENED)).unwrap().1;
         last.split([',', ' ']).next().unwrap().trim().to_owned()
     }
 
@@ -260,7 +272,7 @@ fn a_take_waits_on_when_another_member_leads() {
         };
         let asked = takes_wait_on(&doors, &[(leader + 1) % 3], &format!("killed-{round}"), &dies);
         doors.group.kill(leader);
-        doors.group.start(leader);
+        doors.restart(leader);
         if asked == [1] {
             break;
         }
@@ -335,6 +347,6 @@ fn a_member_is_ready_while_it_knows_the_leader() {
     doors.group.kill(leader);
     doors.group.kill(other);
     assert_eq!(doors.ready(last, 503), ["no_leader"]);
-    doors.group.start(other);
+    doors.restart(other);
     assert!(doors.ready(last, 200).is_empty());
 }

@@ -1,5 +1,6 @@
 //! Members come and go: removed ones, new ones, the last one, and one that survives all other members.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use super::{Group, lycosa, text};
@@ -148,11 +149,15 @@ fn the_folder_of_a_member_is_checked_with_the_group_s_log() {
     assert!(text(&shown).contains(&format!("node {} of", leader + 1)), "{}", text(&shown));
     assert!(text(&shown).contains("mail"), "{}", text(&shown));
     // Damage of the log is found.
-    let log = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
-    let log = log.filter(|path| path.extension().is_some_and(|end| end == "grouplog")).min().unwrap();
-    let mut bytes = std::fs::read(&log).unwrap();
-    let middle = bytes.len() / 3;
-    bytes[middle] ^= 1;
+    let logs = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let logs = logs.filter(|path| path.extension().is_some_and(|end| end == "grouplog"));
+    // The file with the most entries: behind them there may be bytes that were never written.
+    let written = |path: PathBuf| {
+        let bytes = std::fs::read(&path).unwrap();
+        (bytes.iter().rposition(|byte| *byte != 0), path, bytes)
+    };
+    let (last, log, mut bytes) = logs.map(written).max().unwrap();
+    bytes[last.unwrap() / 2] ^= 1;
     std::fs::write(&log, bytes).unwrap();
     let damaged = lycosa(&["check", &folder]);
     assert!(!damaged.status.success() && text(&damaged).contains(".grouplog"), "{}", text(&damaged));
