@@ -46,7 +46,7 @@ struct Member {
 struct Group {
     folder: tempfile::TempDir,
     members: Vec<Member>,
-    /// How often a put was made again: at most so many tasks are there twice.
+    /// Puts that were made again: no more tasks than these are there twice.
     repeats: AtomicUsize,
 }
 
