@@ -860,6 +860,8 @@ describe('the page', () => {
     assert.equal(await page.evaluate(() => document.activeElement.id), 'main');
     await page.getByRole('link', { name: 'plain' }).focus();
     await page.keyboard.press('Enter');
+    // The list of tubes has a button of this name, too.
+    await page.getByText('Why no task is handed out').waitFor();
     const pause = page.getByRole('button', { name: 'Pause', exact: true });
     await pause.waitFor();
     await pause.focus();

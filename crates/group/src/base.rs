@@ -331,7 +331,7 @@ mod tests {
         for operations in 0..7 {
             for seed in 0..20 {
                 let (disk, done) = attempt(operations);
-                let disk = disk.crash(Crash::Scattered(seed));
+                let disk = disk.crash(Crash::Ragged(seed));
                 let directory = Directory::on(Arc::new(disk));
                 let states = directory.list().expect("listed").group_states;
                 assert!(!done || states == [FIRST_INDEX]);

@@ -43,6 +43,9 @@ pub enum Crash {
     /// The machine died while its drive wrote in an order of its own: of everything since the last sync, each sector,
     /// each length and each name is as before or as after, by a generator with this seed.
     Scattered(u64),
+    /// The same, and each length is any between the two: most often one just behind where a write began, which cuts a header, or
+    /// one near the end of a sector.
+    Ragged(u64),
 }
 
 /// The unit that a disk writes wholly or not at all.
@@ -74,6 +77,8 @@ struct Content {
     durable: Vec<u8>,
     /// Sectors that were written more than once since the last sync, as the last write but one left them.
     overwritten: BTreeMap<usize, Vec<u8>>,
+    /// Where the writes since the last sync began.
+    begins: Vec<usize>,
 }
 
 /// Which of several states the disk has; given their number, a number below it.
@@ -81,7 +86,7 @@ pub type Choose<'a> = dyn FnMut(usize) -> usize + 'a;
 
 impl Content {
     fn durable(bytes: Vec<u8>) -> Self {
-        Self { written: bytes.clone(), durable: bytes, overwritten: BTreeMap::new() }
+        Self { written: bytes.clone(), durable: bytes, ..Self::default() }
     }
 
     /// A sector of `bytes`, with zeros where they end.
@@ -95,6 +100,7 @@ impl Content {
 
     fn write(&mut self, bytes: &[u8], offset: usize) {
         let end = offset + bytes.len();
+        self.begins.push(offset);
         for number in offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES) {
             let before = Self::sector(&self.written, number);
             if before != Self::sector(&self.durable, number) {
@@ -110,15 +116,20 @@ impl Content {
     fn sync(&mut self) {
         self.durable.clone_from(&self.written);
         self.overwritten.clear();
+        self.begins.clear();
     }
 
     /// What may be on the disk if the last sync is all that it has confirmed.
-    fn scattered(&self, choose: &mut Choose<'_>) -> Vec<u8> {
+    fn scattered(&self, choose: &mut Choose<'_>, is_ragged: bool) -> Vec<u8> {
         if self.written == self.durable && self.overwritten.is_empty() {
             return self.durable.clone();
         }
         let (before, after) = (self.durable.len(), self.written.len());
-        let length = if before == after { after } else { [before, after][choose(2)] };
+        let length = match before == after {
+            true => after,
+            false if is_ragged => self.ragged(choose),
+            false => [before, after][choose(2)],
+        };
         let mut image = Vec::with_capacity(length.next_multiple_of(SECTOR_BYTES));
         for number in 0..length.div_ceil(SECTOR_BYTES) {
             let mut states = vec![Self::sector(&self.durable, number), Self::sector(&self.written, number)];
@@ -129,6 +140,20 @@ impl Content {
         }
         image.truncate(length);
         image
+    }
+
+    /// A length between the durable one and the written one.
+    fn ragged(&self, choose: &mut Choose<'_>) -> usize {
+        let (before, after) = (self.durable.len(), self.written.len());
+        let (least, most) = (before.min(after), before.max(after));
+        let length = least + choose(most - least + 1);
+        let near = match choose(4) {
+            0 => length,
+            1 => (length.next_multiple_of(SECTOR_BYTES) + choose(7)).saturating_sub(3),
+            _ if self.begins.is_empty() => length,
+            _ => self.begins[choose(self.begins.len())] + choose(4),
+        };
+        near.clamp(least, most)
     }
 
     /// Length of the durable bytes and `kept` bytes more, as far as they exist.
@@ -203,20 +228,23 @@ impl MemoryDisk {
     /// The folder as the next start finds it.
     #[must_use]
     pub fn crash(&self, crash: Crash) -> Self {
-        if let Crash::Scattered(seed) = crash {
+        if let Crash::Scattered(seed) | Crash::Ragged(seed) = crash {
             let mut state = seed;
-            return self.crash_by(&mut |states| {
+            let mut choose = |states| {
                 // SplitMix64.
                 state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
                 let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
                 mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
                 ((mixed ^ (mixed >> 31)) % states as u64) as usize
-            });
+            };
+            return self.scattered(&mut choose, matches!(crash, Crash::Ragged(_)));
         }
         let state = self.state();
         let image = |content: &Content| match crash {
             Crash::Process => content.clone(),
-            Crash::Machine | Crash::Scattered(_) => Content::durable(content.durable.clone()),
+            Crash::Machine | Crash::Scattered(_) | Crash::Ragged(_) => {
+                Content::durable(content.durable.clone())
+            }
             Crash::Torn(kept) => Content::durable(content.written[..content.reached(kept)].to_vec()),
             Crash::Zeroed(kept) => {
                 let sectors = content.reached(kept) / SECTOR_BYTES * SECTOR_BYTES;
@@ -243,9 +271,13 @@ impl MemoryDisk {
     /// `choose` says for each sector and length that was written since the last sync, and for each name, what the disk has.
     #[must_use]
     pub fn crash_by(&self, choose: &mut Choose<'_>) -> Self {
+        self.scattered(choose, false)
+    }
+
+    fn scattered(&self, choose: &mut Choose<'_>, is_ragged: bool) -> Self {
         let state = self.state();
-        let contents =
-            state.contents.iter().map(|content| Content::durable(content.scattered(choose))).collect();
+        let image = |content: &Content| Content::durable(content.scattered(choose, is_ragged));
+        let contents = state.contents.iter().map(image).collect();
         // A rename is atomic: the names of one content are those before or those after.
         let of = |names: &BTreeMap<String, usize>, place| -> Vec<String> {
             names.iter().filter(|&(_, &at)| at == place).map(|(name, _)| name.clone()).collect()

@@ -145,8 +145,18 @@ proptest! {
                 possible.drain(..possible.len() - 1);
             }
         }
-        let crash = [Crash::Process, Crash::Machine, Crash::Torn(700), Crash::Zeroed(900), Crash::Scattered(seed)];
-        for crash in crash {
+        let kept = (seed % 3_000) as usize;
+        let crashes = [
+            Crash::Process,
+            Crash::Machine,
+            Crash::Torn(700),
+            Crash::Torn(kept),
+            Crash::Zeroed(900),
+            Crash::Zeroed(kept),
+            Crash::Scattered(seed),
+            Crash::Ragged(seed),
+        ];
+        for crash in crashes {
             let disk = disk.crash(crash);
             let opened = open(&disk).map_err(|error| TestCaseError::fail(format!("{crash:?}: {error}")))?;
             let found = State::of(&opened);

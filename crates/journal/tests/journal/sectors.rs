@@ -1,5 +1,5 @@
 //! The machine dies while its drive writes in an order of its own. Of a batch that was not synced, each sector is on the
-//! disk or not, and so is the file's new length. The start needs no operator, has everything that was acknowledged, and
+//! disk or not, and the file has its old length, the new one, or any between them. The start needs no operator, has everything that was acknowledged, and
 //! of the rest whole transactions in order. One wrong bit in synced bytes still stops it.
 
 use lycosa_journal::block::FIXED_HEADER_BYTES;
@@ -201,8 +201,9 @@ proptest! {
         let disk = MemoryDisk::new();
         let (log, plan) = unsynced(&disk, settings, &sizes);
         drop(log);
-        for round in 0..20 {
-            let crash = Crash::Scattered(seed.wrapping_add(round));
+        for round in 0..40 {
+            let seed = seed.wrapping_add(round / 2);
+            let crash = if round % 2 == 0 { Crash::Scattered(seed) } else { Crash::Ragged(seed) };
             check_image(&disk.crash(crash), &plan, acknowledged(&plan), &format!("{crash:?}"));
         }
     }
