@@ -1,6 +1,7 @@
 //! The machine dies while its drive writes in an order of its own. Of a batch that was not synced, each sector is on the
-//! disk or not, and the file has its old length, the new one, or any between them. The start needs no operator, has everything that was acknowledged, and
-//! of the rest whole transactions in order. One wrong bit in synced bytes still stops it.
+//! disk or not, and the file has its old length, the new one, or any between them. The start needs no operator, has
+//! everything that was acknowledged, and of the rest whole transactions in order. One wrong bit in synced bytes still
+//! stops it.
 
 use lycosa_journal::block::FIXED_HEADER_BYTES;
 use lycosa_journal::decision::{Category, Mode};

@@ -46,7 +46,7 @@ struct Member {
 struct Group {
     folder: tempfile::TempDir,
     members: Vec<Member>,
-    /// Puts that were made again: no more tasks than these are there twice.
+    /// Repeated puts: the most tasks that may be there twice.
     repeats: AtomicUsize,
 }
 
