@@ -12,6 +12,7 @@ mod lanes;
 mod package;
 mod record;
 mod sim;
+mod stalls;
 mod steps;
 mod tidy;
 
@@ -112,6 +113,24 @@ enum Task {
         /// Names of patches without `.patch`; all if absent
         names: Vec<String>,
     },
+    /// Run the tests while processes of theirs stand still at random: a verdict that changes depends on the machine's speed
+    ///
+    /// It needs root and control groups of the second version. Steps whose programs are built already are the quickest, for
+    /// example `cargo xtask stalls -- --only unit,python`.
+    Stalls {
+        /// The longest stall, in seconds
+        #[arg(long, value_name = "N", default_value_t = 1.0)]
+        longest: f64,
+        /// The longest time from one stall to the next, in seconds
+        #[arg(long, value_name = "N", default_value_t = 0.3)]
+        pause: f64,
+        /// Where the stalls come from; random if absent
+        #[arg(long, value_name = "N")]
+        seed: Option<u32>,
+        /// Arguments of `cargo xtask test`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Run worlds, fuzz targets and killed servers in turn from fresh seeds, and write the sums to docs/record.md
     ///
     /// Everything runs with the lowest priority. The run's row in the record is written anew after each slice, a minute or
@@ -197,6 +216,10 @@ fn run(task: Task) -> Result<()> {
         Task::Count { record } => instructions::check(record),
         Task::Sim { arguments } => sim::run(&arguments),
         Task::Faults { names } => faults::run(&names),
+        Task::Stalls { longest, pause, seed, arguments } => {
+            let seed = seed.unwrap_or_else(fuzz::seed_of_the_clock);
+            stalls::run(stalls::Stalls { longest, pause, seed }, &arguments)
+        }
         Task::Endure { hours, jobs, only, world, keep_going, record } => {
             let record = absolute(record)?.unwrap_or_else(endure::default_record);
             endure::run(&endure::Order { hours, jobs, parts: only, world, keep_going, record })

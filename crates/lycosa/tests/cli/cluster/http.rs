@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
@@ -79,7 +78,6 @@ impl Doors {
             }
             assert!([503, 504].contains(&answer.status), "{answer:?}");
             assert!(began.elapsed() < LIMIT, "no put: {answer:?}");
-            self.group.repeats.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -187,7 +185,7 @@ fn a_member_repeats_what_a_frozen_leader_has_not_answered_where_that_does_nothin
         let leader = doors.group.leader();
         let other = (leader + 1) % 3;
         // Behind this put the member keeps its connection to the leader, so the request is sent at once.
-        doors.insist(other, "before", &format!("Idempotency-Key: before {round}\r\n"));
+        doors.insist(other, &format!("before {round}"), &format!("Idempotency-Key: before {round}\r\n"));
         let before = attempts(other);
         doors.group.signal(leader, Signal::STOP);
         let answer = ask(other);
