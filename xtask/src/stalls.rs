@@ -1,9 +1,10 @@
 //! Stalls: the tests run while processes of theirs stand still at random, as on a machine that has no processor for them.
 //!
-//! A verdict that changes then depends on the speed of the machine. A busy machine rarely stops a process for a second, and not where it matters;
-//! this does so all the time. The tests run in a control group of their own. A process that is moved to a second group, which is always frozen,
-//! stands still; moved back it goes on. At times the whole first group is frozen, as if the machine itself had been stopped. A process notices
-//! nothing of it but the time, and a read with a limit of time that ends early (EINTR). Signals would not do: some tests stop servers with SIGSTOP.
+//! A verdict that changes then depends on the speed of the machine. A busy machine rarely stops a process for a second, and not where
+//! it matters; this command does so all the time. The tests run in a control group of their own. A process that is moved to a second
+//! group, which is always frozen, stands still; moved back it goes on. At times the whole first group is frozen, as if the machine
+//! itself had been stopped. A process notices nothing but the time, and that a read with a limit of time ends early (EINTR). Signals
+//! would not do: some tests stop servers with SIGSTOP.
 //!
 //! - When the tests end, nothing stays frozen: processes are moved back before a group is removed. A command that is killed leaves
 //!   its groups, and the next one does this with them.
